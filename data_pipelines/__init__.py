@@ -1,0 +1,1 @@
+"""seqio tasks and mixtures, converters, and the bundled sample world."""
