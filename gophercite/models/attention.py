@@ -1,0 +1,255 @@
+"""Causal attention: in blocks of our own, by cuDNN, by TPU's splash kernel, and over a cache."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from gophercite.models.positions import align_distances
+
+# Not -inf: a row that sees nothing (padding) must stay finite.
+MASKED = -1e30
+
+Heads = Float[Array, "batch length heads head_dim"]
+Window = int | Int[Array, ""] | None
+
+
+class RelativePositions(NamedTuple):
+    """What Transformer-XL's scores need beside queries and keys (Dai et al. 2019, section 3.3).
+
+    Attributes:
+      keys: the projected sinusoid of each distance, W_r R_d; row d is the distance d.
+      content_bias: u, added to the query before it meets keys.
+      position_bias: v, added to the query before it meets distances.
+    """
+
+    keys: Float[Array, "distances heads head_dim"]
+    content_bias: Float[Array, "heads head_dim"]
+    position_bias: Float[Array, "heads head_dim"]
+
+
+def attention(
+    q: Heads,
+    k: Float[Array, "batch length kv_heads head_dim"],
+    v: Float[Array, "batch length kv_heads head_dim"],
+    segments: Int[Array, "batch length"],
+    *,
+    relative: RelativePositions | None = None,
+    window: Window = None,
+    kernel: str = "auto",
+    block: int = 512,
+    remat: bool = True,
+) -> Heads:
+    """Attends within segments to the tokens up to and including one's own.
+
+    Args:
+      q: queries, unscaled.
+      k: keys; query head h meets key head `h // (heads / kv_heads)`.
+      v: values.
+      segments: packed sequences are told apart by their number; 0 is padding.
+      relative: Transformer-XL's positions; None when rotary ones are already in `q` and `k`.
+      window: how many tokens back a query sees, itself included.
+      kernel: "auto", "blocks", "cudnn" or "splash" (see `TransformerConfig.attention_kernel`).
+      block: query rows a block of our own attention.
+      remat: recompute probabilities in the backward pass of our own attention.
+
+    Returns:
+      The values' mixtures, in `q`'s dtype. Rows of padding are finite and mean nothing.
+    """
+    chosen = _platform_kernel(q, relative, window) if kernel == "auto" else kernel
+    if chosen == "cudnn":
+        return _cudnn(q, k, v, segments, window)
+    if chosen == "splash":
+        return _splash(q, k, v, segments, window)
+    return _blocks(q, k, v, segments, relative, window, block, remat)
+
+
+def _platform_kernel(q: Heads, relative: RelativePositions | None, window: Window) -> str:
+    """The fused kernel that applies here, or "blocks".
+
+    Both fused kernels want static windows, whole tiles of 128 tokens and heads of 64 or 128;
+    cuDNN half precision as well.
+    """
+    tiles = q.shape[1] % 128 == 0 and q.shape[-1] in (64, 128)
+    if relative is not None or isinstance(window, jax.Array) or not tiles:
+        return "blocks"
+    platform = jax.default_backend()
+    if platform == "gpu" and q.dtype in (jnp.bfloat16, jnp.float16):
+        return "cudnn"
+    mesh = jax.sharding.get_abstract_mesh()
+    whole = mesh.empty or mesh.size == 1  # a Pallas call is not cut by the partitioner
+    if platform == "tpu" and q.shape[-1] == 128 and whole:
+        return "splash"
+    return "blocks"
+
+
+def _blocks(
+    q: Heads,
+    k: Heads,
+    v: Heads,
+    segments: Int[Array, "batch length"],
+    relative: RelativePositions | None,
+    window: Window,
+    block: int,
+    remat: bool,
+) -> Heads:
+    """Rows in blocks, each against the keys up to its last row: the future is never computed."""
+    length, heads, head_dim = q.shape[1:]
+    groups = heads // k.shape[2]
+    scale = head_dim**-0.5
+    content, position = q, None
+    if relative is not None:
+        content = q + relative.content_bias.astype(q.dtype)
+        position = _by_head((q + relative.position_bias.astype(q.dtype)) * scale, groups)
+    queries = _by_head(content * scale, groups)  # [batch, kv_heads, groups, length, head_dim]
+    keys, values = (jnp.moveaxis(x, 2, 1) for x in (k, v))  # [batch, kv_heads, length, head_dim]
+    rows = np.arange(length)
+
+    def attend(start: int, stop: int) -> Callable[..., Float[Array, "b k g rows d"]]:
+        first = 0
+        if isinstance(window, int):
+            first = max(0, start - window + 1) if relative is None else 0
+
+        def run(
+            queries: Array, position: Array | None, keys: Array, values: Array, segments: Array
+        ) -> Array:
+            scores = jnp.einsum(
+                "bkgqd,bkjd->bkgqj",
+                queries[..., start:stop, :],
+                keys[..., first:stop, :],
+                preferred_element_type=jnp.float32,
+            )
+            if relative is not None and position is not None:
+                falling = jnp.flip(relative.keys[:stop], 0).astype(queries.dtype)
+                by_distance = jnp.einsum(
+                    "bkgqd,jkgd->bkgqj",
+                    position[..., start:stop, :],
+                    falling.reshape(stop, -1, groups, head_dim),
+                    preferred_element_type=jnp.float32,
+                )
+                scores += align_distances(by_distance)
+            distance = rows[start:stop, None] - rows[None, first:stop]
+            seen = jnp.asarray(distance >= 0)
+            if window is not None:
+                seen &= jnp.asarray(distance) < window
+            same = segments[:, start:stop, None] == segments[:, None, first:stop]
+            mask = (seen & same)[:, None, None]
+            weights = jax.nn.softmax(jnp.where(mask, scores, MASKED), axis=-1)
+            return jnp.einsum(
+                "bkgqj,bkjd->bkgqd", weights.astype(values.dtype), values[..., first:stop, :]
+            )
+
+        return jax.checkpoint(run) if remat else run
+
+    outputs = [
+        attend(start, min(start + block, length))(queries, position, keys, values, segments)
+        for start in range(0, length, block)
+    ]
+    mixed = jnp.concatenate(outputs, axis=-2)
+    return jnp.moveaxis(mixed.reshape(mixed.shape[0], heads, length, head_dim), 1, 2)
+
+
+def _by_head(x: Heads, groups: int) -> Float[Array, "batch kv_heads groups length head_dim"]:
+    """Query heads gathered under the key head that they share."""
+    batch, length, heads, head_dim = x.shape
+    return jnp.moveaxis(x, 1, 2).reshape(batch, heads // groups, groups, length, head_dim)
+
+
+def _cudnn(
+    q: Heads, k: Heads, v: Heads, segments: Int[Array, "batch length"], window: Window
+) -> Heads:
+    """cuDNN's fused attention; segments become its mask."""
+    same = segments[:, None, :, None] == segments[:, None, None, :]
+    return jax.nn.dot_product_attention(
+        q,
+        k,
+        v,
+        mask=same,
+        is_causal=True,
+        local_window_size=(int(window) - 1, 0) if window is not None else None,
+        implementation="cudnn",
+    )
+
+
+def _splash(
+    q: Heads, k: Heads, v: Heads, segments: Int[Array, "batch length"], window: Window
+) -> Heads:
+    """TPU's splash attention: block-sparse, so the future and what the window hides cost nothing."""
+    from jax.experimental.pallas.ops.tpu.splash_attention import (
+        splash_attention_kernel as kernel,
+    )
+    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
+
+    length, heads, head_dim = q.shape[1:]
+    shape = (length, length)
+    mask = (
+        masks.CausalMask(shape)
+        if window is None
+        else masks.LocalMask(shape, (int(window) - 1, 0), 0)
+    )
+    run = kernel.make_splash_mha_single_device(masks.MultiHeadMask([mask] * heads))
+    groups = heads // k.shape[2]
+    by_head = lambda x: jnp.moveaxis(x, 1, 2)  # noqa: E731
+    queries = by_head(q) * head_dim**-0.5
+    keys, values = (jnp.repeat(by_head(x), groups, axis=1) for x in (k, v))
+    ids = kernel.SegmentIds(segments, segments)
+    mixed = jax.vmap(run)(queries, keys, values, segment_ids=ids)
+    return jnp.moveaxis(mixed, 1, 2).astype(q.dtype)
+
+
+def cached_attention(
+    q: Heads,
+    k: Float[Array, "batch kv_heads slots head_dim"],
+    v: Float[Array, "batch kv_heads slots head_dim"],
+    query_positions: Int[Array, "batch length"],
+    key_positions: Int[Array, "batch slots"],
+    seen: Bool[Array, "batch slots"],
+    *,
+    relative: RelativePositions | None = None,
+    window: Window = None,
+) -> Heads:
+    """Attends from new tokens to a cache that already holds them.
+
+    Args:
+      q: queries of the new tokens.
+      k: cached keys, the new tokens' among them.
+      v: cached values.
+      query_positions: places of the new tokens in their sequences.
+      key_positions: places of the cached ones.
+      seen: slots that hold a token.
+      relative: Transformer-XL's positions.
+      window: how many tokens back a query sees, itself included.
+
+    Returns:
+      The values' mixtures, in `q`'s dtype.
+    """
+    batch, length, heads, head_dim = q.shape
+    groups = heads // k.shape[1]
+    scale = head_dim**-0.5
+    content = q if relative is None else q + relative.content_bias.astype(q.dtype)
+    scores = jnp.einsum(
+        "bkgqd,bkjd->bkgqj",
+        _by_head(content * scale, groups),
+        k,
+        preferred_element_type=jnp.float32,
+    )
+    distance = query_positions[:, :, None] - key_positions[:, None, :]
+    if relative is not None:
+        biased = _by_head((q + relative.position_bias.astype(q.dtype)) * scale, groups)
+        by_distance = jnp.einsum(
+            "bkgqd,nkgd->bkgqn",
+            biased,
+            relative.keys.reshape(-1, k.shape[1], groups, head_dim).astype(q.dtype),
+            preferred_element_type=jnp.float32,
+        )
+        index = jnp.clip(distance, 0, relative.keys.shape[0] - 1)[:, None, None]
+        scores += jnp.take_along_axis(by_distance, index, axis=-1)
+    mask = (distance >= 0) & seen[:, None, :]
+    if window is not None:
+        mask &= distance < window
+    weights = jax.nn.softmax(jnp.where(mask[:, None, None], scores, MASKED), axis=-1)
+    mixed = jnp.einsum("bkgqj,bkjd->bkgqd", weights.astype(v.dtype), v)
+    return jnp.moveaxis(mixed.reshape(batch, heads, length, head_dim), 1, 2)

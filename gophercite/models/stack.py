@@ -1,0 +1,140 @@
+"""Running a stack of layers: one scan, with groups of layers rematerialised in the backward pass.
+
+`jax.lax.scan` over `jax.checkpoint` does this when groups divide the stack. Gopher's 80 layers in
+groups of three don't, cutting a stacked array in two copies it, and the scan's transpose gives the
+gradients a buffer of their own, which gradient accumulation then adds to another: at 280 billion
+parameters each such copy is a third of a core's memory. Here the backward pass is written out: it
+walks the groups from the last to the first and adds each layer's gradient into one buffer, in
+place, which may be the accumulated gradient of the microbatches before.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+# (one layer's parameters, its settings, the residual stream, what all layers share) -> the stream
+Layer = Callable[[Any, Any, Array, Any], Array]
+
+
+def run_stack(
+    layer: Layer,
+    params: Any,
+    settings: Any,
+    x: Array,
+    shared: Any,
+    *,
+    remat_every: int = 0,
+    accumulated: Any = None,
+) -> Array:
+    """Applies a stack of layers in turn.
+
+    Args:
+      layer: one layer; pure.
+      params: parameters, each leaf with a leading axis of layers.
+      settings: per-layer settings, likewise; not differentiated.
+      x: input of the first layer.
+      shared: arrays that all layers read; not differentiated.
+      remat_every: layers a group; only a group's input is kept for the backward pass. The last
+        group may be smaller. 0 keeps everything.
+      accumulated: gradients like `params`. The gradient of this call with respect to `params` is
+        then `accumulated` plus its own, in the same buffer. Needs `remat_every`.
+
+    Returns:
+      Output of the last layer.
+    """
+    if remat_every:
+        return _grouped(layer, remat_every, params, accumulated, settings, x, shared)
+    if accumulated is not None:
+        raise ValueError("accumulated gradients need remat_every >= 1")
+
+    def body(x: Array, leaf: tuple[Any, Any]) -> tuple[Array, None]:
+        return layer(*leaf, x, shared), None
+
+    return jax.lax.scan(body, x, (params, settings))[0]
+
+
+def _layer_at(tree: Any, index: Array | int) -> Any:
+    return jax.tree.map(
+        lambda leaf: jax.lax.dynamic_index_in_dim(leaf, index, keepdims=False), tree
+    )
+
+
+def _depth(params: Any) -> int:
+    return jax.tree.leaves(params)[0].shape[0]
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _grouped(
+    layer: Layer, every: int, params: Any, accumulated: Any, settings: Any, x: Array, shared: Any
+) -> Array:
+    return _grouped_forward(layer, every, params, accumulated, settings, x, shared)[0]
+
+
+def _grouped_forward(
+    layer: Layer, every: int, params: Any, accumulated: Any, settings: Any, x: Array, shared: Any
+) -> tuple[Array, Any]:
+    groups, rest = divmod(_depth(params), every)
+
+    def run(x: Array, first: Array | int, count: int) -> Array:
+        for i in range(count):
+            x = layer(_layer_at(params, first + i), _layer_at(settings, first + i), x, shared)
+        return x
+
+    def body(x: Array, group: Array) -> tuple[Array, Array]:
+        return run(x, group * every, every), x
+
+    x, inputs = jax.lax.scan(body, x, jnp.arange(groups))
+    y = run(x, groups * every, rest)
+    return y, (params, accumulated, settings, inputs, x, shared)
+
+
+def _grouped_backward(layer: Layer, every: int, residuals: Any, dy: Array) -> tuple[Any, ...]:
+    params, accumulated, settings, inputs, last, shared = residuals
+    groups, rest = divmod(_depth(params), every)
+
+    def pull_back(
+        x: Array, first: Array | int, count: int, dy: Array, gradients: Any
+    ) -> tuple[Array, Any]:
+        """Recomputes a group from its input, and adds its layers' gradients in place."""
+
+        def run(layers: list[Any], x: Array) -> Array:
+            for i, weights in enumerate(layers):
+                x = layer(weights, _layer_at(settings, first + i), x, shared)
+            return x
+
+        layers = [_layer_at(params, first + i) for i in range(count)]
+        pull = jax.vjp(run, layers, x)[1]
+        for_layers, dx = pull(dy)
+        for i, for_layer in enumerate(for_layers):
+            gradients = jax.tree.map(
+                lambda total, new, at=first + i: jax.lax.dynamic_update_index_in_dim(
+                    total,
+                    jax.lax.dynamic_index_in_dim(total, at, keepdims=False)
+                    + new.astype(total.dtype),
+                    at,
+                    0,
+                ),
+                gradients,
+                for_layer,
+            )
+        return dx, gradients
+
+    gradients = jax.tree.map(jnp.zeros_like, params) if accumulated is None else accumulated
+    if rest:
+        dy, gradients = pull_back(last, groups * every, rest, dy, gradients)
+
+    def body(carry: tuple[Array, Any], group: tuple[Array, Array]) -> tuple[Any, None]:
+        x, index = group
+        return pull_back(x, index * every, every, *carry), None
+
+    (dx, gradients), _ = jax.lax.scan(
+        body, (dy, gradients), (inputs, jnp.arange(groups)), reverse=True
+    )
+    return gradients, None, None, dx, None
+
+
+_grouped.defvjp(_grouped_forward, _grouped_backward)

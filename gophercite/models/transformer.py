@@ -1,0 +1,348 @@
+"""A decoder-only Transformer as pure functions of its parameters.
+
+Parameters are a dictionary of named parts:
+
+    {"embed": {"embedding": [vocab, d_model]},
+     "frozen_layers": {...: [frozen, ...]},      # absent when nothing is frozen
+     "trained_layers": {...: [trained, ...]},
+     "final_norm": {"scale": [d_model]},
+     "unembed": {"kernel": [d_model, vocab]}}    # absent when embeddings are tied
+
+The two stacks of layers run one after the other, the frozen one under `stop_gradient` in a scan of
+its own: it keeps no activations, has no backward pass and no optimiser state. A mask over one
+stack's update would save none of these. Checkpoints hold one stack (`merge_layers`), which a run
+splits where it freezes (`split_layers`).
+"""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key
+
+from gophercite.models.block import Block, Context, LayerCache, Slots, rms_norm
+from gophercite.models.config import TransformerConfig
+from gophercite.models.positions import sinusoids
+from gophercite.models.stack import run_stack
+from gophercite.partitioning import constrain
+
+Params = dict[str, Any]
+Axes = dict[str, Any]
+
+FROZEN, TRAINED = "frozen_layers", "trained_layers"
+
+
+class Cache(NamedTuple):
+    """Keys and values of all layers (a leading axis), and which token lies in which slot."""
+
+    layers: LayerCache
+    slots: Slots
+
+
+@dataclasses.dataclass(frozen=True)
+class Transformer:
+    """The functions of a model of one architecture; parameters are passed in.
+
+    Attributes:
+      config: the architecture.
+    """
+
+    config: TransformerConfig
+
+    def init(self, key: Key[Array, ""], frozen_layers: int = 0) -> Params:
+        """Random parameters, the same whatever the number of frozen layers.
+
+        Args:
+          key: a typed PRNG key.
+          frozen_layers: layers in the frozen stack, from the first.
+
+        Returns:
+          Parameters in `config.param_dtype`.
+        """
+        return split_layers(nn.meta.unbox(self._boxed(key)), frozen_layers)
+
+    def logical_axes(self, frozen_layers: int = 0) -> Axes:
+        """Logical axis names of each parameter, as a tree like the parameters."""
+        boxed = jax.eval_shape(self._boxed, jax.random.key(0))
+
+        def names(box: nn.LogicallyPartitioned) -> tuple[str, ...]:
+            stacked = len(box.value.shape) - len(box.names)
+            return ("layers",) * stacked + box.names
+
+        axes = jax.tree.map(names, boxed, is_leaf=lambda x: isinstance(x, nn.LogicallyPartitioned))
+        if not frozen_layers:
+            return axes
+        return {FROZEN: axes[TRAINED], **axes}
+
+    def abstract(self, frozen_layers: int = 0) -> Params:
+        """Shapes and dtypes of the parameters, without making them."""
+        return jax.eval_shape(lambda: self.init(jax.random.key(0), frozen_layers))
+
+    def _boxed(self, key: Key[Array, ""]) -> Params:
+        """Parameters in Flax's boxes, which carry the logical axes."""
+        c = self.config
+        embed_key, layer_key, unembed_key = jax.random.split(key, 3)
+        block = Block(c)
+        x = jnp.zeros((1, 1, c.d_model), c.dtype)
+        place = jnp.zeros((1, 1), jnp.int32)
+        waves = self._sinusoids(1)
+
+        def layer(key: Array) -> Params:
+            return block.init(key, x, self._first_settings(), Context(place, place, waves))["params"]
+
+        def matrix(key: Array, shape: tuple[int, int], axes: tuple[str, str], std: float) -> Any:
+            init = nn.with_logical_partitioning(nn.initializers.normal(std), axes)
+            return init(key, shape, c.param_dtype)
+
+        # Tied embeddings read the stream out too, so they are kept small unless scaled on entry.
+        scale = nn.with_logical_partitioning(nn.initializers.ones, ("embed",))
+        shape = (c.vocab_size, c.d_model)
+        params = {
+            "embed": {"embedding": matrix(embed_key, shape, ("vocab", "embed"), c.d_model**-0.5)},
+            TRAINED: jax.vmap(layer)(jax.random.split(layer_key, c.num_layers)),
+            "final_norm": {"scale": scale(key, (c.d_model,), c.param_dtype)},
+        }
+        if not c.tied_embeddings:
+            params["unembed"] = {
+                "kernel": matrix(unembed_key, shape[::-1], ("embed", "vocab"), c.d_model**-0.5)
+            }
+        return params
+
+    def apply(
+        self,
+        params: Params,
+        tokens: Int[Array, "batch length"],
+        positions: Int[Array, "batch length"],
+        segments: Int[Array, "batch length"],
+        cache: Cache | None = None,
+        *,
+        accumulated: Any = None,
+    ) -> tuple[Float[Array, "batch length d_model"], Cache | None]:
+        """The final representation of each token.
+
+        Args:
+          params: the model's parameters.
+          tokens: token ids.
+          positions: each token's place in its segment, from 0.
+          segments: packed sequences are told apart by their number; 0 is padding and is never
+            attended to. With a cache: nonzero where a token is real.
+          cache: tokens before these; the new ones join it.
+          accumulated: gradients of the trained stack to add to (see `run_stack`).
+
+        Returns:
+          Representations after the final norm, in `config.dtype`, and the cache with the new
+          tokens (None without one).
+        """
+        c = self.config
+        x = self.embed(params, tokens)
+        if cache is not None:
+            x, cache = self._decode(params, x, positions, segments, cache)
+        else:
+            context = Context(positions, segments, self._sinusoids(tokens.shape[1]))
+
+            def layer(weights: Params, settings: Any, x: Array, context: Context) -> Array:
+                y, _ = Block(c).apply({"params": weights}, x, settings, context)
+                return constrain(y, "batch", "residual_length", "activation_embed")
+
+            frozen, trained = self._settings(params)
+            if FROZEN in params:
+                weights = jax.lax.stop_gradient(params[FROZEN])
+                x = run_stack(layer, weights, frozen, jax.lax.stop_gradient(x), context)
+                x = jax.lax.stop_gradient(x)
+            x = run_stack(
+                layer,
+                params[TRAINED],
+                trained,
+                x,
+                context,
+                remat_every=c.remat_every,
+                accumulated=accumulated,
+            )
+        return rms_norm(x, params["final_norm"]["scale"], c.norm_epsilon), cache
+
+    def embed(
+        self, params: Params, tokens: Int[Array, "batch length"]
+    ) -> Float[Array, "batch length d_model"]:
+        """Token embeddings, in `config.dtype`."""
+        c = self.config
+        x = params["embed"]["embedding"].astype(c.dtype)[tokens]
+        if c.scale_embeddings:
+            x *= jnp.asarray(c.d_model**0.5, c.dtype)
+        return constrain(x, "batch", "residual_length", "activation_embed")
+
+    def unembedding(self, params: Params) -> Float[Array, "vocab d_model"]:
+        """The matrix whose rows meet a representation to give each token's logit."""
+        if self.config.tied_embeddings:
+            return params["embed"]["embedding"]
+        return params["unembed"]["kernel"].T
+
+    def logits(
+        self, params: Params, hidden: Float[Array, "batch length d_model"]
+    ) -> Float[Array, "batch length vocab"]:
+        """Unnormalised log-probabilities of the next token, in float32."""
+        kernel = self.unembedding(params).astype(hidden.dtype)
+        logits = jnp.einsum("bld,vd->blv", hidden, kernel, preferred_element_type=jnp.float32)
+        return constrain(logits, "batch", "length", "vocab")
+
+    def prefill(
+        self,
+        params: Params,
+        tokens: Int[Array, "batch length"],
+        lengths: Int[Array, " batch"],
+        slots: int,
+    ) -> tuple[Float[Array, "batch length d_model"], Cache]:
+        """Reads prompts of different lengths, padded on the right, into a new cache.
+
+        Args:
+          params: the model's parameters.
+          tokens: prompts.
+          lengths: tokens of each prompt that are real.
+          slots: tokens that the cache can hold, prompt and padding included.
+
+        Returns:
+          Representations after the final norm, and the cache. Padding takes slots but is never
+          attended to; a row's next token has the position `lengths[row]`.
+        """
+        c = self.config
+        batch, length = tokens.shape
+        positions = jnp.broadcast_to(jnp.arange(length), (batch, length))
+        real = positions < lengths[:, None]
+        context = Context(positions, real.astype(jnp.int32), self._sinusoids(length))
+        waves = self._sinusoids(slots)
+        block = Block(c)
+
+        def layer(x: Array, leaf: tuple[Params, Any]) -> tuple[Array, LayerCache]:
+            weights, settings = leaf
+            variables = {"params": weights}
+            x, (k, v) = block.apply(variables, x, settings, context)
+            room = [(0, 0), (0, 0), (0, slots - length), (0, 0)]
+            keys, values = (jnp.pad(jnp.moveaxis(y, 1, 2), room) for y in (k, v))
+            relative = None
+            if waves is not None:
+                relative = block.apply(variables, waves, method=Block.project_distances)
+            return x, LayerCache(keys, values, relative)
+
+        x = self.embed(params, tokens)
+        merged = merge_layers(params)
+        x, layers = jax.lax.scan(layer, x, (merged[TRAINED], self._settings(merged)[1]))
+        free = [(0, 0), (0, slots - length)]
+        layout = Slots(
+            jnp.pad(positions, free),
+            jnp.pad(real, free),
+            jnp.asarray(length, jnp.int32),
+        )
+        hidden = rms_norm(x, params["final_norm"]["scale"], c.norm_epsilon)
+        return hidden, Cache(layers, layout)
+
+    def _decode(
+        self, params: Params, x: Array, positions: Array, segments: Array, cache: Cache
+    ) -> tuple[Array, Cache]:
+        """New tokens through all layers, each layer's cache rewritten in place."""
+        block = Block(self.config)
+        old = cache.slots
+        slots = Slots(
+            jax.lax.dynamic_update_slice_in_dim(old.positions, positions, old.next, axis=1),
+            jax.lax.dynamic_update_slice_in_dim(old.filled, segments > 0, old.next, axis=1),
+            old.next + x.shape[1],
+        )
+
+        def layer(
+            carry: tuple[Array, Array, Array], leaf: tuple[Any, ...]
+        ) -> tuple[tuple[Array, Array, Array], None]:
+            x, keys, values = carry
+            weights, settings, relative, index = leaf
+            at = lambda stack: jax.lax.dynamic_index_in_dim(stack, index, keepdims=False)  # noqa: E731
+            x, new = block.apply(
+                {"params": weights},
+                x,
+                settings,
+                positions,
+                slots,
+                LayerCache(at(keys), at(values), relative),
+                method=Block.decode,
+            )
+            put = jax.lax.dynamic_update_index_in_dim
+            return (x, put(keys, new.keys, index, 0), put(values, new.values, index, 0)), None
+
+        merged = merge_layers(params)
+        indices = jnp.arange(self.config.num_layers)
+        leaves = (merged[TRAINED], self._settings(merged)[1], cache.layers.relative, indices)
+        (x, keys, values), _ = jax.lax.scan(
+            layer, (x, cache.layers.keys, cache.layers.values), leaves
+        )
+        return x, Cache(LayerCache(keys, values, cache.layers.relative), slots)
+
+    def _sinusoids(self, distances: int) -> Float[Array, "distances d_model"] | None:
+        if self.config.position != "transformer_xl":
+            return None
+        return sinusoids(jnp.arange(distances), self.config.d_model)
+
+    def _layer_settings(self) -> dict[str, Array]:
+        """Settings that differ from layer to layer, as arrays to scan over: one program for all."""
+        c = self.config
+        settings: dict[str, Array] = {}
+        if isinstance(c.rope_theta, tuple):
+            settings["rope_theta"] = jnp.asarray(c.rope_theta, jnp.float32)
+        if isinstance(c.window, tuple):
+            everything = jnp.iinfo(jnp.int32).max
+            windows = [everything if w is None else w for w in c.window]
+            settings["window"] = jnp.asarray(windows, jnp.int32)
+        return settings
+
+    def _first_settings(self) -> dict[str, Array]:
+        return {name: values[0] for name, values in self._layer_settings().items()}
+
+    def _settings(self, params: Params) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Per-layer settings of the frozen and of the trained stack."""
+        frozen = frozen_layers(params)
+        settings = self._layer_settings()
+        return (
+            {name: values[:frozen] for name, values in settings.items()},
+            {name: values[frozen:] for name, values in settings.items()},
+        )
+
+
+def frozen_layers(params: Params) -> int:
+    """Layers in the frozen stack of a tree of parameters (or of anything shaped like it)."""
+    if FROZEN not in params:
+        return 0
+    return jax.tree.leaves(params[FROZEN])[0].shape[0]
+
+
+def split_layers(params: Params, frozen: int) -> Params:
+    """Divides the layers into a frozen and a trained stack.
+
+    Args:
+      params: parameters with one stack, `trained_layers` (else it is merged first).
+      frozen: layers in the frozen stack, from the first.
+
+    Returns:
+      The same parameters in the two stacks.
+
+    Raises:
+      ValueError: fewer layers than that, or none left to train.
+    """
+    merged = merge_layers(params)
+    depth = jax.tree.leaves(merged[TRAINED])[0].shape[0]
+    if not 0 <= frozen < depth:
+        raise ValueError(f"can't freeze {frozen} of {depth} layers: 0 to {depth - 1} are possible")
+    if frozen == 0:
+        return merged
+    first = jax.tree.map(lambda leaf: leaf[:frozen], merged[TRAINED])
+    rest = jax.tree.map(lambda leaf: leaf[frozen:], merged[TRAINED])
+    return {FROZEN: first, **merged, TRAINED: rest}
+
+
+def merge_layers(params: Params) -> Params:
+    """Joins the frozen and the trained stack into one, `trained_layers`, as checkpoints hold it."""
+    if FROZEN not in params:
+        return params
+    rest = {name: part for name, part in params.items() if name != FROZEN}
+    rest[TRAINED] = jax.tree.map(
+        lambda first, second: jnp.concatenate([first, second]), params[FROZEN], params[TRAINED]
+    )
+    return rest
+
+
