@@ -1,0 +1,100 @@
+"""Documents, windows of documents, and what every offset into them means.
+
+A `Document` is one source page. Its text is normalised exactly once, when the document is made, and
+from then on every offset counts code points of that normalised text. A quote is verbatim when it is
+a run of that text, so everything that shows, truncates, quotes or checks a page goes through here.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import re
+import unicodedata
+
+# Line ends of every platform, with Unicode's own: NEL, LINE SEPARATOR, PARAGRAPH SEPARATOR.
+_LINE_END = re.compile("\r\n|[\r\x85\u2028\u2029]")
+
+# Invisible characters that only say where a line may break, or that mark the file's byte order.
+# The joiners U+200C and U+200D stay: they spell words in Persian and Indic scripts, and join emoji.
+_ZERO_WIDTH = re.compile("[\u200b\u2060\ufeff\u00ad]")
+
+# Half of a UTF-16 pair. JSON can escape one, UTF-8 cannot hold one.
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def normalise_text(text: str) -> str:
+    r"""Returns `text` as documents hold it; applying it twice changes nothing more.
+
+    Line ends become `\n`, zero-width characters and soft hyphens go, lone surrogates become U+FFFD,
+    and the rest is brought to Unicode's normal form C. Nothing else is touched: case, spaces,
+    typography and control characters are the author's.
+    """
+    if text.isascii() and "\r" not in text:
+        return text
+    text = _LINE_END.sub("\n", text)
+    text = _ZERO_WIDTH.sub("", text)
+    text = _LONE_SURROGATE.sub("\ufffd", text)
+    return unicodedata.normalize("NFC", text)
+
+
+@dataclasses.dataclass(frozen=True)
+class Document:
+    """One source page.
+
+    Attributes:
+      id: names the document within its data set; windows and gold evidence refer to it.
+      title: what a response writes between `>%(` and `)%[`; normalised, on one line.
+      text: the page's text, normalised by `normalise_text`.
+      url: where the page was found.
+      retrieved_at: when it was fetched, in ISO 8601.
+    """
+
+    id: str
+    title: str
+    text: str
+    url: str | None = None
+    retrieved_at: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "title", normalise_text(self.title).replace("\n", " "))
+        object.__setattr__(self, "text", normalise_text(self.text))
+
+    @functools.cached_property
+    def sha256(self) -> str:
+        """The hexadecimal SHA-256 of the text's UTF-8 bytes: what a third party checks against."""
+        return hashlib.sha256(self.text.encode("utf-8")).hexdigest()
+
+
+@dataclasses.dataclass(frozen=True)
+class Window:
+    """The part of a document that a prompt shows: `document.text[start:end]`.
+
+    Attributes:
+      document: the whole page.
+      start: offset of the first code point shown.
+      end: offset after the last code point shown.
+
+    Raises:
+      ValueError: when `0 <= start <= end <= len(document.text)` does not hold.
+    """
+
+    document: Document
+    start: int
+    end: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start <= self.end <= len(self.document.text):
+            raise ValueError(
+                f"window {self.start}:{self.end} lies outside document {self.document.id!r}, "
+                f"whose text has {len(self.document.text)} characters"
+            )
+
+    @property
+    def title(self) -> str:
+        """The title of the document."""
+        return self.document.title
+
+    @property
+    def text(self) -> str:
+        """The text that is shown."""
+        return self.document.text[self.start : self.end]

@@ -1,0 +1,200 @@
+"""Inline evidence (GopherCite, section 2.1): answer and proof in one string.
+
+    %<claim>%(title of a document)%[quote from that document]%
+
+The grammar, in full (`docs/evidence.md` discusses it with examples):
+
+    response = space triple { space triple } rest
+    triple   = "%<" claim ">%(" title ")%[" quote "]%"
+
+`claim` and `title` hold none of the four marks `%<`, `>%(`, `)%[` and `]%`; `quote` ends at the
+first `]%`; `space` is any white space, none included; `rest` is any text without a mark, and is
+ignored. Neighbouring marks share their `%`, also where one triple follows another: `]%<` both ends
+a quote and begins a claim, as `]%%<` and `]% %<` do. A text that is not a response is malformed.
+
+A quote that holds `%<`, `>%(` or `)%[` still parses, so that a quote that was never closed can be
+told from other faults: that is `Fault.RESERVED_SYNTAX`.
+"""
+
+import dataclasses
+import enum
+import re
+from collections.abc import Collection, Iterable
+
+from gophercite.documents import Document, Window
+
+CLAIM_MARK = "%<"
+TITLE_MARK = ">%("
+QUOTE_MARK = ")%["
+END_MARK = "]%"
+MARKS = (CLAIM_MARK, TITLE_MARK, QUOTE_MARK, END_MARK)
+
+MINIMUM_QUOTE_LENGTH = 5  # characters; `min_quote_length` in appendix F.1
+
+_MARK = re.compile("|".join(map(re.escape, MARKS)))
+_SPACE = re.compile(r"\s*")
+_ASCII_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Evidence:
+    """One claim with the quote that supports it, and the title of the document it is from."""
+
+    claim: str
+    title: str
+    quote: str
+
+
+class Fault(enum.Enum):
+    """What can be wrong with a response: the criteria of the bad-syntax penalty (appendix F.1)."""
+
+    MALFORMED = "malformed"
+    RESERVED_SYNTAX = "reserved syntax in quote"
+    WRONG_TITLE = "wrong title"
+    WRONG_QUOTE = "wrong quote"
+    EMPTY_CLAIM = "empty claim"
+    EMPTY_QUOTE = "empty quote"
+    SHORT_QUOTE = "short quote"
+
+
+class SyntaxFault(ValueError):  # noqa: N818 (the contract's name; a `Fault` of the syntax)
+    """A text that is no response; `position` is the offset where it stops being one."""
+
+    def __init__(self, message: str, position: int) -> None:
+        super().__init__(f"{message} (at character {position})")
+        self.position = position
+
+
+def parse(text: str) -> tuple[Evidence, ...]:
+    """Returns the triples of a response, in order; there is at least one.
+
+    Raises:
+      SyntaxFault: when `text` is malformed, with the position.
+    """
+    triples = []
+    position = _skip_space(text, 0)
+    if not text.startswith(CLAIM_MARK, position):
+        raise SyntaxFault(f"expected {CLAIM_MARK!r}", position)
+    while True:
+        claim, position = _field(text, position + len(CLAIM_MARK), TITLE_MARK, "claim")
+        title, position = _field(text, position, QUOTE_MARK, "title")
+        end = text.find(END_MARK, position)
+        if end < 0:
+            raise SyntaxFault(f"the quote is not closed by {END_MARK!r}", len(text))
+        triples.append(Evidence(claim, title, text[position:end]))
+        position = end + len(END_MARK)
+
+        if text.startswith("<", position):  # `]%<`: the marks share their `%`
+            position -= 1
+            continue
+        following = _skip_space(text, position)
+        if text.startswith(CLAIM_MARK, following):
+            position = following
+            continue
+        stray = _MARK.search(text, position)
+        if stray is None:
+            return tuple(triples)
+        raise SyntaxFault(f"{stray.group()!r} after text that follows a quote", stray.start())
+
+
+def format(*evidence: Evidence) -> str:
+    """Writes triples as one response, so that `parse(format(*evidence)) == evidence`.
+
+    Raises:
+      ValueError: when there is no triple, or a field holds a reserved mark.
+    """
+    if not evidence:
+        raise ValueError("a response needs at least one piece of evidence")
+    for triple in evidence:
+        for name, value in dataclasses.asdict(triple).items():
+            if mark := _MARK.search(value):
+                raise ValueError(
+                    f"the {name} holds the reserved mark {mark.group()!r} at character "
+                    f"{mark.start()}, so it cannot be written as inline evidence: {value!r}"
+                )
+    return " ".join(
+        f"{CLAIM_MARK}{triple.claim}{TITLE_MARK}{triple.title}{QUOTE_MARK}{triple.quote}{END_MARK}"
+        for triple in evidence
+    )
+
+
+def holds_mark(text: str) -> bool:
+    """Whether `text` holds a reserved mark, so that `format` refuses it."""
+    return _MARK.search(text) is not None
+
+
+def faults(
+    text: str,
+    documents: Iterable[Document | Window],
+    *,
+    minimum_quote_length: int = MINIMUM_QUOTE_LENGTH,
+) -> frozenset[Fault]:
+    """Says what is wrong with a response; the empty set means nothing is. Never raises.
+
+    Each fault is judged by itself, and holds for the response when it holds for any of its triples;
+    only of a malformed text nothing else is said.
+
+    Args:
+      text: a raw sample.
+      documents: what may be cited: whole pages when judging an answer (the paper's "full source"),
+        windows when only what the prompt showed counts.
+      minimum_quote_length: a quote with fewer characters is short.
+    """
+    try:
+        triples = parse(text)
+    except SyntaxFault:
+        return frozenset({Fault.MALFORMED})
+    sources = tuple(documents)
+    found: set[Fault] = set()
+    for triple in triples:
+        found |= _faults_of_triple(triple, sources, minimum_quote_length)
+    return frozenset(found)
+
+
+def is_verbatim(quote: str, text: str) -> bool:
+    """Whether `quote` is a run of `text`, but for the case of ASCII letters.
+
+    Only ASCII letters are folded: Unicode's foldings change lengths and conflate letters (`ß` and
+    `ss`), so that an offset in the folded text would mean nothing in the page.
+    """
+    return quote in text or fold_case(quote) in fold_case(text)
+
+
+def fold_case(text: str) -> str:
+    """Lower-cases the ASCII letters of `text` and nothing else; lengths stay."""
+    return text.lower() if text.isascii() else text.translate(_ASCII_LOWER)
+
+
+def _faults_of_triple(
+    triple: Evidence, sources: Collection[Document | Window], minimum_quote_length: int
+) -> set[Fault]:
+    # Titles are not unique: the quote may come from any document of that name. Where the title
+    # names none, the quote is sought in all, so that a wrong title alone is one fault, not two.
+    named = [source for source in sources if source.title == triple.title]
+    holds = {
+        Fault.RESERVED_SYNTAX: holds_mark(triple.quote),
+        Fault.WRONG_TITLE: not named,
+        Fault.WRONG_QUOTE: not any(
+            is_verbatim(triple.quote, source.text) for source in named or sources
+        ),
+        Fault.EMPTY_CLAIM: not triple.claim.strip(),
+        Fault.EMPTY_QUOTE: not triple.quote.strip(),
+        Fault.SHORT_QUOTE: len(triple.quote) < minimum_quote_length,
+    }
+    return {fault for fault, is_so in holds.items() if is_so}
+
+
+def _field(text: str, start: int, closing: str, name: str) -> tuple[str, int]:
+    """Reads a claim or title up to its closing mark; returns it and the offset after the mark."""
+    mark = _MARK.search(text, start)
+    if mark is None:
+        raise SyntaxFault(f"the {name} is not closed by {closing!r}", len(text))
+    if mark.group() != closing:
+        raise SyntaxFault(f"{mark.group()!r} inside the {name}, before {closing!r}", mark.start())
+    return text[start : mark.start()], mark.end()
+
+
+def _skip_space(text: str, start: int) -> int:
+    match = _SPACE.match(text, start)
+    assert match is not None  # `\s*` matches everywhere
+    return match.end()

@@ -1,0 +1,55 @@
+"""Documents: normalisation, hashes, windows."""
+
+import hashlib
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gophercite.documents import Document, Window, normalise_text
+
+any_text = st.text(st.characters(exclude_categories=()))  # lone surrogates too
+
+
+@given(any_text)
+def test_normalisation_is_idempotent_composed_and_encodable(text: str) -> None:
+    normal = normalise_text(text)
+    assert normalise_text(normal) == normal
+    assert unicodedata.is_normalized("NFC", normal)
+    assert normal.encode("utf-8").decode("utf-8") == normal
+    assert not set(normal) & set("\r\x85\u2028\u2029\u200b\u2060\ufeff\u00ad")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a\r\nb\rc\n\nd\u2028e\u2029f\x85g", "a\nb\nc\n\nd\ne\nf\ng"),
+        ("\ufeffzero\u200bwidth\u2060 and soft\u00adhyphen", "zerowidth and softhyphen"),
+        ("cafe\u0301", "café"),
+        ("e\u200b\u0301", "é"),
+        ("👨\u200d👩\u200d👧 می\u200cخواهم", "👨\u200d👩\u200d👧 می\u200cخواهم"),
+        ("half \ud83d pair", "half \ufffd pair"),
+        ("  Tabs\t, “quotes” and CASE stay ", "  Tabs\t, “quotes” and CASE stay "),
+    ],
+)
+def test_what_normalisation_changes(text: str, expected: str) -> None:
+    assert normalise_text(text) == expected
+
+
+@given(any_text, any_text)
+def test_documents_hold_normalised_text_and_its_hash(title: str, text: str) -> None:
+    document = Document("id", title, text)
+    assert document.text == normalise_text(text)
+    assert "\n" not in document.title
+    assert document.sha256 == hashlib.sha256(document.text.encode("utf-8")).hexdigest()
+
+
+def test_windows_are_slices_of_their_document() -> None:
+    document = Document("id", "Title", "cafe\u0301 au lait")
+    assert Window(document, 0, 4).text == "café"
+    assert Window(document, 0, 4).title == "Title"
+    assert Window(document, 12, 12).text == ""
+    for start, end in [(-1, 3), (3, 2), (0, 13)]:
+        with pytest.raises(ValueError, match="lies outside document 'id'"):
+            Window(document, start, end)
