@@ -1,0 +1,49 @@
+"""The prompt of GopherCite (table 12): one place for training and inference.
+
+Prompt and response are tokenised apart, so that a response has the same tokens whatever stands
+before it: the prompt up to and including `Answer:`, the response from the space after it on.
+"""
+
+from collections.abc import Sequence
+
+from gophercite import evidence
+from gophercite.documents import Document, Window
+from gophercite.evidence import Evidence
+from gophercite.vocabularies import Vocabulary
+
+
+def prompt(question: str, sources: Sequence[Window | Document]) -> str:
+    r"""Returns `Page: {title}\n{text}\n\n` for each source, then `Question: …\nAnswer:`."""
+    pages = "".join(f"Page: {source.title}\n{source.text}\n\n" for source in sources)
+    return f"{pages}Question: {question}\nAnswer:"
+
+
+def response(*triples: Evidence) -> str:
+    """Returns what follows a prompt: a space and the evidence.
+
+    Raises:
+      ValueError: as `evidence.format` does.
+    """
+    return " " + evidence.format(*triples)
+
+
+def encode_prompt(
+    vocabulary: Vocabulary, question: str, sources: Sequence[Window | Document]
+) -> list[int]:
+    """Returns the ids of a prompt, with what the model expects at the start of a text.
+
+    That is a beginning of sequence where the vocabulary has one, and the space of a dummy prefix
+    where the model was trained with it: the ids are then the model's own tokenizer's.
+    """
+    beginning = [] if vocabulary.bos_id is None else [vocabulary.bos_id]
+    prefix = " " if vocabulary.dummy_prefix else ""
+    return beginning + vocabulary.encode(prefix + prompt(question, sources))
+
+
+def encode_response(vocabulary: Vocabulary, *triples: Evidence) -> list[int]:
+    """Returns the ids of a response, end of sequence included.
+
+    Raises:
+      ValueError: as `evidence.format` does.
+    """
+    return [*vocabulary.encode(response(*triples)), vocabulary.eos_id]

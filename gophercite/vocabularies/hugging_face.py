@@ -1,0 +1,209 @@
+"""Hugging Face `tokenizer.json`: byte-level BPE, and metaspace models with byte fallback."""
+
+import json
+import os
+import pathlib
+from typing import Any
+
+import tokenizers
+
+from gophercite.vocabularies.vocabulary import BYTES, Vocabulary, VocabularyError
+
+FILE_NAME = "tokenizer.json"
+CONFIG_NAME = "tokenizer_config.json"
+
+_SPACE = "\u2581"  # how metaspace models write a space
+
+# Names of special tokens in use, for tokenizers that come without `tokenizer_config.json`.
+_EOS_NAMES = ("</s>", "<eos>", "<|endoftext|>", "<|end_of_text|>", "<|im_end|>", "[EOS]")
+_BOS_NAMES = ("<s>", "<bos>", "<|begin_of_text|>", "[BOS]")
+_PAD_NAMES = ("<pad>", "<|pad|>", "<|finetune_right_pad_id|>", "[PAD]")
+_UNK_NAMES = ("<unk>", "[UNK]")
+
+
+class HuggingFaceVocabulary(Vocabulary):
+    """A tokenizer of the `tokenizers` library.
+
+    Args:
+      tokenizer_json: the content of `tokenizer.json`.
+      eos_token, bos_token, pad_token: names of the special tokens; where None, the customary names
+        are looked for. An empty `bos_token` says that prompts begin without one.
+
+    Raises:
+      VocabularyError: when this is no tokenizer, or one that cannot spell every text, or a named
+        token is missing.
+    """
+
+    def __init__(
+        self,
+        tokenizer_json: str,
+        *,
+        eos_token: str | None = None,
+        bos_token: str | None = None,
+        pad_token: str | None = None,
+    ) -> None:
+        self._json = tokenizer_json  # `save` gives back what was loaded
+        settings = _read_settings(tokenizer_json)
+        self.dummy_prefix = _remove_dummy_prefix(settings)
+        settings["truncation"] = settings["padding"] = None
+        self._tokenizer = tokenizers.Tokenizer.from_str(json.dumps(settings))
+        # A page that says `</s>` must not end the response.
+        self._tokenizer.encode_special_tokens = True
+
+        token_bytes = _bytes_of_tokens(self._tokenizer, settings)
+        super().__init__(token_bytes, _byte_ids(self._tokenizer, settings))
+
+        eos_id = self._special_id(eos_token, _EOS_NAMES)
+        if eos_id is None:
+            raise VocabularyError(
+                "the tokenizer has no end-of-sequence token of a known name "
+                f"({', '.join(_EOS_NAMES)}): say which it is by `eos_token`, or in {CONFIG_NAME}"
+            )
+        pad_id = self._special_id(pad_token, _PAD_NAMES)
+        self.eos_id = eos_id
+        self.pad_id = eos_id if pad_id is None else pad_id
+        self.bos_id = None if bos_token == "" else self._special_id(bos_token, _BOS_NAMES)
+        self.unk_id = self._special_id(None, _UNK_NAMES)
+        special = (self.eos_id, self.pad_id, self.bos_id, self.unk_id)
+        self._token_bytes = tuple(
+            None if id in special else spelled for id, spelled in enumerate(self._token_bytes)
+        )
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> "HuggingFaceVocabulary":
+        """Reads a `tokenizer.json`, and the special tokens in `tokenizer_config.json` beside it."""
+        path = pathlib.Path(path)
+        config_path = path.with_name(CONFIG_NAME)
+        try:
+            config = json.loads(config_path.read_text("utf-8")) if config_path.exists() else {}
+            adds_bos = config.get("add_bos_token", True)
+            return cls(
+                path.read_text("utf-8"),
+                eos_token=_token_name(config.get("eos_token")),
+                bos_token=_token_name(config.get("bos_token")) if adds_bos else "",
+                pad_token=_token_name(config.get("pad_token")),
+            )
+        except (VocabularyError, json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise VocabularyError(f"{path}: {error}") from None
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Writes `tokenizer.json` and the names of its special tokens, `tokenizer_config.json`."""
+        folder = pathlib.Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / FILE_NAME).write_text(self._json, "utf-8")
+        config: dict[str, Any] = {"eos_token": self._tokenizer.id_to_token(self.eos_id)}
+        if self.pad_id != self.eos_id:
+            config["pad_token"] = self._tokenizer.id_to_token(self.pad_id)
+        if self.bos_id is not None:
+            config["bos_token"] = self._tokenizer.id_to_token(self.bos_id)
+        config["add_bos_token"] = self.bos_id is not None
+        (folder / CONFIG_NAME).write_text(json.dumps(config, indent=1), "utf-8")
+
+    def _tokenize(self, text: str) -> list[int]:
+        return self._tokenizer.encode(text, add_special_tokens=False).ids
+
+    def _special_id(self, name: str | None, customary: tuple[str, ...]) -> int | None:
+        if name is not None:
+            id = self._tokenizer.token_to_id(name)
+            if id is None:
+                raise VocabularyError(f"the tokenizer has no token {name!r}")
+            return id
+        ids = (self._tokenizer.token_to_id(name) for name in customary)
+        return next((id for id in ids if id is not None), None)
+
+
+def _read_settings(tokenizer_json: str) -> dict[str, Any]:
+    try:
+        tokenizers.Tokenizer.from_str(tokenizer_json)
+        return json.loads(tokenizer_json)
+    except Exception as error:  # the library raises plain `Exception`
+        raise VocabularyError(f"this is no tokenizer.json ({error})") from None
+
+
+def _remove_dummy_prefix(settings: dict[str, Any]) -> bool:
+    """Switches off, in place, what puts a space before the first word; says whether any did."""
+    found = False
+    for part in _parts(settings.get("pre_tokenizer"), "pretokenizers"):
+        if part["type"] == "ByteLevel":
+            found |= part["add_prefix_space"]
+            part["add_prefix_space"] = False
+        elif part["type"] == "Metaspace":
+            found |= part.get("prepend_scheme", "always") != "never"
+            part["prepend_scheme"] = "never"
+            part.pop("add_prefix_space", None)  # the name of older files
+    normalizer = settings.get("normalizer")
+    prepends = [p for p in _parts(normalizer, "normalizers") if p["type"] == "Prepend"]
+    if prepends:
+        found = True
+        kept = [p for p in _parts(normalizer, "normalizers") if p["type"] != "Prepend"]
+        settings["normalizer"] = {"type": "Sequence", "normalizers": kept} if kept else None
+    return found
+
+
+def _parts(component: dict[str, Any] | None, name: str) -> list[dict[str, Any]]:
+    """Returns the parts of a component, sequences unfolded."""
+    if component is None:
+        return []
+    if component["type"] == "Sequence":
+        return [part for inner in component[name] for part in _parts(inner, name)]
+    return [component]
+
+
+def _is_byte_level(settings: dict[str, Any]) -> bool:
+    parts = [
+        *_parts(settings.get("pre_tokenizer"), "pretokenizers"),
+        *_parts(settings.get("normalizer"), "normalizers"),
+    ]
+    return any(part["type"] == "ByteLevel" for part in parts)
+
+
+def _byte_ids(tokenizer: tokenizers.Tokenizer, settings: dict[str, Any]) -> list[int]:
+    if _is_byte_level(settings):
+        names = {byte: character for character, byte in _byte_of_character().items()}
+    else:
+        names = {byte: f"<0x{byte:02X}>" for byte in range(BYTES)}
+    found = [tokenizer.token_to_id(names[byte]) for byte in range(BYTES)]
+    ids = [id for id in found if id is not None]
+    if missing := BYTES - len(ids):
+        raise VocabularyError(
+            f"the tokenizer lacks {missing} of {BYTES} byte tokens: it cannot spell every text, so "
+            "quotes would not be exact; use a byte-level one or one with byte fallback"
+        )
+    return ids
+
+
+def _bytes_of_tokens(
+    tokenizer: tokenizers.Tokenizer, settings: dict[str, Any]
+) -> list[bytes | None]:
+    vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+    added = tokenizer.get_added_tokens_decoder()
+    byte_level = _is_byte_level(settings)
+    byte_of_character = _byte_of_character()
+    result: list[bytes | None] = [None] * (max(vocabulary.values()) + 1)
+    for token, id in vocabulary.items():
+        if id in added:
+            # Added tokens stand for themselves; only the special ones are no text.
+            result[id] = None if added[id].special else added[id].content.encode("utf-8")
+        elif byte_level:
+            # A token with another character cannot come from text: then it stays None.
+            if all(character in byte_of_character for character in token):
+                result[id] = bytes(byte_of_character[character] for character in token)
+        elif len(token) == 6 and token.startswith("<0x") and token.endswith(">"):
+            result[id] = bytes([int(token[3:5], 16)])
+        else:
+            result[id] = token.replace(_SPACE, " ").encode("utf-8")
+    return result
+
+
+def _byte_of_character() -> dict[str, int]:
+    """GPT-2's alphabet for bytes: printable Latin-1 for itself, the others from U+0100 on."""
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = [byte for byte in range(BYTES) if byte not in printable]
+    alphabet = {chr(byte): byte for byte in printable}
+    alphabet.update({chr(0x100 + index): byte for index, byte in enumerate(others)})
+    return alphabet
+
+
+def _token_name(token: str | dict[str, Any] | None) -> str | None:
+    """Reads a token of `tokenizer_config.json`, where it may be spelled out as a dictionary."""
+    return token["content"] if isinstance(token, dict) else token

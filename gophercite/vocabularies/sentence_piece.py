@@ -1,0 +1,104 @@
+"""SentencePiece models with byte fallback: ours, Gopher's kind, Llama's and Gemma's."""
+
+import os
+import pathlib
+
+import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
+
+from gophercite.vocabularies.vocabulary import BYTES, Vocabulary, VocabularyError
+
+FILE_NAME = "vocabulary.model"
+
+SPACE = "\u2581"  # how pieces write a space
+_PieceType = sentencepiece_model_pb2.ModelProto.SentencePiece.Type
+
+
+class SentencePieceVocabulary(Vocabulary):
+    """A SentencePiece model, unigram or BPE.
+
+    Args:
+      model: the serialised model, as in a `.model` file.
+
+    Raises:
+      VocabularyError: when this is no SentencePiece model, or one without byte fallback or
+        end-of-sequence piece.
+    """
+
+    def __init__(self, model: bytes) -> None:
+        proto = _read_proto(model)
+        self._model = model  # `save` gives back what was loaded
+        self.dummy_prefix = proto.normalizer_spec.add_dummy_prefix
+
+        pieces = proto.pieces
+        byte_ids = {
+            int(piece.piece[3:5], 16): id
+            for id, piece in enumerate(pieces)
+            if piece.type == _PieceType.BYTE
+        }
+        if len(byte_ids) != BYTES:
+            raise VocabularyError(
+                f"the SentencePiece model has {len(byte_ids)} of {BYTES} byte pieces: it cannot "
+                "spell every text, so quotes would not be exact; train it with byte fallback"
+            )
+        super().__init__(
+            [_bytes_of_piece(piece) for piece in pieces], [byte_ids[b] for b in range(BYTES)]
+        )
+
+        # Only what is undone here makes the encoding of a text depend on where the text starts.
+        proto.normalizer_spec.add_dummy_prefix = False
+        proto.normalizer_spec.remove_extra_whitespaces = False
+        self._processor = sentencepiece.SentencePieceProcessor(
+            model_proto=proto.SerializeToString()
+        )
+        if self._processor.eos_id() < 0:
+            raise VocabularyError("the SentencePiece model has no end-of-sequence piece")
+        self.eos_id = self._processor.eos_id()
+        self.pad_id = self._processor.pad_id() if self._processor.pad_id() >= 0 else self.eos_id
+        self.bos_id = _id_or_none(self._processor.bos_id())
+        self.unk_id = _id_or_none(self._processor.unk_id())
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> "SentencePieceVocabulary":
+        """Reads a `.model` file."""
+        try:
+            return cls(pathlib.Path(path).read_bytes())
+        except VocabularyError as error:
+            raise VocabularyError(f"{path}: {error}") from None
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Writes `vocabulary.model`."""
+        folder = pathlib.Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / FILE_NAME).write_bytes(self._model)
+
+    def _tokenize(self, text: str) -> list[int]:
+        return list(self._processor.encode(text))
+
+
+def _read_proto(model: bytes) -> sentencepiece_model_pb2.ModelProto:
+    proto = sentencepiece_model_pb2.ModelProto()
+    try:
+        proto.ParseFromString(model)
+    except Exception as error:  # protobuf's implementations each raise their own DecodeError
+        raise VocabularyError(f"this is no SentencePiece model ({error})") from None
+    if not proto.pieces:
+        raise VocabularyError("this is no SentencePiece model: it has no pieces")
+    if not proto.normalizer_spec.escape_whitespaces:
+        raise VocabularyError(
+            f"the SentencePiece model does not write spaces as {SPACE!r} (escape_whitespaces is "
+            "off), which is not supported"
+        )
+    return proto
+
+
+def _bytes_of_piece(piece: sentencepiece_model_pb2.ModelProto.SentencePiece) -> bytes | None:
+    if piece.type == _PieceType.BYTE:
+        return bytes([int(piece.piece[3:5], 16)])
+    if piece.type in (_PieceType.NORMAL, _PieceType.USER_DEFINED):
+        return piece.piece.replace(SPACE, " ").encode("utf-8")
+    return None  # control, unknown and unused pieces
+
+
+def _id_or_none(id: int) -> int | None:
+    return id if id >= 0 else None

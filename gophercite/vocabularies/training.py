@@ -1,0 +1,92 @@
+"""Training a SentencePiece model that spells every text exactly."""
+
+import io
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+import sentencepiece
+
+from gophercite import evidence
+from gophercite.vocabularies.sentence_piece import SPACE, SentencePieceVocabulary
+from gophercite.vocabularies.vocabulary import BYTES, VocabularyError
+
+# SentencePiece leaves longer sentences out without a word, so lines are cut before.
+_MAXIMUM_LINE_BYTES = 1 << 16
+_MAXIMUM_LINE_CHARACTERS = _MAXIMUM_LINE_BYTES // 4
+
+
+def train_sentencepiece(
+    texts: Iterable[str],
+    size: int,
+    model_type: Literal["unigram", "bpe"] = "unigram",
+    *,
+    reserved_marks: bool = True,
+    character_coverage: float = 0.9995,
+    sample_lines: int = 0,
+    seed: int = 0,
+) -> SentencePieceVocabulary:
+    """Trains a SentencePiece model: identity normalisation, byte fallback, white space kept.
+
+    Ids 0, 1 and 2 are padding, end of sequence and the unknown; there is no beginning of sequence.
+    Digits are split, so that numbers are spelled as they are read, and a line end is one token.
+
+    Args:
+      texts: what to learn from; the vocabulary depends on their order only by `sample_lines`.
+      size: number of pieces, 256 bytes and the special ones included. The model is smaller when
+        the texts do not have so many pieces.
+      model_type: how pieces are chosen.
+      reserved_marks: makes each mark of inline evidence one token, `" %<"` among them, with which
+        responses begin.
+      character_coverage: the share of the texts' characters that get pieces of their own; the
+        others are spelled by bytes.
+      sample_lines: train on a random sample of so many lines; 0 for all.
+      seed: of that sample.
+
+    Raises:
+      VocabularyError: when the texts are empty, or `size` is too small for them.
+    """
+    symbols = ["\n"]
+    if reserved_marks:
+        symbols += [*evidence.MARKS, SPACE + evidence.CLAIM_MARK]
+    if size < BYTES + len(symbols) + 3:
+        raise VocabularyError(
+            f"a vocabulary of {size} has no room for {BYTES} bytes and {len(symbols) + 3} special "
+            "pieces"
+        )
+    model = io.BytesIO()
+    sentencepiece.set_random_generator_seed(seed)
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=_lines(texts),
+            model_writer=model,
+            model_type=model_type,
+            vocab_size=size,
+            hard_vocab_limit=False,
+            character_coverage=character_coverage,
+            byte_fallback=True,
+            normalization_rule_name="identity",
+            add_dummy_prefix=False,
+            remove_extra_whitespaces=False,
+            allow_whitespace_only_pieces=True,
+            split_digits=True,
+            user_defined_symbols=symbols,
+            pad_id=0,
+            eos_id=1,
+            unk_id=2,
+            bos_id=-1,
+            max_sentence_length=_MAXIMUM_LINE_BYTES,
+            input_sentence_size=sample_lines,
+            shuffle_input_sentence=sample_lines > 0,
+            num_threads=2,  # sums are grouped by thread: the number decides the last bits
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        raise VocabularyError(f"SentencePiece could not be trained: {error}") from None
+    return SentencePieceVocabulary(model.getvalue())
+
+
+def _lines(texts: Iterable[str]) -> Iterator[str]:
+    for text in texts:
+        for line in text.split("\n"):
+            for start in range(0, len(line), _MAXIMUM_LINE_CHARACTERS):
+                yield line[start : start + _MAXIMUM_LINE_CHARACTERS]

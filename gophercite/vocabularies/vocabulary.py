@@ -1,0 +1,136 @@
+"""What every tokenizer here promises: exactness, byte by byte."""
+
+import abc
+import os
+import re
+from collections.abc import Iterable, Sequence
+
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+BYTES = 256
+
+
+class VocabularyError(ValueError):
+    """A tokenizer that cannot be used here, or a text that it cannot hold."""
+
+
+class Vocabulary(abc.ABC):
+    """A tokenizer that spells every text exactly.
+
+    For every string `x` that UTF-8 can hold:
+
+        decode(encode(x)) == x
+        b"".join(token_bytes(id) for id in encode(x)) == x.encode("utf-8")
+
+    A quote is verbatim or it is not, so a tokenizer's own normalisation (Unicode forms, stripped or
+    collapsed spaces, unknown characters) never applies: characters that it would change are spelled
+    by byte tokens. A dummy prefix, the space that some models expect before the first word, is not
+    added here either but at the start of a prompt (see `gophercite.prompts`).
+
+    Nor does text ever encode to a special token: `</s>` in a page is six characters of a page.
+
+    Attributes:
+      size: one more than the largest id.
+      pad_id: fills rows up; where the tokenizer has no padding token, its end-of-sequence token.
+      eos_id: ends a response.
+      bos_id: begins a prompt, for models that were trained with one.
+      unk_id: the tokenizer's token for the unknown, which `encode` never gives.
+      dummy_prefix: whether the model was trained with a space before the first word of a text.
+    """
+
+    size: int
+    pad_id: int
+    eos_id: int
+    bos_id: int | None
+    unk_id: int | None
+    dummy_prefix: bool
+
+    def __init__(self, token_bytes: Sequence[bytes | None], byte_ids: Sequence[int]) -> None:
+        """Called by the kinds of vocabulary.
+
+        Args:
+          token_bytes: for each id what the token spells, None for tokens that spell nothing.
+          byte_ids: [256] for each byte the id of the token that spells it alone.
+        """
+        self._token_bytes = tuple(token_bytes)
+        self._byte_ids = tuple(byte_ids)
+        self._is_kept: dict[str, bool] = {}
+        self.size = len(self._token_bytes)
+
+    @abc.abstractmethod
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Writes the files that `load_vocabulary(folder)` reads; makes the folder if need be."""
+
+    @abc.abstractmethod
+    def _tokenize(self, text: str) -> list[int]:
+        """Returns the tokenizer's own tokens of `text`, which may not spell it exactly."""
+
+    def encode(self, text: str) -> list[int]:
+        """Returns the ids of `text`, without beginning or end of sequence.
+
+        Raises:
+          VocabularyError: when `text` holds a lone surrogate, which no bytes can spell.
+        """
+        try:
+            expected = text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise VocabularyError(
+                f"the text holds the lone surrogate {text[error.start]!r} at character "
+                f"{error.start}: pass it through gophercite.documents.normalise_text first"
+            ) from None
+        ids = self._tokenize(text)
+        if self._spell(ids) == expected:
+            return ids
+        return self._encode_around_changes(text)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Returns the text of `ids`, to which special tokens add nothing.
+
+        Bytes that are no UTF-8, as a token sequence cut inside a character ends with, give U+FFFD.
+        """
+        spelled = (self._token_bytes[int(id)] or b"" for id in ids)
+        return b"".join(spelled).decode("utf-8", errors="replace")
+
+    def token_bytes(self, id: int) -> bytes | None:
+        """Returns the bytes that token `id` contributes to a text, None for special tokens.
+
+        A byte token gives its byte, which alone may be no UTF-8; a piece with a leading space gives
+        that space, also at the start of a text.
+        """
+        return self._token_bytes[id]
+
+    def _spell(self, ids: Iterable[int]) -> bytes | None:
+        """Returns the bytes of `ids`, or None when a special token is among them."""
+        spelled = [self._token_bytes[id] for id in ids]
+        return None if None in spelled else b"".join(spelled)  # type: ignore[arg-type]
+
+    def _encode_around_changes(self, text: str) -> list[int]:
+        """Encodes the runs of characters that the tokenizer keeps, and spells the rest by bytes."""
+        ids: list[int] = []
+        start = 0
+        for position, character in enumerate(text):
+            if not self._keeps(character):
+                ids += self._encode_run(text[start:position])
+                ids += self._bytes_of(character)
+                start = position + 1
+        return ids + self._encode_run(text[start:])
+
+    def _encode_run(self, run: str) -> list[int]:
+        ids = self._tokenize(run) if run else []
+        if self._spell(ids) == run.encode("utf-8"):
+            return ids
+        # Each character is kept alone but not all together: composed, collapsed or a special token.
+        return [id for character in run for id in self._encode_character(character)]
+
+    def _encode_character(self, character: str) -> list[int]:
+        ids = self._tokenize(character)
+        return ids if self._spell(ids) == character.encode("utf-8") else self._bytes_of(character)
+
+    def _keeps(self, character: str) -> bool:
+        if character not in self._is_kept:
+            ids = self._tokenize(character)
+            self._is_kept[character] = self._spell(ids) == character.encode("utf-8")
+        return self._is_kept[character]
+
+    def _bytes_of(self, character: str) -> list[int]:
+        return [self._byte_ids[byte] for byte in character.encode("utf-8")]

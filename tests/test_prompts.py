@@ -1,0 +1,57 @@
+"""The prompt of table 12, and its tokens."""
+
+import pytest
+import sentencepiece
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from vocabulary_fixtures import llama_like_model, trained, vocabularies
+
+from gophercite import prompts
+from gophercite.documents import Document, Window
+from gophercite.evidence import Evidence, parse
+from gophercite.vocabularies import SentencePieceVocabulary
+
+ORMSBY = Document("o", "Ormsby", "Ormsby is a town. Its lighthouse was built in 1874.")
+ILSE = Document("i", "Ilse (river)", "The Ilse is 40 km long.")
+QUESTION = "When was the lighthouse built?"
+ANSWER = Evidence("In 1874.", "Ormsby", "Its lighthouse was built in 1874.")
+
+
+def test_the_template() -> None:
+    assert prompts.prompt(QUESTION, [Window(ORMSBY, 18, 51), ILSE]) == (
+        "Page: Ormsby\nIts lighthouse was built in 1874.\n\n"
+        "Page: Ilse (river)\nThe Ilse is 40 km long.\n\n"
+        "Question: When was the lighthouse built?\nAnswer:"
+    )
+    assert prompts.prompt(QUESTION, []) == f"Question: {QUESTION}\nAnswer:"
+
+
+def test_the_response_follows_a_space_and_parses() -> None:
+    text = prompts.response(ANSWER)
+    assert text == " %<In 1874.>%(Ormsby)%[Its lighthouse was built in 1874.]%"
+    assert parse(text) == (ANSWER,)
+    with pytest.raises(ValueError, match="reserved mark"):
+        prompts.response(Evidence("%<", "t", "q"))
+
+
+def test_prompt_tokens_are_those_of_the_models_own_tokenizer() -> None:
+    reference = sentencepiece.SentencePieceProcessor(model_proto=llama_like_model())
+    expected = reference.encode(prompts.prompt(QUESTION, [ORMSBY]), add_bos=True)
+    llama = SentencePieceVocabulary(llama_like_model())
+    assert prompts.encode_prompt(llama, QUESTION, [ORMSBY]) == expected
+
+
+@settings(deadline=None)
+@given(question=st.text(max_size=30), kind=st.sampled_from(sorted(vocabularies())))
+def test_prompt_and_response_tokens_spell_their_texts(question: str, kind: str) -> None:
+    vocabulary = vocabularies()[kind]
+    prompt = vocabulary.decode(prompts.encode_prompt(vocabulary, question, [ILSE]))
+    assert prompt.removeprefix(" ") == prompts.prompt(question, [ILSE])
+    response = prompts.encode_response(vocabulary, ANSWER, ANSWER)
+    assert response[-1] == vocabulary.eos_id
+    assert vocabulary.decode(response) == prompts.response(ANSWER, ANSWER)
+
+
+def test_no_beginning_of_sequence_where_the_vocabulary_has_none() -> None:
+    ids = prompts.encode_prompt(trained(), QUESTION, [ORMSBY])
+    assert trained().decode(ids[:1]) != ""

@@ -1,0 +1,129 @@
+"""Tokenizers of every supported kind, trained in memory on a few lines of our own."""
+
+import functools
+import io
+import json
+
+import sentencepiece
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+
+from gophercite.vocabularies import (
+    HuggingFaceVocabulary,
+    SentencePieceVocabulary,
+    Vocabulary,
+    train_sentencepiece,
+)
+
+TEXTS = [
+    "The lighthouse of Ormsby was built in 1874 by the engineer Ada Fenwick.",
+    "It stands 31 metres above the harbour; its lamp was lit with whale oil until 1902.",
+    "Ormsby is a small fishing town. Most families work in the harbour or in the salt yards.",
+    "Page: Ormsby\nThe town lies on the river Ilse.\n\nQuestion: Where is Ormsby?\nAnswer:",
+    "Çà et là, naïve façades — “quoted” – 100 % €5.",
+    "  indented text with   several spaces  and\ttabs",
+] * 4
+
+BYTE_PIECES = [f"<0x{byte:02X}>" for byte in range(256)]
+
+
+@functools.cache
+def trained(model_type: str = "unigram") -> SentencePieceVocabulary:
+    return train_sentencepiece(TEXTS, 480, model_type)  # type: ignore[arg-type]
+
+
+@functools.cache
+def llama_like_model() -> bytes:
+    """A SentencePiece model as Llama's: BPE, byte fallback, dummy prefix, begin of sequence."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXTS),
+        model_writer=model,
+        model_type="bpe",
+        vocab_size=420,
+        hard_vocab_limit=False,
+        byte_fallback=True,
+        normalization_rule_name="identity",
+        remove_extra_whitespaces=False,
+        minloglevel=2,
+    )
+    return model.getvalue()
+
+
+@functools.cache
+def normalising_model() -> bytes:
+    """A SentencePiece model as T5's, but with byte fallback: NFKC, and spaces collapsed."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXTS),
+        model_writer=model,
+        vocab_size=420,
+        hard_vocab_limit=False,
+        byte_fallback=True,
+        minloglevel=2,
+    )
+    return model.getvalue()
+
+
+@functools.cache
+def byte_level_json(add_prefix_space: bool = False) -> str:
+    """A tokenizer as GPT-2's."""
+    tokenizer = tokenizers.Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400,
+        special_tokens=["<|endoftext|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(TEXTS, trainer)
+    return tokenizer.to_str()
+
+
+@functools.cache
+def metaspace_json(prefix: str) -> str:
+    """A tokenizer as Llama's (`prefix` "prepend" or "metaspace") or Gemma's ("none")."""
+    tokenizer = tokenizers.Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True))
+    if prefix == "metaspace":
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    elif prefix == "prepend":
+        tokenizer.normalizer = normalizers.Sequence(
+            [normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")]
+        )
+    else:
+        tokenizer.normalizer = normalizers.Replace(" ", "\u2581")
+    trainer = trainers.BpeTrainer(
+        vocab_size=200, special_tokens=["<unk>", "<s>", "</s>"], show_progress=False
+    )
+    tokenizer.train_from_iterator(TEXTS, trainer)
+    settings = json.loads(tokenizer.to_str())
+    vocabulary = settings["model"]["vocab"]
+    for piece in BYTE_PIECES:
+        vocabulary[piece] = len(vocabulary)
+    return json.dumps(settings)
+
+
+@functools.cache
+def nfc_byte_level_json() -> str:
+    """A tokenizer as Qwen's: byte-level, with a normaliser that composes."""
+    settings = json.loads(byte_level_json())
+    settings["normalizer"] = {"type": "NFC"}
+    return json.dumps(settings)
+
+
+@functools.cache
+def vocabularies() -> dict[str, Vocabulary]:
+    """One vocabulary of each kind, by name."""
+    return {
+        "unigram": trained("unigram"),
+        "bpe": trained("bpe"),
+        "llama": SentencePieceVocabulary(llama_like_model()),
+        "normalising": SentencePieceVocabulary(normalising_model()),
+        "byte-level": HuggingFaceVocabulary(byte_level_json()),
+        "byte-level, prefix": HuggingFaceVocabulary(byte_level_json(add_prefix_space=True)),
+        "byte-level, NFC": HuggingFaceVocabulary(nfc_byte_level_json()),
+        "metaspace": HuggingFaceVocabulary(metaspace_json("metaspace")),
+        "metaspace, prepend": HuggingFaceVocabulary(metaspace_json("prepend")),
+        "metaspace, none": HuggingFaceVocabulary(metaspace_json("none")),
+    }
