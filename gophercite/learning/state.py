@@ -1,0 +1,52 @@
+"""What training carries from step to step, and what a learner must be able to do with it."""
+
+from typing import Any, Protocol
+
+import flax.struct
+from jaxtyping import Array, Float, Int, Key
+
+from gophercite.models.transformer import Params
+
+Batch = dict[str, Array]
+Metrics = dict[str, Float[Array, ""]]
+Totals = dict[str, tuple[Float[Array, ""], Float[Array, ""]]]
+
+
+@flax.struct.dataclass
+class TrainState:
+    """All that the next step depends on beside its batch.
+
+    Attributes:
+      step: updates done.
+      params: all parameters, frozen ones among them.
+      optimizer: the optimiser's state, for the trained parts alone.
+      ema: exponential moving average of the trained parts in float32; None when off.
+      key: the run's PRNG key; a step folds its number in, so that step n draws the same whether or
+        not the run was interrupted before it.
+    """
+
+    step: Int[Array, ""]
+    params: Params
+    optimizer: Any
+    ema: Params | None
+    key: Key[Array, ""]
+
+
+class Learner(Protocol):
+    """What is optimised; the training loop knows no more of it than this."""
+
+    def init_state(self, params: Params, key: Key[Array, ""]) -> TrainState:
+        """A state at step 0."""
+        ...
+
+    def state_axes(self, params: Params) -> TrainState:
+        """Logical axis names of each array of the state, as a tree like it."""
+        ...
+
+    def update(self, state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
+        """One step; pure."""
+        ...
+
+    def evaluate(self, params: Params, batch: Batch) -> Totals:
+        """Totals and their weights, to be summed over batches and divided; pure."""
+        ...
