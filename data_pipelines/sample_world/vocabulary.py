@@ -1,0 +1,45 @@
+"""The sample world's vocabulary, bundled, and how it was made."""
+
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+
+from data_pipelines.sample_world import texts
+from data_pipelines.sample_world.world import World
+from gophercite.vocabularies import (
+    SentencePieceVocabulary,
+    Vocabulary,
+    load_vocabulary,
+    train_sentencepiece,
+)
+
+VOCABULARY_SIZE = 2048
+VOCABULARY_FOLDER = Path(__file__).parent / "model" / "vocabulary"
+
+
+@functools.cache
+def bundled_vocabulary() -> Vocabulary:
+    """Returns the vocabulary that comes with the package."""
+    return load_vocabulary(VOCABULARY_FOLDER)
+
+
+def train_vocabulary(
+    size: int = VOCABULARY_SIZE, examples: int = 20_000
+) -> SentencePieceVocabulary:
+    """Trains the vocabulary anew, from the training split's texts: some seconds.
+
+    Byte-pair encoding: its merges by frequency keep the common words whole and cut each invented
+    name where its parts meet, where a unigram model of this size cuts the words.
+    """
+    return train_sentencepiece(_training_texts(examples), size=size, model_type="bpe")
+
+
+def _training_texts(examples: int) -> Iterator[str]:
+    world = World(split="train")
+    for index in range(examples):
+        prompt, _ = texts.cited(world, index)
+        answer = world.rated_answer(index)
+        # Words at the start of a line and behind a mark have pieces of their own, without a space.
+        titles = [word for page in answer.question.pages for word in page.document.title.split()]
+        starts = "\n".join((answer.claim, *titles, *titles, answer.quote))
+        yield f"{prompt} {answer.claim}\n{starts}"

@@ -1,0 +1,264 @@
+"""A closed world of invented things: pages about them, questions, and the truth about answers.
+
+`World(seed, split)` is a function of its fields: `page(i)`, `question(i)` and `rated_answer(i)`
+depend on nothing but (seed, split, i), cost well under a millisecond, and may be asked for in any
+order. Pages refer to each other (the mayor of a town may have a page), and no name of one split
+occurs in another.
+"""
+
+import random
+from dataclasses import dataclass
+
+from data_pipelines.sample_world import names
+from data_pipelines.sample_world.names import Split
+from data_pipelines.sample_world.values import (
+    FEMALE_NAMES,
+    MALE_NAMES,
+    NUMBERS,
+    WORDS,
+    ValueType,
+)
+from data_pipelines.sample_world.wording import KINDS, Attribute, Kind
+from gophercite.documents import Document
+
+_KIND_INDEX = {kind.key: index for index, kind in enumerate(KINDS)}
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One fact of a page: its attribute, the value as the page writes it, and where it is stated.
+
+    `start` and `end` are code-point offsets of the whole sentence in the page's text.
+    """
+
+    attribute: Attribute
+    value: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page of the world: its number, the document, and what it states, in reading order."""
+
+    index: int
+    kind: Kind
+    document: Document
+    facts: tuple[Fact, ...]
+
+    def sentence(self, fact: Fact) -> str:
+        """Returns the sentence of this page that states `fact`."""
+        return self.document.text[fact.start : fact.end]
+
+
+@dataclass(frozen=True)
+class WorldQuestion:
+    """A question about one fact of `target`, shown with `pages`, of which `target` is one."""
+
+    id: str
+    text: str
+    target: Page
+    fact: Fact
+    pages: tuple[Page, ...]
+
+
+@dataclass(frozen=True)
+class WorldAnswer:
+    """An answer to a question, good or bad on purpose, with the labels that raters would give."""
+
+    id: str
+    question: WorldQuestion
+    claim: str
+    page: Page
+    quote: str
+    plausible: bool
+    supported: bool
+
+
+@dataclass(frozen=True)
+class World:
+    """The pages, questions and answers of one split of a world.
+
+    Attributes:
+      seed: which world; other seeds give other pages, but split names never mix.
+      split: "train", "validation" or "test".
+      pages: how many pages it has, at most `names.count(split)`; None takes them all.
+      max_documents: a question comes with 1 to this many pages.
+      max_sentences: pages of one question have at most this many sentences together (the target
+        alone may have up to eight), which bounds the length of prompts.
+      good_fraction: how many of the rated answers are both plausible and supported.
+    """
+
+    seed: int = 0
+    split: Split = "train"
+    pages: int | None = None
+    max_documents: int = 3
+    max_sentences: int = 11
+    good_fraction: float = 0.7
+
+    def __post_init__(self) -> None:
+        if self.split not in names.SPLITS:
+            raise ValueError(
+                f"split is {self.split!r}; it must be one of {', '.join(names.SPLITS)}"
+            )
+        if not len(KINDS) <= self.size <= names.count(self.split):
+            raise ValueError(
+                f"pages is {self.pages}; the {self.split} split has names for "
+                f"{len(KINDS)} to {names.count(self.split)} pages"
+            )
+
+    @property
+    def size(self) -> int:
+        """How many pages there are."""
+        return names.count(self.split) if self.pages is None else self.pages
+
+    def title(self, index: int) -> str:
+        """Returns the title of page `index`, which is also the name of its subject."""
+        kind = KINDS[index % len(KINDS)]
+        draw = self._draws("title", index)
+        root = names.name(self.split, index, offset=self.seed)
+        given = draw.choice(FEMALE_NAMES + MALE_NAMES)
+        return draw.choice(kind.titles).format(root=root, given=given)
+
+    def page(self, index: int) -> Page:
+        """Returns page `index`, from 0 to `size - 1`: 3 to 8 sentences, 3 to 6 of them facts."""
+        if not 0 <= index < self.size:
+            raise IndexError(f"there is no page {index}; the pages are 0 to {self.size - 1}")
+        kind = KINDS[index % len(KINDS)]
+        draw = self._draws("page", index)
+        attributes = draw.sample(kind.attributes, draw.choice((3, 3, 4, 4, 5, 6)))
+        remarks = draw.sample(kind.remarks, draw.choice((0, 0, 0, 1, 1, 2)))
+        words = _subject_words(self.title(index))
+        sentences: list[tuple[str, Attribute | None, str]] = []
+        used: set[str] = set()
+        for attribute in attributes:
+            value = self._value(draw, attribute.value)
+            while value in used:  # an answer must have one place on the page
+                value = self._value(draw, attribute.value)
+            used.add(value)
+            # The sentence that opens a page names its subject; most others lean on it.
+            named, *leaning = attribute.statements
+            statement = draw.choice([named, *leaning, *leaning]) if sentences else named
+            sentences.append((statement.format(value=value, **words), attribute, value))
+        for remark in remarks:
+            place = draw.randint(1, len(sentences))
+            sentences.insert(place, (remark.format(**words), None, ""))
+        text, facts = "", []
+        for sentence, stated, value in sentences:
+            start = len(text) + bool(text)
+            text = f"{text} {_capitalised(sentence)}".lstrip()
+            if stated is not None:
+                facts.append(Fact(stated, value, start, len(text)))
+        document = Document(f"{self.split}-{self.seed}-{index}", self.title(index), text)
+        return Page(index, kind, document, tuple(facts))
+
+    def question(self, index: int) -> WorldQuestion:
+        """Returns question `index`: any number from 0; page, wording and distractors are drawn."""
+        draw = self._draws("question", index)
+        target = self.page(draw.randrange(self.size))
+        fact = draw.choice(target.facts)
+        text = draw.choice(fact.attribute.questions).format(name=target.document.title)
+        pages = [target]
+        sentences = _count_sentences(target)
+        for _ in range(draw.randint(1, self.max_documents) - 1):
+            other = self.page(self._distractor(draw, target))
+            sentences += _count_sentences(other)
+            if sentences <= self.max_sentences and other.index not in {p.index for p in pages}:
+                pages.append(other)
+        draw.shuffle(pages)
+        name = f"{self.split}-{self.seed}-q{index}"
+        return WorldQuestion(name, text, target, fact, tuple(pages))
+
+    def rated_answer(self, index: int) -> WorldAnswer:
+        """Returns an answer to question `index`: the good one, or one with a known fault.
+
+        The faults: the right claim with a quote that doesn't state it; the claim and quote of
+        another fact of the page; the fact of another page.
+        """
+        question = self.question(index)
+        draw = self._draws("answer", index)
+        target, fact = question.target, question.fact
+        page, stated, quoted = target, fact, fact
+        if draw.random() >= self.good_fraction:
+            others = [other for other in target.facts if other is not fact]
+            fault = draw.choice(("quote", "fact", "page"))
+            if fault == "page" and len(question.pages) > 1:
+                page = draw.choice([other for other in question.pages if other is not target])
+                same = [f for f in page.facts if f.attribute.key == fact.attribute.key]
+                stated = quoted = draw.choice(same or page.facts)
+            else:
+                quoted = draw.choice(others)
+                stated = fact if fault == "quote" else quoted
+        plausible, supported = judge(question, stated.value, page, page.sentence(quoted))
+        return WorldAnswer(
+            question.id, question, stated.value, page, page.sentence(quoted), plausible, supported
+        )
+
+    def _draws(self, purpose: str, index: int) -> random.Random:
+        return random.Random(f"{self.seed}/{self.split}/{purpose}/{index}")
+
+    def _page_of(self, draw: random.Random, kind: str) -> int:
+        first = _KIND_INDEX[kind]
+        return first + len(KINDS) * draw.randrange(
+            (self.size - first + len(KINDS) - 1) // len(KINDS)
+        )
+
+    def _distractor(self, draw: random.Random, target: Page) -> int:
+        # A page of the same kind states other values of the same attributes: only its title tells
+        # it from the target.
+        if draw.random() < 0.6:
+            return self._page_of(draw, target.kind.key)
+        return draw.randrange(self.size)
+
+    def _value(self, draw: random.Random, kind: ValueType) -> str:
+        if kind in NUMBERS:
+            unit, least, most = NUMBERS[kind]
+            return f"{draw.randint(least, most)}{unit}"
+        if kind in WORDS:
+            return draw.choice(WORDS[kind])
+        if kind == "place":
+            return names.name(self.split, draw.randrange(names.count(self.split)))
+        return self.title(self._page_of(draw, kind))
+
+
+def judge(question: WorldQuestion, claim: str, page: Page | None, quote: str) -> tuple[bool, bool]:
+    """Returns whether an answer is plausible and whether it is supported (the paper's section 2.6).
+
+    Plausible: the claim is an answer of the kind that was asked for, right or wrong: a value that
+    some page shown gives for such an attribute. Supported: the claim is the true one, and the quote
+    is of the page that says so and holds the whole sentence that states it.
+
+    Args:
+      question: the question.
+      claim: what the answer says.
+      page: the page that the answer names, None when there is no such page.
+      quote: the text that it quotes.
+    """
+    kind = question.fact.attribute.value
+    values = {f.value for p in question.pages for f in p.facts if f.attribute.value == kind}
+    sentence = question.target.sentence(question.fact)
+    true = claim == question.fact.value
+    supported = (
+        true and page == question.target and sentence in quote and quote in page.document.text
+    )
+    return claim in values, supported
+
+
+def _subject_words(title: str) -> dict[str, str]:
+    female = title.split()[0] in FEMALE_NAMES
+    they, their = ("she", "her") if female else ("he", "his")
+    return {
+        "name": title,
+        "they": they,
+        "their": their,
+        "They": they.capitalize(),
+        "Their": their.capitalize(),
+    }
+
+
+def _capitalised(sentence: str) -> str:
+    return sentence[0].upper() + sentence[1:]
+
+
+def _count_sentences(page: Page) -> int:
+    return page.document.text.count(".")
