@@ -1,0 +1,1 @@
+"""What is optimised and how: losses, optimisers, schedules, and the state they update."""

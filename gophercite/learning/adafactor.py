@@ -1,0 +1,105 @@
+"""Adafactor's rule for one matrix (Shazeer and Stern 2018), with float32 statistics."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float32, Int32
+
+# The floor of a parameter's root mean square when updates are scaled by it (their epsilon_2).
+_SMALLEST_SCALE = 1e-3
+
+
+@dataclasses.dataclass(frozen=True)
+class AdafactorRule:
+    """The second moment of a matrix's gradient as the product of a row and a column of means.
+
+    Attributes:
+      decay_rate: the average of step t forgets with 1 - t**-decay_rate.
+      clipping_threshold: the largest root mean square of a matrix's update; None never clips.
+      min_dim_size_to_factor: a matrix with a smaller side keeps its second moment whole.
+      multiply_by_parameter_scale: make the learning rate relative to the matrix's root mean square.
+      epsilon: added to squared gradients.
+    """
+
+    decay_rate: float = 0.8
+    clipping_threshold: float | None = 1.0
+    min_dim_size_to_factor: int = 128
+    multiply_by_parameter_scale: bool = False
+    epsilon: float = 1e-30
+
+    def __post_init__(self) -> None:
+        """Refuses settings outside their range, naming the field.
+
+        Raises:
+          ValueError: a field is out of range.
+        """
+        if not 0 < self.decay_rate <= 1:
+            raise ValueError(f"adafactor: decay_rate = {self.decay_rate}: must be in (0, 1]")
+        if self.clipping_threshold is not None and self.clipping_threshold <= 0:
+            raise ValueError(
+                f"adafactor: clipping_threshold = {self.clipping_threshold}: must be positive, or "
+                "None for no clipping"
+            )
+        if self.epsilon <= 0:
+            raise ValueError(f"adafactor: epsilon = {self.epsilon}: must be positive")
+
+    def statistics(self, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+        """Which axes of a parameter each of its statistics keeps.
+
+        Args:
+          shape: the parameter's.
+
+        Returns:
+          `row` without the last axis and `column` without the one before it when both are large
+          enough; otherwise `second_moment` with all axes.
+        """
+        axes = tuple(range(len(shape)))
+        if len(shape) < 2 or min(shape[-2:]) < self.min_dim_size_to_factor:
+            return {"second_moment": axes}
+        return {"row": axes[:-1], "column": (*axes[:-2], axes[-1])}
+
+    def direction(
+        self,
+        gradient: Float32[Array, "*shape"],
+        statistics: dict[str, Float32[Array, "..."]],
+        parameter: Float32[Array, "*shape"],
+        step: Int32[Array, ""],
+    ) -> tuple[Float32[Array, "*shape"], dict[str, Float32[Array, "..."]]]:
+        """What to subtract from a parameter, per unit of learning rate.
+
+        Args:
+          gradient: of the loss.
+          statistics: as of the step before; zeros at first.
+          parameter: before the update; its scale matters when `multiply_by_parameter_scale`.
+          step: 1 at the first update.
+
+        Returns:
+          The direction, and the new statistics.
+        """
+        decay = 1.0 - step.astype(jnp.float32) ** -self.decay_rate
+        squares = jnp.square(gradient) + self.epsilon
+
+        def average(name: str, new: jax.Array) -> jax.Array:
+            return decay * statistics[name] + (1.0 - decay) * new
+
+        if "row" in statistics:
+            row = average("row", squares.mean(axis=-1))
+            column = average("column", squares.mean(axis=-2))
+            # Both hold means, so their product is divided by the mean of all.
+            row_factor = jax.lax.rsqrt(row / row.mean(axis=-1, keepdims=True))
+            column_factor = jax.lax.rsqrt(column)
+            update = gradient * row_factor[..., :, None] * column_factor[..., None, :]
+            new = {"row": row, "column": column}
+        else:
+            new = {"second_moment": average("second_moment", squares)}
+            update = gradient * jax.lax.rsqrt(new["second_moment"])
+        if self.clipping_threshold is not None:
+            update /= jnp.maximum(1.0, _root_mean_square(update) / self.clipping_threshold)
+        if self.multiply_by_parameter_scale:
+            update *= jnp.maximum(_root_mean_square(parameter), _SMALLEST_SCALE)
+        return update, new
+
+
+def _root_mean_square(x: Float32[Array, "..."]) -> Float32[Array, ""]:
+    return jnp.sqrt(jnp.mean(jnp.square(x)))

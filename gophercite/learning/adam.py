@@ -1,0 +1,71 @@
+"""Adam's rule for one matrix (Kingma and Ba 2015): Optax's arithmetic, with float32 moments."""
+
+import dataclasses
+
+import optax
+from jaxtyping import Array, Float32, Int32
+
+
+@dataclasses.dataclass(frozen=True)
+class AdamRule:
+    """Running averages of a matrix's gradient and of its square, both whole.
+
+    Attributes:
+      b1: decay of the gradient's average.
+      b2: decay of the squared gradient's average.
+      eps: added to the root of the second moment.
+    """
+
+    b1: float = 0.9
+    b2: float = 0.999
+    eps: float = 1e-8
+
+    def __post_init__(self) -> None:
+        """Refuses settings outside their range, naming the field.
+
+        Raises:
+          ValueError: a field is out of range.
+        """
+        for name in ("b1", "b2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"adam: {name} = {getattr(self, name)}: must be in [0, 1)")
+        if self.eps < 0:
+            raise ValueError(f"adam: eps = {self.eps}: must not be negative")
+
+    def statistics(self, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+        """Which axes of a parameter each of its statistics keeps.
+
+        Args:
+          shape: the parameter's.
+
+        Returns:
+          `first_moment` and `second_moment`, both with all axes.
+        """
+        axes = tuple(range(len(shape)))
+        return {"first_moment": axes, "second_moment": axes}
+
+    def direction(
+        self,
+        gradient: Float32[Array, "*shape"],
+        statistics: dict[str, Float32[Array, "..."]],
+        parameter: Float32[Array, "*shape"],
+        step: Int32[Array, ""],
+    ) -> tuple[Float32[Array, "*shape"], dict[str, Float32[Array, "..."]]]:
+        """What to subtract from a parameter, per unit of learning rate.
+
+        Args:
+          gradient: of the loss.
+          statistics: as of the step before; zeros at first.
+          parameter: not used.
+          step: 1 at the first update.
+
+        Returns:
+          The direction, and the new statistics.
+        """
+        del parameter
+        before = optax.ScaleByAdamState(
+            count=step - 1, mu=statistics["first_moment"], nu=statistics["second_moment"]
+        )
+        adam = optax.scale_by_adam(self.b1, self.b2, self.eps)
+        update, after = adam.update(gradient, before)
+        return update, {"first_moment": after.mu, "second_moment": after.nu}
