@@ -1,0 +1,136 @@
+"""Reading the fields of JSON objects that strangers wrote: typed, and with errors for people."""
+
+import collections
+import difflib
+import json
+import os
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any, cast
+
+from gophercite.documents import normalise_text
+
+
+class RecordError(ValueError):
+    """A record that is not as it should be.
+
+    Attributes:
+      problem: what is wrong and what would be right.
+      field: the path of the field, such as `documents[2].title`; None for the whole line.
+      path, line: the file and the number of the line, from 1; None for a value from elsewhere.
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        field: str | None = None,
+        path: str | os.PathLike[str] | None = None,
+        line: int | None = None,
+    ) -> None:
+        self.problem, self.field, self.path, self.line = problem, field, path, line
+        where = f"{path}:{line}: " if path is not None else ""
+        super().__init__(where + (f"field {field!r}: " if field else "") + problem)
+
+
+class JsonFields:
+    """The fields of one JSON object, taken one by one.
+
+    A name that is unknown but near to a known one that is absent is refused as a misspelling; other
+    unknown names are counted and passed over, so that files may say more than is read here.
+
+    Args:
+      value: the decoded JSON.
+      known: the names that mean something; None when all do.
+      unknown: counts the names that were passed over.
+      path: the path of the object in its record, empty for the record itself.
+
+    Raises:
+      RecordError: when `value` is no object, or a name is misspelled. All methods raise it too.
+    """
+
+    def __init__(
+        self,
+        value: object,
+        known: Collection[str] | None,
+        unknown: collections.Counter[str],
+        path: str = "",
+    ) -> None:
+        self._path = path
+        self._unknown = unknown
+        if not isinstance(value, dict):
+            raise RecordError(f"expected an object, got {describe(value)}", path or None)
+        self.values = cast(dict[str, Any], value)
+        if known is None:
+            return
+        for name in self.values.keys() - set(known):
+            if right := nearest(name, set(known) - self.values.keys()):
+                raise self.error(name, f"is unknown; did you mean {right!r}?")
+            unknown[name] += 1
+
+    def __contains__(self, name: str) -> bool:
+        return self.values.get(name) is not None
+
+    def error(self, name: str, problem: str) -> RecordError:
+        """Returns an error that names the field by its path in the record."""
+        return RecordError(problem, self._path_of(name))
+
+    def text(self, name: str, *, empty: bool = False) -> str:
+        """Returns a required string, normalised; it may be blank only when `empty`."""
+        text = normalise_text(self._take(name, str, "a string", required=True))
+        if not empty and not text.strip():
+            raise self.error(name, "is empty")
+        return text
+
+    def optional_text(self, name: str) -> str | None:
+        """Returns a string that is not blank, or None where the field is absent or null."""
+        return self.text(name) if name in self else None
+
+    def integer(self, name: str) -> int:
+        """Returns a required whole number."""
+        return self._take(name, int, "a whole number", required=True)
+
+    def flag(self, name: str) -> bool | None:
+        """Returns true or false, or None where the field is absent or null."""
+        return self._take(name, bool, "true, false or null")
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """Returns a list of strings that are not blank, normalised; it may be absent."""
+        items = self._take(name, list, "a list") or []
+        for index, item in enumerate(items):
+            if not isinstance(item, str) or not item.strip():
+                raise self.error(f"{name}[{index}]", f"expected some text, got {describe(item)}")
+        return tuple(map(normalise_text, items))
+
+    def objects(
+        self, name: str, known: Collection[str] | None, *, required: bool = False
+    ) -> Iterator["JsonFields"]:
+        """Yields the objects of a list; `known` are their names."""
+        items = self._take(name, list, "a list", required=required) or []
+        for index, item in enumerate(items):
+            yield JsonFields(item, known, self._unknown, self._path_of(f"{name}[{index}]"))
+
+    def _path_of(self, name: str) -> str:
+        return f"{self._path}.{name}" if self._path else name
+
+    def _take(self, name: str, kind: type, expected: str, *, required: bool = False) -> Any:
+        value = self.values.get(name)
+        if value is None and required:
+            raise self.error(name, f"is missing, and must be {expected}")
+        # In Python, though not in JSON, true is a whole number.
+        is_kind = isinstance(value, kind) and not (kind is int and isinstance(value, bool))
+        if value is not None and not is_kind:
+            raise self.error(name, f"expected {expected}, got {describe(value)}")
+        return value
+
+
+def nearest(name: str, candidates: Iterable[str]) -> str | None:
+    """Returns the candidate that `name` may be a misspelling of, if any."""
+    matches = difflib.get_close_matches(name, sorted(candidates), n=1, cutoff=0.75)
+    return matches[0] if matches else None
+
+
+def describe(value: object) -> str:
+    """Names the kind of a JSON value and shows its beginning."""
+    kinds = {dict: "the object", list: "the list", str: "the string", bool: "", type(None): ""}
+    kind = kinds.get(type(value), "the number")
+    shown = json.dumps(value, ensure_ascii=False, default=repr)
+    return f"{kind} {shown if len(shown) <= 40 else shown[:40] + '…'}".strip()

@@ -1,0 +1,331 @@
+"""The JSON-lines records: what is written comes back, and what is wrong is named."""
+
+import dataclasses
+import gzip
+import json
+import pathlib
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gophercite import evidence, records
+from gophercite.documents import Document, normalise_text
+from gophercite.records import Hit, Question, RatedAnswer, RecordError, Report, Span
+
+DOCUMENT = {"id": "o", "title": "Ormsby", "text": "A town.\nIts lighthouse dates from 1874."}
+QUESTION = {
+    "id": "q1",
+    "question": "When was the lighthouse built?",
+    "source": "test",
+    "documents": [DOCUMENT, {"id": "i", "snippet": "The Ilse is a river."}],
+    "answers": ["1874", "in 1874"],
+    "evidence": [{"document": "o", "start": 8, "end": 39}],
+}
+ANSWER = {
+    "question_id": "q1",
+    "question": "When was the lighthouse built?",
+    "documents": [DOCUMENT],
+    "claim": "In 1874.",
+    "title": "Ormsby",
+    "quote": "Its lighthouse dates from 1874.",
+    "document": "o",
+    "plausible": True,
+    "supported": True,
+    "ratings": [{"rater": "r1", "plausible": True, "comment": "clear"}],
+    "model": "m1",
+}
+KINDS = {Document: DOCUMENT, Question: QUESTION, RatedAnswer: ANSWER}
+
+
+def without(value: dict[str, Any], *names: str, **changes: Any) -> dict[str, Any]:
+    return {name: v for name, v in value.items() if name not in names} | changes
+
+
+def write_lines(path: pathlib.Path, *lines: object) -> pathlib.Path:
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), "utf-8")
+    return path
+
+
+# --- what is written comes back ---
+
+names = st.text(min_size=1, max_size=8).map(normalise_text).filter(lambda text: text.strip())
+titles = names.map(lambda text: text.replace("\n", " ")).filter(lambda text: text.strip())
+documents = st.builds(Document, names, titles, st.text(), st.none() | names)
+hits = st.builds(Hit, names, names)
+
+
+@st.composite
+def questions(draw: st.DrawFn) -> Question:
+    sources = draw(st.lists(documents | hits, max_size=3, unique_by=lambda source: source.id))
+    spans = []
+    for source in sources:
+        if isinstance(source, Document) and source.text:
+            start = draw(st.integers(0, len(source.text) - 1))
+            spans.append(Span(source.id, start, draw(st.integers(start + 1, len(source.text)))))
+    # Normalisation of a part is the part of the normalised text, but for cut combining sequences.
+    for span in spans:
+        text = next(s.text for s in sources if isinstance(s, Document) and s.id == span.document)
+        if normalise_text(text[span.start : span.end]) != text[span.start : span.end]:
+            spans.remove(span)
+    answers = tuple(draw(st.lists(names, max_size=2)))
+    return Question(draw(names), draw(names), draw(names), tuple(sources), answers, tuple(spans))
+
+
+@settings(deadline=None)
+@given(written=st.lists(questions(), unique_by=lambda question: question.id))
+@pytest.mark.parametrize("name", ["questions.jsonl", "questions.jsonl.gz"])
+def test_what_is_written_comes_back(
+    tmp_path_factory: pytest.TempPathFactory, name: str, written: list[Question]
+) -> None:
+    path = tmp_path_factory.mktemp("records") / name
+    assert records.write(path, written) == len(written)
+    assert list(records.read(path, Question, strict=True)) == written
+    assert [file.name for file in path.parent.iterdir()] == [name]
+    first = path.read_bytes()
+    records.write(path, written)
+    assert path.read_bytes() == first
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_comes_back(tmp_path: pathlib.Path, kind: Any) -> None:
+    record = records.from_json(KINDS[kind], kind)
+    assert isinstance(record, kind)
+    assert records.to_json(record) == KINDS[kind]
+    records.write(tmp_path / "r.jsonl", [record])
+    assert list(records.read(tmp_path / "r.jsonl", kind, strict=True)) == [record]
+
+
+def test_fields_become_types() -> None:
+    question = records.from_json(QUESTION, Question)
+    assert question.documents == (Document(**DOCUMENT), Hit("i", "The Ilse is a river."))
+    span = question.evidence[0]
+    assert Document(**DOCUMENT).text[span.start : span.end] == "Its lighthouse dates from 1874."
+    answer = records.from_json(without(ANSWER, "plausible", "ratings", supported=None), RatedAnswer)
+    assert (answer.plausible, answer.supported, answer.ratings) == (None, None, ())
+
+
+def test_a_failed_write_leaves_the_file_as_it_was(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "r.jsonl"
+    records.write(path, [Document(**DOCUMENT)])
+    bad = records.from_json(ANSWER, RatedAnswer)
+    bad = dataclasses.replace(bad, ratings=({"rater": "r", "score": float("nan")},))
+    with pytest.raises(ValueError, match="JSON compliant"):
+        records.write(path, [Document(**DOCUMENT), bad])
+    assert list(records.read(path, Document)) == [Document(**DOCUMENT)]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+# --- texts are normalised, and offsets move along ---
+
+
+def test_offsets_follow_normalisation() -> None:
+    written = "\ufeffOne.\r\nCafe\u0301 Fenwick.\r\n"
+    start = written.index("Cafe")
+    value = without(
+        QUESTION,
+        documents=[without(DOCUMENT, text=written)],
+        evidence=[{"document": "o", "start": start, "end": start + len("Cafe\u0301 Fenwick.")}],
+    )
+    question = records.from_json(value, Question)
+    source, span = question.documents[0], question.evidence[0]
+    assert isinstance(source, Document)
+    assert source.text[span.start : span.end] == "Café Fenwick."
+    value["evidence"] = [{"document": "o", "start": start, "end": start + 4}]
+    with pytest.raises(RecordError, match=r"evidence\[0\]\.start.*normalisation joins"):
+        records.from_json(value, Question)
+
+
+# --- what is wrong is named ---
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "message"),
+    [
+        (Document, without(DOCUMENT, "title"), "field 'title': is missing, and must be a string"),
+        (Document, without(DOCUMENT, title=" "), "field 'title': is empty"),
+        (Document, without(DOCUMENT, id=17), "field 'id': expected a string, got the number 17"),
+        (Document, without(DOCUMENT, text=None), "field 'text': is missing"),
+        (Document, without(DOCUMENT, text=["a"]), 'expected a string, got the list ["a"]'),
+        (Document, without(DOCUMENT, "title", tilte="x"), "'tilte': is unknown; did you mean 'tit"),
+        (Document, without(DOCUMENT, retrieved_at="today"), "ISO 8601"),
+        (Document, [], "expected an object, got the list []"),
+        (Document, None, "expected an object, got null"),
+        (Question, without(QUESTION, "answers", answer=["x"]), "did you mean 'answers'?"),
+        (Question, without(QUESTION, answers="1874"), "'answers': expected a list, got the string"),
+        (Question, without(QUESTION, answers=["a", 3]), "'answers[1]': expected some text, got"),
+        (Question, without(QUESTION, "documents"), "'documents': is missing, and must be a list"),
+        (
+            Question,
+            without(QUESTION, documents=[DOCUMENT, without(DOCUMENT, "text", id="p")]),
+            "field 'documents[1].text': is missing",
+        ),
+        (
+            Question,
+            without(QUESTION, documents=[DOCUMENT, DOCUMENT]),
+            "field 'documents[1].id': 'o' is the id of two documents",
+        ),
+        (
+            Question,
+            without(QUESTION, evidence=[{"document": "O", "start": 0, "end": 1}]),
+            "'evidence[0].document': no document of this record has the id 'O'",
+        ),
+        (
+            Question,
+            without(QUESTION, evidence=[{"document": "o", "start": 3, "end": 3}]),
+            "'evidence[0].end': expected 0 <= start < end, got 3 and 3",
+        ),
+        (
+            Question,
+            without(QUESTION, evidence=[{"document": "o", "start": 0, "end": 40}]),
+            "'evidence[0].end': 40 is behind the text, which has 39 characters",
+        ),
+        (
+            Question,
+            without(QUESTION, evidence=[{"document": "o", "start": True, "end": 4}]),
+            "'evidence[0].start': expected a whole number, got true",
+        ),
+        (
+            RatedAnswer,
+            without(ANSWER, plausible="yes"),
+            "expected true, false or null, got the str",
+        ),
+        (RatedAnswer, without(ANSWER, "plausible", plausable=True), "did you mean 'plausible'?"),
+        (RatedAnswer, without(ANSWER, claim="a %< b"), "'claim': holds a reserved mark"),
+        (RatedAnswer, without(ANSWER, document="p"), "no document of this record has the id 'p'"),
+        (RatedAnswer, without(ANSWER, title="Ormsbey"), "document 'o' has the title 'Ormsby'"),
+        (RatedAnswer, without(ANSWER, quote="in 1875"), "is not verbatim in document 'o'"),
+        (RatedAnswer, without(ANSWER, ratings=[{}]), "'ratings[0].rater': is missing"),
+    ],
+)
+def test_bad_fields_are_named(kind: Any, value: Any, message: str, tmp_path: pathlib.Path) -> None:
+    path = write_lines(tmp_path / "r.jsonl", KINDS[kind], value)
+    with pytest.raises(RecordError) as raised:
+        list(records.read(path, kind, strict=True))
+    assert message in str(raised.value)
+    assert str(raised.value).startswith(f"{path}:2: ")
+    assert (raised.value.path, raised.value.line) == (path, 2)
+    report = Report()
+    assert len(list(records.read(path, kind, report=report))) == 1
+    assert (report.read, report.skipped) == (1, 1)
+    assert str(report.errors[0]) == str(raised.value)
+
+
+def test_what_is_rated_unsupported_need_not_be_verbatim() -> None:
+    value = without(ANSWER, quote="in 1875", supported=False)
+    assert records.from_json(value, RatedAnswer).quote == "in 1875"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b"{", "is no JSON: Expecting property name"),
+        (b"\xff\xfe{}", "byte 1 of the line is not UTF-8"),
+        (b'{"id": "\xc3"}', "byte 9 of the line is not UTF-8"),
+        (b'{"id": NaN}', "NaN is no JSON number"),
+        (b'{"id": -Infinity}', "-Infinity is no JSON number"),
+        (b'{"id": ' + b"9" * 5000 + b"}", "is no JSON that can be read"),
+        (b"[" * 200_000, "is nested too deeply"),
+        (b'{"id": "a", "title": "t", "text": "t"} x', "Extra data"),
+        (b"\x00", "is no JSON"),
+    ],
+)
+def test_bad_lines_are_named_and_left_out(
+    tmp_path: pathlib.Path, line: bytes, message: str
+) -> None:
+    path = tmp_path / "r.jsonl"
+    good = json.dumps(DOCUMENT).encode()
+    path.write_bytes(
+        b"\xef\xbb\xbf" + good + b"\n\n" + line + b"\r\n" + good.replace(b'"o"', b'"p"')
+    )
+    report = Report()
+    found = list(records.read(path, Document, report=report))
+    assert [document.id for document in found] == ["o", "p"]
+    assert (report.read, report.skipped) == (2, 1)
+    assert report.errors[0].line == 3
+    assert message in str(report)
+
+
+@settings(deadline=None)
+@given(content=st.binary(max_size=200))
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_bytes_can_be_read(
+    tmp_path_factory: pytest.TempPathFactory, kind: Any, content: bytes
+) -> None:
+    path = tmp_path_factory.mktemp("records") / "r.jsonl"
+    path.write_bytes(content)
+    report = Report()
+    found = list(records.read(path, kind, report=report))
+    assert len(found) == report.read == 0
+    assert report.skipped == sum(1 for line in content.split(b"\n") if line.strip())
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=5,
+)
+
+
+@given(data=st.data(), kind=st.sampled_from(list(KINDS)))
+def test_any_value_in_any_field_is_taken_or_named(data: st.DataObject, kind: Any) -> None:
+    name = data.draw(st.sampled_from(list(KINDS[kind])))
+    value = without(KINDS[kind], **{name: data.draw(json_values)})
+    try:
+        record = records.from_json(value, kind)
+    except RecordError:
+        return
+    assert records.from_json(records.to_json(record), kind) == record
+
+
+def test_a_line_of_100_megabytes_is_passed_over(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "r.jsonl.gz"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        for _ in range(100):
+            file.write(b" " * (1 << 20))
+        file.write(b"\n" + json.dumps(DOCUMENT).encode())
+    report = Report()
+    assert [d.id for d in records.read(path, Document, report=report)] == ["o"]
+    assert "r.jsonl.gz:1: the line is longer than" in str(report)
+
+
+def test_a_damaged_compressed_file_stops(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "r.jsonl.gz"
+    records.write(path, [Document(str(i), "t", "text") for i in range(1000)])
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(RecordError, match=r"r\.jsonl\.gz:\d+: the compressed file is damaged"):
+        list(records.read(path, Document))
+    path.write_bytes(b"not gzip")
+    with pytest.raises(RecordError, match=r"r\.jsonl\.gz:1: the compressed file is damaged"):
+        list(records.read(path, Document))
+
+
+def test_ids_are_unique_in_a_file(tmp_path: pathlib.Path) -> None:
+    path = write_lines(tmp_path / "r.jsonl", DOCUMENT, without(DOCUMENT, id="p"), DOCUMENT)
+    with pytest.raises(RecordError, match=r":3: field 'id': 'o' was the id of line 1 already"):
+        list(records.read(path, Document, strict=True))
+
+
+def test_the_report_counts_unknown_fields_and_keeps_the_first_errors(
+    tmp_path: pathlib.Path,
+) -> None:
+    bad = [{"id": str(index)} for index in range(records.KEPT_ERRORS + 5)]
+    path = write_lines(tmp_path / "r.jsonl", without(DOCUMENT, license="CC BY"), *bad)
+    report = Report()
+    list(records.read(path, Document, report=report))
+    assert (report.read, report.skipped) == (1, len(bad))
+    assert len(report.errors) == records.KEPT_ERRORS
+    assert report.unknown_fields == {"license": 1}
+    text = str(report).splitlines()
+    assert text[0] == f"1 records read, {len(bad)} skipped"
+    assert text[-2:] == [
+        "… and 5 more",
+        "fields without a meaning here were passed over: 'license' (1)",
+    ]
+
+
+def test_records_hold_what_can_be_written_as_evidence() -> None:
+    answer = records.from_json(ANSWER, RatedAnswer)
+    triple = evidence.Evidence(answer.claim, answer.title, answer.quote)
+    assert evidence.parse(evidence.format(triple)) == (triple,)
