@@ -1,0 +1,82 @@
+"""An architecture as JSON and back, with every wrong field named."""
+
+import dataclasses
+import types
+import typing
+from typing import Any
+
+from gophercite.json_fields import describe, nearest
+from gophercite.models.config import TransformerConfig
+
+
+def config_to_json(config: TransformerConfig) -> dict[str, Any]:
+    """All fields of an architecture, as JSON has them (tuples are lists)."""
+    return {
+        field.name: list(value) if isinstance(value, tuple) else value
+        for field in dataclasses.fields(config)
+        for value in [getattr(config, field.name)]
+    }
+
+
+def config_from_json(value: object) -> TransformerConfig:
+    """The inverse of `config_to_json`. A field with a default may be absent.
+
+    Args:
+      value: the decoded JSON.
+
+    Returns:
+      The architecture.
+
+    Raises:
+      ValueError: it is no object, or a field is unknown, missing or of another kind; the message
+        names it.
+    """
+    if not isinstance(value, dict):
+        raise ValueError(f"expected an object, got {describe(value)}")
+    hints = typing.get_type_hints(TransformerConfig)
+    for name, entry in value.items():
+        if name not in hints:
+            near = nearest(name, hints.keys() - value.keys())
+            raise ValueError(
+                f"field {name!r} is unknown" + (f"; did you mean {near!r}?" if near else "")
+            )
+        if not _is_a(entry, hints[name]):
+            raise ValueError(
+                f"field {name!r}: expected {_name_of(hints[name])}, got {describe(entry)}"
+            )
+    for field in dataclasses.fields(TransformerConfig):
+        if field.default is dataclasses.MISSING and field.name not in value:
+            raise ValueError(f"field {field.name!r} is missing")
+    fields: dict[str, Any] = {
+        name: tuple(entry) if isinstance(entry, list) else entry for name, entry in value.items()
+    }
+    return TransformerConfig(**fields)
+
+
+def _is_a(value: object, hint: Any) -> bool:
+    """Whether a JSON value is of a field's type; lists stand for tuples."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return any(_is_a(value, option) for option in arguments)
+    if origin is typing.Literal:
+        return value in arguments
+    if origin is tuple:
+        return isinstance(value, list) and all(_is_a(item, arguments[0]) for item in value)
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, hint)
+
+
+def _name_of(hint: Any) -> str:
+    """A field's type in words."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(map(_name_of, arguments))
+    if origin is typing.Literal:
+        return " or ".join(map(repr, arguments))
+    if origin is tuple:
+        return f"a list of {_name_of(arguments[0])}"
+    words = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
+    return words.get(hint, "null")

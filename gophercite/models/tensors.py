@@ -1,0 +1,210 @@
+"""Named arrays in safetensors files, each checked against the SHA-256 of its bytes.
+
+A file can lie on a disk for years and be copied by many hands; a digest names the tensor that did
+not survive. Arrays are read slice by slice, straight to where their sharding puts them.
+"""
+
+import hashlib
+import os
+import pathlib
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import ml_dtypes  # lets NumPy know bfloat16 by name, which safetensors needs
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+FILE_BYTES = 4 * 10**9
+_CHUNK_BYTES = 64 * 2**20
+
+_DTYPES = {
+    "BF16": np.dtype(ml_dtypes.bfloat16),
+    "F16": np.dtype(np.float16),
+    "F32": np.dtype(np.float32),
+}
+
+
+class TensorFileError(ValueError):
+    """A file of tensors that is missing, cut short, altered, or of another model."""
+
+
+class Stored(NamedTuple):
+    """Where a tensor lies and what its bytes must hash to.
+
+    Attributes:
+      file: name of the file in its folder.
+      sha256: hexadecimal digest of the tensor's little-endian bytes in row-major order.
+    """
+
+    file: str
+    sha256: str
+
+
+class _Slices(Protocol):
+    """What safetensors gives for a tensor: slices of it."""
+
+    def __getitem__(self, index: tuple[slice, ...]) -> np.ndarray: ...
+
+
+def write_tensors(
+    folder: pathlib.Path, stem: str, arrays: Mapping[str, jax.Array], file_bytes: int = FILE_BYTES
+) -> dict[str, Stored]:
+    """Writes `stem.safetensors`, or `stem-00001-of-N.safetensors` … when it would grow too large.
+
+    Args:
+      folder: an existing one.
+      stem: beginning of the files' names.
+      arrays: bfloat16, float16 or float32, by name; brought to the host one file at a time.
+      file_bytes: a new file is begun when the next tensor would make the last one larger.
+
+    Returns:
+      For each name its file and digest.
+
+    Raises:
+      TensorFileError: an array is of another dtype, or lives on other processes too.
+    """
+    for name, array in arrays.items():
+        if array.dtype not in _DTYPES.values():
+            known = ", ".join(dtype.name for dtype in _DTYPES.values())
+            raise TensorFileError(f"tensor {name!r} is {array.dtype}: only {known} are stored")
+        if not (array.is_fully_addressable or array.is_fully_replicated):
+            raise TensorFileError(
+                f"tensor {name!r} is spread over {jax.process_count()} processes: load the run's "
+                "checkpoint in one process and save it from there"
+            )
+    groups: list[list[str]] = []
+    filled = 0
+    for name, array in arrays.items():
+        if not groups or filled + array.nbytes > file_bytes:
+            groups.append([])
+            filled = 0
+        groups[-1].append(name)
+        filled += array.nbytes
+    stored: dict[str, Stored] = {}
+    for number, names in enumerate(groups, start=1):
+        part = f"-{number:05}-of-{len(groups):05}" if len(groups) > 1 else ""
+        file = f"{stem}{part}.safetensors"
+        host = {name: np.ascontiguousarray(np.asarray(arrays[name])) for name in names}
+        safetensors.numpy.save_file(host, folder / file)
+        for name, values in host.items():
+            stored[name] = Stored(file, hashlib.sha256(_bytes(values)).hexdigest())
+    return stored
+
+
+class TensorReader:
+    """The tensors of a folder, opened when needed.
+
+    Args:
+      folder: where the files lie.
+      stored: what `write_tensors` returned.
+    """
+
+    def __init__(self, folder: pathlib.Path, stored: Mapping[str, Stored]) -> None:
+        self._folder = folder
+        self._stored = dict(stored)
+        self._files: dict[str, Any] = {}
+
+    def read(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        sharding: jax.sharding.Sharding,
+        dtype: Any = None,
+        layers: slice | None = None,
+    ) -> jax.Array:
+        """Reads a tensor, or some of its layers, to where it shall live.
+
+        Args:
+          name: one of those that were stored.
+          shape: the whole tensor's, as the architecture has it.
+          sharding: of the result; each process reads what its devices hold.
+          dtype: of the result; as stored when None.
+          layers: which of the first axis; all when None.
+
+        Returns:
+          The array.
+
+        Raises:
+          TensorFileError: the file is missing or cut short, or the tensor has another shape.
+        """
+        slices, stored_dtype = self._slices(name, shape)
+        first, after = (layers.start, layers.stop) if layers else (0, shape[0] if shape else 0)
+        result_shape = (after - first, *shape[1:])
+        result_dtype = np.dtype(dtype) if dtype is not None else stored_dtype
+
+        def part(index: tuple[slice, ...] | None) -> np.ndarray:
+            bounds = [s.indices(size) for s, size in zip(index or (), result_shape, strict=True)]
+            begin, end, _ = bounds[0]
+            rows = slice(begin + first, end + first)
+            rest = (slice(begin, end) for begin, end, _ in bounds[1:])
+            return slices[(rows, *rest)].astype(result_dtype, copy=False)
+
+        return jax.make_array_from_callback(result_shape, sharding, part)
+
+    def check(self, name: str, shape: tuple[int, ...]) -> None:
+        """Hashes a tensor's bytes.
+
+        Args:
+          name: one of those that were stored.
+          shape: as the architecture has it.
+
+        Raises:
+          TensorFileError: as `read`, or the bytes are not those that were stored.
+        """
+        slices, dtype = self._slices(name, shape)
+        digest = hashlib.sha256()
+        for chunk in _chunks(slices, shape, dtype):
+            digest.update(_bytes(chunk))
+        stored = self._stored[name]
+        if digest.hexdigest() != stored.sha256:
+            raise TensorFileError(
+                f"{self._folder / stored.file}: tensor {name!r} is damaged: its bytes hash to "
+                f"{digest.hexdigest()[:12]}…, not {stored.sha256[:12]}… as when it was saved; "
+                "copy the file anew"
+            )
+
+    def _slices(self, name: str, shape: tuple[int, ...]) -> tuple[_Slices, np.dtype]:
+        file = self._stored[name].file
+        path = self._folder / file
+        if file not in self._files:
+            self._files[file] = _open(path)
+        try:
+            slices = self._files[file].get_slice(name)
+        except safetensors.SafetensorError as error:
+            raise TensorFileError(f"{path}: tensor {name!r} is not in the file") from error
+        found = tuple(slices.get_shape())
+        if found != shape:
+            raise TensorFileError(
+                f"{path}: tensor {name!r} has the shape {list(found)}, the architecture needs "
+                f"{list(shape)}"
+            )
+        if slices.get_dtype() not in _DTYPES:
+            raise TensorFileError(
+                f"{path}: tensor {name!r} is {slices.get_dtype()}; {', '.join(_DTYPES)} are read"
+            )
+        return slices, _DTYPES[slices.get_dtype()]
+
+
+def _open(path: pathlib.Path) -> Any:
+    try:
+        return safetensors.safe_open(os.fspath(path), framework="np")
+    except FileNotFoundError as error:
+        raise TensorFileError(f"{path}: the file is missing") from error
+    except safetensors.SafetensorError as error:
+        reason = str(error).splitlines()[0]
+        raise TensorFileError(f"{path}: the file is cut short or damaged ({reason})") from error
+
+
+def _chunks(slices: _Slices, shape: tuple[int, ...], dtype: np.dtype) -> Iterator[np.ndarray]:
+    """A tensor's rows in order, a few at a time."""
+    row_bytes = dtype.itemsize * int(np.prod(shape[1:]))
+    rows = max(1, _CHUNK_BYTES // max(1, row_bytes))
+    for start in range(0, shape[0], rows):
+        yield slices[(slice(start, min(start + rows, shape[0])),)]
+
+
+def _bytes(values: np.ndarray) -> memoryview:
+    """An array's bytes in row-major order, as they lie in memory."""
+    return np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
