@@ -1,0 +1,1 @@
+"""Judging answers: metrics, baselines and reports (GopherCite, section 3)."""

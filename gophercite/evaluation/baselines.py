@@ -1,0 +1,119 @@
+"""Baselines that choose a sentence by rule (GopherCite, section 3.2).
+
+The paper's own are given the gold answer as their claim, and the page that holds it; they bound
+what choosing a quote by rule can reach. At test time no answer is known: the question-only ones see
+what a model sees, and their claim is the very sentence that they quote.
+"""
+
+import collections
+import math
+import re
+from collections.abc import Callable, Sequence
+
+from gophercite import evidence
+from gophercite.documents import Document
+from gophercite.evidence import Evidence
+from gophercite.records import Question
+from gophercite.sentences import sentence_spans
+
+_WORD = re.compile(r"\w+")
+
+
+def first_sentence(question: Question) -> Evidence | None:
+    """Quotes, and claims, the first sentence of the first page; None where there is none."""
+    chosen = next(iter(_sentences(_pages(question))), None)
+    return None if chosen is None else _claiming_itself(*chosen)
+
+
+def tfidf_sentence(question: Question) -> Evidence | None:
+    """Quotes, and claims, the sentence of all pages that is nearest to the question.
+
+    Nearest by the cosine of TF-IDF vectors, the document frequency counted over the sentences of
+    the pages shown; of equally near sentences the first. None where there is none.
+    """
+    chosen = _nearest(question.question, _sentences(_pages(question)))
+    return None if chosen is None else _claiming_itself(*chosen)
+
+
+def gold_first_sentence(question: Question) -> Evidence | None:
+    """Gold + First-Sentence: claims the answer and quotes its page's first sentence.
+
+    None where the record gives no answer or the page is not there.
+    """
+    chosen = next(iter(_sentences(_gold_page(question))), None)
+    return None if chosen is None else _claiming_answer(question, *chosen)
+
+
+def gold_tfidf_sentence(question: Question) -> Evidence | None:
+    """Gold + TFIDF-Sentence: claims the answer and quotes the sentence of its page nearest to both.
+
+    The query is the question followed by the answer, and the document frequency is counted over the
+    sentences of that page alone, as in the paper. None as for `gold_first_sentence`.
+    """
+    query = " ".join((question.question, *question.answers[:1]))
+    chosen = _nearest(query, _sentences(_gold_page(question)))
+    return None if chosen is None else _claiming_answer(question, *chosen)
+
+
+BASELINES: dict[str, Callable[[Question], Evidence | None]] = {
+    "first sentence (question only)": first_sentence,
+    "TF-IDF sentence (question only)": tfidf_sentence,
+    "gold claim + first sentence": gold_first_sentence,
+    "gold claim + TF-IDF sentence": gold_tfidf_sentence,
+}
+
+
+def _pages(question: Question) -> list[Document]:
+    return [source for source in question.documents if isinstance(source, Document)]
+
+
+def _gold_page(question: Question) -> list[Document]:
+    """Returns the page of the first gold span; where there is no gold evidence, the first page."""
+    pages = _pages(question)
+    if not question.evidence:
+        return pages[:1]
+    return [page for page in pages if page.id == question.evidence[0].document]
+
+
+def _sentences(pages: Sequence[Document]) -> list[tuple[Document, str]]:
+    """Returns the pages' sentences, but for those that inline evidence cannot hold."""
+    return [
+        (page, page.text[start:end])
+        for page in pages
+        if not evidence.holds_mark(page.title)
+        for start, end in sentence_spans(page.text)
+        if not evidence.holds_mark(page.text[start:end])
+    ]
+
+
+def _claiming_itself(page: Document, sentence: str) -> Evidence:
+    return Evidence(claim=sentence, title=page.title, quote=sentence)
+
+
+def _claiming_answer(question: Question, page: Document, sentence: str) -> Evidence | None:
+    if not question.answers or evidence.holds_mark(question.answers[0]):
+        return None
+    return Evidence(claim=question.answers[0], title=page.title, quote=sentence)
+
+
+def _nearest(query: str, sentences: Sequence[tuple[Document, str]]) -> tuple[Document, str] | None:
+    counts = [_count_words(sentence) for _, sentence in sentences]
+    frequency = collections.Counter(word for words in counts for word in words)
+    inverse = {  # smoothed, so that a word of the query that no sentence has weighs the most
+        word: math.log((1 + len(sentences)) / (1 + frequency[word])) + 1
+        for word in (*frequency, *_count_words(query))
+    }
+    vectors = [_unit_vector(words, inverse) for words in counts]
+    target = _unit_vector(_count_words(query), inverse)
+    cosines = [sum(weight * target.get(w, 0.0) for w, weight in v.items()) for v in vectors]
+    return sentences[cosines.index(max(cosines))] if cosines else None
+
+
+def _count_words(text: str) -> collections.Counter[str]:
+    return collections.Counter(_WORD.findall(text.lower()))
+
+
+def _unit_vector(words: collections.Counter[str], inverse: dict[str, float]) -> dict[str, float]:
+    weights = {word: count * inverse[word] for word, count in words.items()}
+    length = math.sqrt(sum(weight * weight for weight in weights.values()))
+    return {word: weight / length for word, weight in weights.items()}

@@ -1,0 +1,154 @@
+"""What is measured of an answer without a human: SQuAD's scores, and checks of the evidence."""
+
+import collections
+import dataclasses
+import re
+import string
+from collections.abc import Iterable, Sequence
+
+from gophercite import evidence
+from gophercite.documents import Document
+from gophercite.evidence import Evidence, Fault, SyntaxFault
+from gophercite.records import Question, Span
+from gophercite.sentences import sentence_spans
+
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLE = re.compile(r"\b(a|an|the)\b")
+
+
+def normalize_answer(text: str) -> str:
+    """Returns `text` as SQuAD compares answers (Rajpurkar et al. 2016).
+
+    Lower case, without ASCII punctuation and English articles, with single spaces.
+    """
+    return " ".join(_ARTICLE.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def exact_match(prediction: str, answers: Iterable[str]) -> bool:
+    """Whether a prediction equals one of the answers after `normalize_answer`."""
+    return normalize_answer(prediction) in map(normalize_answer, answers)
+
+
+def f1(prediction: str, answers: Iterable[str]) -> float:
+    """Returns the best F1 of a prediction's words against one of the answers', 0 without answers.
+
+    Where one side has no words left, it is 1 if the other has none either, else 0 (SQuAD 2.0).
+    """
+    words = normalize_answer(prediction).split()
+    return max((_f1_of_words(words, normalize_answer(a).split()) for a in answers), default=0.0)
+
+
+def contains_answer(text: str, answers: Iterable[str]) -> bool:
+    """Whether one of the answers' words stand in `text` side by side, after `normalize_answer`."""
+    padded = f" {normalize_answer(text)} "
+    normalized = map(normalize_answer, answers)
+    return any(f" {answer} " in padded for answer in normalized if answer)
+
+
+@dataclasses.dataclass(frozen=True)
+class Judgement:
+    """What is known of one answer without a human.
+
+    Where an answer has several triples, the claims count together and each quote has to hold up.
+
+    Attributes:
+      triples: what was said; empty when malformed.
+      faults: the faults of the bad-syntax penalty, against whole pages.
+      well_formed: the text parses.
+      verbatim: every quote stands, exactly and not only up to case, in a document of its title.
+      claim_correct: the claim equals an accepted answer after normalisation.
+      claim_f1: its best F1 against an accepted answer, in [0, 1].
+      quote_contains_answer: a verbatim quote says an accepted answer.
+      supported: the claim is correct, and a verbatim quote proves it by the gold evidence.
+
+    The last four are None where the question's record does not say what is right.
+    """
+
+    triples: tuple[Evidence, ...]
+    faults: frozenset[Fault]
+    well_formed: bool
+    verbatim: bool
+    claim_correct: bool | None
+    claim_f1: float | None
+    quote_contains_answer: bool | None
+    supported: bool | None
+
+
+def judge(text: str, question: Question) -> Judgement:
+    """Judges the raw text of a sample against the question's pages, answers and gold evidence.
+
+    Supported means: the claim is correct, its quote is verbatim in the named document, and there it
+    covers a gold span, or at least a sentence of the span that says an accepted answer (gold spans
+    may be whole paragraphs). Without accepted answers the claim cannot be checked and the whole
+    span has to be covered.
+
+    Args:
+      text: what the model wrote, evidence marks included.
+      question: the question as it was asked; documents that it gives by snippet only can't be
+        checked and count as absent.
+    """
+    pages = [source for source in question.documents if isinstance(source, Document)]
+    try:
+        triples = evidence.parse(text)
+    except SyntaxFault:
+        triples = ()
+    claim = " ".join(triple.claim for triple in triples)
+    quotes = [(triple.quote, _pages_with(triple, pages)) for triple in triples]
+    verbatim = [(quote, holders) for quote, holders in quotes if holders]
+    known = bool(question.answers)
+    correct = bool(triples) and exact_match(claim, question.answers)
+    proven = any(_proves(quote, holders, question) for quote, holders in verbatim)
+    return Judgement(
+        triples=triples,
+        faults=evidence.faults(text, pages),
+        well_formed=bool(triples),
+        verbatim=bool(triples) and len(verbatim) == len(quotes),
+        claim_correct=correct if known else None,
+        claim_f1=(f1(claim, question.answers) if triples else 0.0) if known else None,
+        quote_contains_answer=(
+            any(contains_answer(quote, question.answers) for quote, _ in verbatim)
+            if known
+            else None
+        ),
+        supported=(proven and (correct or not known)) if question.evidence else None,
+    )
+
+
+def _f1_of_words(prediction: Sequence[str], answer: Sequence[str]) -> float:
+    if not prediction or not answer:
+        return float(prediction == answer)
+    common = (collections.Counter(prediction) & collections.Counter(answer)).total()
+    return 2 * common / (len(prediction) + len(answer))
+
+
+def _pages_with(triple: Evidence, pages: Iterable[Document]) -> list[Document]:
+    """Returns the pages of the triple's title in which its quote stands exactly."""
+    if not triple.quote.strip():
+        return []
+    return [page for page in pages if page.title == triple.title and triple.quote in page.text]
+
+
+def _proves(quote: str, holders: Iterable[Document], question: Question) -> bool:
+    for page in holders:
+        needed = [
+            part
+            for span in question.evidence
+            if span.document == page.id
+            for part in _sufficient_parts(page.text, span, question.answers)
+        ]
+        start = page.text.find(quote) if needed else -1
+        while start >= 0:
+            if any(start <= begin and end <= start + len(quote) for begin, end in needed):
+                return True
+            start = page.text.find(quote, start + 1)
+    return False
+
+
+def _sufficient_parts(text: str, span: Span, answers: Sequence[str]) -> list[tuple[int, int]]:
+    """Returns the offsets of what a quote must cover one of: the span, or an answering sentence."""
+    sentences = [
+        (span.start + start, span.start + end)
+        for start, end in sentence_spans(text[span.start : span.end])
+    ]
+    whole = (sentences[0][0], sentences[-1][1]) if sentences else (span.start, span.end)
+    return [whole, *(s for s in sentences if contains_answer(text[s[0] : s[1]], answers))]

@@ -1,0 +1,155 @@
+"""Markdown and plain-text reports of judged answers."""
+
+import dataclasses
+import math
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+
+from gophercite.evaluation.metrics import Judgement
+from gophercite.records import Question
+
+_NORMAL_90 = 1.6449  # the standard normal's 95 % quantile: two-sided 90 %
+
+# Heading, field of `Judgement`, whether the field is a yes or no.
+_COLUMNS = (
+    ("well-formed", "well_formed", True),
+    ("verbatim quote", "verbatim", True),
+    ("claim correct", "claim_correct", True),
+    ("claim F1", "claim_f1", False),
+    ("quote contains answer", "quote_contains_answer", True),
+    ("supported", "supported", True),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class JudgedSample:
+    """A question, the raw text that answered it, and what is known of that answer."""
+
+    question: Question
+    text: str
+    judgement: Judgement
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """A mean in [0, 1] over `count` answers with its 90 % interval."""
+
+    mean: float
+    low: float
+    high: float
+    count: int
+
+    def __str__(self) -> str:
+        """In percent: `83.5 (77.0–88.4)`."""
+        return f"{100 * self.mean:.1f} ({100 * self.low:.1f}–{100 * self.high:.1f})"
+
+
+def estimate(values: Sequence[float], *, is_rate: bool) -> Estimate:
+    """Returns the mean of `values` with its 90 % interval.
+
+    Args:
+      values: at least one number in [0, 1].
+      is_rate: the values are 0 and 1. Then the interval is Wilson's, which is honest near 0 and 1,
+        where the normal one of other means has no width.
+    """
+    count = len(values)
+    mean = sum(values) / count
+    if is_rate:
+        z = _NORMAL_90**2 / count
+        centre = (mean + z / 2) / (1 + z)
+        reach = math.sqrt(z * (mean * (1 - mean) + z / 4)) / (1 + z)
+    else:
+        centre = mean
+        spread = sum((value - mean) ** 2 for value in values) / max(1, count - 1)
+        reach = _NORMAL_90 * math.sqrt(spread / count)
+    return Estimate(mean, max(0.0, centre - reach), min(1.0, centre + reach), count)
+
+
+def summarise(judgements: Iterable[Judgement]) -> dict[str, Estimate]:
+    """Returns the estimate of each field of `Judgement` that is known for some answers."""
+    judgements = list(judgements)
+    summary = {}
+    for _, field, is_rate in _COLUMNS:
+        values = [getattr(judgement, field) for judgement in judgements]
+        known = [float(value) for value in values if value is not None]
+        if known:
+            summary[field] = estimate(known, is_rate=is_rate)
+    return summary
+
+
+def metrics_table(systems: Mapping[str, Sequence[Judgement]]) -> str:
+    """Returns a Markdown table with a row for each system: percentages with 90 % intervals."""
+    rows = []
+    for name, judgements in systems.items():
+        summary = summarise(judgements)
+        cells = [str(summary[field]) if field in summary else "–" for _, field, _ in _COLUMNS]
+        rows.append([name, str(len(judgements)), *cells])
+    return _table(["system", "answers", *(f"{heading} %" for heading, _, _ in _COLUMNS)], rows)
+
+
+def samples_table(samples: Iterable[JudgedSample]) -> str:
+    """Returns a Markdown table of answers: what was asked, accepted and said, and the faults.
+
+    A malformed answer is shown as it is, in the column of the claim.
+    """
+    rows = []
+    for sample in samples:
+        faults = ", ".join(sorted(fault.value for fault in sample.judgement.faults)) or "none"
+        asked = [sample.question.question, " / ".join(sample.question.answers) or "–"]
+        said = [[t.claim, t.title, t.quote] for t in sample.judgement.triples]
+        for triple in said or [[sample.text, "", ""]]:
+            rows.append([*asked, *triple, faults])
+            asked = ["″", "″"]
+    headings = ["question", "accepted answers", "claim", "title", "quote", "faults"]
+    return _table(headings, rows)
+
+
+def describe(sample: JudgedSample, *, width: int = 96) -> str:
+    """Returns an answer and its evidence as a paragraph for a terminal, `width` characters wide."""
+    lines = [("Question", sample.question.question)]
+    for triple in sample.judgement.triples:
+        lines += [("Answer", triple.claim), ("Page", triple.title), ("Quote", triple.quote)]
+    if not sample.judgement.triples:
+        lines.append(("Answer", sample.text))
+    lines.append(("Checked", _verdict(sample)))
+    return "\n".join(
+        textwrap.fill(
+            _printable(text),
+            width,
+            initial_indent=f"{label + ':':10}",
+            subsequent_indent=" " * 10,
+        )
+        for label, text in lines
+    )
+
+
+def _verdict(sample: JudgedSample) -> str:
+    judgement = sample.judgement
+    parts = sorted(fault.value for fault in judgement.faults)
+    if judgement.well_formed:
+        parts.append("quote is verbatim" if judgement.verbatim else "quote is not verbatim")
+    if judgement.claim_correct is not None:
+        expected = " / ".join(sample.question.answers)
+        parts.append("claim is right" if judgement.claim_correct else f"right would be: {expected}")
+    if judgement.supported is not None:
+        parts.append("supported" if judgement.supported else "not supported")
+    return "; ".join(parts)
+
+
+def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [headings, ["---"] * len(headings), *([_cell(cell) for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    """Escapes a stranger's text for a cell of a Markdown table: no markup, no HTML, one line."""
+    text = _printable(text)
+    for character in "\\`*_{}[]|#~$!":
+        text = text.replace(character, "\\" + character)
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _printable(text: str) -> str:
+    """Puts text on one line and shows control characters, which could steer a terminal, by code."""
+    text = " ".join(text.split())
+    return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)

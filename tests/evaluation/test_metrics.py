@@ -1,0 +1,169 @@
+"""SQuAD's scores against a second implementation, and judgements at their boundaries."""
+
+import dataclasses
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gophercite import evidence
+from gophercite.documents import Document
+from gophercite.evaluation import metrics
+from gophercite.evidence import Evidence, Fault
+from gophercite.records import Hit, Question, Span
+
+TEXT = "Ormsby is a town. Its lighthouse was built in 1874 by Ada Fenwick. It stands there."
+PAGE = Document("o", "Ormsby", TEXT)
+OTHER = Document("i", "Ilse", "The Ilse is a river. A mill was built in 1874 beside it.")
+SENTENCE = "Its lighthouse was built in 1874 by Ada Fenwick."
+START = TEXT.index(SENTENCE)
+QUESTION = Question(
+    id="q",
+    question="When was the lighthouse of Ormsby built?",
+    source="test",
+    documents=(OTHER, PAGE, Hit("h", "a snippet")),
+    answers=("1874", "the year 1874"),
+    evidence=(Span("o", START, START + len(SENTENCE)),),
+)
+
+
+def write(claim: str = "1874.", title: str = "Ormsby", quote: str = SENTENCE) -> str:
+    return f" %<{claim}>%({title})%[{quote}]%"
+
+
+# --- scores ---
+
+
+def reference_tokens(text: str) -> list[str]:
+    """SQuAD's normalisation once more, by characters and words and not by patterns."""
+    kept = [c for c in text.lower() if c not in "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"]
+    words = re.findall(r"\w+|[^\w]", "".join(kept))
+    return "".join(" " if word in ("a", "an", "the") else word for word in words).split()
+
+
+def reference_f1(prediction: str, answer: str) -> float:
+    left, right = reference_tokens(prediction), reference_tokens(answer)
+    if not left or not right:
+        return float(left == right)
+    unmatched, overlap = list(right), 0
+    for word in left:
+        if word in unmatched:
+            unmatched.remove(word)
+            overlap += 1
+    if overlap == 0:
+        return 0.0
+    precision, recall = overlap / len(left), overlap / len(right)
+    return 2 * precision * recall / (precision + recall)
+
+
+answers = st.lists(
+    st.sampled_from(["the ", "A ", "an", "theatre ", "1874", ", ", "Ada ", "-", "É", " ", "é "])
+    | st.text(max_size=3),
+    max_size=6,
+).map("".join)
+
+
+@given(answers, st.lists(answers, max_size=3))
+def test_scores_agree_with_the_reference(prediction: str, accepted: list[str]) -> None:
+    expected = [reference_tokens(answer) == reference_tokens(prediction) for answer in accepted]
+    assert metrics.exact_match(prediction, accepted) == any(expected)
+    best = max((reference_f1(prediction, answer) for answer in accepted), default=0.0)
+    assert metrics.f1(prediction, accepted) == pytest.approx(best)
+
+
+def test_known_scores() -> None:
+    assert metrics.normalize_answer("The  Eiffel-Tower, a tower!") == "eiffeltower tower"
+    assert metrics.exact_match("the Rhine.", ["Rhine"])
+    assert not metrics.exact_match("Rhine river", ["Rhine"])
+    assert metrics.f1("Rhine river", ["Danube", "Rhine"]) == pytest.approx(2 / 3)
+    assert metrics.f1("Rhine", []) == 0.0
+
+
+def test_an_answer_is_contained_as_whole_words() -> None:
+    assert metrics.contains_answer("It was built in 1874, they say.", ["in the 1874"])
+    assert not metrics.contains_answer("in 18745", ["1874"])
+    assert not metrics.contains_answer("anything", ["", "the"])
+
+
+# --- judgements ---
+
+
+def test_a_right_answer() -> None:
+    judgement = metrics.judge(write(), QUESTION)
+    assert judgement == metrics.Judgement(
+        triples=(Evidence("1874.", "Ormsby", SENTENCE),),
+        faults=frozenset(),
+        well_formed=True,
+        verbatim=True,
+        claim_correct=True,
+        claim_f1=1.0,
+        quote_contains_answer=True,
+        supported=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "well_formed", "verbatim", "correct", "contains", "supported"),
+    [
+        ("1874", False, False, False, False, False),
+        (write(claim="1875"), True, True, False, True, False),
+        (write(quote=SENTENCE[1:]), True, True, True, True, False),
+        (write(quote=f"town. {SENTENCE} It"), True, True, True, True, True),
+        (write(quote=TEXT), True, True, True, True, True),
+        (write(quote=SENTENCE.upper()), True, False, True, False, False),
+        (write(quote="Ormsby is a town."), True, True, True, False, False),
+        (write(quote=" "), True, False, True, False, False),
+        (write(quote=""), True, False, True, False, False),
+        (write(title="ormsby"), True, False, True, False, False),
+        (write(title="Ilse"), True, False, True, False, False),
+        (write(title="Ilse", quote=OTHER.text), True, True, True, True, False),
+        (write(title="h", quote="a snippet"), True, False, True, False, False),
+        (write(claim="the year") + write(claim="1874"), True, True, True, True, True),
+        (write() + write(quote="no such words"), True, False, False, True, False),
+        (write() + " and more", True, True, True, True, True),
+    ],
+)
+def test_each_judgement_at_its_boundary(
+    text: str, well_formed: bool, verbatim: bool, correct: bool, contains: bool, supported: bool
+) -> None:
+    judgement = metrics.judge(text, QUESTION)
+    assert judgement.well_formed == well_formed == (Fault.MALFORMED not in judgement.faults)
+    assert judgement.verbatim == verbatim
+    assert judgement.claim_correct == correct
+    assert judgement.quote_contains_answer == contains
+    assert judgement.supported == supported
+
+
+def test_of_a_gold_passage_the_answering_sentence_suffices() -> None:
+    passage = dataclasses.replace(QUESTION, evidence=(Span("o", 0, len(TEXT)),))
+    assert metrics.judge(write(), passage).supported
+    assert metrics.judge(write(quote=TEXT), passage).supported
+    assert not metrics.judge(write(quote="It stands there."), passage).supported
+    assert not metrics.judge(write(quote="built in 1874"), passage).supported
+
+
+def test_any_occurrence_of_the_quote_counts() -> None:
+    page = Document("o", "Ormsby", "It is so. It is so. Yes.")
+    question = dataclasses.replace(
+        QUESTION, documents=(page,), answers=("so",), evidence=(Span("o", 10, 19),)
+    )
+    assert metrics.judge(write(claim="so", quote="It is so."), question).supported
+
+
+def test_what_the_record_does_not_say_is_not_judged() -> None:
+    bare = dataclasses.replace(QUESTION, answers=(), evidence=())
+    judgement = metrics.judge(write(), bare)
+    assert judgement.verbatim
+    assert judgement.claim_correct is judgement.claim_f1 is None
+    assert judgement.quote_contains_answer is judgement.supported is None
+    spans_only = dataclasses.replace(QUESTION, answers=())
+    assert metrics.judge(write(claim="whatever"), spans_only).supported
+
+
+@given(st.text() | st.lists(st.sampled_from([*evidence.MARKS, "Ormsby", "1874", " "])).map("".join))
+def test_any_text_can_be_judged(text: str) -> None:
+    judgement = metrics.judge(text, QUESTION)
+    if judgement.supported:
+        assert judgement.claim_correct
+        assert judgement.well_formed

@@ -1,0 +1,52 @@
+"""Where sentences begin and end."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gophercite.sentences import sentence_spans
+
+texts = st.lists(st.one_of(st.sampled_from([". ", "! ", "\n", "A", "Mr. ", "5", "”"]), st.text()))
+
+
+def split(text: str) -> list[str]:
+    return [text[start:end] for start, end in sentence_spans(text)]
+
+
+@pytest.mark.parametrize(
+    "sentences",
+    [
+        ["One.", "Two!", "Three?", "Four…"],
+        ["He said “Stop.”", "Then he left."],
+        ["Dr. A. B. Fenwick of the U.S. Navy met Mr. Ilse.", "She left."],
+        ["It rose 3.5 m in 1874.", "In 1902 it fell."],
+        ["See no. 5 or Fig. 2 for it.", "Was it so?", "No.", "It was not."],
+        ["She knew more than I.", "We agreed."],
+        ["It is near St. Ives, i.e. Cornwall, e.g. Penzance."],
+        ["A heading without a mark", "Its text."],
+        ["日本の灯台。", "町は小さい！", "終わり"],
+        ["What?!", "(He knew.)", "[So did I.]"],
+        ["the end of it. and more"],
+    ],
+)
+def test_sentences_are_found(sentences: list[str]) -> None:
+    separator = "" if "日" in sentences[0] else "\n" if "heading" in sentences[0] else "  "
+    assert split(separator.join(sentences)) == sentences
+
+
+@given(texts.map("".join))
+def test_spans_cover_all_but_white_space_in_order(text: str) -> None:
+    position = 0
+    for start, end in sentence_spans(text):
+        assert not text[position:start].strip()
+        assert text[start:end] == text[start:end].strip() != ""
+        assert "\n" not in text[start:end]
+        position = end
+    assert not text[position:].strip()
+
+
+@pytest.mark.parametrize(
+    "text", ["." * 200_000 + "a", ". " * 100_000, "\n" * 200_000, "a." * 99_999]
+)
+def test_long_runs_are_no_trouble(text: str) -> None:
+    assert sum(end - start for start, end in sentence_spans(text)) <= len(text)
