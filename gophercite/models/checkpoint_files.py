@@ -1,0 +1,231 @@
+"""Reading the arrays of a training checkpoint, each checked against its digest.
+
+A checkpoint is a folder `checkpoints/STEP/` of a run: Orbax's item `state` holds named arrays with
+one merged stack of layers ("params/trained_layers/mlp/up", "optimizer/…", "step", "key"), the item
+`metadata` is JSON: shape, dtype and digest of every array, where the input stood, and the metric by
+which checkpoints are compared. Writing is training's (`gophercite.training.checkpoints`); reading
+is here because a run's folder is also a model that inference can load.
+"""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+from etils import epath
+
+from gophercite.models.digests import Digest, digests
+from gophercite.models.transformer import Params
+
+CHECKPOINTS = "checkpoints"
+PARAMETERS = "params/"
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint can't be used; the message says which, why, and what to do."""
+
+
+class DamagedCheckpointError(CheckpointError):
+    """A checkpoint's files are incomplete or differ from what was saved."""
+
+
+@dataclasses.dataclass(frozen=True)
+class StoredArray:
+    """What the metadata says of one array."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    digest: Digest
+
+    @classmethod
+    def of(cls, array: jax.Array, digest: Digest) -> "StoredArray":
+        """The description of an array that is about to be saved."""
+        return cls(tuple(array.shape), str(array.dtype), digest)
+
+
+@dataclasses.dataclass(frozen=True)
+class Metadata:
+    """A checkpoint's JSON item.
+
+    Attributes:
+      step: updates done.
+      frozen_layers: how many of the merged stack's layers were frozen; the optimiser's stacked
+        arrays cover the rest.
+      arrays: what the item `state` holds.
+      progress: JSON that the training loop keeps beside the arrays (input position, early
+        stopping).
+      score: the metric that checkpoints are compared by, less is better; None when the step was
+        not evaluated.
+    """
+
+    step: int
+    frozen_layers: int
+    arrays: Mapping[str, StoredArray]
+    progress: Mapping[str, Any]
+    score: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON value to store: the contents and their SHA-256."""
+        contents = dataclasses.asdict(self)
+        return {"contents": contents, "sha256": _sha256(contents)}
+
+    @classmethod
+    def from_json(cls, stored: Any) -> "Metadata":
+        """The inverse of `to_json`.
+
+        Raises:
+          ValueError: the contents don't match their hash.
+          KeyError, TypeError: they are not a checkpoint's.
+        """
+        contents = stored["contents"]
+        if _sha256(contents) != stored["sha256"]:
+            raise ValueError("the metadata differ from what was saved")
+        arrays = {
+            name: StoredArray(tuple(entry["shape"]), entry["dtype"], Digest(*entry["digest"]))
+            for name, entry in contents["arrays"].items()
+        }
+        return cls(**{**contents, "arrays": arrays})
+
+
+def saved_steps(folder: epath.PathLike) -> list[int]:
+    """Steps that a run's folder has complete checkpoints of, oldest first."""
+    root = epath.Path(folder) / CHECKPOINTS
+    if not root.exists():
+        return []
+    # Orbax renames a step's folder to its number when all files are written.
+    return sorted(int(path.name) for path in root.iterdir() if path.name.isdecimal())
+
+
+def read_metadata(folder: epath.PathLike, step: int) -> Metadata:
+    """A checkpoint's metadata.
+
+    Args:
+      folder: the run's.
+      step: one of `saved_steps`.
+
+    Returns:
+      The metadata.
+
+    Raises:
+      DamagedCheckpointError: the item is missing, cut short or altered.
+    """
+    path = epath.Path(folder) / CHECKPOINTS / str(step) / "metadata" / "metadata"
+    try:
+        return Metadata.from_json(json.loads(path.read_text()))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DamagedCheckpointError(f"{path}: {_first_line(error)}") from error
+
+
+def read_arrays(
+    folder: epath.PathLike, metadata: Metadata, shardings: Mapping[str, jax.sharding.Sharding]
+) -> dict[str, jax.Array]:
+    """Some of a checkpoint's arrays, each checked against its digest.
+
+    Args:
+      folder: the run's.
+      metadata: the checkpoint's.
+      shardings: names of the arrays to read and where each shall live; any mesh will do, each
+        process reads only what its devices hold.
+
+    Returns:
+      The arrays, in the shapes and dtypes that were stored.
+
+    Raises:
+      DamagedCheckpointError: files are missing, unreadable, or hold other bits than were saved.
+    """
+    path = epath.Path(folder) / CHECKPOINTS / str(metadata.step) / "state"
+    wanted = {
+        name: jax.ShapeDtypeStruct(
+            metadata.arrays[name].shape, np.dtype(metadata.arrays[name].dtype), sharding=sharding
+        )
+        for name, sharding in shardings.items()
+    }
+    arguments = ocp.args.PyTreeRestore(
+        item=wanted,
+        restore_args=ocp.checkpoint_utils.construct_restore_args(wanted),
+        partial_restore=True,
+    )
+    try:
+        with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+            arrays = checkpointer.restore(path, args=arguments)
+    except jax.errors.JaxRuntimeError:
+        raise  # the devices' trouble (memory), not the files'
+    except Exception as error:  # Orbax and TensorStore raise many kinds for an unreadable file
+        raise DamagedCheckpointError(f"{path}: {_first_line(error)}") from error
+    found = digests(arrays)
+    altered = [name for name in sorted(found) if found[name] != metadata.arrays[name].digest]
+    if altered:
+        more = f" and {len(altered) - 1} more arrays" if len(altered) > 1 else ""
+        raise DamagedCheckpointError(
+            f"{path}: {altered[0]}{more}: the bits differ from those that were saved"
+        )
+    return arrays
+
+
+def best_step(folder: epath.PathLike) -> int | None:
+    """The step with the best score among a run's readable checkpoints; the newest without scores.
+
+    Args:
+      folder: the run's.
+
+    Returns:
+      A step, or None when there is no checkpoint.
+    """
+    scores: dict[int, float] = {}
+    for step in saved_steps(folder):
+        try:
+            score = read_metadata(folder, step).score
+        except DamagedCheckpointError:
+            continue
+        scores[step] = float("inf") if score is None else score
+    return min(scores, key=lambda step: (scores[step], -step), default=None)
+
+
+def read_parameters(folder: epath.PathLike, step: int, shardings: Params | None = None) -> Params:
+    """A checkpoint's parameters, with one merged stack of layers.
+
+    Args:
+      folder: the run's.
+      step: one of `saved_steps`.
+      shardings: tree like the merged parameters; the first device when None.
+
+    Returns:
+      The parameters, as nested dictionaries.
+
+    Raises:
+      DamagedCheckpointError: as `read_arrays`.
+    """
+    metadata = read_metadata(folder, step)
+    names = [name for name in metadata.arrays if name.startswith(PARAMETERS)]
+    if shardings is None:
+        here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+        places: dict[str, jax.sharding.Sharding] = dict.fromkeys(names, here)
+    else:
+        places = {PARAMETERS + name: leaf for name, leaf in name_leaves(shardings).items()}
+    params: Params = {}
+    for name, array in read_arrays(folder, metadata, places).items():
+        *path, last = name.removeprefix(PARAMETERS).split("/")
+        part = params
+        for key in path:
+            part = part.setdefault(key, {})
+        part[last] = array
+    return params
+
+
+def name_leaves(tree: Any) -> dict[str, Any]:
+    """A tree's leaves by their paths: "params/embed/embedding"."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
+
+
+def _sha256(contents: Any) -> str:
+    return hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__

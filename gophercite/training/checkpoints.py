@@ -1,0 +1,235 @@
+"""Asynchronous checkpoints: what is saved, what is kept, and how a run comes back from them.
+
+A checkpoint holds the whole `TrainState` and the loop's progress, each array with a digest. Layers
+are stored as one merged stack, so that a run may come back with another number of frozen layers,
+and arrays are restored straight to their shards, on any mesh.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import orbax.checkpoint as ocp
+from etils import epath
+from jax.experimental import multihost_utils
+from orbax.checkpoint import checkpoint_managers
+
+from gophercite.learning.state import TrainState
+from gophercite.models.checkpoint_files import (
+    CHECKPOINTS,
+    CheckpointError,
+    DamagedCheckpointError,
+    Metadata,
+    StoredArray,
+    name_leaves,
+    read_arrays,
+    read_metadata,
+    saved_steps,
+)
+from gophercite.models.digests import digests
+from gophercite.models.transformer import Params, frozen_layers, merge_layers
+from gophercite.training.stacks import assemble, state_tree, stored_shardings
+
+Fresh = Callable[[Params, jax.Array], TrainState]
+
+
+class NonFiniteStateError(RuntimeError):
+    """The state holds NaN or infinity, so it was not saved."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Restored:
+    """What a run continues from.
+
+    Attributes:
+      state: on the devices, as the run's shardings say.
+      progress: what the loop saved beside it.
+      passed_over: one line for each newer checkpoint that could not be used, newest first.
+    """
+
+    state: TrainState
+    progress: Mapping[str, Any]
+    passed_over: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Keep:
+    """Orbax's policy: the newest checkpoints and those with the best scores stay."""
+
+    newest: int
+    best: int
+    scores: Mapping[int, float]  # shared with `Checkpoints`, which adds to it
+
+    def should_preserve(
+        self,
+        checkpoints: Sequence[checkpoint_managers.PolicyCheckpointInfo],
+        *,
+        context: checkpoint_managers.PreservationContext,
+    ) -> list[bool]:
+        steps = [checkpoint.step for checkpoint in checkpoints]
+        scored = sorted((step for step in steps if step in self.scores), key=self._rank)
+        kept = {*sorted(steps)[-self.newest :], *scored[: self.best]}
+        return [step in kept for step in steps]
+
+    def _rank(self, step: int) -> tuple[float, int]:
+        return self.scores[step], -step
+
+
+class Checkpoints:
+    """The checkpoints of one run. Every process of the run makes one and calls it alike."""
+
+    def __init__(self, folder: epath.PathLike, *, keep_newest: int = 2, keep_best: int = 1):
+        """Opens a run's checkpoints and clears what an interrupted save left.
+
+        Args:
+          folder: the run's; checkpoints lie in `checkpoints/STEP/`.
+          keep_newest: how many of the newest stay; 2 or more leave one to fall back on.
+          keep_best: how many with the lowest scores stay.
+        """
+        if keep_newest < 1 or keep_best < 0:
+            raise ValueError(f"keep_newest={keep_newest}, keep_best={keep_best}: at least 1 and 0")
+        self._folder = epath.Path(folder)
+        self._keep = keep_newest, keep_best
+        self._scores: dict[int, float] = {}
+        self._manager = self._open()
+
+    def _open(self) -> ocp.CheckpointManager:
+        newest, best = self._keep
+        return ocp.CheckpointManager(
+            self._folder / CHECKPOINTS,
+            options=ocp.CheckpointManagerOptions(
+                preservation_policy=_Keep(newest, best, self._scores),
+                cleanup_tmp_directories=True,
+            ),
+            item_names=("state", "metadata"),
+        )
+
+    def save(
+        self, state: TrainState, progress: Mapping[str, Any], score: float | None = None
+    ) -> None:
+        """Starts to save a state; returns when the arrays are copied, so they may be donated.
+
+        Args:
+          state: the state after an update. A step that is saved already is not saved again.
+          progress: JSON to keep beside it.
+          score: how good the state is, less is better; None when unknown.
+
+        Raises:
+          NonFiniteStateError: the state holds NaN or infinity. Nothing is saved: the newest
+            checkpoint stays one that training can go on from.
+        """
+        step = int(state.step)
+        if step in self._manager.all_steps():
+            return
+        arrays = name_leaves(state_tree(state))
+        found = digests(arrays)
+        poisoned = [name for name, digest in found.items() if digest.non_finite]
+        if poisoned:
+            raise NonFiniteStateError(
+                f"step {step}: {len(poisoned)} of {len(found)} arrays hold NaN or infinity "
+                f"(first: {poisoned[0]}); not saved, the newest checkpoint is "
+                f"{self._manager.latest_step()}"
+            )
+        metadata = Metadata(
+            step=step,
+            frozen_layers=frozen_layers(state.params),
+            arrays={name: StoredArray.of(arrays[name], found[name]) for name in arrays},
+            progress=progress,
+            score=score,
+        )
+        if score is not None:
+            self._scores[step] = score
+        self._manager.save(
+            step,
+            args=ocp.args.Composite(
+                state=ocp.args.StandardSave(arrays),
+                metadata=ocp.args.JsonSave(metadata.to_json()),
+            ),
+            force=True,
+        )
+
+    def restore(self, target: TrainState, fresh: Fresh) -> Restored | None:
+        """The newest checkpoint that is whole.
+
+        A checkpoint with damaged files is moved to `damaged_checkpoints/STEP` and the one before
+        it is taken.
+
+        Args:
+          target: shapes, dtypes and shardings of the state (`jax.ShapeDtypeStruct`). Its number of
+            frozen layers and its frozen parts may differ from those of the run that saved: the
+            optimiser then starts fresh on what is newly trained and forgets what is newly frozen.
+          fresh: makes a state from parameters and a key, for the arrays that start fresh.
+
+        Returns:
+          The state and its progress; None when the folder holds no checkpoint.
+
+        Raises:
+          CheckpointError: the checkpoint is of another model or optimiser, or none of those that
+            are there is whole.
+        """
+        passed_over: list[str] = []
+        for step in reversed(saved_steps(self._folder)):
+            try:
+                metadata = read_metadata(self._folder, step)
+                self._refuse_other_model(metadata, target)
+                arrays = read_arrays(self._folder, metadata, stored_shardings(metadata, target))
+            except DamagedCheckpointError as error:
+                aside = self._set_aside(step)
+                passed_over.append(f"checkpoint {step} is damaged, moved to {aside}: {error}")
+                continue
+            for earlier in saved_steps(self._folder):
+                self._note_score(earlier)
+            state = assemble(metadata, arrays, target, fresh)
+            return Restored(state, metadata.progress, tuple(passed_over))
+        if passed_over:
+            raise CheckpointError(
+                f"{self._folder}: no checkpoint is usable. " + "; ".join(passed_over)
+            )
+        return None
+
+    def wait(self) -> None:
+        """Waits until what was saved is on disk."""
+        self._manager.wait_until_finished()
+
+    def close(self) -> None:
+        """Waits and releases the threads."""
+        self._manager.close()
+
+    def _refuse_other_model(self, metadata: Metadata, target: TrainState) -> None:
+        """Raises CheckpointError when parameters of the run have no equal in the checkpoint."""
+        merged = jax.eval_shape(merge_layers, target.params)
+        for name, wanted in name_leaves({"params": merged}).items():
+            stored = metadata.arrays.get(name)
+            here = (tuple(wanted.shape), str(wanted.dtype))
+            there = (stored.shape, stored.dtype) if stored else None
+            if here != there:
+                described = f"{there[1]}{list(there[0])}" if there else "absent"
+                raise CheckpointError(
+                    f"{self._folder}: checkpoint {metadata.step} is of another model: {name} is "
+                    f"{described} there, {here[1]}{list(here[0])} in this run. Set MODEL_DIR to a "
+                    "new folder, or the model to the old one"
+                )
+
+    def _set_aside(self, step: int) -> epath.Path:
+        """Moves a damaged checkpoint out of the way, so that its step can be saved anew."""
+        aside = self._folder / "damaged_checkpoints"
+        target = aside / str(step)
+        if jax.process_index() == 0:
+            aside.mkdir(parents=True, exist_ok=True)
+            number = 1
+            while target.exists():
+                number += 1
+                target = aside / f"{step}.{number}"
+            (self._folder / CHECKPOINTS / str(step)).rename(target)
+        multihost_utils.sync_global_devices(f"checkpoint {step} set aside")
+        self._manager.reload()
+        return target
+
+    def _note_score(self, step: int) -> None:
+        try:
+            score = read_metadata(self._folder, step).score
+        except DamagedCheckpointError:
+            return
+        if score is not None:
+            self._scores[step] = score

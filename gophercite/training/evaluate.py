@@ -1,0 +1,80 @@
+"""Evaluation during training: means over validation sets by one compiled program a batch shape."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from gophercite.learning.state import TrainState
+from gophercite.training.feed import HostBatch, put
+from gophercite.training.pending import LATE
+from gophercite.training.program import Program
+
+Evaluations = Mapping[str, Callable[[], Iterator[HostBatch]]]
+
+
+class Evaluator:
+    """Evaluates a state on every validation set."""
+
+    def __init__(self, program: Program, evaluations: Evaluations):
+        """Compiles nothing yet.
+
+        Args:
+          program: the learner on its mesh.
+          evaluations: by name of the set, one pass over this process's rows of it.
+        """
+        self._program = program
+        self._evaluations = evaluations
+        self._compiled: dict[Any, jax.stages.Compiled] = {}
+
+    def __call__(
+        self, state: TrainState, interrupted: Callable[[], bool]
+    ) -> dict[str, dict[str, float]] | None:
+        """Metrics of all sets.
+
+        Args:
+          state: what to evaluate.
+          interrupted: asked between batches.
+
+        Returns:
+          By set, `eval/SET/NAME` for each of the learner's totals and `eval/SET/perplexity`; None
+          when interrupted.
+        """
+        results = {}
+        for name, batches in self._evaluations.items():
+            totals = self._totals(state, batches(), interrupted)
+            if totals is None:
+                return None
+            values = {
+                f"eval/{name}/{metric}": total / weight if weight else float("nan")
+                for metric, (total, weight) in totals.items()
+            }
+            if f"eval/{name}/loss" in values:
+                with np.errstate(over="ignore"):
+                    perplexity = float(np.exp(values[f"eval/{name}/loss"]))
+                values[f"eval/{name}/perplexity"] = perplexity
+            results[name] = values
+        return results
+
+    def _totals(
+        self, state: TrainState, batches: Iterator[HostBatch], interrupted: Callable[[], bool]
+    ) -> dict[str, tuple[float, float]] | None:
+        """Sums over a set, in double precision, in the order of its batches."""
+        parts: list[Any] = []
+        for batch in batches:
+            if interrupted():
+                return None
+            placed = put(self._program.partitioner, batch)
+            shapes = tuple((key, value.shape) for key, value in sorted(placed.items()))
+            if shapes not in self._compiled:
+                self._compiled[shapes] = self._program.compile_evaluate(placed)
+            parts.append(self._compiled[shapes](state, placed))
+            if len(parts) > LATE:  # the host must not run far ahead of the devices
+                jax.block_until_ready(parts[-1 - LATE])
+        sums: dict[str, tuple[float, float]] = {}
+        for part in jax.device_get(parts):
+            for metric, (total, weight) in part.items():
+                before = sums.get(metric, (0.0, 0.0))
+                sums[metric] = before[0] + float(total), before[1] + float(weight)
+        return sums

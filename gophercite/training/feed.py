@@ -1,0 +1,146 @@
+"""Batches on their way to the devices: read ahead by a thread, each process its own rows."""
+
+import math
+import queue
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Shaped
+
+from gophercite.partitioning import Partitioner
+
+HostBatch = Mapping[str, Shaped[np.ndarray, "batch ..."]]
+DeviceBatch = dict[str, jax.Array]
+
+
+def process_share(partitioner: Partitioner) -> tuple[int, int]:
+    """Which rows of every global batch this process reads.
+
+    Args:
+      partitioner: says which devices hold which rows.
+
+    Returns:
+      Index and count: the process reads the `index`-th of `count` equal runs of rows. Processes
+      whose devices hold the same rows (model parallelism across hosts) have the same index.
+
+    Raises:
+      ValueError: a process's rows are not one run.
+    """
+    sharding = _sharding(partitioner, 1)
+    cuts = _cuts(partitioner)
+    rows = sharding.addressable_devices_indices_map((cuts,))
+    starts = {index[0].start or 0 for index in rows.values() if index}
+    first, mine = min(starts), len(starts)
+    if max(starts) + 1 - first != mine or cuts % mine or first % mine:
+        raise ValueError(
+            f"process {jax.process_index()}'s devices hold rows that are not one run of the batch: "
+            "order the mesh so that each host's devices are neighbours"
+        )
+    return first // mine, cuts // mine
+
+
+def put(partitioner: Partitioner, batch: HostBatch) -> DeviceBatch:
+    """Puts this process's rows of a batch on its devices.
+
+    Args:
+      partitioner: says where they go.
+      batch: the rows that `process_share` names.
+
+    Returns:
+      Global arrays.
+
+    Raises:
+      ValueError: the devices don't divide the batch.
+    """
+    _, count = process_share(partitioner)
+
+    def one(array: np.ndarray) -> jax.Array:
+        shape = (array.shape[0] * count, *array.shape[1:])
+        if shape[0] % _cuts(partitioner):
+            raise ValueError(
+                f"a batch of {shape[0]} rows does not divide over the {_cuts(partitioner)} devices "
+                f"of the mesh's data axes ({dict(partitioner.mesh.shape)}): take a multiple, or "
+                "more of the mesh for `model`"
+            )
+        return jax.make_array_from_process_local_data(
+            _sharding(partitioner, array.ndim), array, shape
+        )
+
+    return {name: one(np.asarray(array)) for name, array in batch.items()}
+
+
+def _sharding(partitioner: Partitioner, rank: int) -> jax.sharding.NamedSharding:
+    axes = ("batch", "length", *[None] * rank)[:rank]
+    return jax.sharding.NamedSharding(partitioner.mesh, partitioner.spec(axes))
+
+
+def _cuts(partitioner: Partitioner) -> int:
+    """How many pieces the rows of a batch are cut into."""
+    (axes,) = partitioner.spec(("batch",))
+    names = (axes,) if isinstance(axes, str) else axes or ()
+    return math.prod(partitioner.mesh.shape[name] for name in names)
+
+
+class Feed:
+    """An iterator over batches on the devices that a thread keeps ahead of the loop."""
+
+    def __init__(self, batches: Iterator[HostBatch], partitioner: Partitioner, ahead: int = 2):
+        """Starts reading.
+
+        Args:
+          batches: this process's rows of each batch.
+          partitioner: says where they go.
+          ahead: batches to hold ready.
+        """
+        self._waited = 0.0
+        self._queue: queue.Queue[Any] = queue.Queue(maxsize=ahead)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(
+            target=self._read, args=(batches, partitioner), name="input", daemon=True
+        )
+        self._thread.start()
+
+    def _read(self, batches: Iterator[HostBatch], partitioner: Partitioner) -> None:
+        try:
+            for batch in batches:
+                if not self._offer(put(partitioner, batch)):
+                    return
+            self._offer(StopIteration())
+        except BaseException as error:
+            self._offer(error)
+
+    def _offer(self, item: Any) -> bool:
+        """Queues an item; False when the feed was closed meanwhile."""
+        while not self._stop.is_set():
+            try:
+                self._queue.put(item, timeout=0.2)
+            except queue.Full:
+                continue
+            return True
+        return False
+
+    def __iter__(self) -> Iterator[DeviceBatch]:
+        return self
+
+    def __next__(self) -> DeviceBatch:
+        start = time.monotonic()
+        item = self._queue.get()
+        self._waited += time.monotonic() - start
+        if isinstance(item, BaseException):
+            self._queue.put(item)  # so does every later call
+            raise item
+        return item
+
+    def take_wait(self) -> float:
+        """Seconds that were waited for input since the last call."""
+        waited, self._waited = self._waited, 0.0
+        return waited
+
+    def close(self) -> None:
+        """Stops the thread."""
+        self._stop.set()
+        self._thread.join(timeout=10)

@@ -1,0 +1,316 @@
+"""The one training loop: build, restore, evaluate, step, log, save.
+
+A run that is stopped at any moment and started again ends with the same parameters, bit for bit,
+as one that was not (same machine, devices and versions). What makes it so: all that the next step
+depends on is in the checkpoint (state, key, input position, early stopping); batch n and step n's
+random draws are functions of the seed and n alone; evaluation changes nothing; and a checkpoint is
+whole or absent.
+"""
+
+import dataclasses
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from typing import Any, TextIO
+
+import jax
+from etils import epath
+
+from gophercite.learning.state import Learner, TrainState
+from gophercite.models.checkpoint_files import best_step
+from gophercite.models.transformer import Params
+from gophercite.partitioning import Partitioner
+from gophercite.training.checkpoints import Checkpoints
+from gophercite.training.early_stopping import EarlyStopping, Watch
+from gophercite.training.evaluate import Evaluations, Evaluator
+from gophercite.training.feed import Feed, HostBatch
+from gophercite.training.metrics import MetricsWriter
+from gophercite.training.preemption import Preempted, Preemption
+from gophercite.training.program import Initialisation, Program, evaluated_params
+from gophercite.training.progress import Progress
+from gophercite.training.run_folder import (
+    parameter_table,
+    report,
+    trained_parts,
+    versions_json,
+    write_text,
+)
+from gophercite.training.step_log import StepLog
+
+Samples = Callable[[Params, int], str]
+Describe = Callable[[epath.Path], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainSettings:
+    """How long a run goes and how often it logs, evaluates and saves.
+
+    Attributes:
+      model_dir: the run's folder, made when missing; a run that finds checkpoints there goes on.
+      total_steps: updates in all.
+      batch_size: rows of a global batch.
+      seed: of parameters and of every draw in training; the input has its own.
+      log_every: steps between lines of metrics.
+      evaluate_every: steps between evaluations; also before the first step and after the last.
+      save_every: steps between checkpoints; also after the last.
+      keep_newest: newest checkpoints to keep; with 2 or more a damaged one has one before it.
+      keep_best: checkpoints with the best score to keep.
+      best_metric: what scores a checkpoint ("eval/SET/loss", lower is better); None is early
+        stopping's first metric, or the first evaluation set's loss.
+      early_stopping: when to stop before `total_steps`; None never does.
+    """
+
+    model_dir: str
+    total_steps: int
+    batch_size: int
+    seed: int = 0
+    log_every: int = 10
+    evaluate_every: int = 100
+    save_every: int = 100
+    keep_newest: int = 2
+    keep_best: int = 1
+    best_metric: str | None = None
+    early_stopping: EarlyStopping | None = None
+
+    def __post_init__(self) -> None:
+        """Refuses counts that make no run.
+
+        Raises:
+          ValueError: a count is below 1.
+        """
+        for name in ("total_steps", "batch_size", "log_every", "evaluate_every", "save_every"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"TrainSettings.{name} = {value!r}: must be a whole number from 1")
+
+
+@dataclasses.dataclass(frozen=True)
+class Clock:
+    """Where a run stands beside its state; a checkpoint keeps it as JSON.
+
+    Attributes:
+      step: updates done, and batches read: batch number n is that of update n + 1.
+      evaluated: whether the state of this step has been evaluated.
+      watch: what early stopping has seen.
+      stopped: why the run is over before its last step, or None.
+    """
+
+    step: int = 0
+    evaluated: bool = False
+    watch: Watch = dataclasses.field(default_factory=Watch)
+    stopped: str | None = None
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "Clock":
+        """The inverse of `dataclasses.asdict`."""
+        return cls(**{**value, "watch": Watch(**value["watch"])})
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """How a run ended.
+
+    Attributes:
+      state: the last one.
+      reason: why it ended, in words.
+    """
+
+    state: TrainState
+    reason: str
+
+
+def train(
+    settings: TrainSettings,
+    learner: Learner,
+    initialisation: Initialisation,
+    partitioner: Partitioner,
+    batches: Callable[[int], Iterator[HostBatch]],
+    evaluations: Evaluations,
+    *,
+    samples: Samples | None = None,
+    describe: Describe | None = None,
+    stream: TextIO | None = sys.stderr,
+) -> Outcome:
+    """Trains until the last step, early stopping or preemption.
+
+    Args:
+      settings: how long and how often.
+      learner: what is optimised.
+      initialisation: where the first parameters come from; not asked when a run goes on.
+      partitioner: mesh and axis rules.
+      batches: this process's rows of the endless sequence of batches, from a given number on.
+      evaluations: by name of the set, one pass over this process's rows of it.
+      samples: makes a Markdown table of sample answers from parameters at a step.
+      describe: writes into the run's folder what is known before the first step: configuration,
+        and what inference needs beside checkpoints (vocabulary, architecture).
+      stream: where progress goes; None is silent.
+
+    Returns:
+      The last state and why the run ended.
+
+    Raises:
+      Preempted: asked to stop; the state is saved.
+      NonFiniteLossError: a loss was NaN or infinite; names the steps.
+      CheckpointError: the folder's checkpoints are of another model, or none is whole.
+    """
+    # ---------------------------------------------------------------- build
+    refuse_unknown_sets(settings, evaluations)
+    folder = epath.Path(settings.model_dir)
+    first_process = jax.process_index() == 0
+    progress = Progress(stream if first_process else None, settings.total_steps)
+    program = Program(learner, initialisation, partitioner)
+    evaluate = Evaluator(program, evaluations)
+    target = program.state_target()
+    checkpoints = Checkpoints(
+        folder, keep_newest=settings.keep_newest, keep_best=settings.keep_best
+    )
+
+    # -------------------------------------------------------------- restore
+    # A checkpoint is the state, where the run stands, and nothing else. Metrics after its step are
+    # dropped: they will be written again.
+    restored = checkpoints.restore(target, learner.init_state)
+    if restored is None:
+        clock, state = Clock(), program.initial_state(settings.seed)
+    else:
+        clock, state = Clock.from_json(restored.progress), restored.state
+        for line in restored.passed_over:
+            progress.note(line)
+        progress.note(f"going on from checkpoint {clock.step} of {folder}")
+    writer = MetricsWriter(
+        folder, clock.step, keep_evaluation=clock.evaluated, enabled=first_process
+    )
+    log = StepLog(writer, progress, settings.log_every)
+    overview = parameter_table(target.params, trained_parts(target))
+    write_text(folder, {"versions.json": versions_json(), "parameters.txt": overview})
+    if describe and first_process:
+        describe(folder)
+    progress.note(overview.splitlines()[-1])
+
+    update: jax.stages.Compiled | None = None
+    score: float | None = None
+    feed = Feed(batches(clock.step), partitioner)
+    with Preemption() as preemption, closing(feed), closing(writer), closing(checkpoints):
+        while True:
+            last = clock.step >= settings.total_steps or clock.stopped is not None
+            preempted = preemption.requested()
+
+            # ---------------------------------------------------- evaluate
+            due = last or clock.step % settings.evaluate_every == 0
+            if due and not clock.evaluated and not preempted:
+                log.catch_up()
+                results = evaluate(state, preemption.requested)
+                if results is None:
+                    preempted = True
+                else:
+                    clock, score = judge(settings, clock, results)
+                    record(writer, progress, clock, results)
+                    if samples:
+                        table = samples(evaluated_params(state), clock.step)
+                        write_text(folder, {f"samples/step_{clock.step}.md": table})
+                    last = last or clock.stopped is not None
+                log.resume()
+
+            # -------------------------------------------------------- save
+            due = clock.step > 0 and clock.step % settings.save_every == 0
+            if due or last or preempted:
+                log.catch_up()  # a step whose loss is not finite ends the run before it is saved
+                checkpoints.save(state, dataclasses.asdict(clock), score)
+                log.resume()
+            if last or preempted:
+                break
+
+            # -------------------------------------------------------- step
+            batch = next(feed)
+            if update is None:
+                update = program.compile_update(batch)
+                log.resume()
+            state, metrics = update(state, batch)
+            clock, score = dataclasses.replace(clock, step=clock.step + 1, evaluated=False), None
+            log.add(clock.step, metrics, next(iter(batch.values())).size, feed.take_wait())
+
+    if preempted and not last:
+        raise Preempted(
+            f"asked to stop: step {clock.step} is saved in {folder}; the same command goes on there"
+        )
+    # -------------------------------------------------------------- report
+    reason = clock.stopped or f"all {settings.total_steps} steps are done"
+    if first_process:
+        lines = [f"ended at step {clock.step}: {reason}", overview.splitlines()[-1]]
+        text = report(folder, lines, best_step(folder))
+        write_text(folder, {"report.md": text})
+    progress.note(f"ended at step {clock.step}: {reason}")
+    return Outcome(state, reason)
+
+
+def judge(
+    settings: TrainSettings, clock: Clock, results: Mapping[str, Mapping[str, float]]
+) -> tuple[Clock, float | None]:
+    """What an evaluation means for the run.
+
+    Args:
+      settings: early stopping and the metric that scores checkpoints.
+      clock: before.
+      results: metrics by evaluation set.
+
+    Returns:
+      The clock after it (evaluated, perhaps stopped), and the state's score, less is better.
+    """
+    values = {name: value for of_set in results.values() for name, value in of_set.items()}
+    rule = settings.early_stopping
+    watch, stopped = clock.watch, clock.stopped
+    if rule:
+        watch = watch.observe(rule, values)
+        stopped = stopped or watch.stopped(rule)
+    name = settings.best_metric or next(
+        iter(rule.metrics if rule else (n for n in values if n.endswith("/loss"))), None
+    )
+    score = values.get(name) if name else None
+    if score is not None and rule and rule.higher_is_better and name in rule.metrics:
+        score = -score
+    return dataclasses.replace(clock, evaluated=True, watch=watch, stopped=stopped), score
+
+
+def refuse_unknown_sets(settings: TrainSettings, evaluations: Evaluations) -> None:
+    """Refuses metrics of evaluation sets that a run doesn't have, before it starts.
+
+    Args:
+      settings: with the names of metrics.
+      evaluations: the sets.
+
+    Raises:
+      ValueError: a name is not "eval/SET/METRIC" with one of the sets.
+    """
+    named = [("best_metric", settings.best_metric)] if settings.best_metric else []
+    if settings.early_stopping:
+        named += [("early_stopping.metrics", name) for name in settings.early_stopping.metrics]
+    for field, name in named:
+        parts = name.split("/")
+        if len(parts) < 3 or parts[0] != "eval" or "/".join(parts[1:-1]) not in evaluations:
+            known = ", ".join(f"eval/{set_name}/loss" for set_name in evaluations)
+            raise ValueError(
+                f"TrainSettings.{field} names {name!r}: must be eval/SET/METRIC of an evaluation "
+                f"set of this run ({known or 'it has none'})"
+            )
+
+
+def record(
+    writer: MetricsWriter,
+    progress: Progress,
+    clock: Clock,
+    results: Mapping[str, Mapping[str, float]],
+) -> None:
+    """Writes an evaluation to the metrics and shows it.
+
+    Args:
+      writer: of `metrics.jsonl` and TensorBoard.
+      progress: what people see.
+      clock: where the run stands.
+      results: metrics by evaluation set.
+    """
+    for name, values in results.items():
+        writer.write(clock.step, name, values)
+        shown = " · ".join(
+            f"{metric.removeprefix(f'eval/{name}/')} {value:.4g}"
+            for metric, value in values.items()
+        )
+        progress.note(f"step {clock.step} · {name} · {shown}")

@@ -1,0 +1,110 @@
+"""A run's metrics: one JSON line a step and split, and the same values for TensorBoard."""
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from etils import epath
+
+TRAIN = "train"
+
+
+def read_metrics(folder: epath.PathLike) -> list[dict[str, Any]]:
+    """The lines of a run's `metrics.jsonl`, in order; a line that a kill cut short is left out."""
+    path = epath.Path(folder) / "metrics.jsonl"
+    lines = []
+    for text in path.read_text().splitlines() if path.exists() else []:
+        try:
+            line = json.loads(text)
+        except ValueError:
+            continue
+        lines.append(line)
+    return lines
+
+
+class MetricsWriter:
+    """Writes `metrics.jsonl` and TensorBoard's event file.
+
+    Lines are `{"step", "split", name: value, …}`; a value that is not finite is null. A run that is
+    resumed drops the lines after the step it resumes from, so that its file equals that of a run
+    that was never stopped, but for times.
+    """
+
+    def __init__(
+        self,
+        folder: epath.PathLike,
+        step: int,
+        *,
+        keep_evaluation: bool = True,
+        enabled: bool = True,
+    ):
+        """Opens the files of a run that stands at a step.
+
+        Args:
+          folder: the run's.
+          step: updates done; later lines are dropped.
+          keep_evaluation: whether evaluations of `step` itself stay; False when it will be
+            evaluated (again).
+          enabled: False in all processes of a run but the first: nothing is written.
+        """
+        self._enabled = enabled
+        if not enabled:
+            return
+        from tensorboardX import SummaryWriter  # half a second that inference shall not pay
+
+        self._path = epath.Path(folder) / "metrics.jsonl"
+        self._local = "://" not in os.fspath(self._path)
+        kept = [
+            line
+            for line in read_metrics(folder)
+            if line["step"] < step
+            or (line["step"] == step and (line["split"] == TRAIN or keep_evaluation))
+        ]
+        self._lines = [json.dumps(line) + "\n" for line in kept]
+        self._written = 0
+        self._rewrite()
+        self._tensorboard = SummaryWriter(os.fspath(folder), purge_step=step + 1 if step else None)
+
+    def write(self, step: int, split: str, values: Mapping[str, float]) -> None:
+        """Adds one line.
+
+        Args:
+          step: updates done.
+          split: "train" or the evaluation set's name.
+          values: by metric name.
+        """
+        if not self._enabled:
+            return
+        line = {name: value if math.isfinite(value) else None for name, value in values.items()}
+        self._lines.append(json.dumps({"step": step, "split": split, **line}) + "\n")
+        for name, value in values.items():
+            self._tensorboard.add_scalar(name, value, step)
+
+    def flush(self) -> None:
+        """Puts everything on disk; a step's metrics must be there before its checkpoint is."""
+        if not self._enabled:
+            return
+        self._tensorboard.flush()
+        if not self._local:  # object stores have no append
+            self._rewrite()
+            return
+        with open(self._path, "a", encoding="utf-8") as file:
+            file.writelines(self._lines[self._written :])
+            file.flush()
+            os.fsync(file.fileno())
+        self._written = len(self._lines)
+
+    def close(self) -> None:
+        """Flushes and closes."""
+        self.flush()
+        if self._enabled:
+            self._tensorboard.close()
+
+    def _rewrite(self) -> None:
+        whole = self._path.with_name("metrics.jsonl.new")
+        whole.parent.mkdir(parents=True, exist_ok=True)
+        whole.write_text("".join(self._lines))
+        whole.replace(self._path)
+        self._written = len(self._lines)

@@ -1,0 +1,106 @@
+"""The compiled parts of a run: initial state, training step, evaluation, each with its shardings.
+
+Everything is compiled ahead, for fixed shapes: nothing can recompile once a run goes, and what a
+program takes of memory is known before it starts.
+"""
+
+import dataclasses
+from typing import Any, Protocol
+
+import jax
+from jaxtyping import Array, Key
+
+from gophercite.learning.state import Learner, TrainState
+from gophercite.models.transformer import Params
+from gophercite.partitioning import Partitioner
+from gophercite.training.feed import DeviceBatch
+
+
+class Initialisation(Protocol):
+    """Where a run's first parameters come from."""
+
+    def shapes(self) -> Params:
+        """Shapes and dtypes, without making or reading the parameters."""
+        ...
+
+    def parameters(self, key: Key[Array, ""], shardings: Params) -> Params:
+        """The parameters, already in their shards."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A learner on a mesh.
+
+    Attributes:
+      learner: what is optimised.
+      initialisation: where the first parameters come from.
+      partitioner: mesh and rules.
+    """
+
+    learner: Learner
+    initialisation: Initialisation
+    partitioner: Partitioner
+
+    def state_target(self) -> TrainState:
+        """The state as shapes, dtypes and shardings; nothing is computed."""
+        shapes = jax.eval_shape(
+            self.learner.init_state, self.initialisation.shapes(), jax.random.key(0)
+        )
+        shardings = self.partitioner.shardings(self.learner.state_axes(shapes.params), shapes)
+        return jax.tree.map(
+            lambda leaf, place: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place),
+            shapes,
+            shardings,
+        )
+
+    def initial_state(self, seed: int) -> TrainState:
+        """The state at step 0."""
+        target = self.state_target()
+        places = jax.tree.map(lambda leaf: leaf.sharding, target)
+        params_key, run_key = jax.random.split(jax.random.key(seed))
+        params = self.initialisation.parameters(params_key, places.params)
+        # The parameters are donated: they pass through unchanged and need no second copy.
+        make = jax.jit(self.learner.init_state, out_shardings=places, donate_argnums=0)
+        with self.partitioner.activate():
+            return make(params, run_key)
+
+    def compile_update(self, batch: DeviceBatch | Any) -> jax.stages.Compiled:
+        """The training step: (state, batch) to (state, metrics); it takes the state's memory over.
+
+        Args:
+          batch: a batch on the devices, or its shapes with shardings.
+
+        Returns:
+          The compiled step.
+        """
+        target = self.state_target()
+        places = jax.tree.map(lambda leaf: leaf.sharding, target)
+        step = jax.jit(
+            self.learner.update,
+            donate_argnums=0,
+            out_shardings=(places, self.partitioner.replicated),
+        )
+        with self.partitioner.activate():
+            return step.lower(target, batch).compile()
+
+    def compile_evaluate(self, batch: DeviceBatch | Any) -> jax.stages.Compiled:
+        """Evaluation of a batch: (state, batch) to totals and weights."""
+
+        def evaluate(state: TrainState, batch: DeviceBatch) -> Any:
+            return self.learner.evaluate(evaluated_params(state), batch)
+
+        step = jax.jit(evaluate, out_shardings=self.partitioner.replicated)
+        with self.partitioner.activate():
+            return step.lower(self.state_target(), batch).compile()
+
+
+def evaluated_params(state: TrainState) -> Params:
+    """The parameters that evaluations use: their moving average where the run keeps one."""
+    if state.ema is None:
+        return state.params
+    averaged = {
+        name: jax.tree.map(lambda mean, now: mean.astype(now.dtype), part, state.params[name])
+        for name, part in state.ema.items()
+    }
+    return {**state.params, **averaged}

@@ -1,0 +1,98 @@
+"""Showing how far a run is: one line that renews itself on a terminal, plain lines elsewhere."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TextIO
+
+# Rates are over the last minute or so: long enough to be steady, short enough to follow.
+_WINDOW_SECONDS = 60.0
+
+
+class Progress:
+    """Writes progress with rate and time left.
+
+    Attributes:
+      stream: where to; None is silent (all processes but the first).
+    """
+
+    def __init__(
+        self,
+        stream: TextIO | None,
+        total_steps: int,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        """Starts the clock.
+
+        Args:
+          stream: where to write.
+          total_steps: steps of the whole run.
+          clock: seconds, rising.
+        """
+        self.stream = stream
+        self._total = total_steps
+        self._clock = clock
+        self._terminal = stream is not None and stream.isatty()
+        self._seen: deque[tuple[float, int]] = deque()
+        self._open = False
+
+    def note(self, text: str) -> None:
+        """Writes a line of its own."""
+        if self.stream is None:
+            return
+        if self._open:
+            self.stream.write("\n")
+            self._open = False
+        self.stream.write(text + "\n")
+        self.stream.flush()
+
+    def step(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Shows a step that was done, and some of its metrics.
+
+        Args:
+          step: updates done.
+          metrics: shown in their order.
+        """
+        now = self._clock()
+        self._seen.append((now, step))
+        while len(self._seen) > 2 and now - self._seen[0][0] > _WINDOW_SECONDS:
+            self._seen.popleft()
+        if self.stream is None:
+            return
+        parts = [f"step {step}/{self._total}"]
+        parts += [f"{name} {value:.4g}" for name, value in metrics.items()]
+        rate = self._rate()
+        if rate:
+            parts += [_rate_text(rate), f"{duration((self._total - step) / rate)} left"]
+        line = " · ".join(parts)
+        if self._terminal:
+            self.stream.write("\r\x1b[2K" + line)  # carriage return, clear the line
+            self._open = True
+        else:
+            self.stream.write(line + "\n")
+        self.stream.flush()
+
+    def pause(self) -> None:
+        """Forgets the rate, as evaluation and saving are no steps."""
+        self._seen.clear()
+
+    def _rate(self) -> float | None:
+        """Steps a second, None when unknown."""
+        if len(self._seen) < 2:
+            return None
+        (start, first), (end, last) = self._seen[0], self._seen[-1]
+        return (last - first) / (end - start) if end > start and last > first else None
+
+
+def duration(seconds: float) -> str:
+    """Seconds in words: "45 s", "12 min 03 s", "3 h 07 min"."""
+    seconds = round(seconds)
+    if seconds < 60:
+        return f"{seconds} s"
+    if seconds < 3600:
+        return f"{seconds // 60} min {seconds % 60:02d} s"
+    return f"{seconds // 3600} h {seconds % 3600 // 60:02d} min"
+
+
+def _rate_text(rate: float) -> str:
+    return f"{rate:.2f} steps/s" if rate >= 1 else f"{1 / rate:.2f} s/step"

@@ -1,0 +1,145 @@
+"""What a run writes beside its checkpoints: versions, parameter overview, samples, report."""
+
+import importlib.metadata
+import json
+import platform
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from etils import epath
+
+from gophercite.learning.state import TrainState
+from gophercite.models.checkpoint_files import name_leaves
+from gophercite.models.transformer import Params
+from gophercite.training.metrics import TRAIN, read_metrics
+
+_PACKAGES = (
+    "gophercite",
+    "jax",
+    "jaxlib",
+    "flax",
+    "optax",
+    "orbax-checkpoint",
+    "numpy",
+    "seqio",
+    "tensorflow",
+    "sentencepiece",
+    "tokenizers",
+)
+
+
+def versions() -> dict[str, Any]:
+    """What the run's bits depend on: packages, Python, devices, processes."""
+    packages = {}
+    for name in _PACKAGES:
+        try:
+            packages[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue  # inference installs lack some
+    return {
+        "packages": packages,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "backend": jax.default_backend(),
+        "device": jax.devices()[0].device_kind,
+        "devices": jax.device_count(),
+        "processes": jax.process_count(),
+        "command": sys.argv,
+    }
+
+
+def parameter_table(params: Params, trained: Collection[str]) -> str:
+    """A table of parameters: name, shape, dtype, sharding, number, and whether it is trained.
+
+    Args:
+      params: tree of arrays, or of shapes with shardings.
+      trained: the parts that the optimiser updates.
+
+    Returns:
+      Lines of text, the totals last.
+    """
+    rows = [("parameter", "shape", "dtype", "sharding", "values", "trained")]
+    total = learned = size = 0
+    for name, leaf in name_leaves(params).items():
+        count = int(np.prod(leaf.shape, dtype=np.int64))
+        is_trained = name.split("/")[0] in trained
+        total, learned = total + count, learned + count * is_trained
+        size += count * leaf.dtype.itemsize
+        spec = getattr(leaf.sharding, "spec", None)
+        cuts = " ".join("·" if axis is None else str(axis) for axis in spec or ())
+        mark = "yes" if is_trained else "frozen"
+        rows.append((name, str(list(leaf.shape)), str(leaf.dtype), cuts, f"{count:,}", mark))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [
+        "  ".join(
+            cell.rjust(width) if column == 4 else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+    lines.append(f"{total:,} parameters, {learned:,} of them trained, {size / 2**20:,.1f} MiB")
+    return "\n".join(lines) + "\n"
+
+
+def trained_parts(state: TrainState) -> set[str]:
+    """The top-level parts of the parameters that the optimiser has a state for."""
+    keys = {key for name in name_leaves(state.optimizer) for key in name.split("/")}
+    return keys & set(state.params)
+
+
+def write_text(folder: epath.Path, files: Mapping[str, str]) -> None:
+    """Writes files of a run's folder, by the first process alone."""
+    if jax.process_index() == 0:
+        for name, text in files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+
+
+def versions_json() -> str:
+    """`versions` as the text of `versions.json`."""
+    return json.dumps(versions(), indent=2) + "\n"
+
+
+def report(folder: epath.Path, outcome: Sequence[str], best_step: int | None) -> str:
+    """A run's report: how it ended, what each evaluation said, where its answers are.
+
+    Args:
+      folder: the run's.
+      outcome: lines on how the run ended.
+      best_step: the checkpoint with the best score.
+
+    Returns:
+      Markdown.
+    """
+    lines = [f"# {folder.name}", "", *[f"- {line}" for line in outcome]]
+    if best_step is not None:
+        lines.append(f"- best checkpoint: step {best_step}")
+    metrics = read_metrics(folder)
+    splits = dict.fromkeys(line["split"] for line in metrics if line["split"] != TRAIN)
+    for split in splits:
+        of_split = [line for line in metrics if line["split"] == split]
+        names = [name for name in of_split[-1] if name not in ("step", "split")]
+        short = [name.removeprefix(f"eval/{split}/") for name in names]
+        lines += ["", f"## {split}", "", _row(["step", *short]), _row(["---:"] * (len(short) + 1))]
+        lines += [
+            _row([str(line["step"]), *[_number(line.get(name)) for name in names]])
+            for line in of_split
+        ]
+    samples = sorted(
+        (folder / "samples").glob("step_*.md"), key=lambda path: int(path.stem.split("_")[1])
+    )
+    if samples:
+        lines += ["", "## Sample answers", "", samples[-1].read_text().strip()]
+    return "\n".join(lines) + "\n"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4g}"

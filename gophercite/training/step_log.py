@@ -1,0 +1,84 @@
+"""From a step's metrics on the devices to lines of metrics and of progress."""
+
+import time
+from collections.abc import Mapping
+
+import jax
+
+from gophercite.training.metrics import TRAIN, MetricsWriter
+from gophercite.training.pending import PendingMetrics
+from gophercite.training.progress import Progress
+
+_SHOWN = ("loss/total", "optimizer/learning_rate")
+
+
+class StepLog:
+    """Logs every n-th step and looks at all of them for losses that are not finite."""
+
+    def __init__(self, writer: MetricsWriter, progress: Progress, log_every: int):
+        """Starts the clock.
+
+        Args:
+          writer: of `metrics.jsonl` and TensorBoard.
+          progress: what people see.
+          log_every: steps between lines.
+        """
+        self._writer = writer
+        self._progress = progress
+        self._every = log_every
+        self._pending = PendingMetrics()
+        self._waited: dict[int, float] = {}
+        self.resume()
+
+    def resume(self) -> None:
+        """Starts the clock anew, as time for evaluating and saving is no step's."""
+        self._since = time.monotonic()
+        self._steps = 0
+        self._input = 0.0
+        self._progress.pause()
+
+    def add(
+        self, step: int, metrics: Mapping[str, jax.Array], tokens: int, input_wait: float
+    ) -> None:
+        """Queues a step's metrics and logs those that have arrived.
+
+        Args:
+          step: updates done.
+          metrics: on the devices.
+          tokens: in the global batch, padding among them.
+          input_wait: seconds that the step waited for its batch.
+
+        Raises:
+          NonFiniteLossError: see `PendingMetrics.arrived`.
+        """
+        self._tokens = tokens
+        self._waited[step] = input_wait
+        self._pending.add(step, metrics)
+        self._log(wait=False)
+
+    def catch_up(self) -> None:
+        """Waits for all steps' metrics, logs them and puts the files on disk.
+
+        Raises:
+          NonFiniteLossError: see `PendingMetrics.arrived`.
+        """
+        self._log(wait=True)
+        self._writer.flush()
+
+    def _log(self, *, wait: bool) -> None:
+        for step, values in self._pending.arrived(wait=wait):
+            self._steps += 1
+            self._input += self._waited.pop(step)
+            if step % self._every and step != 1:
+                continue
+            now = time.monotonic()
+            seconds = max(now - self._since, 1e-9) / self._steps
+            times = {
+                "time/step": seconds,
+                "time/input_wait": self._input / self._steps,
+                "time/tokens_per_second": self._tokens / seconds,
+            }
+            self._writer.write(step, TRAIN, {**values, **times})
+            shown = {name.split("/")[-1]: values[name] for name in _SHOWN if name in values}
+            self._progress.step(step, shown)
+            self._since, self._steps, self._input = now, 0, 0.0

@@ -1,0 +1,146 @@
+"""The loop in one process: what it writes, when it stops, how it comes back."""
+
+import json
+import math
+from pathlib import Path
+
+import jax
+import pytest
+import tiny_learner as tiny
+
+from gophercite.models.checkpoint_files import best_step, read_parameters, saved_steps
+from gophercite.training.early_stopping import EarlyStopping
+from gophercite.training.loop import Outcome, TrainSettings, train
+from gophercite.training.metrics import read_metrics
+from gophercite.training.pending import NonFiniteLossError
+
+
+def run(folder: Path, total_steps: int = 12, learner: tiny.TinyLearner | None = None, **changes):
+    samples = changes.pop("samples", None)
+    settings = TrainSettings(
+        **{
+            "model_dir": str(folder),
+            "total_steps": total_steps,
+            "batch_size": tiny.ROWS,
+            "log_every": 2,
+            "evaluate_every": 4,
+            "save_every": 4,
+            **changes,
+        }
+    )
+    return train(
+        settings,
+        learner or tiny.TinyLearner(),
+        tiny.TinyInitialisation(),
+        tiny.partitioner(),
+        tiny.batches(),
+        {"held_out": tiny.evaluation()},
+        samples=samples,
+        stream=None,
+    )
+
+
+def without_times(folder: Path) -> list[dict]:
+    return [
+        {name: value for name, value in line.items() if not name.startswith("time/")}
+        for line in read_metrics(folder)
+    ]
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory) -> tuple[Path, Outcome]:
+    folder = tmp_path_factory.mktemp("reference")
+    return folder, run(folder, samples=lambda params, step: f"answers at {step}\n")
+
+
+def test_a_run_learns_and_leaves_a_folder_that_tells_all(reference):
+    folder, outcome = reference
+    assert int(outcome.state.step) == 12
+    losses = [m["eval/held_out/loss"] for m in read_metrics(folder) if m["split"] == "held_out"]
+    assert len(losses) == 4
+    assert losses[-1] < losses[0]
+    assert [m["step"] for m in read_metrics(folder) if m["split"] == "train"] == [
+        1, 2, 4, 6, 8, 10, 12,
+    ]  # fmt: skip
+    perplexity = read_metrics(folder)[-1]["eval/held_out/perplexity"]
+    assert perplexity == pytest.approx(math.exp(losses[-1]))
+    assert (folder / "samples" / "step_8.md").read_text() == "answers at 8\n"
+    assert "answers at 12" in (folder / "report.md").read_text()
+    assert "jax" in json.loads((folder / "versions.json").read_text())["packages"]
+    assert "trained_layers/kernel" in (folder / "parameters.txt").read_text()
+    assert list(folder.glob("events.*"))
+    assert all("time/input_wait" in m for m in read_metrics(folder) if m["split"] == "train")
+
+
+def test_stopping_and_going_on_changes_nothing(reference, tmp_path):
+    folder, outcome = reference
+    run(tmp_path, 6)
+    again = run(tmp_path, 12)
+    assert tiny.bits(again.state) == tiny.bits(outcome.state)
+    # Step 6 was the first run's last, so it was evaluated there; else the files agree.
+    lines = [m for m in without_times(tmp_path) if not (m["step"] == 6 and m["split"] != "train")]
+    assert lines == without_times(folder)
+
+
+def test_a_finished_run_is_left_as_it_is(reference):
+    folder, outcome = reference
+    before = (folder / "metrics.jsonl").read_bytes()
+    again = run(folder)
+    assert tiny.bits(again.state) == tiny.bits(outcome.state)
+    assert (folder / "metrics.jsonl").read_bytes() == before
+
+
+def test_the_run_folder_gives_its_best_parameters(reference):
+    folder, outcome = reference
+    assert best_step(folder) == 12
+    params = read_parameters(folder, 12)
+    assert tiny.bits(params) == tiny.bits(outcome.state.params)
+
+
+def test_newest_and_best_checkpoints_stay(tmp_path):
+    # A learning rate that is far too high makes the first evaluated checkpoint the best.
+    learner = tiny.TinyLearner()
+    run(tmp_path, 12, learner, save_every=2, evaluate_every=4, keep_newest=1)
+    assert saved_steps(tmp_path) == [12]  # newest and best at once
+
+
+def test_early_stopping_ends_the_run_and_stays_ended(tmp_path):
+    rule = EarlyStopping(metrics=("eval/held_out/loss",), patience=2, min_delta=100.0)
+    outcome = run(tmp_path, early_stopping=rule)
+    assert int(outcome.state.step) == 8  # 0 is the first value, 4 and 8 don't gain 100
+    assert "eval/held_out/loss has not improved for 2 evaluations" in outcome.reason
+    again = run(tmp_path, early_stopping=rule)
+    assert int(again.state.step) == 8
+    assert again.reason == outcome.reason
+
+
+def test_a_loss_that_is_not_a_number_names_its_steps_and_is_never_saved(tmp_path):
+    with pytest.raises(NonFiniteLossError, match=r"loss/total is nan in steps 7, 8"):
+        run(tmp_path, learner=tiny.TinyLearner(poison_from=6))
+    assert saved_steps(tmp_path) == [4]
+    healed = run(tmp_path, 8)  # the same folder goes on from the good checkpoint
+    assert int(healed.state.step) == 8
+
+
+def test_a_metric_of_an_unknown_set_is_refused_before_the_start(tmp_path):
+    rule = EarlyStopping(metrics=("eval/heldout/loss",))
+    with pytest.raises(ValueError, match="eval/held_out/loss"):
+        run(tmp_path, early_stopping=rule)
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_compiles_after_the_first_step(tmp_path):
+    compiled: list[str] = []
+
+    def listen(name: str, seconds: float, **_: object) -> None:
+        if name == "/jax/core/compile/backend_compile_duration":
+            compiled.append(name)
+
+    marks: dict[int, int] = {}
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        run(tmp_path, 24, samples=lambda params, step: marks.setdefault(step, len(compiled)) and "")
+    finally:
+        jax._src.monitoring.unregister_event_duration_listener(listen)
+    assert compiled
+    assert marks[12] == marks[16] == marks[20] == marks[24]
