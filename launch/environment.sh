@@ -1,0 +1,64 @@
+# Makes and enters the project's Python environment; sourced by the commands beside it.
+#
+# The first time, and whenever requirements.lock has changed, it installs the pinned versions into
+# .venv from a bare Python 3.11 or 3.12 (PYTHON names another interpreter); later starts only look.
+
+ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+
+fail() {
+  echo "$*" >&2
+  exit 1
+}
+
+find_python() {
+  local candidate
+  for candidate in ${PYTHON:-python3.11 python3.12 python3 python}; do
+    if "$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' \
+      >/dev/null 2>&1; then
+      echo "$candidate"
+      return
+    fi
+  done
+}
+
+make_environment() {
+  local python
+  python="$(find_python)"
+  if [ -z "$python" ]; then
+    fail "No Python 3.11 or 3.12 found (looked for: ${PYTHON:-python3.11 python3.12 python3 python})." \
+      "Install one, or name it: PYTHON=/path/to/python3.11 $0"
+  fi
+  # An environment of another Python, or of a checkout that has moved, is made anew.
+  if ! "$ROOT/.venv/bin/python" -c '' >/dev/null 2>&1 || [ "$(cat "$STAMP" 2>/dev/null | tail -1)" != "$ROOT" ]; then
+    echo "Making .venv with $("$python" --version 2>&1)" >&2
+    "$python" -m venv --clear "$ROOT/.venv" ||
+      fail "$python cannot make an environment: on Debian or Ubuntu, apt install $python-venv"
+  fi
+  echo "Installing the versions of requirements.lock; this takes some minutes the first time" >&2
+  local install=("$ROOT/.venv/bin/python" -m pip install --quiet --disable-pip-version-check)
+  "${install[@]}" --requirement "$ROOT/requirements.lock" ||
+    fail "The installation failed: see pip's message above; starting again goes on from here"
+  "${install[@]}" --no-deps --no-build-isolation --editable "$ROOT" ||
+    fail "Installing gophercite itself failed: see pip's message above"
+  environment_stamp >"$STAMP"
+}
+
+# What .venv was made for: checksums of what was installed, and where it lies.
+environment_stamp() {
+  cksum <"$ROOT/requirements.lock"
+  cksum <"$ROOT/pyproject.toml"
+  echo "$ROOT"
+}
+
+STAMP="$ROOT/.venv/installed"
+if [ "$(cat "$STAMP" 2>/dev/null)" != "$(environment_stamp)" ]; then
+  make_environment
+fi
+
+export PATH="$ROOT/.venv/bin:$PATH"
+# Compiled programs are kept, so that a second start compiles nothing.
+export JAX_COMPILATION_CACHE_DIR="${JAX_COMPILATION_CACHE_DIR:-$ROOT/.jax_cache}"
+# TensorFlow reads data here; what it says of missing GPUs does not matter.
+export TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-3}"
+export TF_ENABLE_ONEDNN_OPTS="${TF_ENABLE_ONEDNN_OPTS:-0}"
+cd "$ROOT"

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Checks style and types, then runs the tests. Arguments go to pytest:
+#
+#   launch/test.sh                        everything
+#   launch/test.sh tests/test_evidence.py -k parse
+set -euo pipefail
+source "$(dirname "$0")/environment.sh"
+
+# Tests run the same everywhere; those of many devices simulate them on the CPU.
+export JAX_PLATFORMS=cpu
+
+ruff check .
+ruff format --check .
+mypy
+exec python -m pytest "$@"

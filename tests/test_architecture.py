@@ -1,0 +1,95 @@
+"""The house rules that a program can check: floors, TensorFlow's place, no flags in the library."""
+
+import ast
+import pathlib
+from collections.abc import Iterator
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+# From the ground up; a room imports only from floors below its own.
+FLOORS = (
+    ("documents", "partitioning"),
+    ("evidence", "json_fields", "sentences"),
+    ("vocabularies", "json_lines"),
+    ("prompts", "records", "retrieval"),
+    ("models",),
+    ("decoding", "data_pipelines"),
+    ("learning", "answering", "evaluation"),
+    ("training", "cli", "browser", "ratings"),
+    ("launch",),
+)
+FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+
+TENSORFLOW = {"tensorflow", "tensorflow_datasets", "tensorflow_text", "seqio"}
+EDGE = {"gin", "absl", "argparse"}  # configuration and flags belong to launch/ and cli.py
+
+
+def sources(folder: str) -> list[pathlib.Path]:
+    return sorted((ROOT / folder).rglob("*.py"))
+
+
+ALL = [path for folder in ("gophercite", "data_pipelines", "launch") for path in sources(folder)]
+LIBRARY = [path for path in sources("gophercite") if path.name != "cli.py"]
+
+
+def name_of(path: pathlib.Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def imports(path: pathlib.Path) -> Iterator[tuple[int, str]]:
+    """Each imported module with its line, wherever in the file it is imported."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name_of(path)}:{node.lineno}: imports are absolute here"
+            assert node.module is not None
+            if node.module == "gophercite":
+                yield from ((node.lineno, f"gophercite.{alias.name}") for alias in node.names)
+            else:
+                yield node.lineno, node.module
+
+
+def room_of(module: str) -> str | None:
+    """The room that a module of ours belongs to; None for the package itself and for others'."""
+    first, *rest = module.split(".")
+    if first in ("data_pipelines", "launch"):
+        return first
+    return rest[0] if first == "gophercite" and rest else None
+
+
+@pytest.mark.parametrize("path", ALL, ids=name_of)
+def test_imports_point_down(path: pathlib.Path) -> None:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    here = room_of(".".join(part for part in parts if part != "__init__"))
+    if here is None:
+        assert list(imports(path)) == [], "the package itself imports nothing: it must load at once"
+        return
+    assert here in FLOOR_OF, f"give the room {here!r} a floor in {name_of(pathlib.Path(__file__))}"
+    for line, module in imports(path):
+        there = room_of(module)
+        if there is None or there == here or not (ROOT / module.split(".")[0]).is_dir():
+            continue
+        assert FLOOR_OF[there] < FLOOR_OF[here], (
+            f"{name_of(path)}:{line}: {here} (floor {FLOOR_OF[here]}) imports {module} "
+            f"(floor {FLOOR_OF[there]}): imports only point down"
+        )
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in ALL if "data_pipelines" not in path.parts], ids=name_of
+)
+def test_only_data_pipelines_import_tensorflow(path: pathlib.Path) -> None:
+    for line, module in imports(path):
+        assert module.split(".")[0] not in TENSORFLOW, f"{name_of(path)}:{line}: imports {module}"
+
+
+@pytest.mark.parametrize("path", LIBRARY, ids=name_of)
+def test_library_has_no_flags_and_no_prints(path: pathlib.Path) -> None:
+    for line, module in imports(path):
+        assert module.split(".")[0] not in EDGE, f"{name_of(path)}:{line}: imports {module}"
+    for node in ast.walk(ast.parse(path.read_text())):
+        prints = isinstance(node, ast.Name) and node.id == "print"
+        assert not prints, f"{name_of(path)}:{node.lineno}: the library does not print"  # type: ignore[attr-defined]
