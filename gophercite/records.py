@@ -13,15 +13,14 @@ import gzip
 import json
 import os
 import pathlib
-import zlib
 from collections.abc import Callable, Iterable, Iterator
-from typing import IO, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from gophercite import evidence
 from gophercite.documents import Document, normalise_text
 from gophercite.json_fields import JsonFields, RecordError, nearest
+from gophercite.json_lines import read_json_lines
 
-MAXIMUM_LINE_BYTES = 1 << 26  # a longer line is no record; it is passed over without being held
 KEPT_ERRORS = 100  # what `Report.errors` holds at most
 
 
@@ -146,26 +145,25 @@ def read(
     """
     report = Report() if report is None else report
     lines_of_ids: dict[str, int] = {}
-    with _open(path) as file:
-        for number, line in _lines(file, path):
-            try:
-                if line is None:
-                    raise RecordError(f"the line is longer than {MAXIMUM_LINE_BYTES} bytes")
-                record = from_json(_loads(line), kind, report.unknown_fields)
-                if not isinstance(record, RatedAnswer):
-                    first = lines_of_ids.setdefault(record.id, number)
-                    if first != number:
-                        raise RecordError(f"{record.id!r} was the id of line {first} already", "id")
-            except RecordError as error:
-                located = RecordError(error.problem, error.field, path, number)
-                if strict:
-                    raise located from None
-                report.skipped += 1
-                if len(report.errors) < KEPT_ERRORS:
-                    report.errors.append(located)
-            else:
-                report.read += 1
-                yield record
+    for number, value in read_json_lines(path):
+        try:
+            if isinstance(value, RecordError):
+                raise value
+            record = from_json(value, kind, report.unknown_fields)
+            if not isinstance(record, RatedAnswer):
+                first = lines_of_ids.setdefault(record.id, number)
+                if first != number:
+                    raise RecordError(f"{record.id!r} was the id of line {first} already", "id")
+        except RecordError as error:
+            located = RecordError(error.problem, error.field, path, number)
+            if strict:
+                raise located from None
+            report.skipped += 1
+            if len(report.errors) < KEPT_ERRORS:
+                report.errors.append(located)
+        else:
+            report.read += 1
+            yield record
 
 
 def write(path: str | os.PathLike[str], records: Iterable[Record]) -> int:
@@ -353,50 +351,3 @@ _MAKERS: dict[type, Callable[[JsonFields], Record]] = {
     Question: _make_question,
     RatedAnswer: _make_rated_answer,
 }
-
-
-# --- Lines ---
-
-
-def _open(path: str | os.PathLike[str]) -> IO[bytes]:
-    file = pathlib.Path(path)
-    return cast(IO[bytes], gzip.open(file) if file.suffix == ".gz" else file.open("rb"))
-
-
-def _lines(file: IO[bytes], path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes | None]]:
-    """Yields the number and bytes of each line that is not empty; None for one that is too long."""
-    number = 0
-    while True:
-        number += 1
-        try:
-            line = file.readline(MAXIMUM_LINE_BYTES + 1)
-            too_long = len(line) > MAXIMUM_LINE_BYTES
-            while too_long and line and not line.endswith(b"\n"):
-                line = file.readline(MAXIMUM_LINE_BYTES)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise RecordError(
-                f"the compressed file is damaged here ({error})", None, path, number
-            ) from None
-        if too_long:
-            yield number, None
-        elif not line:
-            return
-        elif line.strip():
-            yield number, line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
-
-
-def _loads(line: bytes) -> object:
-    try:
-        return json.loads(line.decode("utf-8"), parse_constant=_refuse_constant)
-    except UnicodeDecodeError as error:
-        raise RecordError(f"byte {error.start + 1} of the line is not UTF-8") from None
-    except json.JSONDecodeError as error:
-        raise RecordError(f"is no JSON: {error.msg} at character {error.colno}") from None
-    except RecursionError:
-        raise RecordError("is nested too deeply") from None
-    except ValueError as error:  # a number with thousands of digits
-        raise RecordError(f"is no JSON that can be read: {error}") from None
-
-
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is no JSON number")

@@ -5,8 +5,8 @@ import math
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 
+from gophercite.evaluation.answers import JudgedSample
 from gophercite.evaluation.metrics import Judgement
-from gophercite.records import Question
 
 _NORMAL_90 = 1.6449  # the standard normal's 95 % quantile: two-sided 90 %
 
@@ -19,15 +19,6 @@ _COLUMNS = (
     ("quote contains answer", "quote_contains_answer", True),
     ("supported", "supported", True),
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class JudgedSample:
-    """A question, the raw text that answered it, and what is known of that answer."""
-
-    question: Question
-    text: str
-    judgement: Judgement
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,6 +21,7 @@ class Progress:
         stream: TextIO | None,
         total_steps: int,
         clock: Callable[[], float] = time.monotonic,
+        unit: str = "step",
     ):
         """Starts the clock.
 
@@ -28,10 +29,12 @@ class Progress:
           stream: where to write.
           total_steps: steps of the whole run.
           clock: seconds, rising.
+          unit: what a step is called.
         """
         self.stream = stream
         self._total = total_steps
         self._clock = clock
+        self._unit = unit
         self._terminal = stream is not None and stream.isatty()
         self._seen: deque[tuple[float, int]] = deque()
         self._open = False
@@ -59,11 +62,11 @@ class Progress:
             self._seen.popleft()
         if self.stream is None:
             return
-        parts = [f"step {step}/{self._total}"]
+        parts = [f"{self._unit} {step}/{self._total}"]
         parts += [f"{name} {value:.4g}" for name, value in metrics.items()]
         rate = self._rate()
         if rate:
-            parts += [_rate_text(rate), f"{duration((self._total - step) / rate)} left"]
+            parts += [_rate_text(rate, self._unit), f"{duration((self._total - step) / rate)} left"]
         line = " · ".join(parts)
         if self._terminal:
             self.stream.write("\r\x1b[2K" + line)  # carriage return, clear the line
@@ -94,5 +97,5 @@ def duration(seconds: float) -> str:
     return f"{seconds // 3600} h {seconds % 3600 // 60:02d} min"
 
 
-def _rate_text(rate: float) -> str:
-    return f"{rate:.2f} steps/s" if rate >= 1 else f"{1 / rate:.2f} s/step"
+def _rate_text(rate: float, unit: str) -> str:
+    return f"{rate:.2f} {unit}s/s" if rate >= 1 else f"{1 / rate:.2f} s/{unit}"

@@ -24,6 +24,7 @@ def train_sentencepiece(
     character_coverage: float = 0.9995,
     sample_lines: int = 0,
     seed: int = 0,
+    quiet: bool = True,
 ) -> SentencePieceVocabulary:
     """Trains a SentencePiece model: identity normalisation, byte fallback, white space kept.
 
@@ -41,6 +42,7 @@ def train_sentencepiece(
         others are spelled by bytes.
       sample_lines: train on a random sample of so many lines; 0 for all.
       seed: of that sample.
+      quiet: False lets SentencePiece write its progress to standard error.
 
     Raises:
       VocabularyError: when the texts are empty, or `size` is too small for them.
@@ -78,7 +80,7 @@ def train_sentencepiece(
             input_sentence_size=sample_lines,
             shuffle_input_sentence=sample_lines > 0,
             num_threads=2,  # sums are grouped by thread: the number decides the last bits
-            minloglevel=2,
+            minloglevel=2 if quiet else 0,
         )
     except RuntimeError as error:
         raise VocabularyError(f"SentencePiece could not be trained: {error}") from None

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from gophercite.documents import Document
 from gophercite.evaluation import report
+from gophercite.evaluation.answers import JudgedSample
 from gophercite.evaluation.metrics import judge
-from gophercite.evaluation.report import JudgedSample
 from gophercite.records import Question, Span
 
 PAGE = Document("o", "Ormsby", "Its lighthouse was built in 1874.")

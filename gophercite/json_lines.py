@@ -1,0 +1,84 @@
+"""Reading files of one JSON value a line that strangers wrote: whatever they hold, it is named."""
+
+import gzip
+import json
+import os
+import pathlib
+import zlib
+from collections.abc import Iterator
+from typing import IO, cast
+
+from gophercite.json_fields import RecordError
+
+MAXIMUM_LINE_BYTES = 1 << 26  # a longer line is passed over without being held
+
+
+def read_json_lines(
+    path: str | os.PathLike[str],
+) -> Iterator[tuple[int, object | RecordError]]:
+    """Yields the number, from 1, and the value of each line that is not blank.
+
+    In the place of the value of a line that cannot be read stands a `RecordError`: too long, not
+    UTF-8, no JSON, nested too deeply, or with NaN or infinity, which JSON does not have.
+
+    Args:
+      path: a file, decompressed when its name ends in `.gz`.
+
+    Raises:
+      FileNotFoundError: when there is no such file.
+      RecordError: when a compressed file is damaged, so that nothing after can be read.
+    """
+    with open_bytes(path) as file:
+        for number, line in _lines(file, path):
+            try:
+                yield number, _loads(line)
+            except RecordError as error:
+                yield number, RecordError(error.problem, None, path, number)
+
+
+def open_bytes(path: str | os.PathLike[str]) -> IO[bytes]:
+    """Opens a file for reading, decompressing it when its name ends in `.gz`."""
+    path = pathlib.Path(path)
+    return cast(IO[bytes], gzip.open(path)) if path.suffix == ".gz" else path.open("rb")
+
+
+def _lines(file: IO[bytes], path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes | None]]:
+    """Yields the lines that are not blank; None for one that is too long."""
+    number = 0
+    while True:
+        number += 1
+        try:
+            line = file.readline(MAXIMUM_LINE_BYTES + 1)
+            too_long = len(line) > MAXIMUM_LINE_BYTES
+            while too_long and line and not line.endswith(b"\n"):
+                line = file.readline(MAXIMUM_LINE_BYTES)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            problem = f"the compressed file is damaged here ({error})"
+            raise RecordError(problem, None, path, number) from None
+        if too_long:
+            yield number, None
+        elif not line:
+            return
+        elif line.strip():
+            yield number, line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+
+
+def _loads(line: bytes | None) -> object:
+    if line is None:
+        raise RecordError(f"the line is longer than {MAXIMUM_LINE_BYTES} bytes")
+    try:
+        return json.loads(line.decode("utf-8"), parse_constant=_refuse_constant)
+    except RecordError:
+        raise
+    except UnicodeDecodeError as error:
+        raise RecordError(f"byte {error.start + 1} of the line is not UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise RecordError(f"is no JSON: {error.msg} at character {error.colno}") from None
+    except RecursionError:
+        raise RecordError("is nested too deeply") from None
+    except ValueError as error:  # a number with thousands of digits
+        raise RecordError(f"is no JSON that can be read: {error}") from None
+
+
+def _refuse_constant(name: str) -> float:
+    raise RecordError(f"{name} is no JSON number")

@@ -1,0 +1,108 @@
+"""The evaluation command: a saved model answers a file of questions."""
+
+import json
+import os
+import pathlib
+import runpy
+import subprocess
+import sys
+
+import jax
+import pytest
+from vocabulary_fixtures import trained
+
+from gophercite import records
+from gophercite.documents import Document
+from gophercite.models.config import TransformerConfig
+from gophercite.models.folder import Model, save_model
+from gophercite.models.transformer import Transformer
+from gophercite.records import Question, Span
+
+SCRIPT = pathlib.Path(__file__).parents[2] / "launch" / "eval.py"
+
+
+@pytest.fixture(scope="module")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    config = TransformerConfig(
+        vocab_size=trained().size, d_model=16, num_layers=1, num_heads=2, head_dim=8,
+        position="rope", dtype="float32",
+    )  # fmt: skip
+    transformer = Transformer(config)
+    params = transformer.init(jax.random.key(0))
+    save_model(folder, Model(transformer, params, trained(), {"id": "tiny"}))
+    return folder
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, SCRIPT, *arguments]
+    environment = os.environ | {"JAX_PLATFORMS": "cpu"}
+    return subprocess.run(
+        list(map(str, command)), capture_output=True, text=True, check=False, env=environment
+    )
+
+
+def question(number: int, text: str = "Its lighthouse was built in 1874. It is tall.") -> Question:
+    page = Document("o", "Ormsby", text)
+    return Question(f"q{number}", "When?", "test", (page,), ("1874",), (Span("o", 0, 33),))
+
+
+def test_a_report_is_printed_and_written(
+    model_folder: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    path = tmp_path / "questions.jsonl"
+    records.write(path, [question(0), question(1, "Long. " * 900), *map(question, range(2, 5))])
+    with path.open("a") as file:
+        file.write("{}\n")
+    done = run(
+        *("--model", model_folder, "--questions", path, "--batch-size", 2, "--max-tokens", 6),
+        *("--limit", 3, "--max-prompt-tokens", 500, "--output", tmp_path / "out" / "test"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"{path}:6: field 'documents': is missing" in done.stderr
+    assert "1 of 5 questions left out: prompt over 500 tokens" in done.stderr
+    rows = [line for line in done.stdout.splitlines() if line.startswith("| ")]
+    assert rows[2].startswith("| model | 3 | ")
+    # First sentence: well-formed, verbatim, contains the answer, but claims the whole sentence.
+    first = next(row for row in rows if row.startswith("| first sentence (question only) | 3 |"))
+    assert [cell.split()[0] for cell in first.split("|")[3:-1]] == [
+        "100.0", "100.0", "0.0", "28.6", "100.0", "0.0",
+    ]  # fmt: skip
+    gold = next(row for row in rows if row.startswith("| gold claim + TF-IDF sentence | 3 |"))
+    assert [cell.split()[0] for cell in gold.split("|")[3:-1]] == ["100.0"] * 6
+    assert done.stdout.count("Question: When?") == 3
+
+    lines = [json.loads(line) for line in (tmp_path / "out" / "test.jsonl").open()]
+    assert [line["question_id"] for line in lines] == ["q0", "q2", "q3"]
+    assert all(line["model"] == "tiny" and len(line["tokens"]) <= 6 for line in lines)
+    report = (tmp_path / "out" / "test.md").read_text()
+    assert "\n".join(rows[:3]).splitlines()[0] in report
+    assert "| When? | 1874 |" in report
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["--questions", "missing.jsonl"], 1, "missing.jsonl"),
+        (["--temperature", "-1"], 1, "temperature = -1.0"),
+        (["--batch-size", "0"], 2, "--batch-size is 0: must be at least 1"),
+        (["--model", "nowhere"], 1, "nowhere: not a model folder"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(
+    model_folder: pathlib.Path,
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    status: int,
+    message: str,
+) -> None:
+    path = tmp_path / "questions.jsonl"
+    records.write(path, [question(0)])
+    main = runpy.run_path(str(SCRIPT))["main"]
+    try:
+        found = main(["--model", str(model_folder), "--questions", str(path), *arguments])
+    except SystemExit as exit:
+        found = exit.code
+    assert found == status
+    assert message in capsys.readouterr().err.splitlines()[-1]
