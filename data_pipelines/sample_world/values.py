@@ -43,8 +43,8 @@ def words(text: str) -> tuple[str, ...]:
 
 WORDS: dict[str, tuple[str, ...]] = {
     "product": words(
-        "cheese rope glass honey paper clocks boats bricks wool apples salt lamps knives hats tiles "
-        "candles drums nets barrels soap"
+        "cheese rope glass honey paper clocks boats bricks wool apples salt lamps knives hats "
+        "tiles candles drums nets barrels soap"
     ),
     "food": words("seeds berries insects roots snails moss worms nuts leaves eggs"),
     "colour": words("red blue green yellow white black grey brown pink purple"),
@@ -53,8 +53,8 @@ WORDS: dict[str, tuple[str, ...]] = {
         "January February March April May June July August September October November December"
     ),
     "profession": words(
-        "painter baker sailor doctor teacher singer printer gardener lawyer potter poet weaver farmer "
-        "judge"
+        "painter baker sailor doctor teacher singer printer gardener lawyer potter poet weaver "
+        "farmer judge"
     ),
     "instrument": words("violin flute harp trumpet piano cello lute organ guitar horn"),
     "tree": words("oaks pines willows birches cedars elms maples poplars firs ashes"),

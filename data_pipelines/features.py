@@ -1,0 +1,167 @@
+"""What seqio tasks of this project give, and how it becomes the batches of `inputs.Input`.
+
+A task's examples have `tokens` and `weights` (`packing.Example`), and `record`, the JSON of what
+they were made from. `DecoderFeatureConverter` packs them for users of seqio's own machinery;
+`Input` packs the same way.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import seqio
+import tensorflow as tf
+
+from data_pipelines import packing
+from gophercite.vocabularies import Vocabulary, load_vocabulary
+
+
+class SeqioVocabulary(seqio.Vocabulary):
+    """A project vocabulary as seqio wants it; the file is read when it is first needed.
+
+    Args:
+      source: a vocabulary, or the folder or file of one.
+    """
+
+    def __init__(self, source: Vocabulary | str | Path) -> None:
+        super().__init__()
+        self._source = source
+        self._loaded = source if isinstance(source, Vocabulary) else None
+
+    @property
+    def plain(self) -> Vocabulary:
+        """The vocabulary itself, without TensorFlow."""
+        if self._loaded is None:
+            self._loaded = load_vocabulary(str(self._source))
+        return self._loaded
+
+    @property
+    def bos_id(self) -> int | None:
+        """Id of the beginning of a text, None where the vocabulary has none."""
+        return self.plain.bos_id
+
+    @property
+    def eos_id(self) -> int:
+        """Id of the end of a response."""
+        return self.plain.eos_id
+
+    @property
+    def pad_id(self) -> int:
+        """Id that fills rows."""
+        return self.plain.pad_id
+
+    @property
+    def unk_id(self) -> int | None:
+        """Id of the unknown, None where the vocabulary has none."""
+        return self.plain.unk_id
+
+    @property
+    def _base_vocab_size(self) -> int:
+        return self.plain.size
+
+    def _encode(self, s: str) -> Sequence[int]:
+        return self.plain.encode(s)
+
+    def _decode(self, ids: Iterable[int]) -> str:
+        return self.plain.decode(ids)
+
+    def _encode_tf(self, s: tf.Tensor) -> tf.Tensor:
+        def encode(text: bytes) -> np.ndarray:
+            return np.asarray(self.plain.encode(text.decode("utf-8")), np.int32)
+
+        tokens = tf.numpy_function(encode, [s], tf.int32, stateful=False)
+        tokens.set_shape([None])
+        return tokens
+
+    def _decode_tf(self, ids: tf.Tensor) -> tf.Tensor:
+        def decode(tokens: np.ndarray) -> bytes:
+            return self.plain.decode(tokens.tolist()).encode("utf-8")
+
+        text = tf.numpy_function(decode, [ids], tf.string, stateful=False)
+        text.set_shape([])
+        return text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SeqioVocabulary) and (
+            self._source == other._source or self.plain is other.plain
+        )
+
+    def __hash__(self) -> int:
+        return hash(str(self._source))
+
+
+def output_features(vocabulary: SeqioVocabulary) -> dict[str, seqio.Feature]:
+    """Returns the features that every task of this project has."""
+    return {
+        "tokens": seqio.Feature(vocabulary, add_eos=False, dtype=tf.int32),
+        "weights": seqio.Feature(
+            seqio.PassThroughVocabulary(size=0), add_eos=False, dtype=tf.float32
+        ),
+    }
+
+
+def to_example(features: Mapping[str, Any]) -> packing.Example:
+    """Returns a task's example, as numpy arrays, as what packing takes."""
+    return packing.Example(features["tokens"], features["weights"])
+
+
+class DecoderFeatureConverter(seqio.FeatureConverter):
+    """Packs a task's examples into rows of `tokens`, `targets`, `weights`, `positions`, `segments`.
+
+    Examples that are longer than a row are dropped, and `report` counts them.
+
+    Args:
+      pack: False gives each example a row of its own.
+      window: how many examples are packed among each other.
+    """
+
+    TASK_FEATURES: Mapping[str, seqio.FeatureConverter.FeatureSpec] = {
+        "tokens": seqio.FeatureConverter.FeatureSpec(dtype=tf.int32),
+        "weights": seqio.FeatureConverter.FeatureSpec(dtype=tf.float32),
+    }
+    MODEL_FEATURES: Mapping[str, seqio.FeatureConverter.FeatureSpec] = {
+        name: seqio.FeatureConverter.FeatureSpec(dtype=tf.as_dtype(dtype))
+        for name, dtype in packing.BATCH_FEATURES.items()
+    }
+    PACKING_FEATURE_DTYPES: Mapping[str, tf.dtypes.DType] = {}
+
+    def __init__(self, pack: bool = True, window: int = 1024) -> None:
+        # Examples that are too long are ours to count: seqio's check would end the run.
+        super().__init__(pack=pack, apply_length_check=False)
+        self.report = packing.PackingReport()
+        self._window = window
+
+    def _convert_features(
+        self, ds: tf.data.Dataset, task_feature_lengths: Mapping[str, int]
+    ) -> tf.data.Dataset:
+        length = task_feature_lengths["tokens"]
+        names = list(packing.BATCH_FEATURES)
+
+        def pack(
+            tokens: np.ndarray, weights: np.ndarray, sizes: np.ndarray
+        ) -> tuple[np.ndarray, ...]:
+            ends = np.cumsum(sizes)[:-1]
+            examples = map(packing.Example, np.split(tokens, ends), np.split(weights, ends))
+            groups = packing.group(examples, length, self.report, pack=self.pack)
+            rows = packing.stack_rows(
+                (packing.build_row(examples, length) for examples in groups), length
+            )
+            return tuple(rows[name] for name in names)
+
+        def packed(batch: dict[str, tf.RaggedTensor]) -> dict[str, tf.Tensor]:
+            tokens, weights = batch["tokens"], batch["weights"]
+            flat = [tokens.flat_values, weights.flat_values, tokens.row_lengths()]
+            types = [packing.BATCH_FEATURES[name] for name in names]
+            rows = tf.numpy_function(pack, flat, types)
+            return {
+                name: tf.ensure_shape(feature, [None, length])
+                for name, feature in zip(names, rows, strict=True)
+            }
+
+        kept = ds.map(lambda example: {name: example[name] for name in self.TASK_FEATURES})
+        return kept.ragged_batch(self._window).map(packed).unbatch()
+
+    def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, int]) -> dict[str, int]:
+        """Returns the length of each feature of a row: that of `tokens`."""
+        return dict.fromkeys(packing.BATCH_FEATURES, task_feature_lengths["tokens"])

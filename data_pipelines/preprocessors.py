@@ -1,0 +1,150 @@
+"""From records to tokens: filters, changes of documents, and the encoding of prompt and response.
+
+Each is a function from one tf.data set to another, as seqio tasks want them. Those before an
+`encode_…` go from record to record, so that rules about documents can stand between the filter and
+the encoding; they draw random numbers from `randomness.draws` only.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import seqio
+import tensorflow as tf
+
+from data_pipelines.features import SeqioVocabulary
+from gophercite import prompts, records
+from gophercite.documents import Document
+from gophercite.evidence import Evidence
+from gophercite.vocabularies import Vocabulary
+
+Preprocessor = Callable[..., tf.data.Dataset]
+Encoder = Callable[[dict[str, Any]], tuple[np.ndarray, np.ndarray]]
+
+
+def keep_rated_good(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Keeps the rated answers that are plausible and supported (section 2.7)."""
+
+    def good(record: bytes) -> np.bool_:
+        answer = json.loads(record)
+        return np.bool_(answer.get("plausible") is True and answer.get("supported") is True)
+
+    return dataset.filter(
+        lambda example: tf.ensure_shape(
+            tf.numpy_function(good, [example["record"]], tf.bool, stateful=False), []
+        )
+    )
+
+
+def encode_rated_answers(
+    dataset: tf.data.Dataset,
+    output_features: Mapping[str, seqio.Feature],
+    prompt_weight: float = 0.0,
+) -> tf.data.Dataset:
+    """Encodes rated answers: the prompt of table 12, and the answer with its inline evidence.
+
+    Args:
+      dataset: rated answers whose documents are all there.
+      output_features: of the task, whose vocabulary encodes.
+      prompt_weight: weight of the prompt's tokens in the loss; the response's have 1.
+    """
+    vocabulary = _vocabulary(output_features)
+
+    def encode(value: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+        answer = records.from_json(value, records.RatedAnswer)
+        pages = [page for page in answer.documents if isinstance(page, Document)]
+        triple = Evidence(answer.claim, answer.title, answer.quote)
+        prompt = prompts.encode_prompt(vocabulary, answer.question, pages)
+        response = prompts.encode_response(vocabulary, triple)
+        return _weighted(prompt, response, prompt_weight)
+
+    return _encode(dataset, encode)
+
+
+def encode_texts(
+    dataset: tf.data.Dataset,
+    output_features: Mapping[str, seqio.Feature],
+    prompt_weight: float = 1.0,
+) -> tf.data.Dataset:
+    """Encodes `{"prompt", "response"}` for language modelling; the end of sequence is added.
+
+    Args:
+      dataset: texts in two parts, the first of which may be empty.
+      output_features: of the task, whose vocabulary encodes.
+      prompt_weight: weight of the prompt's tokens in the loss; the response's have 1.
+    """
+    vocabulary = _vocabulary(output_features)
+
+    def encode(value: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+        beginning = [] if vocabulary.bos_id is None else [vocabulary.bos_id]
+        prompt = beginning + vocabulary.encode(value["prompt"])
+        response = [*vocabulary.encode(value["response"]), vocabulary.eos_id]
+        return _weighted(prompt, response, prompt_weight)
+
+    return _encode(dataset, encode)
+
+
+def encode_documents(
+    dataset: tf.data.Dataset,
+    output_features: Mapping[str, seqio.Feature],
+    sequence_length: Mapping[str, int],
+) -> tf.data.Dataset:
+    """Encodes documents for language modelling, long ones in consecutive pieces of a row's length.
+
+    Args:
+      dataset: documents; the title goes before the text, the end of sequence behind it.
+      output_features: of the task, whose vocabulary encodes.
+      sequence_length: `tokens` is the length of a row.
+    """
+    vocabulary = _vocabulary(output_features)
+    length = sequence_length["tokens"]
+
+    def encode(value: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+        document = records.from_json(value, records.Document)
+        text = vocabulary.encode(f"{document.title}\n{document.text}")
+        return _weighted([], [*text, vocabulary.eos_id], 1.0)
+
+    def pieces(example: dict[str, tf.Tensor]) -> tf.data.Dataset:
+        def piece(start: tf.Tensor) -> dict[str, tf.Tensor]:
+            cut = {name: example[name][start : start + length] for name in ("tokens", "weights")}
+            return {**example, **cut}
+
+        size = tf.size(example["tokens"], tf.int64)
+        return tf.data.Dataset.range(0, size, length).map(piece)
+
+    return _encode(dataset, encode).flat_map(pieces)
+
+
+def _vocabulary(output_features: Mapping[str, seqio.Feature]) -> Vocabulary:
+    vocabulary = output_features["tokens"].vocabulary
+    if not isinstance(vocabulary, SeqioVocabulary):
+        raise TypeError(
+            f"the vocabulary of feature 'tokens' is a {type(vocabulary).__name__}; "
+            "it must be a data_pipelines.features.SeqioVocabulary"
+        )
+    return vocabulary.plain
+
+
+def _weighted(
+    prompt: list[int], response: list[int], prompt_weight: float
+) -> tuple[np.ndarray, np.ndarray]:
+    weights = np.ones(len(prompt) + len(response), np.float32)
+    weights[: len(prompt)] = prompt_weight
+    return np.asarray(prompt + response, np.int32), weights
+
+
+def _encode(dataset: tf.data.Dataset, encoder: Encoder) -> tf.data.Dataset:
+    def encode(record: bytes) -> tuple[np.ndarray, np.ndarray]:
+        return encoder(json.loads(record))
+
+    def encoded(example: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        types = (tf.int32, tf.float32)
+        tokens, weights = tf.numpy_function(encode, [example["record"]], types, stateful=False)
+        return {
+            **example,
+            "tokens": tf.ensure_shape(tokens, [None]),
+            "weights": tf.ensure_shape(weights, [None]),
+        }
+
+    return dataset.map(encoded)

@@ -1,0 +1,73 @@
+"""Writes a sample world to files: documents, questions, rated answers and pretraining text.
+
+    python -m data_pipelines.sample_world --out DIR [--seed 0] [--questions 1000] [--pages 1000]
+
+DIR gets, for each split, `documents_SPLIT.jsonl`, `questions_SPLIT.jsonl`,
+`rated_answers_SPLIT.jsonl` and `text_SPLIT.txt`.
+"""
+
+import argparse
+from pathlib import Path
+
+from data_pipelines.sample_world import names, texts
+from data_pipelines.sample_world.convert import to_question, to_rated_answer
+from data_pipelines.sample_world.world import World
+from gophercite import records
+
+
+def write_world(out: Path, world: World, questions: int) -> dict[str, int]:
+    """Writes the files of one split, and returns how many records each has.
+
+    Args:
+      out: the folder, made when it is missing.
+      world: whose pages and questions.
+      questions: how many questions, rated answers and pretraining texts of each form.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    indices = range(questions)
+    counts = {}
+    for kind, items in (
+        ("documents", (world.page(index).document for index in range(world.size))),
+        ("questions", (to_question(world.question(index)) for index in indices)),
+        ("rated_answers", (to_rated_answer(world.rated_answer(index)) for index in indices)),
+    ):
+        file = f"{kind}_{world.split}.jsonl"
+        counts[file] = records.write(out / file, items)
+    file = f"text_{world.split}.txt"
+    with (out / file).open("w", encoding="utf-8") as text:
+        for index in indices:
+            text.write(
+                texts.plain(world, index) + "\n" + "".join(texts.cited(world, index)) + "\n\n"
+            )
+    counts[file] = 2 * questions
+    return counts
+
+
+def main() -> None:
+    """Writes the three splits that the command line asks for."""
+    parser = argparse.ArgumentParser(
+        prog="python -m data_pipelines.sample_world",
+        description="Writes a world of invented pages, questions and rated answers.",
+    )
+    parser.add_argument("--out", type=Path, required=True, help="folder to write to")
+    parser.add_argument("--seed", type=int, default=0, help="which world (default 0)")
+    parser.add_argument(
+        "--questions", type=int, default=1000, help="questions of each split (default 1000)"
+    )
+    parser.add_argument(
+        "--pages", type=int, default=1000, help="pages of each split, at most 1490 (default 1000)"
+    )
+    arguments = parser.parse_args()
+    if arguments.questions < 1:
+        parser.error(f"argument --questions: expected 1 or more, got {arguments.questions}")
+    for split in names.SPLITS:
+        try:
+            world = World(seed=arguments.seed, split=split, pages=arguments.pages)
+        except ValueError as error:
+            parser.error(f"argument --pages: {error}")
+        for file, count in write_world(arguments.out, world, arguments.questions).items():
+            print(f"{arguments.out / file}: {count}")
+
+
+if __name__ == "__main__":
+    main()

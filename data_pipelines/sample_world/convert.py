@@ -1,0 +1,36 @@
+"""The sample world's questions and answers as the records that all other data use."""
+
+from data_pipelines.sample_world.world import WorldAnswer, WorldQuestion
+from gophercite.records import Question, RatedAnswer, Span
+
+SOURCE = "sample_world"
+
+
+def to_question(question: WorldQuestion) -> Question:
+    """Returns a question with its pages, its one answer, and the span of the sentence."""
+    fact = question.fact
+    return Question(
+        id=question.id,
+        question=question.text,
+        source=SOURCE,
+        documents=tuple(page.document for page in question.pages),
+        answers=(fact.value,),
+        evidence=(Span(question.target.document.id, fact.start, fact.end),),
+    )
+
+
+def to_rated_answer(answer: WorldAnswer) -> RatedAnswer:
+    """Returns an answer with the labels that raters would give it."""
+    question = answer.question
+    return RatedAnswer(
+        question_id=question.id,
+        question=question.text,
+        documents=tuple(page.document for page in question.pages),
+        claim=answer.claim,
+        title=answer.page.document.title,
+        quote=answer.quote,
+        document=answer.page.document.id,
+        plausible=answer.plausible,
+        supported=answer.supported,
+        model=SOURCE,
+    )

@@ -1,0 +1,222 @@
+"""Where examples come from: JSON-lines files and the sample world, as seqio data sources.
+
+Every example is `{"record": JSON text, "id": text, "seed": int64}`; preprocessors turn records into
+tokens. `seed` is the epoch's, the key of all random draws (`data_pipelines.randomness`). Shuffling
+is a permutation of the whole source by that seed, and hosts take every n-th example of it, so no
+position or host changes what an example becomes.
+"""
+
+import abc
+import functools
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import seqio
+import tensorflow as tf
+
+from data_pipelines.sample_world import texts
+from data_pipelines.sample_world.convert import to_question, to_rated_answer
+from data_pipelines.sample_world.names import Split
+from data_pipelines.sample_world.world import World
+from gophercite import records
+
+EXAMPLE_SPEC = {
+    "record": tf.TensorSpec([], tf.string),
+    "id": tf.TensorSpec([], tf.string),
+    "seed": tf.TensorSpec([], tf.int64),
+}
+
+
+class RecordSource(seqio.DataSource):
+    """A source that can give any of its records by number."""
+
+    @abc.abstractmethod
+    def count(self, split: str) -> int:
+        """Returns how many records a split has."""
+
+    @abc.abstractmethod
+    def record(self, split: str, index: int) -> tuple[str, str]:
+        """Returns the id of record `index` of a split, and its JSON text."""
+
+    @property
+    def supports_arbitrary_sharding(self) -> bool:
+        """True: each host reads the examples that are its own."""
+        return True
+
+    @property
+    def performs_internal_shuffling(self) -> bool:
+        """True: no buffer is needed behind this source."""
+        return True
+
+    def list_shards(self, split: str) -> Sequence[str]:
+        """Returns the split itself: records are numbered, not filed."""
+        return [split]
+
+    def num_input_examples(self, split: str) -> int:
+        """Returns how many records a split has."""
+        return self.count(split)
+
+    def get_dataset(
+        self,
+        split: str = "train",
+        shuffle: bool = True,
+        seed: int | None = None,
+        shard_info: seqio.ShardInfo | None = None,
+        **unused: object,
+    ) -> tf.data.Dataset:
+        """Returns one pass over a split.
+
+        Args:
+          split: one of `splits`.
+          shuffle: whether the order is a permutation drawn from `seed`.
+          seed: of the epoch; None counts as 0.
+          shard_info: which host of how many.
+
+        Raises:
+          ValueError: when there is no such split.
+        """
+        if split not in self.splits:
+            raise ValueError(f"there is no split {split!r}; there are {', '.join(self.splits)}")
+        order = np.arange(self.count(split))
+        if shuffle:
+            order = np.random.default_rng(seed or 0).permutation(order)
+        if shard_info is not None:
+            order = order[shard_info.index :: shard_info.num_shards]
+
+        def examples() -> Iterator[dict[str, object]]:
+            for index in order:
+                name, record = self.record(split, int(index))
+                yield {"record": record, "id": name, "seed": seed or 0}
+
+        return tf.data.Dataset.from_generator(examples, output_signature=EXAMPLE_SPEC)
+
+
+class JsonLinesSource(RecordSource):
+    """Validated records of JSON-lines files, one or more for each split.
+
+    The files are read when a split is first used, and its records are held in memory. Bad lines
+    are named in the log with file, line and field, counted and left out.
+
+    Args:
+      files: for each split its file or files, `.jsonl` or `.jsonl.gz`.
+      kind: what the lines are: `records.Document`, `records.Question` or `records.RatedAnswer`.
+      strict: whether the first bad line is an error.
+    """
+
+    def __init__(
+        self,
+        files: Mapping[str, str | Path | Sequence[str | Path]],
+        kind: type[Any],
+        strict: bool = False,
+    ) -> None:
+        super().__init__(splits=tuple(files), caching_permitted=False)
+        self._files = {
+            split: (paths,) if isinstance(paths, str | Path) else tuple(paths)
+            for split, paths in files.items()
+        }
+        self._kind = kind
+        self._strict = strict
+        self._read = functools.cache(self._read_split)
+
+    def count(self, split: str) -> int:
+        """Returns how many good records a split has."""
+        return len(self._read(split)[0])
+
+    def record(self, split: str, index: int) -> tuple[str, str]:
+        """Returns the id and JSON text of a record.
+
+        The id is the file's place among the split's files and the record's among the good ones.
+        """
+        return self._read(split)[0][index]
+
+    def report(self, split: str) -> records.Report:
+        """Returns how many lines of a split were read and skipped, with the errors by name."""
+        return self._read(split)[1]
+
+    def _read_split(self, split: str) -> tuple[list[tuple[str, str]], records.Report]:
+        report = records.Report()
+        lines = []
+        for number, path in enumerate(self._files[split]):
+            found = records.read(path, self._kind, strict=self._strict, report=report)
+            for place, record in enumerate(found):
+                if problem := _missing_text(record, path):
+                    if self._strict:
+                        raise problem
+                    report.read -= 1
+                    report.skipped += 1
+                    report.errors.append(problem)
+                    continue
+                text = json.dumps(records.to_json(record), ensure_ascii=False)
+                lines.append((f"{number}:{place}", text))
+        if report.skipped:
+            logging.getLogger(__name__).warning("split %r: %s", split, report)
+        if not lines:
+            paths = ", ".join(str(path) for path in self._files[split])
+            raise ValueError(f"split {split!r} has no good record in {paths}\n{report}")
+        return lines, report
+
+
+def _missing_text(record: records.Record, path: str | Path) -> records.RecordError | None:
+    """Says that an answer has a document without text, which no prompt can show."""
+    if isinstance(record, records.RatedAnswer):
+        for place, document in enumerate(record.documents):
+            if isinstance(document, records.Hit):
+                problem = f"the answer to {record.question_id!r} has a document without its text"
+                return records.RecordError(f"{path}: {problem}", f"documents[{place}].text")
+    return None
+
+
+def rated_answer_of(world: World, index: int) -> dict[str, object]:
+    """Returns rated answer `index` of a world as JSON."""
+    return records.to_json(to_rated_answer(world.rated_answer(index)))
+
+
+def question_of(world: World, index: int) -> dict[str, object]:
+    """Returns question `index` of a world as JSON."""
+    return records.to_json(to_question(world.question(index)))
+
+
+def plain_text_of(world: World, index: int) -> dict[str, object]:
+    """Returns pages of a world as a text without a prompt."""
+    return {"prompt": "", "response": texts.plain(world, index)}
+
+
+def cited_text_of(world: World, index: int) -> dict[str, object]:
+    """Returns a question of a world and its answer in a plain citation style."""
+    prompt, response = texts.cited(world, index)
+    return {"prompt": prompt, "response": response}
+
+
+class SampleWorldSource(RecordSource):
+    """Examples of the sample world, made when they are asked for.
+
+    Args:
+      make: makes the JSON object of an example from a world and a number.
+      seed: which world.
+      examples: how many examples a pass over each split has. A pass over the training split is
+        long enough that most runs see no example twice.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[World, int], dict[str, object]],
+        seed: int = 0,
+        examples: Mapping[Split, int] | None = None,
+    ) -> None:
+        self._examples = examples or {"train": 1_000_000, "validation": 512, "test": 512}
+        super().__init__(splits=tuple(self._examples), caching_permitted=False)
+        self._make = make
+        self._worlds = {split: World(seed=seed, split=split) for split in self._examples}
+
+    def count(self, split: str) -> int:
+        """Returns how many examples a pass has."""
+        return self._examples[split]  # type: ignore[index]
+
+    def record(self, split: str, index: int) -> tuple[str, str]:
+        """Returns the id and JSON text of example `index`."""
+        made = self._make(self._worlds[split], index)  # type: ignore[index]
+        return str(index), json.dumps(made, ensure_ascii=False)

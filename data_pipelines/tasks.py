@@ -1,0 +1,103 @@
+"""The seqio tasks and mixtures of this project, and functions that add tasks for one's own files.
+
+Importing this module registers the sample world's. Files are not read before a task is used.
+"""
+
+import functools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import seqio
+
+from data_pipelines import preprocessors, sources
+from data_pipelines.features import SeqioVocabulary, output_features
+from data_pipelines.sample_world.vocabulary import VOCABULARY_FOLDER
+from gophercite import records
+from gophercite.vocabularies import Vocabulary
+
+Files = Mapping[str, str | Path | Sequence[str | Path]]
+
+
+def add_rated_answers(
+    name: str,
+    files: Files,
+    vocabulary: Vocabulary | str | Path,
+    *,
+    prompt_weight: float = 0.0,
+    strict: bool = False,
+) -> str:
+    """Registers supervised fine-tuning on the Rated-Good answers of JSON-lines files.
+
+    Args:
+      name: of the task; an earlier task of this name is replaced.
+      files: for each split its file or files of rated answers.
+      vocabulary: a vocabulary, or the folder or file of one.
+      prompt_weight: weight of the prompt's tokens in the loss.
+      strict: whether the first bad line is an error.
+
+    Returns:
+      `name`, for `MIXTURE_OR_TASK_NAME`.
+    """
+    source = sources.JsonLinesSource(files, records.RatedAnswer, strict=strict)
+    encode = functools.partial(preprocessors.encode_rated_answers, prompt_weight=prompt_weight)
+    return _add(name, source, [preprocessors.keep_rated_good, encode], vocabulary)
+
+
+def add_documents(
+    name: str, files: Files, vocabulary: Vocabulary | str | Path, *, strict: bool = False
+) -> str:
+    """Registers language modelling on the documents of JSON-lines files; arguments as above."""
+    source = sources.JsonLinesSource(files, records.Document, strict=strict)
+    return _add(name, source, [preprocessors.encode_documents], vocabulary)
+
+
+def add_mixture(name: str, rates: Mapping[str, float]) -> str:
+    """Registers a mixture of tasks by their rates; an earlier one of this name is replaced."""
+    if name in seqio.MixtureRegistry.names():
+        seqio.MixtureRegistry.remove(name)
+    seqio.MixtureRegistry.add(name, list(rates.items()))
+    return name
+
+
+def _add(
+    name: str,
+    source: seqio.DataSource,
+    steps: Sequence[preprocessors.Preprocessor],
+    vocabulary: Vocabulary | str | Path,
+) -> str:
+    if name in seqio.TaskRegistry.names():
+        seqio.TaskRegistry.remove(name)
+    seqio.TaskRegistry.add(
+        name,
+        source=source,
+        preprocessors=list(steps),
+        output_features=output_features(SeqioVocabulary(vocabulary)),
+        metric_fns=[],
+        shuffle_buffer_size=None,  # the sources shuffle whole splits
+    )
+    return name
+
+
+# --- The sample world ---
+
+# Supervised fine-tuning: answers in the evidence syntax.
+_add(
+    "sample_world",
+    sources.SampleWorldSource(sources.rated_answer_of),
+    [preprocessors.keep_rated_good, preprocessors.encode_rated_answers],
+    VOCABULARY_FOLDER,
+)
+# Pretraining: pages, and questions with answers in a plain citation style.
+_add(
+    "sample_world_pages",
+    sources.SampleWorldSource(sources.plain_text_of),
+    [preprocessors.encode_texts],
+    VOCABULARY_FOLDER,
+)
+_add(
+    "sample_world_citations",
+    sources.SampleWorldSource(sources.cited_text_of),
+    [functools.partial(preprocessors.encode_texts, prompt_weight=0.2)],
+    VOCABULARY_FOLDER,
+)
+add_mixture("sample_world_pretraining", {"sample_world_pages": 1, "sample_world_citations": 4})
