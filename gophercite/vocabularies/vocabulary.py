@@ -27,7 +27,7 @@ class Vocabulary(abc.ABC):
     by byte tokens. A dummy prefix, the space that some models expect before the first word, is not
     added here either but at the start of a prompt (see `gophercite.prompts`).
 
-    Nor does text ever encode to a special token: `</s>` in a page is six characters of a page.
+    Nor does text ever encode to a special token: `</s>` in a page is four characters of a page.
 
     Attributes:
       size: one more than the largest id.
