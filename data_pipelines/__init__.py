@@ -1,6 +1,6 @@
-"""Data pipelines: sources, converters, preprocessors and seqio tasks; TensorFlow lives only here."""
+"""Sources, converters, preprocessors and seqio tasks: the only package that uses TensorFlow."""
 
 import os
 
-# TensorFlow's notices at start and exit say nothing about the data; its errors stay.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# TensorFlow's notices at start and exit say nothing about the data; its exceptions still come.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

@@ -1,0 +1,1 @@
+"""Converters from public question-answering data sets to the project's records."""

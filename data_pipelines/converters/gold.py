@@ -1,0 +1,119 @@
+"""The form that every converter produces: a question, its passage, and where the answer stands."""
+
+import collections
+import dataclasses
+import hashlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from gophercite.documents import Document, normalise_text
+
+KEPT_PROBLEMS = 100
+
+
+@dataclasses.dataclass(frozen=True)
+class GoldQuestion:
+    """A question of a data set with the passage that answers it.
+
+    Attributes:
+      id: names the question within its file.
+      question: its text.
+      document: the passage.
+      group: what must not be divided between train, validation and test: an article, a story.
+      answers: what is accepted, the best first, each once.
+      span: where `answers[0]` stands in the document's text, or the sentence that says it in other
+        words; None when nothing there says it.
+    """
+
+    id: str
+    question: str
+    document: Document
+    group: str
+    answers: tuple[str, ...]
+    span: tuple[int, int] | None
+
+
+class BadRecord(ValueError):  # noqa: N818 (it is named, counted and passed over, not an error)
+    """Something in a source file that cannot be converted; the message says what is wrong."""
+
+
+@dataclasses.dataclass
+class ConversionReport:
+    """What became of the records of a source file.
+
+    Attributes:
+      counts: how many records were written of each kind, and left out for each reason.
+      problems: the first `KEPT_PROBLEMS` bad records, each named by its place in the file.
+    """
+
+    counts: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    problems: list[str] = dataclasses.field(default_factory=list)
+
+    def skip(self, place: str, problem: str) -> None:
+        """Counts a bad record and keeps its name."""
+        self.counts["bad records skipped"] += 1
+        if len(self.problems) < KEPT_PROBLEMS:
+            self.problems.append(f"{place}: {problem}")
+
+    def summary(self) -> str:
+        """Returns one line for each count."""
+        return "\n".join(f"{count:7d} {what}" for what, count in self.counts.items())
+
+    def named_problems(self) -> list[str]:
+        """Returns one line for each problem kept, and one for those that were not."""
+        more = self.counts["bad records skipped"] - len(self.problems)
+        return [*self.problems, *([f"… and {more} more"] if more > 0 else [])]
+
+
+Converter = Callable[[Path, ConversionReport], Iterator[GoldQuestion]]
+
+
+def text_field(value: Any, name: str) -> str:
+    """Returns string field `name` of a JSON object.
+
+    Raises:
+      BadRecord: when the value is no object, or the field is missing, empty or no string.
+    """
+    if not isinstance(value, dict):
+        raise BadRecord(f"expected an object, got {type(value).__name__}")
+    text = value.get(name)
+    if not isinstance(text, str) or not text.strip():
+        raise BadRecord(f"field {name!r}: expected a string that is not empty, got {text!r:.40}")
+    return text
+
+
+def list_field(value: Any, name: str) -> list[Any]:
+    """Returns list field `name` of a JSON object; raises `BadRecord` as `text_field` does."""
+    items = value.get(name) if isinstance(value, dict) else None
+    if not isinstance(items, list):
+        raise BadRecord(f"field {name!r}: expected a list, got {items!r:.40}")
+    return items
+
+
+def document_of(source: str, title: str, text: str) -> Document:
+    """Returns a passage as a document whose id says where it is from and what it holds."""
+    digest = hashlib.sha256(f"{title}\n{text}".encode("utf-8", "replace")).hexdigest()
+    return Document(f"{source}-{digest[:12]}", title, text)
+
+
+def normalised_span(text: str, start: int, answer: str) -> tuple[int, int]:
+    """Returns where `answer`, which begins at `text[start]`, stands in the normalised text.
+
+    Raises:
+      BadRecord: when the text does not have the answer there.
+    """
+    end = start + len(answer)
+    if not start >= 0 or text[start:end] != answer:
+        raise BadRecord(f"answer {answer!r:.60} is not at offset {start} of its passage")
+    first = len(normalise_text(text[:start]))
+    last = first + len(normalise_text(answer))
+    if normalise_text(text)[first:last] != normalise_text(answer):
+        raise BadRecord(f"answer {answer!r:.60} begins or ends inside a composed character")
+    return first, last
+
+
+def distinct(answers: list[str]) -> tuple[str, ...]:
+    """Returns answers without surrounding space, each once, the most frequent first."""
+    counts = collections.Counter(normalise_text(a).strip() for a in answers if a.strip())
+    return tuple(answer for answer, _ in counts.most_common())

@@ -1,0 +1,61 @@
+"""Natural Questions with their gold passages, as "lost in the middle" published them."""
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from data_pipelines.converters import titles
+from data_pipelines.converters.gold import (
+    BadRecord,
+    ConversionReport,
+    GoldQuestion,
+    distinct,
+    document_of,
+    list_field,
+    text_field,
+)
+from data_pipelines.converters.sentences import find_answer
+
+
+def convert_natural_questions(path: Path, report: ConversionReport) -> Iterator[GoldQuestion]:
+    """Yields each question with its annotated long answer as the passage, the short one as answer.
+
+    The source gives no offsets: the answer's first occurrence in the long answer counts. A page's
+    questions are one group.
+
+    Args:
+      path: `.jsonl` or `.jsonl.gz`, each line with `question`, `answers` and `nq_annotated_gold`.
+      report: is told what was left out.
+    """
+    source = path.name.split(".")[0]
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                yield _question(json.loads(line), source, number)
+            except (BadRecord, ValueError) as problem:
+                report.skip(f"{path}:{number}", str(problem))
+
+
+def _question(value: Any, source: str, number: int) -> GoldQuestion:
+    question = text_field(value, "question")
+    gold = value.get("nq_annotated_gold")
+    title, passage = text_field(gold, "title"), text_field(gold, "long_answer")
+    answers = distinct([*list_field(gold, "short_answers"), *list_field(value, "answers")])
+    document = document_of(source, titles.readable(title), passage)
+    for answer in answers:
+        span = find_answer(document.text, answer)
+        if span is not None:
+            answers = (answer, *(other for other in answers if other != answer))
+            break
+    else:
+        span = None
+    return GoldQuestion(
+        id=f"{source}-{number}",
+        question=question,
+        document=document,
+        group=f"{source}:{title}",
+        answers=answers,
+        span=span,
+    )

@@ -1,0 +1,100 @@
+"""SQuAD 1.1 JSON and its many relatives (SquadShifts, PolicyQA)."""
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from data_pipelines.converters import titles
+from data_pipelines.converters.gold import (
+    BadRecord,
+    ConversionReport,
+    GoldQuestion,
+    distinct,
+    document_of,
+    list_field,
+    normalised_span,
+    text_field,
+)
+from gophercite.documents import Document
+
+
+def convert_squad(path: Path, report: ConversionReport) -> Iterator[GoldQuestion]:
+    """Yields the questions of a SQuAD file, each with the paragraph it was asked about.
+
+    A paragraph has its article's title. Where that says nothing (`titles.says_nothing`), each gets
+    a title of its own from its first words. An article's paragraphs are one group; when the file
+    has one article only, each paragraph is a group.
+
+    Args:
+      path: `.json` or `.json.gz`.
+      report: is told what was left out.
+
+    Raises:
+      ValueError: when the file is no SQuAD JSON at all.
+    """
+    source = path.name.split(".")[0]
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        try:
+            articles = list_field(json.load(file), "data")
+        except (BadRecord, UnicodeDecodeError, json.JSONDecodeError) as error:
+            raise ValueError(f"{path} is no SQuAD JSON: {error}") from None
+    paragraphs = list(_paragraphs(articles, report))
+    minted = None
+    if titles.says_nothing({title for _, title, _ in paragraphs}, len(paragraphs)):
+        minted = titles.mint_titles(
+            [text_field(paragraph, "context") for *_, paragraph in paragraphs]
+        )
+        report.counts["titles minted"] += len(minted)
+    for number, (place, title, paragraph) in enumerate(paragraphs):
+        context = text_field(paragraph, "context")
+        name = minted[number] if minted else titles.readable(title)
+        document = document_of(source, name, context)
+        group = context if len(articles) == 1 else title
+        for index, asked in enumerate(list_field(paragraph, "qas")):
+            try:
+                yield _question(asked, context, document, f"{source}:{group}")
+            except BadRecord as problem:
+                report.skip(f"{path}: {place}.qas[{index}]", str(problem))
+
+
+def _paragraphs(
+    articles: list[Any], report: ConversionReport
+) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for number, article in enumerate(articles):
+        place = f"data[{number}]"
+        try:
+            title, paragraphs = text_field(article, "title"), list_field(article, "paragraphs")
+        except BadRecord as problem:
+            report.skip(place, str(problem))
+            continue
+        for index, paragraph in enumerate(paragraphs):
+            try:
+                text_field(paragraph, "context")
+                list_field(paragraph, "qas")
+            except BadRecord as problem:
+                report.skip(f"{place}.paragraphs[{index}]", str(problem))
+            else:
+                yield f"{place}.paragraphs[{index}]", title, paragraph
+
+
+def _question(asked: Any, context: str, document: Document, group: str) -> GoldQuestion:
+    answers = [
+        (text_field(answer, "text"), answer.get("answer_start"))
+        for answer in list_field(asked, "answers")
+    ]
+    if not answers:
+        raise BadRecord("field 'answers': is empty; the question has no answer to quote for")
+    best = distinct([text for text, _ in answers])
+    text, start = next((t, s) for t, s in answers if distinct([t]) == best[:1])
+    if not isinstance(start, int):
+        raise BadRecord(f"field 'answer_start': expected a whole number, got {start!r:.40}")
+    return GoldQuestion(
+        id=str(asked.get("id") or f"{document.id}:{text_field(asked, 'question')}"),
+        question=text_field(asked, "question"),
+        document=document,
+        group=group,
+        answers=best,
+        span=normalised_span(context, start, text),
+    )

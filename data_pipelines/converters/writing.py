@@ -1,0 +1,140 @@
+"""Gold questions as files of records: splits, evidence, distractors, Rated-Good answers."""
+
+import hashlib
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from data_pipelines.converters.gold import ConversionReport, GoldQuestion
+from data_pipelines.converters.sentences import covering
+from gophercite import records
+from gophercite.documents import Document
+from gophercite.records import Question, RatedAnswer, Span
+
+SPLITS = ("train", "validation", "test")
+MINIMUM_QUOTE_LENGTH = 5  # shorter quotes are a fault (section 2.8)
+
+
+@dataclass(frozen=True)
+class ConversionSettings:
+    """How gold questions become records.
+
+    Attributes:
+      validation: share of the groups (articles, stories) that are for validation.
+      test: share of the groups that are for the test.
+      distractors: how many other documents of the split stand beside the right one.
+      quote: whether evidence is the sentence that holds the answer, or the whole passage.
+    """
+
+    validation: float = 0.1
+    test: float = 0.1
+    distractors: int = 0
+    quote: str = "sentence"
+
+    def __post_init__(self) -> None:
+        if min(self.validation, self.test) < 0 or self.validation + self.test > 1:
+            raise ValueError(
+                f"the shares of validation and test are {self.validation} and {self.test}; "
+                "they must be 0 or more, and at most 1 together"
+            )
+        if self.quote not in ("sentence", "passage"):
+            raise ValueError(f"quote is {self.quote!r}; it must be 'sentence' or 'passage'")
+
+
+def split_of(group: str, settings: ConversionSettings) -> str:
+    """Returns the split of a group, by its name's hash alone: the same in every run and file."""
+    digest = hashlib.sha256(group.encode("utf-8", "replace")).digest()
+    place = int.from_bytes(digest[:8], "big") / 2**64
+    if place < settings.test:
+        return "test"
+    return "validation" if place < settings.test + settings.validation else "train"
+
+
+def write_records(
+    out: Path,
+    source: str,
+    gold: Sequence[GoldQuestion],
+    settings: ConversionSettings,
+    report: ConversionReport,
+) -> None:
+    """Writes `documents_SPLIT`, `questions_SPLIT` and `rated_answers_SPLIT` as JSON lines.
+
+    Args:
+      out: the folder, made when it is missing.
+      source: name of the data set, which questions carry.
+      gold: in the order of the source.
+      settings: of the conversion.
+      report: is told how many records each file got and what was left out.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    for split in SPLITS:
+        mine = [item for item in gold if split_of(item.group, settings) == split]
+        documents = {item.document.id: item.document for item in mine}
+        pool = list(documents.values())
+        questions, answers = [], []
+        for item in mine:
+            shown = _with_distractors(item, pool, settings.distractors)
+            question, answer = _records_of(item, shown, source, settings)
+            try:
+                questions.append(records.from_json(records.to_json(question), Question))
+                if answer is None:
+                    report.counts["questions that no sentence answers"] += 1
+                else:
+                    answers.append(records.from_json(records.to_json(answer), RatedAnswer))
+            except records.RecordError as problem:
+                report.skip(f"question {item.id!r}", str(problem))
+        for kind, written in (
+            ("documents", pool),
+            ("questions", questions),
+            ("rated_answers", answers),
+        ):
+            file = f"{kind}_{split}.jsonl"
+            report.counts[file] += records.write(out / file, written)
+
+
+def _records_of(
+    item: GoldQuestion, shown: tuple[Document, ...], source: str, settings: ConversionSettings
+) -> tuple[Question, RatedAnswer | None]:
+    document = item.document
+    evidence: tuple[Span, ...] = ()
+    answer = None
+    if item.span is not None:
+        first, last = covering(document.text, item.span)
+        if settings.quote == "passage" or last - first < MINIMUM_QUOTE_LENGTH:
+            first, last = 0, len(document.text)
+        quote = document.text[first:last]
+        evidence = (Span(document.id, first, last),)
+        answer = RatedAnswer(
+            question_id=item.id,
+            question=item.question,
+            documents=shown,
+            claim=item.answers[0],
+            title=document.title,
+            quote=quote,
+            document=document.id,
+            plausible=True,
+            supported=True,
+            model="gold",
+        )
+    question = Question(
+        id=item.id,
+        question=item.question,
+        source=source,
+        documents=shown,
+        answers=item.answers,
+        evidence=evidence,
+    )
+    return question, answer
+
+
+def _with_distractors(
+    item: GoldQuestion, pool: Sequence[Document], number: int
+) -> tuple[Document, ...]:
+    """Returns the question's document among others, whose titles differ, in an order of its own."""
+    draw = random.Random(f"distractors/{item.id}")
+    others = draw.sample(pool, min(len(pool), 4 * number))
+    chosen = [document for document in others if document.title != item.document.title]
+    shown = [item.document, *chosen[:number]]
+    draw.shuffle(shown)
+    return tuple(shown)
