@@ -56,10 +56,10 @@ def gold_tfidf_sentence(question: Question) -> Evidence | None:
 
 
 BASELINES: dict[str, Callable[[Question], Evidence | None]] = {
-    "first sentence (question only)": first_sentence,
-    "TF-IDF sentence (question only)": tfidf_sentence,
-    "gold claim + first sentence": gold_first_sentence,
-    "gold claim + TF-IDF sentence": gold_tfidf_sentence,
+    "first sentence": first_sentence,
+    "TF-IDF sentence": tfidf_sentence,
+    "gold + first sentence": gold_first_sentence,
+    "gold + TF-IDF sentence": gold_tfidf_sentence,
 }
 
 

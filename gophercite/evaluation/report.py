@@ -75,7 +75,8 @@ def metrics_table(systems: Mapping[str, Sequence[Judgement]]) -> str:
         summary = summarise(judgements)
         cells = [str(summary[field]) if field in summary else "–" for _, field, _ in _COLUMNS]
         rows.append([name, str(len(judgements)), *cells])
-    return _table(["system", "answers", *(f"{heading} %" for heading, _, _ in _COLUMNS)], rows)
+    headings = ["system", "answers", *(f"{heading} %" for heading, _, _ in _COLUMNS)]
+    return _table(headings, rows, aligned=True)
 
 
 def samples_table(samples: Iterable[JudgedSample]) -> str:
@@ -92,7 +93,7 @@ def samples_table(samples: Iterable[JudgedSample]) -> str:
             rows.append([*asked, *triple, faults])
             asked = ["″", "″"]
     headings = ["question", "accepted answers", "claim", "title", "quote", "faults"]
-    return _table(headings, rows)
+    return _table(headings, rows, aligned=False)
 
 
 def describe(sample: JudgedSample, *, width: int = 96) -> str:
@@ -127,9 +128,15 @@ def _verdict(sample: JudgedSample) -> str:
     return "; ".join(parts)
 
 
-def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [headings, ["---"] * len(headings), *([_cell(cell) for cell in row] for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, aligned: bool) -> str:
+    """Returns a Markdown table, its columns `aligned` for those who read it as it is."""
+    lines = [list(headings), *([_cell(cell) for cell in row] for row in rows)]
+    widths = [max(map(len, column)) if aligned else 0 for column in zip(*lines, strict=True)]
+    lines.insert(1, ["-" * max(3, width) for width in widths])
+    return "".join(
+        f"| {' | '.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))} |\n"
+        for line in lines
+    )
 
 
 def _cell(text: str) -> str:

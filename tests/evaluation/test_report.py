@@ -1,5 +1,7 @@
 """Tables of judgements and of sample answers."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,7 +51,8 @@ def test_the_table_of_metrics() -> None:
     judgements = [judge(GOOD, QUESTION)] * 3 + [judge(BAD, QUESTION)]
     unknown = judge(GOOD, Question("q", "When?", "test", (PAGE,)))
     table = report.metrics_table({"model | 1": judgements, "bare": [unknown], "none": []})
-    lines = table.splitlines()
+    assert len({len(line) for line in table.splitlines()}) == 1
+    lines = [re.sub(" +", " ", line) for line in table.splitlines()]
     assert lines[0].startswith("| system | answers | well-formed % | verbatim quote % |")
     assert lines[2].startswith("| model \\| 1 | 4 | 75.0 (")
     assert lines[3].endswith("| – | – | – | – |")
