@@ -3,6 +3,7 @@
 # The first time, and whenever requirements.lock has changed, it installs the pinned versions into
 # .venv from a bare Python 3.11 or 3.12 (PYTHON names another interpreter); later starts only look.
 
+set -o pipefail
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 
 fail() {
@@ -21,6 +22,22 @@ find_python() {
   done
 }
 
+# Turns pip's lines into a count, on a terminal; elsewhere they are dropped.
+show_progress() {
+  local line count=0 total
+  total="$(grep -c '==' "$ROOT/requirements.lock")"
+  while read -r line; do
+    [ -t 2 ] || continue
+    case "$line" in
+      Collecting*)
+        count=$((count + 1))
+        printf '\r  fetched %d of at most %d packages' "$count" "$total" >&2
+        ;;
+      Installing*) printf '\n  unpacking\n' >&2 ;;
+    esac
+  done
+}
+
 make_environment() {
   local python
   python="$(find_python)"
@@ -29,16 +46,17 @@ make_environment() {
       "Install one, or name it: PYTHON=/path/to/python3.11 $0"
   fi
   # An environment of another Python, or of a checkout that has moved, is made anew.
-  if ! "$ROOT/.venv/bin/python" -c '' >/dev/null 2>&1 || [ "$(cat "$STAMP" 2>/dev/null | tail -1)" != "$ROOT" ]; then
+  if ! "$ROOT/.venv/bin/python" -c '' >/dev/null 2>&1 ||
+    [ "$(tail -n 1 "$STAMP" 2>/dev/null)" != "$ROOT" ]; then
     echo "Making .venv with $("$python" --version 2>&1)" >&2
     "$python" -m venv --clear "$ROOT/.venv" ||
       fail "$python cannot make an environment: on Debian or Ubuntu, apt install $python-venv"
   fi
   echo "Installing the versions of requirements.lock; this takes some minutes the first time" >&2
-  local install=("$ROOT/.venv/bin/python" -m pip install --quiet --disable-pip-version-check)
-  "${install[@]}" --requirement "$ROOT/requirements.lock" ||
+  local install=("$ROOT/.venv/bin/python" -m pip install --disable-pip-version-check)
+  "${install[@]}" --requirement "$ROOT/requirements.lock" | show_progress ||
     fail "The installation failed: see pip's message above; starting again goes on from here"
-  "${install[@]}" --no-deps --no-build-isolation --editable "$ROOT" ||
+  "${install[@]}" --quiet --no-deps --no-build-isolation --editable "$ROOT" ||
     fail "Installing gophercite itself failed: see pip's message above"
   environment_stamp >"$STAMP"
 }
@@ -58,6 +76,7 @@ fi
 export PATH="$ROOT/.venv/bin:$PATH"
 # Compiled programs are kept, so that a second start compiles nothing.
 export JAX_COMPILATION_CACHE_DIR="${JAX_COMPILATION_CACHE_DIR:-$ROOT/.jax_cache}"
+export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="${JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS:-0.2}"
 # TensorFlow reads data here; what it says of missing GPUs does not matter.
 export TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-3}"
 export TF_ENABLE_ONEDNN_OPTS="${TF_ENABLE_ONEDNN_OPTS:-0}"

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Fine-tunes the bundled small model on the sample world, then lets it answer questions about names
+# that it never saw, and checks every quote against its page.
+#
+#   launch/quickstart.sh [MODEL_DIR] [arguments of launch/train.py …]
+#
+# MODEL_DIR is runs/quickstart when not given. A run that was interrupted goes on from its newest
+# checkpoint; one that is finished is evaluated again.
+set -euo pipefail
+source "$(dirname "$0")/environment.sh"
+
+model_dir="${1:-runs/quickstart}"
+shift || true
+
+python launch/train.py \
+  --gin_file=gin_configs/sft_sample_world.gin \
+  --gin.MODEL_DIR="'$model_dir'" \
+  "$@"
+
+# Pages and questions of the world's test split: no name in them occurs in the training split.
+python -m data_pipelines.sample_world --out "$model_dir/sample_world" --questions 200 >/dev/null
+python launch/eval.py \
+  --model "$model_dir" \
+  --questions "$model_dir/sample_world/questions_test.jsonl" \
+  --max-tokens 128 \
+  --examples 5 \
+  --output "$model_dir/test"
