@@ -45,9 +45,9 @@ make_environment() {
     fail "No Python 3.11 or 3.12 found (looked for: ${PYTHON:-python3.11 python3.12 python3 python})." \
       "Install one, or name it: PYTHON=/path/to/python3.11 $0"
   fi
-  # An environment of another Python, or of a checkout that has moved, is made anew.
+  # An environment whose Python is gone, or of a checkout that has moved, is made anew.
   if ! "$ROOT/.venv/bin/python" -c '' >/dev/null 2>&1 ||
-    [ "$(tail -n 1 "$STAMP" 2>/dev/null)" != "$ROOT" ]; then
+    { [ -e "$STAMP" ] && [ "$(tail -n 1 "$STAMP")" != "$ROOT" ]; }; then
     echo "Making .venv with $("$python" --version 2>&1)" >&2
     "$python" -m venv --clear "$ROOT/.venv" ||
       fail "$python cannot make an environment: on Debian or Ubuntu, apt install $python-venv"
