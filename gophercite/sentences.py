@@ -3,12 +3,12 @@
 import re
 
 # A sentence ends after its mark with closing quotes and brackets, before space and a likely start
-# (no lower-case letter); after an ideographic mark without any space; and at every line end.
+# (no lower-case letter); after an ideographic mark without any space; and before an empty line.
 # Possessive, and only from the first mark of a run: linear on any text.
 _END = re.compile(
     r"""(?<![.!?…])(?P<mark>[.!?…]++["'”’»)\]]*+)(?=\s++[^\sa-z,;:)\]])"""
     r"""|[。！？]++[”’」』）]*+"""
-    r"""|(?=\n)""",
+    r"""|(?=\n[ \t]{0,16}\n)""",
 )
 
 _LAST_WORD = re.compile(r"[^\W_](?:[\w.]*\w)?$")
@@ -34,7 +34,8 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
 
     The spans don't overlap and cover everything but white space. The rules are those of English
     prose (initials, common abbreviations and decimal points don't end a sentence) and of
-    ideographic punctuation; a line end is always an end.
+    ideographic punctuation. An empty line ends a sentence; a line end does not, as text may be
+    wrapped.
     """
     spans: list[tuple[int, int]] = []
     start = 0

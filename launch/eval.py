@@ -22,6 +22,7 @@ from gophercite.evaluation.answers import JudgedSample, answer_questions, encode
 from gophercite.evaluation.baselines import BASELINES
 from gophercite.evaluation.metrics import Judgement, judge
 from gophercite.evaluation.report import describe, metrics_table, samples_table
+from gophercite.models.checkpoint_files import CheckpointError
 from gophercite.models.folder import Model, load_model
 from gophercite.records import Question, Report, read
 from gophercite.training.progress import Progress
@@ -38,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not questions:
             raise ValueError(f"{flags.questions} has no question that could be asked")
         samples = _answer(model, questions, settings, flags)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, CheckpointError) as error:
         print(f"eval: {error}", file=sys.stderr)
         return 1
 

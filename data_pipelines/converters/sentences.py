@@ -1,34 +1,13 @@
-"""Sentences of a text with their exact offsets."""
-
-import itertools
-
-import sentencex
+"""Which sentences of a text hold an answer."""
 
 from gophercite.documents import normalise_text
 from gophercite.evaluation.metrics import normalize_answer
+from gophercite.sentences import sentence_spans
 
 Span = tuple[int, int]
 
 # An answer in other words than the passage's: the share of its words that a sentence must have.
 _MINIMUM_RECALL = 0.75
-
-
-def sentence_spans(text: str, language: str = "en") -> list[Span]:
-    """Returns the spans of a text's sentences, in order, without the space around them.
-
-    Args:
-      text: any text; line breaks inside a sentence stay in it.
-      language: code of the language whose rules split.
-    """
-    pieces = sentencex.segment(language, text)
-    ends = list(itertools.accumulate(map(len, pieces)))
-    spans = []
-    for piece, end in zip(pieces, ends, strict=True):
-        first = end - len(piece.lstrip())
-        last = end - len(piece) + len(piece.rstrip())
-        if first < last:
-            spans.append((first, last))
-    return spans
 
 
 def covering(text: str, span: Span) -> Span:
