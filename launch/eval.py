@@ -11,7 +11,7 @@ import argparse
 import json
 import pathlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -27,23 +27,32 @@ from gophercite.models.folder import Model, load_model
 from gophercite.records import Question, Report, read
 from gophercite.training.progress import Progress
 
+_SHOWN = 100  # answers in the Markdown report
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
     flags = _parse(arguments)
+    systems: dict[str, list[Judgement]] = {}
+    samples: list[JudgedSample] = []
+    provenance: dict[str, Any] = {}
     try:
         settings = SamplingSettings(flags.max_tokens, flags.temperature, flags.top_p)
         questions = _read_questions(flags)
-        model = load_model(flags.model)
-        questions = _fitting(model, questions, flags.max_prompt_tokens)[: flags.limit]
+        if flags.model is not None:
+            model = load_model(flags.model)
+            provenance = model.provenance
+            questions = _fitting(model, questions, flags.max_prompt_tokens)
+        questions = questions[: flags.limit]
         if not questions:
             raise ValueError(f"{flags.questions} has no question that could be asked")
-        samples = _answer(model, questions, settings, flags)
+        if flags.model is not None:
+            samples = _answer(model, questions, settings, flags)
+            systems["model"] = [sample.judgement for sample in samples]
     except (OSError, ValueError, CheckpointError) as error:
         print(f"eval: {error}", file=sys.stderr)
         return 1
 
-    systems = {"model": [sample.judgement for sample in samples]}
     if flags.baselines:
         systems |= _judge_baselines(questions)
     table = metrics_table(systems)
@@ -51,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for sample in samples[: flags.examples]:
         print(f"{describe(sample)}\n")
     if flags.output is not None:
-        _write(flags, model, table, samples)
+        _write(flags, provenance, table, samples)
     return 0
 
 
@@ -60,7 +69,11 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         prog="eval.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--model", required=True, metavar="FOLDER", help="model folder, or folder of a run")
+    add(
+        "--model",
+        metavar="FOLDER",
+        help="model folder, or folder of a run; without, baselines only",
+    )
     add("--questions", type=pathlib.Path, required=True, metavar="FILE", help="questions.jsonl")
     add("--limit", type=int, help="ask only the first so many questions (default: all)")
     add("--batch-size", type=int, default=16, help="questions asked at once (default: 16)")
@@ -93,6 +106,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         value = getattr(flags, name)
         if value is not None and value < 1:
             parser.error(f"--{name.replace('_', '-')} is {value}: must be at least 1")
+    if flags.model is None and not flags.baselines:
+        parser.error("--no-baselines without --model leaves nothing to score")
     return flags
 
 
@@ -154,26 +169,29 @@ def _judge_baselines(questions: Sequence[Question]) -> dict[str, list[Judgement]
 
 
 def _write(
-    flags: argparse.Namespace, model: Model, table: str, samples: Sequence[JudgedSample]
+    flags: argparse.Namespace,
+    provenance: Mapping[str, Any],
+    table: str,
+    samples: Sequence[JudgedSample],
 ) -> None:
     prefix: pathlib.Path = flags.output
     prefix.parent.mkdir(parents=True, exist_ok=True)
     report, answers = (prefix.with_name(prefix.name + end) for end in (".md", ".jsonl"))
-    report.write_text(
-        f"# {flags.model} on {flags.questions}\n\n"
-        f"{len(samples)} questions, temperature {flags.temperature}, top-p {flags.top_p}, "
-        f"seed {flags.seed}; percentages with 90 % intervals.\n\n"
-        f"{table}\n## Answers\n\n{samples_table(samples[:100])}",
-        "utf-8",
-    )
-    with answers.open("w", encoding="utf-8") as file:
-        for line in _json_lines(flags, model, samples):
-            file.write(json.dumps(line, ensure_ascii=False) + "\n")
-    print(f"{report}\n{answers}")
+    text = f"# {flags.model or 'Baselines'} on {flags.questions}\n\n"
+    if samples:
+        text += f"Temperature {flags.temperature}, top-p {flags.top_p}, seed {flags.seed}; "
+    text += f"percentages with 90 % intervals.\n\n{table}"
+    if samples:
+        text += f"\n## Answers\n\n{samples_table(samples[:_SHOWN])}"
+        with answers.open("w", encoding="utf-8") as file:
+            for line in _json_lines(flags, provenance, samples):
+                file.write(json.dumps(line, ensure_ascii=False) + "\n")
+    report.write_text(text, "utf-8")
+    print(f"Written: {report}" + (f", {answers}" if samples else ""))
 
 
 def _json_lines(
-    flags: argparse.Namespace, model: Model, samples: Sequence[JudgedSample]
+    flags: argparse.Namespace, provenance: Mapping[str, Any], samples: Sequence[JudgedSample]
 ) -> Iterator[dict[str, Any]]:
     for sample in samples:
         judgement = sample.judgement
@@ -191,7 +209,7 @@ def _json_lines(
             "quote_contains_answer": judgement.quote_contains_answer,
             "supported": judgement.supported,
             "seed": flags.seed,
-            "model": model.provenance.get("id", str(flags.model)),
+            "model": provenance.get("id", str(flags.model)),
         }
 
 

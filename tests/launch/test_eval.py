@@ -82,6 +82,20 @@ def test_a_report_is_printed_and_written(
     assert "| When? | 1874 |" in report
 
 
+def test_baselines_need_no_model(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records.write(tmp_path / "questions.jsonl", [question(0)])
+    main = runpy.run_path(str(SCRIPT))["main"]
+    files = ["--questions", str(tmp_path / "questions.jsonl"), "--output", str(tmp_path / "out")]
+    assert main(files) == 0
+    printed = capsys.readouterr().out
+    assert "| gold + TF-IDF sentence | 1 " in printed
+    assert "| model" not in printed
+    assert "| first sentence " in (tmp_path / "out.md").read_text()
+    assert not (tmp_path / "out.jsonl").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
