@@ -14,7 +14,7 @@ shift || true
 
 python launch/train.py \
   --gin_file=gin_configs/sft_sample_world.gin \
-  --gin.MODEL_DIR="'$model_dir'" \
+  --gin.MODEL_DIR="$model_dir" \
   "$@"
 
 # Pages and questions of the world's test split: no name in them occurs in the training split.
