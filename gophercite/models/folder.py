@@ -23,9 +23,11 @@ from etils import epath
 
 from gophercite.models.checkpoint_files import (
     CHECKPOINTS,
+    PARAMETERS,
     CheckpointError,
     best_step,
     name_leaves,
+    read_metadata,
     read_parameters,
 )
 from gophercite.models.config import TransformerConfig
@@ -270,9 +272,21 @@ def _read_checkpoint(
     root: epath.Path, step: int, transformer: Transformer, frozen_layers: int, shardings: Params
 ) -> Params:
     """The parameters of one checkpoint of a run."""
+    stored = {
+        name.removeprefix(PARAMETERS): array.shape
+        for name, array in read_metadata(root, step).arrays.items()
+        if name.startswith(PARAMETERS)
+    }
+    needed = name_leaves(transformer.abstract())
+    _compare_names(root, needed.keys(), stored.keys())
+    for name, array in needed.items():
+        if stored[name] != array.shape:
+            raise ModelFolderError(
+                f"{root / CHECKPOINTS / str(step)}: tensor {name!r} has the shape "
+                f"{list(stored[name])}, the architecture needs {list(array.shape)}"
+            )
     merged = {name: part for name, part in shardings.items() if name != FROZEN}
     params = read_parameters(root, step, merged)
-    _compare_names(root, name_leaves(transformer.abstract()).keys(), name_leaves(params).keys())
     dtype = transformer.config.param_dtype
 
     def arrange(params: Params) -> Params:

@@ -12,12 +12,21 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from gophercite.models import folder as folders
+from gophercite.learning.optimizers import adafactor
+from gophercite.learning.state import TrainState
 from gophercite.models.config import TransformerConfig
-from gophercite.models.folder import Model, ModelFolderError, load_model, save_model
+from gophercite.models.folder import (
+    Model,
+    ModelFolderError,
+    describe_run,
+    load_model,
+    read_description,
+    save_model,
+)
 from gophercite.models.tensors import TensorFileError, TensorReader, write_tensors
 from gophercite.models.transformer import Transformer, split_layers
 from gophercite.partitioning import Partitioner, make_mesh
+from gophercite.training.checkpoints import Checkpoints
 from gophercite.vocabularies import Vocabulary, train_sentencepiece
 
 CONFIG = TransformerConfig(
@@ -231,9 +240,57 @@ def test_text_that_is_no_json_is_named(copied: pathlib.Path) -> None:
 
 
 def test_run_folder_without_checkpoint_says_so(tmp_path: pathlib.Path, model: Model) -> None:
-    folders.describe_run(tmp_path, model.transformer, model.vocabulary, model.provenance)
-    assert folders.read_description(tmp_path).config == CONFIG
+    describe_run(tmp_path, model.transformer, model.vocabulary, model.provenance)
+    assert read_description(tmp_path).config == CONFIG
     with pytest.raises(ModelFolderError, match="without a checkpoint"):
+        load_model(tmp_path)
+
+
+def save_run(folder: pathlib.Path, model: Model, scores: dict[int, float | None]) -> None:
+    """A run's folder with checkpoints whose parameters are the model's times the step."""
+    describe_run(folder, model.transformer, model.vocabulary, model.provenance)
+    checkpoints = Checkpoints(folder, keep_newest=len(scores))
+    for step, score in scores.items():
+        params = jax.tree.map(lambda x, step=step: x * step, split_layers(model.params, 1))
+        optimizer = adafactor().init({"trained_layers": params["trained_layers"]})
+        key = jax.random.key(0)
+        checkpoints.save(TrainState(jnp.int32(step), params, optimizer, None, key), {}, score)
+    checkpoints.close()
+
+
+@pytest.mark.parametrize(
+    ("scores", "taken"), [({1: 0.5, 2: 0.2, 3: 0.4}, 2), ({1: None, 2: None}, 2)], ids=str
+)
+def test_run_folder_is_a_model_folder(
+    tmp_path: pathlib.Path, model: Model, scores: dict[int, float | None], taken: int
+) -> None:
+    save_run(tmp_path, model, scores)
+    expected = jax.tree.map(lambda x: x * taken, model.params)
+    loaded = load_model(tmp_path)
+    assert_same(loaded.params, expected)
+    assert loaded.provenance == {**model.provenance, "step": taken}
+    partitioner = Partitioner(make_mesh(fsdp=4, model=2))
+    transformer = Transformer(dataclasses.replace(CONFIG, param_dtype="float32"))
+    shardings = partitioner.shardings(transformer.logical_axes(2), transformer.abstract(2))
+    loaded = load_model(tmp_path, param_dtype="float32", frozen_layers=2, shardings=shardings)
+    wide = jax.tree.map(lambda x: x.astype(jnp.float32), expected)
+    assert_same(loaded.params, split_layers(wide, 2))
+    assert loaded.params["embed"]["embedding"].addressable_shards[0].data.shape == (192, 4)
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({"tied_embeddings": False}, "'unembed/kernel' is missing"),
+        ({"d_ff": 64}, r"'trained_layers/down' has the shape \[4, 32, 16\]"),
+    ],
+)
+def test_run_of_another_architecture_is_refused(
+    tmp_path: pathlib.Path, model: Model, other: dict[str, Any], message: str
+) -> None:
+    save_run(tmp_path, model, {1: None})
+    describe_run(tmp_path, Transformer(dataclasses.replace(CONFIG, **other)), model.vocabulary, {})
+    with pytest.raises(ModelFolderError, match=message):
         load_model(tmp_path)
 
 
