@@ -37,7 +37,7 @@ from gophercite.training.run_folder import (
 )
 from gophercite.training.step_log import StepLog
 
-Samples = Callable[[Params, int], str]
+Samples = Callable[[Params, int], tuple[str, Mapping[str, float]]]
 Describe = Callable[[epath.Path], None]
 
 
@@ -140,7 +140,8 @@ def train(
       partitioner: mesh and axis rules.
       batches: this process's rows of the endless sequence of batches, from a given number on.
       evaluations: by name of the set, one pass over this process's rows of it.
-      samples: makes a Markdown table of sample answers from parameters at a step.
+      samples: from parameters at a step, a Markdown table of sample answers and their rates as
+        metrics.
       describe: writes into the run's folder what is known before the first step: configuration,
         and what inference needs beside checkpoints (vocabulary, architecture).
       stream: where progress goes; None is silent.
@@ -203,10 +204,11 @@ def train(
                     preempted = True
                 else:
                     clock, score = judge(settings, clock, results)
-                    record(writer, progress, clock, results)
                     if samples:
-                        table = samples(evaluated_params(state), clock.step)
+                        table, rates = samples(evaluated_params(state), clock.step)
                         write_text(folder, {f"samples/step_{clock.step}.md": table})
+                        results["samples"] = dict(rates)
+                    record(writer, progress, clock, results)
                     last = last or clock.stopped is not None
                 log.resume()
 
@@ -308,6 +310,8 @@ def record(
       results: metrics by evaluation set.
     """
     for name, values in results.items():
+        if not values:
+            continue
         writer.write(clock.step, name, values)
         shown = " · ".join(
             f"{metric.removeprefix(f'eval/{name}/')} {value:.4g}"

@@ -52,7 +52,7 @@ def main() -> None:
             where,
             tiny.batches(rows, pause),
             {"held_out": tiny.evaluation(rows)},
-            samples=lambda params, step: f"answers at {step}\n",
+            samples=lambda params, step: (f"answers at {step}\n", {}),
         )
 
 

@@ -50,7 +50,7 @@ def without_times(folder: Path) -> list[dict]:
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory) -> tuple[Path, Outcome]:
     folder = tmp_path_factory.mktemp("reference")
-    return folder, run(folder, samples=lambda params, step: f"answers at {step}\n")
+    return folder, run(folder, samples=lambda params, step: (f"answers at {step}\n", {}))
 
 
 def test_a_run_learns_and_leaves_a_folder_that_tells_all(reference):
@@ -139,7 +139,11 @@ def test_nothing_compiles_after_the_first_step(tmp_path):
     marks: dict[int, int] = {}
     jax.monitoring.register_event_duration_secs_listener(listen)
     try:
-        run(tmp_path, 24, samples=lambda params, step: marks.setdefault(step, len(compiled)) and "")
+        run(
+            tmp_path,
+            24,
+            samples=lambda params, step: (str(marks.setdefault(step, len(compiled))), {}),
+        )
     finally:
         jax._src.monitoring.unregister_event_duration_listener(listen)
     assert compiled

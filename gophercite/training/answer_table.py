@@ -1,0 +1,67 @@
+"""A table of sample answers with their faults, made at every evaluation of a run."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import jax
+
+from gophercite.decoding.sampler import SamplingSettings
+from gophercite.evaluation.answers import answer_questions
+from gophercite.evaluation.report import metrics_table, samples_table, summarise
+from gophercite.models.transformer import Params, Transformer
+from gophercite.records import Question
+from gophercite.vocabularies import Vocabulary
+
+
+@dataclasses.dataclass(frozen=True)
+class AnswerTable:
+    """Answers the same questions at every evaluation and judges the answers.
+
+    Attributes:
+      transformer: the model.
+      vocabulary: its tokenizer.
+      questions: held-out ones, each with its pages.
+      settings: how answers are drawn; temperature 0 shows what the model thinks best.
+      batch_size: questions that are answered at once.
+      shown: how many answers the table has; rates are over all questions.
+      seed: of the draws, the same at every evaluation.
+    """
+
+    transformer: Transformer
+    vocabulary: Vocabulary
+    questions: Sequence[Question]
+    settings: SamplingSettings
+    batch_size: int = 16
+    shown: int = 10
+    seed: int = 0
+
+    def __call__(self, params: Params, step: int) -> tuple[str, dict[str, float]]:
+        """Answers and judges.
+
+        Args:
+          params: the model's parameters.
+          step: updates done.
+
+        Returns:
+          Markdown, and the rates as metrics: `eval/samples/verbatim` and so on.
+        """
+        answers = dict(
+            answer_questions(
+                self.transformer,
+                params,
+                self.vocabulary,
+                self.questions,
+                self.settings,
+                jax.random.key(self.seed),
+                batch_size=self.batch_size,
+            )
+        )
+        in_order = [answers[index] for index in range(len(self.questions))]
+        judgements = [answer.judgement for answer in in_order]
+        text = (
+            f"# Sample answers after step {step}\n\n"
+            f"{metrics_table({f'step {step}': judgements})}\n"
+            f"{samples_table(in_order[: self.shown])}"
+        )
+        rates = {f"eval/samples/{name}": rate.mean for name, rate in summarise(judgements).items()}
+        return text, rates

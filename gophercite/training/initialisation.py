@@ -1,0 +1,100 @@
+"""Where a run's first parameters come from: drawn at random, or a model that was trained before."""
+
+import dataclasses
+
+import jax
+from etils import epath
+from jaxtyping import Array, Key
+
+from gophercite.models.config import TransformerConfig
+from gophercite.models.folder import load_model, read_description
+from gophercite.models.transformer import Params, Transformer
+
+# How a model is computed may change between runs; what it is may not.
+_FREE_FIELDS = frozenset(
+    {"dtype", "param_dtype", "remat_every"}
+    | {"attention_kernel", "attention_block", "attention_remat"}
+)
+
+
+def count_frozen(config: TransformerConfig, fraction: float) -> int:
+    """The number of layers to freeze, from the first.
+
+    Args:
+      config: the architecture.
+      fraction: of its layers, 0 to below 1; 0.6 for GopherCite's reinforcement learning.
+
+    Returns:
+      The nearest whole number.
+
+    Raises:
+      ValueError: the fraction is out of range.
+    """
+    if not 0 <= fraction < 1:
+        raise ValueError(f"frozen fraction = {fraction}: must be at least 0 and below 1")
+    return min(round(fraction * config.num_layers), config.num_layers - 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomInitialisation:
+    """Random parameters.
+
+    Attributes:
+      transformer: the architecture.
+      frozen_layers: layers in the frozen stack; the parameters don't depend on it.
+    """
+
+    transformer: Transformer
+    frozen_layers: int = 0
+
+    def shapes(self) -> Params:
+        """Shapes and dtypes of the parameters."""
+        return self.transformer.abstract(self.frozen_layers)
+
+    def parameters(self, key: Key[Array, ""], shardings: Params) -> Params:
+        """Draws the parameters, each device its shards."""
+        draw = jax.jit(self.transformer.init, static_argnums=1, out_shardings=shardings)
+        return draw(key, self.frozen_layers)
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainedInitialisation:
+    """The parameters of a model folder, or of a run's best checkpoint.
+
+    Attributes:
+      transformer: the architecture; the folder's must be the same.
+      folder: a model folder or a training run's.
+      frozen_layers: layers in the frozen stack.
+    """
+
+    transformer: Transformer
+    folder: epath.PathLike
+    frozen_layers: int = 0
+
+    def shapes(self) -> Params:
+        """Shapes and dtypes of the parameters.
+
+        Raises:
+          ModelFolderError: the folder holds no model.
+          ValueError: it holds another architecture; the message names the field.
+        """
+        stored = read_description(self.folder).config
+        for field in dataclasses.fields(TransformerConfig):
+            here = getattr(self.transformer.config, field.name)
+            there = getattr(stored, field.name)
+            if here != there and field.name not in _FREE_FIELDS:
+                raise ValueError(
+                    f"{self.folder} holds a model with {field.name} = {there!r}; this run's model "
+                    f"has {here!r}"
+                )
+        return self.transformer.abstract(self.frozen_layers)
+
+    def parameters(self, key: Key[Array, ""], shardings: Params) -> Params:
+        """Reads the parameters, each device its shards; nothing is drawn."""
+        model = load_model(
+            self.folder,
+            param_dtype=self.transformer.config.param_dtype,
+            frozen_layers=self.frozen_layers,
+            shardings=shardings,
+        )
+        return model.params

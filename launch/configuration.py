@@ -1,0 +1,207 @@
+"""The one module that knows gin: library objects registered by name, and a run put together.
+
+Names that T5X's users know stay what they are there: the macros `MODEL_DIR`, `TRAIN_STEPS` and
+`MIXTURE_OR_TASK_NAME`, and `train` for how long and how often. The rest are the library's own:
+`Transformer`, `adafactor`, `Input` … A run's gin file includes `supervised.gin`, which joins them.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import gin
+import jax
+from etils import epath
+
+from data_pipelines import tasks
+from data_pipelines.inputs import Input
+from data_pipelines.sample_world.vocabulary import VOCABULARY_FOLDER
+from gophercite.decoding.sampler import SamplingSettings
+from gophercite.learning import optimizers, schedules
+from gophercite.learning.state import Learner
+from gophercite.learning.supervised import SupervisedLearner
+from gophercite.models import families
+from gophercite.models.config import TransformerConfig
+from gophercite.models.folder import describe_run
+from gophercite.models.transformer import Transformer
+from gophercite.partitioning import DEFAULT_RULES, Partitioner, make_mesh
+from gophercite.training.answer_table import AnswerTable
+from gophercite.training.early_stopping import EarlyStopping
+from gophercite.training.feed import process_share
+from gophercite.training.initialisation import (
+    PretrainedInitialisation,
+    RandomInitialisation,
+    count_frozen,
+)
+from gophercite.training.loop import Outcome, TrainSettings, train
+from gophercite.training.program import Initialisation
+
+
+@dataclasses.dataclass(frozen=True)
+class Answers:
+    """Which sample answers to show at every evaluation.
+
+    Attributes:
+      input: whose questions.
+      settings: how answers are drawn.
+      questions: how many to answer.
+      shown: how many of them the table has.
+      batch_size: questions that are answered at once.
+    """
+
+    input: Input
+    settings: SamplingSettings
+    questions: int = 32
+    shown: int = 10
+    batch_size: int = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """All of one training run.
+
+    Attributes:
+      settings: how long, how often, where.
+      transformer: the model.
+      learner: what is optimised.
+      initialisation: where the first parameters come from.
+      partitioner: mesh and axis rules.
+      input: what it trains on.
+      evaluations: held-out sets by name.
+      answers: sample answers; None for none (a language model has no questions).
+    """
+
+    settings: TrainSettings
+    transformer: Transformer
+    learner: Learner
+    initialisation: Initialisation
+    partitioner: Partitioner
+    input: Input
+    evaluations: Mapping[str, Input]
+    answers: Answers | None = None
+
+    def __post_init__(self) -> None:
+        """Refuses parts that don't fit, and gives each input this process's share.
+
+        Raises:
+          ValueError: the vocabulary has more tokens than the model.
+        """
+        tokens, rows = self.input.vocabulary.size, self.transformer.config.vocab_size
+        if tokens > rows:
+            raise ValueError(
+                f"{self.input.mixture_or_task_name} has a vocabulary of {tokens} tokens, the model "
+                f"{rows}: set TransformerConfig.vocab_size to at least {tokens}"
+            )
+        index, count = process_share(self.partitioner)
+
+        def share(whole: Input) -> Input:
+            return dataclasses.replace(whole, process_index=index, process_count=count)
+
+        object.__setattr__(self, "input", share(self.input))
+        shared = {name: share(whole) for name, whole in self.evaluations.items()}
+        object.__setattr__(self, "evaluations", shared)
+
+    def answer_table(self) -> AnswerTable | None:
+        """Sample answers as the loop wants them."""
+        if self.answers is None:
+            return None
+        return AnswerTable(
+            self.transformer,
+            self.input.vocabulary,
+            self.answers.input.questions(self.answers.questions),
+            self.answers.settings,
+            self.answers.batch_size,
+            self.answers.shown,
+        )
+
+    def describe(self, folder: epath.Path) -> None:
+        """Writes the configuration, the vocabulary and the architecture into a run's folder."""
+        (folder / "config.gin").write_text(gin.operative_config_str())
+        provenance: dict[str, Any] = {
+            "mixture_or_task_name": self.input.mixture_or_task_name,
+            "initial_checkpoint": str(getattr(self.initialisation, "folder", None) or "random"),
+        }
+        describe_run(folder, self.transformer, self.input.vocabulary, provenance)
+
+    def train(self) -> Outcome:
+        """Runs it; see `gophercite.training.loop.train`."""
+        return train(
+            self.settings,
+            self.learner,
+            self.initialisation,
+            self.partitioner,
+            self.input.batches,
+            {name: of_set.one_pass for name, of_set in self.evaluations.items()},
+            # Sampling reads its results on one host, so pods leave it to launch/eval.py.
+            samples=self.answer_table() if jax.process_count() == 1 else None,
+            describe=self.describe,
+        )
+
+
+def initialisation(
+    transformer: Transformer, folder: str | None = None, frozen_fraction: float = 0.0
+) -> Initialisation:
+    """Where the first parameters come from.
+
+    Args:
+      transformer: the model.
+      folder: a model folder or a run's folder; None draws them at random.
+      frozen_fraction: of the layers, from the first, that are not trained.
+
+    Returns:
+      The initialisation.
+    """
+    frozen = count_frozen(transformer.config, frozen_fraction)
+    if folder is None:
+        return RandomInitialisation(transformer, frozen)
+    return PretrainedInitialisation(transformer, folder, frozen)
+
+
+def partitioner(data: int = 1, fsdp: int = -1, model: int = 1) -> Partitioner:
+    """A mesh over all devices with the default rules.
+
+    Args:
+      data: copies of the parameters.
+      fsdp: cuts of the parameters that are gathered for use; -1 is what the others leave.
+      model: tensor-parallel cuts.
+
+    Returns:
+      The partitioner.
+    """
+    return Partitioner(make_mesh(data, fsdp, model), DEFAULT_RULES)
+
+
+def register() -> None:
+    """Makes the library's objects known to gin."""
+    for configurable in (
+        Answers,
+        EarlyStopping,
+        Input,
+        Run,
+        SamplingSettings,
+        SupervisedLearner,
+        Transformer,
+        TransformerConfig,
+        families.gemma,
+        families.gopher,
+        families.llama,
+        initialisation,
+        optimizers.adafactor,
+        optimizers.adam,
+        partitioner,
+        schedules.constant,
+        schedules.inverse_sqrt,
+        schedules.linear_warmup_cosine,
+        schedules.linear_warmup_linear,
+        tasks.add_documents,
+        tasks.add_mixture,
+        tasks.add_rated_answers,
+    ):
+        gin.external_configurable(configurable, module="gophercite")
+    gin.external_configurable(TrainSettings, name="train", module="gophercite")
+    gin.constant("sample_world.MODEL", str(VOCABULARY_FOLDER.parent))
+
+
+def build() -> Run:
+    """The run that the loaded configuration describes."""
+    return gin.get_configurable(Run)()

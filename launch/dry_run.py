@@ -1,0 +1,85 @@
+"""What a run would do, without doing it: first batch, parameters, memory."""
+
+from typing import TextIO
+
+import configuration
+import jax
+import numpy as np
+
+from gophercite.training.feed import put
+from gophercite.training.program import Program
+from gophercite.training.run_folder import parameter_table, trained_parts
+from gophercite.vocabularies import Vocabulary
+
+_MIB = 2**20
+
+
+def show(run: configuration.Run, out: TextIO) -> None:
+    """Prints a run's first batch, its parameters and the memory that a step takes.
+
+    The step is compiled, so what would not compile or not fit says so here.
+
+    Args:
+      run: the run.
+      out: where to.
+    """
+    batch = next(run.input.batches())
+    out.write(f"First batch: {run.input.mixture_or_task_name}, split {run.input.split}\n\n")
+    out.write(first_row(batch, run.input.vocabulary))
+    real = int(np.count_nonzero(batch["segments"]))
+    targets = int(np.count_nonzero(batch["weights"]))
+    shape = " × ".join(map(str, batch["tokens"].shape))
+    out.write(f"\n{shape} tokens: {real} real, {targets} of them learned\n\n")
+
+    program = Program(run.learner, run.initialisation, run.partitioner)
+    target = program.state_target()
+    out.write(parameter_table(target.params, trained_parts(target)))
+
+    compiled = program.compile_update(put(run.partitioner, batch))
+    state = sum(
+        int(np.prod(leaf.sharding.shard_shape(leaf.shape))) * leaf.dtype.itemsize
+        for leaf in jax.tree.leaves(target)
+        if not jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    )
+    sizes = compiled.memory_analysis()
+    out.write("\nMemory of one device\n")
+    rows = [("state (parameters, optimiser)", state)]
+    if sizes is not None:
+        outputs = sizes.output_size_in_bytes - sizes.alias_size_in_bytes
+        total = sizes.argument_size_in_bytes + sizes.temp_size_in_bytes + outputs
+        rows += [
+            ("arguments of a step (state and batch)", sizes.argument_size_in_bytes),
+            ("outputs that don't reuse them", outputs),
+            ("temporaries (activations, gradients)", sizes.temp_size_in_bytes),
+            ("in all, while a step runs", total),
+        ]
+    for label, size in rows:
+        out.write(f"  {label:<40}{size / _MIB:>12,.1f} MiB\n")
+
+
+def first_row(batch: dict[str, np.ndarray], vocabulary: Vocabulary) -> str:
+    """The first row of a batch as text, what is learned in ⟦ ⟧.
+
+    Args:
+      batch: arrays of [rows, length].
+      vocabulary: of the task.
+
+    Returns:
+      Each packed example on lines of its own.
+    """
+    lines = []
+    row = {name: array[0] for name, array in batch.items()}
+    for segment in range(1, int(row["segments"].max()) + 1):
+        inside = row["segments"] == segment
+        tokens, weights = row["tokens"][inside], row["weights"][inside]
+        # A token's weight says whether the one after it is learned; the last target may be the end.
+        sequence = [*tokens.tolist(), int(row["targets"][inside][-1])]
+        learned = [False, *(weights > 0).tolist()]
+        text, start = "", 0
+        for place in range(1, len(sequence) + 1):
+            if place == len(sequence) or learned[place] != learned[start]:
+                piece = vocabulary.decode(sequence[start:place])
+                text += f"⟦{piece}⟧" if learned[start] else piece
+                start = place
+        lines.append(f"--- example {segment}: {len(tokens)} tokens\n{text}\n")
+    return "".join(lines)

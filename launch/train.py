@@ -1,0 +1,131 @@
+"""Trains a model as gin files say; started again with the same MODEL_DIR, it goes on.
+
+examples:
+  # a small model on two CPU cores
+  python launch/train.py --gin_file=gin_configs/sft_sample_world.gin --gin.MODEL_DIR=runs/sft
+
+  # other settings than the file's; look before you leap
+  python launch/train.py --gin_file=gin_configs/sft_sample_world.gin --gin.MODEL_DIR=runs/sft \\
+    --gin.TRAIN_STEPS=600 --gin.train.evaluate_every=50 --dry_run
+
+  # on every host of a TPU pod slice; processes find each other
+  python launch/train.py --distributed --gin_file=gin_configs/sft_gopher_280b.gin \\
+    --gin.MODEL_DIR=gs://bucket/runs/sft
+
+exit status: 0 done; 1 refused or failed, with one line that says why; 2 wrong usage;
+75 asked to stop (SIGTERM) and saved: run it again.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+import gin_files
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command and returns its exit status."""
+    flags, bindings = _parse(arguments)
+    _start_jax(flags)
+    # Imported here: these bring JAX and TensorFlow, which --help and a wrong flag need not wait for.
+    import configuration
+    import dry_run
+
+    from gophercite.models.checkpoint_files import CheckpointError
+    from gophercite.training.checkpoints import NonFiniteStateError
+    from gophercite.training.pending import NonFiniteLossError
+    from gophercite.training.preemption import EXIT_CODE, Preempted
+
+    configuration.register()
+    try:
+        gin_files.load(flags.gin_file, bindings, flags.gin_search_paths)
+        with gin_files.one_line():
+            run = configuration.build()
+        if flags.dry_run:
+            dry_run.show(run, sys.stdout)
+            return 0
+        run.train()
+    except Preempted as notice:
+        print(f"train: {notice}", file=sys.stderr)
+        return EXIT_CODE
+    except (
+        gin_files.ConfigurationError,
+        CheckpointError,
+        NonFiniteLossError,
+        NonFiniteStateError,
+    ) as error:
+        print(f"train: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, dict[str, str]]:
+    parser = argparse.ArgumentParser(
+        prog="train.py",
+        description=__doc__,
+        usage="train.py --gin_file=FILE [--gin_file=FILE …] [--gin.NAME=VALUE …] [options]",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--gin_file", action="append", required=True, metavar="FILE", help="may be given again"
+    )
+    parser.add_argument(
+        "--gin_search_paths",
+        type=lambda text: text.split(","),
+        default=[],
+        metavar="DIR,…",
+        help="folders to look for gin files in, beside this one and the repository",
+    )
+    parser.add_argument(
+        "--gin.NAME=VALUE",
+        dest="_",
+        default=None,
+        metavar="",
+        help="sets a macro (TRAIN_STEPS) or a parameter (train.log_every), after the files",
+    )
+    parser.add_argument(
+        "--dry_run",
+        action="store_true",
+        help="print the first batch, the parameters and the memory it takes, and train nothing",
+    )
+    parser.add_argument(
+        "--distributed",
+        action="store_true",
+        help="join the other processes of the run; on TPU pods and under Slurm they are found, "
+        "elsewhere the three next flags say where",
+    )
+    parser.add_argument("--coordinator_address", metavar="HOST:PORT", help="of process 0")
+    parser.add_argument("--num_processes", type=int, metavar="N")
+    parser.add_argument("--process_id", type=int, metavar="I", help="of this process, from 0")
+    parser.add_argument(
+        "--compilation_cache",
+        metavar="DIR",
+        default=os.environ.get("JAX_COMPILATION_CACHE_DIR", str(gin_files.ROOT / ".jax_cache")),
+        help="where compiled programs are kept (default %(default)s)",
+    )
+    flags, rest = parser.parse_known_args(arguments)
+    bindings = {}
+    for argument in rest:
+        name, equals, value = argument.removeprefix("--gin.").partition("=")
+        if not argument.startswith("--gin.") or not equals or not name:
+            parser.error(f"unknown argument {argument!r}; settings are --gin.NAME=VALUE")
+        bindings[name] = value
+    return flags, bindings
+
+
+def _start_jax(flags: argparse.Namespace) -> None:
+    """Turns the compilation cache on and joins the other processes, before any array exists."""
+    # TensorFlow only reads data here; what it says of missing GPUs does not matter.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+    import jax
+
+    jax.config.update("jax_compilation_cache_dir", flags.compilation_cache)
+    if flags.distributed or flags.coordinator_address:
+        jax.distributed.initialize(flags.coordinator_address, flags.num_processes, flags.process_id)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
