@@ -62,6 +62,25 @@ def encode_rated_answers(
     return _encode(dataset, encode)
 
 
+def encode_closed_book(
+    dataset: tf.data.Dataset, output_features: Mapping[str, seqio.Feature]
+) -> tf.data.Dataset:
+    """Encodes questions without their documents, and the first answer as plain text.
+
+    Args:
+      dataset: questions with answers.
+      output_features: of the task, whose vocabulary encodes.
+    """
+    vocabulary = _vocabulary(output_features)
+
+    def encode(value: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+        prompt = prompts.encode_prompt(vocabulary, value["question"], [])
+        response = [*vocabulary.encode(f" {value['answers'][0]}"), vocabulary.eos_id]
+        return _weighted(prompt, response, 0.0)
+
+    return _encode(dataset, encode)
+
+
 def encode_texts(
     dataset: tf.data.Dataset,
     output_features: Mapping[str, seqio.Feature],

@@ -165,8 +165,9 @@ def _missing_text(record: records.Record, path: str | Path) -> records.RecordErr
     if isinstance(record, records.RatedAnswer):
         for place, document in enumerate(record.documents):
             if isinstance(document, records.Hit):
-                problem = f"the answer to {record.question_id!r} has a document without its text"
-                return records.RecordError(f"{path}: {problem}", f"documents[{place}].text")
+                field = f"documents[{place}].text"
+                problem = f"{path}: the answer to {record.question_id!r} lacks field {field!r}"
+                return records.RecordError(problem)
     return None
 
 

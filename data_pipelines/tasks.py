@@ -9,7 +9,7 @@ from pathlib import Path
 
 import seqio
 
-from data_pipelines import preprocessors, sources
+from data_pipelines import preprocessors, sources, tfds_sources
 from data_pipelines.features import SeqioVocabulary, output_features
 from data_pipelines.sample_world.vocabulary import VOCABULARY_FOLDER
 from gophercite import records
@@ -51,6 +51,31 @@ def add_documents(
     return _add(name, source, [preprocessors.encode_documents], vocabulary)
 
 
+def add_tfds(
+    dataset: str, vocabulary: Vocabulary | str | Path, *, data_dir: str | None = None
+) -> str:
+    """Registers task `tfds_DATASET`; TensorFlow Datasets is not touched before it is used.
+
+    `squad`, `natural_questions` and `trivia_qa` give Rated-Good answers with the sentence that
+    proves them; `natural_questions_open` has no documents and gives questions with plain answers.
+
+    Args:
+      dataset: one of the four.
+      vocabulary: a vocabulary, or the folder or file of one.
+      data_dir: where the data set was prepared; None for TFDS's own folder.
+    """
+    if dataset not in tfds_sources.DATASETS:
+        known = ", ".join(tfds_sources.DATASETS)
+        raise ValueError(f"no TFDS data set is known as {dataset!r}; there are {known}")
+    source = tfds_sources.TfdsSource(tfds_sources.DATASETS[dataset], data_dir)
+    steps: list[preprocessors.Preprocessor] = (
+        [preprocessors.encode_closed_book]
+        if dataset == "natural_questions_open"
+        else [preprocessors.keep_rated_good, preprocessors.encode_rated_answers]
+    )
+    return _add(f"tfds_{dataset}", source, steps, vocabulary, shuffle_buffer_size=10_000)
+
+
 def add_mixture(name: str, rates: Mapping[str, float]) -> str:
     """Registers a mixture of tasks by their rates; an earlier one of this name is replaced."""
     if name in seqio.MixtureRegistry.names():
@@ -64,6 +89,7 @@ def _add(
     source: seqio.DataSource,
     steps: Sequence[preprocessors.Preprocessor],
     vocabulary: Vocabulary | str | Path,
+    shuffle_buffer_size: int | None = None,  # our own sources shuffle whole splits
 ) -> str:
     if name in seqio.TaskRegistry.names():
         seqio.TaskRegistry.remove(name)
@@ -73,7 +99,7 @@ def _add(
         preprocessors=list(steps),
         output_features=output_features(SeqioVocabulary(vocabulary)),
         metric_fns=[],
-        shuffle_buffer_size=None,  # the sources shuffle whole splits
+        shuffle_buffer_size=shuffle_buffer_size,
     )
     return name
 

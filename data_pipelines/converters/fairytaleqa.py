@@ -15,6 +15,7 @@ from data_pipelines.converters.gold import (
     document_of,
     list_field,
     text_field,
+    with_first,
 )
 from data_pipelines.converters.sentences import find_answer
 from data_pipelines.converters.titles import readable
@@ -76,10 +77,10 @@ def _question(asked: Any, sections: dict[str, Document], id: str, group: str) ->
     if not named:
         raise BadRecord(f"field 'cor_section': the story has no section {asked['cor_section']!r}")
     explicit = asked.get("ex-or-im1") == "explicit"
-    found = [(d, find_answer(d.text, first) if explicit else None) for d in named]
-    document, span = next(((d, s) for d, s in found if s is not None), (named[0], None))
-    others = tuple(answer for answer in answers if answer != first)
-    return GoldQuestion(id, question, document, group, (first, *others), span)
+    found = [(d, find_answer(d.text, [first]) if explicit else None) for d in named]
+    document, place = next(((d, p) for d, p in found if p is not None), (named[0], None))
+    span = place[1] if place is not None else None
+    return GoldQuestion(id, question, document, group, with_first(first, answers), span)
 
 
 def _unwrapped(text: str) -> str:

@@ -3,7 +3,7 @@
 import collections
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -117,3 +117,8 @@ def distinct(answers: list[str]) -> tuple[str, ...]:
     """Returns answers without surrounding space, each once, the most frequent first."""
     counts = collections.Counter(normalise_text(a).strip() for a in answers if a.strip())
     return tuple(answer for answer, _ in counts.most_common())
+
+
+def with_first(best: str, answers: Sequence[str]) -> tuple[str, ...]:
+    """Returns `answers` with `best` moved to the front."""
+    return (best, *(answer for answer in answers if answer != best))

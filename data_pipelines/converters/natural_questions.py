@@ -11,7 +11,6 @@ from data_pipelines.converters.gold import (
     BadRecord,
     ConversionReport,
     GoldQuestion,
-    distinct,
     document_of,
     list_field,
     text_field,
@@ -42,20 +41,15 @@ def _question(value: Any, source: str, number: int) -> GoldQuestion:
     question = text_field(value, "question")
     gold = value.get("nq_annotated_gold")
     title, passage = text_field(gold, "title"), text_field(gold, "long_answer")
-    answers = distinct([*list_field(gold, "short_answers"), *list_field(value, "answers")])
+    answers = gold.distinct([*list_field(gold, "short_answers"), *list_field(value, "answers")])
     document = document_of(source, titles.readable(title), passage)
-    for answer in answers:
-        span = find_answer(document.text, answer)
-        if span is not None:
-            answers = (answer, *(other for other in answers if other != answer))
-            break
-    else:
-        span = None
+    found = find_answer(document.text, answers)
+    best, span = found if found is not None else (answers[0], None)
     return GoldQuestion(
         id=f"{source}-{number}",
         question=question,
         document=document,
         group=f"{source}:{title}",
-        answers=answers,
+        answers=gold.with_first(best, answers),
         span=span,
     )

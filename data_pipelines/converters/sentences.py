@@ -1,7 +1,9 @@
 """Which sentences of a text hold an answer."""
 
+import re
+from collections.abc import Sequence
+
 from gophercite.documents import normalise_text
-from gophercite.evaluation.metrics import normalize_answer
 from gophercite.sentences import sentence_spans
 
 Span = tuple[int, int]
@@ -16,25 +18,36 @@ def covering(text: str, span: Span) -> Span:
     return min(first for first, _ in touched), max(last for _, last in touched)
 
 
-def find_answer(text: str, answer: str) -> Span | None:
-    """Returns where a text says an answer: the words themselves, or else a sentence that says them.
+def find_verbatim(text: str, answer: str) -> Span | None:
+    """Returns where a text first has the words of an answer, in any case; None where it has not."""
+    words = re.escape(normalise_text(answer).strip())
+    found = re.search(rf"(?<!\w){words}(?!\w)", text, re.IGNORECASE)
+    return found.span() if found else None
+
+
+def find_answer(text: str, answers: Sequence[str]) -> tuple[str, Span] | None:
+    """Returns the first of some answers that a text says, and where.
 
     Args:
       text: a passage.
-      answer: as people wrote it; case and its surrounding space don't matter.
+      answers: as people wrote them, the best first.
 
     Returns:
-      The first place with the words; else the sentence that has at least three quarters of them,
-      articles apart; None when there is none.
+      The answer whose words stand there, and their place; else one of which a sentence has at
+      least three quarters of the words, articles apart, and that sentence; None when there is none.
     """
-    wanted = normalise_text(answer).strip()
-    start = text.lower().find(wanted.lower())
-    if start >= 0 and len(text.lower()) == len(text):
-        return start, start + len(wanted)
-    words = set(normalize_answer(answer).split())
-    best, recall = None, 0.0
-    for first, last in sentence_spans(text):
-        found = words & set(normalize_answer(text[first:last]).split())
-        if words and len(found) / len(words) > recall:
-            best, recall = (first, last), len(found) / len(words)
-    return best if recall >= _MINIMUM_RECALL else None
+    for answer in answers:
+        span = find_verbatim(text, answer)
+        if span is not None:
+            return answer, span
+    for answer in answers:
+        words = _words(answer)
+        for first, last in sentence_spans(text):
+            found = words & _words(text[first:last])
+            if words and len(found) >= _MINIMUM_RECALL * len(words):
+                return answer, (first, last)
+    return None
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text.lower())) - {"a", "an", "the"}

@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 
 from gophercite.evidence import holds_mark
 
-_FEWEST_WORDS = 4
 _MOST_WORDS = 12
+_USUAL_WORDS = 7
 _TRAILING = ",.;:!?-–(\"'“ "
 
 
@@ -21,18 +21,19 @@ def says_nothing(titles: Collection[str], passages: int) -> bool:
 
 
 def mint_titles(texts: Sequence[str]) -> list[str]:
-    """Returns a title for each text: its first words, as many as make it unlike all others.
+    """Returns a title for each text: its first sentence when that is short, or its first words.
 
-    Texts that begin alike for a dozen words get a number behind the title.
+    Where two texts begin alike, the later one's title is longer, and at last gets a number.
     """
     taken: set[str] = set()
     titles = []
     for text in texts:
         words = _speakable(text).split()[:_MOST_WORDS]
-        lengths = range(min(_FEWEST_WORDS, len(words)), len(words) + 1)
-        candidates = [
-            " ".join(words[:length]).rstrip(_TRAILING) or "Untitled" for length in lengths
-        ]
+        sentence = next((n for n, word in enumerate(words, 1) if word[-1] in ".!?"), _MOST_WORDS)
+        shortest = sentence if 3 <= sentence < len(words) else min(_USUAL_WORDS, len(words))
+        lengths = range(shortest, len(words) + 1)
+        starts = [" ".join(words[:length]).rstrip(_TRAILING) for length in lengths]
+        candidates = [start or "Untitled" for start in starts]
         numbered = (f"{candidates[-1]} ({number})" for number in itertools.count(2))
         title = next(c for c in itertools.chain(candidates, numbered) if c not in taken)
         taken.add(title)

@@ -75,7 +75,7 @@ def write_records(
         questions, answers = [], []
         for item in mine:
             shown = _with_distractors(item, pool, settings.distractors)
-            question, answer = _records_of(item, shown, source, settings)
+            question, answer = to_records(item, shown, source, settings)
             try:
                 questions.append(records.from_json(records.to_json(question), Question))
                 if answer is None:
@@ -93,9 +93,17 @@ def write_records(
             report.counts[file] += records.write(out / file, written)
 
 
-def _records_of(
+def to_records(
     item: GoldQuestion, shown: tuple[Document, ...], source: str, settings: ConversionSettings
 ) -> tuple[Question, RatedAnswer | None]:
+    """Returns a gold question as a record, and its Rated-Good answer where a text says it.
+
+    Args:
+      item: the question.
+      shown: its documents, in the order of the prompt; the item's own is one of them.
+      source: name of the data set.
+      settings: what is quoted.
+    """
     document = item.document
     evidence: tuple[Span, ...] = ()
     answer = None

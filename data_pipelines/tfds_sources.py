@@ -1,0 +1,283 @@
+"""TensorFlow Datasets as sources of records: `squad`, `natural_questions`, `trivia_qa` and others.
+
+Nothing is looked up before a source is used, and nothing is ever downloaded by it: who trains on
+a data set prepares it first (`tfds build`), since some take tens of gigabytes.
+"""
+
+import functools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import seqio
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+from data_pipelines.converters import gold, titles
+from data_pipelines.converters.gold import BadRecord, GoldQuestion
+from data_pipelines.converters.sentences import find_verbatim
+from data_pipelines.converters.writing import ConversionSettings, to_records
+from gophercite import records
+
+# Tokens of Natural Questions that stand without a space before or after them.
+_CLOSING = frozenset({",", ".", ";", ":", "!", "?", ")", "]", "%", "'s", "n't", "'", "''", "'re"})
+_OPENING = frozenset({"(", "[", "$", "``"})
+
+
+@dataclass(frozen=True)
+class TfdsDataset:
+    """How one TFDS data set becomes records.
+
+    Attributes:
+      name: with the configuration where it has several.
+      splits: those that have answers.
+      select: picks, in TensorFlow, the dense features that `convert` takes.
+      convert: makes the JSON object of a record, or raises `BadRecord`.
+    """
+
+    name: str
+    splits: tuple[str, ...]
+    select: Callable[[dict[str, Any]], list[tf.Tensor]]
+    convert: Callable[..., dict[str, Any]]
+
+
+class TfdsSource(seqio.DataSource):
+    """A prepared TFDS data set as records, in the form of `data_pipelines.sources`.
+
+    Examples without an answer that their documents prove are left out.
+
+    Args:
+      dataset: which, and how it is converted.
+      data_dir: where `tfds build` put it; None for TFDS's own folder.
+    """
+
+    def __init__(self, dataset: TfdsDataset, data_dir: str | None = None) -> None:
+        super().__init__(splits=dataset.splits, caching_permitted=False)
+        self._dataset = dataset
+        self._data_dir = data_dir
+        self._builder = functools.cache(self._prepared_builder)
+
+    @property
+    def supports_arbitrary_sharding(self) -> bool:
+        """False: TFDS shards by file."""
+        return False
+
+    def list_shards(self, split: str) -> Sequence[str]:
+        """Returns the split itself, so that hosts share it by example."""
+        return [split]
+
+    def num_input_examples(self, split: str) -> int:
+        """Returns how many examples a split has before conversion."""
+        return int(self._builder().info.splits[split].num_examples)
+
+    def get_dataset(
+        self,
+        split: str = "train",
+        shuffle: bool = True,
+        seed: int | None = None,
+        shard_info: seqio.ShardInfo | None = None,
+        **unused: object,
+    ) -> tf.data.Dataset:
+        """Returns one pass over a split; arguments as for `sources.RecordSource`.
+
+        Raises:
+          FileNotFoundError: when the data set is not prepared, with the command that does it.
+        """
+        reading = tfds.ReadConfig(shuffle_seed=seed, add_tfds_id=True)
+        raw = self._builder().as_dataset(split=split, shuffle_files=shuffle, read_config=reading)
+        if shard_info is not None:
+            raw = raw.shard(shard_info.num_shards, shard_info.index)
+        # A text that is empty says that the example gave no record.
+        return raw.map(
+            lambda example: {
+                "record": self._record(example),
+                "id": example["tfds_id"],
+                "seed": tf.constant(seed or 0, tf.int64),
+            }
+        ).filter(lambda example: tf.strings.length(example["record"]) > 0)
+
+    def _record(self, example: dict[str, Any]) -> tf.Tensor:
+        def convert(*features: np.ndarray) -> bytes:
+            try:
+                return json.dumps(self._dataset.convert(*map(_plain, features))).encode()
+            except BadRecord:
+                return b""
+
+        selected = self._dataset.select(example)
+        record = tf.numpy_function(convert, selected, tf.string, stateful=False)
+        return tf.ensure_shape(record, [])
+
+    def _prepared_builder(self) -> tfds.core.DatasetBuilder:
+        builder = tfds.builder(self._dataset.name, data_dir=self._data_dir)
+        if not builder.is_prepared():
+            where = f" --data_dir {self._data_dir}" if self._data_dir else ""
+            raise FileNotFoundError(
+                f"data set {self._dataset.name!r} is not prepared in {builder.data_dir}; "
+                f"`tfds build {self._dataset.name}{where}` downloads and prepares it"
+            )
+        return builder
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode("utf-8")
+    if value.dtype == object:
+        return [text.decode("utf-8") for text in value.tolist()]
+    return value.tolist()
+
+
+def _rated_answer(question: GoldQuestion, source: str) -> dict[str, Any]:
+    _, answer = to_records(question, (question.document,), source, ConversionSettings())
+    if answer is None:
+        raise BadRecord("no sentence says the answer")
+    try:
+        records.from_json(records.to_json(answer), records.RatedAnswer)
+    except records.RecordError as error:
+        raise BadRecord(str(error)) from None
+    return records.to_json(answer)
+
+
+def _convert_squad(
+    name: str, title: str, context: str, question: str, answers: list[str], starts: list[int]
+) -> dict[str, Any]:
+    document = gold.document_of("squad", titles.readable(title), context)
+    if not answers:
+        raise BadRecord("the question has no answer")
+    best = gold.distinct(answers)
+    start = next(s for a, s in zip(answers, starts, strict=True) if gold.distinct([a]) == best[:1])
+    answer = answers[starts.index(start)]
+    span = gold.normalised_span(context, start, answer)
+    return _rated_answer(GoldQuestion(name, question, document, title, best, span), "squad")
+
+
+def _convert_natural_questions(
+    name: str,
+    title: str,
+    tokens: list[str],
+    is_html: list[bool],
+    question: str,
+    long_answers: list[list[int]],
+    short_starts: list[list[int]],
+    short_ends: list[list[int]],
+) -> dict[str, Any]:
+    for (first, last), starts, ends in zip(long_answers, short_starts, short_ends, strict=True):
+        if first < 0 or not starts or starts[0] < first or ends[0] > last:
+            continue
+        passage, places = _join(tokens[first:last], is_html[first:last])
+        start, end = places[starts[0] - first][0], places[ends[0] - first - 1][1]
+        answer = passage[start:end]
+        document = gold.document_of("natural_questions", titles.readable(title), passage)
+        span = gold.normalised_span(passage, start, answer)
+        item = GoldQuestion(name, question, document, title, (answer,), span)
+        return _rated_answer(item, "natural_questions")
+    raise BadRecord("no annotation has a short answer inside a long one")
+
+
+def _join(tokens: list[str], is_html: list[bool]) -> tuple[str, list[tuple[int, int]]]:
+    """Returns the text of tokens without markup, and where in it each token stands."""
+    text, places = "", []
+    after_opening = True
+    for token, markup in zip(tokens, is_html, strict=True):
+        if markup:
+            places.append((len(text), len(text)))
+            continue
+        space = "" if after_opening or token in _CLOSING else " "
+        start = len(text) + len(space)
+        written = '"' if token in ("``", "''") else token
+        text += space + written
+        places.append((start, len(text)))
+        after_opening = token in _OPENING
+    return text, places
+
+
+def _convert_trivia_qa(
+    name: str,
+    question: str,
+    value: str,
+    aliases: list[str],
+    page_titles: list[str],
+    contexts: list[str],
+) -> dict[str, Any]:
+    answers = gold.distinct([value, *aliases])
+    for title, context in zip(page_titles, contexts, strict=True):
+        document = gold.document_of("trivia_qa", titles.readable(title), context)
+        for answer in dict.fromkeys([value, *answers]):
+            span = find_verbatim(document.text, answer) if answer.strip() else None
+            if span is not None:
+                accepted = gold.with_first(answer, answers)
+                item = GoldQuestion(name, question, document, title, accepted, span)
+                return _rated_answer(item, "trivia_qa")
+    raise BadRecord("no page says the answer")
+
+
+def _convert_natural_questions_open(question: str, answers: list[str]) -> dict[str, Any]:
+    if not answers:
+        raise BadRecord("the question has no answer")
+    return records.to_json(
+        records.Question(
+            id=question,
+            question=question,
+            source="natural_questions_open",
+            documents=(),
+            answers=gold.distinct(answers),
+        )
+    )
+
+
+def _select_natural_questions(example: dict[str, Any]) -> list[tf.Tensor]:
+    annotations, tokens = example["annotations"], example["document"]["tokens"]
+    long_answer, short = annotations["long_answer"], annotations["short_answers"]
+    return [
+        example["id"],
+        example["document"]["title"],
+        tokens["token"],
+        tokens["is_html"],
+        example["question"]["text"],
+        tf.stack([long_answer["start_token"], long_answer["end_token"]], axis=-1),
+        short["start_token"].to_tensor(-1),
+        short["end_token"].to_tensor(-1),
+    ]
+
+
+DATASETS: Mapping[str, TfdsDataset] = {
+    "squad": TfdsDataset(
+        "squad/v1.1",
+        ("train", "validation"),
+        lambda e: [
+            e["id"],
+            e["title"],
+            e["context"],
+            e["question"],
+            e["answers"]["text"],
+            e["answers"]["answer_start"],
+        ],
+        _convert_squad,
+    ),
+    "natural_questions": TfdsDataset(
+        "natural_questions/default",
+        ("train", "validation"),
+        _select_natural_questions,
+        _convert_natural_questions,
+    ),
+    "natural_questions_open": TfdsDataset(
+        "natural_questions_open",
+        ("train", "validation"),
+        lambda e: [e["question"], e["answer"]],
+        _convert_natural_questions_open,
+    ),
+    "trivia_qa": TfdsDataset(
+        "trivia_qa/rc",
+        ("train", "validation"),
+        lambda e: [
+            e["question_id"],
+            e["question"],
+            e["answer"]["value"],
+            e["answer"]["aliases"],
+            e["entity_pages"]["title"],
+            e["entity_pages"]["wiki_context"],
+        ],
+        _convert_trivia_qa,
+    ),
+}
