@@ -10,15 +10,15 @@ from gophercite.evaluation.metrics import Judgement
 
 _NORMAL_90 = 1.6449  # the standard normal's 95 % quantile: two-sided 90 %
 
-# Heading, field of `Judgement`, whether the field is a yes or no.
-_COLUMNS = (
-    ("well-formed", "well_formed", True),
-    ("verbatim quote", "verbatim", True),
-    ("claim correct", "claim_correct", True),
-    ("claim F1", "claim_f1", False),
-    ("quote contains answer", "quote_contains_answer", True),
-    ("supported", "supported", True),
-)
+# Fields of `Judgement` by their headings.
+_COLUMNS = {
+    "well-formed %": "well_formed",
+    "verbatim quote %": "verbatim",
+    "claim correct %": "claim_correct",
+    "claim F1 %": "claim_f1",
+    "quote contains answer %": "quote_contains_answer",
+    "supported %": "supported",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,24 +35,21 @@ class Estimate:
         return f"{100 * self.mean:.1f} ({100 * self.low:.1f}–{100 * self.high:.1f})"
 
 
-def estimate(values: Sequence[float], *, is_rate: bool) -> Estimate:
+def estimate(values: Sequence[float]) -> Estimate:
     """Returns the mean of `values` with its 90 % interval.
+
+    The interval is Wilson's, which is honest near 0 and 1, where the normal one has no width. It is
+    made for yes and no; of other numbers in [0, 1], whose variance is less for the same mean, it is
+    on the safe side.
 
     Args:
       values: at least one number in [0, 1].
-      is_rate: the values are 0 and 1. Then the interval is Wilson's, which is honest near 0 and 1,
-        where the normal one of other means has no width.
     """
     count = len(values)
     mean = sum(values) / count
-    if is_rate:
-        z = _NORMAL_90**2 / count
-        centre = (mean + z / 2) / (1 + z)
-        reach = math.sqrt(z * (mean * (1 - mean) + z / 4)) / (1 + z)
-    else:
-        centre = mean
-        spread = sum((value - mean) ** 2 for value in values) / max(1, count - 1)
-        reach = _NORMAL_90 * math.sqrt(spread / count)
+    z = _NORMAL_90**2 / count
+    centre = (mean + z / 2) / (1 + z)
+    reach = math.sqrt(z * (mean * (1 - mean) + z / 4)) / (1 + z)
     return Estimate(mean, max(0.0, centre - reach), min(1.0, centre + reach), count)
 
 
@@ -60,11 +57,11 @@ def summarise(judgements: Iterable[Judgement]) -> dict[str, Estimate]:
     """Returns the estimate of each field of `Judgement` that is known for some answers."""
     judgements = list(judgements)
     summary = {}
-    for _, field, is_rate in _COLUMNS:
+    for field in _COLUMNS.values():
         values = [getattr(judgement, field) for judgement in judgements]
         known = [float(value) for value in values if value is not None]
         if known:
-            summary[field] = estimate(known, is_rate=is_rate)
+            summary[field] = estimate(known)
     return summary
 
 
@@ -73,10 +70,9 @@ def metrics_table(systems: Mapping[str, Sequence[Judgement]]) -> str:
     rows = []
     for name, judgements in systems.items():
         summary = summarise(judgements)
-        cells = [str(summary[field]) if field in summary else "–" for _, field, _ in _COLUMNS]
+        cells = [str(summary[field]) if field in summary else "–" for field in _COLUMNS.values()]
         rows.append([name, str(len(judgements)), *cells])
-    headings = ["system", "answers", *(f"{heading} %" for heading, _, _ in _COLUMNS)]
-    return _table(headings, rows, aligned=True)
+    return _table(["system", "answers", *_COLUMNS], rows, aligned=True)
 
 
 def samples_table(samples: Iterable[JudgedSample]) -> str:

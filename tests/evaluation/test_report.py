@@ -29,7 +29,7 @@ def sample(text: str) -> JudgedSample:
 )
 def test_intervals_of_rates(successes: int, count: int, low: float, high: float) -> None:
     values = [1.0] * successes + [0.0] * (count - successes)
-    found = report.estimate(values, is_rate=True)
+    found = report.estimate(values)
     assert found.mean == pytest.approx(successes / count)
     assert (found.low, found.high) == (pytest.approx(low, abs=1e-3), pytest.approx(high, abs=1e-3))
     for edge in (found.low, found.high):
@@ -38,10 +38,9 @@ def test_intervals_of_rates(successes: int, count: int, low: float, high: float)
             assert abs(found.mean - edge) == pytest.approx(1.6449 * error)
 
 
-@given(st.lists(st.floats(0, 1), min_size=1), st.booleans())
-def test_intervals_hold_the_mean(values: list[float], is_rate: bool) -> None:
-    values = [float(value > 0.5) for value in values] if is_rate else values
-    found = report.estimate(values, is_rate=is_rate)
+@given(st.lists(st.floats(0, 1), min_size=1))
+def test_intervals_hold_the_mean(values: list[float]) -> None:
+    found = report.estimate(values)
     assert 0 <= found.low <= found.mean + 1e-9
     assert found.mean - 1e-9 <= found.high <= 1
     assert found.count == len(values)
