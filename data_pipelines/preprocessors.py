@@ -86,20 +86,26 @@ def encode_texts(
     output_features: Mapping[str, seqio.Feature],
     prompt_weight: float = 1.0,
 ) -> tf.data.Dataset:
-    """Encodes `{"prompt", "response"}` for language modelling; the end of sequence is added.
+    """Encodes texts in parts for language modelling; the end of sequence is added.
 
     Args:
-      dataset: texts in two parts, the first of which may be empty.
+      dataset: `{"parts": [{"text", "predictable"}]}`.
       output_features: of the task, whose vocabulary encodes.
-      prompt_weight: weight of the prompt's tokens in the loss; the response's have 1.
+      prompt_weight: weight in the loss of the parts that nothing before them foretells; those that
+        are predictable, and the end, have 1.
     """
     vocabulary = _vocabulary(output_features)
 
     def encode(value: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-        beginning = [] if vocabulary.bos_id is None else [vocabulary.bos_id]
-        prompt = beginning + vocabulary.encode(value["prompt"])
-        response = [*vocabulary.encode(value["response"]), vocabulary.eos_id]
-        return _weighted(prompt, response, prompt_weight)
+        tokens = [] if vocabulary.bos_id is None else [vocabulary.bos_id]
+        weights = [prompt_weight] * len(tokens)
+        for part in value["parts"]:
+            piece = vocabulary.encode(part["text"])
+            tokens += piece
+            weights += [1.0 if part["predictable"] else prompt_weight] * len(piece)
+        tokens.append(vocabulary.eos_id)
+        weights.append(1.0)
+        return np.asarray(tokens, np.int32), np.asarray(weights, np.float32)
 
     return _encode(dataset, encode)
 

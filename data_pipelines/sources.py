@@ -181,15 +181,18 @@ def question_of(world: World, index: int) -> dict[str, object]:
     return records.to_json(to_question(world.question(index)))
 
 
-def plain_text_of(world: World, index: int) -> dict[str, object]:
-    """Returns pages of a world as a text without a prompt."""
-    return {"prompt": "", "response": texts.plain(world, index)}
+def excerpts_of(world: World, index: int) -> dict[str, object]:
+    """Returns pages of a world and excerpts from them as JSON."""
+    return _parts_to_json(texts.excerpts(world, index))
 
 
-def cited_text_of(world: World, index: int) -> dict[str, object]:
-    """Returns a question of a world and its answer in a plain citation style."""
-    prompt, response = texts.cited(world, index)
-    return {"prompt": prompt, "response": response}
+def cited_answers_of(world: World, index: int) -> dict[str, object]:
+    """Returns pages of a world and questions with plainly cited answers as JSON."""
+    return _parts_to_json(texts.cited(world, index))
+
+
+def _parts_to_json(parts: Sequence[texts.Part]) -> dict[str, object]:
+    return {"parts": [{"text": part.text, "predictable": part.predictable} for part in parts]}
 
 
 class SampleWorldSource(RecordSource):

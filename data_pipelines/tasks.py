@@ -113,17 +113,17 @@ _add(
     [preprocessors.keep_rated_good, preprocessors.encode_rated_answers],
     VOCABULARY_FOLDER,
 )
-# Pretraining: pages, and questions with answers in a plain citation style.
+# Pretraining: pages with excerpts, and with answers in a plain citation style.
 _add(
-    "sample_world_pages",
-    sources.SampleWorldSource(sources.plain_text_of),
-    [preprocessors.encode_texts],
+    "sample_world_excerpts",
+    sources.SampleWorldSource(sources.excerpts_of),
+    [functools.partial(preprocessors.encode_texts, prompt_weight=0.2)],
     VOCABULARY_FOLDER,
 )
 _add(
     "sample_world_citations",
-    sources.SampleWorldSource(sources.cited_text_of),
+    sources.SampleWorldSource(sources.cited_answers_of),
     [functools.partial(preprocessors.encode_texts, prompt_weight=0.2)],
     VOCABULARY_FOLDER,
 )
-add_mixture("sample_world_pretraining", {"sample_world_pages": 1, "sample_world_citations": 4})
+add_mixture("sample_world_pretraining", {"sample_world_excerpts": 1, "sample_world_citations": 3})

@@ -11,9 +11,11 @@ from data_pipelines.converters.gold import (
     BadRecord,
     ConversionReport,
     GoldQuestion,
+    distinct,
     document_of,
     list_field,
     text_field,
+    with_first,
 )
 from data_pipelines.converters.sentences import find_answer
 
@@ -39,9 +41,9 @@ def convert_natural_questions(path: Path, report: ConversionReport) -> Iterator[
 
 def _question(value: Any, source: str, number: int) -> GoldQuestion:
     question = text_field(value, "question")
-    gold = value.get("nq_annotated_gold")
-    title, passage = text_field(gold, "title"), text_field(gold, "long_answer")
-    answers = gold.distinct([*list_field(gold, "short_answers"), *list_field(value, "answers")])
+    annotated = value.get("nq_annotated_gold")
+    title, passage = text_field(annotated, "title"), text_field(annotated, "long_answer")
+    answers = distinct([*list_field(annotated, "short_answers"), *list_field(value, "answers")])
     document = document_of(source, titles.readable(title), passage)
     found = find_answer(document.text, answers)
     best, span = found if found is not None else (answers[0], None)
@@ -50,6 +52,6 @@ def _question(value: Any, source: str, number: int) -> GoldQuestion:
         question=question,
         document=document,
         group=f"{source}:{title}",
-        answers=gold.with_first(best, answers),
+        answers=with_first(best, answers),
         span=span,
     )

@@ -36,9 +36,8 @@ def write_world(out: Path, world: World, questions: int) -> dict[str, int]:
     file = f"text_{world.split}.txt"
     with (out / file).open("w", encoding="utf-8") as text:
         for index in indices:
-            text.write(
-                texts.plain(world, index) + "\n" + "".join(texts.cited(world, index)) + "\n\n"
-            )
+            for parts in (texts.excerpts(world, index), texts.cited(world, index)):
+                text.write("".join(part.text for part in parts) + "\n\n\n")
     counts[file] = 2 * questions
     return counts
 

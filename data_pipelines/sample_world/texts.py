@@ -1,13 +1,16 @@
 """Text of the sample world for pretraining a language model, before it has seen inline evidence.
 
-Two forms: pages as they are, and pages followed by a question, its answer and the sentence that
-says so, in a plain citation style. A model that has read both can look up and copy; that answers
-come as `%<claim>%(title)%[quote]%` is left for supervised fine-tuning to teach, as in the paper.
+Two forms: pages followed by excerpts from them, and pages followed by questions, each with its
+answer and the sentence that says so in a plain citation style. A model that has read both can look
+up and copy; that answers come as `%<claim>%(title)%[quote]%` is left for supervised fine-tuning to
+teach, as in the paper. Several excerpts or questions to a page make most of a text predictable
+from what stands before it, which is what such a small model has to learn.
 """
 
 import random
+from dataclasses import dataclass
 
-from data_pipelines.sample_world.world import World
+from data_pipelines.sample_world.world import Fact, Page, World
 from gophercite import prompts
 
 # Answer, page, sentence: names occur after a space, a bracket and a quotation mark, since a
@@ -18,26 +21,62 @@ _CITATIONS = (
     " {answer}. Page: {title}. Quote: {sentence}",
     "\n{answer}\n({title})\n{sentence}",
 )
+_EXCERPTS = ('"{sentence}" ({title})', "{title}: {sentence}", "From {title}:\n{sentence}")
+
+# Where a text ends that could go on: about 180 tokens of the bundled vocabulary.
+_MOST_CHARACTERS = 600
 
 
-def plain(world: World, index: int) -> str:
-    """Returns one to three pages of the world with their titles, drawn by `index`."""
-    draw = random.Random(f"{world.seed}/{world.split}/plain/{index}")
-    pages = [world.page(draw.randrange(world.size)) for _ in range(draw.randint(1, 3))]
-    return "\n\n".join(f"{p.document.title}\n{p.document.text}" for p in pages) + "\n"
+@dataclass(frozen=True)
+class Part:
+    """A piece of a text, and whether it can be known from what stands before it."""
+
+    text: str
+    predictable: bool
 
 
-def cited(world: World, index: int) -> tuple[str, str]:
-    """Returns question `index` with its pages, and its answer with the sentence that says so.
+def excerpts(world: World, index: int) -> list[Part]:
+    """Returns one or two pages of the world and sentences copied from them, drawn by `index`."""
+    draw = random.Random(f"{world.seed}/{world.split}/excerpts/{index}")
+    pages = [world.page(draw.randrange(world.size)) for _ in range(draw.randint(1, 2))]
+    parts = [Part("\n\n".join(f"{p.document.title}\n{p.document.text}" for p in pages), False)]
+    stated = [(page, fact) for page in pages for fact in page.facts]
+    style = draw.choice(_EXCERPTS)
+    for page, fact in draw.sample(stated, len(stated)):
+        text = "\n\n" + style.format(sentence=page.sentence(fact), title=page.document.title)
+        if _length(parts) + len(text) > _MOST_CHARACTERS:
+            break
+        parts.append(Part(text, True))
+    return parts
 
-    The first string is the prompt that supervised fine-tuning uses too, up to `Answer:`.
+
+def cited(world: World, index: int) -> list[Part]:
+    """Returns the pages of question `index`, then that question and others with cited answers.
+
+    The parts up to the first answer are the prompt of supervised fine-tuning, up to `Answer:`.
     """
     question = world.question(index)
-    style = random.Random(f"{world.seed}/{world.split}/style/{index}").choice(_CITATIONS)
-    prompt = prompts.prompt(question.text, [page.document for page in question.pages])
-    response = style.format(
-        answer=question.fact.value,
-        title=question.target.document.title,
-        sentence=question.target.sentence(question.fact),
-    )
-    return prompt, response
+    draw = random.Random(f"{world.seed}/{world.split}/cited/{index}")
+    style = draw.choice(_CITATIONS)
+    pages = [page.document for page in question.pages]
+    parts = [
+        Part(prompts.prompt(question.text, pages), False),
+        _answer(style, question.target, question.fact),
+    ]
+    others = [(p, f) for p in question.pages for f in p.facts if f is not question.fact]
+    for page, fact in draw.sample(others, len(others)):
+        asked = draw.choice(fact.attribute.questions).format(name=page.document.title)
+        prompt, answer = Part("\n\n" + prompts.prompt(asked, []), False), _answer(style, page, fact)
+        if _length([*parts, prompt, answer]) > _MOST_CHARACTERS:
+            break
+        parts += [prompt, answer]
+    return parts
+
+
+def _answer(style: str, page: Page, fact: Fact) -> Part:
+    title, sentence = page.document.title, page.sentence(fact)
+    return Part(style.format(answer=fact.value, title=title, sentence=sentence), True)
+
+
+def _length(parts: list[Part]) -> int:
+    return sum(len(part.text) for part in parts)

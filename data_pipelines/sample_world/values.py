@@ -61,5 +61,5 @@ WORDS: dict[str, tuple[str, ...]] = {
     "fish": words("trout salmon pike eels carp perch bream tench roach catfish"),
 }
 
-FEMALE_NAMES = words("Anna Clara Edith Flora Greta Hanna Ida Julia Laura Maria Nora Rosa")
+FEMALE_NAMES = words("Anna Clara Edith Flora Greta Hanna Ida Julia Laura Agnes Sophie Rosa")
 MALE_NAMES = words("Adam Bruno David Emil Felix Hugo Jonas Karl Leo Martin Oscar Simon")

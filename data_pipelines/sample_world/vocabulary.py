@@ -4,8 +4,8 @@ import functools
 from collections.abc import Iterator
 from pathlib import Path
 
-from data_pipelines.sample_world import texts
 from data_pipelines.sample_world.world import World
+from gophercite import prompts
 from gophercite.vocabularies import (
     SentencePieceVocabulary,
     Vocabulary,
@@ -37,8 +37,9 @@ def train_vocabulary(
 def _training_texts(examples: int) -> Iterator[str]:
     world = World(split="train")
     for index in range(examples):
-        prompt, _ = texts.cited(world, index)
         answer = world.rated_answer(index)
+        pages = [page.document for page in answer.question.pages]
+        prompt = prompts.prompt(answer.question.text, pages)
         # Words at the start of a line and behind a mark have pieces of their own, without a space.
         titles = [word for page in answer.question.pages for word in page.document.title.split()]
         starts = "\n".join((answer.claim, *titles, *titles, answer.quote))

@@ -156,11 +156,11 @@ def test_questions_are_what_was_encoded(small_task):
         document = next(d for d in question.documents if d.id == span.document)
         assert isinstance(document, records.Document)
         assert document.text[span.start : span.end] == answer.quote
-    assert Input("sample_world_pages", "test", 256, 2, seed=0).questions(limit=5) == []
+    assert Input("sample_world_excerpts", "test", 256, 2, seed=0).questions(limit=5) == []
 
 
 def test_mixtures_follow_their_rates():
-    tasks.add_mixture("uneven", {"sample_world_pages": 1, "sample_world_citations": 3})
+    tasks.add_mixture("uneven", {"sample_world_excerpts": 1, "sample_world_citations": 3})
     segments = _segments(_take(Input("uneven", "train", 384, 16, seed=0), 8))
     cited = sum("Question:" in VOCABULARY.decode(tokens) for tokens in segments)
     assert 0.65 < cited / len(segments) < 0.85
