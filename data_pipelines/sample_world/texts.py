@@ -44,7 +44,7 @@ def excerpts(world: World, index: int) -> list[Part]:
     style = draw.choice(_EXCERPTS)
     for page, fact in draw.sample(stated, len(stated)):
         text = "\n\n" + style.format(sentence=page.sentence(fact), title=page.document.title)
-        if _length(parts) + len(text) > _MOST_CHARACTERS:
+        if len(parts) > 1 and _length(parts) + len(text) > _MOST_CHARACTERS:
             break
         parts.append(Part(text, True))
     return parts
