@@ -27,13 +27,13 @@ from gophercite.models.transformer import Transformer
 from gophercite.partitioning import DEFAULT_RULES, Partitioner, make_mesh
 from gophercite.training.answer_table import AnswerTable
 from gophercite.training.early_stopping import EarlyStopping
-from gophercite.training.feed import process_share
+from gophercite.training.feed import process_share, refuse_uneven
 from gophercite.training.initialisation import (
     PretrainedInitialisation,
     RandomInitialisation,
     count_frozen,
 )
-from gophercite.training.loop import Outcome, TrainSettings, train
+from gophercite.training.loop import Outcome, TrainSettings, refuse_unknown_sets, train
 from gophercite.training.program import Initialisation
 
 
@@ -84,8 +84,12 @@ class Run:
         """Refuses parts that don't fit, and gives each input this process's share.
 
         Raises:
-          ValueError: the vocabulary has more tokens than the model.
+          ValueError: the vocabulary has more tokens than the model, the initial checkpoint is of
+            another architecture, a metric of an unknown set, or a batch that the mesh can't cut.
         """
+        self.initialisation.shapes()
+        refuse_unknown_sets(self.settings, self.evaluations)
+        refuse_uneven(self.partitioner, self.input.batch_size)
         tokens, rows = self.input.vocabulary.size, self.transformer.config.vocab_size
         if tokens > rows:
             raise ValueError(

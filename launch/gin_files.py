@@ -182,9 +182,10 @@ def one_line() -> Iterator[None]:
         yield
     except (ValueError, TypeError, OSError, RuntimeError) as error:
         message = str(error)
-        if unknown := re.search(r"unexpected keyword argument '(\w+)'", message):
-            configurable = re.search(r"In call to configurable '([\w.]+)'", message)
-            owner = configurable[1] if configurable else "TransformerConfig"
-            raise ConfigurationError(unknown_parameter(owner, unknown[1])) from error
+        refused = re.search(
+            r"(\w+)(?:\.__init__)?\(\) got an unexpected keyword .*?'(\w+)'", message
+        )
+        if refused:
+            raise ConfigurationError(unknown_parameter(refused[1], refused[2])) from error
         first = next((line.strip() for line in message.splitlines() if line.strip()), repr(error))
         raise ConfigurationError(first) from error

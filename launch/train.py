@@ -17,6 +17,7 @@ exit status: 0 done; 1 refused or failed, with one line that says why; 2 wrong u
 """
 
 import argparse
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -28,10 +29,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
     flags, bindings = _parse(arguments)
     _start_jax(flags)
-    # Imported here: these bring JAX and TensorFlow, which --help and a wrong flag need not wait for.
+    # Imported here: they bring JAX and TensorFlow, for which --help and a wrong flag need not wait.
     import configuration
     import dry_run
 
+    from gophercite.json_fields import RecordError
     from gophercite.models.checkpoint_files import CheckpointError
     from gophercite.training.checkpoints import NonFiniteStateError
     from gophercite.training.pending import NonFiniteLossError
@@ -54,6 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         CheckpointError,
         NonFiniteLossError,
         NonFiniteStateError,
+        RecordError,
     ) as error:
         print(f"train: {error}", file=sys.stderr)
         return 1
@@ -120,6 +123,8 @@ def _start_jax(flags: argparse.Namespace) -> None:
     # TensorFlow only reads data here; what it says of missing GPUs does not matter.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+    # A damaged checkpoint is named by us; its readers' own words are pages long.
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     import jax
 
     jax.config.update("jax_compilation_cache_dir", flags.compilation_cache)

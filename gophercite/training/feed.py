@@ -60,17 +60,31 @@ def put(partitioner: Partitioner, batch: HostBatch) -> DeviceBatch:
 
     def one(array: np.ndarray) -> jax.Array:
         shape = (array.shape[0] * count, *array.shape[1:])
-        if shape[0] % _cuts(partitioner):
-            raise ValueError(
-                f"a batch of {shape[0]} rows does not divide over the {_cuts(partitioner)} devices "
-                f"of the mesh's data axes ({dict(partitioner.mesh.shape)}): take a multiple, or "
-                "more of the mesh for `model`"
-            )
+        refuse_uneven(partitioner, shape[0])
         return jax.make_array_from_process_local_data(
             _sharding(partitioner, array.ndim), array, shape
         )
 
     return {name: one(np.asarray(array)) for name, array in batch.items()}
+
+
+def refuse_uneven(partitioner: Partitioner, batch_size: int) -> None:
+    """Refuses a batch size that the mesh can't cut.
+
+    Args:
+      partitioner: mesh and rules.
+      batch_size: rows of a global batch.
+
+    Raises:
+      ValueError: the devices of the mesh's data axes don't divide it.
+    """
+    cuts = _cuts(partitioner)
+    if batch_size % cuts:
+        raise ValueError(
+            f"a batch of {batch_size} rows does not divide over the {cuts} devices of the mesh's "
+            f"data axes ({dict(partitioner.mesh.shape)}): take a multiple, or more of the mesh for "
+            "`model`"
+        )
 
 
 def _sharding(partitioner: Partitioner, rank: int) -> jax.sharding.NamedSharding:

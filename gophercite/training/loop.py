@@ -9,7 +9,7 @@ whole or absent.
 
 import dataclasses
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing
 from typing import Any, TextIO
 
@@ -272,12 +272,12 @@ def judge(
     return dataclasses.replace(clock, evaluated=True, watch=watch, stopped=stopped), score
 
 
-def refuse_unknown_sets(settings: TrainSettings, evaluations: Evaluations) -> None:
+def refuse_unknown_sets(settings: TrainSettings, evaluations: Collection[str]) -> None:
     """Refuses metrics of evaluation sets that a run doesn't have, before it starts.
 
     Args:
       settings: with the names of metrics.
-      evaluations: the sets.
+      evaluations: names of the sets.
 
     Raises:
       ValueError: a name is not "eval/SET/METRIC" with one of the sets.

@@ -1,4 +1,4 @@
-"""A learner of a few hundred parameters with all the parts of a real one, for tests of training.
+"""A learner of a few thousand parameters with all the parts of a real one, for tests of training.
 
 It has a stack of layers that can be split, a frozen part, factored and unfactored statistics of the
 real Adafactor, and bfloat16 parameters rounded at random, so that a state that came back with the
@@ -18,7 +18,8 @@ from gophercite.learning.state import Batch, Metrics, Totals, TrainState
 from gophercite.models.transformer import FROZEN, TRAINED, Params, split_layers
 from gophercite.partitioning import Partitioner, make_mesh
 
-VOCABULARY, WIDTH, LAYERS, ROWS, LENGTH = 16, 8, 4, 8, 6
+# Wide enough that TensorStore keeps a kernel in a data file of its own, not in its index.
+VOCABULARY, WIDTH, LAYERS, ROWS, LENGTH = 16, 32, 4, 8, 6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +33,7 @@ class TinyLearner:
     """
 
     optimizer: Optimizer = dataclasses.field(
-        default_factory=lambda: adafactor(min_dim_size_to_factor=8)
+        default_factory=lambda: adafactor(min_dim_size_to_factor=16)
     )
     poison_from: int = 10**6
     frozen_parts: tuple[str, ...] = ()
@@ -96,21 +97,28 @@ class TinyInitialisation:
 
     frozen_layers: int = 0
 
-    def _make(self, key: jax.Array) -> Params:
-        first, second = jax.random.split(key)
+    def _draw(self, seed: np.ndarray) -> Params:
+        draws = np.random.default_rng(seed)
         params = {
-            "embed": {"embedding": jax.random.normal(first, (VOCABULARY, WIDTH))},
-            TRAINED: {"kernel": jax.random.normal(second, (LAYERS, WIDTH, WIDTH)) * 0.3},
-            "final_norm": {"scale": jnp.ones((WIDTH,))},
+            "embed": {"embedding": draws.normal(size=(VOCABULARY, WIDTH))},
+            TRAINED: {"kernel": draws.normal(size=(LAYERS, WIDTH, WIDTH)) * WIDTH**-0.5},
+            "final_norm": {"scale": np.ones(WIDTH)},
         }
         params = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
         return split_layers(params, self.frozen_layers)
 
     def shapes(self) -> Params:
-        return jax.eval_shape(self._make, jax.random.key(0))
+        return jax.eval_shape(lambda: jax.tree.map(jnp.asarray, self._draw(np.zeros(2, int))))
 
     def parameters(self, key: jax.Array, shardings: Params) -> Params:
-        return jax.jit(self._make, out_shardings=shardings)(key)
+        drawn = self._draw(np.asarray(jax.random.key_data(key)))
+        return jax.tree.map(
+            lambda leaf, place: jax.make_array_from_callback(
+                leaf.shape, place, lambda index: leaf[index]
+            ),
+            drawn,
+            shardings,
+        )
 
 
 def batch(number: int, rows: slice = slice(None)) -> dict[str, np.ndarray]:

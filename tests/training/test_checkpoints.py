@@ -1,0 +1,266 @@
+"""What comes back from a checkpoint: exactly what was saved, or word of what is wrong."""
+
+import functools
+import os
+import random
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tiny_learner as tiny
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gophercite.learning.optimizers import adam
+from gophercite.learning.state import TrainState
+from gophercite.models.checkpoint_files import (
+    CheckpointError,
+    best_step,
+    read_parameters,
+    saved_steps,
+)
+from gophercite.models.digests import digests
+from gophercite.models.transformer import FROZEN, TRAINED, merge_layers
+from gophercite.training.checkpoints import Checkpoints, NonFiniteStateError, Restored
+from gophercite.training.program import Program
+
+
+@functools.cache
+def program(
+    frozen_layers: int = 0, learner: tiny.TinyLearner | None = None, **mesh: int
+) -> Program:
+    learner = learner or tiny.TinyLearner()
+    return Program(learner, tiny.TinyInitialisation(frozen_layers), tiny.partitioner(**mesh))
+
+
+@functools.cache
+def initial(of: Program) -> TrainState:
+    return of.initial_state(seed=0)
+
+
+def state_at(step: int, of: Program, scale: float = 1.0) -> TrainState:
+    """A state that is told apart from others by its step."""
+
+    def number(leaf: jax.Array) -> jax.Array:
+        values = np.arange(step, step + leaf.size).reshape(leaf.shape) * scale
+        return jax.device_put(values.astype(leaf.dtype), leaf.sharding)
+
+    state = initial(of)
+    optimizer = jax.tree.map(number, state.optimizer)
+    steps = jax.device_put(np.int32(step), state.step.sharding)
+    return state.replace(step=steps, optimizer=optimizer)
+
+
+def saved(folder: Path, *steps: int, of: Program | None = None, **options) -> dict[int, TrainState]:
+    of = of or program()
+    checkpoints = Checkpoints(folder, **options)
+    states = {step: state_at(step, of) for step in steps}
+    for step, state in states.items():
+        checkpoints.save(state, {"step": step})
+    checkpoints.close()
+    return states
+
+
+def restore(folder: Path, of: Program | None = None) -> Restored | None:
+    of = of or program()
+    checkpoints = Checkpoints(folder)
+    try:
+        return checkpoints.restore(of.state_target(), of.learner.init_state)
+    finally:
+        checkpoints.close()
+
+
+def files_of(folder: Path, step: int) -> list[Path]:
+    root = folder / "checkpoints" / str(step) / "state"
+    return [path for path in root.rglob("*") if path.is_file() and path.stat().st_size > 0]
+
+
+def largest(folder: Path, step: int) -> Path:
+    """The file that holds most of the arrays (Orbax leaves unused copies in other folders)."""
+    data = folder / "checkpoints" / str(step) / "state" / "d"
+    return max(data.iterdir(), key=lambda path: path.stat().st_size)
+
+
+@pytest.mark.parametrize("mesh", [{}, {"fsdp": 2, "model": 4}, {"data": 8, "fsdp": 1}])
+def test_a_state_comes_back_bit_for_bit_on_any_mesh(tmp_path, mesh):
+    state = saved(tmp_path, 3)[3]
+    elsewhere = program(**mesh)
+    restored = restore(tmp_path, elsewhere)
+    assert tiny.bits(restored.state) == tiny.bits(state)
+    assert restored.progress == {"step": 3}
+    target = elsewhere.state_target()
+    for leaf, wanted in zip(jax.tree.leaves(restored.state), jax.tree.leaves(target), strict=True):
+        assert leaf.sharding.is_equivalent_to(wanted.sharding, leaf.ndim)
+
+
+def test_an_empty_folder_has_nothing_to_restore(tmp_path):
+    assert restore(tmp_path) is None
+
+
+@pytest.mark.parametrize(("before", "after"), [(0, 2), (2, 0), (1, 3), (3, 1), (2, 2)])
+def test_layers_are_split_anew_where_the_run_freezes(tmp_path, before, after):
+    state = saved(tmp_path, 3, of=program(before))[3]
+    restored = restore(tmp_path, program(after)).state
+    assert tiny.bits(merge_layers(restored.params)) == tiny.bits(merge_layers(state.params))
+    assert (FROZEN in restored.params) == (after > 0)
+    old, new = (
+        jax.device_get(s.optimizer.statistics[TRAINED]["kernel"]) for s in (state, restored)
+    )
+    assert new.keys() == old.keys()
+    for name in old:
+        kept = min(tiny.LAYERS - before, tiny.LAYERS - after)
+        np.testing.assert_array_equal(new[name][-kept:], old[name][-kept:])
+        assert not np.any(new[name][:-kept])  # newly trained layers start fresh, from zeros
+    assert tiny.bits(restored.optimizer.statistics["embed"]) == tiny.bits(
+        state.optimizer.statistics["embed"]
+    )
+
+
+def test_a_part_may_be_frozen_or_thawed(tmp_path):
+    without = tiny.TinyLearner(frozen_parts=("embed",))
+    saved(tmp_path, 1)
+    frozen = restore(tmp_path, program(learner=without)).state
+    assert "embed" not in frozen.optimizer.statistics
+    other = tmp_path / "other"
+    saved(other, 1, of=program(learner=without))
+    thawed = restore(other).state
+    assert not any(np.any(leaf) for leaf in jax.tree.leaves(thawed.optimizer.statistics["embed"]))
+
+
+def flip_a_bit(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def metadata_of(folder: Path) -> Path:
+    return folder / "checkpoints" / "5" / "metadata" / "metadata"
+
+
+def move_the_input(folder: Path) -> None:
+    text = metadata_of(folder).read_text()
+    assert '"progress": {"step": 5}' in text
+    metadata_of(folder).write_text(
+        text.replace('"progress": {"step": 5}', '"progress": {"step": 4}')
+    )
+
+
+DAMAGES = {
+    "a flipped bit": lambda folder: flip_a_bit(largest(folder, 5)),
+    "a file cut short": lambda folder: os.truncate(largest(folder, 5), 20),
+    "a missing file": lambda folder: largest(folder, 5).unlink(),
+    "no metadata": lambda folder: metadata_of(folder).unlink(),
+    "metadata cut short": lambda folder: os.truncate(metadata_of(folder), 30),
+    "another input position": move_the_input,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_is_used(tmp_path, damage):
+    states = saved(tmp_path, 4, 5)
+    DAMAGES[damage](tmp_path)
+    restored = restore(tmp_path)
+    assert int(restored.state.step) == 4
+    assert tiny.bits(restored.state) == tiny.bits(states[4])
+    assert len(restored.passed_over) == 1
+    assert "checkpoint 5 is damaged" in restored.passed_over[0]
+    assert (tmp_path / "damaged_checkpoints" / "5").exists()
+    assert saved_steps(tmp_path) == [4]
+    again = saved(tmp_path, 5)  # its step can be saved anew
+    assert tiny.bits(restore(tmp_path).state) == tiny.bits(again[5])
+
+
+def test_no_whole_checkpoint_is_an_error_not_a_new_start(tmp_path):
+    saved(tmp_path, 5)
+    metadata_of(tmp_path).unlink()
+    with pytest.raises(CheckpointError, match=r"no checkpoint is usable.*checkpoint 5 is damaged"):
+        restore(tmp_path)
+
+
+def test_any_flipped_bit_of_any_data_file_is_found_or_harmless(tmp_path):
+    state = saved(tmp_path, 5)[5]
+    draw = random.Random(0)
+    found = 0
+    for path in files_of(tmp_path, 5):
+        whole = path.read_bytes()
+        data = bytearray(whole)
+        data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
+        path.write_bytes(data)
+        try:
+            params = read_parameters(tmp_path, 5)
+        except CheckpointError:
+            found += 1
+            continue
+        finally:
+            path.write_bytes(whole)
+        assert tiny.bits(params) == tiny.bits(state.params)
+    assert found
+
+
+def test_another_model_and_another_optimiser_are_refused_by_name(tmp_path, monkeypatch):
+    saved(tmp_path, 1)
+    with pytest.raises(CheckpointError, match=r"another optimiser: optimizer/.* Set MODEL_DIR"):
+        restore(tmp_path, program(learner=tiny.TinyLearner(optimizer=adam())))
+    monkeypatch.setattr(tiny, "VOCABULARY", 24)
+    message = r"another model: params/embed/embedding is bfloat16\[16, 32\] there, .*\[24, 32\]"
+    with pytest.raises(CheckpointError, match=message):
+        restore(tmp_path)
+    assert saved_steps(tmp_path) == [1]  # it is not damaged, so it stays
+
+
+def test_the_newest_and_the_best_stay(tmp_path):
+    of = program()
+    checkpoints = Checkpoints(tmp_path, keep_newest=2, keep_best=1)
+    scores = {1: 3.0, 2: 1.0, 3: 2.0, 4: None, 5: 2.5}
+    for step in (1, 2, 3):
+        checkpoints.save(state_at(step, of), {}, scores[step])
+    checkpoints.close()
+    assert saved_steps(tmp_path) == [2, 3]
+    checkpoints = Checkpoints(tmp_path, keep_newest=2, keep_best=1)  # scores are remembered
+    checkpoints.restore(of.state_target(), of.learner.init_state)
+    for step in (4, 5):
+        checkpoints.save(state_at(step, of), {}, scores[step])
+    checkpoints.close()
+    assert saved_steps(tmp_path) == [2, 4, 5]
+    assert best_step(tmp_path) == 2
+
+
+def test_a_poisoned_state_is_not_saved(tmp_path):
+    of = program()
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(state_at(1, of), {})
+    with pytest.raises(NonFiniteStateError, match=r"step 2: .*optimizer.*newest checkpoint is 1"):
+        checkpoints.save(state_at(2, of, scale=float("inf")), {})
+    checkpoints.close()
+    assert saved_steps(tmp_path) == [1]
+
+
+DTYPES = ("float32", "bfloat16", "int32", "uint8", "bool", "float16")
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_digests_tell_any_changed_element_and_any_order_apart(data):
+    dtype = data.draw(st.sampled_from(DTYPES))
+    values = np.arange(24).astype(dtype if dtype != "bfloat16" else jnp.bfloat16).reshape(2, 3, 4)
+    place = data.draw(st.integers(0, values.nbytes - 1))
+    bit = 0 if dtype == "bool" else data.draw(st.integers(0, 7))
+    raw = bytearray(values.tobytes())
+    raw[place] ^= 1 << bit
+    changed = np.frombuffer(bytes(raw), values.dtype).reshape(values.shape)
+    original = digests({"a": jnp.asarray(values)})["a"]
+    assert digests({"a": jnp.asarray(changed)})["a"][:2] != original[:2]
+    if dtype != "bool":
+        assert digests({"a": jnp.asarray(values[::-1])})["a"][:2] != original[:2]
+
+
+def test_digests_don_t_depend_on_the_mesh():
+    values = jax.random.normal(jax.random.key(0), (4, 8, 16))
+    where = tiny.partitioner(fsdp=2, model=4)
+    cut = jax.device_put(values, where.shardings(("layers", "embed", "mlp"), values))
+    assert len(cut.sharding.device_set) == 8
+    assert digests({"a": cut}) == digests({"a": values})
+    poisoned = values.at[1, 2, 3].set(jnp.nan)
+    assert digests({"a": poisoned})["a"].non_finite == 1
