@@ -6,7 +6,7 @@ Names that T5X's users know stay what they are there: the macros `MODEL_DIR`, `T
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gin
@@ -175,6 +175,25 @@ def partitioner(data: int = 1, fsdp: int = -1, model: int = 1) -> Partitioner:
     return Partitioner(make_mesh(data, fsdp, model), DEFAULT_RULES)
 
 
+def split_files(
+    folder: str | Sequence[str],
+    kind: str = "rated_answers",
+    splits: Sequence[str] = ("train", "validation", "test"),
+) -> dict[str, list[str]]:
+    """The files of each split, as `python -m data_pipelines.convert` names them.
+
+    Args:
+      folder: where they are; several folders are read as one.
+      kind: "rated_answers", "questions" or "documents".
+      splits: those to use.
+
+    Returns:
+      For each split, its file in each folder.
+    """
+    folders = [folder] if isinstance(folder, str) else folder
+    return {split: [f"{where}/{kind}_{split}.jsonl" for where in folders] for split in splits}
+
+
 def register() -> None:
     """Makes the library's objects known to gin."""
     for configurable in (
@@ -197,6 +216,7 @@ def register() -> None:
         schedules.inverse_sqrt,
         schedules.linear_warmup_cosine,
         schedules.linear_warmup_linear,
+        split_files,
         tasks.add_documents,
         tasks.add_mixture,
         tasks.add_rated_answers,
