@@ -1,4 +1,4 @@
-"""Eight simulated devices for every test: set before JAX makes its first array."""
+"""Before anything of ours is imported: eight simulated devices, and signatures that are checked."""
 
 import os
 
@@ -6,5 +6,18 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import jax
+import jaxtyping
+
+# Modules whose types and shapes every call in a test is checked against.
+CHECKED = [
+    *(
+        f"gophercite.learning.{name}"
+        for name in ("adafactor", "adam", "clipping", "ema", "optimizers", "rounding", "schedules")
+    ),
+    "gophercite.models.config_json",
+    "gophercite.models.folder",
+    "gophercite.models.tensors",
+]
 
 jax.config.update("jax_num_cpu_devices", 8)
+jaxtyping.install_import_hook(CHECKED, "beartype.beartype")

@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import zlib
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +29,7 @@ Statistics = dict[str, jax.Array]
 _UpdateArray = Callable[[Array, Statistics, Array, PRNGKeyArray], tuple[Array, Statistics]]
 
 
+@runtime_checkable
 class Rule(Protocol):
     """How one parameter (of one layer) is updated. All arithmetic is float32."""
 

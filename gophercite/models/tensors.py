@@ -8,7 +8,7 @@ import hashlib
 import os
 import pathlib
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import ml_dtypes  # lets NumPy know bfloat16 by name, which safetensors needs
@@ -42,6 +42,7 @@ class Stored(NamedTuple):
     sha256: str
 
 
+@runtime_checkable
 class _Slices(Protocol):
     """What safetensors gives for a tensor: slices of it."""
 

@@ -14,7 +14,7 @@ from gophercite.partitioning import Partitioner, make_mesh
 KEY = jax.random.key(7)
 SHAPES = {
     "embed": {"embedding": (24, 8)},
-    "trained_layers": {"kernel": (3, 8, 16), "narrow": (3, 2, 8), "scale": (3, 8)},
+    "trained_layers": {"kernel": (2, 8, 16), "narrow": (2, 2, 8), "scale": (2, 8)},
     "final_norm": {"scale": (8,)},
 }
 AXES = {
@@ -183,7 +183,7 @@ def test_state_axes_name_every_axis_of_the_state(optimizer: Any, expected: Any) 
 
     def check(array: jax.ShapeDtypeStruct, names: tuple[str | None, ...]) -> None:
         assert len(names) == array.ndim
-        sizes = {"vocab": 24, "embed": 8, "mlp": 16, "layers": 3, None: 2}
+        sizes = {"vocab": 24, "embed": 8, "mlp": 16, "layers": 2, None: 2}
         assert array.shape == tuple(sizes[name] for name in names)
 
     jax.tree.map(check, state, axes)
