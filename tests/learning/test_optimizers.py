@@ -14,17 +14,14 @@ from gophercite.partitioning import Partitioner, make_mesh
 KEY = jax.random.key(7)
 SHAPES = {
     "embed": {"embedding": (24, 8)},
-    "trained_layers": {"kernel": (2, 8, 16), "narrow": (2, 2, 8), "scale": (2, 8)},
-    "final_norm": {"scale": (8,)},
+    "trained_layers": {"kernel": (2, 8, 16), "scale": (2, 8)},
 }
 AXES = {
     "embed": {"embedding": ("vocab", "embed")},
     "trained_layers": {
         "kernel": ("layers", "embed", "mlp"),
-        "narrow": ("layers", None, "embed"),
         "scale": ("layers", "embed"),
     },
-    "final_norm": {"scale": ("embed",)},
 }
 
 
@@ -117,13 +114,11 @@ def test_adam_is_optax_on_each_layer(weight_decay: float) -> None:
 @pytest.mark.parametrize("make", [adafactor, adam])
 def test_statistics_are_float32_for_bfloat16_parameters(make: Any) -> None:
     params = random_tree(0, jnp.bfloat16)
-    optimizer = make()
-    state = jax.eval_shape(optimizer.init, params)
-    new_params, new_state = update_once(optimizer, params, params, 1e-3)
+    state = jax.eval_shape(make().init, params)
+    new_params, new_state = jax.eval_shape(lambda p: update_once(make(), p, p, 1e-3), params)
     assert {leaf.dtype for leaf in jax.tree.leaves(new_params)} == {jnp.dtype(jnp.bfloat16)}
     assert {leaf.dtype for leaf in jax.tree.leaves(new_state.statistics)} == {jnp.dtype("float32")}
-    assert jax.tree.structure(new_state) == jax.tree.structure(state)
-    assert int(new_state.count) == 1
+    assert new_state == state  # the same tree of shapes and dtypes
 
 
 @pytest.mark.parametrize("make", [adafactor, adam])
@@ -183,7 +178,7 @@ def test_state_axes_name_every_axis_of_the_state(optimizer: Any, expected: Any) 
 
     def check(array: jax.ShapeDtypeStruct, names: tuple[str | None, ...]) -> None:
         assert len(names) == array.ndim
-        sizes = {"vocab": 24, "embed": 8, "mlp": 16, "layers": 2, None: 2}
+        sizes = {"vocab": 24, "embed": 8, "mlp": 16, "layers": 2}
         assert array.shape == tuple(sizes[name] for name in names)
 
     jax.tree.map(check, state, axes)
