@@ -141,9 +141,10 @@ def test_pretraining_texts_repeat_sentences_and_hold_no_mark(index):
 
 
 def test_the_bundled_vocabulary_is_what_training_makes():
-    assert bundled_vocabulary().size == train_vocabulary(examples=20_000).size == 2048
-    text = "Kesholan lies on the River Tamirel, founded in 1743."
-    assert bundled_vocabulary().encode(text) == train_vocabulary().encode(text)
+    bundled, trained = bundled_vocabulary(), train_vocabulary()
+    assert [bundled.token_bytes(id) for id in range(bundled.size)] == [
+        trained.token_bytes(id) for id in range(trained.size)
+    ]
 
 
 @pytest.mark.parametrize("before", ["", " ", "("])
