@@ -194,8 +194,13 @@ def split_files(
     return {split: [f"{where}/{kind}_{split}.jsonl" for where in folders] for split in splits}
 
 
-def register() -> None:
-    """Makes the library's objects known to gin."""
+def build() -> Run:
+    """The run that the loaded configuration describes."""
+    return gin.get_configurable(Run)()
+
+
+def _register() -> None:
+    """Makes the library's objects known to gin; once, as gin refuses a name that it knows."""
     for configurable in (
         Answers,
         EarlyStopping,
@@ -212,7 +217,6 @@ def register() -> None:
         optimizers.adafactor,
         optimizers.adam,
         partitioner,
-        schedules.constant,
         schedules.inverse_sqrt,
         schedules.linear_warmup_cosine,
         schedules.linear_warmup_linear,
@@ -222,10 +226,10 @@ def register() -> None:
         tasks.add_rated_answers,
     ):
         gin.external_configurable(configurable, module="gophercite")
+    # Gin has a "constant" of its own.
+    gin.external_configurable(schedules.constant, name="constant_schedule", module="gophercite")
     gin.external_configurable(TrainSettings, name="train", module="gophercite")
     gin.constant("sample_world.MODEL", str(VOCABULARY_FOLDER.parent))
 
 
-def build() -> Run:
-    """The run that the loaded configuration describes."""
-    return gin.get_configurable(Run)()
+_register()

@@ -5,11 +5,11 @@ nothing. Here every macro that is set must be used, every macro that is used mus
 that gin doesn't know is answered with the nearest that it does.
 """
 
+import ast
 import contextlib
 import difflib
 import inspect
 import logging
-import os
 import pathlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -43,6 +43,8 @@ def load(
     for folder in folders:
         gin.add_config_file_search_path(folder)
     for file in files:
+        if not any(pathlib.Path(folder, file).is_file() for folder in ("", *folders)):
+            raise ConfigurationError(_no_file(file, folders))
         try:
             with _silent():
                 gin.parse_config_file(file)
@@ -67,10 +69,12 @@ def _silent() -> Iterator[None]:
 
 
 def _literal(value: str) -> str:
-    """A flag's value as gin reads it; text that is no literal, reference or macro is quoted."""
+    """A flag's value as gin reads it; bare text is put in quotes."""
+    if value.startswith(("@", "%", "[", "(", "{")):
+        return value
     try:
-        gin.config.parse_value(value)
-    except Exception:  # gin's parser and Python's raise many kinds
+        ast.literal_eval(value)
+    except (SyntaxError, ValueError):
         return repr(value)
     return value
 
@@ -116,24 +120,27 @@ def _explain(error: Exception, folders: Sequence[str]) -> str:
     place = re.search(r'In file "([^"]+)", line (\d+)', message)
     prefix = f"{place[1]}:{place[2]}: " if place else ""
     if missing := re.search(r"Unable to open file: (.+?)\. Searched config paths", message):
-        found = [
-            os.path.relpath(path, ROOT) if path.is_relative_to(ROOT) else str(path)
-            for folder in folders
-            for path in sorted(pathlib.Path(folder, "gin_configs").rglob("*.gin"))
-            or sorted(pathlib.Path(folder).glob("*.gin"))
-        ]
-        return f"{prefix}there is no gin file {missing[1]!r}{nearest(missing[1], found)}"
+        return prefix + _no_file(missing[1], folders)
     if unknown := re.search(
         r"Configurable '(.+?)' doesn't have a parameter named '(.+?)'", message
     ):
         return prefix + unknown_parameter(unknown[1], unknown[2])
     if unknown := re.search(r"No configurable matching (?:reference )?'@?(.+?)(?:\(\))?'", message):
-        known = [selector.split(".")[-1] for selector in gin.config._REGISTRY]
+        known = [selector.split(".")[-1] for selector, _ in gin.config._REGISTRY.items()]
         return f"{prefix}nothing is named {unknown[1]!r}{nearest(unknown[1], known)}"
     first = next((line.strip() for line in message.splitlines() if line.strip()), repr(error))
     if isinstance(error, SyntaxError) and error.lineno:
         return f"{error.filename or 'the value'}:{error.lineno}: {error.msg}: {error.text!r}"
     return prefix + first
+
+
+def _no_file(file: str, folders: Sequence[str]) -> str:
+    """The message for a file that is in none of the folders."""
+    found = []
+    for folder in map(pathlib.Path, folders):
+        for path in sorted([*folder.glob("*.gin"), *folder.glob("gin_configs/**/*.gin")]):
+            found.append(str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path))
+    return f"there is no gin file {file!r}{nearest(file, found)}"
 
 
 def unknown_parameter(configurable: str, parameter: str) -> str:

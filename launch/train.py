@@ -39,7 +39,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from gophercite.training.pending import NonFiniteLossError
     from gophercite.training.preemption import EXIT_CODE, Preempted
 
-    configuration.register()
     try:
         gin_files.load(flags.gin_file, bindings, flags.gin_search_paths)
         with gin_files.one_line():

@@ -91,7 +91,7 @@ class Optimizer:
           A count of 0 and statistics of zeros.
         """
 
-        def zeros(path: tuple[Any, ...], parameter: jax.Array) -> Statistics:
+        def zeros(path: tuple[Any, ...], parameter: jax.Array | jax.ShapeDtypeStruct) -> Statistics:
             kept = self._kept_axes(path, parameter.shape)
             return {
                 name: jnp.zeros([parameter.shape[axis] for axis in axes], jnp.float32)
@@ -115,7 +115,9 @@ class Optimizer:
         """
 
         def names(
-            path: tuple[Any, ...], parameter: jax.Array, axes: tuple[str | None, ...]
+            path: tuple[Any, ...],
+            parameter: jax.Array | jax.ShapeDtypeStruct,
+            axes: tuple[str | None, ...],
         ) -> dict[str, tuple[str | None, ...]]:
             kept = self._kept_axes(path, parameter.shape)
             return {name: tuple(axes[axis] for axis in kept[name]) for name in kept}

@@ -1,0 +1,178 @@
+"""launch/train.py: what it says of wrong settings, and that it trains, stops and goes on."""
+
+import io
+import json
+from pathlib import Path
+
+import configuration
+import dry_run
+import gin_files
+import jax
+import pytest
+import train
+
+from gophercite.models.folder import load_model
+from gophercite.training.metrics import read_metrics
+
+ROOT = Path(__file__).parents[2]
+SFT = "gin_configs/sft_sample_world.gin"
+PRETRAIN = "gin_configs/pretrain_sample_world.gin"
+TINY = {
+    "TRAIN_STEPS": "2",
+    "BATCH_SIZE": "8",
+    "linear_warmup_cosine.warmup_steps": "1",
+    "TransformerConfig.d_model": "16",
+    "TransformerConfig.num_layers": "2",
+    "TransformerConfig.d_ff": "16",
+    "TransformerConfig.num_heads": "2",
+    "TransformerConfig.head_dim": "8",
+}
+
+
+@pytest.fixture(autouse=True)
+def _cache_as_before():
+    before = jax.config.jax_compilation_cache_dir
+    yield
+    jax.config.update("jax_compilation_cache_dir", before)
+
+
+def arguments(file: str, **bindings: str) -> list[str]:
+    return [f"--gin_file={file}", *[f"--gin.{name}={value}" for name, value in bindings.items()]]
+
+
+WRONG = {
+    "a missing file": (
+        ["--gin_file=gin_configs/sft_sample_wrld.gin"],
+        "there is no gin file 'gin_configs/sft_sample_wrld.gin'; "
+        "did you mean gin_configs/sft_sample_world.gin?",
+    ),
+    "a macro that must be set": (
+        arguments(PRETRAIN),
+        "MODEL_DIR is not set: add --gin.MODEL_DIR=VALUE",
+    ),
+    "a mistyped macro": (
+        arguments(PRETRAIN, MODEL_DIR="x", TRAIN_STEP="7"),
+        "--gin.TRAIN_STEP: nothing uses a macro of this name; did you mean TRAIN_STEPS?",
+    ),
+    "a mistyped parameter": (
+        arguments(PRETRAIN, **{"MODEL_DIR": "x", "train.log_evry": "7"}),
+        "--gin.train.log_evry: train has no parameter 'log_evry'; did you mean train.log_every?",
+    ),
+    "a mistyped object": (
+        arguments(PRETRAIN, **{"MODEL_DIR": "x", "trian.log_every": "7"}),
+        "--gin.trian.log_every: nothing is named 'trian'; did you mean train?",
+    ),
+    "a mistyped reference": (
+        arguments(PRETRAIN, **{"MODEL_DIR": "x", "SupervisedLearner.optimizer": "@adafacto()"}),
+        "--gin.SupervisedLearner.optimizer: nothing is named 'adafacto'; did you mean adafactor?",
+    ),
+    "a field passed on": (
+        arguments(
+            PRETRAIN,
+            **{
+                "MODEL_DIR": "x",
+                "Transformer.config": "@gopher()",
+                "gopher.size": "44m",
+                "gopher.num_layer": "3",
+            },
+        ),
+        "TransformerConfig has no parameter 'num_layer'; "
+        "did you mean TransformerConfig.num_layers?",
+    ),
+    "a value of the wrong kind": (
+        arguments(PRETRAIN, MODEL_DIR="x", TRAIN_STEPS="ten"),
+        "TrainSettings.total_steps = 'ten': must be a whole number from 1",
+    ),
+    "an unknown task": (
+        arguments(PRETRAIN, MODEL_DIR="x", MIXTURE_OR_TASK_NAME="sample_wrld"),
+        "no task or mixture is named 'sample_wrld'; there are sample_world",
+    ),
+    "no model to start from": (
+        arguments(PRETRAIN, MODEL_DIR="x", INITIAL_CHECKPOINT="no/such/folder"),
+        "no/such/folder: not a model folder: there is no model.json in it",
+    ),
+    "a vocabulary that does not fit": (
+        arguments(PRETRAIN, **{"MODEL_DIR": "x", "TransformerConfig.vocab_size": "100"}),
+        "has a vocabulary of 2048 tokens, the model 100",
+    ),
+    "a batch that the mesh can't cut": (
+        arguments(PRETRAIN, MODEL_DIR="x", BATCH_SIZE="12"),
+        "a batch of 12 rows does not divide over the 8 devices",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_setting_is_answered_in_one_line(case, capsys):
+    flags, message = WRONG[case]
+    assert train.main(flags) == 1
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert line.startswith("train: ")
+    assert message in line
+
+
+def test_a_wrong_name_in_a_file_is_answered_with_its_line(tmp_path, capsys):
+    (tmp_path / "run.gin").write_text("include 'pretrain_sample_world.gin'\n\ntrain.log_evry = 3\n")
+    assert train.main([f"--gin_file={tmp_path / 'run.gin'}", "--gin.MODEL_DIR=x"]) == 1
+    assert "run.gin:3: train has no parameter 'log_evry'" in capsys.readouterr().err
+    (tmp_path / "run.gin").write_text("include 'pretrain_sample_world.gin'\nTRAIN_STEP = 3\n")
+    assert train.main(["--gin_file=run.gin", f"--gin_search_paths={tmp_path}", "--gin.MODEL_DIR=x"])
+    message = capsys.readouterr().err
+    assert "TRAIN_STEP in " in message
+    assert "did you mean TRAIN_STEPS?" in message
+
+
+def test_an_argument_that_is_no_setting_is_wrong_usage(capsys):
+    with pytest.raises(SystemExit) as stop:
+        train.main([f"--gin_file={SFT}", "--TRAIN_STEPS=3"])
+    assert stop.value.code == 2
+    assert "settings are --gin.NAME=VALUE" in capsys.readouterr().err
+
+
+RUNS = {path.name for path in (ROOT / "gin_configs").glob("*.gin")} - {"supervised.gin"}
+
+
+@pytest.mark.parametrize("file", sorted(RUNS))
+def test_every_run_s_file_is_complete_but_for_paths(file):
+    paths = ["MODEL_DIR", "VOCABULARY", "DATA_DIR", "TRAIN_FILES", "ELI5_FILE", "NQ_FILE"]
+    text = (ROOT / "gin_configs" / file).read_text()
+    bindings = {name: "a" for name in paths if f"%{name}" in text or name == "MODEL_DIR"}
+    gin_files.load([f"gin_configs/{file}"], bindings)
+
+
+def test_a_run_trains_goes_on_and_its_folder_is_a_model(tmp_path):
+    folder = tmp_path / "run"
+    flags = arguments(PRETRAIN, MODEL_DIR=str(folder), **TINY)
+    cache = f"--compilation_cache={tmp_path / 'cache'}"
+    assert train.main([*flags, "--gin.Run.evaluations={}", cache]) == 0
+    assert "TRAIN_STEPS = 2" in (folder / "config.gin").read_text()
+    assert json.loads((folder / "model.json").read_text())["architecture"]["d_model"] == 16
+    assert (
+        train.main(
+            [
+                *flags,
+                "--gin.Run.evaluations={}",
+                "--gin.TRAIN_STEPS=3",
+                "--gin.train.log_every=1",
+                cache,
+            ]
+        )
+        == 0
+    )
+    steps = [line["step"] for line in read_metrics(folder) if line["split"] == "train"]
+    assert steps == [1, 3]
+    model = load_model(folder)
+    assert model.transformer.config.d_model == 16
+    assert model.vocabulary.decode(model.vocabulary.encode("It was built in 1874.")) == (
+        "It was built in 1874."
+    )
+
+
+def test_a_dry_run_shows_batch_parameters_and_memory():
+    gin_files.load([SFT], {**TINY, "MODEL_DIR": "x", "INITIAL_CHECKPOINT": "None"})
+    out = io.StringIO()
+    dry_run.show(configuration.build(), out)
+    text = out.getvalue()
+    assert "Answer:⟦ %<" in text
+    assert "trained_layers/query" in text
+    assert "temporaries (activations, gradients)" in text
