@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
@@ -23,6 +24,7 @@ from gophercite.models.transformer import Params
 
 CHECKPOINTS = "checkpoints"
 PARAMETERS = "params/"
+AVERAGES = "ema/"
 
 
 class CheckpointError(RuntimeError):
@@ -188,6 +190,8 @@ def best_step(folder: epath.PathLike) -> int | None:
 def read_parameters(folder: epath.PathLike, step: int, shardings: Params | None = None) -> Params:
     """A checkpoint's parameters, with one merged stack of layers.
 
+    Where the run kept a moving average of the trained parameters, it is that: evaluations used it.
+
     Args:
       folder: the run's.
       step: one of `saved_steps`.
@@ -206,14 +210,28 @@ def read_parameters(folder: epath.PathLike, step: int, shardings: Params | None 
         places: dict[str, jax.sharding.Sharding] = dict.fromkeys(names, here)
     else:
         places = {PARAMETERS + name: leaf for name, leaf in name_leaves(shardings).items()}
+    means = {AVERAGES + name.removeprefix(PARAMETERS): name for name in places}
+    means = {mean: name for mean, name in means.items() if mean in metadata.arrays}
+    arrays = read_arrays(folder, metadata, places | {mean: places[means[mean]] for mean in means})
+    for mean, name in means.items():
+        join = jax.jit(_put_last, out_shardings=places[name])
+        arrays[name] = join(arrays[name], arrays.pop(mean))
     params: Params = {}
-    for name, array in read_arrays(folder, metadata, places).items():
+    for name, array in arrays.items():
         *path, last = name.removeprefix(PARAMETERS).split("/")
         part = params
         for key in path:
             part = part.setdefault(key, {})
         part[last] = array
     return params
+
+
+def _put_last(array: jax.Array, mean: jax.Array) -> jax.Array:
+    """The averages in their places: of a stack whose first layers are frozen, the last ones."""
+    mean = mean.astype(array.dtype)
+    if mean.shape == array.shape:
+        return mean
+    return jnp.concatenate([array[: -mean.shape[0]], mean])
 
 
 def name_leaves(tree: Any) -> dict[str, Any]:

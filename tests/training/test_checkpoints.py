@@ -1,5 +1,6 @@
 """What comes back from a checkpoint: exactly what was saved, or word of what is wrong."""
 
+import dataclasses
 import functools
 import os
 import random
@@ -50,7 +51,7 @@ def state_at(step: int, of: Program, scale: float = 1.0) -> TrainState:
     state = initial(of)
     optimizer = jax.tree.map(number, state.optimizer)
     steps = jax.device_put(np.int32(step), state.step.sharding)
-    return state.replace(step=steps, optimizer=optimizer)
+    return dataclasses.replace(state, step=steps, optimizer=optimizer)
 
 
 def saved(folder: Path, *steps: int, of: Program | None = None, **options) -> dict[int, TrainState]:
@@ -235,6 +236,20 @@ def test_a_poisoned_state_is_not_saved(tmp_path):
         checkpoints.save(state_at(2, of, scale=float("inf")), {})
     checkpoints.close()
     assert saved_steps(tmp_path) == [1]
+
+
+def test_averages_are_restored_and_are_what_inference_reads(tmp_path):
+    of = program(1)
+    state = state_at(1, of)
+    trained = {name: part for name, part in state.params.items() if name != FROZEN}
+    averages = jax.tree.map(lambda leaf: leaf.astype(jnp.float32) + 1, trained)
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(dataclasses.replace(state, ema=averages), {})
+    checkpoints.close()
+    params = read_parameters(tmp_path, 1)
+    rounded = jax.tree.map(lambda mean: mean.astype(jnp.bfloat16), averages)
+    expected = merge_layers({FROZEN: state.params[FROZEN], **rounded})
+    assert tiny.bits(params) == tiny.bits(expected)
 
 
 DTYPES = ("float32", "bfloat16", "int32", "uint8", "bool", "float16")
