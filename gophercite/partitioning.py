@@ -66,25 +66,7 @@ class Partitioner:
         Raises:
           ValueError: a name has no rule.
         """
-        table = dict(reversed(self.rules))
-        entries: list[str | tuple[str, ...] | None] = []
-        used: set[str] = set()
-        for i, name in enumerate(axes):
-            if name is not None and name not in table:
-                raise ValueError(
-                    f"logical axis {name!r} has no rule; known: {', '.join(sorted(table))}"
-                )
-            target = table[name] if name is not None else None
-            names = (target,) if isinstance(target, str) else (target or ())
-            size = math.prod(self.mesh.shape[n] for n in names)
-            cut = (
-                size > 1
-                and used.isdisjoint(names)
-                and (shape is None or shape[i] % size == 0)
-            )
-            entries.append(target if cut else None)
-            used.update(names if cut else ())
-        return PartitionSpec(*entries)
+        return _spec(dict(self.mesh.shape), self.rules, axes, shape)
 
     def shardings(self, axes: Any, shapes: Any) -> Any:
         """Shardings for a tree of arrays.
@@ -175,7 +157,28 @@ def constrain(x: jax.Array, *axes: str | None) -> jax.Array:
     rules = nn.get_logical_axis_rules()
     if not rules:
         return x
-    mesh = jax.sharding.get_abstract_mesh()
-    return jax.lax.with_sharding_constraint(
-        x, Partitioner(mesh, tuple(rules)).spec(axes, x.shape)
-    )
+    spec = _spec(dict(jax.sharding.get_abstract_mesh().shape), tuple(rules), axes, x.shape)
+    return jax.lax.with_sharding_constraint(x, spec)
+
+
+def _spec(
+    sizes: dict[str, int],
+    rules: Rules,
+    axes: Sequence[str | None],
+    shape: Sequence[int] | None,
+) -> PartitionSpec:
+    table = dict(reversed(rules))
+    entries: list[str | tuple[str, ...] | None] = []
+    used: set[str] = set()
+    for i, name in enumerate(axes):
+        if name is not None and name not in table:
+            raise ValueError(
+                f"logical axis {name!r} has no rule; known: {', '.join(sorted(table))}"
+            )
+        target = table[name] if name is not None else None
+        names = (target,) if isinstance(target, str) else (target or ())
+        size = math.prod(sizes[n] for n in names)
+        cut = size > 1 and used.isdisjoint(names) and (shape is None or shape[i] % size == 0)
+        entries.append(target if cut else None)
+        used.update(names if cut else ())
+    return PartitionSpec(*entries)

@@ -143,8 +143,8 @@ def _decode(
         token = jnp.where(now.done, pad_id, drawn)
         log_prob = jnp.take_along_axis(jax.nn.log_softmax(now.logits), drawn[:, None], 1)[:, 0]
         positions = (lengths + now.step)[:, None]
-        real = (~now.done).astype(jnp.int32)[:, None]
-        hidden, cache = transformer.apply(params, token[:, None], positions, real, now.cache)
+        alive = ~now.done[:, None]
+        hidden, cache = transformer.decode(params, token[:, None], positions, alive, now.cache)
         put: Any = partial(jax.lax.dynamic_update_index_in_dim, index=now.step, axis=1)
         return _Progress(
             step=now.step + 1,

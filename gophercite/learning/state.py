@@ -1,8 +1,9 @@
 """What training carries from step to step, and what a learner must be able to do with it."""
 
+import dataclasses
 from typing import Any, Protocol
 
-import flax.struct
+import jax
 from jaxtyping import Array, Float, Int, Key
 
 from gophercite.models.transformer import Params
@@ -12,7 +13,8 @@ Metrics = dict[str, Float[Array, ""]]
 Totals = dict[str, tuple[Float[Array, ""], Float[Array, ""]]]
 
 
-@flax.struct.dataclass
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
 class TrainState:
     """All that the next step depends on beside its batch.
 

@@ -137,14 +137,14 @@ class SupervisedLearner:
             "optimizer/learning_rate": jnp.asarray(learning_rate, jnp.float32),
             "throughput/target_tokens": jnp.sum(batch["weights"] > 0).astype(jnp.float32),
         }
-        state = TrainState(
+        after = TrainState(
             step=state.step + 1,
             params={**state.params, **trained},
             optimizer=optimizer,
             ema=averages,
             key=state.key,
         )
-        return state, metrics
+        return after, metrics
 
     def gradients(
         self, params: Params, batch: Batch, weight: Float[Array, ""]
@@ -228,7 +228,7 @@ class SupervisedLearner:
         )
 
     def _cut(self, batch: Batch) -> Batch:
-        """Batches of every n-th row, so that each device's own rows spread over all microbatches."""
+        """Takes every n-th row for a microbatch, so that each has rows of every device."""
         rows = batch["tokens"].shape[0]
         if rows % self.microbatches:
             raise ValueError(f"{self.microbatches} microbatches don't divide a batch of {rows}")

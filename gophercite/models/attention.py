@@ -14,6 +14,7 @@ from gophercite.models.positions import align_distances
 MASKED = -1e30
 
 Heads = Float[Array, "batch length heads head_dim"]
+KeyHeads = Float[Array, "batch length kv_heads head_dim"]
 Window = int | Int[Array, ""] | None
 
 
@@ -33,8 +34,8 @@ class RelativePositions(NamedTuple):
 
 def attention(
     q: Heads,
-    k: Float[Array, "batch length kv_heads head_dim"],
-    v: Float[Array, "batch length kv_heads head_dim"],
+    k: KeyHeads,
+    v: KeyHeads,
     segments: Int[Array, "batch length"],
     *,
     relative: RelativePositions | None = None,
@@ -88,8 +89,8 @@ def _platform_kernel(q: Heads, relative: RelativePositions | None, window: Windo
 
 def _blocks(
     q: Heads,
-    k: Heads,
-    v: Heads,
+    k: KeyHeads,
+    v: KeyHeads,
     segments: Int[Array, "batch length"],
     relative: RelativePositions | None,
     window: Window,
@@ -159,7 +160,7 @@ def _by_head(x: Heads, groups: int) -> Float[Array, "batch kv_heads groups lengt
 
 
 def _cudnn(
-    q: Heads, k: Heads, v: Heads, segments: Int[Array, "batch length"], window: Window
+    q: Heads, k: KeyHeads, v: KeyHeads, segments: Int[Array, "batch length"], window: Window
 ) -> Heads:
     """cuDNN's fused attention; segments become its mask."""
     same = segments[:, None, :, None] == segments[:, None, None, :]
@@ -175,9 +176,9 @@ def _cudnn(
 
 
 def _splash(
-    q: Heads, k: Heads, v: Heads, segments: Int[Array, "batch length"], window: Window
+    q: Heads, k: KeyHeads, v: KeyHeads, segments: Int[Array, "batch length"], window: Window
 ) -> Heads:
-    """TPU's splash attention: block-sparse, so the future and what the window hides cost nothing."""
+    """TPU's splash attention: block-sparse, so what the mask hides costs nothing."""
     from jax.experimental.pallas.ops.tpu.splash_attention import (
         splash_attention_kernel as kernel,
     )

@@ -126,7 +126,8 @@ class Block(nn.Module):
           context: what all layers share.
 
         Returns:
-          The residual stream, and this layer's keys and values, [batch, length, kv_heads, head_dim].
+          The residual stream, and this layer's keys and values, each [batch, length, kv_heads,
+          head_dim].
         """
         c = self.config
         q, k, v = self._project(x, settings, context.positions)
@@ -228,7 +229,9 @@ class Block(nn.Module):
         inner = constrain(normed @ self.up.astype(dtype), "batch", "length", "mlp")
         activation = _ACTIVATIONS[c.activation]
         if c.gated_mlp:
-            inner *= activation(constrain(normed @ self.gate.astype(dtype), "batch", "length", "mlp"))
+            inner *= activation(
+                constrain(normed @ self.gate.astype(dtype), "batch", "length", "mlp")
+            )
         else:
             inner = activation(inner)
         return x + constrain(inner @ self.down.astype(dtype), "batch", "residual_length", None)

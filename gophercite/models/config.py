@@ -14,8 +14,8 @@ class TransformerConfig:
     """What a model is (architecture) and how it is computed (dtypes, blocks, rematerialisation).
 
     The defaults are the Gopher family's (Rae et al. 2021: RMSNorm, Transformer-XL relative
-    positions, GELU MLP of four times the width); Llama- and Gemma-like models set `position="rope"`,
-    `gated_mlp=True` and `num_kv_heads`.
+    positions, GELU MLP of four times the width); Llama- and Gemma-like models set
+    `position="rope"`, `gated_mlp=True` and `num_kv_heads`.
 
     Attributes:
       vocab_size: rows of the embedding.

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from gophercite.models.block import Block, Context, LayerCache, Slots, rms_norm
 from gophercite.models.config import TransformerConfig
@@ -90,7 +90,9 @@ class Transformer:
         waves = self._sinusoids(1)
 
         def layer(key: Array) -> Params:
-            return block.init(key, x, self._first_settings(), Context(place, place, waves))["params"]
+            return block.init(key, x, self._first_settings(), Context(place, place, waves))[
+                "params"
+            ]
 
         def matrix(key: Array, shape: tuple[int, int], axes: tuple[str, str], std: float) -> Any:
             init = nn.with_logical_partitioning(nn.initializers.normal(std), axes)
@@ -135,32 +137,31 @@ class Transformer:
           Representations after the final norm, in `config.dtype`, and the cache with the new
           tokens (None without one).
         """
-        c = self.config
-        x = self.embed(params, tokens)
         if cache is not None:
-            x, cache = self._decode(params, x, positions, segments, cache)
-        else:
-            context = Context(positions, segments, self._sinusoids(tokens.shape[1]))
+            return self.decode(params, tokens, positions, segments > 0, cache)
+        c = self.config
+        context = Context(positions, segments, self._sinusoids(tokens.shape[1]))
 
-            def layer(weights: Params, settings: Any, x: Array, context: Context) -> Array:
-                y, _ = Block(c).apply({"params": weights}, x, settings, context)
-                return constrain(y, "batch", "residual_length", "activation_embed")
+        def layer(weights: Params, settings: Any, x: Array, context: Context) -> Array:
+            y, _ = Block(c).apply({"params": weights}, x, settings, context)
+            return constrain(y, "batch", "residual_length", "activation_embed")
 
-            frozen, trained = self._settings(params)
-            if FROZEN in params:
-                weights = jax.lax.stop_gradient(params[FROZEN])
-                x = run_stack(layer, weights, frozen, jax.lax.stop_gradient(x), context)
-                x = jax.lax.stop_gradient(x)
-            x = run_stack(
-                layer,
-                params[TRAINED],
-                trained,
-                x,
-                context,
-                remat_every=c.remat_every,
-                accumulated=accumulated,
-            )
-        return rms_norm(x, params["final_norm"]["scale"], c.norm_epsilon), cache
+        x = self.embed(params, tokens)
+        frozen, trained = self._settings(params)
+        if FROZEN in params:
+            weights = jax.lax.stop_gradient(params[FROZEN])
+            x = run_stack(layer, weights, frozen, jax.lax.stop_gradient(x), context)
+            x = jax.lax.stop_gradient(x)
+        x = run_stack(
+            layer,
+            params[TRAINED],
+            trained,
+            x,
+            context,
+            remat_every=c.remat_every,
+            accumulated=accumulated,
+        )
+        return rms_norm(x, params["final_norm"]["scale"], c.norm_epsilon), None
 
     def embed(
         self, params: Params, tokens: Int[Array, "batch length"]
@@ -236,15 +237,33 @@ class Transformer:
         hidden = rms_norm(x, params["final_norm"]["scale"], c.norm_epsilon)
         return hidden, Cache(layers, layout)
 
-    def _decode(
-        self, params: Params, x: Array, positions: Array, segments: Array, cache: Cache
-    ) -> tuple[Array, Cache]:
-        """New tokens through all layers, each layer's cache rewritten in place."""
+    def decode(
+        self,
+        params: Params,
+        tokens: Int[Array, "batch length"],
+        positions: Int[Array, "batch length"],
+        real: Bool[Array, "batch length"],
+        cache: Cache,
+    ) -> tuple[Float[Array, "batch length d_model"], Cache]:
+        """Reads new tokens after those in a cache.
+
+        Args:
+          params: the model's parameters.
+          tokens: the new tokens, as many in each row.
+          positions: their places in their sequences.
+          real: False where a row has ended and its token is padding.
+          cache: with room for them.
+
+        Returns:
+          Representations after the final norm, and the cache with the new tokens, each layer's part
+          rewritten in place.
+        """
         block = Block(self.config)
+        x = self.embed(params, tokens)
         old = cache.slots
         slots = Slots(
             jax.lax.dynamic_update_slice_in_dim(old.positions, positions, old.next, axis=1),
-            jax.lax.dynamic_update_slice_in_dim(old.filled, segments > 0, old.next, axis=1),
+            jax.lax.dynamic_update_slice_in_dim(old.filled, real, old.next, axis=1),
             old.next + x.shape[1],
         )
 
@@ -272,7 +291,8 @@ class Transformer:
         (x, keys, values), _ = jax.lax.scan(
             layer, (x, cache.layers.keys, cache.layers.values), leaves
         )
-        return x, Cache(LayerCache(keys, values, cache.layers.relative), slots)
+        hidden = rms_norm(x, params["final_norm"]["scale"], self.config.norm_epsilon)
+        return hidden, Cache(LayerCache(keys, values, cache.layers.relative), slots)
 
     def _sinusoids(self, distances: int) -> Float[Array, "distances d_model"] | None:
         if self.config.position != "transformer_xl":
@@ -344,5 +364,3 @@ def merge_layers(params: Params) -> Params:
         lambda first, second: jnp.concatenate([first, second]), params[FROZEN], params[TRAINED]
     )
     return rest
-
-

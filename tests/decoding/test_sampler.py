@@ -1,0 +1,109 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gophercite.decoding.sampler import SamplingSettings, draw, sample
+from gophercite.models.config import TransformerConfig
+from gophercite.models.transformer import Transformer
+
+CONFIG = TransformerConfig(
+    vocab_size=23, d_model=16, num_layers=2, num_heads=2, head_dim=8, dtype="float32"
+)
+MODEL = Transformer(CONFIG)
+PARAMS = MODEL.init(jax.random.key(0))
+PARAMS["embed"]["embedding"] *= 2  # neither flat nor certain
+PROMPTS = [[3, 4, 5], [7], [9, 10, 11, 12, 13, 14, 15]]
+
+
+def run(settings, prompts=PROMPTS, key=1):
+    return sample(MODEL, PARAMS, prompts, jax.random.key(key), settings, eos_id=1, pad_id=0)
+
+
+def next_logits(tokens):
+    tokens = np.array([tokens])
+    places = np.arange(tokens.shape[1])[None]
+    hidden, _ = MODEL.apply(PARAMS, tokens, places, np.ones_like(tokens))
+    return np.asarray(MODEL.logits(PARAMS, hidden)[0])
+
+
+def test_greedy_takes_the_likeliest_token_and_stops_at_the_end():
+    samples = run(SamplingSettings(max_tokens=12, temperature=0))
+    for prompt, tokens, length in zip(PROMPTS, samples.tokens, samples.lengths, strict=True):
+        text = list(prompt)
+        for token in tokens[:length]:
+            assert token == next_logits(text)[-1].argmax()
+            text.append(int(token))
+        assert length == 12 or text[-1] == 1
+        assert np.all(tokens[length:] == 0)
+
+
+def test_log_probs_are_the_model_s_own():
+    samples = run(SamplingSettings(max_tokens=10, temperature=0.7, top_p=0.9))
+    for row, prompt in enumerate(PROMPTS):
+        tokens = samples.tokens[row, : samples.lengths[row]]
+        logits = next_logits([*prompt, *tokens])[len(prompt) - 1 : -1]
+        expected = np.asarray(jax.nn.log_softmax(logits))[np.arange(len(tokens)), tokens]
+        np.testing.assert_allclose(samples.log_probs[row, : len(tokens)], expected, atol=1e-5)
+        assert not np.any(samples.log_probs[row, len(tokens) :])
+
+
+def test_the_same_key_draws_the_same_and_another_differs():
+    settings = SamplingSettings(max_tokens=16)
+    assert np.array_equal(run(settings).tokens, run(settings).tokens)
+    assert not np.array_equal(run(settings).tokens, run(settings, key=2).tokens)
+
+
+def test_a_row_s_draws_do_not_depend_on_the_rows_beside_it():
+    settings = SamplingSettings(max_tokens=16)
+    other = [PROMPTS[0], [2, 2, 2], [5]]
+    assert np.array_equal(run(settings).tokens[0], run(settings, other).tokens[0])
+
+
+def test_draws_follow_the_distribution():
+    logits = jnp.log(jnp.array([0.5, 0.0, 0.2, 0.3])) * 2
+    count = 20_000
+    uniforms = (jnp.arange(count) + 0.5) / count
+    tokens = draw(jnp.broadcast_to(logits, (count, 4)), uniforms, SamplingSettings(temperature=2.0))
+    frequencies = np.bincount(np.asarray(tokens), minlength=4) / count
+    np.testing.assert_allclose(frequencies, [0.5, 0, 0.2, 0.3], atol=1e-3)
+
+
+def test_top_p_keeps_the_smallest_sufficient_set():
+    logits = jnp.log(jnp.array([0.1, 0.45, 0.15, 0.3]))
+    uniforms = jnp.linspace(0, 1, 1000, endpoint=False)
+    rows = jnp.broadcast_to(logits, (1000, 4))
+    kept = lambda p: set(np.asarray(draw(rows, uniforms, SamplingSettings(top_p=p))).tolist())  # noqa: E731
+    assert kept(0.4) == {1}
+    assert kept(0.7) == {1, 3}
+    assert kept(0.89) == {1, 2, 3}
+    assert kept(1.0) == {0, 1, 2, 3}
+
+
+def test_one_program_serves_prompts_of_a_bucket():
+    from gophercite.decoding import sampler
+
+    settings = SamplingSettings(max_tokens=5)
+    run(settings)
+    before = sampler._decode._cache_size()
+    run(settings, [[5] * 40, [2], [3, 4]])
+    assert sampler._decode._cache_size() == before
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"temperature": -1}, "temperature"),
+        ({"top_p": 0}, "top_p"),
+    ],
+)
+def test_impossible_settings_are_refused_by_name(settings, named):
+    with pytest.raises(ValueError, match=named):
+        SamplingSettings(**settings)
+
+
+@pytest.mark.parametrize("prompts", [[], [[3], []]])
+def test_an_empty_prompt_is_refused(prompts):
+    with pytest.raises(ValueError, match="prompt"):
+        run(SamplingSettings(), prompts)

@@ -1,0 +1,88 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gophercite.learning.cross_entropy import correct_predictions, cross_entropy
+
+
+def problem(batch, length, vocab=17, width=6, dtype=jnp.float32):
+    keys = jax.random.split(jax.random.key(length), 4)
+    hidden = jax.random.normal(keys[0], (batch, length, width), dtype)
+    kernel = jax.random.normal(keys[1], (vocab, width), dtype)
+    targets = jax.random.randint(keys[2], (batch, length), 0, vocab)
+    weights = jax.random.uniform(keys[3], (batch, length)) * (targets % 3 > 0)
+    return hidden, kernel, targets, weights
+
+
+def reference(hidden, kernel, targets, weights, z_loss):
+    logits = jnp.einsum("bld,vd->blv", hidden, kernel).astype(jnp.float32)
+    nll = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
+    z = z_loss * jnp.square(jax.nn.logsumexp(logits, -1))
+    return jnp.sum(weights * (nll + z))
+
+
+@settings(deadline=None, max_examples=20)
+@given(
+    batch=st.integers(1, 3),
+    length=st.integers(1, 9),
+    chunk=st.integers(1, 30),
+    z_loss=st.sampled_from([0.0, 0.1]),
+)
+def test_value_and_gradients_agree_with_optax_for_any_chunk(batch, length, chunk, z_loss):
+    arguments = problem(batch, length)
+    ours = lambda h, k: 0.5 * cross_entropy(h, k, *arguments[2:], z_loss, chunk)[0]  # noqa: E731
+    theirs = lambda h, k: 0.5 * reference(h, k, *arguments[2:], z_loss)  # noqa: E731
+    got = jax.value_and_grad(ours, (0, 1))(*arguments[:2])
+    expected = jax.value_and_grad(theirs, (0, 1))(*arguments[:2])
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    # The value alone, without a gradient, takes another path.
+    np.testing.assert_allclose(ours(*arguments[:2]), expected[0], rtol=1e-5)
+
+
+def test_the_second_value_is_the_likelihood_without_the_z_loss():
+    arguments = problem(2, 7)
+    _, nll = cross_entropy(*arguments, 0.3, 4)
+    np.testing.assert_allclose(nll, reference(*arguments, 0.0), rtol=1e-5)
+
+
+def test_bfloat16_keeps_float32_losses():
+    arguments = problem(2, 16, dtype=jnp.bfloat16)
+    objective, _ = cross_entropy(*arguments)
+    assert objective.dtype == jnp.float32
+    np.testing.assert_allclose(objective, reference(*arguments, 0.0), rtol=2e-2)
+    slope = jax.grad(lambda h: cross_entropy(h, *arguments[1:])[0])(arguments[0])
+    assert slope.dtype == jnp.bfloat16
+
+
+def test_logits_never_exist_whole():
+    batch, length, vocab, width = 4, 256, 4096, 16
+    hidden = jnp.zeros((batch, length, width))
+    kernel = jnp.zeros((vocab, width))
+    targets = jnp.zeros((batch, length), jnp.int32)
+    weights = jnp.ones((batch, length))
+    step = jax.jit(jax.grad(lambda h, k: cross_entropy(h, k, targets, weights, 0.0, 64)[0], (0, 1)))
+    memory = step.lower(hidden, kernel).compile().memory_analysis().temp_size_in_bytes
+    assert memory < 0.3 * (4 * batch * length * vocab)
+
+
+def test_a_frozen_unembedding_costs_no_gradient():
+    arguments = problem(4, 64, vocab=512, width=32)
+
+    def flops(argnums):
+        slope = jax.grad(lambda h, k: cross_entropy(h, k, *arguments[2:], 0.0, 4096)[0], argnums)
+        return jax.jit(slope).lower(*arguments[:2]).compile().cost_analysis()["flops"]
+
+    product = 2 * 4 * 64 * 512 * 32
+    assert flops((0, 1)) - flops(0) == pytest.approx(product, rel=0.2)
+
+
+def test_correct_predictions_count_weights():
+    hidden, kernel, targets, weights = problem(2, 9)
+    right = jnp.argmax(jnp.einsum("bld,vd->blv", hidden, kernel), -1) == targets
+    got = correct_predictions(hidden, kernel, targets, weights, 5)
+    np.testing.assert_allclose(got, jnp.sum(weights * right), rtol=1e-5)

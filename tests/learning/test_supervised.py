@@ -1,0 +1,163 @@
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gophercite.learning.optimizers import adafactor, adam
+from gophercite.learning.supervised import SupervisedLearner
+from gophercite.models.config import TransformerConfig
+from gophercite.models.transformer import Transformer
+from gophercite.partitioning import Partitioner, make_mesh
+
+CONFIG = TransformerConfig(
+    vocab_size=40,
+    d_model=16,
+    num_layers=5,
+    num_heads=4,
+    head_dim=4,
+    dtype="float32",
+    remat_every=2,
+    attention_block=8,
+)
+
+
+def make_batch(rows=8, length=16, vocab=40, seed=0):
+    """Two packed sequences and padding a row; the last third of each sequence is the response."""
+    rng = np.random.default_rng(seed)
+    first, second = length // 2, length // 3
+    rest = length - first - second
+    places = [*range(first), *range(second), *([0] * rest)]
+    segments = [1] * first + [2] * second + [0] * rest
+    weights = [float(s > 0 and p % 3 == 2) for p, s in zip(places, segments, strict=True)]
+    tile = lambda x, dtype: np.tile(np.array(x, dtype), (rows, 1))  # noqa: E731
+    return {
+        "tokens": rng.integers(0, vocab, (rows, length)).astype(np.int32),
+        "targets": rng.integers(0, vocab, (rows, length)).astype(np.int32),
+        "weights": tile(weights, np.float32),
+        "positions": tile(places, np.int32),
+        "segments": tile(segments, np.int32),
+    }
+
+
+def make_learner(config=CONFIG, **settings):
+    return SupervisedLearner(Transformer(config), adafactor(), lambda step: 1e-2, **settings)
+
+
+def start(learner, frozen=0):
+    params = learner.transformer.init(jax.random.key(0), frozen)
+    return learner.init_state(params, jax.random.key(1))
+
+
+@pytest.mark.parametrize("remat_every", [0, 2])
+def test_microbatches_give_the_whole_batch_s_gradient(remat_every):
+    batch, config = make_batch(), dataclasses.replace(CONFIG, remat_every=remat_every)
+    weight = batch["weights"].sum()
+    params = start(make_learner(config)).params
+    whole, losses = make_learner(config).gradients(params, batch, weight)
+    pieces, same = make_learner(config, microbatches=4).gradients(params, batch, weight)
+    np.testing.assert_allclose(same, losses, rtol=1e-5)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-6), pieces, whole)
+
+
+def test_targets_of_weight_zero_do_not_matter():
+    learner, batch = make_learner(), make_batch()
+    other = {**batch, "targets": np.where(batch["weights"] > 0, batch["targets"], 7)}
+    params = start(learner).params
+    weight = batch["weights"].sum()
+    jax.tree.map(
+        np.testing.assert_array_equal,
+        learner.gradients(params, batch, weight),
+        learner.gradients(params, other, weight),
+    )
+
+
+def test_training_lowers_the_loss_and_leaves_frozen_parts_alone():
+    learner = make_learner(
+        frozen_parts=("embed",), microbatches=2, max_grad_norm=1.0, ema_decay=0.9
+    )
+    state, batch = start(learner, frozen=2), make_batch()
+    update = jax.jit(learner.update)
+    losses = []
+    after = state
+    for _ in range(20):
+        after, metrics = update(after, batch)
+        losses.append(float(metrics["loss/nll"]))
+    assert losses[-1] < 0.8 * losses[0]
+    assert int(after.step) == 20
+    for part in ("embed", "frozen_layers"):
+        jax.tree.map(np.testing.assert_array_equal, after.params[part], state.params[part])
+        assert part not in after.optimizer.statistics
+    moved = jax.tree.map(
+        lambda a, b: bool(jnp.any(a != b)),
+        after.params["trained_layers"],
+        state.params["trained_layers"],
+    )
+    assert all(jax.tree.leaves(moved))
+    totals = learner.evaluate(after.params, batch)
+    assert float(totals["loss"][0] / totals["loss"][1]) < losses[-1] * 1.05
+
+
+def test_evaluation_is_the_weighted_mean_of_the_tokens():
+    learner, batch = make_learner(), make_batch()
+    params = start(learner).params
+    model = learner.transformer
+    hidden, _ = model.apply(params, batch["tokens"], batch["positions"], batch["segments"])
+    log_probs = jax.nn.log_softmax(model.logits(params, hidden))
+    nll = -jnp.take_along_axis(log_probs, batch["targets"][..., None], -1)[..., 0]
+    total, weight = learner.evaluate(params, batch)["loss"]
+    np.testing.assert_allclose(total, jnp.sum(nll * batch["weights"]), rtol=1e-5)
+    assert weight == batch["weights"].sum()
+
+
+def test_a_misspelt_frozen_part_is_named():
+    with pytest.raises(ValueError, match="embedd"):
+        start(make_learner(frozen_parts=("embedd",)))
+
+
+def test_frozen_layers_cost_no_backward_pass_no_state_and_no_activations():
+    """As the compiler counts: half of the layers frozen against none."""
+    config = dataclasses.replace(
+        CONFIG, num_layers=8, d_model=64, head_dim=16, vocab_size=64, remat_every=0
+    )
+    batch = make_batch(rows=8, length=64, vocab=64)
+    compiled, state_bytes = {}, {}
+    for frozen in (0, 4):
+        learner = SupervisedLearner(Transformer(config), adam(), lambda step: 1e-3)
+        state = start(learner, frozen)
+        state_bytes[frozen] = sum(leaf.nbytes for leaf in jax.tree.leaves(state.optimizer))
+        compiled[frozen] = jax.jit(learner.update).lower(state, batch).compile()
+    layer = config.layer_parameters
+    assert state_bytes[0] - state_bytes[4] == 4 * layer * 2 * 4  # two float32 moments
+    temporary = {n: c.memory_analysis().temp_size_in_bytes for n, c in compiled.items()}
+    assert temporary[4] < 0.65 * temporary[0]
+    # A gradient that ran through the frozen stack would need a second backward loop.
+    backward_loops = lambda c: c.as_text().count("transpose(jvp(while))/body/")  # noqa: E731
+    assert 0 < backward_loops(compiled[4]) <= backward_loops(compiled[0]) * 1.1
+
+
+@pytest.mark.parametrize(("data", "fsdp", "model"), [(2, 2, 2), (1, 8, 1), (1, 1, 4), (4, 1, 2)])
+def test_a_sharded_step_equals_that_of_one_device(data, fsdp, model):
+    learner = make_learner(frozen_parts=("embed",), microbatches=1)
+    state, batch = start(learner, frozen=2), make_batch()
+    alone, losses = jax.jit(learner.update)(state, batch)
+
+    mesh = make_mesh(data, fsdp, model, devices=jax.devices()[: data * fsdp * model])
+    partitioner = Partitioner(mesh)
+    shardings = partitioner.shardings(learner.state_axes(state.params), state)
+    placed = jax.device_put(state, shardings)
+    rows = jax.device_put(batch, partitioner.batch_sharding)
+    with partitioner.activate():
+        step = jax.jit(learner.update, out_shardings=(shardings, partitioner.replicated))
+        after, same = step(placed, rows)
+    assert after.params["trained_layers"]["up"].sharding == shardings.params["trained_layers"]["up"]
+    if fsdp * model > 1:
+        up = after.params["trained_layers"]["up"]
+        assert up.addressable_shards[0].data.size == up.size // (fsdp * model)
+    np.testing.assert_allclose(same["loss/nll"], losses["loss/nll"], rtol=1e-5)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5),
+        after.params,
+        alone.params,
+    )

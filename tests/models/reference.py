@@ -1,0 +1,87 @@
+"""A second implementation of the model, in plain NumPy loops, to hold the first one against."""
+
+import numpy as np
+
+from gophercite.models.config import TransformerConfig
+
+
+def forward(config, params, tokens, positions, segments):
+    """Final representations, [batch, length, d_model], in float64, one token pair at a time."""
+    c: TransformerConfig = config
+    get = lambda tree: {name: np.asarray(value, np.float64) for name, value in tree.items()}  # noqa: E731
+    stack = get(params["trained_layers"])
+    x = np.asarray(params["embed"]["embedding"], np.float64)[tokens]
+    if c.scale_embeddings:
+        x = x * np.sqrt(c.d_model)
+    for layer in range(c.num_layers):
+        weights = {name: value[layer] for name, value in stack.items()}
+        x = x + _attention(
+            c, weights, _norm(c, x, weights["attention_norm"]), positions, segments, layer
+        )
+        x = x + _mlp(c, weights, _norm(c, x, weights["mlp_norm"]))
+    return _norm(c, x, np.asarray(params["final_norm"]["scale"], np.float64))
+
+
+def _norm(c, x, scale):
+    return x / np.sqrt(np.mean(x**2, -1, keepdims=True) + c.norm_epsilon) * scale
+
+
+def _mlp(c, weights, x):
+    act = {
+        "gelu": lambda z: 0.5 * z * (1 + np.tanh(np.sqrt(2 / np.pi) * (z + 0.044715 * z**3))),
+        "silu": lambda z: z / (1 + np.exp(-z)),
+    }[c.activation]
+    inner = x @ weights["up"]
+    inner = inner * act(x @ weights["gate"]) if c.gated_mlp else act(inner)
+    return inner @ weights["down"]
+
+
+def _per_layer(value, layer):
+    return value[layer] if isinstance(value, tuple) else value
+
+
+def _rotate(x, position, theta):
+    half = x.shape[-1] // 2
+    angle = position * theta ** (-np.arange(half) / half)
+    a, b = x[:half], x[half:]
+    return np.concatenate(
+        [a * np.cos(angle) - b * np.sin(angle), b * np.cos(angle) + a * np.sin(angle)]
+    )
+
+
+def _distance(c, weights, head, distance):
+    half = (c.d_model + 1) // 2
+    angle = distance * 10_000.0 ** (-np.arange(half) / half)
+    wave = np.concatenate([np.sin(angle), np.cos(angle)])[: c.d_model]
+    return (wave @ weights["relative"]).reshape(c.num_heads, c.head_dim)[head]
+
+
+def _attention(c, weights, x, positions, segments, layer):
+    batch, length, _ = x.shape
+    window, theta = _per_layer(c.window, layer), _per_layer(c.rope_theta, layer)
+    q = (x @ weights["query"]).reshape(batch, length, c.num_heads, c.head_dim)
+    k = (x @ weights["key"]).reshape(batch, length, c.kv_heads, c.head_dim)
+    v = (x @ weights["value"]).reshape(batch, length, c.kv_heads, c.head_dim)
+    out = np.zeros_like(q)
+    for b in range(batch):
+        for h in range(c.num_heads):
+            shared = h // (c.num_heads // c.kv_heads)
+            for i in range(length):
+                scores, seen = [], []
+                for j in range(i + 1):
+                    if segments[b, i] != segments[b, j] or (window and i - j >= window):
+                        continue
+                    if c.position == "rope":
+                        score = _rotate(q[b, i, h], positions[b, i], theta) @ _rotate(
+                            k[b, j, shared], positions[b, j], theta
+                        )
+                    else:
+                        u = weights["content_bias"].reshape(c.num_heads, -1)[h]
+                        w = weights["position_bias"].reshape(c.num_heads, -1)[h]
+                        score = (q[b, i, h] + u) @ k[b, j, shared]
+                        score += (q[b, i, h] + w) @ _distance(c, weights, h, i - j)
+                    scores.append(score / np.sqrt(c.head_dim))
+                    seen.append(v[b, j, shared])
+                weight = np.exp(np.array(scores) - max(scores))
+                out[b, i, h] = weight / weight.sum() @ np.array(seen)
+    return out.reshape(batch, length, -1) @ weights["out"]

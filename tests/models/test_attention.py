@@ -1,0 +1,83 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gophercite.models.attention import RelativePositions, attention
+from gophercite.models.positions import align_distances
+
+
+def inputs(length, heads=4, kv_heads=2, head_dim=8):
+    keys = jax.random.split(jax.random.key(length), 3)
+    shape = lambda n: (2, length, n, head_dim)  # noqa: E731
+    q = jax.random.normal(keys[0], shape(heads))
+    return (
+        q,
+        jax.random.normal(keys[1], shape(kv_heads)),
+        jax.random.normal(keys[2], shape(kv_heads)),
+    )
+
+
+@settings(deadline=None, max_examples=20)
+@given(length=st.integers(1, 20), block=st.integers(1, 24), window=st.none() | st.integers(1, 22))
+def test_blocks_of_any_size_agree_with_jax(length, block, window):
+    q, k, v = inputs(length)
+    segments = jnp.sort(jnp.array([[(i * 7) % 3 for i in range(length)]] * 2), axis=1)
+    distance = jnp.arange(length)[:, None] - jnp.arange(length)[None]
+    mask = (distance >= 0) & (segments[:, None, :, None] == segments[:, None, None, :])
+    if window:
+        mask &= distance < window
+    expected = jax.nn.dot_product_attention(q, k, v, mask=mask)
+    got = attention(q, k, v, segments, window=window, kernel="blocks", block=block)
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("remat", [False, True])
+def test_gradients_agree_with_jax(remat):
+    q, k, v = inputs(11)
+    ones = jnp.ones((2, 11), jnp.int32)
+
+    def ours(q, k, v):
+        return jnp.sin(attention(q, k, v, ones, kernel="blocks", block=4, remat=remat)).sum()
+
+    def theirs(q, k, v):
+        return jnp.sin(jax.nn.dot_product_attention(q, k, v, is_causal=True)).sum()
+
+    for got, expected in zip(
+        jax.grad(ours, (0, 1, 2))(q, k, v), jax.grad(theirs, (0, 1, 2))(q, k, v), strict=True
+    ):
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
+@settings(deadline=None, max_examples=30)
+@given(rows=st.integers(1, 9), before=st.integers(0, 9))
+def test_scores_by_distance_become_scores_by_key(rows, before):
+    keys = before + rows
+    # Column m holds the distance keys - 1 - m: store the distance itself.
+    by_distance = jnp.broadcast_to(keys - 1.0 - jnp.arange(keys), (rows, keys))
+    by_key = np.asarray(align_distances(by_distance))
+    for row in range(rows):
+        for key in range(before + row + 1):
+            assert by_key[row, key] == before + row - key
+
+
+def test_the_future_is_not_computed():
+    """Compiled matrix operations of causal blocks: little more than half of the full square."""
+    q, k, v = inputs(256, heads=2, kv_heads=2, head_dim=64)
+    ones = jnp.ones((2, 256), jnp.int32)
+    run = jax.jit(lambda *a: attention(*a, ones, kernel="blocks", block=32))
+    flops = run.lower(q, k, v).compile().cost_analysis()["flops"]
+    square = 2 * 2 * 2 * 2 * 256 * 256 * 64
+    assert flops < 0.65 * square
+
+
+def test_padding_rows_stay_finite_in_value_and_gradient():
+    q, k, v = inputs(8)
+    segments = jnp.array([[1] * 4 + [0] * 4] * 2)
+    relative = RelativePositions(jnp.ones((8, 4, 8)), jnp.zeros((4, 8)), jnp.zeros((4, 8)))
+    loss = lambda q: attention(q, k, v, segments, relative=relative, block=4).sum()  # noqa: E731
+    value, slope = jax.value_and_grad(loss)(q * 1e4)
+    assert np.isfinite(value)
+    assert np.all(np.isfinite(slope))

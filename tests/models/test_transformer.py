@@ -1,0 +1,194 @@
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gophercite.models.config import TransformerConfig
+from gophercite.models.families import GOPHER_SIZES, gemma, gopher, llama
+from gophercite.models.transformer import Transformer, merge_layers, split_layers
+from tests.models import reference
+
+SMALL = TransformerConfig(
+    vocab_size=31,
+    d_model=16,
+    num_layers=3,
+    num_heads=4,
+    head_dim=6,
+    dtype="float32",
+    attention_block=4,
+)
+VARIANTS = {
+    "gopher": SMALL,
+    "grouped queries": dataclasses.replace(SMALL, num_kv_heads=2),
+    "llama": dataclasses.replace(
+        SMALL,
+        position="rope",
+        gated_mlp=True,
+        activation="silu",
+        num_kv_heads=2,
+        tied_embeddings=False,
+    ),
+    "gemma": dataclasses.replace(
+        SMALL, position="rope", gated_mlp=True, num_kv_heads=1, scale_embeddings=True
+    ),
+    "window": dataclasses.replace(SMALL, position="rope", window=3),
+    "window, relative": dataclasses.replace(SMALL, window=3),
+    "settings by layer": dataclasses.replace(
+        SMALL, position="rope", window=(2, None, 5), rope_theta=(10_000.0, 500.0, 1e6)
+    ),
+}
+variants = pytest.mark.parametrize("config", VARIANTS.values(), ids=VARIANTS)
+
+
+def random_params(config, seed=0):
+    """Initial parameters with biases and scales moved off their zeros and ones."""
+    params = Transformer(config).init(jax.random.key(seed))
+    leaves, tree = jax.tree.flatten(params)
+    keys = jax.random.split(jax.random.key(seed + 1), len(leaves))
+    moved = [
+        x + 0.3 * jax.random.normal(k, x.shape, x.dtype) for x, k in zip(leaves, keys, strict=True)
+    ]
+    return jax.tree.unflatten(tree, moved)
+
+
+def packed_batch():
+    """Two rows: three sequences and padding, and one sequence."""
+    segments = np.array([[1] * 5 + [2] * 3 + [3] * 2 + [0] * 3, [1] * 13])
+    positions = np.array([[*range(5), *range(3), *range(2), 0, 0, 0], [*range(13)]])
+    tokens = np.random.default_rng(0).integers(0, 31, (2, 13))
+    return tokens, positions, segments
+
+
+@variants
+def test_agrees_with_the_reference_on_packed_sequences(config):
+    params, batch = random_params(config), packed_batch()
+    hidden, _ = Transformer(config).apply(params, *batch)
+    expected = reference.forward(config, params, *batch)
+    real = batch[2] > 0
+    np.testing.assert_allclose(np.asarray(hidden)[real], expected[real], rtol=2e-3, atol=2e-4)
+
+
+@variants
+def test_packed_sequences_do_not_see_each_other(config):
+    model, params = Transformer(config), random_params(config)
+    tokens, positions, segments = packed_batch()
+    packed, _ = model.apply(params, tokens, positions, segments)
+    alone, _ = model.apply(params, tokens[:1, 5:8], positions[:1, 5:8], segments[:1, 5:8])
+    np.testing.assert_allclose(packed[0, 5:8], alone[0], rtol=1e-4, atol=1e-5)
+
+
+@variants
+def test_decoding_with_a_cache_equals_one_pass(config):
+    """Ragged prompts, then several tokens one at a time, then two at once."""
+    model, params = Transformer(config), random_params(config)
+    tokens = jax.random.randint(jax.random.key(5), (3, 12), 0, config.vocab_size)
+    places = jnp.broadcast_to(jnp.arange(12), (3, 12))
+    whole, _ = model.apply(params, tokens, places, jnp.ones_like(tokens))
+    lengths = np.array([8, 5, 3])
+    hidden, cache = model.prefill(params, tokens[:, :8], jnp.array(lengths), slots=12)
+    for row, length in enumerate(lengths):
+        np.testing.assert_allclose(hidden[row, :length], whole[row, :length], rtol=1e-4, atol=1e-5)
+    done = 0
+    for count in (1, 1, 2):
+        at = np.stack([np.arange(n + done, n + done + count) for n in lengths])
+        new = jnp.take_along_axis(tokens, jnp.array(at), axis=1)
+        hidden, cache = model.apply(params, new, jnp.array(at), jnp.ones_like(new), cache)
+        expected = jnp.take_along_axis(whole, jnp.array(at)[..., None], axis=1)
+        np.testing.assert_allclose(hidden, expected, rtol=1e-4, atol=1e-5)
+        done += count
+
+
+@pytest.mark.parametrize("remat_every", [0, 2])
+@pytest.mark.parametrize("frozen", [1, 2])
+def test_a_split_stack_computes_what_one_stack_does(frozen, remat_every):
+    config = dataclasses.replace(
+        SMALL, remat_every=remat_every, rope_theta=(1e4, 5e2, 1e6), position="rope"
+    )
+    model, params, batch = Transformer(config), random_params(config), packed_batch()
+    split = split_layers(params, frozen)
+    np.testing.assert_allclose(
+        model.apply(split, *batch)[0], model.apply(params, *batch)[0], rtol=1e-5, atol=1e-6
+    )
+    assert jax.tree.all(jax.tree.map(jnp.array_equal, merge_layers(split), params))
+    assert model.init(jax.random.key(3), frozen).keys() == split.keys()
+
+
+def test_frozen_layers_get_no_gradient_and_the_rest_the_same_one():
+    model, params, batch = Transformer(SMALL), random_params(SMALL), packed_batch()
+    loss = lambda p: jnp.sum(jnp.sin(model.apply(p, *batch)[0]))  # noqa: E731
+    split = jax.grad(loss)(split_layers(params, 2))
+    whole = jax.grad(loss)(params)
+    assert all(not np.any(leaf) for leaf in jax.tree.leaves(split["frozen_layers"]))
+    last = jax.tree.map(lambda leaf: leaf[2:], whole["trained_layers"])
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-5),
+        split["trained_layers"],
+        last,
+    )
+
+
+@pytest.mark.parametrize(
+    ("size", "billions"),
+    list(zip(GOPHER_SIZES, (0.044, 0.117, 0.417, 1.4, 7.1, 280), strict=True)),
+)
+def test_gopher_sizes_have_the_published_parameters(size, billions):
+    config = gopher(size)
+    shapes = Transformer(config).abstract()
+    count = sum(leaf.size for leaf in jax.tree.leaves(shapes))
+    assert count == config.parameters
+    assert count / 1e9 == pytest.approx(billions, rel=0.02)
+
+
+def test_the_full_280b_model_is_right_in_shape():
+    """Loss and gradient of 48 frozen and 32 trained layers, and a decoding step, without arrays."""
+    config = gopher("280b", param_dtype="bfloat16", remat_every=3)
+    model = Transformer(config)
+    params = model.abstract(frozen_layers=48)
+    assert params["frozen_layers"]["up"].shape == (48, 16384, 65536)
+    assert params["trained_layers"]["relative"].shape == (32, 16384, 16384)
+    tokens = jax.ShapeDtypeStruct((2, 4096), jnp.int32)
+
+    def loss(trained, params, tokens):
+        hidden, _ = model.apply({**params, **trained}, tokens, tokens, tokens)
+        return model.logits(params, hidden).sum()
+
+    trained = {"trained_layers": params["trained_layers"]}
+    gradients = jax.eval_shape(jax.grad(loss), trained, params, tokens)
+    assert jax.tree.map(lambda x: (x.shape, x.dtype), gradients) == jax.tree.map(
+        lambda x: (x.shape, x.dtype), trained
+    )
+    lengths = jax.ShapeDtypeStruct((2,), jnp.int32)
+    hidden, cache = jax.eval_shape(lambda *a: model.prefill(*a, 4352), params, tokens, lengths)
+    one = jax.ShapeDtypeStruct((2, 1), jnp.int32)
+    hidden, after = jax.eval_shape(model.apply, params, one, one, one, cache)
+    assert hidden.shape == (2, 1, 16384)
+    assert after.layers.keys.shape == (80, 2, 128, 4352, 128)
+
+
+def test_families_differ_where_they_should():
+    ours = llama(32_000, 64, 2, 4, 128)
+    assert set(Transformer(ours).abstract()) >= {"unembed"}
+    assert "gate" in Transformer(ours).abstract()["trained_layers"]
+    assert "unembed" not in Transformer(gemma(256, 512, 2, 2, 64)).abstract()
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"num_kv_heads": 3}, "num_kv_heads"),
+        ({"window": (1, 2)}, "window"),
+        ({"d_model": 0}, "d_model"),
+        ({"position": "rope", "head_dim": 5}, "head_dim"),
+        ({"attention_kernel": "cudnn"}, "attention_kernel"),
+    ],
+)
+def test_impossible_settings_are_refused_by_name(change, named):
+    with pytest.raises(ValueError, match=f"TransformerConfig.{named} ="):
+        dataclasses.replace(SMALL, **change)
+
+
+def test_freezing_every_layer_is_refused():
+    with pytest.raises(ValueError, match="freeze 3 of 3"):
+        split_layers(random_params(SMALL), 3)
