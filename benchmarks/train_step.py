@@ -3,8 +3,8 @@
     pip install -e ".[train,benchmarks]"
     python benchmarks/train_step.py [--peer_python PYTHON] [--rounds 9]
 
-One model (6 layers, width 256, 8 heads of 32, gated MLP of 1024, tied vocabulary of 8192), one batch
-(8 × 512 tokens), float32, AdamW. Each side is a process of its own; they take turns, a step each,
+One model (6 layers, width 256, 8 heads of 32, gated MLP of 1024, tied vocabulary of 8192), one
+batch (8 × 512 tokens), float32, AdamW. Each side is a process of its own; they take turns, a step each,
 so that both see the same machine, and the ratio is the median of the turns' ratios.
 `--peer_python` runs the peer in another environment that has torch and transformers.
 """
@@ -32,12 +32,12 @@ def tokens(seed: int) -> np.ndarray:
 
 def ours(microbatches: int = 4, remat_every: int = 0, block: int = 64) -> Callable[[int], float]:
     import jax
+    from hlo_flops import dot_flops
 
     from gophercite.learning.optimizers import adam
     from gophercite.learning.supervised import SupervisedLearner
     from gophercite.models.config import TransformerConfig
     from gophercite.models.transformer import Transformer
-    from hlo_flops import dot_flops
 
     config = TransformerConfig(
         VOCAB,

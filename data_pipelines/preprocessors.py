@@ -13,7 +13,10 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
+from data_pipelines import citations
+from data_pipelines.cloze import cloze
 from data_pipelines.features import SeqioVocabulary
+from data_pipelines.randomness import draws
 from gophercite import prompts, records
 from gophercite.documents import Document
 from gophercite.evidence import Evidence
@@ -35,6 +38,22 @@ def keep_rated_good(dataset: tf.data.Dataset) -> tf.data.Dataset:
             tf.numpy_function(good, [example["record"]], tf.bool, stateful=False), []
         )
     )
+
+
+def make_clozes(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Turns documents into texts in parts: a page, and questions made of it, anew in each epoch."""
+
+    def make(record: bytes, id: bytes, seed: np.int64) -> str:
+        document = records.from_json(json.loads(record), records.Document)
+        draw = draws(int(seed), "cloze", id.decode())
+        return json.dumps(citations.to_json(cloze(document, draw)), ensure_ascii=False)
+
+    def made(example: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        inputs = [example[name] for name in ("record", "id", "seed")]
+        record = tf.numpy_function(make, inputs, tf.string, stateful=False)
+        return {**example, "record": tf.ensure_shape(record, [])}
+
+    return dataset.map(made)
 
 
 def encode_rated_answers(

@@ -18,6 +18,7 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
+from data_pipelines import citations
 from data_pipelines.sample_world import texts
 from data_pipelines.sample_world.convert import to_question, to_rated_answer
 from data_pipelines.sample_world.names import Split
@@ -183,16 +184,12 @@ def question_of(world: World, index: int) -> dict[str, object]:
 
 def excerpts_of(world: World, index: int) -> dict[str, object]:
     """Returns pages of a world and excerpts from them as JSON."""
-    return _parts_to_json(texts.excerpts(world, index))
+    return citations.to_json(texts.excerpts(world, index))
 
 
 def cited_answers_of(world: World, index: int) -> dict[str, object]:
     """Returns pages of a world and questions with plainly cited answers as JSON."""
-    return _parts_to_json(texts.cited(world, index))
-
-
-def _parts_to_json(parts: Sequence[texts.Part]) -> dict[str, object]:
-    return {"parts": [{"text": part.text, "predictable": part.predictable} for part in parts]}
+    return citations.to_json(texts.cited(world, index))
 
 
 class SampleWorldSource(RecordSource):

@@ -51,6 +51,25 @@ def add_documents(
     return _add(name, source, [preprocessors.encode_documents], vocabulary)
 
 
+def add_clozes(
+    name: str,
+    files: Files,
+    vocabulary: Vocabulary | str | Path,
+    *,
+    prompt_weight: float = 0.2,
+    strict: bool = False,
+) -> str:
+    """Registers language modelling on documents and questions made of their sentences.
+
+    Each question lacks a phrase of a sentence; its answer cites phrase, title and sentence in a
+    plain style (`data_pipelines.cloze`). Arguments as for `add_rated_answers`; `prompt_weight` is
+    that of pages and questions.
+    """
+    source = sources.JsonLinesSource(files, records.Document, strict=strict)
+    encode = functools.partial(preprocessors.encode_texts, prompt_weight=prompt_weight)
+    return _add(name, source, [preprocessors.make_clozes, encode], vocabulary)
+
+
 def add_tfds(
     dataset: str, vocabulary: Vocabulary | str | Path, *, data_dir: str | None = None
 ) -> str:

@@ -221,9 +221,11 @@ def _register() -> None:
         schedules.linear_warmup_cosine,
         schedules.linear_warmup_linear,
         split_files,
+        tasks.add_clozes,
         tasks.add_documents,
         tasks.add_mixture,
         tasks.add_rated_answers,
+        tasks.add_tfds,
     ):
         gin.external_configurable(configurable, module="gophercite")
     # Gin has a "constant" of its own.

@@ -1,8 +1,8 @@
-"""Gold questions as files of records: splits, evidence, distractors, Rated-Good answers."""
+"""Gold questions and documents as files of records: splits, evidence, distractors, answers."""
 
 import hashlib
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,6 +91,29 @@ def write_records(
         ):
             file = f"{kind}_{split}.jsonl"
             report.counts[file] += records.write(out / file, written)
+
+
+def write_documents(
+    out: Path,
+    found: Iterable[tuple[str, Document]],
+    settings: ConversionSettings,
+    report: ConversionReport,
+) -> None:
+    """Writes `documents_SPLIT` as JSON lines; of equal documents one is kept.
+
+    Args:
+      out: the folder, made when it is missing.
+      found: groups, and documents that belong to them.
+      settings: the shares of the splits.
+      report: is told how many records each file got.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    documents: dict[str, dict[str, Document]] = {split: {} for split in SPLITS}
+    for group, document in found:
+        documents[split_of(group, settings)].setdefault(document.id, document)
+    for split, mine in documents.items():
+        file = f"documents_{split}.jsonl"
+        report.counts[file] += records.write(out / file, mine.values())
 
 
 def to_records(

@@ -8,31 +8,16 @@ from what stands before it, which is what such a small model has to learn.
 """
 
 import random
-from dataclasses import dataclass
 
+from data_pipelines import citations
+from data_pipelines.citations import Part
 from data_pipelines.sample_world.world import Fact, Page, World
 from gophercite import prompts
 
-# Answer, page, sentence: names occur after a space, a bracket and a quotation mark, since a
-# tokenizer spells "Kesh" after each of them differently.
-_CITATIONS = (
-    ' {answer} ({title}: "{sentence}")',
-    ' "{answer}" (see {title}) "{sentence}"',
-    " {answer}. Page: {title}. Quote: {sentence}",
-    "\n{answer}\n({title})\n{sentence}",
-)
 _EXCERPTS = ('"{sentence}" ({title})', "{title}: {sentence}", "From {title}:\n{sentence}")
 
 # Where a text ends that could go on: about 180 tokens of the bundled vocabulary.
 _MOST_CHARACTERS = 600
-
-
-@dataclass(frozen=True)
-class Part:
-    """A piece of a text, and whether it can be known from what stands before it."""
-
-    text: str
-    predictable: bool
 
 
 def excerpts(world: World, index: int) -> list[Part]:
@@ -57,7 +42,7 @@ def cited(world: World, index: int) -> list[Part]:
     """
     question = world.question(index)
     draw = random.Random(f"{world.seed}/{world.split}/cited/{index}")
-    style = draw.choice(_CITATIONS)
+    style = draw.choice(citations.STYLES)
     pages = [page.document for page in question.pages]
     parts = [
         Part(prompts.prompt(question.text, pages), False),

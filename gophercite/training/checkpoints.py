@@ -111,7 +111,8 @@ class Checkpoints:
         """Starts to save a state; returns when the arrays are copied, so they may be donated.
 
         Args:
-          state: the state after an update. A step that is saved already is not saved again.
+          state: the state after an update. A step that is saved already is saved again only to
+            give it a score: a run that was told to stop saves before it evaluates.
           progress: JSON to keep beside it.
           score: how good the state is, less is better; None when unknown.
 
@@ -120,7 +121,8 @@ class Checkpoints:
             checkpoint stays one that training can go on from.
         """
         step = int(state.step)
-        if step in self._manager.all_steps():
+        saved = step in self._manager.all_steps()
+        if saved and (score is None or step in self._scores):
             return
         arrays = name_leaves(state_tree(state))
         found = digests(arrays)
@@ -138,6 +140,8 @@ class Checkpoints:
             progress=progress,
             score=score,
         )
+        if saved:  # a kill before it is there again costs the steps since the checkpoint before
+            self._manager.delete(step)
         if score is not None:
             self._scores[step] = score
         self._manager.save(

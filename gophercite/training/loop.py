@@ -8,6 +8,7 @@ whole or absent.
 """
 
 import dataclasses
+import math
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing
@@ -230,7 +231,7 @@ def train(
             clock, score = dataclasses.replace(clock, step=clock.step + 1, evaluated=False), None
             log.add(clock.step, metrics, next(iter(batch.values())).size, feed.take_wait())
 
-    if preempted and not last:
+    if preempted and not (last and clock.evaluated):
         raise Preempted(
             f"asked to stop: step {clock.step} is saved in {folder}; the same command goes on there"
         )
@@ -255,7 +256,8 @@ def judge(
       results: metrics by evaluation set.
 
     Returns:
-      The clock after it (evaluated, perhaps stopped), and the state's score, less is better.
+      The clock after it (evaluated, perhaps stopped), and the state's score, less is better; None
+      when it has none or one that is not finite.
     """
     values = {name: value for of_set in results.values() for name, value in of_set.items()}
     rule = settings.early_stopping
@@ -267,7 +269,9 @@ def judge(
         iter(rule.metrics if rule else (n for n in values if n.endswith("/loss"))), None
     )
     score = values.get(name) if name else None
-    if score is not None and rule and rule.higher_is_better and name in rule.metrics:
+    if score is None or not math.isfinite(score):
+        score = None  # a set without targets has no loss: such a state can't be the best
+    elif rule and rule.higher_is_better and name in rule.metrics:
         score = -score
     return dataclasses.replace(clock, evaluated=True, watch=watch, stopped=stopped), score
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import signal
 from pathlib import Path
 
 import jax
@@ -13,10 +14,12 @@ from gophercite.training.early_stopping import EarlyStopping
 from gophercite.training.loop import Outcome, TrainSettings, train
 from gophercite.training.metrics import read_metrics
 from gophercite.training.pending import NonFiniteLossError
+from gophercite.training.preemption import Preempted
 
 
 def run(folder: Path, total_steps: int = 12, learner: tiny.TinyLearner | None = None, **changes):
     samples = changes.pop("samples", None)
+    evaluations = changes.pop("evaluations", {"held_out": tiny.evaluation()})
     settings = TrainSettings(
         **{
             "model_dir": str(folder),
@@ -34,7 +37,7 @@ def run(folder: Path, total_steps: int = 12, learner: tiny.TinyLearner | None = 
         tiny.TinyInitialisation(),
         tiny.partitioner(),
         tiny.batches(),
-        {"held_out": tiny.evaluation()},
+        evaluations,
         samples=samples,
         stream=None,
     )
@@ -98,10 +101,30 @@ def test_the_run_folder_gives_its_best_parameters(reference):
 
 
 def test_newest_and_best_checkpoints_stay(tmp_path):
-    # A learning rate that is far too high makes the first evaluated checkpoint the best.
-    learner = tiny.TinyLearner()
-    run(tmp_path, 12, learner, save_every=2, evaluate_every=4, keep_newest=1)
-    assert saved_steps(tmp_path) == [12]  # newest and best at once
+    # Of a falling loss that ought to rise, the first value that is saved is the best.
+    rule = EarlyStopping(("eval/held_out/loss",), patience=9, higher_is_better=True)
+    run(tmp_path, 12, keep_newest=1, early_stopping=rule)
+    assert saved_steps(tmp_path) == [4, 12]
+    assert best_step(tmp_path) == 4
+
+
+def test_a_run_told_to_stop_in_its_last_evaluation_is_not_over(reference, tmp_path):
+    folder, _ = reference
+    passes = []
+
+    def told_to_stop():
+        passes.append(None)
+        if len(passes) == 4:  # after step 12
+            signal.raise_signal(signal.SIGTERM)
+        return tiny.evaluation()()
+
+    with pytest.raises(Preempted, match="step 12 is saved"):
+        run(tmp_path, evaluations={"held_out": told_to_stop})
+    assert best_step(tmp_path) == 8
+    run(tmp_path)
+    assert best_step(tmp_path) == 12  # its score came after its checkpoint
+    assert without_times(tmp_path) == without_times(folder)
+    assert (tmp_path / "report.md").exists()
 
 
 def test_early_stopping_ends_the_run_and_stays_ended(tmp_path):
