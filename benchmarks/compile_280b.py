@@ -3,8 +3,8 @@
     pip install "jax[tpu]"        # the libtpu that the pinned jax asks for; no TPU is needed
     JAX_PLATFORMS=cpu TPU_SKIP_MDS_QUERY=1 python benchmarks/compile_280b.py
 
-Builds the learner of a gin file (by default GopherCite's supervised fine-tuning: 280B
-parameters, 128 × 4096 tokens, Adafactor, bfloat16 with stochastic rounding, embeddings frozen, rematerialised
+Builds the learner of a gin file (by default GopherCite's supervised fine-tuning: 280B parameters,
+128 × 4096 tokens, Adafactor, bfloat16 with stochastic rounding, embeddings frozen, rematerialised
 every 3 blocks), lays its whole update out over the slice, and compiles it ahead of time. The
 compiler refuses a program that does not fit, and says by how much. It takes minutes and several
 gigabytes of this machine's memory.

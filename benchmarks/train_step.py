@@ -4,8 +4,8 @@
     python benchmarks/train_step.py [--peer_python PYTHON] [--rounds 9]
 
 One model (6 layers, width 256, 8 heads of 32, gated MLP of 1024, tied vocabulary of 8192), one
-batch (8 × 512 tokens), float32, AdamW. Each side is a process of its own; they take turns, a step each,
-so that both see the same machine, and the ratio is the median of the turns' ratios.
+batch (8 × 512 tokens), float32, AdamW. Each side is a process of its own; they take turns, a step
+each, so that both see the same machine, and the ratio is the median of the turns' ratios.
 `--peer_python` runs the peer in another environment that has torch and transformers.
 """
 
