@@ -22,6 +22,7 @@ from data_pipelines.features import SeqioVocabulary, to_example
 from data_pipelines.packing import Example, PackingReport
 from data_pipelines.randomness import draws, epoch_seed
 from gophercite import records
+from gophercite.json_fields import RecordError
 from gophercite.vocabularies import Vocabulary
 
 # TensorFlow reads data here and nothing else: left alone, it would take an accelerator's memory.
@@ -103,6 +104,9 @@ class Input:
 
         The examples before `start` are read and packed anew, not stored: what a batch holds
         depends on the lengths of all that came before.
+
+        Raises:
+          RecordError: when in a whole epoch of a task no example passes its filters and fits a row.
         """
         rows = self._rows(self._examples())
         for _ in itertools.islice(rows, start * self.batch_size):
@@ -114,14 +118,21 @@ class Input:
         """Yields each example of the split once; missing rows of the last batch are padding.
 
         Random draws are those of epoch 0, so that every pass is the same.
+
+        Raises:
+          RecordError: when no example passes the task's filters and fits a row.
         """
         examples = itertools.chain.from_iterable(
             self._epoch(task, 0, shuffle=False) for task in self._tasks
         )
         rows = self._rows(map(to_example, examples))
+        empty = True
         while whole := list(itertools.islice(rows, self.batch_size)):
+            empty = False
             whole += [[]] * (self.batch_size - len(whole))
             yield self._batch(whole)
+        if empty:
+            raise self._nothing_left(self.mixture_or_task_name)
 
     def questions(self, limit: int) -> list[records.Question]:
         """Returns the first `limit` questions of the split, with documents, answers and evidence.
@@ -163,13 +174,18 @@ class Input:
         for epoch in itertools.count():
             empty = True
             for features in self._epoch(task, epoch, self.shuffle):
-                empty = False
-                yield to_example(features)
-            if empty:
-                raise ValueError(
-                    f"split {self.split!r} of task {task.name!r} has no example left after its "
-                    "filters"
-                )
+                example = to_example(features)
+                empty = empty and len(example.tokens) > self.length
+                yield example
+            if empty:  # else this would go on for ever
+                raise self._nothing_left(task.name)
+
+    def _nothing_left(self, name: str) -> RecordError:
+        dropped = self.report.longest_dropped
+        why = f" and fits length={self.length} (one has {dropped} tokens)" if dropped else ""
+        return RecordError(
+            f"{name}: no example of split {self.split!r} passes the task's filters{why}"
+        )
 
     def _examples(self) -> Iterator[Example]:
         provider = seqio.get_mixture_or_task(self.mixture_or_task_name)

@@ -231,8 +231,18 @@ def test_a_split_without_examples_left_says_so(tmp_path):
     answers = (to_rated_answer(world.rated_answer(index)) for index in range(20))
     records.write(path, [answer for answer in answers if not answer.supported])
     tasks.add_rated_answers("all_bad", {"train": path}, VOCABULARY)
-    with pytest.raises(ValueError, match="no example left after its filters"):
-        next(Input("all_bad", "train", 256, 2, seed=0).batches())
+    source = Input("all_bad", "train", 256, 2, seed=0)
+    for read in (source.batches, source.one_pass):
+        with pytest.raises(records.RecordError, match="no example of split 'train' passes"):
+            next(read())
+
+
+def test_a_length_that_no_example_fits_ends_at_once(small_task):
+    name, _ = small_task
+    source = Input(name, "train", 16, 2, seed=0)
+    for read in (source.batches, source.one_pass):
+        with pytest.raises(records.RecordError, match=r"fits length=16 \(one has \d+ tokens"):
+            next(read())
 
 
 def test_draws_depend_on_every_part_of_their_key():
