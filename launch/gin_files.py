@@ -1,8 +1,8 @@
 """Reading gin files and flags, with errors that say in one line what is wrong and where.
 
-Gin itself ignores a macro that nothing uses, so `--gin.TRAIN_STEP=7` would change nothing and say
-nothing. Here every macro that is set must be used, every macro that is used must be set, and a name
-that gin doesn't know is answered with the nearest that it does.
+Gin itself ignores a macro or a scope that nothing uses, so `--gin.TRAIN_STEP=7` would change
+nothing and say nothing. Here every macro and scope that is set must be used, every macro that is
+used must be set, and a name that gin doesn't know is answered with the nearest that it does.
 """
 
 import ast
@@ -42,12 +42,13 @@ def load(
     folders = [*search_paths, str(ROOT), str(ROOT / "gin_configs")]
     for folder in folders:
         gin.add_config_file_search_path(folder)
+    read: list[pathlib.Path] = []
     for file in files:
-        if not any(pathlib.Path(folder, file).is_file() for folder in ("", *folders)):
+        if _find(file, folders) is None:
             raise ConfigurationError(_no_file(file, folders))
         try:
             with _silent():
-                gin.parse_config_file(file)
+                read += _files_read(gin.parse_config_file(file), folders)
         except Exception as error:
             raise ConfigurationError(_explain(error, folders)) from error
     for name, value in bindings.items():
@@ -55,7 +56,8 @@ def load(
             gin.parse_config(f"{name} = {_literal(value)}")
         except Exception as error:
             raise ConfigurationError(f"--gin.{name}: {_explain(error, folders)}") from error
-    _check_macros(files, bindings)
+    _check_macros(read, bindings)
+    _check_scopes(read, bindings)
 
 
 @contextlib.contextmanager
@@ -79,39 +81,67 @@ def _literal(value: str) -> str:
     return value
 
 
-def _check_macros(files: Sequence[str], bindings: Mapping[str, str]) -> None:
-    """Raises for a macro that is set and not used, or used and not set."""
-    bound = {scope for scope, selector in gin.config._CONFIG if selector == "gin.macro"}
-    used = set(_used_macros(gin.config._CONFIG))
-    for name in sorted(bound - used):
-        flag = f"--gin.{name}" if name in bindings else f"{name} in {_where(name, files)}"
-        raise ConfigurationError(
-            f"{flag}: nothing uses a macro of this name{nearest(name, used - bound or used)}"
-        )
+def _check_macros(files: Sequence[pathlib.Path], bindings: Mapping[str, str]) -> None:
+    """Raises for a macro that is set and used nowhere, or is used and not set."""
+    config = gin.config._CONFIG
+    macro = gin.get_configurable(gin.config.macro)
+    bound = {scope for scope, selector in config if selector == "gin.macro"}
+    used = {"/".join(r.scopes) for r in gin.config.iterate_references(config, to=macro)}
+    # What replaces the parameter that used a macro leaves the macro unused, and is no mistake.
+    written = {name for file in files for name in re.findall(r"%([\w./]+)", file.read_text())}
+    for name in sorted(bound - used - written):
+        near = nearest(name, used - bound or used)
+        place = _where(name, rf"{re.escape(name)}\s*=", files, bindings)
+        raise ConfigurationError(f"{place}: nothing uses a macro of this name{near}")
     missing = sorted(used - bound)
     if missing:
         many = f" (nor are {', '.join(missing[1:])})" if len(missing) > 1 else ""
         raise ConfigurationError(f"{missing[0]} is not set{many}: add --gin.{missing[0]}=VALUE")
 
 
-def _used_macros(config: Any) -> Iterator[str]:
-    for reference in gin.config.iterate_references(
-        config, to=gin.get_configurable(gin.config.macro)
-    ):
-        yield "/".join(reference.scopes)
+def _check_scopes(files: Sequence[pathlib.Path], bindings: Mapping[str, str]) -> None:
+    """Raises for a parameter of a scope, as `validation/Input.split`, that nothing enters."""
+    macro = gin.get_configurable(gin.config.macro)
+    entered = {
+        scope
+        for reference in gin.config.iterate_references(gin.config._CONFIG)
+        if reference.configurable.wrapper != macro
+        for scope in reference.scopes
+    }
+    for file in files:  # what replaces a reference leaves its scope unused, and is no mistake
+        for path in re.findall(r"@([\w./]+)/", file.read_text()):
+            entered.update(path.split("/"))
+    for path, selector in gin.config._CONFIG:
+        unknown = [scope for scope in path.split("/") if scope and scope not in entered]
+        if unknown and selector != "gin.macro":
+            place = _where(f"{path}/…", rf"{re.escape(path)}/", files, bindings)
+            near = nearest(unknown[0], entered)
+            raise ConfigurationError(f"{place}: nothing is made in scope {unknown[0]!r}{near}")
 
 
-def _where(name: str, files: Iterable[str]) -> str:
-    """The file and line that sets a macro, as far as the named files show it."""
-    for file in files:
-        for folder in ("", str(ROOT), str(ROOT / "gin_configs")):
-            path = pathlib.Path(folder, file)
-            if not path.is_file():
-                continue
-            for number, line in enumerate(path.read_text().splitlines(), 1):
-                if re.match(rf"{re.escape(name)}\s*=", line):
-                    return f"{file}:{number}"
-    return "an included file"
+def _find(file: str, folders: Iterable[str]) -> pathlib.Path | None:
+    """Where a file is: here, or in the first of the folders that has it."""
+    paths = (pathlib.Path(folder, file) for folder in ("", *folders))
+    return next((path for path in paths if path.is_file()), None)
+
+
+def _files_read(parsed: Any, folders: Sequence[str]) -> list[pathlib.Path]:
+    """What gin read: a file and those it includes."""
+    path = _find(parsed.filename, folders)
+    included = [read for part in parsed.includes for read in _files_read(part, folders)]
+    return [path, *included] if path else included
+
+
+def _where(name: str, line: str, files: Iterable[pathlib.Path], bindings: Mapping[str, str]) -> str:
+    """Where a name is set: the flag, or the last file and line that the pattern matches."""
+    flags = [f"--gin.{flag}" for flag in bindings if re.match(line, f"{flag}=")]
+    lines = [
+        f"{name} in {_short(file)}:{number}"
+        for file in files
+        for number, text in enumerate(file.read_text().splitlines(), 1)
+        if re.match(line, text)
+    ]
+    return [name, *lines, *flags][-1]
 
 
 def _explain(error: Exception, folders: Sequence[str]) -> str:
@@ -139,8 +169,12 @@ def _no_file(file: str, folders: Sequence[str]) -> str:
     found = []
     for folder in map(pathlib.Path, folders):
         for path in sorted([*folder.glob("*.gin"), *folder.glob("gin_configs/**/*.gin")]):
-            found.append(str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path))
+            found.append(_short(path))
     return f"there is no gin file {file!r}{nearest(file, found)}"
+
+
+def _short(path: pathlib.Path) -> str:
+    return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
 
 
 def unknown_parameter(configurable: str, parameter: str) -> str:

@@ -56,6 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         NonFiniteLossError,
         NonFiniteStateError,
         RecordError,
+        OSError,  # a file of data that is missing, a disk that is full
     ) as error:
         print(f"train: {error}", file=sys.stderr)
         return 1

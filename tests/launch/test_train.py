@@ -54,6 +54,11 @@ WRONG = {
         arguments(PRETRAIN, MODEL_DIR="x", TRAIN_STEP="7"),
         "--gin.TRAIN_STEP: nothing uses a macro of this name; did you mean TRAIN_STEPS?",
     ),
+    "a mistyped scope": (
+        arguments(PRETRAIN, **{"MODEL_DIR": "x", "validaton/Input.pack": "False"}),
+        "--gin.validaton/Input.pack: nothing is made in scope 'validaton'; "
+        "did you mean validation?",
+    ),
     "a mistyped parameter": (
         arguments(PRETRAIN, **{"MODEL_DIR": "x", "train.log_evry": "7"}),
         "--gin.train.log_evry: train has no parameter 'log_evry'; did you mean train.log_every?",
@@ -118,8 +123,12 @@ def test_a_wrong_name_in_a_file_is_answered_with_its_line(tmp_path, capsys):
     (tmp_path / "run.gin").write_text("include 'pretrain_sample_world.gin'\nTRAIN_STEP = 3\n")
     assert train.main(["--gin_file=run.gin", f"--gin_search_paths={tmp_path}", "--gin.MODEL_DIR=x"])
     message = capsys.readouterr().err
-    assert "TRAIN_STEP in " in message
+    assert f"TRAIN_STEP in {tmp_path / 'run.gin'}:2: " in message
     assert "did you mean TRAIN_STEPS?" in message
+
+
+def test_a_macro_whose_only_use_is_replaced_is_no_mistake():
+    gin_files.load([PRETRAIN], {"MODEL_DIR": "x", "Input.length": "64"})
 
 
 def test_an_argument_that_is_no_setting_is_wrong_usage(capsys):
