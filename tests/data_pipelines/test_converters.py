@@ -4,6 +4,7 @@ The last tests read public data from `../shared/data`, next to the repository, w
 all that they show is tested on small files written here, too.
 """
 
+import gzip
 import json
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from data_pipelines.converters import titles
 from data_pipelines.converters.gold import BadRecord, ConversionReport, normalised_span
 from data_pipelines.converters.sentences import covering, find_answer, find_verbatim
 from data_pipelines.converters.squad import convert_squad
+from data_pipelines.converters.textbooks import pages
 from data_pipelines.converters.writing import ConversionSettings, split_of, write_records
 from gophercite import evidence, records
 from gophercite.documents import normalise_text
@@ -263,6 +265,83 @@ def test_fairy_tales_take_the_section_that_says_it(tmp_path, monkeypatch, capsys
     captured = capsys.readouterr()
     assert "1 questions that no sentence answers" in captured.out
     assert "has no section '7'" in captured.err
+
+
+def _section(title, text, book="old-mills"):
+    return json.dumps({"title": title, "book": book, "text": text})
+
+
+def test_textbooks_become_pages_of_whole_paragraphs(tmp_path, monkeypatch, capsys):
+    paragraphs = [f"Paragraph {n}. " + "The mill stood by the river. " * 8 for n in range(9)]
+    long = " ".join(f"Mill {n} burned in 1812." for n in range(200))
+    one = tmp_path / "one.jsonl"
+    one.write_text(
+        "\n".join(
+            [
+                _section("Introduction", paragraphs[0]),
+                _section("Wheels", "\n".join(paragraphs)),
+                '{"title": "No text", "book": "old-mills"}',
+            ]
+        )
+    )
+    two = tmp_path / "two.jsonl.gz"
+    two.write_bytes(
+        gzip.compress(
+            "\n".join(
+                [_section("Introduction", "Rivers.", "rivers"), _section("Fires", long)]
+            ).encode()
+        )
+    )
+    assert _run(monkeypatch, "textbooks", one, two, tmp_path / "out") == 0
+    captured = capsys.readouterr()
+    assert "1 bad records skipped" in captured.out
+    assert f"{one}:3: field 'text'" in captured.err
+    documents = _read(tmp_path / "out", records.Document, "documents")
+    by_title = {title: [d.text for d in documents if d.title == title]
+                for title in {d.title for d in documents}}  # fmt: skip
+    assert set(by_title) == {"Old mills: Introduction", "Rivers: Introduction", "Wheels", "Fires"}
+    assert [part for page in by_title["Wheels"] for part in page.split("\n")] == [
+        paragraph.strip() for paragraph in paragraphs
+    ]
+    assert " ".join(by_title["Fires"]) == long
+    for of_section in by_title.values():
+        assert all(len(page) <= 1000 for page in of_section)
+    assert len(by_title["Fires"]) < len(long) / 900
+
+
+def test_sections_of_textbooks_never_cross_splits(tmp_path, monkeypatch):
+    source = tmp_path / "books.jsonl"
+    text = "\n".join("The mill stood by the river. " * 25 for _ in range(3))
+    source.write_text("\n".join(_section(f"Part {n}", f"{n}. {text}") for n in range(60)))
+    assert _run(monkeypatch, "textbooks", source, tmp_path / "out", "--validation", 0.3) == 0
+    owners = {}
+    for split in ("train", "validation", "test"):
+        file = tmp_path / "out" / f"documents_{split}.jsonl"
+        for document in records.read(file, records.Document, strict=True):
+            assert owners.setdefault(document.title, split) == split
+    assert set(owners.values()) == {"train", "validation", "test"}
+
+
+def test_textbooks_have_nothing_to_quote(tmp_path, monkeypatch, capsys):
+    with pytest.raises(SystemExit):
+        _run(monkeypatch, "textbooks", "in.jsonl", tmp_path, "--quote", "passage")
+    assert "textbooks have no questions" in capsys.readouterr().err
+
+
+def test_several_files_are_converted_into_one_folder(tmp_path, monkeypatch):
+    for name, text in (("a", PASSAGE), ("b", PASSAGE + " Still.")):
+        data = _squad([(f"Mill {name}", [(text, [_asked(name, "When?", ("1812", 36))])])])
+        (tmp_path / f"{name}.json").write_text(json.dumps(data))
+    files = (tmp_path / "a.json", tmp_path / "b.json")
+    assert _run(monkeypatch, "squad", *files, tmp_path / "out") == 0
+    asked = _read(tmp_path / "out", records.Question, "questions")
+    assert {question.id for question in asked} == {"a", "b"}
+
+
+@given(st.lists(st.text(alphabet="aB1. \n", max_size=400), max_size=12))
+def test_pages_have_all_words_in_order(parts):
+    text = "\n".join(parts)
+    assert " ".join(pages(text)).split() == text.split()
 
 
 @pytest.mark.parametrize("shares", [(0.7, 0.5), (-0.1, 0.1)])

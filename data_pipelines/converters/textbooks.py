@@ -1,0 +1,79 @@
+"""Textbooks as documents to pretrain on: sections cut into pages of whole paragraphs."""
+
+import collections
+import gzip
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from data_pipelines.converters.gold import BadRecord, ConversionReport, document_of, text_field
+from data_pipelines.converters.titles import readable
+from gophercite.documents import Document
+from gophercite.sentences import sentence_spans
+
+# About 250 tokens, as long as the paragraphs that people were asked about in most data sets.
+PAGE_CHARACTERS = 1000
+
+
+def convert_textbooks(
+    paths: Sequence[Path], report: ConversionReport
+) -> Iterator[tuple[str, Document]]:
+    """Yields the group and the text of each page; a section's pages are one group.
+
+    A page has as many of a section's paragraphs as fit `PAGE_CHARACTERS`; a longer paragraph is
+    cut between sentences. It has the section's title, with the book's before it where several
+    sections share one ("Introduction").
+
+    Args:
+      paths: `.jsonl` or `.jsonl.gz`, each line a section with `title`, `book` and `text`.
+      report: is told what was left out.
+    """
+    sections = [section for path in paths for section in _sections(path, report)]
+    shared = collections.Counter(title for _, title, _ in sections)
+    for book, title, text in sections:
+        name = f"{readable(book.replace('-', ' ')).capitalize()}: {title}"
+        shown = name if shared[title] > 1 else title
+        for page in pages(text):
+            # Sections that share book and title stay together, too.
+            yield f"{book}:{title}", document_of(book, shown, page)
+
+
+def pages(text: str) -> Iterator[str]:
+    """Yields a text in pages of whole paragraphs, cut between sentences where one is too long."""
+    page = ""
+    for paragraph in text.split("\n"):
+        for piece in _pieces(paragraph.strip()):
+            if page and len(page) + len(piece) >= PAGE_CHARACTERS:
+                yield page
+                page = ""
+            page = f"{page}\n{piece}" if page else piece
+    if page:
+        yield page
+
+
+def _pieces(paragraph: str) -> Iterator[str]:
+    """Yields a paragraph whole, or runs of its sentences that fit a page.
+
+    One sentence that is longer than a page stays whole.
+    """
+    start = end = 0
+    for first, last in sentence_spans(paragraph):
+        if end > start and last - start > PAGE_CHARACTERS:
+            yield paragraph[start:end]
+            start = first
+        end = last
+    if end > start:
+        yield paragraph[start:end]
+
+
+def _sections(path: Path, report: ConversionReport) -> Iterator[tuple[str, str, str]]:
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                section = json.loads(line)
+                title = readable(text_field(section, "title"))
+                if not title:
+                    raise BadRecord("field 'title': holds nothing but reserved marks")
+                yield text_field(section, "book"), title, text_field(section, "text")
+            except (BadRecord, ValueError) as problem:
+                report.skip(f"{path}:{number}", str(problem))
