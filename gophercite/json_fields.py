@@ -16,7 +16,8 @@ class RecordError(ValueError):
     Attributes:
       problem: what is wrong and what would be right.
       field: the path of the field, such as `documents[2].title`; None for the whole line.
-      path, line: the file and the number of the line, from 1; None for a value from elsewhere.
+      path, line: the file and the number of the line, from 1; None for a value from elsewhere, no
+        line for a file that holds one value.
     """
 
     def __init__(
@@ -27,7 +28,8 @@ class RecordError(ValueError):
         line: int | None = None,
     ) -> None:
         self.problem, self.field, self.path, self.line = problem, field, path, line
-        where = f"{path}:{line}: " if path is not None else ""
+        place = path if line is None else f"{path}:{line}"
+        where = f"{place}: " if path is not None else ""
         super().__init__(where + (f"field {field!r}: " if field else "") + problem)
 
 
@@ -133,4 +135,9 @@ def describe(value: object) -> str:
     kinds = {dict: "the object", list: "the list", str: "the string", bool: "", type(None): ""}
     kind = kinds.get(type(value), "the number")
     shown = json.dumps(value, ensure_ascii=False, default=repr)
-    return f"{kind} {shown if len(shown) <= 40 else shown[:40] + '…'}".strip()
+    return f"{kind} {printable(shown if len(shown) <= 40 else shown[:40] + '…')}".strip()
+
+
+def printable(text: str) -> str:
+    """Shows by their codes the control characters of a stranger's text: they steer terminals."""
+    return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)

@@ -1,7 +1,9 @@
-"""Reading files of one JSON value a line that strangers wrote: whatever they hold, it is named."""
+"""Reading JSON that strangers wrote, a value a file or a value a line: what is wrong is named."""
 
+import contextlib
 import gzip
 import json
+import math
 import os
 import pathlib
 import zlib
@@ -11,6 +13,8 @@ from typing import IO, cast
 from gophercite.json_fields import RecordError
 
 MAXIMUM_LINE_BYTES = 1 << 26  # a longer line is passed over without being held
+MAXIMUM_FILE_BYTES = 1 << 30  # of a file with one value, decompressed
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def read_json_lines(
@@ -36,6 +40,23 @@ def read_json_lines(
                 yield number, RecordError(error.problem, None, path, number)
 
 
+def read_json(path: str | os.PathLike[str]) -> object:
+    """Returns the one value of a JSON file, decompressed when its name ends in `.gz`.
+
+    Raises:
+      FileNotFoundError: when there is no such file.
+      RecordError: as for a line of `read_json_lines`, or when the compressed file is damaged.
+    """
+    with open_bytes(path) as file, _naming_damage(path):
+        text = file.read(MAXIMUM_FILE_BYTES + 1)
+    try:
+        if len(text) > MAXIMUM_FILE_BYTES:
+            raise RecordError(f"the file is longer than {MAXIMUM_FILE_BYTES} bytes")
+        return _loads(text.removeprefix(_BYTE_ORDER_MARK))
+    except RecordError as error:
+        raise RecordError(error.problem, None, path) from None
+
+
 def open_bytes(path: str | os.PathLike[str]) -> IO[bytes]:
     """Opens a file for reading, decompressing it when its name ends in `.gz`."""
     path = pathlib.Path(path)
@@ -47,37 +68,52 @@ def _lines(file: IO[bytes], path: str | os.PathLike[str]) -> Iterator[tuple[int,
     number = 0
     while True:
         number += 1
-        try:
+        with _naming_damage(path, number):
             line = file.readline(MAXIMUM_LINE_BYTES + 1)
             too_long = len(line) > MAXIMUM_LINE_BYTES
             while too_long and line and not line.endswith(b"\n"):
                 line = file.readline(MAXIMUM_LINE_BYTES)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            problem = f"the compressed file is damaged here ({error})"
-            raise RecordError(problem, None, path, number) from None
         if too_long:
             yield number, None
         elif not line:
             return
         elif line.strip():
-            yield number, line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+            yield number, line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
 
 
-def _loads(line: bytes | None) -> object:
-    if line is None:
+@contextlib.contextmanager
+def _naming_damage(path: str | os.PathLike[str], line: int | None = None) -> Iterator[None]:
+    try:
+        yield
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        problem = f"the compressed file is damaged here ({error})"
+        raise RecordError(problem, None, path, line) from None
+
+
+def _loads(text: bytes | None) -> object:
+    if text is None:
         raise RecordError(f"the line is longer than {MAXIMUM_LINE_BYTES} bytes")
     try:
-        return json.loads(line.decode("utf-8"), parse_constant=_refuse_constant)
+        return json.loads(
+            text.decode("utf-8"), parse_constant=_refuse_constant, parse_float=_finite
+        )
     except RecordError:
         raise
     except UnicodeDecodeError as error:
-        raise RecordError(f"byte {error.start + 1} of the line is not UTF-8") from None
+        raise RecordError(f"byte {error.start + 1} is not UTF-8") from None
     except json.JSONDecodeError as error:
-        raise RecordError(f"is no JSON: {error.msg} at character {error.colno}") from None
+        raise RecordError(f"is no JSON: {error.msg} at character {error.pos + 1}") from None
     except RecursionError:
         raise RecordError("is nested too deeply") from None
     except ValueError as error:  # a number with thousands of digits
         raise RecordError(f"is no JSON that can be read: {error}") from None
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        raise RecordError(f"{digits:.40} is too large for a number")
+    return value
 
 
 def _refuse_constant(name: str) -> float:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from gophercite import evidence, records
 from gophercite.documents import Document, normalise_text
+from gophercite.json_lines import read_json
 from gophercite.records import Hit, Question, RatedAnswer, RecordError, Report, Span
 
 DOCUMENT = {"id": "o", "title": "Ormsby", "text": "A town.\nIts lighthouse dates from 1874."}
@@ -221,10 +222,11 @@ def test_what_is_rated_unsupported_need_not_be_verbatim() -> None:
     ("line", "message"),
     [
         (b"{", "is no JSON: Expecting property name"),
-        (b"\xff\xfe{}", "byte 1 of the line is not UTF-8"),
-        (b'{"id": "\xc3"}', "byte 9 of the line is not UTF-8"),
+        (b"\xff\xfe{}", "byte 1 is not UTF-8"),
+        (b'{"id": "\xc3"}', "byte 9 is not UTF-8"),
         (b'{"id": NaN}', "NaN is no JSON number"),
         (b'{"id": -Infinity}', "-Infinity is no JSON number"),
+        (b'{"id": 1e999}', "1e999 is too large for a number"),
         (b'{"id": ' + b"9" * 5000 + b"}", "is no JSON that can be read"),
         (b"[" * 200_000, "is nested too deeply"),
         (b'{"id": "a", "title": "t", "text": "t"} x', "Extra data"),
@@ -299,6 +301,32 @@ def test_a_damaged_compressed_file_stops(tmp_path: pathlib.Path) -> None:
     path.write_bytes(b"not gzip")
     with pytest.raises(RecordError, match=r"r\.jsonl\.gz:1: the compressed file is damaged"):
         list(records.read(path, Document))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (gzip.compress(b'{"data": []}')[:-9], "r.json.gz: the compressed file is damaged"),
+        (gzip.compress(b"[" * 200_000), "r.json.gz: is nested too deeply"),
+        (gzip.compress(b'{\n"data": }'), "r.json.gz: is no JSON: Expecting value at character 11"),
+    ],
+)
+def test_a_file_of_one_value_names_what_is_wrong(
+    tmp_path: pathlib.Path, content: bytes, message: str
+) -> None:
+    path = tmp_path / "r.json.gz"
+    path.write_bytes(content)
+    with pytest.raises(RecordError) as raised:
+        read_json(path)
+    assert message in str(raised.value)
+    path.write_bytes(gzip.compress(b'\xef\xbb\xbf{"data": [1]}'))
+    assert read_json(path) == {"data": [1]}
+
+
+def test_control_characters_of_strangers_do_not_reach_a_terminal() -> None:
+    with pytest.raises(RecordError) as raised:
+        records.from_json(without(DOCUMENT, title=["\x9b31m\x1b[2J"]), Document)
+    assert str(raised.value).isprintable()
 
 
 def test_ids_are_unique_in_a_file(tmp_path: pathlib.Path) -> None:

@@ -1,7 +1,5 @@
 """FairytaleQA: questions about stories, with answers in free words."""
 
-import gzip
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +12,7 @@ from data_pipelines.converters.gold import (
     distinct,
     document_of,
     list_field,
+    read_lines,
     text_field,
     with_first,
 )
@@ -37,20 +36,18 @@ def convert_fairytaleqa(path: Path, report: ConversionReport) -> Iterator[GoldQu
       report: is told what was left out.
     """
     source = f"fairytaleqa_{path.name.split('.')[0]}"
-    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
+    for number, story in read_lines(path, report):
+        try:
+            name, sections = text_field(story, "story"), _sections(story, source)
+            questions = list_field(story, "questions")
+        except BadRecord as problem:
+            report.skip(f"{path}:{number}", str(problem))
+            continue
+        for index, asked in enumerate(questions):
             try:
-                story = json.loads(line)
-                name, sections = text_field(story, "story"), _sections(story, source)
-                questions = list_field(story, "questions")
-            except (BadRecord, ValueError) as problem:
-                report.skip(f"{path}:{number}", str(problem))
-                continue
-            for index, asked in enumerate(questions):
-                try:
-                    yield _question(asked, sections, f"{name}-{index + 1}", f"{source}:{name}")
-                except BadRecord as problem:
-                    report.skip(f"{path}:{number}: questions[{index}]", str(problem))
+                yield _question(asked, sections, f"{name}-{index + 1}", f"{source}:{name}")
+            except BadRecord as problem:
+                report.skip(f"{path}:{number}: questions[{index}]", str(problem))
 
 
 def _sections(story: Any, source: str) -> dict[str, Document]:

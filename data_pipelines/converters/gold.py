@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from gophercite.documents import Document, normalise_text
+from gophercite.json_fields import RecordError
+from gophercite.json_lines import read_json_lines
 
 KEPT_PROBLEMS = 100
 
@@ -67,6 +69,23 @@ class ConversionReport:
 
 
 Converter = Callable[[Path, ConversionReport], Iterator[GoldQuestion]]
+
+
+def read_lines(path: Path, report: ConversionReport) -> Iterator[tuple[int, Any]]:
+    """Yields the number and the value of each line of a JSON-lines file; bad lines are reported.
+
+    Args:
+      path: `.jsonl` or `.jsonl.gz`.
+      report: is told which lines cannot be read.
+
+    Raises:
+      FileNotFoundError, RecordError: as `gophercite.json_lines.read_json_lines`.
+    """
+    for number, value in read_json_lines(path):
+        if isinstance(value, RecordError):
+            report.skip(f"{path}:{number}", value.problem)
+        else:
+            yield number, value
 
 
 def text_field(value: Any, name: str) -> str:

@@ -1,7 +1,5 @@
 """Natural Questions with their gold passages, as "lost in the middle" published them."""
 
-import gzip
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ from data_pipelines.converters.gold import (
     distinct,
     document_of,
     list_field,
+    read_lines,
     text_field,
     with_first,
 )
@@ -31,12 +30,11 @@ def convert_natural_questions(path: Path, report: ConversionReport) -> Iterator[
       report: is told what was left out.
     """
     source = path.name.split(".")[0]
-    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            try:
-                yield _question(json.loads(line), source, number)
-            except (BadRecord, ValueError) as problem:
-                report.skip(f"{path}:{number}", str(problem))
+    for number, value in read_lines(path, report):
+        try:
+            yield _question(value, source, number)
+        except BadRecord as problem:
+            report.skip(f"{path}:{number}", str(problem))
 
 
 def _question(value: Any, source: str, number: int) -> GoldQuestion:

@@ -1,7 +1,5 @@
 """SQuAD 1.1 JSON and its many relatives (SquadShifts, PolicyQA)."""
 
-import gzip
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from data_pipelines.converters.gold import (
     text_field,
 )
 from gophercite.documents import Document
+from gophercite.json_lines import read_json
 
 
 def convert_squad(path: Path, report: ConversionReport) -> Iterator[GoldQuestion]:
@@ -32,15 +31,15 @@ def convert_squad(path: Path, report: ConversionReport) -> Iterator[GoldQuestion
       report: is told what was left out.
 
     Raises:
+      FileNotFoundError, RecordError: as `gophercite.json_lines.read_json`.
       ValueError: when the file is no SQuAD JSON at all.
     """
     source = path.name.split(".")[0]
-    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-        try:
-            articles = list_field(json.load(file), "data")
-        except (BadRecord, UnicodeDecodeError, json.JSONDecodeError) as error:
-            raise ValueError(f"{path} is no SQuAD JSON: {error}") from None
-    paragraphs = list(_paragraphs(articles, report))
+    try:
+        articles = list_field(read_json(path), "data")
+    except BadRecord as error:
+        raise ValueError(f"{path} is no SQuAD JSON: {error}") from None
+    paragraphs = list(_paragraphs(path, articles, report))
     minted = None
     if titles.says_nothing({title for _, title, _ in paragraphs}, len(paragraphs)):
         minted = titles.mint_titles(
@@ -60,21 +59,21 @@ def convert_squad(path: Path, report: ConversionReport) -> Iterator[GoldQuestion
 
 
 def _paragraphs(
-    articles: list[Any], report: ConversionReport
+    path: Path, articles: list[Any], report: ConversionReport
 ) -> Iterator[tuple[str, str, dict[str, Any]]]:
     for number, article in enumerate(articles):
         place = f"data[{number}]"
         try:
             title, paragraphs = text_field(article, "title"), list_field(article, "paragraphs")
         except BadRecord as problem:
-            report.skip(place, str(problem))
+            report.skip(f"{path}: {place}", str(problem))
             continue
         for index, paragraph in enumerate(paragraphs):
             try:
                 text_field(paragraph, "context")
                 list_field(paragraph, "qas")
             except BadRecord as problem:
-                report.skip(f"{place}.paragraphs[{index}]", str(problem))
+                report.skip(f"{path}: {place}.paragraphs[{index}]", str(problem))
             else:
                 yield f"{place}.paragraphs[{index}]", title, paragraph
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from gophercite.evaluation.answers import JudgedSample
 from gophercite.evaluation.metrics import Judgement
+from gophercite.json_fields import printable
 
 _NORMAL_90 = 1.6449  # the standard normal's 95 % quantile: two-sided 90 %
 
@@ -102,7 +103,7 @@ def describe(sample: JudgedSample, *, width: int = 96) -> str:
     lines.append(("Checked", _verdict(sample)))
     return "\n".join(
         textwrap.fill(
-            _printable(text),
+            _on_one_line(text),
             width,
             initial_indent=f"{label + ':':10}",
             subsequent_indent=" " * 10,
@@ -137,13 +138,11 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, aligned: b
 
 def _cell(text: str) -> str:
     """Escapes a stranger's text for a cell of a Markdown table: no markup, no HTML, one line."""
-    text = _printable(text)
+    text = _on_one_line(text)
     for character in "\\`*_{}[]|#~$!":
         text = text.replace(character, "\\" + character)
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def _printable(text: str) -> str:
-    """Puts text on one line and shows control characters, which could steer a terminal, by code."""
-    text = " ".join(text.split())
-    return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
+def _on_one_line(text: str) -> str:
+    return printable(" ".join(text.split()))
