@@ -1,12 +1,16 @@
 """Textbooks as documents to pretrain on: sections cut into pages of whole paragraphs."""
 
 import collections
-import gzip
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from data_pipelines.converters.gold import BadRecord, ConversionReport, document_of, text_field
+from data_pipelines.converters.gold import (
+    BadRecord,
+    ConversionReport,
+    document_of,
+    read_lines,
+    text_field,
+)
 from data_pipelines.converters.titles import readable
 from gophercite.documents import Document
 from gophercite.sentences import sentence_spans
@@ -67,13 +71,11 @@ def _pieces(paragraph: str) -> Iterator[str]:
 
 
 def _sections(path: Path, report: ConversionReport) -> Iterator[tuple[str, str, str]]:
-    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            try:
-                section = json.loads(line)
-                title = readable(text_field(section, "title"))
-                if not title:
-                    raise BadRecord("field 'title': holds nothing but reserved marks")
-                yield text_field(section, "book"), title, text_field(section, "text")
-            except (BadRecord, ValueError) as problem:
-                report.skip(f"{path}:{number}", str(problem))
+    for number, section in read_lines(path, report):
+        try:
+            title = readable(text_field(section, "title"))
+            if not title:
+                raise BadRecord("field 'title': holds nothing but reserved marks")
+            yield text_field(section, "book"), title, text_field(section, "text")
+        except BadRecord as problem:
+            report.skip(f"{path}:{number}", str(problem))

@@ -118,7 +118,7 @@ def read_metadata(folder: epath.PathLike, step: int) -> Metadata:
     path = epath.Path(folder) / CHECKPOINTS / str(step) / "metadata" / "metadata"
     try:
         return Metadata.from_json(json.loads(path.read_text()))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DamagedCheckpointError(f"{path}: {_first_line(error)}") from error
 
 

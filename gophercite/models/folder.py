@@ -13,6 +13,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -47,6 +48,7 @@ DESCRIPTION = "model.json"
 VOCABULARY = "vocabulary"
 _FORMAT = 1
 _STEM = "parameters"
+_FILE_NAME = re.compile(r"[^/\\\x00]+")
 
 
 class ModelFolderError(ValueError):
@@ -311,8 +313,10 @@ def _to_json(description: Description) -> str:
 def _stored(value: Any) -> dict[str, Stored]:
     stored = {name: Stored(entry["file"], entry["sha256"]) for name, entry in value.items()}
     for name, entry in stored.items():
+        if not isinstance(entry.file, str) or not isinstance(entry.sha256, str):
+            raise TypeError(f"{name}: file and sha256 must be strings")
         # A folder from a stranger must not make us read elsewhere.
-        if not isinstance(entry.file, str) or pathlib.PurePath(entry.file).name != entry.file:
+        if entry.file in ("", ".", "..") or not _FILE_NAME.fullmatch(entry.file):
             raise TypeError(f"{name}: {entry.file!r} is not the name of a file")
     return stored
 

@@ -7,7 +7,14 @@ from typing import Any
 
 import tokenizers
 
-from gophercite.vocabularies.vocabulary import BYTES, Vocabulary, VocabularyError
+from gophercite.json_fields import describe
+from gophercite.vocabularies.vocabulary import (
+    BYTES,
+    MAXIMUM_SIZE,
+    Vocabulary,
+    VocabularyError,
+    byte_of_piece,
+)
 
 FILE_NAME = "tokenizer.json"
 CONFIG_NAME = "tokenizer_config.json"
@@ -74,16 +81,10 @@ class HuggingFaceVocabulary(Vocabulary):
         """Reads a `tokenizer.json`, and the special tokens in `tokenizer_config.json` beside it."""
         path = pathlib.Path(path)
         config_path = path.with_name(CONFIG_NAME)
+        names = _read_special_names(config_path) if config_path.exists() else {}
         try:
-            config = json.loads(config_path.read_text("utf-8")) if config_path.exists() else {}
-            adds_bos = config.get("add_bos_token", True)
-            return cls(
-                path.read_text("utf-8"),
-                eos_token=_token_name(config.get("eos_token")),
-                bos_token=_token_name(config.get("bos_token")) if adds_bos else "",
-                pad_token=_token_name(config.get("pad_token")),
-            )
-        except (VocabularyError, json.JSONDecodeError, UnicodeDecodeError) as error:
+            return cls(path.read_text("utf-8"), **names)
+        except (VocabularyError, UnicodeDecodeError) as error:
             raise VocabularyError(f"{path}: {error}") from None
 
     def save(self, folder: str | os.PathLike[str]) -> None:
@@ -179,7 +180,12 @@ def _bytes_of_tokens(
     added = tokenizer.get_added_tokens_decoder()
     byte_level = _is_byte_level(settings)
     byte_of_character = _byte_of_character()
-    result: list[bytes | None] = [None] * (max(vocabulary.values()) + 1)
+    size = max(vocabulary.values(), default=-1) + 1
+    if not 0 < size <= MAXIMUM_SIZE:
+        raise VocabularyError(
+            f"the tokenizer has ids up to {size - 1}, not 0 to {MAXIMUM_SIZE - 1}"
+        )
+    result: list[bytes | None] = [None] * size
     for token, id in vocabulary.items():
         if id in added:
             # Added tokens stand for themselves; only the special ones are no text.
@@ -188,8 +194,8 @@ def _bytes_of_tokens(
             # A token with another character cannot come from text: then it stays None.
             if all(character in byte_of_character for character in token):
                 result[id] = bytes(byte_of_character[character] for character in token)
-        elif len(token) == 6 and token.startswith("<0x") and token.endswith(">"):
-            result[id] = bytes([int(token[3:5], 16)])
+        elif (byte := byte_of_piece(token)) is not None:
+            result[id] = bytes([byte])
         else:
             result[id] = token.replace(_SPACE, " ").encode("utf-8")
     return result
@@ -204,6 +210,21 @@ def _byte_of_character() -> dict[str, int]:
     return alphabet
 
 
-def _token_name(token: str | dict[str, Any] | None) -> str | None:
-    """Reads a token of `tokenizer_config.json`, where it may be spelled out as a dictionary."""
-    return token["content"] if isinstance(token, dict) else token
+def _read_special_names(path: pathlib.Path) -> dict[str, str | None]:
+    """Reads the names of the special tokens in `tokenizer_config.json`."""
+    try:
+        config = json.loads(path.read_text("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise VocabularyError(f"{path}: is no JSON that can be read ({error})") from None
+    if not isinstance(config, dict):
+        raise VocabularyError(f"{path}: expected an object, got {describe(config)}")
+    names: dict[str, str | None] = {}
+    for field in ("eos_token", "bos_token", "pad_token"):
+        token = config.get(field)
+        name = token.get("content") if isinstance(token, dict) else token  # may be spelled out
+        if name is not None and not isinstance(name, str):
+            raise VocabularyError(
+                f"{path}: field {field!r}: expected the name of a token, got {describe(token)}"
+            )
+        names[field] = name
+    return names if config.get("add_bos_token", True) else {**names, "bos_token": ""}

@@ -6,7 +6,12 @@ import pathlib
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
-from gophercite.vocabularies.vocabulary import BYTES, Vocabulary, VocabularyError
+from gophercite.vocabularies.vocabulary import (
+    BYTES,
+    Vocabulary,
+    VocabularyError,
+    byte_of_piece,
+)
 
 FILE_NAME = "vocabulary.model"
 
@@ -32,9 +37,9 @@ class SentencePieceVocabulary(Vocabulary):
 
         pieces = proto.pieces
         byte_ids = {
-            int(piece.piece[3:5], 16): id
+            byte: id
             for id, piece in enumerate(pieces)
-            if piece.type == _PieceType.BYTE
+            if piece.type == _PieceType.BYTE and (byte := byte_of_piece(piece.piece)) is not None
         }
         if len(byte_ids) != BYTES:
             raise VocabularyError(
@@ -48,9 +53,12 @@ class SentencePieceVocabulary(Vocabulary):
         # Only what is undone here makes the encoding of a text depend on where the text starts.
         proto.normalizer_spec.add_dummy_prefix = False
         proto.normalizer_spec.remove_extra_whitespaces = False
-        self._processor = sentencepiece.SentencePieceProcessor(
-            model_proto=proto.SerializeToString()
-        )
+        try:
+            self._processor = sentencepiece.SentencePieceProcessor(
+                model_proto=proto.SerializeToString()
+            )
+        except RuntimeError as error:  # duplicate pieces, no unknown piece …
+            raise VocabularyError(f"the SentencePiece model cannot be used ({error})") from None
         if self._processor.eos_id() < 0:
             raise VocabularyError("the SentencePiece model has no end-of-sequence piece")
         self.eos_id = self._processor.eos_id()
@@ -94,7 +102,8 @@ def _read_proto(model: bytes) -> sentencepiece_model_pb2.ModelProto:
 
 def _bytes_of_piece(piece: sentencepiece_model_pb2.ModelProto.SentencePiece) -> bytes | None:
     if piece.type == _PieceType.BYTE:
-        return bytes([int(piece.piece[3:5], 16)])
+        byte = byte_of_piece(piece.piece)
+        return None if byte is None else bytes([byte])
     if piece.type in (_PieceType.NORMAL, _PieceType.USER_DEFINED):
         return piece.piece.replace(SPACE, " ").encode("utf-8")
     return None  # control, unknown and unused pieces

@@ -8,6 +8,9 @@ from collections.abc import Iterable, Sequence
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 BYTES = 256
+MAXIMUM_SIZE = 1 << 24  # a file that claims more ids would only fill the memory
+
+_BYTE_PIECE = re.compile("<0x([0-9A-Fa-f]{2})>")
 
 
 class VocabularyError(ValueError):
@@ -134,3 +137,9 @@ class Vocabulary(abc.ABC):
 
     def _bytes_of(self, character: str) -> list[int]:
         return [self._byte_ids[byte] for byte in character.encode("utf-8")]
+
+
+def byte_of_piece(piece: str) -> int | None:
+    """Returns the byte that a piece such as `<0x0A>` stands for, None for other pieces."""
+    match = _BYTE_PIECE.fullmatch(piece)
+    return int(match[1], 16) if match else None

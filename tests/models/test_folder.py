@@ -198,6 +198,8 @@ def test_missing_vocabulary_is_named(copied: pathlib.Path) -> None:
         (("architecture", "d_ff"), 64, r"has the shape \[4, 32, 16\]"),
         (("parameters", "embed/embedding"), 3, r"field 'parameters'"),
         (("parameters", "embed/embedding", "file"), "../other", r"field 'parameters'"),
+        (("parameters", "embed/embedding", "file"), "..", r"field 'parameters'"),
+        (("parameters", "embed/embedding", "sha256"), 7, r"field 'parameters'"),
         (("parameters", "reward/kernel"), {"file": TENSORS, "sha256": ""}, r"'reward/kernel'"),
         (("provenance",), [], r"field 'provenance'"),
     ],
