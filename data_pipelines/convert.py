@@ -34,7 +34,7 @@ CONVERTERS: dict[str, Converter] = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Converts what the command line says; returns 1 when nothing could be converted."""
     flags = _parse(arguments)
-    report = ConversionReport()
+    report = ConversionReport(strict=flags.strict)
     try:
         settings = ConversionSettings(flags.validation, flags.test, flags.distractors, flags.quote)
         if flags.format == "textbooks":
@@ -73,6 +73,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--quote", choices=("sentence", "passage"), default="sentence", help="what is quoted"
     )
+    parser.add_argument("--strict", action="store_true", help="stop at the first bad record")
     flags = parser.parse_args(arguments)
     if flags.format == "textbooks" and (flags.distractors or flags.quote != "sentence"):
         parser.error("textbooks have no questions: --distractors and --quote mean nothing there")

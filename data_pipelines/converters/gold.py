@@ -47,13 +47,21 @@ class ConversionReport:
     Attributes:
       counts: how many records were written of each kind, and left out for each reason.
       problems: the first `KEPT_PROBLEMS` bad records, each named by its place in the file.
+      strict: whether the first bad record ends the conversion.
     """
 
     counts: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     problems: list[str] = dataclasses.field(default_factory=list)
+    strict: bool = False
 
     def skip(self, place: str, problem: str) -> None:
-        """Counts a bad record and keeps its name."""
+        """Counts a bad record and keeps its name.
+
+        Raises:
+          RecordError: instead, when `strict`.
+        """
+        if self.strict:
+            raise RecordError(f"{place}: {problem}")
         self.counts["bad records skipped"] += 1
         if len(self.problems) < KEPT_PROBLEMS:
             self.problems.append(f"{place}: {problem}")

@@ -10,10 +10,10 @@ from data_pipelines.converters.gold import ConversionReport, GoldQuestion
 from data_pipelines.converters.sentences import covering
 from gophercite import records
 from gophercite.documents import Document
+from gophercite.evidence import MINIMUM_QUOTE_LENGTH
 from gophercite.records import Question, RatedAnswer, Span
 
 SPLITS = ("train", "validation", "test")
-MINIMUM_QUOTE_LENGTH = 5  # shorter quotes are a fault (section 2.8)
 
 
 @dataclass(frozen=True)

@@ -240,6 +240,9 @@ def test_natural_questions_take_the_annotated_passage(tmp_path, monkeypatch, cap
     assert "2 bad records skipped" in captured.out
     assert f"{path}:2: field 'long_answer'" in captured.err
     assert f"{path}:3" in captured.err
+    assert _run(monkeypatch, "natural_questions", path, tmp_path / "strict", "--strict") == 1
+    assert capsys.readouterr().err.startswith(f"convert: {path}:2: field 'long_answer'")
+    assert not (tmp_path / "strict").exists()
 
 
 def test_fairy_tales_take_the_section_that_says_it(tmp_path, monkeypatch, capsys):
