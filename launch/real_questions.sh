@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# From public questions to a small model that answers them with quotes, and its score on documents
+# that it never saw (docs/real_questions.md).
+#
+#   launch/real_questions.sh [DATA]
+#
+# DATA holds the public files, ../shared/data when not given; everything made is in
+# runs/real_questions. What is there already is not made again, and a training that was interrupted
+# goes on from its newest checkpoint.
+set -euo pipefail
+source "$(dirname "$0")/environment.sh"
+
+data="${1:-../shared/data}"
+made=runs/real_questions
+sets="wikipedia new_wiki reddit amazon policyqa natural_questions fairytaleqa"
+
+# 1. Records. Articles, stories and sections never cross splits; the test stays unseen.
+convert() { # FORMAT NAME SHARE_OF_VALIDATION SHARE_OF_TEST FILE …
+  local format="$1" name="$2" validation="$3" test="$4"
+  shift 4
+  [ -e "$made/data/$name" ] && return
+  echo "$name" >&2
+  rm -rf "$made/data/$name.partial"
+  python -m data_pipelines.convert "$format" "$@" "$made/data/$name.partial" \
+    --validation "$validation" --test "$test"
+  mv "$made/data/$name.partial" "$made/data/$name"
+}
+convert squad wikipedia 0.03 0.1 "$data/squad/wikipedia.json.gz"
+convert squad new_wiki 0.03 0.1 "$data/squad/shifts_new_wiki.json.gz"
+convert squad reddit 0.03 0.1 "$data/squad/shifts_reddit.json.gz"
+convert squad amazon 0.03 0.1 "$data/squad/shifts_amazon_reviews.json.gz"
+convert squad policyqa 0.03 0.1 "$data/squad/policyqa_dev.json.gz"
+convert natural_questions natural_questions 0.03 0.1 \
+  "$data/natural_questions/gold_passages.jsonl.gz"
+convert fairytaleqa fairytaleqa 0.03 0.1 "$data"/fairytaleqa/{train,val}.jsonl.gz
+convert textbooks textbooks 0.01 0 "$data"/text/openstax_*.jsonl.gz
+
+# 2. A vocabulary, from texts to train on only.
+if [ ! -e "$made/vocabulary" ]; then
+  python launch/train_vocabulary.py --size 8192 --sample-lines 20000 \
+    --input "$made"/data/*/documents_train.jsonl --output "$made/vocabulary"
+fi
+
+# 3. A language model that looks up and copies; then answers with inline evidence.
+python launch/train.py --gin_file=gin_configs/pretrain_real_questions.gin
+python launch/train.py --gin_file=gin_configs/sft_real_questions.gin
+
+# 4. The score on each set's test questions, beside the sentence baselines. Prompts that would not
+# have fitted the rows of training are left out, and counted.
+for name in $sets; do
+  python launch/eval.py --model "$made/sft" \
+    --questions "$made/data/$name/questions_test.jsonl" \
+    --max-prompt-tokens 600 --max-tokens 160 --examples 2 \
+    --output "$made/test_$name"
+done

@@ -1,0 +1,72 @@
+"""The gin files for text of one's own, on a few pages and questions written here."""
+
+import configuration
+import gin
+import gin_files
+import jax
+import pytest
+
+from data_pipelines.sample_world.convert import to_rated_answer
+from data_pipelines.sample_world.vocabulary import VOCABULARY_FOLDER
+from data_pipelines.sample_world.world import World
+from gophercite import records
+
+PARAMETERS_AT_MOST = 4_000_000
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """Two folders of records, as converters write them; eight pages and answers a split in each."""
+    for index, name in enumerate(("one", "two")):
+        folder = tmp_path / name
+        folder.mkdir()
+        for split in ("train", "validation", "test"):
+            world = World(split=split, good_fraction=1.0)
+            places = range(8 * index, 8 * index + 8)
+            pages = [world.page(place).document for place in places]
+            records.write(folder / f"documents_{split}.jsonl", pages)
+            answers = [to_rated_answer(world.rated_answer(place)) for place in places]
+            records.write(folder / f"rated_answers_{split}.jsonl", answers)
+    return [str(tmp_path / "one"), str(tmp_path / "two")]
+
+
+def _build(file, folders, **bindings):
+    settings = {"DATA_DIR": repr(folders), "VOCABULARY": str(VOCABULARY_FOLDER), "BATCH_SIZE": "8"}
+    gin_files.load([f"gin_configs/{file}"], {"MODEL_DIR": "unused", **settings, **bindings})
+    return configuration.build()
+
+
+def _count(run):
+    shapes = run.initialisation.shapes()
+    return sum(leaf.size for leaf in jax.tree.leaves(shapes))
+
+
+def _text(run, batches):
+    rows = [row.tolist() for batch in batches for row in batch["tokens"]]
+    return "\n".join(map(run.input.vocabulary.decode, rows))
+
+
+@pytest.mark.parametrize("file", ["pretrain_textbooks.gin", "pretrain_real_questions.gin"])
+def test_pretraining_mixes_prose_and_clozes_of_all_folders(file, folders):
+    run = _build(file, folders)
+    assert _count(run) <= PARAMETERS_AT_MOST
+    batches = list(run.input.one_pass())
+    text = _text(run, batches)
+    for folder in folders:
+        for page in records.read(f"{folder}/documents_train.jsonl", records.Document):
+            assert f"Page: {page.title}\n" in text
+            assert text.count(f"{page.title}\n{page.text}") == 2  # as prose, and with clozes
+    assert text.count("Question:") == text.count("Answer:") > 16
+    # Prose has weight 1 from its first prediction on, pages of clozes less.
+    beginnings = {round(float(row[0]), 6) for batch in batches for row in batch["weights"]}
+    assert {0.2, 1.0} <= beginnings
+    assert "add_mixture" in gin.operative_config_str()
+    assert sum(1 for _ in run.evaluations["validation"].one_pass()) >= 1
+
+
+@pytest.mark.parametrize("file", ["sft_squad.gin", "sft_real_questions.gin"])
+def test_fine_tuning_reads_the_answers_of_all_folders(file, folders):
+    run = _build(file, folders, INITIAL_CHECKPOINT="None")
+    assert _count(run) <= PARAMETERS_AT_MOST
+    text = _text(run, run.input.one_pass())
+    assert text.count("Answer: %<") == 16
