@@ -11,7 +11,7 @@ CONFIG = TransformerConfig(
     vocab_size=23, d_model=16, num_layers=2, num_heads=2, head_dim=8, dtype="float32"
 )
 MODEL = Transformer(CONFIG)
-PARAMS = MODEL.init(jax.random.key(0))
+PARAMS = jax.jit(MODEL.init)(jax.random.key(0))
 PARAMS["embed"]["embedding"] *= 2  # neither flat nor certain
 PROMPTS = [[3, 4, 5], [7], [9, 10, 11, 12, 13, 14, 15]]
 
@@ -20,11 +20,18 @@ def run(settings, prompts=PROMPTS, key=1):
     return sample(MODEL, PARAMS, prompts, jax.random.key(key), settings, eos_id=1, pad_id=0)
 
 
+@jax.jit
+def forward(tokens):
+    places = jnp.arange(tokens.shape[1])[None]
+    hidden, _ = MODEL.apply(PARAMS, tokens, places, jnp.ones_like(tokens))
+    return MODEL.logits(PARAMS, hidden)
+
+
 def next_logits(tokens):
-    tokens = np.array([tokens])
-    places = np.arange(tokens.shape[1])[None]
-    hidden, _ = MODEL.apply(PARAMS, tokens, places, np.ones_like(tokens))
-    return np.asarray(MODEL.logits(PARAMS, hidden)[0])
+    """Of each token of a text, one program for all lengths: what comes after changes nothing."""
+    padded = np.zeros((1, 24), np.int32)
+    padded[0, : len(tokens)] = tokens
+    return np.asarray(forward(padded)[0, : len(tokens)])
 
 
 def test_greedy_takes_the_likeliest_token_and_stops_at_the_end():

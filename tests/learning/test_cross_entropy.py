@@ -25,10 +25,11 @@ def reference(hidden, kernel, targets, weights, z_loss):
     return jnp.sum(weights * (nll + z))
 
 
-@settings(deadline=None, max_examples=20)
+# Few shapes, as each is compiled; every way that chunks can divide them.
+@settings(deadline=None, max_examples=12)
 @given(
-    batch=st.integers(1, 3),
-    length=st.integers(1, 9),
+    batch=st.sampled_from([1, 3]),
+    length=st.sampled_from([1, 9]),
     chunk=st.integers(1, 30),
     z_loss=st.sampled_from([0.0, 0.1]),
 )

@@ -20,8 +20,12 @@ def inputs(length, heads=4, kv_heads=2, head_dim=8):
     )
 
 
-@settings(deadline=None, max_examples=20)
-@given(length=st.integers(1, 20), block=st.integers(1, 24), window=st.none() | st.integers(1, 22))
+@settings(deadline=None, max_examples=15)  # few lengths, as each is compiled
+@given(
+    length=st.sampled_from([1, 8, 19]),
+    block=st.integers(1, 24),
+    window=st.none() | st.integers(1, 22),
+)
 def test_blocks_of_any_size_agree_with_jax(length, block, window):
     q, k, v = inputs(length)
     segments = jnp.sort(jnp.array([[(i * 7) % 3 for i in range(length)]] * 2), axis=1)

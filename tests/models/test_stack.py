@@ -27,8 +27,8 @@ def slopes(params, scales, x, shared, accumulated=None, every=0):
     return jax.value_and_grad(loss, argnums=(0, 1))(params, x)
 
 
-@settings(deadline=None, max_examples=15)
-@given(depth=st.integers(1, 8), every=st.integers(1, 9))
+@settings(deadline=None, max_examples=12)  # few depths, as each is compiled
+@given(depth=st.sampled_from([1, 3, 8]), every=st.integers(1, 9))
 def test_groups_of_any_size_give_the_plain_scan_s_gradients(depth, every):
     arguments = problem(depth)
     for got, expected in zip(
