@@ -1,14 +1,16 @@
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from benchmarks.hlo_flops import dot_flops
 from gophercite.learning.optimizers import adafactor, adam
 from gophercite.learning.supervised import SupervisedLearner
 from gophercite.models.config import TransformerConfig
-from gophercite.models.transformer import Transformer
+from gophercite.models.transformer import Transformer, split_layers
 from gophercite.partitioning import Partitioner, make_mesh
 
 CONFIG = TransformerConfig(
@@ -45,8 +47,13 @@ def make_learner(config=CONFIG, **settings):
     return SupervisedLearner(Transformer(config), adafactor(), lambda step: 1e-2, **settings)
 
 
+@functools.cache
+def initial(transformer):
+    return jax.jit(transformer.init)(jax.random.key(0))
+
+
 def start(learner, frozen=0):
-    params = learner.transformer.init(jax.random.key(0), frozen)
+    params = split_layers(initial(learner.transformer), frozen)
     return learner.init_state(params, jax.random.key(1))
 
 
@@ -55,8 +62,9 @@ def test_microbatches_give_the_whole_batch_s_gradient(remat_every):
     batch, config = make_batch(), dataclasses.replace(CONFIG, remat_every=remat_every)
     weight = batch["weights"].sum()
     params = start(make_learner(config)).params
-    whole, losses = make_learner(config).gradients(params, batch, weight)
-    pieces, same = make_learner(config, microbatches=4).gradients(params, batch, weight)
+    whole, losses = jax.jit(make_learner(config).gradients)(params, batch, weight)
+    cut = make_learner(config, microbatches=4)
+    pieces, same = jax.jit(cut.gradients)(params, batch, weight)
     np.testing.assert_allclose(same, losses, rtol=1e-5)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-6), pieces, whole)
 
@@ -66,10 +74,11 @@ def test_targets_of_weight_zero_do_not_matter():
     other = {**batch, "targets": np.where(batch["weights"] > 0, batch["targets"], 7)}
     params = start(learner).params
     weight = batch["weights"].sum()
+    gradients = jax.jit(learner.gradients)
     jax.tree.map(
         np.testing.assert_array_equal,
-        learner.gradients(params, batch, weight),
-        learner.gradients(params, other, weight),
+        gradients(params, batch, weight),
+        gradients(params, other, weight),
     )
 
 
@@ -95,7 +104,7 @@ def test_training_lowers_the_loss_and_leaves_frozen_parts_alone():
         state.params["trained_layers"],
     )
     assert all(jax.tree.leaves(moved))
-    totals = learner.evaluate(after.params, batch)
+    totals = jax.jit(learner.evaluate)(after.params, batch)
     assert float(totals["loss"][0] / totals["loss"][1]) < losses[-1] * 1.05
 
 
@@ -103,10 +112,11 @@ def test_evaluation_is_the_weighted_mean_of_the_tokens():
     learner, batch = make_learner(), make_batch()
     params = start(learner).params
     model = learner.transformer
-    hidden, _ = model.apply(params, batch["tokens"], batch["positions"], batch["segments"])
+    apply = jax.jit(model.apply)
+    hidden, _ = apply(params, batch["tokens"], batch["positions"], batch["segments"])
     log_probs = jax.nn.log_softmax(model.logits(params, hidden))
     nll = -jnp.take_along_axis(log_probs, batch["targets"][..., None], -1)[..., 0]
-    total, weight = learner.evaluate(params, batch)["loss"]
+    total, weight = jax.jit(learner.evaluate)(params, batch)["loss"]
     np.testing.assert_allclose(total, jnp.sum(nll * batch["weights"]), rtol=1e-5)
     assert weight == batch["weights"].sum()
 
@@ -119,7 +129,13 @@ def test_a_misspelt_frozen_part_is_named():
 def test_frozen_layers_cost_no_backward_pass_no_state_and_no_activations():
     """As the compiler counts: half of the layers frozen against none."""
     config = dataclasses.replace(
-        CONFIG, num_layers=8, d_model=64, head_dim=16, vocab_size=64, remat_every=0
+        CONFIG,
+        num_layers=8,
+        d_model=64,
+        head_dim=16,
+        vocab_size=64,
+        remat_every=0,
+        attention_block=64,
     )
     batch = make_batch(rows=8, length=64, vocab=64)
     compiled, state_bytes = {}, {}
@@ -132,16 +148,30 @@ def test_frozen_layers_cost_no_backward_pass_no_state_and_no_activations():
     assert state_bytes[0] - state_bytes[4] == 4 * layer * 2 * 4  # two float32 moments
     temporary = {n: c.memory_analysis().temp_size_in_bytes for n, c in compiled.items()}
     assert temporary[4] < 0.65 * temporary[0]
-    # A gradient that ran through the frozen stack would need a second backward loop.
-    backward_loops = lambda c: c.as_text().count("transpose(jvp(while))/body/")  # noqa: E731
-    assert 0 < backward_loops(compiled[4]) <= backward_loops(compiled[0]) * 1.1
+    # A forward pass of all layers and the two products of each backward one: 8 + 2 · 4 of 24.
+    operations = {n: dot_flops(c.as_text()) for n, c in compiled.items()}
+    assert operations[4] / operations[0] == pytest.approx(16 / 24, rel=0.05)
+
+
+def make_smooth_learner():
+    """An optimiser that is no sign function near 0, where the order of a sum decides the sign."""
+    optimizer = adam(eps=1.0)
+    return SupervisedLearner(
+        Transformer(CONFIG), optimizer, lambda step: 1.0, frozen_parts=("embed",)
+    )
+
+
+@functools.cache
+def step_of_one_device():
+    learner = make_smooth_learner()
+    return jax.jit(learner.update)(start(learner, frozen=2), make_batch())
 
 
 @pytest.mark.parametrize(("data", "fsdp", "model"), [(2, 2, 2), (1, 8, 1), (1, 1, 4), (4, 1, 2)])
 def test_a_sharded_step_equals_that_of_one_device(data, fsdp, model):
-    learner = make_learner(frozen_parts=("embed",), microbatches=1)
+    learner = make_smooth_learner()
     state, batch = start(learner, frozen=2), make_batch()
-    alone, losses = jax.jit(learner.update)(state, batch)
+    alone, losses = step_of_one_device()
 
     mesh = make_mesh(data, fsdp, model, devices=jax.devices()[: data * fsdp * model])
     partitioner = Partitioner(mesh)

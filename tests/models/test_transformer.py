@@ -18,7 +18,7 @@ SMALL = TransformerConfig(
     num_heads=4,
     head_dim=6,
     dtype="float32",
-    attention_block=4,
+    attention_block=8,  # two blocks
 )
 VARIANTS = {
     "gopher": SMALL,
