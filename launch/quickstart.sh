@@ -9,8 +9,11 @@
 set -euo pipefail
 source "$(dirname "$0")/environment.sh"
 
-model_dir="${1:-runs/quickstart}"
-shift || true
+model_dir=runs/quickstart
+if [[ $# -gt 0 && "$1" != -* ]]; then
+  model_dir="$1"
+  shift
+fi
 
 python launch/train.py \
   --gin_file=gin_configs/sft_sample_world.gin \
