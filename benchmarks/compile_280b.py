@@ -29,6 +29,8 @@ import gin_files  # noqa: E402
 
 from gophercite.learning.supervised import SupervisedLearner  # noqa: E402
 from gophercite.partitioning import Partitioner, make_mesh  # noqa: E402
+from gophercite.training.initialisation import RandomInitialisation  # noqa: E402
+from gophercite.training.program import Program  # noqa: E402
 
 GIB = 2**30
 # What the compiler grants a program of a v3 core's 16 GiB.
@@ -36,25 +38,28 @@ USABLE = 15.48
 UNUSED = ("MODEL_DIR", "VOCABULARY", "TRAIN_FILES", "ELI5_FILE", "NQ_FILE")
 
 
-def compile_update(learner: SupervisedLearner, partitioner: Partitioner, rows: int, length: int):
-    """The learner's update on a batch of that size, compiled with its state donated."""
-    params = learner.transformer.abstract()
-    state = jax.eval_shape(learner.init_state, params, jax.random.key(0))
-    shardings = partitioner.shardings(learner.state_axes(params), state)
-
-    def place(leaf: Any, sharding: Any) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+def abstract_batch(partitioner: Partitioner, rows: int, length: int) -> dict[str, Any]:
+    """A batch's shapes and where they lie."""
 
     def field(dtype: Any) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((rows, length), dtype, sharding=partitioner.batch_sharding)
 
     names = ("tokens", "targets", "positions", "segments")
-    batch = {**{name: field(jnp.int32) for name in names}, "weights": field(jnp.float32)}
-    with partitioner.activate():
-        step = jax.jit(
-            learner.update, donate_argnums=0, out_shardings=(shardings, partitioner.replicated)
-        )
-        return step.lower(jax.tree.map(place, state, shardings), batch).compile()
+    return {**{name: field(jnp.int32) for name in names}, "weights": field(jnp.float32)}
+
+
+def report(what: str, begun: float, compiled: jax.stages.Compiled) -> None:
+    """Prints what a program needs; leaves when it is too much."""
+    memory = compiled.memory_analysis()
+    peak = memory.peak_memory_in_bytes / GIB
+    print(
+        f"{what} fits: arguments {memory.argument_size_in_bytes / GIB:.2f} GiB a core, of which "
+        f"{memory.alias_size_in_bytes / GIB:.2f} are updated in place; peak {peak:.2f} of {USABLE} "
+        f"GiB; compiled in {time.monotonic() - begun:.0f} s",
+        flush=True,
+    )
+    if peak > USABLE:
+        sys.exit(f"the peak is over {USABLE} GiB")
 
 
 def main() -> None:
@@ -79,17 +84,13 @@ def main() -> None:
         f"microbatches, {flags.slice}: {dict(mesh.shape)}",
         flush=True,
     )
+    partitioner = Partitioner(mesh)
+    program = Program(learner, RandomInitialisation(learner.transformer, 0), partitioner)
+    batch = abstract_batch(partitioner, rows, length)
     begun = time.monotonic()
-    compiled = compile_update(learner, Partitioner(mesh), rows, length)
-    memory = compiled.memory_analysis()
-    peak = memory.peak_memory_in_bytes / GIB
-    print(
-        f"fits: arguments {memory.argument_size_in_bytes / GIB:.2f} GiB a core, of which "
-        f"{memory.alias_size_in_bytes / GIB:.2f} are updated in place; "
-        f"peak {peak:.2f} of {USABLE} GiB; compiled in {time.monotonic() - begun:.0f} s"
-    )
-    if peak > USABLE:
-        sys.exit(f"the peak is over {USABLE} GiB")
+    report("the training step", begun, program.compile_update(batch))
+    begun = time.monotonic()
+    report("evaluation", begun, program.compile_evaluate(batch))
 
 
 if __name__ == "__main__":

@@ -88,7 +88,7 @@ def _backward(
     z_loss: float, chunk: int, gradients: tuple[Array, Array], slopes: tuple[Array, Array]
 ) -> tuple[Array, Array, None, None]:
     for_hidden, for_kernel = gradients
-    slope = slopes[0]
+    slope = slopes[0]  # the second value only reports; the docstring says so
     return (
         for_hidden * slope.astype(for_hidden.dtype),
         for_kernel * slope.astype(for_kernel.dtype),

@@ -122,7 +122,7 @@ class Block(nn.Module):
 
         Args:
           x: the residual stream.
-          settings: this layer's own settings (see `layer_settings`).
+          settings: what this layer has of its own: "rope_theta", "window", or nothing.
           context: what all layers share.
 
         Returns:

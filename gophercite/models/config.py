@@ -2,11 +2,21 @@
 
 import dataclasses
 import math
-from typing import Literal
+from typing import Literal, get_args
 
 Activation = Literal["gelu", "silu"]
 Position = Literal["rope", "transformer_xl"]
 AttentionKernel = Literal["auto", "blocks", "cudnn", "splash"]
+
+_SIZES = ("vocab_size", "d_model", "num_layers", "num_heads", "head_dim", "attention_block")
+_OPTIONAL_SIZES = ("num_kv_heads", "d_ff")
+_CHOICES = {
+    "activation": get_args(Activation),
+    "position": get_args(Position),
+    "attention_kernel": get_args(AttentionKernel),
+    "dtype": ("bfloat16", "float32"),
+    "param_dtype": ("bfloat16", "float32"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,10 +85,19 @@ class TransformerConfig:
         Raises:
           ValueError: a field is out of range, or two fields contradict each other.
         """
-        for name in ("vocab_size", "d_model", "num_layers", "num_heads", "head_dim"):
-            _require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
-        _require(self.remat_every >= 0, "remat_every", self.remat_every, "0 (off) or more")
-        _require(self.attention_block >= 1, "attention_block", self.attention_block, "at least 1")
+        for name in (*_SIZES, *_OPTIONAL_SIZES):
+            value = getattr(self, name)
+            fits = type(value) is int and value >= 1
+            missing = value is None and name in _OPTIONAL_SIZES
+            _require(fits or missing, name, value, "a whole number, at least 1")
+        for name, choices in _CHOICES.items():
+            value = getattr(self, name)
+            _require(value in choices, name, value, f"one of {', '.join(map(repr, choices))}")
+        remat_every, epsilon = self.remat_every, self.norm_epsilon
+        fits = type(remat_every) is int and remat_every >= 0
+        _require(fits, "remat_every", remat_every, "a whole number, 0 for none")
+        fits = isinstance(epsilon, int | float) and epsilon > 0
+        _require(fits, "norm_epsilon", epsilon, "a number over 0")
         _require(
             self.num_heads % self.kv_heads == 0,
             "num_kv_heads",
@@ -98,6 +117,14 @@ class TransformerConfig:
                     value,
                     f"one value for all layers, or {self.num_layers} (num_layers)",
                 )
+        for theta in self.rope_theta if isinstance(self.rope_theta, tuple) else (self.rope_theta,):
+            fits = isinstance(theta, int | float) and theta > 0
+            _require(fits, "rope_theta", theta, "a number over 0")
+        for window in self.window if isinstance(self.window, tuple) else (self.window,):
+            fits = window is None or (type(window) is int and window >= 1)
+            _require(
+                fits, "window", window, "a whole number of tokens, at least 1, or None for all"
+            )
         if self.position == "transformer_xl":
             _require(
                 self.attention_kernel in ("auto", "blocks"),
@@ -109,12 +136,12 @@ class TransformerConfig:
     @property
     def kv_heads(self) -> int:
         """Key and value heads."""
-        return self.num_kv_heads or self.num_heads
+        return self.num_heads if self.num_kv_heads is None else self.num_kv_heads
 
     @property
     def mlp_width(self) -> int:
         """Width of the MLP."""
-        return self.d_ff or 4 * self.d_model
+        return 4 * self.d_model if self.d_ff is None else self.d_ff
 
     @property
     def layer_parameters(self) -> int:

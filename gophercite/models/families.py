@@ -60,7 +60,12 @@ def llama(
 
     Returns:
       The architecture.
+
+    Raises:
+      ValueError: the heads don't divide the width.
     """
+    if d_model % num_heads:
+        raise ValueError(f"llama: num_heads = {num_heads} must divide d_model = {d_model}")
     config = TransformerConfig(
         vocab_size=vocab_size,
         d_model=d_model,

@@ -285,12 +285,16 @@ class Transformer:
             put = jax.lax.dynamic_update_index_in_dim
             return (x, put(keys, new.keys, index, 0), put(values, new.values, index, 0)), None
 
-        merged = merge_layers(params)
-        indices = jnp.arange(self.config.num_layers)
-        leaves = (merged[TRAINED], self._settings(merged)[1], cache.layers.relative, indices)
-        (x, keys, values), _ = jax.lax.scan(
-            layer, (x, cache.layers.keys, cache.layers.values), leaves
-        )
+        carry = (x, cache.layers.keys, cache.layers.values)
+        first = 0
+        for part, settings in zip((FROZEN, TRAINED), self._settings(params), strict=True):
+            if part in params:
+                last = first + _depth(params[part])
+                relative = jax.tree.map(lambda leaf: leaf[first:last], cache.layers.relative)  # noqa: B023
+                leaves = (params[part], settings, relative, jnp.arange(first, last))
+                carry, _ = jax.lax.scan(layer, carry, leaves)
+                first = last
+        x, keys, values = carry
         hidden = rms_norm(x, params["final_norm"]["scale"], self.config.norm_epsilon)
         return hidden, Cache(LayerCache(keys, values, cache.layers.relative), slots)
 
@@ -328,7 +332,11 @@ def frozen_layers(params: Params) -> int:
     """Layers in the frozen stack of a tree of parameters (or of anything shaped like it)."""
     if FROZEN not in params:
         return 0
-    return jax.tree.leaves(params[FROZEN])[0].shape[0]
+    return _depth(params[FROZEN])
+
+
+def _depth(stack: Any) -> int:
+    return jax.tree.leaves(stack)[0].shape[0]
 
 
 def split_layers(params: Params, frozen: int) -> Params:
@@ -345,7 +353,7 @@ def split_layers(params: Params, frozen: int) -> Params:
       ValueError: fewer layers than that, or none left to train.
     """
     merged = merge_layers(params)
-    depth = jax.tree.leaves(merged[TRAINED])[0].shape[0]
+    depth = _depth(merged[TRAINED])
     if not 0 <= frozen < depth:
         raise ValueError(f"can't freeze {frozen} of {depth} layers: 0 to {depth - 1} are possible")
     if frozen == 0:
