@@ -90,7 +90,7 @@ WRONG = {
     ),
     "an unknown task": (
         arguments(PRETRAIN, MODEL_DIR="x", MIXTURE_OR_TASK_NAME="sample_wrld"),
-        "no task or mixture is named 'sample_wrld'; there are sample_world",
+        "no task or mixture is named 'sample_wrld'; there are ",
     ),
     "no model to start from": (
         arguments(PRETRAIN, MODEL_DIR="x", INITIAL_CHECKPOINT="no/such/folder"),
