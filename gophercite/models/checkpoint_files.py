@@ -10,6 +10,7 @@ is here because a run's folder is also a model that inference can load.
 import dataclasses
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -93,9 +94,15 @@ class Metadata:
         return cls(**{**contents, "arrays": arrays})
 
 
+def checkpoints_folder(folder: epath.PathLike) -> epath.Path:
+    """Where a run's checkpoints lie, as an absolute path: Orbax takes no other."""
+    root = epath.Path(folder) / CHECKPOINTS
+    return root if "://" in str(folder) else epath.Path(os.path.abspath(root))
+
+
 def saved_steps(folder: epath.PathLike) -> list[int]:
     """Steps that a run's folder has complete checkpoints of, oldest first."""
-    root = epath.Path(folder) / CHECKPOINTS
+    root = checkpoints_folder(folder)
     if not root.exists():
         return []
     # Orbax renames a step's folder to its number when all files are written.
@@ -115,7 +122,7 @@ def read_metadata(folder: epath.PathLike, step: int) -> Metadata:
     Raises:
       DamagedCheckpointError: the item is missing, cut short or altered.
     """
-    path = epath.Path(folder) / CHECKPOINTS / str(step) / "metadata" / "metadata"
+    path = checkpoints_folder(folder) / str(step) / "metadata" / "metadata"
     try:
         return Metadata.from_json(json.loads(path.read_text()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -139,7 +146,7 @@ def read_arrays(
     Raises:
       DamagedCheckpointError: files are missing, unreadable, or hold other bits than were saved.
     """
-    path = epath.Path(folder) / CHECKPOINTS / str(metadata.step) / "state"
+    path = checkpoints_folder(folder) / str(metadata.step) / "state"
     wanted = {
         name: jax.ShapeDtypeStruct(
             metadata.arrays[name].shape, np.dtype(metadata.arrays[name].dtype), sharding=sharding

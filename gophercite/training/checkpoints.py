@@ -17,11 +17,11 @@ from orbax.checkpoint import checkpoint_managers
 
 from gophercite.learning.state import TrainState
 from gophercite.models.checkpoint_files import (
-    CHECKPOINTS,
     CheckpointError,
     DamagedCheckpointError,
     Metadata,
     StoredArray,
+    checkpoints_folder,
     name_leaves,
     read_arrays,
     read_metadata,
@@ -97,7 +97,7 @@ class Checkpoints:
     def _open(self) -> ocp.CheckpointManager:
         newest, best = self._keep
         return ocp.CheckpointManager(
-            self._folder / CHECKPOINTS,
+            checkpoints_folder(folder),
             options=ocp.CheckpointManagerOptions(
                 preservation_policy=_Keep(newest, best, self._scores),
                 cleanup_tmp_directories=True,
@@ -225,7 +225,7 @@ class Checkpoints:
             while target.exists():
                 number += 1
                 target = aside / f"{step}.{number}"
-            (self._folder / CHECKPOINTS / str(step)).rename(target)
+            (checkpoints_folder(self._folder) / str(step)).rename(target)
         multihost_utils.sync_global_devices(f"checkpoint {step} set aside")
         self._manager.reload()
         return target
