@@ -97,7 +97,7 @@ class Checkpoints:
     def _open(self) -> ocp.CheckpointManager:
         newest, best = self._keep
         return ocp.CheckpointManager(
-            checkpoints_folder(folder),
+            checkpoints_folder(self._folder),
             options=ocp.CheckpointManagerOptions(
                 preservation_policy=_Keep(newest, best, self._scores),
                 cleanup_tmp_directories=True,
