@@ -90,9 +90,10 @@ class Program:
         def evaluate(state: TrainState, batch: DeviceBatch) -> Any:
             return self.learner.evaluate(evaluated_params(state), batch)
 
+        target = self.state_target()  # before the mesh is set: it may have no devices to make a key
         step = jax.jit(evaluate, out_shardings=self.partitioner.replicated)
         with self.partitioner.activate():
-            return step.lower(self.state_target(), batch).compile()
+            return step.lower(target, batch).compile()
 
 
 def evaluated_params(state: TrainState) -> Params:
