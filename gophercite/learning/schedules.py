@@ -50,17 +50,11 @@ def linear_warmup_cosine(
     Raises:
       ValueError: a setting is out of range.
     """
-    warmup = _warmup(learning_rate, warmup_steps)
-    decay_steps = _decay_steps(total_steps, warmup_steps)
-    _require(0 <= final_fraction <= 1, "final_fraction", final_fraction, "in [0, 1]")
 
-    def schedule(step: Int32[Array, ""]) -> Float32[Array, ""]:
-        done = jnp.clip((step - warmup_steps) / decay_steps, 0.0, 1.0)
-        cosine = 0.5 * (1.0 + jnp.cos(jnp.pi * done))
-        fraction = final_fraction + (1.0 - final_fraction) * cosine
-        return learning_rate * warmup(step) * fraction
+    def cosine(done: Float32[Array, ""]) -> Float32[Array, ""]:
+        return 0.5 * (1.0 + jnp.cos(jnp.pi * done))
 
-    return schedule
+    return _decaying(cosine, learning_rate, total_steps, warmup_steps, final_fraction)
 
 
 def linear_warmup_linear(
@@ -80,15 +74,11 @@ def linear_warmup_linear(
     Raises:
       ValueError: a setting is out of range.
     """
-    warmup = _warmup(learning_rate, warmup_steps)
-    decay_steps = _decay_steps(total_steps, warmup_steps)
-    _require(0 <= final_fraction <= 1, "final_fraction", final_fraction, "in [0, 1]")
 
-    def schedule(step: Int32[Array, ""]) -> Float32[Array, ""]:
-        done = jnp.clip((step - warmup_steps) / decay_steps, 0.0, 1.0)
-        return learning_rate * warmup(step) * (1.0 - (1.0 - final_fraction) * done)
+    def line(done: Float32[Array, ""]) -> Float32[Array, ""]:
+        return 1.0 - done
 
-    return schedule
+    return _decaying(line, learning_rate, total_steps, warmup_steps, final_fraction)
 
 
 def inverse_sqrt(learning_rate: float, warmup_steps: int) -> Schedule:
@@ -126,11 +116,25 @@ def _warmup(learning_rate: float, warmup_steps: int) -> Schedule:
     return schedule
 
 
-def _decay_steps(total_steps: int, warmup_steps: int) -> int:
-    _require(
-        total_steps > warmup_steps, "total_steps", total_steps, f"over warmup_steps {warmup_steps}"
-    )
-    return total_steps - warmup_steps
+def _decaying(
+    shape: Callable[[Float32[Array, ""]], Float32[Array, ""]],
+    learning_rate: float,
+    total_steps: int,
+    warmup_steps: int,
+    final_fraction: float,
+) -> Schedule:
+    """A warm-up, then `shape` from 1 to 0 as the share of the decay that is done goes 0 to 1."""
+    warmup = _warmup(learning_rate, warmup_steps)
+    right = f"over warmup_steps {warmup_steps}"
+    _require(total_steps > warmup_steps, "total_steps", total_steps, right)
+    _require(0 <= final_fraction <= 1, "final_fraction", final_fraction, "in [0, 1]")
+
+    def schedule(step: Int32[Array, ""]) -> Float32[Array, ""]:
+        done = jnp.clip((step - warmup_steps) / (total_steps - warmup_steps), 0.0, 1.0)
+        fraction = final_fraction + (1.0 - final_fraction) * shape(done)
+        return learning_rate * warmup(step) * fraction
+
+    return schedule
 
 
 def _require(holds: bool, field: str, value: object, right: str) -> None:

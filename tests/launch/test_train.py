@@ -7,6 +7,7 @@ from pathlib import Path
 
 import configuration
 import dry_run
+import gin
 import gin_files
 import jax
 import pytest
@@ -130,6 +131,7 @@ def test_a_wrong_name_in_a_file_is_answered_with_its_line(tmp_path, capsys):
 
 def test_a_macro_whose_only_use_is_replaced_is_no_mistake():
     gin_files.load([PRETRAIN], {"MODEL_DIR": "x", "Input.length": "64"})
+    assert gin.query_parameter("Input.length") == 64
 
 
 def test_an_argument_that_is_no_setting_is_wrong_usage(capsys):
@@ -148,6 +150,7 @@ def test_every_run_s_file_is_complete_but_for_paths(file):
     text = (ROOT / "gin_configs" / file).read_text()
     bindings = {name: "a" for name in paths if f"%{name}" in text or name == "MODEL_DIR"}
     gin_files.load([f"gin_configs/{file}"], bindings)
+    assert gin.query_parameter("%TRAIN_STEPS") > 0
 
 
 def test_a_run_trains_goes_on_and_its_folder_is_a_model(tmp_path):
