@@ -72,8 +72,10 @@ def _forward(
         hit = jnp.arange(kernel.shape[0]) == target[..., None]
         slope = jnp.where(hit, slope - weight[..., None], slope).astype(hidden.dtype)
         slope = constrain(slope, "batch", "length", "vocab")
-        for_hidden = jnp.einsum("bcv,vd->bcd", slope, kernel.astype(hidden.dtype))
-        for_kernel += jnp.einsum("bcv,bcd->vd", slope, x, preferred_element_type=jnp.float32)
+        # Tokens as rows of one matrix: see `_logits`.
+        rows, inputs = slope.reshape(-1, slope.shape[-1]), x.reshape(-1, x.shape[-1])
+        for_hidden = (rows @ kernel.astype(hidden.dtype)).reshape(x.shape)
+        for_kernel += jnp.einsum("tv,td->vd", rows, inputs, preferred_element_type=jnp.float32)
         return (objective + jnp.sum(nll + z), total + jnp.sum(nll), for_kernel), for_hidden
 
     zeros = (jnp.zeros(()), jnp.zeros(()), jnp.zeros(kernel.shape, jnp.float32))
@@ -118,10 +120,12 @@ def correct_predictions(
 
 
 def _logits(x: Array, kernel: Array) -> Float[Array, "batch chunk vocab"]:
+    # Tokens as rows of one matrix: a gradient that sums over two axes would be transposed first.
+    rows = x.reshape(-1, x.shape[-1])
     logits = jnp.einsum(
-        "bcd,vd->bcv", x, kernel.astype(x.dtype), preferred_element_type=jnp.float32
+        "td,vd->tv", rows, kernel.astype(x.dtype), preferred_element_type=jnp.float32
     )
-    return constrain(logits, "batch", "length", "vocab")
+    return constrain(logits.reshape(*x.shape[:-1], -1), "batch", "length", "vocab")
 
 
 def _at(logits: Array, target: Array) -> Array:

@@ -1,7 +1,7 @@
 """Causal attention: in blocks of our own, by cuDNN, by TPU's splash kernel, and over a cache."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -117,12 +117,7 @@ def _blocks(
         def run(
             queries: Array, position: Array | None, keys: Array, values: Array, segments: Array
         ) -> Array:
-            scores = jnp.einsum(
-                "bkgqd,bkjd->bkgqj",
-                queries[..., start:stop, :],
-                keys[..., first:stop, :],
-                preferred_element_type=jnp.float32,
-            )
+            scores = _scores(queries[..., start:stop, :], keys[..., first:stop, :])
             if relative is not None and position is not None:
                 falling = jnp.flip(relative.keys[:stop], 0).astype(queries.dtype)
                 by_distance = jnp.einsum(
@@ -138,10 +133,7 @@ def _blocks(
                 seen &= jnp.asarray(distance) < window
             same = segments[:, start:stop, None] == segments[:, None, first:stop]
             mask = (seen & same)[:, None, None]
-            weights = jax.nn.softmax(jnp.where(mask, scores, MASKED), axis=-1)
-            return jnp.einsum(
-                "bkgqj,bkjd->bkgqd", weights.astype(values.dtype), values[..., first:stop, :]
-            )
+            return _mix(scores, mask, values[..., first:stop, :])
 
         return jax.checkpoint(run) if remat else run
 
@@ -151,6 +143,60 @@ def _blocks(
     ]
     mixed = jnp.concatenate(outputs, axis=-2)
     return jnp.moveaxis(mixed.reshape(mixed.shape[0], heads, length, head_dim), 1, 2)
+
+
+def _scores(
+    queries: Float[Array, "batch kv_heads groups rows head_dim"],
+    keys: Float[Array, "batch kv_heads slots head_dim"],
+) -> Float[Array, "batch kv_heads groups rows slots"]:
+    """Float32 products of queries and keys.
+
+    A group's queries are rows of one matrix: gradients of a product over two axes at once would be
+    transposed in memory first, which on CPU costs more than the product.
+    """
+    scores = jnp.einsum("bkqd,bkjd->bkqj", _rows(queries), keys, preferred_element_type=jnp.float32)
+    return scores.reshape(*queries.shape[:-1], -1)
+
+
+@jax.custom_vjp
+def _mix(
+    scores: Float[Array, "batch kv_heads groups rows slots"],
+    mask: Bool[Array, "batch 1 1 rows slots"],
+    values: Float[Array, "batch kv_heads slots head_dim"],
+) -> Float[Array, "batch kv_heads groups rows head_dim"]:
+    """Mixtures of values by the softmax of the scores that the mask leaves, rows as in `_scores`.
+
+    The softmax's gradient needs each row's mean slope, which is the product of the mixture and its
+    own gradient (Dao et al. 2022, appendix B.2): autodiff would sum it over the slots, and select
+    by the mask once more.
+    """
+    return _mix_forward(scores, mask, values)[0]
+
+
+def _mix_forward(scores: Array, mask: Array, values: Array) -> tuple[Array, Any]:
+    weights = jax.nn.softmax(jnp.where(mask, scores, MASKED), axis=-1)
+    weights = weights.astype(values.dtype)
+    mixed = jnp.einsum("bkqj,bkjd->bkqd", _rows(weights), values)
+    mixed = mixed.reshape(*weights.shape[:-1], -1)
+    return mixed, (weights, values, mixed)
+
+
+def _mix_backward(residuals: Any, slope: Array) -> tuple[Array, None, Array]:
+    weights, values, mixed = residuals
+    for_values = jnp.einsum("bkqj,bkqd->bkjd", _rows(weights), _rows(slope))
+    for_weights = jnp.einsum(
+        "bkqd,bkjd->bkqj", _rows(slope), values, preferred_element_type=jnp.float32
+    ).reshape(weights.shape)
+    mean = jnp.sum(slope.astype(jnp.float32) * mixed, axis=-1, keepdims=True)
+    return weights * (for_weights - mean), None, for_values
+
+
+_mix.defvjp(_mix_forward, _mix_backward)
+
+
+def _rows(x: Float[Array, "batch kv_heads groups rows n"]) -> Float[Array, "batch kv_heads q n"]:
+    """The queries that share a key head as rows of one matrix."""
+    return x.reshape(*x.shape[:2], -1, x.shape[-1])
 
 
 def _by_head(x: Heads, groups: int) -> Float[Array, "batch kv_heads groups length head_dim"]:
@@ -231,12 +277,7 @@ def cached_attention(
     groups = heads // k.shape[1]
     scale = head_dim**-0.5
     content = q if relative is None else q + relative.content_bias.astype(q.dtype)
-    scores = jnp.einsum(
-        "bkgqd,bkjd->bkgqj",
-        _by_head(content * scale, groups),
-        k,
-        preferred_element_type=jnp.float32,
-    )
+    scores = _scores(_by_head(content * scale, groups), k)
     distance = query_positions[:, :, None] - key_positions[:, None, :]
     if relative is not None:
         biased = _by_head((q + relative.position_bias.astype(q.dtype)) * scale, groups)
@@ -251,6 +292,5 @@ def cached_attention(
     mask = (distance >= 0) & seen[:, None, :]
     if window is not None:
         mask &= distance < window
-    weights = jax.nn.softmax(jnp.where(mask[:, None, None], scores, MASKED), axis=-1)
-    mixed = jnp.einsum("bkgqj,bkjd->bkgqd", weights.astype(v.dtype), v)
+    mixed = _mix(scores, mask[:, None, None], v)
     return jnp.moveaxis(mixed.reshape(batch, heads, length, head_dim), 1, 2)

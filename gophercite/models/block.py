@@ -69,6 +69,16 @@ def rms_norm(x: Hidden, scale: Float[Array, " d_model"], epsilon: float) -> Hidd
     return (x * jax.lax.rsqrt(square + epsilon) * scale).astype(x.dtype)
 
 
+def linear(x: Hidden, kernel: Float[Array, "d_model out"]) -> Float[Array, "batch length out"]:
+    """Multiplies each token's vector by a matrix, in the vectors' dtype.
+
+    Tokens are rows of one matrix: the kernel's gradient sums over one axis, not over two, which
+    XLA's CPU backend would answer with transposed copies of both factors.
+    """
+    y = x.reshape(-1, x.shape[-1]) @ kernel.astype(x.dtype)
+    return y.reshape(*x.shape[:-1], -1)
+
+
 class Block(nn.Module):
     """Pre-norm attention and MLP, each added to the residual stream.
 
@@ -193,10 +203,9 @@ class Block(nn.Module):
         c = self.config
         normed = rms_norm(x, self.attention_norm, c.norm_epsilon)
         normed = constrain(normed, "batch", "length", "activation_embed")
-        dtype = x.dtype
 
         def by_head(kernel: Array, heads: int, axis: str) -> Array:
-            y = constrain(normed @ kernel.astype(dtype), "batch", "length", axis)
+            y = constrain(linear(normed, kernel), "batch", "length", axis)
             return y.reshape(*y.shape[:2], heads, c.head_dim)
 
         q = by_head(self.query, c.num_heads, "heads")
@@ -220,18 +229,16 @@ class Block(nn.Module):
 
     def _finish(self, x: Hidden, mixed: Array) -> Hidden:
         """Adds attention's output and the MLP to the residual stream."""
-        c, dtype = self.config, x.dtype
+        c = self.config
         mixed = mixed.reshape(*mixed.shape[:2], -1)
         mixed = constrain(mixed, "batch", "length", "heads")
-        x += constrain(mixed @ self.out.astype(dtype), "batch", "residual_length", None)
+        x += constrain(linear(mixed, self.out), "batch", "residual_length", None)
         normed = rms_norm(x, self.mlp_norm, c.norm_epsilon)
         normed = constrain(normed, "batch", "length", "activation_embed")
-        inner = constrain(normed @ self.up.astype(dtype), "batch", "length", "mlp")
+        inner = constrain(linear(normed, self.up), "batch", "length", "mlp")
         activation = _ACTIVATIONS[c.activation]
         if c.gated_mlp:
-            inner *= activation(
-                constrain(normed @ self.gate.astype(dtype), "batch", "length", "mlp")
-            )
+            inner *= activation(constrain(linear(normed, self.gate), "batch", "length", "mlp"))
         else:
             inner = activation(inner)
-        return x + constrain(inner @ self.down.astype(dtype), "batch", "residual_length", None)
+        return x + constrain(linear(inner, self.down), "batch", "residual_length", None)
