@@ -1,0 +1,159 @@
+"""Where the snippet of a results page stands in the page itself (GopherCite, appendix A).
+
+A snippet is not a quote: engines mark the query's words, escape HTML, join fragments from several
+places by ellipses and write a date in front, and the page may have changed since. So each fragment
+is sought exactly first and by fuzzy match then, and a page is dropped when too little is found.
+"""
+
+import dataclasses
+import html
+import importlib
+import re
+from collections.abc import Iterator
+from typing import Literal
+
+from rapidfuzz import fuzz
+
+from gophercite.documents import normalise_text
+
+Engine = Literal["rapidfuzz", "fuzzywuzzy"]
+Span = tuple[int, int]
+
+THRESHOLD = 0.75  # appendix A
+MAXIMUM_LENGTH = 1000  # characters of a snippet that are looked at; engines show some 300
+
+# What engines put around words and between lines. Other tags are text: the page is about them.
+_TAG = re.compile(r"</?(?:b|strong|em|i|mark|span|wbr)(?:\s[^<>]{0,200})?/?>", re.IGNORECASE)
+_BREAK = re.compile(r"<br\s{0,8}/?>", re.IGNORECASE)
+_ELLIPSIS = re.compile(r"…|\.{3,}+|(?:\. ){2,}\.")
+_SHORTEST_FRAGMENT = 10  # characters; what is shorter stands anywhere, and says nothing
+
+_MONTH = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]{0,6}\.?"
+_DATE = re.compile(
+    rf"(?:{_MONTH} \d{{1,2}}, \d{{4}}|\d{{1,2}} {_MONTH},? \d{{4}}|\d{{4}}-\d\d-\d\d"
+    r"|\d{1,2}[./]\d{1,2}[./]\d{4}|\d{1,3} (?:minute|hour|day|week|month|year)s? ago)",
+    re.IGNORECASE,
+)
+_DATE_IN_FRONT = re.compile(rf"{_DATE.pattern}\s?(?:[—–·|:-]|\Z)\s?", re.IGNORECASE)
+
+# Spaces of every kind become plain ones, one for one, so that offsets stay.
+_SPACES = "\n\t\r\v\f\xa0\u2009\u202f"
+
+
+@dataclasses.dataclass(frozen=True)
+class SnippetMatch:
+    """Where a snippet was found.
+
+    Attributes:
+      ratio: how much of the snippet is there, from 0 to 1: the aligned partial ratio, where there
+        are several fragments their mean by length.
+      spans: `(start, end)` in the page of each fragment that was found, the surest first: that
+        with the most matching characters.
+    """
+
+    ratio: float
+    spans: tuple[Span, ...]
+
+    def hulls(self) -> Iterator[Span]:
+        """Yields what a window should contain, all fragments at first, at last the surest alone."""
+        for count in range(len(self.spans), 0, -1):
+            starts, ends = zip(*self.spans[:count], strict=True)
+            yield min(starts), max(ends)
+
+
+def fragments(snippet: str) -> list[str]:
+    """Returns the runs of page text that a snippet shows, in its order, without decoration.
+
+    Bold marks, HTML escapes, ellipses and a date in front go, white space becomes single spaces.
+    Fragments of fewer than ten characters are left out where there are longer ones.
+    """
+    text = _TAG.sub("", _BREAK.sub(" ", snippet[: 2 * MAXIMUM_LENGTH]))
+    text = " ".join(normalise_text(html.unescape(text)).split())[:MAXIMUM_LENGTH]
+    text = _DATE_IN_FRONT.sub("", text, count=1) if _DATE_IN_FRONT.match(text) else text
+    parts = [part.strip() for part in _ELLIPSIS.split(text)]
+    if parts and _DATE.fullmatch(parts[0]):
+        del parts[0]
+    parts = [part for part in parts if part]
+    return [part for part in parts if len(part) >= _SHORTEST_FRAGMENT] or parts
+
+
+def find_snippet(
+    snippet: str, text: str, *, threshold: float = THRESHOLD, engine: Engine = "rapidfuzz"
+) -> SnippetMatch | None:
+    """Finds where in `text` a snippet was taken from.
+
+    Time and memory are linear in the length of the text. Letters match in their own case.
+
+    Args:
+      snippet: as the results page shows it; what follows its first 1,000 characters is ignored.
+      text: of the page.
+      threshold: the ratio, from 0 to 1, under which there is no match; a fragment under it counts
+        as missing.
+      engine: what measures the ratio. `fuzzywuzzy`, the paper's, has to be installed; it often
+        misses text that is there, and does not say where it found the rest, which `rapidfuzz` then
+        does.
+
+    Returns:
+      The place, or None when the snippet is not in the text, or is empty.
+
+    Raises:
+      ValueError: when there is no such engine.
+      ModuleNotFoundError: when `fuzzywuzzy` is chosen and is not installed.
+    """
+    if engine not in ("rapidfuzz", "fuzzywuzzy"):
+        raise ValueError(f"no engine is named {engine!r}; there are 'rapidfuzz' and 'fuzzywuzzy'")
+    page = text
+    for space in _SPACES:
+        page = page.replace(space, " ")
+    parts = fragments(snippet)
+    found: list[tuple[float, Span]] = []  # matching characters, place
+    for part in parts:
+        match = _align(part, page, threshold, engine)
+        if match is not None:
+            ratio, span = match
+            found.append((ratio * len(part), span))
+    if not found:
+        return None
+    ratio = sum(weight for weight, _ in found) / sum(map(len, parts))
+    if ratio < threshold:
+        return None
+    found.sort(key=lambda item: -item[0])
+    return SnippetMatch(ratio, tuple(span for _, span in found))
+
+
+def _align(part: str, page: str, threshold: float, engine: Engine) -> tuple[float, Span] | None:
+    """Returns the ratio of a fragment and its place, or None under the threshold."""
+    cutoff = 100 * threshold
+    if engine == "fuzzywuzzy":
+        score = _fuzzywuzzy_score(part, page)
+        if score < cutoff:
+            return None
+        place = _place(part, page, 0)
+        return None if place is None else (score / 100, place[1])
+    return _place(part, page, cutoff)
+
+
+def _place(part: str, page: str, cutoff: float) -> tuple[float, Span] | None:
+    start = page.find(part)
+    if start >= 0:
+        return 1.0, (start, start + len(part))
+    if len(page) < len(part):
+        # An alignment would seek the page in the fragment, and find a page of one word anywhere.
+        score = fuzz.ratio(part, page, score_cutoff=cutoff)
+        return (score / 100, (0, len(page))) if score and score >= cutoff else None
+    # None under the cutoff, in spite of its stub; the alignment's offsets are into the page.
+    alignment = fuzz.partial_ratio_alignment(part, page, score_cutoff=cutoff)
+    if alignment is None or alignment.score == 0:
+        return None
+    return alignment.score / 100, (alignment.dest_start, alignment.dest_end)
+
+
+def _fuzzywuzzy_score(part: str, page: str) -> float:
+    try:
+        fuzzywuzzy = importlib.import_module("fuzzywuzzy.fuzz")  # GPL: only when it is asked for
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError(
+            "the engine 'fuzzywuzzy' is not installed: pip install 'gophercite[paper]' adds it "
+            "(its licence is GPL-2.0), or choose the engine 'rapidfuzz'"
+        ) from None
+    return float(fuzzywuzzy.partial_ratio(part, page))

@@ -1,0 +1,187 @@
+"""Snippets of results pages are found in the pages they are from, and nowhere else."""
+
+import html
+import importlib.util
+import random
+import sys
+import warnings
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rapidfuzz import fuzz
+
+from gophercite.retrieval.snippets import MAXIMUM_LENGTH, find_snippet, fragments
+
+PAGE = (
+    "Ormsby\n\nThe lighthouse of Ormsby was built in 1874 by the engineer Ada Fenwick.\n"
+    "It stands 31 metres above the harbour; its lamp was lit with whale oil until 1902.\n\n"
+    "Trade & crafts\n\nMost families work in the salt yards, where 5 < 7 pans are used... They "
+    "sell it at the market “of the salt”.\nThe town lies on the river\xa0Ilse."
+)
+LAMP = "its lamp was lit with whale oil until 1902."
+TOWN = "The town lies on the river"
+
+words = st.lists(
+    st.sampled_from(["salt", "lamp", "the", "of", "river", "1902", "harbour.", "It\n", "a"])
+)
+pages = st.one_of(words.map(" ".join), st.text("ab c", max_size=60), st.text(max_size=60))
+
+
+def shown(snippet: str) -> list[str]:
+    match = find_snippet(snippet, PAGE)
+    return [] if match is None else [PAGE[start:end] for start, end in match.spans]
+
+
+@pytest.mark.parametrize(
+    "snippet",
+    [
+        LAMP,
+        "its <b>lamp</b> was lit with <strong class='x'>whale oil</strong> until<br/>1902.",
+        "its  lamp\nwas lit with whale&nbsp;oil until 1902.",
+        "Mar 3, 2019 — its lamp was lit with whale oil until 1902.",
+        "3 days ago · its lamp was lit with whale oil until 1902.",
+        "2019-03-03: its lamp was lit with whale oil until 1902.",
+        "12 March 2019 ... its lamp was lit with whale oil until 1902. ...",
+        "… its lamp was lit with whale oil until 1902. …",
+        "its lamp was lit with \u200bwhale oil\u200b until 1902.",
+    ],
+)
+def test_decorations_do_not_matter(snippet: str) -> None:
+    match = find_snippet(snippet, PAGE)
+    assert match is not None
+    assert match.ratio == 1
+    assert shown(snippet) == [LAMP]
+
+
+def test_fragments_are_found_each_at_its_place_the_longest_first() -> None:
+    snippet = f"{TOWN} ... {LAMP} ... the"
+    assert fragments(snippet) == [TOWN, LAMP]
+    assert shown(snippet) == [LAMP, TOWN]
+    match = find_snippet(snippet, PAGE)
+    assert match is not None
+    lamp, town = match.spans
+    assert list(match.hulls()) == [(lamp[0], town[1]), lamp]
+
+
+def test_text_that_looks_like_markup_is_text() -> None:
+    assert shown("where 5 &lt; 7 pans are used") == ["where 5 < 7 pans are used"]
+    assert fragments("write &lt;b&gt;bold&lt;/b&gt; in <nav>HTML</nav>") == [
+        "write <b>bold</b> in <nav>HTML</nav>"
+    ]
+
+
+def test_a_changed_page_is_still_found_and_another_is_not() -> None:
+    match = find_snippet("its lamps were lit by whale oil till 1902.", PAGE)
+    assert match is not None
+    assert 0.75 <= match.ratio < 1
+    (start, end) = match.spans[0]
+    assert "lamp was lit with whale oil" in PAGE[start:end]
+    assert find_snippet("Sign in to read our newsletter and get 20 % off", PAGE) is None
+
+
+def test_missing_fragments_count_against_the_page() -> None:
+    absent = "Sign in to read our letters."
+    assert find_snippet(f"{LAMP} ... {absent}", PAGE) is None
+    match = find_snippet(f"{LAMP} ... {absent}", PAGE, threshold=0.6)
+    assert match is not None
+    assert match.ratio == pytest.approx(len(LAMP) / (len(LAMP) + len(absent)))
+    assert len(match.spans) == 1
+
+
+@pytest.mark.parametrize("snippet", ["", "...", "<b></b>", "Mar 3, 2019 …", "\u200b", "&nbsp;"])
+def test_a_snippet_that_says_nothing_matches_nothing(snippet: str) -> None:
+    assert fragments(snippet) == []
+    assert find_snippet(snippet, PAGE) is None
+
+
+def test_a_page_shorter_than_the_snippet_is_not_found_inside_it() -> None:
+    assert find_snippet(LAMP, "lamp") is None
+    assert find_snippet(LAMP, LAMP[:-1]) is not None
+
+
+@given(pages, st.integers(0, 60), st.integers(1, 40))
+def test_what_stands_in_the_page_is_found_exactly(page: str, start: int, length: int) -> None:
+    snippet = page[start : start + length]
+    if fragments(snippet) != [snippet]:
+        return  # not as a results page would show it
+    match = find_snippet(html.escape(snippet), page)
+    assert match is not None
+    assert match.ratio == 1
+    ((begin, end),) = match.spans
+    assert page[begin:end].split() == snippet.split()
+
+
+@given(st.text("abc ", min_size=12, max_size=90), st.text("abc ", min_size=1, max_size=140))
+def test_no_window_of_the_page_is_better(snippet: str, page: str) -> None:
+    parts = fragments(snippet)
+    if len(parts) != 1 or len(parts[0]) > len(page):
+        return
+    length = len(parts[0])
+    best = max(
+        fuzz.ratio(parts[0], page[max(0, start) : start + length])
+        for start in range(1 - length, len(page))
+    )
+    match = find_snippet(snippet, page, threshold=0.0)
+    ratio = 0.0 if match is None else match.ratio
+    assert ratio >= best / 100 - 1e-9
+    if match is not None:
+        ((start, end),) = match.spans
+        assert fuzz.ratio(parts[0], page[start:end]) / 100 == pytest.approx(match.ratio)
+    assert (find_snippet(snippet, page) is not None) == (ratio >= 0.75)
+
+
+@given(st.text(), pages, st.sampled_from([0.0, 0.5, 0.75, 1.0]))
+def test_any_text_is_a_snippet(snippet: str, page: str, threshold: float) -> None:
+    match = find_snippet(snippet, page, threshold=threshold)
+    if match is not None:
+        assert threshold <= match.ratio <= 1
+        assert all(0 <= start <= end <= len(page) for start, end in match.spans)
+
+
+@pytest.mark.parametrize(
+    ("snippet", "page"),
+    [
+        ("<b " * 100_000, "<b " * 100_000),
+        ("." * 300_000, "." * 300_000),
+        (". " * 100_000 + "x", "x" * 300_000),
+        ("&amp;" * 50_000, "&" * 300_000),
+        ("a" * 500 + "b" * 500, "b" * 300_000),
+        ("Jan " * 50_000, "1, " * 100_000),
+    ],
+)
+def test_hostile_lengths_end(snippet: str, page: str) -> None:
+    assert sum(map(len, fragments(snippet))) <= MAXIMUM_LENGTH
+    match = find_snippet(snippet, page)
+    assert match is None or match.ratio >= 0.75
+
+
+def test_an_unknown_engine_is_refused() -> None:
+    with pytest.raises(ValueError, match="'rapidfuzz' and 'fuzzywuzzy'"):
+        find_snippet(LAMP, PAGE, engine="difflib")  # type: ignore[arg-type]
+
+
+def test_fuzzywuzzy_is_imported_only_when_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fuzzywuzzy", None)  # as if it were not installed
+    monkeypatch.setitem(sys.modules, "fuzzywuzzy.fuzz", None)
+    assert shown(LAMP) == [LAMP]
+    with pytest.raises(ModuleNotFoundError, match=r"gophercite\[paper\].*GPL"):
+        find_snippet(LAMP, PAGE, engine="fuzzywuzzy")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("fuzzywuzzy") is None, reason="needs fuzzywuzzy")
+def test_fuzzywuzzy_judges_and_misses_more() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it advises a faster GPL library
+        assert find_snippet(LAMP, PAGE[:250], engine="fuzzywuzzy") == find_snippet(LAMP, PAGE[:250])
+        rng = random.Random(0)
+        long_page = " ".join(rng.choice(PAGE.split()) for _ in range(4000)) + PAGE
+        found = {
+            engine: sum(
+                find_snippet(PAGE[start : start + 60], long_page, engine=engine) is not None
+                for start in range(80, 240, 10)
+            )
+            for engine in ("rapidfuzz", "fuzzywuzzy")
+        }
+    assert found["rapidfuzz"] == 16
+    assert found["fuzzywuzzy"] < 16
