@@ -1,0 +1,1 @@
+"""Finding pages for a question: search engines, fetching, and text that quotes can point into."""
