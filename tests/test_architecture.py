@@ -14,7 +14,7 @@ FLOORS = (
     ("evidence", "json_fields", "sentences", "answer_matching"),
     ("vocabularies", "json_lines"),
     ("prompts", "records", "retrieval"),
-    ("models",),
+    ("models", "contexts"),
     ("decoding", "data_pipelines"),
     ("learning", "answering", "evaluation"),
     ("training", "cli", "browser", "ratings"),

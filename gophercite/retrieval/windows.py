@@ -45,7 +45,7 @@ def training_window(
       draw: the random numbers of this example: equal ones give equal windows.
 
     Returns:
-      The window, the whole page when that fits, or None when the span alone exceeds the budget.
+      The window, the whole page when that fits, or None when the span alone exceeds the budget, or that is 0.
 
     Raises:
       ValueError: when the span is not a span of the page.
@@ -84,6 +84,8 @@ def _window(
             f"the span {start}:{end} lies outside document {document.id!r}, whose text has "
             f"{len(text)} characters"
         )
+    if budget < 1:
+        return None
     if _fits(text, budget, vocabulary):
         return Window(document, 0, len(text))
     first = 0 if before is None else max(0, start - before)

@@ -1,0 +1,315 @@
+"""Which pages a prompt shows, and how much of each (GopherCite, sections 2.7, 2.3 and D.2).
+
+In training a third of the prompts have one document, that of the target; the others have one to
+five, shuffled: the target's and the first of the other search results. The prompt's tokens are
+divided among them at random, and each is cut to a window around its snippet, the target's around
+the quote. At inference each result gets a prompt of its own, for samples in round robin, or all
+share one.
+"""
+
+import dataclasses
+import enum
+import random
+from collections.abc import Sequence
+
+from gophercite import evidence, prompts
+from gophercite.documents import Document, Window
+from gophercite.retrieval import snippets, windows
+from gophercite.retrieval.snippets import Engine, Span
+from gophercite.vocabularies import Vocabulary
+
+
+@dataclasses.dataclass(frozen=True)
+class ContextSettings:
+    """How the documents of prompts are chosen and cut; the defaults are the paper's.
+
+    Attributes:
+      response_tokens: what a prompt leaves free of the model's context for the response.
+      single_fraction: of the training prompts, those with the target's document alone.
+      max_documents: the others have 1 to this many, each number equally likely.
+      least_factor, largest_factor: documents share the tokens in proportion to factors drawn evenly
+        between these.
+      characters_before: how far before a snippet a window starts at most, at inference.
+      threshold: the ratio of a snippet's match under which a page is left out.
+      engine: what measures that ratio; see `gophercite.retrieval.snippets.find_snippet`.
+    """
+
+    response_tokens: int = 256
+    single_fraction: float = 1 / 3
+    max_documents: int = 5
+    least_factor: float = 0.5
+    largest_factor: float = 1.5
+    characters_before: int = windows.CHARACTERS_BEFORE
+    threshold: float = snippets.THRESHOLD
+    engine: Engine = "rapidfuzz"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.single_fraction <= 1:
+            raise ValueError(f"single_fraction is {self.single_fraction}; it must be in 0 … 1")
+        if self.max_documents < 1:
+            raise ValueError(f"max_documents is {self.max_documents}; it must be at least 1")
+        if not 0 < self.least_factor <= self.largest_factor:
+            raise ValueError(
+                f"least_factor is {self.least_factor} and largest_factor {self.largest_factor}; "
+                "they must be positive, the first not above the second"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class SearchResult:
+    """A page that was found for a question, with what the results page showed of it.
+
+    Without a snippet the page is shown from its start, in training from a place drawn at random.
+    """
+
+    document: Document
+    snippet: str | None = None
+
+
+class Reason(enum.Enum):
+    """Why a page is not in a prompt, or there is no prompt."""
+
+    SNIPPET_NOT_FOUND = "the snippet is not in the page"
+    SNIPPET_TOO_LONG = "the snippet does not fit the page's share of the prompt"
+    EMPTY_PAGE = "the page has no text"
+    QUOTE_NOT_FOUND = "the quote is not in its document"
+    QUOTE_TOO_LONG = "the quote does not fit the prompt"
+    NO_PAGE = "there is no page to show"
+    NO_ROOM = "question and titles leave no room for a page"
+
+
+class ContextError(ValueError):
+    """There can be no such prompt; `reason` says why in general, the message in particular."""
+
+    def __init__(self, reason: Reason, detail: str) -> None:
+        super().__init__(f"{reason.value}: {detail}")
+        self.reason = reason
+
+
+@dataclasses.dataclass(frozen=True)
+class Context:
+    """A prompt.
+
+    Attributes:
+      windows: what it shows, in its order.
+      tokens: its ids, as `prompts.encode_prompt` gives them.
+      left_out: for pages that should have been shown and are not, the id and why.
+    """
+
+    windows: tuple[Window, ...]
+    tokens: tuple[int, ...]
+    left_out: tuple[tuple[str, Reason], ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Page:
+    """A page that may be shown: around one of `spans`, the first that fits its share."""
+
+    document: Document
+    spans: tuple[Span, ...]
+    factor: float = 1.0
+    seed: int | None = None  # of the training window; None at inference
+
+
+def training_context(
+    question: str,
+    target: Document,
+    quote: str,
+    others: Sequence[SearchResult],
+    prompt_tokens: int,
+    vocabulary: Vocabulary,
+    draw: random.Random,
+    settings: ContextSettings | None = None,
+) -> Context:
+    """Returns the prompt of a training example, which shows the target document with the quote.
+
+    Args:
+      question: of the example.
+      target: the document that the answer quotes.
+      quote: verbatim in it, but for the case of ASCII letters.
+      others: the other results in rank order; pages without their snippet are passed over.
+      prompt_tokens: how many tokens the prompt may have; the paper's 4096 - 256.
+      vocabulary: of the model.
+      draw: the random numbers of this example and epoch.
+      settings: the paper's by default.
+
+    Raises:
+      ContextError: when the quote is not in the document, or cannot be shown.
+    """
+    settings = settings or ContextSettings()
+    place = _find_quote(quote, target)
+    single = draw.random() < settings.single_fraction
+    number = 1 if single else draw.randint(1, settings.max_documents)
+    left_out: list[tuple[str, Reason]] = []
+    pages = [_Page(target, (place,))]
+    for result in others:
+        if len(pages) == number:
+            break
+        if any(result.document.text == page.document.text for page in pages):
+            continue  # found twice, under two addresses perhaps
+        spans = _spans(result, settings, draw)
+        if isinstance(spans, Reason):
+            left_out.append((result.document.id, spans))
+        else:
+            pages.append(_Page(result.document, spans))
+    draw.shuffle(pages)
+    pages = [
+        dataclasses.replace(
+            page,
+            factor=draw.uniform(settings.least_factor, settings.largest_factor),
+            seed=draw.getrandbits(64),
+        )
+        for page in pages
+    ]
+    return _fill(question, pages, target, prompt_tokens, vocabulary, settings, left_out)
+
+
+def single_contexts(
+    question: str,
+    results: Sequence[SearchResult],
+    prompt_tokens: int,
+    vocabulary: Vocabulary,
+    settings: ContextSettings | None = None,
+) -> tuple[list[Context], list[tuple[str, Reason]]]:
+    """Returns a prompt for each result, in rank order, and the ids of those left out with why.
+
+    Sample i of a question takes prompt i modulo their number: round robin (section 2.3).
+    """
+    settings = settings or ContextSettings()
+    contexts: list[Context] = []
+    left_out: list[tuple[str, Reason]] = []
+    for result in results:
+        try:
+            context = joint_context(question, [result], prompt_tokens, vocabulary, settings)
+        except ContextError as error:
+            left_out.append((result.document.id, error.reason))
+        else:
+            contexts.append(context)
+    return contexts, left_out
+
+
+def joint_context(
+    question: str,
+    results: Sequence[SearchResult],
+    prompt_tokens: int,
+    vocabulary: Vocabulary,
+    settings: ContextSettings | None = None,
+) -> Context:
+    """Returns one prompt with all results, in rank order, each with an equal share of the tokens.
+
+    Arguments are those of `training_context`.
+
+    Raises:
+      ContextError: when no result can be shown; the reason is the first one's.
+    """
+    settings = settings or ContextSettings()
+    pages: list[_Page] = []
+    left_out: list[tuple[str, Reason]] = []
+    for result in results:
+        spans = _spans(result, settings, None)
+        if isinstance(spans, Reason):
+            left_out.append((result.document.id, spans))
+        else:
+            pages.append(_Page(result.document, spans))
+    context = _fill(question, pages, None, prompt_tokens, vocabulary, settings, left_out)
+    if not context.windows:
+        left_out = [*context.left_out, ("no results", Reason.NO_PAGE)]
+        raise ContextError(left_out[0][1], left_out[0][0])
+    return context
+
+
+def _find_quote(quote: str, document: Document) -> Span:
+    start = document.text.find(quote)
+    if start < 0:
+        start = evidence.fold_case(document.text).find(evidence.fold_case(quote))
+    if start < 0 or not quote:
+        raise ContextError(Reason.QUOTE_NOT_FOUND, f"{quote[:80]!r} in {document.id!r}")
+    return start, start + len(quote)
+
+
+def _spans(
+    result: SearchResult, settings: ContextSettings, draw: random.Random | None
+) -> tuple[Span, ...] | Reason:
+    """Returns what a window of the page should contain, widest first, or why there is none."""
+    text = result.document.text
+    if not text.strip():
+        return Reason.EMPTY_PAGE
+    if result.snippet is None or not snippets.fragments(result.snippet):
+        place = 0 if draw is None else draw.randrange(len(text))
+        return ((place, place),)
+    match = snippets.find_snippet(
+        result.snippet, text, threshold=settings.threshold, engine=settings.engine
+    )
+    return Reason.SNIPPET_NOT_FOUND if match is None else tuple(match.hulls())
+
+
+# --- Budgets ---
+
+
+def _fill(
+    question: str,
+    pages: Sequence[_Page],
+    target: Document | None,
+    prompt_tokens: int,
+    vocabulary: Vocabulary,
+    settings: ContextSettings,
+    left_out: Sequence[tuple[str, Reason]],
+) -> Context:
+    """Cuts each page to its share of the prompt; `target` must be among what is shown."""
+    bare = [Document(page.document.id, page.document.title, "") for page in pages]
+    overhead = len(prompts.encode_prompt(vocabulary, question, bare))
+    allowance = prompt_tokens - overhead
+    while True:
+        if allowance < len(pages):
+            raise ContextError(Reason.NO_ROOM, f"they have {overhead} of {prompt_tokens} tokens")
+        shown: list[Window] = []
+        dropped: list[tuple[str, Reason]] = []
+        for page, share in zip(pages, _shares(pages, target, allowance, vocabulary), strict=True):
+            window = _cut(page, share, vocabulary, settings)
+            if window is not None:
+                shown.append(window)
+            elif page.document is target:
+                raise ContextError(
+                    Reason.QUOTE_TOO_LONG, f"{share} tokens are left for {page.document.id!r}"
+                )
+            else:
+                dropped.append((page.document.id, Reason.SNIPPET_TOO_LONG))
+        tokens = prompts.encode_prompt(vocabulary, question, shown)
+        excess = len(tokens) - prompt_tokens
+        if excess <= 0:
+            return Context(tuple(shown), tuple(tokens), (*left_out, *dropped))
+        allowance -= excess  # tokens at the seams: a text may have a few more than its parts
+
+
+def _shares(
+    pages: Sequence[_Page], target: Document | None, allowance: int, vocabulary: Vocabulary
+) -> list[int]:
+    """Divides the allowance by the pages' factors; the target gets what its quote needs."""
+    factors = sum(page.factor for page in pages)
+    shares = [int(allowance * page.factor / factors) for page in pages]
+    for place, page in enumerate(pages):
+        if page.document is target:
+            start, end = page.spans[0]
+            need = len(vocabulary.encode(page.document.text[start:end]))
+            if shares[place] < need <= allowance:
+                rest = (allowance - need) / (factors - page.factor) if len(pages) > 1 else 0.0
+                shares = [int(rest * other.factor) for other in pages]
+                shares[place] = need
+    return shares
+
+
+def _cut(
+    page: _Page, share: int, vocabulary: Vocabulary, settings: ContextSettings
+) -> Window | None:
+    """Returns the window around the widest span of the page that fits its share."""
+    for span in page.spans:
+        if page.seed is None:
+            window = windows.inference_window(
+                page.document, span, share, vocabulary, before=settings.characters_before
+            )
+        else:
+            draw = random.Random(page.seed)  # the same, should the shares change
+            window = windows.training_window(page.document, span, share, vocabulary, draw)
+        if window is not None:
+            return window
+    return None

@@ -1,0 +1,223 @@
+"""The prompts of appendix D.2: what they show, how it is shared out, what is left out and why."""
+
+import collections
+import random
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
+from vocabulary_fixtures import vocabularies
+
+from gophercite import prompts
+from gophercite.contexts import (
+    Context,
+    ContextError,
+    ContextSettings,
+    Reason,
+    SearchResult,
+    joint_context,
+    single_contexts,
+    training_context,
+)
+from gophercite.documents import Document
+
+VOCABULARIES = vocabularies()
+UNIGRAM = VOCABULARIES["unigram"]
+QUESTION = "When was the lighthouse built?"
+QUOTE = "Its tower was begun in 1874."
+
+
+def page(name: str, sentences: int, fact: str = "") -> Document:
+    text = [f"Sentence {i} is about {name} and the sea." for i in range(sentences)]
+    text.insert(sentences // 2, fact)
+    return Document(name, f"About {name}", " ".join(text), url=f"https://{name}.example")
+
+
+def result(name: str, sentences: int = 40) -> SearchResult:
+    fact = f"The keeper of {name} was paid in herring."
+    return SearchResult(page(name, sentences, fact), f"<b>The keeper</b> of {name} was paid in …")
+
+
+TARGET = page("Ormsby", 60, QUOTE)
+OTHERS = [result(name) for name in ("Ilse", "Kesh", "Anner", "Dunmore", "Thole", "Wick")]
+
+
+def contexts(number: int, **changes: object) -> Iterator[Context]:
+    settings = ContextSettings(**changes)  # type: ignore[arg-type]
+    for seed in range(number):
+        draw = random.Random(seed)
+        yield training_context(QUESTION, TARGET, QUOTE, OTHERS, 600, UNIGRAM, draw, settings)
+
+
+def ids(context: Context) -> list[str]:
+    return [window.document.id for window in context.windows]
+
+
+def test_a_third_have_one_document_and_the_rest_one_to_five_in_any_order() -> None:
+    made = [ids(context) for context in contexts(900)]
+    sizes = collections.Counter(map(len, made))
+    assert sizes[1] / 900 == pytest.approx(1 / 3 + 2 / 3 / 5, abs=0.05)
+    for size in (2, 3, 4, 5):
+        assert sizes[size] / 900 == pytest.approx(2 / 3 / 5, abs=0.04)
+    for shown in made:
+        # The target, and the first of the other results.
+        assert set(shown) == {"Ormsby", *(o.document.id for o in OTHERS[: len(shown) - 1])}
+    places = collections.Counter(shown.index("Ormsby") for shown in made if len(shown) == 5)
+    assert set(places) == {0, 1, 2, 3, 4}
+
+
+def test_every_prompt_holds_the_quote_and_the_snippets_within_the_budget() -> None:
+    for context in contexts(60):
+        assert len(context.tokens) <= 600
+        assert list(context.tokens) == prompts.encode_prompt(UNIGRAM, QUESTION, context.windows)
+        for window in context.windows:
+            fact = QUOTE if window.document is TARGET else "The keeper of"
+            assert fact in window.text
+            assert window.text in window.document.text
+        assert context.left_out == ()
+
+
+def test_shares_follow_the_factors() -> None:
+    """Two documents: the larger share is up to three times the other, and all of it is used."""
+    ratios = []
+    for context in contexts(300, single_fraction=0.0, max_documents=2):
+        if len(context.windows) == 2:
+            sizes = [len(UNIGRAM.encode(window.text)) for window in context.windows]
+            ratios.append(max(sizes) / min(sizes))
+            assert len(context.tokens) > 560
+    assert max(ratios) < 3.3
+    assert max(ratios) > 2.2
+    assert min(ratios) < 1.1
+    for context in contexts(20, single_fraction=0.0, least_factor=1.0, largest_factor=1.0):
+        sizes = [len(UNIGRAM.encode(window.text)) for window in context.windows]
+        assert max(sizes) - min(sizes) <= 15  # the last word is not cut
+
+
+def test_equal_draws_give_equal_prompts_and_others_others() -> None:
+    first, again = list(contexts(20)), list(contexts(20))
+    assert first == again
+    assert len({context.tokens for context in first}) > 15
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 60), st.booleans()), max_size=6),
+    st.integers(60, 400),
+    st.sampled_from(sorted(VOCABULARIES)),
+    st.integers(0, 1000),
+)
+def test_the_quote_is_always_shown_or_the_reason_told(others, budget, kind, seed) -> None:
+    vocabulary = VOCABULARIES[kind]
+    found = [
+        SearchResult(page(f"n{i}", size, "A fact of its own."), "A fact of its own." if s else None)
+        for i, (size, s) in enumerate(others)
+    ]
+    titles = [Document("", f"About n{i}", "") for i in range(len(found))]
+    least = [Document("", TARGET.title, QUOTE), *titles]
+    fits = len(prompts.encode_prompt(vocabulary, QUESTION, least)) + 10 <= budget
+
+    def make() -> Context:
+        draw = random.Random(seed)
+        return training_context(QUESTION, TARGET, QUOTE, found, budget, vocabulary, draw)
+
+    if not fits:
+        try:
+            made = make()
+        except ContextError as error:
+            event(error.reason.value)
+            return
+    else:
+        made = make()
+    assert len(made.tokens) <= budget
+    assert any(QUOTE in window.text for window in made.windows if window.document is TARGET)
+    absent = {id for id, _ in made.left_out}
+    assert absent.isdisjoint(ids(made))
+    assert all(reason is Reason.SNIPPET_TOO_LONG for _, reason in made.left_out)
+
+
+def test_pages_without_their_snippet_make_room_for_the_next() -> None:
+    gone = SearchResult(page("gone", 40), "Sign in to read the newsletter of our town")
+    empty = SearchResult(Document("empty", "Empty", " \n"), "The keeper of Ilse")
+    twice = SearchResult(Document("twice", "Copy", TARGET.text), "Its tower was begun")
+    others = [gone, twice, empty, *OTHERS]
+    for seed in range(40):
+        made = training_context(
+            QUESTION, TARGET, QUOTE, others, 600, UNIGRAM, random.Random(seed), ContextSettings()
+        )
+        expected = {"Ormsby", *(o.document.id for o in OTHERS[: len(made.windows) - 1])}
+        assert set(ids(made)) == expected
+        if len(made.windows) > 1:
+            assert made.left_out == (
+                ("gone", Reason.SNIPPET_NOT_FOUND),
+                ("empty", Reason.EMPTY_PAGE),
+            )
+
+
+def test_a_page_without_a_snippet_is_shown_from_anywhere() -> None:
+    plain = [SearchResult(OTHERS[0].document)]
+    starts = set()
+    for seed in range(60):
+        draw = random.Random(seed)
+        made = training_context(QUESTION, TARGET, QUOTE, plain, 300, UNIGRAM, draw)
+        starts |= {window.start for window in made.windows if window.document is not TARGET}
+    assert len(starts) > 8
+    (context,), _ = single_contexts(QUESTION, plain, 300, UNIGRAM)
+    assert context.windows[0].start == 0
+
+
+@pytest.mark.parametrize(
+    ("quote", "budget", "reason"),
+    [
+        ("Its tower was begun in 1875.", 600, Reason.QUOTE_NOT_FOUND),
+        ("", 600, Reason.QUOTE_NOT_FOUND),
+        (TARGET.text, 200, Reason.QUOTE_TOO_LONG),
+        (QUOTE, 20, Reason.NO_ROOM),
+    ],
+)
+def test_examples_that_cannot_be_shown_say_why(quote: str, budget: int, reason: Reason) -> None:
+    with pytest.raises(ContextError, match=reason.value) as caught:
+        training_context(QUESTION, TARGET, quote, [], budget, UNIGRAM, random.Random(0))
+    assert caught.value.reason is reason
+
+
+def test_a_quote_in_another_case_is_found() -> None:
+    made = training_context(QUESTION, TARGET, QUOTE.upper(), [], 100, UNIGRAM, random.Random(0))
+    assert QUOTE in made.windows[0].text
+
+
+def test_inference_shows_one_result_in_each_prompt() -> None:
+    gone = SearchResult(page("gone", 40), "Sign in to read the newsletter of our town")
+    made, left_out = single_contexts(QUESTION, [OTHERS[0], gone, OTHERS[1]], 300, UNIGRAM)
+    assert [ids(context) for context in made] == [["Ilse"], ["Kesh"]]
+    assert left_out == [("gone", Reason.SNIPPET_NOT_FOUND)]
+    for context, shown in zip(made, OTHERS, strict=False):
+        (window,) = context.windows
+        assert 280 < len(context.tokens) <= 300
+        place = window.document.text.index("The keeper")
+        assert 0 < place - window.start <= 500
+        assert window.document is shown.document
+    assert single_contexts(QUESTION, [], 300, UNIGRAM) == ([], [])
+
+
+def test_inference_can_share_one_prompt() -> None:
+    made = joint_context(QUESTION, OTHERS[:3], 300, UNIGRAM)
+    assert ids(made) == ["Ilse", "Kesh", "Anner"]
+    assert len(made.tokens) <= 300
+    assert all("The keeper of" in window.text for window in made.windows)
+    with pytest.raises(ContextError) as caught:
+        joint_context(QUESTION, [], 300, UNIGRAM)
+    assert caught.value.reason is Reason.NO_PAGE
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"single_fraction": 1.5}, "single_fraction is 1.5"),
+        ({"max_documents": 0}, "max_documents is 0"),
+        ({"least_factor": 0.0}, "least_factor is 0.0"),
+        ({"least_factor": 2.0}, "the first not above the second"),
+    ],
+)
+def test_wrong_settings_are_refused(setting: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ContextSettings(**setting)  # type: ignore[arg-type]
