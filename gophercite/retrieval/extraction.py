@@ -1,0 +1,200 @@
+"""Text from pages of strangers: in a process of its own, with limits on time and memory.
+
+Parsers meet pages that make them loop, take gigabytes or crash. They run in a worker process which
+is ended when a page takes too long or too much, and started anew for the next; the caller gets an
+error that says so.
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import struct
+import subprocess
+import sys
+import threading
+from typing import IO, Any
+
+from gophercite.retrieval.text import Budget, Mode, PageText, TextError
+
+# Over the pipe goes the length of what follows, then that: a header in JSON and, to the worker, the
+# page's bytes. From the worker come only strings: a page that takes it over can but lie about its
+# own text.
+_LENGTH = struct.Struct(">Q")
+_ROOM_FOR_ESCAPES = 16  # bytes that JSON may need for a character, with something to spare
+_START_SECONDS = 60.0
+
+
+class Extractor:
+    """Does what `gophercite.retrieval.text.page_text` does, for pages that nobody vouches for.
+
+    It may be shared by threads, which then take turns; for work in parallel use several. Close it,
+    or use it in a `with`.
+
+    Args:
+      mode: of HTML, `article` for the main text, `full` for all that a reader sees.
+      budget: what one page may cost.
+    """
+
+    def __init__(self, mode: Mode = "article", budget: Budget | None = None) -> None:
+        self._mode = mode
+        self._budget = budget or Budget()
+        self._lock = threading.Lock()
+        self._worker: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> "Extractor":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the worker."""
+        with self._lock:
+            self._end_worker()
+
+    def page_text(self, content: bytes, content_type: str = "") -> PageText:
+        """Returns the title and text of a page.
+
+        Raises:
+          TextError: when the page can't be read, or costs more than the budget.
+        """
+        if len(content) > self._budget.content_bytes:
+            limit = self._budget.content_bytes
+            raise TextError(f"has {len(content)} bytes; at most {limit} are read")
+        header = {"content_type": content_type, "mode": self._mode}
+        with self._lock:
+            worker = self._running_worker()
+            is_late = threading.Event()
+            timer = threading.Timer(self._budget.seconds, _end, (worker, is_late))
+            timer.start()
+            try:
+                answer = self._ask(worker, header, content)
+            except (OSError, EOFError, ValueError):
+                self._end_worker()
+                if is_late.is_set():
+                    problem = f"took longer than {self._budget.seconds:g} s"
+                else:
+                    problem = "made the parser crash, or take too much memory"
+                raise TextError(problem) from None
+            finally:
+                timer.cancel()
+                timer.join()
+            if is_late.is_set():  # only just: the answer is there, the worker is gone
+                self._end_worker()
+        if "problem" in answer:
+            raise TextError(str(answer["problem"]))
+        return PageText(
+            str(answer.get("title", "")), str(answer["text"]), answer.get("is_whole") is True
+        )
+
+    def _ask(
+        self, worker: subprocess.Popen[bytes], header: dict[str, str], content: bytes
+    ) -> dict[str, Any]:
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        _send(worker.stdin, json.dumps(header).encode())
+        _send(worker.stdin, content)
+        longest = self._budget.characters * _ROOM_FOR_ESCAPES + (1 << 20)
+        answer = json.loads(_receive(worker.stdout, longest))
+        if not isinstance(answer, dict) or not {"problem", "text"} & answer.keys():
+            raise ValueError("the worker's answer is none")
+        return answer
+
+    def _running_worker(self) -> subprocess.Popen[bytes]:
+        if self._worker is None or self._worker.poll() is not None:
+            self._end_worker()
+            self._worker = subprocess.Popen(
+                [sys.executable, "-m", __name__, json.dumps(dataclasses.asdict(self._budget))],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                # No keys of the caller's in a process that reads strangers' files.
+                env={
+                    "PATH": os.environ.get("PATH", ""),
+                    "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+                },
+            )
+            timer = threading.Timer(_START_SECONDS, self._worker.kill)
+            timer.start()
+            try:
+                assert self._worker.stdout is not None
+                _receive(self._worker.stdout, 1)
+            except (OSError, EOFError):
+                raise TextError("can't be read: the process for it does not start") from None
+            finally:
+                timer.cancel()
+        return self._worker
+
+    def _end_worker(self) -> None:
+        if self._worker is not None:
+            self._worker.kill()
+            self._worker.communicate()
+            self._worker = None
+
+
+def _end(worker: subprocess.Popen[bytes], is_late: threading.Event) -> None:
+    is_late.set()
+    worker.kill()
+
+
+def _send(pipe: IO[bytes], content: bytes) -> None:
+    pipe.write(_LENGTH.pack(len(content)))
+    pipe.write(content)
+    pipe.flush()
+
+
+def _receive(pipe: IO[bytes], longest: int) -> bytes:
+    (length,) = _LENGTH.unpack(_exactly(pipe, _LENGTH.size))
+    if length > longest:
+        raise ValueError(f"{length} bytes are announced, at most {longest} expected")
+    return _exactly(pipe, length)
+
+
+def _exactly(pipe: IO[bytes], length: int) -> bytes:
+    content = pipe.read(length)
+    if len(content) < length:
+        raise EOFError
+    return content
+
+
+def _work(budget: Budget) -> None:
+    """The worker: answers pages until there are no more."""
+    import resource
+    import signal
+
+    from gophercite.retrieval import text
+
+    pages, answers = sys.stdin.buffer, sys.stdout.buffer
+    sys.stdout = sys.stderr  # a parser that prints must not spoil the answers
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    limit = (
+        budget.memory_bytes if hard == resource.RLIM_INFINITY else min(budget.memory_bytes, hard)
+    )
+    with contextlib.suppress(ValueError, OSError):  # macOS can't
+        resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+    _send(answers, b"!")
+    while True:
+        try:
+            header = json.loads(_receive(pages, 1 << 20))
+        except EOFError:
+            return
+        content = _receive(pages, budget.content_bytes)
+        # Should the caller be gone, nobody else ends a page that never ends.
+        signal.alarm(int(budget.seconds) + 5)
+        answer: dict[str, Any]
+        try:
+            page = text.page_text(
+                content, header["content_type"], mode=header["mode"], budget=budget
+            )
+            answer = dataclasses.asdict(page)
+        except text.TextError as error:
+            answer = {"problem": str(error)}
+        except Exception as error:
+            answer = {"problem": f"made the parser fail: {type(error).__name__}"}
+        signal.alarm(0)
+        _send(answers, json.dumps(answer).encode())
+
+
+if __name__ == "__main__":
+    _work(Budget(**json.loads(sys.argv[1])))

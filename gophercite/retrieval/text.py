@@ -1,0 +1,145 @@
+"""From the bytes of a page to the text of a document.
+
+Whatever text comes out here is what the model sees and what a quote points into: `Document`
+normalises it once, hashes it, and nothing changes it afterwards.
+"""
+
+import dataclasses
+from typing import Literal
+
+from gophercite.retrieval.charset import decode
+
+Mode = Literal["article", "full"]
+
+
+class TextError(Exception):
+    """No text can be had from this content; the message says why."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Budget:
+    """What the text of one page may cost.
+
+    Attributes:
+      content_bytes: size of the content.
+      characters: length of the text; what is longer is cut there.
+      pages: of a PDF.
+      seconds: of time.
+      memory_bytes: of address space, where the operating system can limit it.
+    """
+
+    content_bytes: int = 32 << 20
+    characters: int = 8_000_000
+    pages: int = 1000
+    seconds: float = 30.0
+    memory_bytes: int = 3 << 30
+
+
+@dataclasses.dataclass(frozen=True)
+class PageText:
+    """What a page says.
+
+    Attributes:
+      title: the page's own title; empty where it has none.
+      text: its text.
+      is_whole: false when the budget ended, or damage was met, before the end of the page.
+    """
+
+    title: str
+    text: str
+    is_whole: bool = True
+
+
+_KINDS = {
+    "text/html": "html",
+    "application/xhtml+xml": "html",
+    "application/pdf": "pdf",
+    "application/x-pdf": "pdf",
+    "text/markdown": "markdown",
+    "text/x-markdown": "markdown",
+    "text/plain": "plain",
+}
+READABLE_TYPES = tuple(_KINDS)
+
+
+def media_type(content_type: str) -> str:
+    """The type alone, in lower case: `Text/HTML; charset=utf-8` is `text/html`."""
+    return content_type.partition(";")[0].strip().lower()
+
+
+def page_text(
+    content: bytes, content_type: str = "", *, mode: Mode = "article", budget: Budget | None = None
+) -> PageText:
+    """Returns the title and text of a page.
+
+    A hostile page can take long here, or crash the interpreter inside a parser: give pages of
+    strangers to `gophercite.retrieval.extraction.Extractor`, which does the same in a process that
+    it limits.
+
+    Args:
+      content: the page's bytes.
+      content_type: the server's header; the content itself decides when it is empty or only says
+        that these are bytes.
+      mode: of HTML, `article` for the main text, `full` for all that a reader sees.
+      budget: what it may cost; of a page of text only size and length are looked at.
+
+    Raises:
+      TextError: when the content is too large, of a type that can't be read, or no such page.
+    """
+    budget = budget or Budget()
+    if len(content) > budget.content_bytes:
+        raise TextError(f"has {len(content)} bytes; at most {budget.content_bytes} are read")
+    kind = _kind(content, media_type(content_type))
+    page = _read(kind, content, content_type, mode, budget)
+    if len(page.text) > budget.characters:
+        return PageText(page.title, page.text[: budget.characters], is_whole=False)
+    return page
+
+
+def _kind(content: bytes, media: str) -> str:
+    if media in ("", "application/octet-stream", "binary/octet-stream"):
+        start = content[:1024].lstrip().lower()
+        if start.startswith(b"%pdf-"):
+            return "pdf"
+        if start.startswith((b"<!doctype html", b"<html", b"<?xml")) or b"<html" in start:
+            return "html"
+        if b"\0" in start:
+            raise TextError("is neither text, HTML nor PDF")
+        return "plain"
+    if media not in _KINDS:
+        readable = ", ".join(READABLE_TYPES)
+        raise TextError(f"has type {media[:100]!r}, which can't be read as text (only {readable})")
+    return _KINDS[media]
+
+
+def _read(kind: str, content: bytes, content_type: str, mode: Mode, budget: Budget) -> PageText:
+    # The parsers are imported by the pages that need them: together they take a second to load.
+    if kind == "html":
+        from gophercite.retrieval import html_text
+
+        read = html_text.full if mode == "full" else html_text.article
+        return PageText(*read(decode(content, content_type, html=True)))
+    if kind == "pdf":
+        from gophercite.retrieval import pdf_text
+
+        try:
+            return PageText(
+                *pdf_text.read(
+                    content,
+                    pages=budget.pages,
+                    characters=budget.characters,
+                    seconds=budget.seconds / 2,  # half, so that what was read still comes back
+                )
+            )
+        except ValueError as error:
+            raise TextError(str(error)) from None
+    text = decode(content, content_type)
+    return PageText(_heading(text) if kind == "markdown" else "", text)
+
+
+def _heading(text: str) -> str:
+    """The first heading of a Markdown text that is written with `#`."""
+    for line in text.split("\n", 200)[:200]:
+        if line.startswith("# "):
+            return line.strip("# \t\r")
+    return ""
