@@ -101,6 +101,21 @@ def output_features(vocabulary: SeqioVocabulary) -> dict[str, seqio.Feature]:
     }
 
 
+def plain_vocabulary(output_features: Mapping[str, seqio.Feature]) -> Vocabulary:
+    """Returns the vocabulary of a task's tokens.
+
+    Raises:
+      TypeError: when it is none of this project's.
+    """
+    vocabulary = output_features["tokens"].vocabulary
+    if not isinstance(vocabulary, SeqioVocabulary):
+        raise TypeError(
+            f"the vocabulary of feature 'tokens' is a {type(vocabulary).__name__}; "
+            "it must be a data_pipelines.features.SeqioVocabulary"
+        )
+    return vocabulary.plain
+
+
 def to_example(features: Mapping[str, Any]) -> packing.Example:
     """Returns a task's example, as numpy arrays, as what packing takes."""
     return packing.Example(features["tokens"], features["weights"])

@@ -15,12 +15,11 @@ import tensorflow as tf
 
 from data_pipelines import citations
 from data_pipelines.cloze import cloze
-from data_pipelines.features import SeqioVocabulary
+from data_pipelines.features import plain_vocabulary
 from data_pipelines.randomness import draws
 from gophercite import prompts, records
 from gophercite.documents import Document
 from gophercite.evidence import Evidence
-from gophercite.vocabularies import Vocabulary
 
 Preprocessor = Callable[..., tf.data.Dataset]
 Encoder = Callable[[dict[str, Any]], tuple[np.ndarray, np.ndarray]]
@@ -68,7 +67,7 @@ def encode_rated_answers(
       output_features: of the task, whose vocabulary encodes.
       prompt_weight: weight of the prompt's tokens in the loss; the response's have 1.
     """
-    vocabulary = _vocabulary(output_features)
+    vocabulary = plain_vocabulary(output_features)
 
     def encode(value: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
         answer = records.from_json(value, records.RatedAnswer)
@@ -90,7 +89,7 @@ def encode_closed_book(
       dataset: questions with answers.
       output_features: of the task, whose vocabulary encodes.
     """
-    vocabulary = _vocabulary(output_features)
+    vocabulary = plain_vocabulary(output_features)
 
     def encode(value: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
         prompt = prompts.encode_prompt(vocabulary, value["question"], [])
@@ -113,7 +112,7 @@ def encode_texts(
       prompt_weight: weight in the loss of the parts that nothing before them foretells; those that
         are predictable, and the end, have 1.
     """
-    vocabulary = _vocabulary(output_features)
+    vocabulary = plain_vocabulary(output_features)
 
     def encode(value: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
         tokens = [] if vocabulary.bos_id is None else [vocabulary.bos_id]
@@ -141,7 +140,7 @@ def encode_documents(
       output_features: of the task, whose vocabulary encodes.
       sequence_length: `tokens` is the length of a row.
     """
-    vocabulary = _vocabulary(output_features)
+    vocabulary = plain_vocabulary(output_features)
     length = sequence_length["tokens"]
 
     def encode(value: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
@@ -158,16 +157,6 @@ def encode_documents(
         return tf.data.Dataset.range(0, size, length).map(piece)
 
     return _encode(dataset, encode).flat_map(pieces)
-
-
-def _vocabulary(output_features: Mapping[str, seqio.Feature]) -> Vocabulary:
-    vocabulary = output_features["tokens"].vocabulary
-    if not isinstance(vocabulary, SeqioVocabulary):
-        raise TypeError(
-            f"the vocabulary of feature 'tokens' is a {type(vocabulary).__name__}; "
-            "it must be a data_pipelines.features.SeqioVocabulary"
-        )
-    return vocabulary.plain
 
 
 def _weighted(

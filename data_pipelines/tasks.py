@@ -10,9 +10,11 @@ from pathlib import Path
 import seqio
 
 from data_pipelines import preprocessors, sources, tfds_sources
+from data_pipelines.document_choice import ContextReport, choose_documents
 from data_pipelines.features import SeqioVocabulary, output_features
 from data_pipelines.sample_world.vocabulary import VOCABULARY_FOLDER
 from gophercite import records
+from gophercite.contexts import ContextSettings
 from gophercite.vocabularies import Vocabulary
 
 Files = Mapping[str, str | Path | Sequence[str | Path]]
@@ -24,6 +26,8 @@ def add_rated_answers(
     vocabulary: Vocabulary | str | Path,
     *,
     prompt_weight: float = 0.0,
+    contexts: ContextSettings | None = None,
+    report: ContextReport | None = None,
     strict: bool = False,
 ) -> str:
     """Registers supervised fine-tuning on the Rated-Good answers of JSON-lines files.
@@ -33,6 +37,9 @@ def add_rated_answers(
       files: for each split its file or files of rated answers.
       vocabulary: a vocabulary, or the folder or file of one.
       prompt_weight: weight of the prompt's tokens in the loss.
+      contexts: how each prompt's documents are chosen and cut, anew in each epoch (appendix D.2);
+        None shows all of them whole, in their order.
+      report: counts what `contexts` kept and why it dropped the rest.
       strict: whether the first bad line is an error.
 
     Returns:
@@ -40,7 +47,10 @@ def add_rated_answers(
     """
     source = sources.JsonLinesSource(files, records.RatedAnswer, strict=strict)
     encode = functools.partial(preprocessors.encode_rated_answers, prompt_weight=prompt_weight)
-    return _add(name, source, [preprocessors.keep_rated_good, encode], vocabulary)
+    steps: list[preprocessors.Preprocessor] = [preprocessors.keep_rated_good]
+    if contexts is not None:
+        steps.append(functools.partial(choose_documents, settings=contexts, report=report))
+    return _add(name, source, [*steps, encode], vocabulary)
 
 
 def add_documents(

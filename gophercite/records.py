@@ -33,6 +33,13 @@ class Hit:
 
 
 @dataclasses.dataclass(frozen=True)
+class FoundDocument(Document):
+    """A page with the snippet that the search engine showed of it for this question."""
+
+    snippet: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
 class Span:
     """Gold evidence: `text[start:end]` of the document with this id, in code points."""
 
@@ -259,6 +266,10 @@ def _make_sources(parent: JsonFields) -> tuple[tuple[Document | Hit, ...], dict[
             source = Hit(fields.text("id"), fields.text("snippet"))
         else:
             source = _make_document(fields)
+            snippet = fields.text("snippet", empty=True) if "snippet" in fields else ""
+            if snippet.strip():
+                page = {f.name: getattr(source, f.name) for f in dataclasses.fields(source)}
+                source = FoundDocument(**page, snippet=snippet)
             written[source.id] = fields.values["text"]
         if any(source.id == other.id for other in sources):
             raise fields.error("id", f"{source.id!r} is the id of two documents of this record")

@@ -16,6 +16,7 @@ from etils import epath
 from data_pipelines import tasks
 from data_pipelines.inputs import Input
 from data_pipelines.sample_world.vocabulary import VOCABULARY_FOLDER
+from gophercite.contexts import ContextSettings
 from gophercite.decoding.sampler import SamplingSettings
 from gophercite.learning import optimizers, schedules
 from gophercite.learning.state import Learner
@@ -203,6 +204,7 @@ def _register() -> None:
     """Makes the library's objects known to gin; once, as gin refuses a name that it knows."""
     for configurable in (
         Answers,
+        ContextSettings,
         EarlyStopping,
         Input,
         Run,

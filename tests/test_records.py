@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gophercite import evidence, records
 from gophercite.documents import Document, normalise_text
 from gophercite.json_lines import read_json
-from gophercite.records import Hit, Question, RatedAnswer, RecordError, Report, Span
+from gophercite.records import FoundDocument, Hit, Question, RatedAnswer, RecordError, Report, Span
 
 DOCUMENT = {"id": "o", "title": "Ormsby", "text": "A town.\nIts lighthouse dates from 1874."}
 QUESTION = {
@@ -55,11 +55,14 @@ names = st.text(min_size=1, max_size=8).map(normalise_text).filter(lambda text: 
 titles = names.map(lambda text: text.replace("\n", " ")).filter(lambda text: text.strip())
 documents = st.builds(Document, names, titles, st.text(), st.none() | names)
 hits = st.builds(Hit, names, names)
+found = st.builds(FoundDocument, names, titles, st.text(), st.none() | names, st.none(), names)
 
 
 @st.composite
 def questions(draw: st.DrawFn) -> Question:
-    sources = draw(st.lists(documents | hits, max_size=3, unique_by=lambda source: source.id))
+    sources = draw(
+        st.lists(documents | found | hits, max_size=3, unique_by=lambda source: source.id)
+    )
     spans = []
     for source in sources:
         if isinstance(source, Document) and source.text:

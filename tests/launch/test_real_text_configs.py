@@ -70,3 +70,26 @@ def test_fine_tuning_reads_the_answers_of_all_folders(file, folders):
     assert _count(run) <= PARAMETERS_AT_MOST
     text = _text(run, run.input.one_pass())
     assert text.count("Answer: %<") == 16
+
+
+def test_fine_tuning_can_show_several_documents(folders):
+    bindings = {
+        "add_rated_answers.contexts": "@ContextSettings()",
+        "ContextSettings.response_tokens": "128",
+        "LENGTH": "256",
+        "INITIAL_CHECKPOINT": "None",
+    }
+    run = _build("sft_squad.gin", folders, **bindings)
+    assert _text(run, run.input.one_pass()).count("Answer: %<") == 16
+    assert "ContextSettings.response_tokens = 128" in gin.operative_config_str()
+
+
+def test_the_papers_run_shows_several_documents(folders):
+    file = f"{folders[0]}/rated_answers_train.jsonl"
+    bindings = {"TRAIN_FILES": repr([file]), "ELI5_FILE": repr(file), "NQ_FILE": repr(file)}
+    settings = {"VOCABULARY": str(VOCABULARY_FOLDER), "MODEL_DIR": "unused"}
+    settings["INITIAL_CHECKPOINT"] = "None"
+    gin_files.load(["gin_configs/sft_gopher_280b.gin"], {**settings, **bindings})
+    paper = gin.get_configurable("ContextSettings")()
+    assert gin.query_parameter("%LENGTH") - paper.response_tokens == 3840
+    assert "add_rated_answers.contexts = @ContextSettings()" in gin.config_str()

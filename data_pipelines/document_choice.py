@@ -1,0 +1,140 @@
+"""Which documents a training prompt shows, and how much of each, as a step before the encoding.
+
+The rules are `gophercite.contexts`' (appendix D.2), the draws are keyed by (seed, epoch, example).
+"""
+
+import collections
+import dataclasses
+import json
+import logging
+import random
+from collections.abc import Mapping
+
+import seqio
+import tensorflow as tf
+
+from data_pipelines.features import plain_vocabulary
+from data_pipelines.randomness import draws
+from gophercite import records
+from gophercite.contexts import (
+    Context,
+    ContextError,
+    ContextSettings,
+    Reason,
+    SearchResult,
+    training_context,
+)
+from gophercite.documents import Document, Window
+from gophercite.vocabularies import Vocabulary
+
+KEPT_ERRORS = 100  # what `ContextReport.errors` holds at most
+
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass
+class ContextReport:
+    """What became of the examples whose documents were chosen, over all epochs.
+
+    Attributes:
+      made: number of prompts.
+      documents: for each number of documents, how many prompts show so many.
+      dropped: how many examples have no prompt, by reason.
+      left_out: how many pages are missing in prompts that were made, by reason.
+      errors: the first `KEPT_ERRORS` of the examples without a prompt, each with its id and why.
+    """
+
+    made: int = 0
+    documents: collections.Counter[int] = dataclasses.field(default_factory=collections.Counter)
+    dropped: collections.Counter[Reason] = dataclasses.field(default_factory=collections.Counter)
+    left_out: collections.Counter[Reason] = dataclasses.field(default_factory=collections.Counter)
+    errors: list[str] = dataclasses.field(default_factory=list)
+
+    def add(self, context: Context) -> None:
+        """Counts a prompt that was made."""
+        self.made += 1
+        self.documents[len(context.windows)] += 1
+        self.left_out.update(reason for _, reason in context.left_out)
+
+    def drop(self, example: str, error: ContextError) -> None:
+        """Counts an example that has none; the first of each reason is logged, too."""
+        if not self.dropped[error.reason]:
+            _log.warning("%s was dropped (the report counts the others): %s", example, error)
+        self.dropped[error.reason] += 1
+        if len(self.errors) < KEPT_ERRORS:
+            self.errors.append(f"{example}: {error}")
+
+
+def choose_documents(
+    dataset: tf.data.Dataset,
+    output_features: Mapping[str, seqio.Feature],
+    sequence_length: Mapping[str, int],
+    settings: ContextSettings,
+    report: ContextReport | None = None,
+) -> tf.data.Dataset:
+    """Gives each rated answer the documents, cut to windows, that its prompt shows in this epoch.
+
+    Examples that can have no prompt are dropped.
+
+    Args:
+      dataset: rated answers with whole documents, in rank order, and their snippets where known.
+      output_features: of the task, whose vocabulary counts tokens.
+      sequence_length: `tokens` is a row's length: the prompt's and `settings.response_tokens`.
+      settings: of the choice.
+      report: counts what happens.
+
+    Raises:
+      ValueError: when rows are too short for any prompt.
+    """
+    vocabulary = plain_vocabulary(output_features)
+    prompt_tokens = sequence_length["tokens"] - settings.response_tokens
+    if prompt_tokens < 1:
+        raise ValueError(
+            f"rows have {sequence_length['tokens']} tokens, of which response_tokens="
+            f"{settings.response_tokens} are kept for the response: nothing is left for a prompt"
+        )
+    counts = ContextReport() if report is None else report
+
+    def choose(record: bytes, id: bytes, seed: int) -> str:
+        answer = records.from_json(json.loads(record), records.RatedAnswer)
+        draw = draws(int(seed), "documents", id.decode())
+        try:
+            context = _context(answer, prompt_tokens, vocabulary, draw, settings)
+        except ContextError as error:
+            counts.drop(f"{id.decode()} (question {answer.question_id!r})", error)
+            return ""
+        counts.add(context)
+        shown = tuple(map(_as_document, context.windows))
+        changed = dataclasses.replace(answer, documents=shown)
+        return json.dumps(records.to_json(changed), ensure_ascii=False)
+
+    def chosen(example: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        inputs = [example[name] for name in ("record", "id", "seed")]
+        record = tf.numpy_function(choose, inputs, tf.string, stateful=False)
+        return {**example, "record": tf.ensure_shape(record, [])}
+
+    return dataset.map(chosen).filter(lambda example: tf.strings.length(example["record"]) > 0)
+
+
+def _context(
+    answer: records.RatedAnswer,
+    prompt_tokens: int,
+    vocabulary: Vocabulary,
+    draw: random.Random,
+    settings: ContextSettings,
+) -> Context:
+    pages = [page for page in answer.documents if isinstance(page, Document)]
+    target = next(page for page in pages if page.id == answer.document)
+    others = [SearchResult(page, _snippet(page)) for page in pages if page is not target]
+    return training_context(
+        answer.question, target, answer.quote, others, prompt_tokens, vocabulary, draw, settings
+    )
+
+
+def _snippet(page: Document) -> str | None:
+    return page.snippet if isinstance(page, records.FoundDocument) else None
+
+
+def _as_document(window: Window) -> Document:
+    page = window.document
+    return Document(page.id, page.title, window.text, page.url, page.retrieved_at)
