@@ -4,6 +4,7 @@ Everything heavy is imported by the subcommand that needs it: `gophercite --help
 """
 
 import argparse
+import dataclasses
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ DONE, FAILED = 0, 1  # argparse itself exits with 2 for wrong usage
 
 _EXAMPLES = """\
 examples:
+  gophercite index notes/ papers/ --out corpus.db
   gophercite validate questions.jsonl --kind questions
   gophercite info runs/quickstart --json
 
@@ -62,6 +64,21 @@ def _parser() -> argparse.ArgumentParser:
         help="what the lines are (docs/records.md)",
     )
 
+    index = _add(commands, "index", _index, "build or update a search index of your own files")
+    index.add_argument(
+        "paths",
+        nargs="+",
+        metavar="PATH",
+        help="files and folders: .txt, .md, .html, .pdf, and .jsonl of documents",
+    )
+    index.add_argument("--out", required=True, metavar="FILE", help="the index; made when missing")
+    index.add_argument(
+        "--html",
+        choices=("article", "full"),
+        default="article",
+        help="of HTML pages: the main text, or all of it with tables and lists",
+    )
+
     info = _add(commands, "info", _info, "describe a model folder or a training run's folder")
     info.add_argument("folder", metavar="FOLDER")
     return parser
@@ -107,6 +124,38 @@ def _validate(options: argparse.Namespace) -> int:
         )
     else:
         print(report)
+    return FAILED if report.skipped else DONE
+
+
+def _index(options: argparse.Namespace) -> int:
+    """Brings an index up to date with files: new, changed and vanished ones."""
+    from gophercite.retrieval import extraction, files
+    from gophercite.retrieval import index as document_index
+
+    report = files.FilesReport()
+    try:
+        with (
+            document_index.DocumentIndex(options.out, write=True) as index,
+            extraction.Extractor(options.html) as extractor,
+        ):
+            changes = index.add(files.read_files(options.paths, extractor, report))
+            deleted = index.delete(
+                id
+                for id in index.ids()
+                if files.is_below(id, options.paths) and not files.exists(id)
+            )
+            total = len(index)
+    except document_index.IndexFileError as error:
+        raise RefusedError(str(error)) from error
+    if options.json:
+        result = {"index": options.out, "documents": total, **changes._asdict()}
+        _print_json({**result, "deleted": deleted, **dataclasses.asdict(report)})
+    else:
+        print(report)
+        print(
+            f"{options.out}: {total} documents ({changes.added} added, {changes.updated} updated, "
+            f"{changes.unchanged} unchanged, {deleted} deleted)"
+        )
     return FAILED if report.skipped else DONE
 
 

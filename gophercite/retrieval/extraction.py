@@ -34,11 +34,14 @@ class Extractor:
     Args:
       mode: of HTML, `article` for the main text, `full` for all that a reader sees.
       budget: what one page may cost.
+
+    Attributes:
+      budget: the same.
     """
 
     def __init__(self, mode: Mode = "article", budget: Budget | None = None) -> None:
         self._mode = mode
-        self._budget = budget or Budget()
+        self.budget = budget or Budget()
         self._lock = threading.Lock()
         self._worker: subprocess.Popen[bytes] | None = None
 
@@ -59,21 +62,21 @@ class Extractor:
         Raises:
           TextError: when the page can't be read, or costs more than the budget.
         """
-        if len(content) > self._budget.content_bytes:
-            limit = self._budget.content_bytes
+        if len(content) > self.budget.content_bytes:
+            limit = self.budget.content_bytes
             raise TextError(f"has {len(content)} bytes; at most {limit} are read")
         header = {"content_type": content_type, "mode": self._mode}
         with self._lock:
             worker = self._running_worker()
             is_late = threading.Event()
-            timer = threading.Timer(self._budget.seconds, _end, (worker, is_late))
+            timer = threading.Timer(self.budget.seconds, _end, (worker, is_late))
             timer.start()
             try:
                 answer = self._ask(worker, header, content)
             except (OSError, EOFError, ValueError):
                 self._end_worker()
                 if is_late.is_set():
-                    problem = f"took longer than {self._budget.seconds:g} s"
+                    problem = f"took longer than {self.budget.seconds:g} s"
                 else:
                     problem = "made the parser crash, or take too much memory"
                 raise TextError(problem) from None
@@ -95,7 +98,7 @@ class Extractor:
         assert worker.stdout is not None
         _send(worker.stdin, json.dumps(header).encode())
         _send(worker.stdin, content)
-        longest = self._budget.characters * _ROOM_FOR_ESCAPES + (1 << 20)
+        longest = self.budget.characters * _ROOM_FOR_ESCAPES + (1 << 20)
         answer = json.loads(_receive(worker.stdout, longest))
         if not isinstance(answer, dict) or not {"problem", "text"} & answer.keys():
             raise ValueError("the worker's answer is none")
@@ -105,7 +108,7 @@ class Extractor:
         if self._worker is None or self._worker.poll() is not None:
             self._end_worker()
             self._worker = subprocess.Popen(
-                [sys.executable, "-m", __name__, json.dumps(dataclasses.asdict(self._budget))],
+                [sys.executable, "-m", __name__, json.dumps(dataclasses.asdict(self.budget))],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

@@ -171,6 +171,12 @@ class DocumentIndex:
         """Yields all documents, in the order of their addition."""
         return self._documents_of("SELECT id FROM documents ORDER BY number")
 
+    def ids(self) -> list[str]:
+        """Returns the ids of all documents, in the order of their addition."""
+        with self._locked():
+            rows = self._connection.execute("SELECT id FROM documents ORDER BY number").fetchall()
+        return [id for (id,) in rows]
+
     def documents_at(self, url: str) -> list[Document]:
         """Returns the documents that are from this URL; usually one, or none."""
         return list(self._documents_of("SELECT id FROM documents WHERE url = ?", url))

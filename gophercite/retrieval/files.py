@@ -1,0 +1,164 @@
+"""A person's own files as documents: folders of text, Markdown, HTML, PDF and JSON lines."""
+
+import dataclasses
+import datetime
+import os
+import pathlib
+import stat
+import urllib.parse
+import urllib.request
+from collections.abc import Iterable, Iterator
+
+from gophercite import records
+from gophercite.documents import Document
+from gophercite.retrieval.extraction import Extractor
+from gophercite.retrieval.text import TextError
+
+_TYPES = {
+    ".txt": "text/plain",
+    ".text": "text/plain",
+    ".md": "text/markdown",
+    ".markdown": "text/markdown",
+    ".html": "text/html",
+    ".htm": "text/html",
+    ".xhtml": "application/xhtml+xml",
+    ".pdf": "application/pdf",
+}
+_RECORDS = (".jsonl", ".jsonl.gz")
+READABLE_NAMES = (*_TYPES, *_RECORDS)
+
+
+@dataclasses.dataclass
+class FilesReport:
+    """What became of the files.
+
+    Attributes:
+      read: number of documents.
+      skipped: number of files, or lines of JSON-lines files, that could not be read.
+      problems: which, and why; of each JSON-lines file at most `records.KEPT_ERRORS`.
+      partial: files of which only the beginning was read, or whose damaged rest was left out.
+      ignored: number of files in folders whose names end in nothing that is read here.
+    """
+
+    read: int = 0
+    skipped: int = 0
+    problems: list[str] = dataclasses.field(default_factory=list)
+    partial: list[str] = dataclasses.field(default_factory=list)
+    ignored: int = 0
+
+    def __str__(self) -> str:
+        """One line for the counts, then one for each problem."""
+        counts = f"{self.read} documents read, {self.skipped} skipped"
+        if self.ignored:
+            counts += f", {self.ignored} files of other kinds passed over"
+        partial = (f"{path}: only a part could be read" for path in self.partial)
+        return "\n".join([counts, *self.problems, *partial])
+
+
+def read_files(
+    paths: Iterable[str | os.PathLike[str]],
+    extractor: Extractor,
+    report: FilesReport | None = None,
+) -> Iterator[Document]:
+    """Yields the documents of files and folders.
+
+    A file becomes one document with the file's URL for its id and url, its own title or else its
+    name, and its time of change as `retrieved_at`. A JSON-lines file gives the documents that its
+    lines are. Folders are read with all that is in them, in the order of names; hidden files and
+    symbolic links in them are passed over. What can't be read is named and counted in the report.
+
+    Args:
+      paths: files and folders.
+      extractor: makes text of pages.
+      report: takes the counts and problems.
+
+    Raises:
+      FileNotFoundError: when one of the paths does not exist, before anything is read.
+    """
+    report = FilesReport() if report is None else report
+    roots = [pathlib.Path(path) for path in paths]
+    for root in roots:
+        root.stat()
+    for root in roots:
+        for path in _files_of(root, report) if root.is_dir() else [root]:
+            try:
+                if _is_records(path):
+                    yield from _documents_of_lines(path, report)
+                else:
+                    yield _document_of(path, extractor, report)
+                    report.read += 1
+            except (OSError, TextError) as error:
+                report.skipped += 1
+                problem = error.strerror if isinstance(error, OSError) else error
+                report.problems.append(f"{path}: {problem or error}")
+
+
+def is_below(address: str, paths: Iterable[str | os.PathLike[str]]) -> bool:
+    """Whether a document's address is that of one of these files, or of a file in these folders."""
+    roots = [_address(pathlib.Path(path)) for path in paths]
+    return any(address == root or address.startswith(f"{root}/") for root in roots)
+
+
+def exists(address: str) -> bool:
+    """Whether the file of a document's address is still there."""
+    return os.path.lexists(urllib.request.url2pathname(urllib.parse.urlsplit(address).path))
+
+
+def _files_of(folder: pathlib.Path, report: FilesReport) -> Iterator[pathlib.Path]:
+    def note(error: OSError) -> None:
+        report.skipped += 1
+        report.problems.append(f"{error.filename}: {error.strerror}")
+
+    for place, folders, names in os.walk(folder, onerror=note):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            path = pathlib.Path(place, name)
+            if name.startswith(".") or path.is_symlink():
+                continue
+            if path.suffix.lower() in _TYPES or _is_records(path):
+                yield path
+            else:
+                report.ignored += 1
+
+
+def _is_records(path: pathlib.Path) -> bool:
+    return path.name.lower().endswith(_RECORDS)
+
+
+def _address(path: pathlib.Path) -> str:
+    return pathlib.Path(os.path.abspath(path)).as_uri()
+
+
+def _document_of(path: pathlib.Path, extractor: Extractor, report: FilesReport) -> Document:
+    content_type = _TYPES.get(path.suffix.lower())
+    if content_type is None:
+        raise TextError(f"is of no kind that is read ({' '.join(READABLE_NAMES)})")
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise TextError("is no ordinary file")
+    largest = extractor.budget.content_bytes
+    if status.st_size > largest:
+        raise TextError(f"has {status.st_size} bytes; at most {largest} are read")
+    page = extractor.page_text(path.read_bytes(), content_type)
+    if not page.text.strip():
+        raise TextError("has no text" + (" (scanned pages?)" if "pdf" in content_type else ""))
+    if not page.is_whole:
+        report.partial.append(str(path))
+    changed = datetime.datetime.fromtimestamp(int(status.st_mtime), datetime.UTC)
+    address = _address(path)
+    return Document(
+        address, page.title or path.stem, page.text, address, f"{changed:%Y-%m-%dT%H:%M:%SZ}"
+    )
+
+
+def _documents_of_lines(path: pathlib.Path, report: FilesReport) -> Iterator[Document]:
+    lines = records.Report()
+    try:
+        yield from records.read(path, Document, report=lines)
+    except records.RecordError as error:  # the compressed file is damaged from here on
+        report.skipped += 1
+        report.problems.append(str(error))
+    finally:
+        report.read += lines.read
+        report.skipped += lines.skipped
+        report.problems.extend(map(str, lines.errors))
