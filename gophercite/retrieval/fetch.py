@@ -1,0 +1,304 @@
+"""Fetching pages of the web: within limits, from public addresses, where their owners allow it."""
+
+import asyncio
+import collections
+import dataclasses
+import datetime
+import zlib
+from collections.abc import AsyncIterator, Iterable
+from typing import Self
+
+import httpcore
+import httpx
+import protego
+
+import gophercite
+from gophercite.documents import Document
+from gophercite.json_fields import printable
+from gophercite.retrieval.addresses import AddressPolicy, CheckedBackend
+from gophercite.retrieval.extraction import Extractor
+from gophercite.retrieval.text import READABLE_TYPES, TextError, media_type
+
+ROBOT = "gophercite"  # the name that robots.txt knows us by
+USER_AGENT = f"{ROBOT}/{gophercite.__version__}"
+ROBOTS_BYTES = 500 << 10  # what RFC 9309 asks to be read of a robots.txt
+LONGEST_URL = 4000
+_UNTYPED = ("", "application/octet-stream", "binary/octet-stream")
+_HTTPCORE_ERRORS = (
+    httpcore.NetworkError,
+    httpcore.TimeoutException,
+    httpcore.ProtocolError,
+    httpcore.UnsupportedProtocol,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class FetchSettings:
+    """How pages are fetched.
+
+    Attributes:
+      maximum_bytes: size of a page, decompressed.
+      seconds: for a page with its redirects and its site's robots.txt.
+      redirects: how many are followed.
+      allowed_networks: networks that may be reached though they are not public, such as
+        `10.1.0.0/16` for pages of one's own house.
+      obey_robots: whether a page is left alone when its site's robots.txt asks for it.
+      user_agent: sent with each request; best with an address where you can be reached.
+      connections: how many pages are fetched at once.
+    """
+
+    maximum_bytes: int = 16 << 20
+    seconds: float = 30.0
+    redirects: int = 5
+    allowed_networks: tuple[str, ...] = ()
+    obey_robots: bool = True
+    user_agent: str = USER_AGENT
+    connections: int = 8
+
+
+class FetchError(Exception):
+    """A page can't be had; the message names it and says why."""
+
+    def __init__(self, url: str, problem: str) -> None:
+        super().__init__(f"{printable(url[:200])}: {problem}")
+        self.url = url
+        self.problem = problem
+
+
+@dataclasses.dataclass(frozen=True)
+class FetchedPage:
+    """A page as its server sent it.
+
+    Attributes:
+      url: where it was found in the end.
+      content_type: the server's header; empty when there was none.
+      content: the page, decompressed.
+      retrieved_at: when, in ISO 8601.
+    """
+
+    url: str
+    content_type: str
+    content: bytes
+    retrieved_at: str
+
+
+class Fetcher:
+    """Fetches pages; use it in an `async with`.
+
+    Args:
+      settings: limits and permissions.
+      extractor: makes text of pages, for `document`; it stays the caller's to close.
+    """
+
+    def __init__(
+        self, settings: FetchSettings | None = None, extractor: Extractor | None = None
+    ) -> None:
+        self._settings = settings = settings or FetchSettings()
+        self._extractor = extractor
+        self._slots = asyncio.Semaphore(settings.connections)
+        self._robots: dict[str, protego.Protego | str] = {}
+        self._asking_robots: dict[str, asyncio.Lock] = collections.defaultdict(asyncio.Lock)
+        self._client = httpx.AsyncClient(
+            transport=_CheckedTransport(AddressPolicy(settings.allowed_networks)),
+            headers={"User-Agent": settings.user_agent, "Accept-Encoding": "gzip"},
+            timeout=settings.seconds,
+            trust_env=False,
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.aclose()
+
+    async def fetch(self, url: str) -> FetchedPage:
+        """Returns a page.
+
+        Raises:
+          FetchError: when it can't be had: no such page or server, an address that may not be
+            reached, robots.txt, a type that can't be read, too large, too slow.
+        """
+        try:
+            async with self._slots, asyncio.timeout(self._settings.seconds):
+                return await self._follow(url, is_page=True)
+        except TimeoutError:
+            raise FetchError(url, f"took longer than {self._settings.seconds:g} s") from None
+
+    async def document(self, url: str) -> Document:
+        """Returns a page as a document, with the address where it was found as id and url.
+
+        Raises:
+          FetchError: as `fetch`, and when the page holds no text.
+          ValueError: when the fetcher has no extractor.
+        """
+        if self._extractor is None:
+            raise ValueError("this fetcher was made without an extractor, which documents need")
+        page = await self.fetch(url)
+        try:
+            text = await asyncio.to_thread(
+                self._extractor.page_text, page.content, page.content_type
+            )
+        except TextError as error:
+            raise FetchError(url, str(error)) from None
+        if not text.text.strip():
+            raise FetchError(url, "has no text")
+        return Document(page.url, text.title or page.url, text.text, page.url, page.retrieved_at)
+
+    async def documents(self, urls: Iterable[str]) -> list[Document | FetchError]:
+        """Returns, in order, the document of each address, or why there is none."""
+
+        async def one(url: str) -> Document | FetchError:
+            try:
+                return await self.document(url)
+            except FetchError as error:
+                return error
+
+        return list(await asyncio.gather(*map(one, urls)))
+
+    async def _follow(self, address: str, *, is_page: bool) -> FetchedPage:
+        """Fetches a page or a robots.txt; each redirect is checked like the first address."""
+        url = _checked_url(address, address)
+        for _ in range(self._settings.redirects + 1):
+            if is_page and self._settings.obey_robots:
+                await self._ask_robots(url, address)
+            try:
+                async with self._client.stream("GET", url) as response:
+                    if response.has_redirect_location:
+                        target = url.join(response.headers["location"])
+                        url = _checked_url(str(target), address)
+                        continue
+                    return await self._receive(response, address, is_page)
+            except (httpx.HTTPError, httpx.InvalidURL, *_HTTPCORE_ERRORS) as error:
+                reason = str(error) or type(error).__name__
+                raise FetchError(address, f"can't be reached: {printable(reason[:300])}") from None
+        raise FetchError(address, f"is redirected more than {self._settings.redirects} times")
+
+    async def _receive(self, response: httpx.Response, address: str, is_page: bool) -> FetchedPage:
+        if response.status_code != 200:
+            raise _StatusError(address, response.status_code)
+        content_type = response.headers.get("content-type", "")
+        media = media_type(content_type)
+        if is_page and media not in (*READABLE_TYPES, *_UNTYPED):
+            raise FetchError(address, f"has type {printable(media[:100])!r}, which can't be read")
+        limit = self._settings.maximum_bytes if is_page else ROBOTS_BYTES
+        content = b"".join([chunk async for chunk in _bounded(response, limit, address, is_page)])
+        now = datetime.datetime.now(datetime.UTC)
+        found_at = str(response.url.copy_with(fragment=None))
+        return FetchedPage(found_at, content_type, content, f"{now:%Y-%m-%dT%H:%M:%SZ}")
+
+    async def _ask_robots(self, url: httpx.URL, address: str) -> None:
+        """Refuses a page that its site keeps from robots (RFC 9309)."""
+        origin = str(url.copy_with(raw_path=b"/robots.txt", fragment=None))
+        async with self._asking_robots[origin]:
+            if origin not in self._robots:
+                self._robots[origin] = await self._robots_of(origin)
+        robots = self._robots[origin]
+        if isinstance(robots, str):
+            raise FetchError(address, f"its site's robots.txt can't be read: {robots}")
+        if not robots.can_fetch(str(url), ROBOT):
+            raise FetchError(address, "its site's robots.txt asks robots to leave this page alone")
+
+    async def _robots_of(self, origin: str) -> protego.Protego | str:
+        """The rules of a site, or why they are not to be had, which forbids everything."""
+        try:
+            page = await self._follow(origin, is_page=False)
+        except _StatusError as error:
+            if 400 <= error.status < 500:  # there are no rules
+                return protego.Protego.parse("")
+            return error.problem
+        except FetchError as error:
+            return error.problem
+        return protego.Protego.parse(page.content.decode("utf-8", errors="replace"))
+
+
+class _StatusError(FetchError):
+    """The server answered, but not with the page."""
+
+    def __init__(self, url: str, status: int) -> None:
+        super().__init__(url, f"the server answers with status {status}")
+        self.status = status
+
+
+class _CheckedTransport(httpx.AsyncBaseTransport):
+    """httpx over connections that only go to addresses which were checked."""
+
+    def __init__(self, policy: AddressPolicy) -> None:
+        self._pool = httpcore.AsyncConnectionPool(
+            ssl_context=httpx.create_ssl_context(),
+            network_backend=CheckedBackend(policy),
+        )
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        response = await self._pool.handle_async_request(
+            httpcore.Request(
+                request.method,
+                httpcore.URL(
+                    scheme=request.url.raw_scheme,
+                    host=request.url.raw_host,
+                    port=request.url.port,
+                    target=request.url.raw_path,
+                ),
+                headers=request.headers.raw,
+                extensions=request.extensions,
+            )
+        )
+        return httpx.Response(response.status, headers=response.headers, stream=_Stream(response))
+
+    async def aclose(self) -> None:
+        await self._pool.aclose()
+
+
+class _Stream(httpx.AsyncByteStream):
+    def __init__(self, response: httpcore.Response) -> None:
+        self._response = response
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for chunk in self._response.aiter_stream():
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._response.aclose()
+
+
+def _checked_url(url: str, address: str) -> httpx.URL:
+    """Parses where a page, asked for at `address`, is to be fetched."""
+    if len(url) > LONGEST_URL:
+        raise FetchError(address, f"is longer than {LONGEST_URL} characters")
+    try:
+        parsed = httpx.URL(url)
+    except (httpx.InvalidURL, ValueError) as error:
+        raise FetchError(address, f"is no address of a page: {printable(str(error))}") from None
+    redirected = "" if url == address else "is redirected to an address which "
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise FetchError(address, f"{redirected}is none of http:// or https:// with a host")
+    if parsed.userinfo:
+        raise FetchError(address, f"{redirected}holds a name or password; these are not sent")
+    return parsed
+
+
+async def _bounded(
+    response: httpx.Response, limit: int, address: str, is_page: bool
+) -> AsyncIterator[bytes]:
+    """Yields the content, decompressed; no more of it than the limit is ever held.
+
+    A page that is longer is refused, a longer robots.txt cut.
+    """
+    encoding = response.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("identity", "", "gzip", "x-gzip", "deflate"):
+        raise FetchError(address, f"is compressed by {printable(encoding[:50])!r}, unasked for")
+    # 32: zlib's own format or gzip's, as the first bytes say.
+    decompressor = None if encoding in ("identity", "") else zlib.decompressobj(32 + zlib.MAX_WBITS)
+    left = limit
+    async for chunk in response.aiter_raw():
+        if decompressor is not None:
+            try:
+                chunk = decompressor.decompress(chunk, left + 1)
+            except zlib.error as error:
+                raise FetchError(address, f"is compressed wrongly: {error}") from None
+        if len(chunk) > left:
+            if is_page:
+                raise FetchError(address, f"is longer than {limit} bytes")
+            yield chunk[:left]
+            return
+        left -= len(chunk)
+        yield chunk

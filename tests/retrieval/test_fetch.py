@@ -1,0 +1,257 @@
+"""Fetching from real servers on loopback: limits, redirects, robots.txt, addresses."""
+
+import asyncio
+import dataclasses
+import gzip
+import http.server
+import ipaddress
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pages import HTML, HTML_IN_FULL
+from servers import Server, answer, serving
+
+from gophercite.documents import Document
+from gophercite.retrieval.addresses import AddressPolicy
+from gophercite.retrieval.extraction import Extractor
+from gophercite.retrieval.fetch import FetchedPage, Fetcher, FetchError, FetchSettings
+
+HERE = FetchSettings(allowed_networks=("127.0.0.1/32",), seconds=10)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with serving() as server:
+        server.answers["/page"] = answer(HTML, type="text/html; charset=utf-8")
+        yield server
+
+
+def fetch(url: str, settings: FetchSettings = HERE) -> FetchedPage:
+    async def once() -> FetchedPage:
+        async with Fetcher(settings) as fetcher:
+            return await fetcher.fetch(url)
+
+    return asyncio.run(once())
+
+
+def problem(url: str, settings: FetchSettings = HERE) -> str:
+    with pytest.raises(FetchError) as raised:
+        fetch(url, settings)
+    assert str(raised.value).startswith(url[:200])
+    assert "\n" not in str(raised.value)
+    return raised.value.problem
+
+
+def test_page(server: Server) -> None:
+    page = fetch(f"{server.base}/page#part")
+    assert page.content == HTML.encode()
+    assert page.content_type == "text/html; charset=utf-8"
+    assert page.url == f"{server.base}/page"
+    assert server.requests == ["/robots.txt", "/page"]
+    assert server.headers[1]["User-Agent"].startswith("gophercite/")
+
+
+def test_documents(server: Server) -> None:
+    server.answers["/empty"] = answer(" ", type="text/plain")
+    server.answers["/moved"] = answer(status=302, Location="/page")
+
+    async def several() -> list[Document | FetchError]:
+        with Extractor("full") as extractor:
+            async with Fetcher(HERE, extractor) as fetcher:
+                paths = ("/page", "/none", "/empty", "/moved")
+                return await fetcher.documents(server.base + path for path in paths)
+
+    first, none, empty, moved = asyncio.run(several())
+    assert isinstance(first, Document)
+    assert (first.url, first.text) == (f"{server.base}/page", HTML_IN_FULL)
+    assert first.retrieved_at is not None
+    assert isinstance(moved, Document)
+    assert (moved.url, moved.id, moved.sha256) == (first.url, first.url, first.sha256)
+    assert isinstance(none, FetchError)
+    assert none.problem == "the server answers with status 404"
+    assert isinstance(empty, FetchError)
+    assert empty.problem == "has no text"
+    assert server.requests.count("/robots.txt") == 1
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "localhost", "2130706433", "0x7f.1", "[::ffff:127.0.0.1]", "127.0.0.1."]
+)
+def test_this_machine_is_not_reached(server: Server, host: str) -> None:
+    found = problem(f"http://{host}:{server.port}/page", FetchSettings())
+    assert "is no public address" in found or "is not known" in found or "is no address" in found
+    assert server.requests == []
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "0.0.0.0", "10.0.0.1", "100.64.0.1", "127.9.9.9", "169.254.169.254", "172.16.0.1",
+        "192.0.0.9", "192.88.99.1", "192.168.1.1", "198.18.0.1", "224.0.0.1", "240.0.0.1",
+        "255.255.255.255", "168.63.129.16", "::", "::1", "::127.0.0.1", "::ffff:10.0.0.1",
+        "64:ff9b::a00:1", "64:ff9b:1::808:808", "2002:7f00:1::", "2001::1", "fc00::1",
+        "fd00:ec2::254", "fe80::1", "fec0::1", "ff02::1", "2001:db8::1", "100::1",
+    ],
+)  # fmt: skip
+def test_special_addresses(address: str) -> None:
+    assert not AddressPolicy().admits(ipaddress.ip_address(address))
+
+
+@pytest.mark.parametrize(
+    "address", ["8.8.8.8", "1.1.1.1", "2606:4700:4700::1111", "64:ff9b::808:808"]
+)
+def test_public_addresses(address: str) -> None:
+    assert AddressPolicy().admits(ipaddress.ip_address(address))
+    assert AddressPolicy(["10.1.0.0/16"]).admits(ipaddress.ip_address("10.1.2.3"))
+    assert not AddressPolicy(["10.1.0.0/16"]).admits(ipaddress.ip_address("10.2.2.3"))
+
+
+@given(st.ip_addresses(v=4))
+def test_address_inside_another_is_judged_alike(address: ipaddress.IPv4Address) -> None:
+    policy = AddressPolicy()
+    for prefix in ("::ffff:0:0", "64:ff9b::"):
+        outer = ipaddress.IPv6Address(int(ipaddress.IPv6Address(prefix)) + int(address))
+        assert policy.admits(outer) == policy.admits(address)
+
+
+def test_redirects_are_checked_one_by_one(server: Server) -> None:
+    server.answers["/a"] = answer(status=301, Location="b")
+    server.answers["/b"] = answer(status=307, Location=f"{server.base}/page")
+    assert fetch(f"{server.base}/a").url == f"{server.base}/page"
+    elsewhere = {
+        f"http://127.0.0.2:{server.port}/page": "127.0.0.2, which is no public address",
+        "http://169.254.169.254/latest/meta-data/": "169.254.169.254, which is no public address",
+        "file:///etc/passwd": "redirected to an address which is none of http:// or https://",
+        "gopher://x/": "redirected to an address which is none of http:// or https://",
+        f"http://me:secret@127.0.0.1:{server.port}/page": "holds a name or password",
+        "http://[::1": "",
+        "/around": "redirected more than 5 times",
+    }
+    for target, expected in elsewhere.items():
+        server.answers["/around"] = answer(status=302, Location=target)
+        assert expected in problem(f"{server.base}/around")
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "x", "//a/b", "ftp://example.org/", "file:///etc/passwd", "http://", "http:///x",
+     "javascript:alert(1)", "http://a\x1b[31m/", "http://" + "x" * 5000, "http://me@127.0.0.1/",
+     "http://:pw@127.0.0.1/", "http://[1", "http://a:99999/"],
+)  # fmt: skip
+def test_what_is_no_address_is_named(url: str) -> None:
+    with pytest.raises(FetchError) as raised:
+        fetch(url)
+    assert raised.value.url == url
+    assert str(raised.value).isprintable()
+
+
+def test_connection_goes_to_the_address_that_was_checked(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name server that answers otherwise the second time is not asked a second time."""
+    asked = []
+    real = socket.getaddrinfo
+
+    def rebinding(host: str, port: int, *args: object, **kwargs: object) -> object:
+        if host != "rebinding.example":
+            return real(host, port, *args, **kwargs)  # type: ignore[arg-type]
+        asked.append(host)
+        return real("127.0.0.1" if len(asked) == 1 else "127.0.0.2", port, *args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(socket, "getaddrinfo", rebinding)
+    settings = dataclasses.replace(HERE, obey_robots=False)
+    fetch(f"http://rebinding.example:{server.port}/page", settings)
+    assert asked == ["rebinding.example"]
+    assert server.headers[0]["Host"] == f"rebinding.example:{server.port}"
+    found = problem(f"http://rebinding.example:{server.port}/page", settings)
+    assert "127.0.0.2, which is no public address" in found
+
+
+def test_robots_txt(server: Server) -> None:
+    rules = "User-agent: gophercite\nDisallow: /page\n\nUser-agent: *\nDisallow: /\n"
+    server.answers["/robots.txt"] = answer(rules, type="text/plain")
+    server.answers["/other"] = answer("x", type="text/plain")
+    server.answers["/moved"] = answer(status=302, Location="/page")
+    assert "asks robots to leave this page alone" in problem(f"{server.base}/page")
+    assert "asks robots to leave this page alone" in problem(f"{server.base}/moved")
+    assert "/page" not in server.requests
+    assert fetch(f"{server.base}/other").content == b"x"
+    assert fetch(f"{server.base}/page", dataclasses.replace(HERE, obey_robots=False)).content
+
+
+def test_robots_txt_that_is_not_to_be_had(server: Server) -> None:
+    server.answers["/robots.txt"] = answer(status=503)
+    assert "robots.txt can't be read: the server answers with status 503" in problem(
+        f"{server.base}/page"
+    )
+    server.answers["/robots.txt"] = answer(b"Disallow: \xff\0\n" * 100_000)  # cut, and odd
+    assert fetch(f"{server.base}/page").content
+
+
+def test_types_that_are_no_text(server: Server) -> None:
+    server.answers["/picture"] = answer(b"\x89PNG", type="image/png")
+    server.answers["/untyped"] = answer(b"x")
+    assert problem(f"{server.base}/picture") == "has type 'image/png', which can't be read"
+    assert fetch(f"{server.base}/untyped").content_type == ""
+
+
+def test_size(server: Server) -> None:
+    settings = dataclasses.replace(HERE, maximum_bytes=1000)
+    server.answers["/fits"] = answer(b"x" * 1000, type="text/plain")
+    server.answers["/large"] = answer(b"x" * 1001, type="text/plain")
+    compressed = gzip.compress(b"x" * 1000)
+    server.answers["/gzip"] = answer(compressed, type="text/plain", Content_Encoding="gzip")
+    bomb = gzip.compress(bytes(1 << 26))
+    server.answers["/bomb"] = answer(bomb, type="text/plain", Content_Encoding="gzip")
+    twice = gzip.compress(bomb)
+    server.answers["/twice"] = answer(twice, type="text/plain", Content_Encoding="gzip, gzip")
+    server.answers["/wrong"] = answer(b"x" * 9, type="text/plain", Content_Encoding="gzip")
+    assert len(fetch(f"{server.base}/fits", settings).content) == 1000
+    assert fetch(f"{server.base}/gzip", settings).content == b"x" * 1000
+    assert problem(f"{server.base}/large", settings) == "is longer than 1000 bytes"
+    assert problem(f"{server.base}/bomb", settings) == "is longer than 1000 bytes"
+    assert "compressed by 'gzip, gzip', unasked for" in problem(f"{server.base}/twice", settings)
+    assert "is compressed wrongly" in problem(f"{server.base}/wrong", settings)
+
+
+def test_answers_without_end(server: Server) -> None:
+    released = threading.Event()
+
+    def endless(handler: http.server.BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Type", "text/plain")
+        handler.end_headers()
+        while True:
+            handler.wfile.write(b"x" * 65536)
+
+    def slow(handler: http.server.BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.end_headers()
+        handler.wfile.write(b"x")
+        handler.wfile.flush()
+        released.wait(20)
+
+    server.answers |= {"/endless": endless, "/slow": slow}
+    assert problem(f"{server.base}/endless") == f"is longer than {16 << 20} bytes"
+    quick = dataclasses.replace(HERE, seconds=1.0)
+    assert "took longer than 1 s" in problem(f"{server.base}/slow", quick)
+    released.set()
+
+
+def test_servers_that_are_not_there(server: Server) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}/"
+        settings = dataclasses.replace(HERE, obey_robots=False)
+        assert problem(url, settings).startswith("can't be reached: ")
+    assert "the host 'nobody.invalid' is not known" in problem("http://nobody.invalid/", settings)
+
+    def garbage(handler: http.server.BaseHTTPRequestHandler) -> None:
+        handler.wfile.write(b"\0\xff no HTTP\r\n\r\n")
+
+    server.answers["/garbage"] = garbage
+    assert problem(f"{server.base}/garbage").startswith("can't be reached: ")
