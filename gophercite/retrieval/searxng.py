@@ -1,0 +1,45 @@
+"""SearXNG, a metasearch engine that one can run oneself: no key, no contract."""
+
+import dataclasses
+from typing import Any, Self
+
+from gophercite.retrieval.engine import Hit, Query
+from gophercite.retrieval.web import ApiRequest, from_environment, hit
+
+
+@dataclasses.dataclass(frozen=True)
+class SearXng:
+    """The API of an instance: `SEARXNG_URL` in the environment.
+
+    Attributes:
+      endpoint: the address of the instance, such as `http://127.0.0.1:8888`.
+    """
+
+    endpoint: str
+
+    name = "SearXNG"
+    page_size = 1  # the pages of the engines that it asks vary
+    pages = 10
+
+    @classmethod
+    def from_environment(cls) -> Self:
+        """Reads the address from the environment."""
+        return cls(from_environment("SEARXNG_URL", "the address of a SearXNG instance"))
+
+    def request(self, query: Query, page: int) -> ApiRequest:
+        """Asks for a page, counted from 1."""
+        url = f"{self.endpoint.rstrip('/')}/search"
+        return ApiRequest(url, {"q": str(query), "format": "json", "pageno": 1 + page})
+
+    def results(self, answer: Any) -> list[Hit]:
+        """`results`, which is empty when nothing was found."""
+        return [
+            hit(item.get("url"), item.get("title"), item.get("content"))
+            for item in answer["results"]
+        ]
+
+    def advice(self, status: int) -> str:
+        """What to do about a status."""
+        if status == 403:
+            return "JSON is off; the instance's settings.yml must list json under search.formats"
+        return "the instance's limiter refuses; let it pass your address" if status == 429 else ""
