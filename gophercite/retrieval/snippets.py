@@ -137,15 +137,30 @@ def _place(part: str, page: str, cutoff: float) -> tuple[float, Span] | None:
     start = page.find(part)
     if start >= 0:
         return 1.0, (start, start + len(part))
-    if len(page) < len(part):
-        # An alignment would seek the page in the fragment, and find a page of one word anywhere.
+    if len(page) <= len(part):
+        # An alignment would seek the page in the fragment, and find a page of one word anywhere;
+        # of two texts of one length it would seek either in the other.
         score = fuzz.ratio(part, page, score_cutoff=cutoff)
         return (score / 100, (0, len(page))) if score and score >= cutoff else None
     # None under the cutoff, in spite of its stub; the alignment's offsets are into the page.
     alignment = fuzz.partial_ratio_alignment(part, page, score_cutoff=cutoff)
     if alignment is None or alignment.score == 0:
-        return None
+        return _place_across_spaces(part, page)
     return alignment.score / 100, (alignment.dest_start, alignment.dest_end)
+
+
+def _place_across_spaces(part: str, page: str) -> tuple[float, Span] | None:
+    """Finds what the page has word for word with so many spaces between that it is unlike it."""
+    text = " ".join(page.split())
+    found = text.find(part)
+    if found < 0:
+        return None
+    words = [match.start() for match in re.finditer(r"\S+", page)]
+
+    def in_page(place: int) -> int:
+        return words[text.count(" ", 0, place)] + place - (text.rfind(" ", 0, place) + 1)
+
+    return 1.0, (in_page(found), in_page(found + len(part) - 1) + 1)
 
 
 def _fuzzywuzzy_score(part: str, page: str) -> float:

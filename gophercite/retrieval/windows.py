@@ -45,7 +45,8 @@ def training_window(
       draw: the random numbers of this example: equal ones give equal windows.
 
     Returns:
-      The window, the whole page when that fits, or None when the span alone exceeds the budget, or that is 0.
+      The window, the whole page when that fits, or None when the span alone exceeds the budget,
+      or that is 0.
 
     Raises:
       ValueError: when the span is not a span of the page.
@@ -180,8 +181,8 @@ def _longest_end(
 
 def _characters(ids: list[int], vocabulary: Vocabulary) -> int:
     """Returns how many whole characters tokens spell."""
-    spelled = b"".join(vocabulary.token_bytes(id) or b"" for id in ids)
-    return len(spelled.decode("utf-8", errors="ignore"))
+    spelled = map(vocabulary.token_bytes, ids)  # never None: text encodes to no special token
+    return len(b"".join(spelled).decode("utf-8", errors="ignore"))  # type: ignore[arg-type]
 
 
 def _word_end(text: str, end: int) -> int:

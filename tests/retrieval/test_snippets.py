@@ -80,6 +80,18 @@ def test_a_changed_page_is_still_found_and_another_is_not() -> None:
     assert find_snippet("Sign in to read our newsletter and get 20 % off", PAGE) is None
 
 
+def test_spaces_between_words_do_not_matter_however_many() -> None:
+    table = (
+        "Pan 1\t\t\t\t24 tons\n\t\t\tPan 2        3 tons\n\n\n\n\n\n\n\nPan 3   \n   none, so far"
+    )
+    page = f"  Salt\n\n\n{table} as we know.\n"
+    match = find_snippet("Pan 1 24 tons Pan 2 3 tons Pan 3 none, so far …", page)
+    assert match is not None
+    assert match.ratio == 1
+    ((start, end),) = match.spans
+    assert page[start:end] == table
+
+
 def test_missing_fragments_count_against_the_page() -> None:
     absent = "Sign in to read our letters."
     assert find_snippet(f"{LAMP} ... {absent}", PAGE) is None
@@ -115,10 +127,10 @@ def test_what_stands_in_the_page_is_found_exactly(page: str, start: int, length:
 @given(st.text("abc ", min_size=12, max_size=90), st.text("abc ", min_size=1, max_size=140))
 def test_no_window_of_the_page_is_better(snippet: str, page: str) -> None:
     parts = fragments(snippet)
-    if len(parts) != 1 or len(parts[0]) > len(page):
+    if len(parts) != 1 or len(parts[0]) >= len(page):
         return
     length = len(parts[0])
-    best = max(
+    best = max(  # of all runs of the page as long as the fragment, or cut at an end
         fuzz.ratio(parts[0], page[max(0, start) : start + length])
         for start in range(1 - length, len(page))
     )

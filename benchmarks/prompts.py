@@ -1,0 +1,228 @@
+"""Prompts of appendix D.2 from whole pages: how fast they are made, and what they hold.
+
+    python benchmarks/prompts.py [--data ../shared/data] [--vocabulary FOLDER] [--prompts 60]
+
+Speed, on one core: a target page and nine results of 5 to 200 kB with their snippets, half of which
+have changed by a word since; prompts of 4096 - 256 tokens. The same with `fuzzywuzzy` where that is
+installed (extra `paper`), turn by turn. Contents: questions on articles (SQuAD and SquadShifts'
+Wikipedia) that the embedded index finds among all articles and stories, with its snippets.
+"""
+
+import argparse
+import collections
+import gzip
+import importlib.util
+import json
+import pathlib
+import random
+import statistics
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from gophercite.contexts import Context, ContextSettings, SearchResult, training_context
+from gophercite.documents import Document
+from gophercite.retrieval.index import DocumentIndex
+from gophercite.retrieval.snippets import Engine, find_snippet
+from gophercite.sentences import sentence_spans
+from gophercite.vocabularies import Vocabulary, load_vocabulary, train_sentencepiece
+
+PROMPT_TOKENS = 4096 - 256
+RESULTS = 10
+SMALLEST, LARGEST = 5_000, 200_000  # characters of a page
+DATA = pathlib.Path(__file__).resolve().parents[1] / "../shared/data"
+
+
+def lines(path: pathlib.Path) -> Iterator[dict]:
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        yield from map(json.loads, file)
+
+
+def articles(path: pathlib.Path) -> Iterator[tuple[Document, list[tuple[str, int]]]]:
+    """Each article as one page, with its questions and where their answers start."""
+    with gzip.open(path) as file:
+        data = json.load(file)["data"]
+    for article in data:
+        text, questions = "", []
+        for paragraph in article["paragraphs"]:
+            for asked in paragraph["qas"]:
+                if asked["answers"]:
+                    start = len(text) + asked["answers"][0]["answer_start"]
+                    questions.append((asked["question"], start))
+            text += paragraph["context"] + "\n\n"
+        page = Document(article["title"], article["title"].replace("_", " "), text)
+        if page.text == text:  # else offsets would have to move along
+            yield page, questions
+
+
+def sentence_around(page: Document, place: int) -> str:
+    text = page.text
+    paragraph = text.rfind("\n\n", 0, place) + 2 if "\n\n" in text[:place] else 0
+    end = text.find("\n\n", place)
+    spans = [(paragraph + a, paragraph + b) for a, b in sentence_spans(text[paragraph:end])]
+    start, stop = next((a, b) for a, b in spans if a <= place < b)
+    return text[start:stop]
+
+
+# --- Speed ---
+
+
+def long_pages(data: pathlib.Path, number: int, draw: random.Random) -> list[Document]:
+    """Pages of textbook prose, each size between the bounds equally likely on a log scale."""
+    texts = (line["text"] for path in sorted((data / "text").glob("*.gz")) for line in lines(path))
+    pages = []
+    for place in range(number):
+        size = int(SMALLEST * (LARGEST / SMALLEST) ** draw.random())
+        text = ""
+        while len(text) < size:
+            text += next(texts) + "\n\n"
+        pages.append(Document(str(place), f"Section {place}", text[:size]))
+    return pages
+
+
+def some_sentence(page: Document, draw: random.Random) -> str:
+    start = draw.randrange(len(page.text) // 2)
+    region = page.text[start : start + 2000]
+    sentences = [region[a:b] for a, b in sentence_spans(region)[1:-1]]
+    return draw.choice(sentences or [region[:200]])
+
+
+def result(page: Document, draw: random.Random) -> SearchResult:
+    start = draw.randrange(len(page.text) - 200)
+    words = page.text[start : start + 160].split()[1:-1]
+    middle = len(words) // 2
+    if draw.random() < 0.5:
+        words[middle] = "formerly"  # the page has changed since
+    return SearchResult(page, f"{' '.join(words[:3])} <b>{words[3]}</b> {' '.join(words[4:])} …")
+
+
+def measure_speed(data: pathlib.Path, vocabulary: Vocabulary, prompts: int) -> None:
+    draw = random.Random(0)
+    pages = long_pages(data, 40, draw)
+    engines: list[Engine] = ["rapidfuzz"]
+    if importlib.util.find_spec("fuzzywuzzy"):
+        engines.append("fuzzywuzzy")
+        warnings.filterwarnings("ignore", module="fuzzywuzzy")
+    making: dict[str, list[float]] = {engine: [] for engine in engines}
+    matching: dict[str, list[float]] = {engine: [] for engine in engines}
+    found: collections.Counter[str] = collections.Counter()
+    documents: collections.Counter[str] = collections.Counter()
+    for number in range(prompts):
+        target, *rest = draw.sample(pages, RESULTS)
+        quote = some_sentence(target, draw)
+        results = [result(page, draw) for page in rest]
+        for engine in engines:
+            settings = ContextSettings(engine=engine)
+            begun = time.process_time()
+            context = training_context(
+                "What is it?", target, quote, results, PROMPT_TOKENS, vocabulary,
+                random.Random(number), settings,
+            )  # fmt: skip
+            making[engine].append(time.process_time() - begun)
+            documents[engine] += len(context.windows)
+            begun = time.process_time()
+            match = find_snippet(results[0].snippet or "", results[0].document.text, engine=engine)
+            matching[engine].append(time.process_time() - begun)
+            found[engine] += match is not None
+    print("| engine | prompts/s | ms a snippet (mean) | snippets found | documents a prompt |")
+    print("|---|---|---|---|---|")
+    for engine in engines:
+        made = len(making[engine])
+        print(
+            f"| {engine} | {1 / statistics.mean(making[engine]):.1f} "
+            f"| {1000 * statistics.mean(matching[engine]):.2f} | {found[engine] / made:.1%} "
+            f"| {documents[engine] / made:.2f} |"
+        )
+    if len(engines) == 2:
+        for name, seconds in (("snippet match", matching), ("whole prompt", making)):
+            total = {engine: sum(seconds[engine]) for engine in engines}
+            ratio = total["fuzzywuzzy"] / total["rapidfuzz"]
+            print(f"{name}: fuzzywuzzy takes {ratio:.1f} times as long")
+
+
+def measure_matches(data: pathlib.Path) -> None:
+    """The time to find a snippet of 100 characters near the end of a page, or not at all."""
+    draw = random.Random(1)
+    texts = (line["text"] for path in sorted((data / "text").glob("*.gz")) for line in lines(path))
+    prose = ""
+    while len(prose) < 1_100_000:
+        prose += next(texts) + "\n\n"
+    print("| characters of the page | verbatim, ms | changed by 10 %, ms | absent, ms |")
+    print("|---|---|---|---|")
+    for size in (50_000, 200_000, 1_000_000):
+        seconds = []
+        for kind in ("verbatim", "changed", "absent"):
+            begun, times = time.process_time(), 30
+            for _ in range(times):
+                place = draw.randrange(size * 9 // 10, size - 100)
+                place = 1_000_000 + place % 99_900 if kind == "absent" else place
+                snippet = prose[place : place + 100]
+                if kind == "changed":
+                    snippet = "".join("x" if draw.random() < 0.1 else c for c in snippet)
+                find_snippet(snippet, prose[:size])
+            seconds.append((time.process_time() - begun) / times)
+        print(f"| {size:,} | " + " | ".join(f"{1000 * s:.2f}" for s in seconds) + " |")
+
+
+# --- Contents ---
+
+
+def measure_contents(data: pathlib.Path, vocabulary: Vocabulary, number: int) -> None:
+    asked: list[tuple[Document, str, int]] = []
+    with DocumentIndex(None) as index:
+        for name in ("wikipedia", "shifts_new_wiki"):
+            for page, questions in articles(data / f"squad/{name}.json.gz"):
+                index.add([page])
+                asked += [(page, *question) for question in questions]
+        for name in ("train", "val"):
+            stories = lines(data / f"fairytaleqa/{name}.jsonl.gz")
+            texts = ("\n\n".join(story["sections"]) for story in stories)
+            index.add(Document(f"{name} {i}", f"Story {i}", text) for i, text in enumerate(texts))
+        counts: collections.Counter[str] = collections.Counter()
+        for place, (target, question, start) in enumerate(random.Random(0).sample(asked, number)):
+            quote = sentence_around(target, start)
+            hits = index.search(question, RESULTS)
+            results = [SearchResult(index.document(hit.id or ""), hit.snippet) for hit in hits]
+            for of in results:
+                counts["snippets"] += 1
+                counts["dropped"] += find_snippet(of.snippet or "", of.document.text) is None
+            others = [of for of in results if of.document.id != target.id]
+            context: Context = training_context(
+                question, target, quote, others, PROMPT_TOKENS, vocabulary, random.Random(place)
+            )
+            shown = next(w for w in context.windows if w.document is target)
+            counts["with quote"] += quote in shown.text
+            counts["longest"] = max(counts["longest"], len(context.tokens))
+            counts["tokens"] += len(context.tokens)
+        print(f"{number} questions on {len(index)} pages:")
+    print(f"prompts that hold the quote: {counts['with quote'] / number:.1%}")
+    print(f"pages dropped by the 0.75 rule: {counts['dropped']} of {counts['snippets']}")
+    print(f"tokens a prompt: mean {counts['tokens'] / number:.0f}, largest {counts['longest']}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=pathlib.Path, default=DATA, help="with squad, text, …")
+    parser.add_argument("--vocabulary", help="its folder; without, one of 8,192 pieces is trained")
+    parser.add_argument("--prompts", type=int, default=60)
+    parser.add_argument("--questions", type=int, default=300)
+    arguments = parser.parse_args()
+    if not (arguments.data / "squad").is_dir():
+        parser.error(f"{arguments.data} has no folder squad; --data says where the data are")
+    if arguments.vocabulary:
+        vocabulary = load_vocabulary(arguments.vocabulary)
+    else:
+        pages = [page.text for page, _ in articles(arguments.data / "squad/wikipedia.json.gz")]
+        vocabulary = train_sentencepiece("\n\n".join(pages).split("\n"), 8192, "unigram")
+    measure_matches(arguments.data)
+    measure_speed(arguments.data, vocabulary, arguments.prompts)
+    measure_contents(arguments.data, vocabulary, arguments.questions)
+
+
+if __name__ == "__main__":
+    main()
