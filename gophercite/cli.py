@@ -7,10 +7,13 @@ import argparse
 import dataclasses
 import json
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import gophercite
+
+T = TypeVar("T")
 
 DONE, FAILED = 0, 1  # argparse itself exits with 2 for wrong usage
 
@@ -138,7 +141,8 @@ def _index(options: argparse.Namespace) -> int:
             document_index.DocumentIndex(options.out, write=True) as index,
             extraction.Extractor(options.html) as extractor,
         ):
-            changes = index.add(files.read_files(options.paths, extractor, report))
+            documents = files.read_files(options.paths, extractor, report)
+            changes = index.add(_shown(documents, "documents"))
             deleted = index.delete(
                 id
                 for id in index.ids()
@@ -157,6 +161,20 @@ def _index(options: argparse.Namespace) -> int:
             f"{changes.unchanged} unchanged, {deleted} deleted)"
         )
     return FAILED if report.skipped else DONE
+
+
+def _shown(items: Iterable[T], what: str) -> Iterator[T]:
+    """Passes items through, and counts them on a terminal while the work goes on."""
+    start = shown = time.monotonic()
+    for number, item in enumerate(items, 1):
+        yield item
+        now = time.monotonic()
+        if now - shown > 1 and sys.stderr.isatty():
+            shown = now
+            rate = number / (now - start)
+            print(f"\r{number} {what}, {rate:.1f} a second\x1b[K", end="", file=sys.stderr)
+    if shown > start:
+        print("\r\x1b[K", end="", file=sys.stderr)
 
 
 def _info(options: argparse.Namespace) -> int:

@@ -327,7 +327,9 @@ def _connect(path: str | os.PathLike[str] | None, writable: bool) -> sqlite3.Con
     if path is None:
         address = ":memory:"
     else:
-        mode = "rwc" if writable else "ro"
+        # Readers too may have to clean up what a killed writer left: SQLite does it by itself, and
+        # opens a file that may not be written for reading.
+        mode = "rwc" if writable else "rw"
         address = f"{pathlib.Path(path).absolute().as_uri()}?mode={mode}"
     connection = sqlite3.connect(
         address,
@@ -336,6 +338,7 @@ def _connect(path: str | os.PathLike[str] | None, writable: bool) -> sqlite3.Con
         isolation_level=None,
         check_same_thread=False,
     )
+    connection.execute(f"PRAGMA query_only = {'OFF' if writable else 'ON'}")
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.execute("PRAGMA cell_size_check = ON")
     return connection

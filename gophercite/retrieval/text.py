@@ -9,6 +9,8 @@ from typing import Literal
 
 from gophercite.retrieval.charset import decode
 
+TITLE_CHARACTERS = 300  # a title stands in every prompt and answer
+
 Mode = Literal["article", "full"]
 
 
@@ -91,9 +93,11 @@ def page_text(
         raise TextError(f"has {len(content)} bytes; at most {budget.content_bytes} are read")
     kind = _kind(content, media_type(content_type))
     page = _read(kind, content, content_type, mode, budget)
-    if len(page.text) > budget.characters:
-        return PageText(page.title, page.text[: budget.characters], is_whole=False)
-    return page
+    return PageText(
+        page.title[:TITLE_CHARACTERS],
+        page.text[: budget.characters],
+        page.is_whole and len(page.text) <= budget.characters,
+    )
 
 
 def _kind(content: bytes, media: str) -> str:

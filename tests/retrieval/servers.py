@@ -1,10 +1,18 @@
 """Real HTTP servers on loopback, whose answers a test writes."""
 
 import contextlib
+import datetime
 import http.server
+import pathlib
+import ssl
 import threading
 import urllib.parse
 from collections.abc import Callable, Iterator
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 Answer = Callable[[http.server.BaseHTTPRequestHandler], None]
 
@@ -12,8 +20,8 @@ Answer = Callable[[http.server.BaseHTTPRequestHandler], None]
 class Server:
     """A server; `answers` maps paths to what is answered, `requests` lists what was asked."""
 
-    def __init__(self, host: str, port: int) -> None:
-        self.base = f"http://{host}:{port}"
+    def __init__(self, host: str, port: int, scheme: str) -> None:
+        self.base = f"{scheme}://{host}:{port}"
         self.port = port
         self.answers: dict[str, Answer] = {}
         self.requests: list[str] = []
@@ -39,9 +47,34 @@ def answer(
     return write
 
 
+def self_signed(host: str, path: pathlib.Path) -> pathlib.Path:
+    """Writes a certificate of this host, with its key, to a PEM file."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(hours=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    private = serialization.PrivateFormat.PKCS8
+    path.write_bytes(
+        certificate.public_bytes(pem)
+        + key.private_bytes(pem, private, serialization.NoEncryption())
+    )
+    return path
+
+
 @contextlib.contextmanager
-def serving(host: str = "127.0.0.1") -> Iterator[Server]:
-    """A server at a free port."""
+def serving(certificate: pathlib.Path | None = None) -> Iterator[Server]:
+    """A server at a free port; with a certificate and its key, in one PEM file, it speaks TLS."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -54,9 +87,14 @@ def serving(host: str = "127.0.0.1") -> Iterator[Server]:
         def log_message(self, *_: object) -> None:
             pass
 
-    with http.server.ThreadingHTTPServer((host, 0), Handler) as it:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as it:
         it.daemon_threads = True
-        server = Server(host, it.server_address[1])
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            it.socket = context.wrap_socket(it.socket, server_side=True)
+        scheme = "http" if certificate is None else "https"
+        server = Server("127.0.0.1", it.server_address[1], scheme)
         thread = threading.Thread(target=it.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
         try:

@@ -5,6 +5,7 @@ import dataclasses
 import gzip
 import http.server
 import ipaddress
+import pathlib
 import socket
 import threading
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pages import HTML, HTML_IN_FULL
-from servers import Server, answer, serving
+from servers import Server, answer, self_signed, serving
 
 from gophercite.documents import Document
 from gophercite.retrieval.addresses import AddressPolicy
@@ -169,6 +170,24 @@ def test_connection_goes_to_the_address_that_was_checked(
     assert server.headers[0]["Host"] == f"rebinding.example:{server.port}"
     found = problem(f"http://rebinding.example:{server.port}/page", settings)
     assert "127.0.0.2, which is no public address" in found
+
+
+def test_certificates_are_those_of_the_names(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection goes to an address, the certificate must be that of the host's name."""
+    real = socket.getaddrinfo
+    monkeypatch.setattr(
+        socket, "getaddrinfo", lambda _, *args, **kw: real("127.0.0.1", *args, **kw)
+    )
+    certificate = self_signed("good.example", tmp_path / "certificate.pem")
+    with serving(certificate) as server:
+        server.answers["/page"] = answer(HTML, type="text/html")
+        good = f"https://good.example:{server.port}/page"
+        assert "certificate verify failed" in problem(good)
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        assert fetch(good).content == HTML.encode()
+        assert "certificate verify failed" in problem(good.replace("good", "other"))
 
 
 def test_robots_txt(server: Server) -> None:

@@ -1,9 +1,13 @@
 """The embedded search engine: what is found, changes, hostile queries, damaged files."""
 
 import concurrent.futures
+import os
 import pathlib
 import random
+import signal
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -207,6 +211,42 @@ def test_reading_does_not_write(path: pathlib.Path) -> None:
             index.add([ORMSBY])
     assert path.read_bytes() == before
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_file_that_may_not_be_written_can_be_read(path: pathlib.Path) -> None:
+    path.chmod(0o444)
+    path.parent.chmod(0o555)
+    try:
+        with DocumentIndex(path) as index:
+            assert ids(index.search("coffee", 1)) == ["c"]
+    finally:
+        path.parent.chmod(0o755)
+
+
+def test_killed_writer_leaves_the_index_as_it_was(path: pathlib.Path) -> None:
+    """SIGKILL in the middle of a large addition, its pages partly in the file already."""
+    program = """
+import os, signal, sys
+from gophercite.documents import Document
+from gophercite.retrieval.index import DocumentIndex
+
+def documents():
+    for i in range(3000):
+        yield Document(str(i), "New", f"zeppelin {i} " * 150)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+with DocumentIndex(sys.argv[1], write=True) as index:
+    index.add(documents())
+"""
+    before = path.read_bytes()
+    environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    killed = subprocess.run([sys.executable, "-c", program, path], env=environment)
+    assert killed.returncode == -signal.SIGKILL
+    assert path.read_bytes() != before
+    with DocumentIndex(path) as index:
+        assert len(index) == 3
+        assert index.search("zeppelin", 5) == []
+        index.check()
 
 
 def refusal(path: pathlib.Path, *, write: bool = False) -> str:

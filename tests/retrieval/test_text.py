@@ -152,6 +152,11 @@ def test_content_decides_where_the_server_does_not(content_type: str) -> None:
         page_text(b"\x89PNG\r\n\0\0", content_type)
 
 
+def test_endless_title_is_cut() -> None:
+    page = f"<title>{'long ' * 100_000}</title>text"
+    assert len(page_text(page.encode(), "text/html", mode="full").title) == 300
+
+
 def test_other_types_are_named() -> None:
     with pytest.raises(TextError, match=r"'image/png', which can't be read"):
         page_text(b"x", "image/png")
