@@ -145,8 +145,8 @@ def training_context(
     for result in others:
         if len(pages) == number:
             break
-        if any(result.document.text == page.document.text for page in pages):
-            continue  # found twice, under two addresses perhaps
+        if any(_is_same(result.document, page.document) for page in pages):
+            continue
         spans = _spans(result, settings, draw)
         if isinstance(spans, Reason):
             left_out.append((result.document.id, spans))
@@ -216,6 +216,11 @@ def joint_context(
         left_out = [*context.left_out, ("no results", Reason.NO_PAGE)]
         raise ContextError(left_out[0][1], left_out[0][0])
     return context
+
+
+def _is_same(one: Document, other: Document) -> bool:
+    """Whether two results are one page, found under two addresses perhaps."""
+    return one.id == other.id or one.text == other.text
 
 
 def _find_quote(quote: str, document: Document) -> Span:

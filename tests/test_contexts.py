@@ -1,6 +1,9 @@
 """The prompts of appendix D.2: what they show, how it is shared out, what is left out and why."""
 
 import collections
+import gzip
+import json
+import pathlib
 import random
 from collections.abc import Iterator
 
@@ -21,6 +24,7 @@ from gophercite.contexts import (
     training_context,
 )
 from gophercite.documents import Document
+from gophercite.sentences import sentence_spans
 
 VOCABULARIES = vocabularies()
 UNIGRAM = VOCABULARIES["unigram"]
@@ -139,7 +143,10 @@ def test_pages_without_their_snippet_make_room_for_the_next() -> None:
     gone = SearchResult(page("gone", 40), "Sign in to read the newsletter of our town")
     empty = SearchResult(Document("empty", "Empty", " \n"), "The keeper of Ilse")
     twice = SearchResult(Document("twice", "Copy", TARGET.text), "Its tower was begun")
-    others = [gone, twice, empty, *OTHERS]
+    newer = SearchResult(
+        Document(TARGET.id, TARGET.title, f"{TARGET.text} Seen today."), "Seen today"
+    )
+    others = [gone, twice, newer, empty, *OTHERS]
     for seed in range(40):
         made = training_context(
             QUESTION, TARGET, QUOTE, others, 600, UNIGRAM, random.Random(seed), ContextSettings()
@@ -163,6 +170,32 @@ def test_a_page_without_a_snippet_is_shown_from_anywhere() -> None:
     assert len(starts) > 8
     (context,), _ = single_contexts(QUESTION, plain, 300, UNIGRAM)
     assert context.windows[0].start == 0
+
+
+def articles() -> list[Document]:
+    """Wikipedia's from ../shared/data beside the repository, where that is; else a made-up one."""
+    path = pathlib.Path(__file__).parents[1] / "../shared/data/squad/wikipedia.json.gz"
+    if not path.exists():
+        return [TARGET]
+    with gzip.open(path) as file:
+        data = json.load(file)["data"]
+    return [
+        Document(a["title"], a["title"], "\n\n".join(p["context"] for p in a["paragraphs"]))
+        for a in data
+        if a["paragraphs"]
+    ]
+
+
+def test_every_sentence_of_an_article_can_be_a_training_target() -> None:
+    found = articles()
+    draw = random.Random(0)
+    for article in found:
+        for start, end in draw.sample(sentence_spans(article.text), 3):
+            quote = article.text[start:end]
+            others = [SearchResult(other) for other in found if other is not article]
+            made = training_context(QUESTION, article, quote, others, 1500, UNIGRAM, draw)
+            assert len(made.tokens) <= 1500
+            assert any(quote in window.text for window in made.windows)
 
 
 @pytest.mark.parametrize(
