@@ -101,7 +101,7 @@ class DocumentIndex:
 
     def __init__(self, path: str | os.PathLike[str] | None, *, write: bool = False) -> None:
         self._name = "the index in memory" if path is None else str(path)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self.writable = write or path is None
         if path is not None and not self.writable and not pathlib.Path(path).is_file():
             raise IndexFileError(f"{path}: there is no such index; make one first")
@@ -109,6 +109,9 @@ class DocumentIndex:
             self._connection = _connect(path, self.writable)
             try:
                 self._prepare()
+                if self.writable:
+                    # A log beside the file: readers go on however large a change is.
+                    self._connection.execute("PRAGMA journal_mode = WAL")
             except BaseException:
                 self._connection.close()
                 raise
@@ -121,7 +124,13 @@ class DocumentIndex:
 
     def close(self) -> None:
         """Closes the file; the object is of no use afterwards."""
-        self._connection.close()
+        with self._lock:
+            if self.writable:
+                # One file again, unless others have it open.
+                with contextlib.suppress(sqlite3.Error):
+                    self._connection.execute("PRAGMA busy_timeout = 0")
+                    self._connection.execute("PRAGMA journal_mode = DELETE")
+            self._connection.close()
 
     def __len__(self) -> int:
         """The number of documents."""
@@ -190,19 +199,21 @@ class DocumentIndex:
         added = updated = unchanged = 0
         with self._transaction() as connection:
             for document in documents:
-                row = _row(document)
-                old = connection.execute(
-                    f"SELECT {_FIELDS}, sha256, number FROM documents WHERE id = ?", (document.id,)
-                ).fetchone()
-                if old is not None and old[:-1] == row:
-                    unchanged += 1
-                    continue
-                if old is None:
-                    added += 1
-                else:
-                    updated += 1
-                    _delete(connection, old[-1])
-                _insert(connection, row)
+                with self._naming_the_file():
+                    row = _row(document)
+                    old = connection.execute(
+                        f"SELECT {_FIELDS}, sha256, number FROM documents WHERE id = ?",
+                        (document.id,),
+                    ).fetchone()
+                    if old is not None and old[:-1] == row:
+                        unchanged += 1
+                        continue
+                    if old is None:
+                        added += 1
+                    else:
+                        updated += 1
+                        _delete(connection, old[-1])
+                    _insert(connection, row)
         return Changes(added, updated, unchanged)
 
     def delete(self, ids: Iterable[str]) -> int:
@@ -210,12 +221,13 @@ class DocumentIndex:
         deleted = 0
         with self._transaction() as connection:
             for id in ids:
-                row = connection.execute(
-                    "SELECT number FROM documents WHERE id = ?", (id,)
-                ).fetchone()
-                if row is not None:
-                    _delete(connection, row[0])
-                    deleted += 1
+                with self._naming_the_file():
+                    row = connection.execute(
+                        "SELECT number FROM documents WHERE id = ?", (id,)
+                    ).fetchone()
+                    if row is not None:
+                        _delete(connection, row[0])
+                        deleted += 1
         return deleted
 
     def check(self) -> None:
@@ -238,20 +250,11 @@ class DocumentIndex:
     def _prepare(self) -> None:
         """Makes the tables of a new file; refuses a file of another kind or version."""
         connection = self._connection
-        (application,) = connection.execute("PRAGMA application_id").fetchone()
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-        if self.writable and (application, version, tables) == (0, 0, 0):
+        if self.writable and self._marks() == (0, 0, 0):
             with self._transaction():
-                for statement in _SCHEMA.values():
-                    connection.execute(statement)
-                connection.execute(
-                    "INSERT INTO words(words, rank) VALUES ('rank', ?)",
-                    (f"bm25({TITLE_WEIGHT}, {TEXT_WEIGHT})",),
-                )
-                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                connection.execute(f"PRAGMA user_version = {FORMAT}")
-            return
+                if self._marks() == (0, 0, 0):  # still: nobody was quicker
+                    _make_tables(connection)
+        application, version, _ = self._marks()
         if application != APPLICATION_ID:
             raise IndexFileError(
                 f"{self._name}: is no index of gophercite, but some other database"
@@ -266,6 +269,18 @@ class DocumentIndex:
         as_made = all(found.get(name) == statement for name, statement in _SCHEMA.items())
         if not as_made or found.keys() != _SCHEMA.keys() | _TABLES_OF_SQLITE:
             raise IndexFileError(f"{self._name}: its tables are not those of an index")
+
+    def _marks(self) -> tuple[int, int, int]:
+        """The application and version that the file is marked with, and how many tables it has."""
+        statements = (
+            "PRAGMA application_id",
+            "PRAGMA user_version",
+            "SELECT count(*) FROM sqlite_schema",
+        )
+        application, version, tables = (
+            self._connection.execute(statement).fetchone()[0] for statement in statements
+        )
+        return application, version, tables
 
     def _documents_of(self, statement: str, *values: str) -> Iterator[Document]:
         with self._locked():
@@ -288,16 +303,18 @@ class DocumentIndex:
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         if not self.writable:
             raise IndexFileError(f"{self._name}: was opened for reading; open it with write=True")
-        with self._locked():
-            self._connection.execute("BEGIN IMMEDIATE")
+        with self._lock:
+            with self._naming_the_file():
+                self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield self._connection
+                with self._naming_the_file():
+                    self._connection.execute("COMMIT")
             except BaseException:
                 # After some errors SQLite has rolled back by itself.
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
-            self._connection.execute("COMMIT")
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -342,6 +359,17 @@ def _connect(path: str | os.PathLike[str] | None, writable: bool) -> sqlite3.Con
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.execute("PRAGMA cell_size_check = ON")
     return connection
+
+
+def _make_tables(connection: sqlite3.Connection) -> None:
+    for statement in _SCHEMA.values():
+        connection.execute(statement)
+    connection.execute(
+        "INSERT INTO words(words, rank) VALUES ('rank', ?)",
+        (f"bm25({TITLE_WEIGHT}, {TEXT_WEIGHT})",),
+    )
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {FORMAT}")
 
 
 def _match_expression(text: str) -> str:
