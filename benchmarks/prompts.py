@@ -17,14 +17,17 @@ import pathlib
 import random
 import statistics
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Iterator
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
+from gophercite import records
 from gophercite.contexts import Context, ContextSettings, SearchResult, training_context
 from gophercite.documents import Document
+from gophercite.evidence import holds_mark
 from gophercite.retrieval.index import DocumentIndex
 from gophercite.retrieval.snippets import Engine, find_snippet
 from gophercite.sentences import sentence_spans
@@ -91,8 +94,10 @@ def some_sentence(page: Document, draw: random.Random) -> str:
 
 
 def result(page: Document, draw: random.Random) -> SearchResult:
-    start = draw.randrange(len(page.text) - 200)
-    words = page.text[start : start + 160].split()[1:-1]
+    words: list[str] = []
+    while len(words) < 10:  # elsewhere than in a formula
+        start = draw.randrange(len(page.text) - 200)
+        words = page.text[start : start + 160].split()[1:-1]
     middle = len(words) // 2
     if draw.random() < 0.5:
         words[middle] = "formerly"  # the page has changed since
@@ -167,6 +172,45 @@ def measure_matches(data: pathlib.Path) -> None:
         print(f"| {size:,} | " + " | ".join(f"{1000 * s:.2f}" for s in seconds) + " |")
 
 
+def measure_pipeline(data: pathlib.Path, vocabulary: Vocabulary, examples: int) -> None:
+    """From JSON lines with ten whole pages a record to batches of rows, through seqio."""
+    from data_pipelines import tasks  # TensorFlow takes seconds to load
+    from data_pipelines.document_choice import ContextReport
+    from data_pipelines.inputs import Input
+
+    draw = random.Random(2)
+    pages = long_pages(data, 40, draw)
+    answers = []
+    while len(answers) < examples:
+        target, *rest = draw.sample(pages, RESULTS)
+        quote = some_sentence(target, draw)
+        shown: list[Document] = [target]
+        for page in rest:
+            snippet = result(page, draw).snippet
+            shown.append(records.FoundDocument(page.id, page.title, page.text, snippet=snippet))
+        if not holds_mark(quote):
+            name = str(len(answers))
+            answer = records.RatedAnswer(
+                name, "What is it?", tuple(shown), "It.", target.title, quote, target.id, True, True
+            )
+            answers.append(answer)
+    report = ContextReport()
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder, "answers.jsonl")
+        records.write(path, answers)
+        settings = ContextSettings()
+        tasks.add_rated_answers(
+            "prompts", {"train": path}, vocabulary, contexts=settings, report=report
+        )
+        source = Input("prompts", "train", PROMPT_TOKENS + settings.response_tokens, 4, seed=0)
+        list(source.one_pass())  # reads the file
+        begun = time.process_time()
+        list(source.one_pass())
+        seconds = time.process_time() - begun
+    size = statistics.mean(sum(len(page.text) for page in answer.documents) for answer in answers)
+    print(f"seqio: {examples / seconds:.1f} examples/s, of records of {size:,.0f} characters")
+
+
 # --- Contents ---
 
 
@@ -221,6 +265,7 @@ def main() -> None:
         vocabulary = train_sentencepiece("\n\n".join(pages).split("\n"), 8192, "unigram")
     measure_matches(arguments.data)
     measure_speed(arguments.data, vocabulary, arguments.prompts)
+    measure_pipeline(arguments.data, vocabulary, arguments.prompts)
     measure_contents(arguments.data, vocabulary, arguments.questions)
 
 
