@@ -26,8 +26,9 @@ SNIPPET_WORDS = 40  # about what a results page shows; FTS5 allows 64
 SNIPPET_CHARACTERS = 1000  # a "word" may be a megabyte of base64
 LOCK_SECONDS = 60  # how long to wait while another process writes
 
-# A word in a title says more of what a page is about than a word in its text.
-TITLE_WEIGHT, TEXT_WEIGHT = 2.0, 1.0
+# A word in a title says more of what a page is about than a word in its text: from 1 to 4 recall@1
+# rises by 0.04 on Natural Questions, and by 0.002 on SQuAD.
+TITLE_WEIGHT, TEXT_WEIGHT = 4.0, 1.0
 
 _SCHEMA = {
     "documents": """CREATE TABLE documents (
