@@ -133,12 +133,13 @@ def _validate(options: argparse.Namespace) -> int:
 def _index(options: argparse.Namespace) -> int:
     """Brings an index up to date with files: new, changed and vanished ones."""
     from gophercite.retrieval import extraction, files
-    from gophercite.retrieval import index as document_index
+    from gophercite.retrieval.index import DocumentIndex
+    from gophercite.retrieval.index_file import IndexFileError
 
     report = files.FilesReport()
     try:
         with (
-            document_index.DocumentIndex(options.out, write=True) as index,
+            DocumentIndex(options.out, write=True) as index,
             extraction.Extractor(options.html) as extractor,
         ):
             documents = files.read_files(options.paths, extractor, report)
@@ -149,7 +150,7 @@ def _index(options: argparse.Namespace) -> int:
                 if files.is_below(id, options.paths) and not files.exists(id)
             )
             total = len(index)
-    except document_index.IndexFileError as error:
+    except IndexFileError as error:
         raise RefusedError(str(error)) from error
     if options.json:
         result = {"index": options.out, "documents": total, **changes._asdict()}

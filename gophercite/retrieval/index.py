@@ -1,56 +1,25 @@
 """The embedded search engine: documents and their BM25 index in one SQLite file.
 
 The file holds the documents themselves, so that a hit leads to the very text that a quote is
-checked against, and a full-text index (FTS5) over title and text that refers to them. It is an
-ordinary SQLite database that any number of processes may read at once, also while one writes.
+checked against, and a full-text index (FTS5) over title and text that refers to them.
+`gophercite.retrieval.index_file` opens and guards it.
 """
 
 import contextlib
 import os
-import pathlib
 import re
 import sqlite3
-import threading
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from gophercite.documents import Document
-from gophercite.json_fields import printable
-from gophercite.retrieval.engine import Hit, SearchError, check_number_of_hits, parse_query
-
-FORMAT = 1  # stands in the file as its `user_version`
-APPLICATION_ID = 0x47435445  # "GCTE": what `file` and other programs know the format by
+from gophercite.retrieval.engine import Hit, check_number_of_hits, parse_query
+from gophercite.retrieval.index_file import IndexFile
 
 MAXIMUM_TERMS = 64  # of a query; the words after these are not looked for
 SNIPPET_WORDS = 40  # about what a results page shows; FTS5 allows 64
 SNIPPET_CHARACTERS = 1000  # a "word" may be a megabyte of base64
-LOCK_SECONDS = 60  # how long to wait while another process writes
 
-# A word in a title says more of what a page is about than a word in its text: from 1 to 4 recall@1
-# rises by 0.04 on Natural Questions, and by 0.002 on SQuAD.
-TITLE_WEIGHT, TEXT_WEIGHT = 4.0, 1.0
-
-_SCHEMA = {
-    "documents": """CREATE TABLE documents (
-  number INTEGER PRIMARY KEY,
-  id TEXT NOT NULL UNIQUE,
-  title TEXT NOT NULL,
-  text TEXT NOT NULL,
-  url TEXT,
-  retrieved_at TEXT,
-  sha256 TEXT NOT NULL
-)""",
-    "documents_by_url": "CREATE INDEX documents_by_url ON documents (url)",
-    "words": """CREATE VIRTUAL TABLE words USING fts5 (
-  title, text,
-  content = 'documents', content_rowid = 'number',
-  tokenize = 'porter unicode61 remove_diacritics 2'
-)""",
-}
-# What SQLite makes for these by itself.
-_TABLES_OF_SQLITE = {"sqlite_autoindex_documents_1"} | {
-    f"words_{part}" for part in ("config", "data", "docsize", "idx")
-}
 _FIELDS = "id, title, text, url, retrieved_at"
 _WORD = re.compile(r"\w+")
 
@@ -70,10 +39,6 @@ _STOP_WORDS = frozenset(
     this those to was we were what when where which who whom whose why will with would you your
     """)
 )
-
-
-class IndexFileError(SearchError):
-    """The file is no index, is damaged, or is in use; one line says which, and what to do."""
 
 
 class Changes(NamedTuple):
@@ -101,21 +66,7 @@ class DocumentIndex:
     """
 
     def __init__(self, path: str | os.PathLike[str] | None, *, write: bool = False) -> None:
-        self._name = "the index in memory" if path is None else str(path)
-        self._lock = threading.RLock()
-        self.writable = write or path is None
-        if path is not None and not self.writable and not pathlib.Path(path).is_file():
-            raise IndexFileError(f"{path}: there is no such index; make one first")
-        with self._naming_the_file():
-            self._connection = _connect(path, self.writable)
-            try:
-                self._prepare()
-                if self.writable:
-                    # A log beside the file: readers go on however large a change is.
-                    self._connection.execute("PRAGMA journal_mode = WAL")
-            except BaseException:
-                self._connection.close()
-                raise
+        self._file = IndexFile(path, write=write)
 
     def __enter__(self) -> "DocumentIndex":
         return self
@@ -125,18 +76,12 @@ class DocumentIndex:
 
     def close(self) -> None:
         """Closes the file; the object is of no use afterwards."""
-        with self._lock:
-            if self.writable:
-                # One file again, unless others have it open.
-                with contextlib.suppress(sqlite3.Error):
-                    self._connection.execute("PRAGMA busy_timeout = 0")
-                    self._connection.execute("PRAGMA journal_mode = DELETE")
-            self._connection.close()
+        self._file.close()
 
     def __len__(self) -> int:
         """The number of documents."""
-        with self._locked():
-            return int(self._connection.execute("SELECT count(*) FROM documents").fetchone()[0])
+        with self._file.locked() as connection:
+            return int(connection.execute("SELECT count(*) FROM documents").fetchone()[0])
 
     def search(self, query: str, k: int) -> list[Hit]:
         """Returns the `k` best documents by BM25, each with the part that matches the query best.
@@ -154,10 +99,10 @@ class DocumentIndex:
         expression = _match_expression(parsed.text)
         if not expression:
             return []
-        with self._locked():
+        with self._file.locked() as connection:
             # The function belongs to the connection: each search brings its own filter.
-            self._connection.create_function("is_admitted", 1, lambda url: parsed.admits(url or ""))
-            rows = self._connection.execute(_SEARCH, (expression, k)).fetchall()
+            connection.create_function("is_admitted", 1, lambda url: parsed.admits(url or ""))
+            rows = connection.execute(_SEARCH, (expression, k)).fetchall()
         return [
             Hit(url or "", title, snippet[:SNIPPET_CHARACTERS], id)
             for url, title, snippet, id in rows
@@ -169,8 +114,8 @@ class DocumentIndex:
         Raises:
           KeyError: when there is none.
         """
-        with self._locked():
-            row = self._connection.execute(
+        with self._file.locked() as connection:
+            row = connection.execute(
                 f"SELECT {_FIELDS}, sha256 FROM documents WHERE id = ?", (id,)
             ).fetchone()
         if row is None:
@@ -183,8 +128,8 @@ class DocumentIndex:
 
     def ids(self) -> list[str]:
         """Returns the ids of all documents, in the order of their addition."""
-        with self._locked():
-            rows = self._connection.execute("SELECT id FROM documents ORDER BY number").fetchall()
+        with self._file.locked() as connection:
+            rows = connection.execute("SELECT id FROM documents ORDER BY number").fetchall()
         return [id for (id,) in rows]
 
     def documents_at(self, url: str) -> list[Document]:
@@ -198,9 +143,9 @@ class DocumentIndex:
         was until the end.
         """
         added = updated = unchanged = 0
-        with self._transaction() as connection:
+        with self._file.transaction() as connection:
             for document in documents:
-                with self._naming_the_file():
+                with self._file.naming():
                     row = _row(document)
                     old = connection.execute(
                         f"SELECT {_FIELDS}, sha256, number FROM documents WHERE id = ?",
@@ -220,9 +165,9 @@ class DocumentIndex:
     def delete(self, ids: Iterable[str]) -> int:
         """Deletes documents by their ids and returns how many there were."""
         deleted = 0
-        with self._transaction() as connection:
+        with self._file.transaction() as connection:
             for id in ids:
-                with self._naming_the_file():
+                with self._file.naming():
                     row = connection.execute(
                         "SELECT number FROM documents WHERE id = ?", (id,)
                     ).fetchone()
@@ -239,53 +184,20 @@ class DocumentIndex:
         Raises:
           IndexFileError: when anything is damaged.
         """
-        with self._locked():
-            problem = self._connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
+        with self._file.locked() as connection:
+            problem = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
             if problem != "ok":
-                raise IndexFileError(self._damaged(problem))
-            if self.writable:  # FTS5 checks itself by a command that is written as an insertion
-                self._connection.execute("INSERT INTO words(words) VALUES ('integrity-check')")
+                raise self._file.damaged(problem)
+            if (
+                self._file.writable
+            ):  # FTS5 checks itself by a command that is written as an insertion
+                connection.execute("INSERT INTO words(words) VALUES ('integrity-check')")
         for _ in self.documents():
             pass
 
-    def _prepare(self) -> None:
-        """Makes the tables of a new file; refuses a file of another kind or version."""
-        connection = self._connection
-        if self.writable and self._marks() == (0, 0, 0):
-            with self._transaction():
-                if self._marks() == (0, 0, 0):  # still: nobody was quicker
-                    _make_tables(connection)
-        application, version, _ = self._marks()
-        if application != APPLICATION_ID:
-            raise IndexFileError(
-                f"{self._name}: is no index of gophercite, but some other database"
-            )
-        if version != FORMAT:
-            raise IndexFileError(
-                f"{self._name}: has format {version}, this version reads format {FORMAT}; "
-                "build the index anew"
-            )
-        # A stranger's file must not bring triggers or views: only what we would make ourselves.
-        found = dict(connection.execute("SELECT name, sql FROM sqlite_schema").fetchall())
-        as_made = all(found.get(name) == statement for name, statement in _SCHEMA.items())
-        if not as_made or found.keys() != _SCHEMA.keys() | _TABLES_OF_SQLITE:
-            raise IndexFileError(f"{self._name}: its tables are not those of an index")
-
-    def _marks(self) -> tuple[int, int, int]:
-        """The application and version that the file is marked with, and how many tables it has."""
-        statements = (
-            "PRAGMA application_id",
-            "PRAGMA user_version",
-            "SELECT count(*) FROM sqlite_schema",
-        )
-        application, version, tables = (
-            self._connection.execute(statement).fetchone()[0] for statement in statements
-        )
-        return application, version, tables
-
     def _documents_of(self, statement: str, *values: str) -> Iterator[Document]:
-        with self._locked():
-            ids = self._connection.execute(statement, values).fetchall()
+        with self._file.locked() as connection:
+            ids = connection.execute(statement, values).fetchall()
         for (id,) in ids:
             with contextlib.suppress(KeyError):  # deleted meanwhile
                 yield self.document(id)
@@ -293,84 +205,12 @@ class DocumentIndex:
     def _checked(self, row: tuple[str, str, str, str | None, str | None, str]) -> Document:
         id, title, text, url, retrieved_at, sha256 = row
         if not all(isinstance(field, str) for field in (title, text, url or "")):
-            raise IndexFileError(self._damaged("a document's field is no text"))
+            raise self._file.damaged("a document's field is no text")
         document = Document(id, title, text, url, retrieved_at)
         if document.sha256 != sha256:
             problem = f"the text of document {document.id!r} is not what was stored"
-            raise IndexFileError(self._damaged(problem))
+            raise self._file.damaged(problem)
         return document
-
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        if not self.writable:
-            raise IndexFileError(f"{self._name}: was opened for reading; open it with write=True")
-        with self._lock:
-            with self._naming_the_file():
-                self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._connection
-                with self._naming_the_file():
-                    self._connection.execute("COMMIT")
-            except BaseException:
-                # After some errors SQLite has rolled back by itself.
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
-                raise
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        with self._lock, self._naming_the_file():
-            yield
-
-    @contextlib.contextmanager
-    def _naming_the_file(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.OperationalError as error:
-            if "locked" in str(error):
-                message = f"{self._name}: another process has kept it locked; try again later"
-                raise IndexFileError(message) from None
-            # The message may quote a whole text that is not UTF-8.
-            raise IndexFileError(f"{self._name}: {printable(str(error)[:200])}") from None
-        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
-            if "not a database" in str(error):
-                raise IndexFileError(f"{self._name}: is no index, and no database at all") from None
-            raise IndexFileError(self._damaged(printable(str(error)[:200]))) from None
-
-    def _damaged(self, problem: str) -> str:
-        return f"{self._name}: is damaged ({problem}); build the index anew"
-
-
-def _connect(path: str | os.PathLike[str] | None, writable: bool) -> sqlite3.Connection:
-    if path is None:
-        address = ":memory:"
-    else:
-        # Readers too may have to clean up what a killed writer left: SQLite does it by itself, and
-        # opens a file that may not be written for reading.
-        mode = "rwc" if writable else "rw"
-        address = f"{pathlib.Path(path).absolute().as_uri()}?mode={mode}"
-    connection = sqlite3.connect(
-        address,
-        uri=path is not None,
-        timeout=LOCK_SECONDS,
-        isolation_level=None,
-        check_same_thread=False,
-    )
-    connection.execute(f"PRAGMA query_only = {'OFF' if writable else 'ON'}")
-    connection.execute("PRAGMA trusted_schema = OFF")
-    connection.execute("PRAGMA cell_size_check = ON")
-    return connection
-
-
-def _make_tables(connection: sqlite3.Connection) -> None:
-    for statement in _SCHEMA.values():
-        connection.execute(statement)
-    connection.execute(
-        "INSERT INTO words(words, rank) VALUES ('rank', ?)",
-        (f"bm25({TITLE_WEIGHT}, {TEXT_WEIGHT})",),
-    )
-    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    connection.execute(f"PRAGMA user_version = {FORMAT}")
 
 
 def _match_expression(text: str) -> str:

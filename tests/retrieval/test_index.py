@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from gophercite.documents import Document
 from gophercite.retrieval.engine import Hit
-from gophercite.retrieval.index import APPLICATION_ID, Changes, DocumentIndex, IndexFileError
+from gophercite.retrieval.index import Changes, DocumentIndex
+from gophercite.retrieval.index_file import APPLICATION_ID, IndexFileError
 
 ORMSBY = Document(
     "o",

@@ -1,0 +1,213 @@
+"""The file of the embedded search engine: its tables, its marks, and what is wrong with it.
+
+It is an ordinary SQLite database that any number of processes may read at once, also while one
+writes.
+"""
+
+import contextlib
+import os
+import pathlib
+import sqlite3
+import threading
+from collections.abc import Iterator
+
+from gophercite.json_fields import printable
+from gophercite.retrieval.engine import SearchError
+
+FORMAT = 1  # stands in the file as its `user_version`
+APPLICATION_ID = 0x47435445  # "GCTE": what `file` and other programs know the format by
+LOCK_SECONDS = 60  # how long to wait while another process writes
+
+# A word in a title says more of what a page is about than a word in its text: from 1 to 4 recall@1
+# rises by 0.04 on Natural Questions, and by 0.002 on SQuAD.
+TITLE_WEIGHT, TEXT_WEIGHT = 4.0, 1.0
+
+_SCHEMA = {
+    "documents": """CREATE TABLE documents (
+  number INTEGER PRIMARY KEY,
+  id TEXT NOT NULL UNIQUE,
+  title TEXT NOT NULL,
+  text TEXT NOT NULL,
+  url TEXT,
+  retrieved_at TEXT,
+  sha256 TEXT NOT NULL
+)""",
+    "documents_by_url": "CREATE INDEX documents_by_url ON documents (url)",
+    "words": """CREATE VIRTUAL TABLE words USING fts5 (
+  title, text,
+  content = 'documents', content_rowid = 'number',
+  tokenize = 'porter unicode61 remove_diacritics 2'
+)""",
+}
+# What SQLite makes for these by itself.
+_TABLES_OF_SQLITE = {"sqlite_autoindex_documents_1"} | {
+    f"words_{part}" for part in ("config", "data", "docsize", "idx")
+}
+
+
+class IndexFileError(SearchError):
+    """The file is no index, is damaged, or is in use; one line says which, and what to do."""
+
+
+class IndexFile:
+    """An open file.
+
+    Args:
+      path: the file; None for one in memory.
+      write: whether it may be changed. A file that does not exist is made then.
+
+    Attributes:
+      connection: what `locked` and `transaction` give out.
+      writable: whether it may be changed.
+
+    Raises:
+      IndexFileError: when it does not exist, is no index, is damaged, or is of another version.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None, *, write: bool) -> None:
+        self._name = "the index in memory" if path is None else str(path)
+        self._lock = threading.RLock()
+        self.writable = write or path is None
+        if path is not None and not self.writable and not pathlib.Path(path).is_file():
+            raise IndexFileError(f"{path}: there is no such index; make one first")
+        with self.naming():
+            self.connection = _connect(path, self.writable)
+            try:
+                self._prepare()
+                if self.writable:
+                    self._switch_journal("WAL")
+            except BaseException:
+                self.connection.close()
+                raise
+
+    def close(self) -> None:
+        """Closes the file."""
+        with self._lock:
+            if self.writable:
+                self._switch_journal("DELETE")
+            self.connection.close()
+
+    def _prepare(self) -> None:
+        """Makes the tables of a new file; refuses a file of another kind or version."""
+        connection = self.connection
+        if self.writable and self._marks() == (0, 0, 0):
+            with self.transaction():
+                if self._marks() == (0, 0, 0):  # still: nobody was quicker
+                    _make_tables(connection)
+        application, version, _ = self._marks()
+        if application != APPLICATION_ID:
+            raise IndexFileError(
+                f"{self._name}: is no index of gophercite, but some other database"
+            )
+        if version != FORMAT:
+            raise IndexFileError(
+                f"{self._name}: has format {version}, this version reads format {FORMAT}; "
+                "build the index anew"
+            )
+        # A stranger's file must not bring triggers or views: only what we would make ourselves.
+        found = dict(connection.execute("SELECT name, sql FROM sqlite_schema").fetchall())
+        as_made = all(found.get(name) == statement for name, statement in _SCHEMA.items())
+        if not as_made or found.keys() != _SCHEMA.keys() | _TABLES_OF_SQLITE:
+            raise IndexFileError(f"{self._name}: its tables are not those of an index")
+
+    def _switch_journal(self, mode: str) -> None:
+        """Changes how SQLite journals, unless others have the file open, who then go on as it is.
+
+        While it is written, the file has a log beside it (WAL), so that readers go on however large
+        a change is. Afterwards it is one file again (DELETE).
+        """
+        with contextlib.suppress(sqlite3.Error):
+            self.connection.execute("PRAGMA busy_timeout = 0")
+            self.connection.execute(f"PRAGMA journal_mode = {mode}")
+        self.connection.execute(f"PRAGMA busy_timeout = {1000 * LOCK_SECONDS}")
+
+    def _marks(self) -> tuple[int, int, int]:
+        """The application and version that the file is marked with, and how many tables it has."""
+        statements = (
+            "PRAGMA application_id",
+            "PRAGMA user_version",
+            "SELECT count(*) FROM sqlite_schema",
+        )
+        application, version, tables = (
+            self.connection.execute(statement).fetchone()[0] for statement in statements
+        )
+        return application, version, tables
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """For changes: all that is done within happens, or none of it when anything raises.
+
+        SQLite's own errors are to be caught by `naming`; others pass through as they are.
+        """
+        if not self.writable:
+            raise IndexFileError(f"{self._name}: was opened for reading; open it with write=True")
+        with self._lock:
+            with self.naming():
+                self.connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self.connection
+                with self.naming():
+                    self.connection.execute("COMMIT")
+            except BaseException:
+                # After some errors SQLite has rolled back by itself.
+                if self.connection.in_transaction:
+                    self.connection.execute("ROLLBACK")
+                raise
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[sqlite3.Connection]:
+        """For reading: one thread at a time, and errors that name the file."""
+        with self._lock, self.naming():
+            yield self.connection
+
+    @contextlib.contextmanager
+    def naming(self) -> Iterator[None]:
+        """Turns SQLite's errors into one line that names the file."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            if "locked" in str(error):
+                message = f"{self._name}: another process has kept it locked; try again later"
+                raise IndexFileError(message) from None
+            # The message may quote a whole text that is not UTF-8.
+            raise IndexFileError(f"{self._name}: {printable(str(error)[:200])}") from None
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+            if "not a database" in str(error):
+                raise IndexFileError(f"{self._name}: is no index, and no database at all") from None
+            raise self.damaged(printable(str(error)[:200])) from None
+
+    def damaged(self, problem: str) -> IndexFileError:
+        """Returns the error that says so."""
+        return IndexFileError(f"{self._name}: is damaged ({problem}); build the index anew")
+
+
+def _connect(path: str | os.PathLike[str] | None, writable: bool) -> sqlite3.Connection:
+    if path is None:
+        address = ":memory:"
+    else:
+        # Readers too may have to clean up what a killed writer left: SQLite does it by itself, and
+        # opens a file that may not be written for reading.
+        mode = "rwc" if writable else "rw"
+        address = f"{pathlib.Path(path).absolute().as_uri()}?mode={mode}"
+    connection = sqlite3.connect(
+        address,
+        uri=path is not None,
+        timeout=LOCK_SECONDS,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+    connection.execute(f"PRAGMA query_only = {'OFF' if writable else 'ON'}")
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute("PRAGMA cell_size_check = ON")
+    return connection
+
+
+def _make_tables(connection: sqlite3.Connection) -> None:
+    for statement in _SCHEMA.values():
+        connection.execute(statement)
+    connection.execute(
+        "INSERT INTO words(words, rank) VALUES ('rank', ?)",
+        (f"bm25({TITLE_WEIGHT}, {TEXT_WEIGHT})",),
+    )
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {FORMAT}")
