@@ -17,6 +17,7 @@ from typing import Any
 import jax
 
 from gophercite import evidence
+from gophercite.decoding.constraint import QuoteConstraint
 from gophercite.decoding.sampler import SamplingSettings
 from gophercite.evaluation.answers import JudgedSample, answer_questions, encode_question
 from gophercite.evaluation.baselines import BASELINES
@@ -86,6 +87,11 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     add("--temperature", type=float, default=0.0, help="0 takes the likeliest token (default: 0)")
     add("--top-p", type=float, default=1.0, help="nucleus to sample from (default: 1, everything)")
+    add(
+        "--constrained",
+        action="store_true",
+        help="allow only answers that are well formed and quote the pages verbatim",
+    )
     add("--seed", type=int, default=0, help="of the sampling (default: 0)")
     add("--examples", type=int, default=5, help="answers to print (default: 5)")
     add("--strict", action="store_true", help="stop at the first bad line of the questions")
@@ -147,6 +153,7 @@ def _answer(
         settings,
         jax.random.key(flags.seed),
         batch_size=flags.batch_size,
+        constraint=QuoteConstraint(model.vocabulary) if flags.constrained else None,
     ):
         answers[index] = sample
         if len(answers) % flags.batch_size == 0 or len(answers) == len(questions):

@@ -10,6 +10,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from gophercite.decoding.constraint import (
+    THIN,
+    QuoteState,
+    QuoteTables,
+    advance,
+    allowed,
+    degrees,
+    edges_allowed,
+    initial,
+)
+from gophercite.models.attention import MASKED
 from gophercite.models.transformer import Cache, Params, Transformer
 
 # Prompts are padded to a multiple of this, so that few programs serve all lengths.
@@ -52,11 +63,14 @@ class Samples(NamedTuple):
       lengths: tokens of each sample, the end-of-sequence included.
       log_probs: log-probability of each token under the model itself (temperature 1, all tokens),
         in nats; 0 on padding.
+      constrained_log_probs: the same among the tokens that the quotes' constraint allowed; None
+        where there was none.
     """
 
     tokens: Int[np.ndarray, "samples max_tokens"]
     lengths: Int[np.ndarray, " samples"]
     log_probs: Float[np.ndarray, "samples max_tokens"]
+    constrained_log_probs: Float[np.ndarray, "samples max_tokens"] | None
 
 
 class _Progress(NamedTuple):
@@ -65,9 +79,11 @@ class _Progress(NamedTuple):
     step: Int[Array, ""]
     tokens: Int[Array, "samples max_tokens"]
     log_probs: Float[Array, "samples max_tokens"]
+    constrained_log_probs: Float[Array, "samples max_tokens"] | None
     done: Bool[Array, " samples"]
     logits: Float[Array, "samples vocab"]
     cache: Cache
+    quote: QuoteState | None
 
 
 def sample(
@@ -79,6 +95,7 @@ def sample(
     *,
     eos_id: int,
     pad_id: int,
+    quotes: QuoteTables | None = None,
 ) -> Samples:
     """Continues each prompt until its end-of-sequence or `settings.max_tokens`.
 
@@ -90,6 +107,8 @@ def sample(
       settings: how tokens are drawn.
       eos_id: the token that ends a sample.
       pad_id: fills what lies after it.
+      quotes: the prompts' tables (`QuoteConstraint.tables`), in their order, to sample answers with
+        verbatim quotes alone; temperature and top-p then apply to the tokens that are allowed.
 
     Returns:
       One sample a prompt, on the host.
@@ -105,8 +124,9 @@ def sample(
     for row, prompt in zip(tokens, prompts, strict=True):
         row[: len(prompt)] = prompt
     rows = jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(len(prompts)))
-    result = _decode(transformer, settings, eos_id, pad_id, params, tokens, lengths, rows)
-    return Samples(*(np.asarray(array) for array in result))
+    return Samples(
+        *_decode(transformer, settings, eos_id, pad_id, params, tokens, lengths, rows, quotes)
+    )
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2, 3))
@@ -119,40 +139,56 @@ def _decode(
     prompts: Int[Array, "samples length"],
     lengths: Int[Array, " samples"],
     keys: Key[Array, " samples"],
-) -> tuple[Array, Array, Array]:
+    quotes: QuoteTables | None,
+) -> tuple[Array, Array, Array, Array | None]:
     """Prefill, then one token a turn until all samples have ended."""
     count, width = prompts.shape
     slots = width + settings.max_tokens
     hidden, cache = transformer.prefill(params, prompts, lengths, slots)
     last = jnp.take_along_axis(hidden, (lengths - 1)[:, None, None], axis=1)
+    zeros = jnp.zeros((count, settings.max_tokens), jnp.float32)
     start = _Progress(
         step=jnp.zeros((), jnp.int32),
         tokens=jnp.full((count, settings.max_tokens), pad_id, jnp.int32),
-        log_probs=jnp.zeros((count, settings.max_tokens), jnp.float32),
+        log_probs=zeros,
+        constrained_log_probs=zeros if quotes is not None else None,
         done=jnp.zeros(count, bool),
         logits=transformer.logits(params, last)[:, 0],
         cache=cache,
+        quote=initial(quotes, jnp.arange(count)) if quotes is not None else None,
     )
 
     def unfinished(now: _Progress) -> Array:
         return (now.step < settings.max_tokens) & ~jnp.all(now.done)
 
     def turn(now: _Progress) -> _Progress:
+        put: Any = partial(jax.lax.dynamic_update_index_in_dim, index=now.step, axis=1)
         draws = jax.vmap(lambda k: jax.random.uniform(jax.random.fold_in(k, now.step)))(keys)
-        drawn = draw(now.logits, draws, settings)
+        constrained = now.constrained_log_probs
+        quote = now.quote
+        if quotes is None or quote is None:
+            drawn = draw(now.logits, draws, settings)
+        else:
+            left = jnp.full((count,), settings.max_tokens - now.step)
+            drawn, log_prob = _draw_allowed(
+                now.logits, draws, settings, now.done, quotes, quote, left
+            )
+            constrained = put(constrained, jnp.where(now.done, 0.0, log_prob))
+            quote = advance(quotes, quote, drawn)
         token = jnp.where(now.done, pad_id, drawn)
-        log_prob = jnp.take_along_axis(jax.nn.log_softmax(now.logits), drawn[:, None], 1)[:, 0]
+        log_prob = _log_prob(now.logits, drawn)
         positions = (lengths + now.step)[:, None]
         alive = ~now.done[:, None]
         hidden, cache = transformer.decode(params, token[:, None], positions, alive, now.cache)
-        put: Any = partial(jax.lax.dynamic_update_index_in_dim, index=now.step, axis=1)
         return _Progress(
             step=now.step + 1,
             tokens=put(now.tokens, token),
             log_probs=put(now.log_probs, jnp.where(now.done, 0.0, log_prob)),
+            constrained_log_probs=constrained,
             done=now.done | (token == eos_id),
             logits=transformer.logits(params, hidden)[:, 0],
             cache=cache,
+            quote=quote,
         )
 
     end = jax.lax.while_loop(unfinished, turn, start)
@@ -160,7 +196,43 @@ def _decode(
     ended = end.tokens == eos_id
     full = jnp.full((count,), settings.max_tokens, jnp.int32)
     sizes = jnp.where(ended.any(axis=1), jnp.argmax(ended, axis=1).astype(jnp.int32) + 1, full)
-    return end.tokens, sizes, end.log_probs
+    return end.tokens, sizes, end.log_probs, end.constrained_log_probs
+
+
+def _log_prob(
+    logits: Float[Array, "samples vocab"], token: Int[Array, " samples"]
+) -> Float[Array, " samples"]:
+    return jnp.take_along_axis(jax.nn.log_softmax(logits), token[:, None], axis=1)[:, 0]
+
+
+def _draw_allowed(
+    logits: Float[Array, "samples vocab"],
+    uniforms: Float[Array, " samples"],
+    settings: SamplingSettings,
+    done: Bool[Array, " samples"],
+    tables: QuoteTables,
+    state: QuoteState,
+    left: Int[Array, " samples"],
+) -> tuple[Int[Array, " samples"], Float[Array, " samples"]]:
+    """One allowed token a row, and its log-probability among the allowed ones.
+
+    Inside titles and quotes few tokens are allowed. When no row has more, only their logits are
+    looked at: neither a softmax over the vocabulary nor its cumulative sum is made.
+    """
+
+    def among_few() -> tuple[Array, Array]:
+        tokens, legal = edges_allowed(tables, state, left, 0, THIN)
+        few = jnp.where(legal, jnp.take_along_axis(logits, tokens, axis=1), MASKED)
+        place = draw(few, uniforms, settings)
+        return jnp.take_along_axis(tokens, place[:, None], axis=1)[:, 0], _log_prob(few, place)
+
+    def among_all() -> tuple[Array, Array]:
+        masked = jnp.where(allowed(tables, state, left), logits, MASKED)
+        token = draw(masked, uniforms, settings)
+        return token, _log_prob(masked, token)
+
+    wide = (tables.claim[state.node] >= 0) | (degrees(tables, state) > THIN)
+    return jax.lax.cond(jnp.any(wide & ~done), among_all, among_few)
 
 
 def draw(

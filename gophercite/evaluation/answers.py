@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from gophercite import prompts
+from gophercite.decoding.constraint import NoLegalAnswer, PromptGraph, QuoteConstraint
 from gophercite.decoding.sampler import SamplingSettings, sample
 from gophercite.documents import Document
 from gophercite.evaluation.metrics import Judgement, judge
@@ -41,6 +42,15 @@ def encode_question(vocabulary: Vocabulary, question: Question) -> list[int]:
     Raises:
       ValueError: when a document is given by its snippet only: there is no page to show.
     """
+    return prompts.encode_prompt(vocabulary, question.question, pages_of(question))
+
+
+def pages_of(question: Question) -> list[Document]:
+    """Returns a question's pages.
+
+    Raises:
+      ValueError: as `encode_question`.
+    """
     pages = []
     for source in question.documents:
         if not isinstance(source, Document):
@@ -48,7 +58,7 @@ def encode_question(vocabulary: Vocabulary, question: Question) -> list[int]:
                 f"question {question.id!r}: document {source.id!r} has a snippet but no text"
             )
         pages.append(source)
-    return prompts.encode_prompt(vocabulary, question.question, pages)
+    return pages
 
 
 def answer_questions(
@@ -60,6 +70,7 @@ def answer_questions(
     key: Key[Array, ""],
     *,
     batch_size: int = 16,
+    constraint: QuoteConstraint | None = None,
 ) -> Iterator[tuple[int, JudgedSample]]:
     """Samples one answer to each question and judges it.
 
@@ -75,15 +86,21 @@ def answer_questions(
       settings: how tokens are drawn.
       key: of the draws.
       batch_size: questions that are answered at once.
+      constraint: makes every answer well formed and its quote verbatim in the pages shown.
 
     Raises:
-      ValueError: as `encode_question`.
+      ValueError: as `encode_question`; with a constraint, also when a question's pages leave no
+        legal answer.
     """
+    graphs = _graphs(constraint, questions) if constraint is not None else None
     encoded = [encode_question(vocabulary, question) for question in questions]
     order = sorted(range(len(questions)), key=lambda index: len(encoded[index]))
     for start in range(0, len(order), batch_size):
         indices = order[start : start + batch_size]
         rows = indices + [indices[0]] * (batch_size - len(indices))  # one shape for all batches
+        quotes = None
+        if constraint is not None and graphs is not None:
+            quotes = constraint.tables([graphs[index] for index in rows], settings.max_tokens)
         samples = sample(
             transformer,
             params,
@@ -92,6 +109,7 @@ def answer_questions(
             settings,
             eos_id=vocabulary.eos_id,
             pad_id=vocabulary.pad_id,
+            quotes=quotes,
         )
         for row, index in enumerate(indices):
             length = int(samples.lengths[row])
@@ -107,3 +125,13 @@ def answer_questions(
                     log_prob=float(np.sum(samples.log_probs[row, :length], dtype=np.float64)),
                 ),
             )
+
+
+def _graphs(constraint: QuoteConstraint, questions: Sequence[Question]) -> list[PromptGraph]:
+    graphs = []
+    for question in questions:
+        try:
+            graphs.append(constraint.graph(pages_of(question)))
+        except NoLegalAnswer as error:
+            raise NoLegalAnswer(f"question {question.id!r}: {error}") from None
+    return graphs

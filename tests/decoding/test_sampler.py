@@ -1,11 +1,16 @@
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from gophercite.decoding.constraint import QuoteConstraint
 from gophercite.decoding.sampler import SamplingSettings, draw, sample
+from gophercite.documents import Document
 from gophercite.models.config import TransformerConfig
 from gophercite.models.transformer import Transformer
+from tests.decoding.quote_worlds import HOSTILE_PIECES, TokenList, is_legal
 
 CONFIG = TransformerConfig(
     vocab_size=23, d_model=16, num_layers=2, num_heads=2, head_dim=8, dtype="float32"
@@ -114,3 +119,48 @@ def test_impossible_settings_are_refused_by_name(settings, named):
 def test_an_empty_prompt_is_refused(prompts):
     with pytest.raises(ValueError, match="prompt"):
         run(SamplingSettings(), prompts)
+
+
+HOSTILE = TokenList(HOSTILE_PIECES)
+QUOTING = Transformer(dataclasses.replace(CONFIG, vocab_size=HOSTILE.size))
+QUOTING_PARAMS = jax.jit(QUOTING.init)(jax.random.key(3))
+PAGES = [
+    [Document("a", "T", "the cat sat on the mat. It was ☃ day]% and so on.")],
+    [Document("b", "Th", "one page"), Document("c", "The [T]", "another, é longer page")],
+    [Document("d", "", "  \n  the third")],
+]
+
+
+def constrained(settings, key=1):
+    constraint = QuoteConstraint(HOSTILE)
+    tables = constraint.tables([constraint.graph(pages) for pages in PAGES], settings.max_tokens)
+    key = jax.random.key(key)
+    ends = {"eos_id": HOSTILE.eos_id, "pad_id": HOSTILE.pad_id, "quotes": tables}
+    return sample(QUOTING, QUOTING_PARAMS, PROMPTS, key, settings, **ends)
+
+
+@pytest.mark.parametrize("key", range(4))
+@pytest.mark.parametrize(
+    "settings",
+    [
+        SamplingSettings(max_tokens=40),
+        SamplingSettings(max_tokens=25, temperature=0),
+        SamplingSettings(max_tokens=40, temperature=2.0, top_p=0.5),
+    ],
+)
+def test_constrained_samples_are_legal_and_end(settings, key):
+    samples = constrained(settings, key)
+    for row, length, pages in zip(samples.tokens, samples.lengths, PAGES, strict=True):
+        assert row[length - 1] == HOSTILE.eos_id
+        assert is_legal(HOSTILE.decode(row[:length]), pages)
+
+
+def test_constrained_log_probabilities_are_renormalised_over_what_was_allowed():
+    samples = constrained(SamplingSettings(max_tokens=30))
+    assert samples.constrained_log_probs is not None
+    assert (samples.constrained_log_probs >= samples.log_probs - 1e-5).all()
+    # Where the answer begins there is a handful of spellings of " %<"; unconstrained, all tokens.
+    assert (samples.constrained_log_probs[:, 0] > samples.log_probs[:, 0] + 1).all()
+    padding = np.arange(30) >= samples.lengths[:, None]
+    assert (samples.constrained_log_probs[padding] == 0).all()
+    assert run(SamplingSettings(max_tokens=3)).constrained_log_probs is None

@@ -1,0 +1,134 @@
+"""The automaton of claims: any text but the reserved marks, up to `>%(`.
+
+It reads bytes, since tokens may hold half a character or half a mark, and it is the same for all
+prompts. A state remembers three things: how much of a mark the text ends with, which bytes may
+follow inside the present character (UTF-8 only), and whether the claim has anything but white
+space yet. The `>` or `>%` that the text ends with is no part of the claim until the next character
+shows that no `>%(` has begun.
+"""
+
+import dataclasses
+import functools
+
+import numpy as np
+from jaxtyping import Int
+
+from gophercite.evidence import CLAIM_MARK, END_MARK, MARKS, QUOTE_MARK, TITLE_MARK
+
+DEAD = -1
+CLOSED = -2  # the claim's end: `>%(` has been read
+
+_REFUSED = tuple(mark.encode() for mark in (CLAIM_MARK, QUOTE_MARK, END_MARK))
+_CLOSING = TITLE_MARK.encode()
+_PREFIXES = sorted(
+    {mark[:n].encode() for mark in MARKS for n in range(1, len(mark))}, key=len, reverse=True
+)
+# White space as `str.strip` knows it, by its UTF-8 bytes.
+WHITE_SPACE = tuple(
+    character.encode()
+    for character in map(chr, range(0x3001))
+    if character.isspace() and not 0xD800 <= ord(character) < 0xE000
+)
+# After these first bytes a character's second byte is limited (RFC 3629, section 4): neither long
+# forms, nor surrogates, nor anything past U+10FFFF.
+_SECOND_BYTE = {0xE0: (0xA0, 0xBF), 0xED: (0x80, 0x9F), 0xF0: (0x90, 0xBF), 0xF4: (0x80, 0x8F)}
+
+
+@dataclasses.dataclass(frozen=True)
+class _State:
+    """What the text so far leaves open.
+
+    Attributes:
+      mark: the longest end of the text that begins a mark.
+      character: first bytes of an unfinished character; equivalent beginnings share one.
+      content: whether the claim has anything but white space.
+    """
+
+    mark: bytes = b""
+    character: bytes = b""
+    content: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class ClaimAutomaton:
+    """The states as a table.
+
+    Attributes:
+      next: state after each byte; `DEAD` where no legal claim goes on so, `CLOSED` after `>%(`.
+        State 0 is the start.
+      pending: characters of `>%(` that the text ends with; they don't count as the claim's yet.
+      content: whether the claim has anything but white space.
+    """
+
+    next: Int[np.ndarray, "states 256"]
+    pending: Int[np.ndarray, " states"]
+    content: np.ndarray
+
+
+@functools.cache
+def claim_automaton() -> ClaimAutomaton:
+    """Returns the automaton, which is made once."""
+    numbers = {_State(): 0}
+    states, rows = [_State()], []
+    for state in states:  # grows while it is walked
+        row = np.full(256, DEAD, np.int16)
+        for byte in range(256):
+            after = _step(state, byte)
+            if isinstance(after, int):
+                row[byte] = after
+            else:
+                if after not in numbers:
+                    numbers[after] = len(states)
+                    states.append(after)
+                row[byte] = numbers[after]
+        rows.append(row)
+    pending = [len(state.mark) if _CLOSING.startswith(state.mark) else 0 for state in states]
+    content = [state.content for state in states]
+    return ClaimAutomaton(np.stack(rows), np.array(pending, np.int16), np.array(content))
+
+
+def _step(state: _State, byte: int) -> "_State | int":
+    if state.character or byte >= 0x80:
+        return _step_inside_character(state, byte)
+    text = state.mark + bytes([byte])
+    if text.endswith(_REFUSED):
+        return DEAD
+    if text.endswith(_CLOSING):
+        return CLOSED if state.content else DEAD
+    mark = next((prefix for prefix in _PREFIXES if text.endswith(prefix)), b"")
+    return _State(mark, b"", state.content or _has_content(text, mark))
+
+
+def _has_content(text: bytes, mark: bytes) -> bool:
+    """Whether characters of `text` are now surely the claim's, and not all white space."""
+    closing = len(mark) if _CLOSING.startswith(mark) else 0
+    return bool(text[: len(text) - closing].decode().strip())
+
+
+def _step_inside_character(state: _State, byte: int) -> "_State | int":
+    character = state.character + bytes([byte])
+    lead = character[0]
+    if len(character) == 1:
+        if not 0xC2 <= lead <= 0xF4:
+            return DEAD
+    else:
+        low, high = _SECOND_BYTE.get(lead, (0x80, 0xBF)) if len(character) == 2 else (0x80, 0xBF)
+        if not low <= byte <= high:
+            return DEAD
+    # What was pending is the claim's own: no mark goes on with a character beyond ASCII.
+    content = state.content or bool(state.mark)
+    length = 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
+    if len(character) == length:
+        return _State(b"", b"", content or character not in WHITE_SPACE)
+    if not content and any(space.startswith(character) for space in WHITE_SPACE):
+        return _State(b"", character, False)
+    # Not white space, whatever follows: only what may follow matters.
+    return _State(b"", _representative(character, length), True)
+
+
+def _representative(character: bytes, length: int) -> bytes:
+    """The same beginning for all that may go on in the same ways."""
+    if len(character) == 1 and character[0] in _SECOND_BYTE:
+        return character
+    missing = length - len(character)
+    return {1: b"\xc3", 2: b"\xe1", 3: b"\xf1"}[missing]

@@ -1,0 +1,97 @@
+"""Suffix automata: every contiguous run of some texts, in states and steps linear in their length.
+
+Reading a run byte by byte from the root ends in a state; runs share one exactly when they end at
+the same places (Blumer et al. 1985). One array holds the automata of several groups of texts.
+"""
+
+import numba
+import numpy as np
+
+
+@numba.njit(cache=True)
+def build_suffix_automata(
+    data: np.ndarray, starts: np.ndarray, ends: np.ndarray, groups: np.ndarray, letters: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Builds the automaton of each group's texts.
+
+    Args:
+      data: letters, each below `letters`, uint8.
+      starts: where each text begins in `data`; texts of a group follow each other.
+      ends: where it ends.
+      groups: which group it belongs to, rising from 0.
+      letters: size of the alphabet.
+
+    Returns:
+      The state after each letter, [states, letters], -1 where no run goes on so; the length of the
+      longest run of each state; the place in `data` of the last letter of some run of each state
+      (-1 for roots); the root of each group. Along a step the longest length always grows.
+    """
+    total = 0
+    for text in range(starts.shape[0]):
+        total += ends[text] - starts[text]
+    count = (groups[-1] + 1) if groups.shape[0] else 0
+    room = 2 * total + count
+    step = np.full((room, letters), -1, np.int32)
+    link = np.full(room, -1, np.int32)
+    length = np.zeros(room, np.int32)
+    place = np.full(room, -1, np.int32)
+    roots = np.zeros(count, np.int32)
+    size = 0
+    group = -1
+    for text in range(starts.shape[0]):
+        if groups[text] != group:
+            group = groups[text]
+            roots[group] = size
+            size += 1
+        last = roots[group]
+        for at in range(starts[text], ends[text]):
+            letter = data[at]
+            known = step[last, letter]
+            if known >= 0 and length[known] == length[last] + 1:
+                last = known  # an earlier text has this run, and it has a state of its own
+                continue
+            if known >= 0:
+                last = _split(step, link, length, place, last, letter, size)
+                size += 1
+                continue
+            new = size
+            size += 1
+            length[new] = length[last] + 1
+            place[new] = at
+            state = last
+            while state >= 0 and step[state, letter] < 0:
+                step[state, letter] = new
+                state = link[state]
+            if state < 0:
+                link[new] = roots[group]
+            else:
+                target = step[state, letter]
+                if length[target] != length[state] + 1:
+                    target = _split(step, link, length, place, state, letter, size)
+                    size += 1
+                link[new] = target
+            last = new
+    return step[:size], length[:size], place[:size], roots
+
+
+@numba.njit(cache=True)
+def _split(
+    step: np.ndarray,
+    link: np.ndarray,
+    length: np.ndarray,
+    place: np.ndarray,
+    state: int,
+    letter: int,
+    clone: int,
+) -> int:
+    """Gives the runs up to the present length of a state that also has longer ones their own."""
+    target = step[state, letter]
+    step[clone] = step[target]
+    link[clone] = link[target]
+    length[clone] = length[state] + 1
+    place[clone] = place[target]
+    link[target] = clone
+    while state >= 0 and step[state, letter] == target:
+        step[state, letter] = clone
+        state = link[state]
+    return clone

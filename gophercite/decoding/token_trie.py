@@ -1,0 +1,156 @@
+"""All tokens of a vocabulary by the bytes that they spell, for walking an automaton along them."""
+
+import dataclasses
+
+import numba
+import numpy as np
+from jaxtyping import Bool, Int
+
+from gophercite.decoding.claims import CLOSED, DEAD, ClaimAutomaton
+from gophercite.vocabularies import Vocabulary
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenTrie:
+    """A trie as flat arrays; node 0 is the root.
+
+    Attributes:
+      children: start of each node's children in `byte` and `child`; one more entry than nodes.
+      byte: the children's bytes, rising within a node.
+      child: their nodes.
+      ends: start of each node's tokens in `token`; one more entry than nodes.
+      token: tokens that spell exactly the path to their node.
+      root: child of the root for each byte, -1 for none.
+      spelled: start of each token's bytes in `spelling`; one more entry than tokens.
+      spelling: the bytes of all tokens; special tokens have none.
+    """
+
+    children: Int[np.ndarray, " nodes_and_one"]
+    byte: Int[np.ndarray, " edges"]
+    child: Int[np.ndarray, " edges"]
+    ends: Int[np.ndarray, " nodes_and_one"]
+    token: Int[np.ndarray, " tokens"]
+    root: Int[np.ndarray, " 256"]
+    spelled: Int[np.ndarray, " size_and_one"]
+    spelling: Int[np.ndarray, " bytes"]
+
+    @classmethod
+    def build(cls, vocabulary: Vocabulary) -> "TokenTrie":
+        """Makes the trie of a vocabulary; special tokens, which spell nothing, are not in it."""
+        spellings = [vocabulary.token_bytes(id) or b"" for id in range(vocabulary.size)]
+        spelled = np.zeros(len(spellings) + 1, np.int32)
+        np.cumsum([len(spelling) for spelling in spellings], out=spelled[1:])
+        rank = sorted((id for id, text in enumerate(spellings) if text), key=spellings.__getitem__)
+        parents, bytes_, ends_at = [], [], []
+        path: list[int] = []  # nodes along the spelling before, which shares a beginning with this
+        before = b""
+        for id in rank:
+            text = spellings[id]
+            shared = 0
+            while shared < min(len(text), len(before)) and text[shared] == before[shared]:
+                shared += 1
+            del path[shared:]
+            for byte in text[shared:]:
+                parents.append(path[-1] if path else 0)
+                bytes_.append(byte)
+                path.append(len(parents))  # the root is 0
+            ends_at.append(path[-1])
+            before = text
+        nodes = len(parents) + 1
+        order = np.argsort(np.array(parents, np.int64), kind="stable")  # bytes rise within a node
+        root = np.full(256, -1, np.int32)
+        for node, (parent, byte) in enumerate(zip(parents, bytes_, strict=True), start=1):
+            if parent == 0:
+                root[byte] = node
+        return cls(
+            children=_starts(parents, nodes),
+            byte=np.array(bytes_, np.uint8)[order],
+            child=(order + 1).astype(np.int32),
+            ends=_starts(ends_at, nodes),
+            token=np.array(rank, np.int32)[np.argsort(ends_at, kind="stable")],
+            root=root,
+            spelled=spelled,
+            spelling=np.frombuffer(b"".join(spellings), np.uint8),
+        )
+
+
+def _starts(owners: list[int], nodes: int) -> Int[np.ndarray, " nodes_and_one"]:
+    starts = np.zeros(nodes + 1, np.int32)
+    np.cumsum(np.bincount(owners, minlength=nodes), out=starts[1:])
+    return starts
+
+
+@dataclasses.dataclass(frozen=True)
+class ClaimTokens:
+    """Where each token leads inside a claim; the same for all prompts of a vocabulary.
+
+    Attributes:
+      next: the claim state after each token; `NEVER` where it cannot stand, `LEAVES` where it ends
+        the claim, so that what follows depends on the prompt.
+      added: characters that it adds to the claim.
+      leaving: start of each state's leaving tokens in the next two; one more entry than states.
+      leaving_token: the tokens that end the claim.
+      leaving_read: how many of their bytes are read up to the end of the mark.
+      links: whether some token leads from one state to another; and whether one does so that adds
+        nothing, or to an empty claim its first character: such tokens a claim of the greatest
+        allowed length has room for.
+    """
+
+    next: Int[np.ndarray, "states vocab"]
+    added: Int[np.ndarray, "states vocab"]
+    leaving: Int[np.ndarray, " states_and_one"]
+    leaving_token: Int[np.ndarray, " leaving"]
+    leaving_read: Int[np.ndarray, " leaving"]
+    links: Bool[np.ndarray, "2 states states"]
+
+    @classmethod
+    def build(cls, automaton: ClaimAutomaton, trie: TokenTrie) -> "ClaimTokens":
+        """Walks every token from every state."""
+        states = automaton.next.shape[0]
+        next_, added, read = _walk(automaton.next, automaton.pending, trie.spelled, trie.spelling)
+        state, token = np.nonzero(next_ == LEAVES)
+        links = np.zeros((2, states, states), bool)
+        short = added <= ~automaton.content[:, None]
+        for limited, usable in enumerate((np.ones_like(short), short)):
+            before, read_token = np.nonzero((next_ < states) & usable)
+            links[limited, before, next_[before, read_token]] = True
+        return cls(
+            next_,
+            added,
+            _starts(state.tolist(), states),
+            token.astype(np.int32),
+            read[state, token],
+            links,
+        )
+
+
+NEVER = 255
+LEAVES = 254
+
+
+@numba.njit(cache=True)
+def _walk(
+    next_state: np.ndarray, pending: np.ndarray, spelled: np.ndarray, spelling: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    states, tokens = next_state.shape[0], spelled.shape[0] - 1
+    after = np.full((states, tokens), NEVER, np.uint8)
+    added = np.zeros((states, tokens), np.int16)
+    read = np.zeros((states, tokens), np.int16)
+    for start in range(states):
+        for token in range(tokens):
+            state, characters = start, pending[start]
+            for place in range(spelled[token], spelled[token + 1]):
+                byte = spelling[place]
+                state = next_state[state, byte]
+                if state == DEAD:
+                    break
+                characters += (byte & 0xC0) != 0x80
+                if state == CLOSED:
+                    after[start, token] = LEAVES
+                    added[start, token] = characters - 3  # the mark's own
+                    read[start, token] = place + 1 - spelled[token]
+                    break
+            if state >= 0 and spelled[token] < spelled[token + 1]:
+                after[start, token] = state
+                added[start, token] = characters - pending[state]
+    return after, added, read

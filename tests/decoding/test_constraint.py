@@ -1,0 +1,225 @@
+"""Answers under the quote constraint: all of the legal ones, and nothing else."""
+
+import functools
+import random
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gophercite import evidence
+from gophercite.decoding.constraint import (
+    NoLegalAnswer,
+    QuoteConstraint,
+    QuoteSettings,
+    advance,
+    allowed,
+    initial,
+)
+from gophercite.documents import Document
+from tests.decoding.quote_worlds import (
+    HOSTILE_PIECES,
+    TokenList,
+    hostile_documents,
+    is_legal,
+)
+
+HOSTILE = TokenList(HOSTILE_PIECES)
+
+
+@functools.cache
+def constraint(settings=QuoteSettings(), vocabulary=HOSTILE):  # noqa: B008 (it is frozen)
+    return QuoteConstraint(vocabulary, settings)
+
+
+LONGEST = 48
+# Random logits would hardly ever end a claim: the pieces that begin and end things are preferred.
+PREFERRED = np.array(
+    [
+        4.0 * bool(set(HOSTILE.token_bytes(id) or b"") & set(b"%()[]<>"))
+        for id in range(HOSTILE.size)
+    ],
+    np.float32,
+)
+
+
+@jax.jit
+def walk(budgets, tables, prompts, key):
+    """Samples with random logits that prefer marks; each may have its budget's tokens."""
+
+    def turn(carry, i):
+        state, done = carry
+        mask = allowed(tables, state, budgets - i)
+        noise = jax.random.gumbel(jax.random.fold_in(key, i), mask.shape)
+        token = jnp.argmax(jnp.where(mask, noise + PREFERRED, -jnp.inf), axis=1)
+        token = jnp.where(done, 0, token)
+        stuck = ~mask.any(axis=1) & ~done
+        return (advance(tables, state, token), done | (token == 0)), (token, stuck)
+
+    start = (initial(tables, prompts), jnp.zeros(prompts.shape, bool))
+    (_, done), (tokens, stuck) = jax.lax.scan(turn, start, jnp.arange(LONGEST))
+    return tokens.T, stuck.any(), done.all()
+
+
+def texts(vocabulary, tokens):
+    for row in np.asarray(tokens).tolist():
+        yield vocabulary.decode(row[: row.index(vocabulary.eos_id)])
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        QuoteSettings(),
+        QuoteSettings(minimum_quote=1, maximum_triples=3),
+        QuoteSettings(minimum_quote=3, maximum_quote=6, maximum_claim=4, maximum_triples=2),
+    ],
+    ids=["plain", "triples", "lengths"],
+)
+def test_every_sample_is_legal_at_every_budget(settings):
+    rng = random.Random(settings.minimum_quote)
+    for seed in range(3):
+        prompts, graphs = [], []
+        while len(graphs) < 32:
+            documents = hostile_documents(rng, 60)
+            try:
+                graphs.append(constraint(settings).graph(documents))
+                prompts.append(documents)
+            except NoLegalAnswer:
+                continue
+        shortest = [graph.shortest_answer for graph in graphs]
+        tables = constraint(settings).tables(graphs, max(shortest))
+        copies = 12
+        extra = np.tile([0, 1, 3, *(LONGEST - max(shortest),) * (copies - 3)], len(graphs))
+        budgets = np.minimum(np.repeat(shortest, copies) + extra, LONGEST)
+        tokens, stuck, done = walk(
+            budgets, tables, jnp.repeat(jnp.arange(32), copies), jax.random.key(seed)
+        )
+        assert not stuck
+        assert done
+        for i, text in enumerate(texts(HOSTILE, tokens)):
+            documents = prompts[i // copies]
+            assert is_legal(text, documents, settings.minimum_quote, settings.maximum_triples), text
+            for each in evidence.parse(text):
+                assert len(each.claim) <= (settings.maximum_claim or 1000)
+                assert len(each.quote) <= (settings.maximum_quote or 1000)
+
+
+@functools.cache
+def spelled(vocabulary, tail):
+    """Fewest tokens that spell some bytes."""
+    if not tail:
+        return 0
+    pieces = (vocabulary.token_bytes(id) for id in range(1, vocabulary.size))
+    return min(
+        1 + spelled(vocabulary, tail[len(piece) :]) for piece in pieces if tail.startswith(piece)
+    )
+
+
+# A letter, and what may be missing of a character.
+_EXTRAS = [b"", b"a", b"\x83", b"\x98\x83", b"\xa9"]
+_EXTRAS += [b"\x80", b"\x80\x80", b"\xa0\x80", b"\x80\x80\x80", b"\x90\x80\x80", b"\x9f\x98\x83"]
+_EXTRAS += [b"\x80\x98\x83"]
+
+
+def fewest_tokens(vocabulary, before, documents, minimum):
+    """Tokens from some bytes of an answer to its end; None if no legal answer begins so.
+
+    Tries what may follow: the rest of a character, a letter, the rest of the marks, every quote.
+    """
+    ends = {b"]%"}
+    for document in documents:
+        text = document.text
+        for i in range(len(text)):
+            for j in range(i + minimum, len(text) + 1):
+                ends.add(f">%({document.title})%[{text[i:j]}]%".encode())
+    opening = b" %<"[len(before) :]
+    tails = {
+        opening + extra + end[cut:]
+        for end in ends
+        for cut in range(len(end) + 1)
+        if before.endswith(end[:cut]) and not (cut and opening)
+        for extra in (_EXTRAS if cut == 0 else [b""])
+    }
+    best = None
+    for tail in sorted(tails, key=len):
+        try:
+            text = (before + tail).decode()
+        except UnicodeDecodeError:
+            continue
+        if is_legal(text, documents, minimum):
+            tokens = spelled(vocabulary, tail) + 1
+            best = tokens if best is None else min(best, tokens)
+    return best
+
+
+SMALL = TokenList(HOSTILE_PIECES[::2])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_mask_is_exactly_what_can_still_be_finished(seed):
+    rng = random.Random(seed)
+    documents = [Document("a", "T", rng.choice(["the c]at", "é the ☃ x", "a  ]e]"]))]
+    settings = QuoteSettings(minimum_quote=3)
+    tables = constraint(settings, SMALL).tables([constraint(settings, SMALL).graph(documents)], 100)
+    state, before = initial(tables, jnp.array([0])), b""
+    mask_of = jax.jit(lambda state, left: allowed(tables, state, left))
+    while True:
+        candidates = list(range(257, SMALL.size)) + rng.sample(range(1, 257), 6)
+        candidates += [1 + byte for byte in b" %<>()[]T\xa9\x9f\x98\x83\x80"]
+        candidates += [1 + byte for byte in documents[0].text.encode()]
+        needs = {
+            id: fewest_tokens(SMALL, before + SMALL.token_bytes(id), documents, 3)
+            for id in set(candidates)
+        }
+        possible = [id for id, need in needs.items() if need is not None]
+        if not possible:
+            break
+        for left in {2, 100, *(needs[id] + d for id in possible for d in (0, 1, 2))}:
+            mask = np.asarray(mask_of(state, jnp.array([left])))[0]
+            for id, need in needs.items():
+                assert mask[id] == (need is not None and 1 + need <= left), (
+                    before,
+                    SMALL.token_bytes(id),
+                    need,
+                    left,
+                )
+        marks = [id for id in possible if set(SMALL.token_bytes(id)) & set(b"%()[]<>")]
+        choice = rng.choice(marks if marks and rng.random() < 0.7 else possible)
+        before += SMALL.token_bytes(choice)
+        state = advance(tables, state, jnp.array([choice]))
+        if len(before) > 60:
+            break
+    assert b"]%" in before or len(before) > 60
+
+
+@pytest.mark.parametrize(
+    "documents",
+    [
+        [],
+        [Document("a", "T", "")],
+        [Document("a", "T", "abcd")],
+        [Document("a", "T", "     \n   ")],
+        [Document("a", "T", "%<>%()%[]%" * 3)],
+        [Document("a", "a >%( title", "a text that is long enough")],
+    ],
+)
+def test_documents_without_a_quote_are_refused(documents):
+    with pytest.raises(NoLegalAnswer, match="nothing can be quoted"):
+        constraint().graph(documents)
+
+
+def test_a_budget_below_the_shortest_answer_is_refused():
+    graph = constraint().graph([Document("a", "T", "the cat sat")])
+    constraint().tables([graph], graph.shortest_answer)
+    with pytest.raises(NoLegalAnswer, match=f"shortest legal answer has {graph.shortest_answer}"):
+        constraint().tables([graph], graph.shortest_answer - 1)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"minimum_quote": 0}, {"maximum_quote": 4}, {"maximum_claim": 0}, {"maximum_triples": 0}],
+)
+def test_settings_that_allow_no_answer_are_refused(settings):
+    with pytest.raises(ValueError, match=next(iter(settings))):
+        QuoteSettings(**settings)
