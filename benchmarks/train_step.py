@@ -30,7 +30,9 @@ def tokens(seed: int) -> np.ndarray:
     return np.random.default_rng(seed).integers(2, VOCAB, (ROWS, LENGTH + 1)).astype(np.int32)
 
 
-def ours(microbatches: int = 8, remat_every: int = 0, block: int = 128) -> Callable[[int], float]:
+def ours(
+    microbatches: int = 4, remat_every: int = 0, scan_layers: bool = False, block: int = 128
+) -> Callable[[int], float]:
     import jax
     from hlo_flops import dot_flops
 
@@ -54,6 +56,7 @@ def ours(microbatches: int = 8, remat_every: int = 0, block: int = 128) -> Calla
         attention_block=block,
         attention_remat=False,
         remat_every=remat_every,
+        scan_layers=scan_layers,
     )
     learner = SupervisedLearner(
         Transformer(config),

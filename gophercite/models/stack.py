@@ -28,6 +28,7 @@ def run_stack(
     shared: Any,
     *,
     remat_every: int = 0,
+    unroll: bool = False,
     accumulated: Any = None,
 ) -> Array:
     """Applies a stack of layers in turn.
@@ -40,6 +41,7 @@ def run_stack(
       shared: arrays that all layers read; not differentiated.
       remat_every: layers a group; only a group's input is kept for the backward pass. The last
         group may be smaller. 0 keeps everything.
+      unroll: no loop, where everything is kept.
       accumulated: gradients like `params`. The gradient of this call with respect to `params` is
         then `accumulated` plus its own, in the same buffer. Needs `remat_every`.
 
@@ -54,7 +56,7 @@ def run_stack(
     def body(x: Array, leaf: tuple[Any, Any]) -> tuple[Array, None]:
         return layer(*leaf, x, shared), None
 
-    return jax.lax.scan(body, x, (params, settings))[0]
+    return jax.lax.scan(body, x, (params, settings), unroll=unroll)[0]
 
 
 def _layer_at(tree: Any, index: Array | int) -> Any:

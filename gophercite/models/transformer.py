@@ -150,7 +150,14 @@ class Transformer:
         frozen, trained = self._settings(params)
         if FROZEN in params:
             weights = jax.lax.stop_gradient(params[FROZEN])
-            x = run_stack(layer, weights, frozen, jax.lax.stop_gradient(x), context)
+            x = run_stack(
+                layer,
+                weights,
+                frozen,
+                jax.lax.stop_gradient(x),
+                context,
+                unroll=not c.scan_layers,
+            )
             x = jax.lax.stop_gradient(x)
         x = run_stack(
             layer,
@@ -159,6 +166,7 @@ class Transformer:
             x,
             context,
             remat_every=c.remat_every,
+            unroll=not c.scan_layers,
             accumulated=accumulated,
         )
         return rms_norm(x, params["final_norm"]["scale"], c.norm_epsilon), None

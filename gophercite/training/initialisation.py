@@ -12,7 +12,7 @@ from gophercite.models.transformer import Params, Transformer
 
 # How a model is computed may change between runs; what it is may not.
 _FREE_FIELDS = frozenset(
-    {"dtype", "param_dtype", "remat_every"}
+    {"dtype", "param_dtype", "remat_every", "scan_layers"}
     | {"attention_kernel", "attention_block", "attention_remat"}
 )
 

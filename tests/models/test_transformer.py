@@ -128,6 +128,21 @@ def test_a_split_stack_computes_what_one_stack_does(frozen, remat_every):
     assert model.abstract(frozen).keys() == split.keys()
 
 
+def test_unrolled_layers_compute_what_a_loop_does():
+    params, batch = random_params(SMALL), packed_batch()
+
+    def loss(config):
+        return lambda p: jnp.sum(jnp.sin(Transformer(config).apply(p, *batch)[0]))
+
+    unrolled = dataclasses.replace(SMALL, scan_layers=False)
+    for a, b in zip(
+        jax.tree.leaves(jax.jit(jax.grad(loss(unrolled)))(params)),
+        jax.tree.leaves(jax.jit(jax.grad(loss(SMALL)))(params)),
+        strict=True,
+    ):
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-5)
+
+
 def test_frozen_layers_get_no_gradient_and_the_rest_the_same_one():
     model, params, batch = Transformer(SMALL), random_params(SMALL), packed_batch()
     loss = lambda p: jnp.sum(jnp.sin(model.apply(p, *batch)[0]))  # noqa: E731
