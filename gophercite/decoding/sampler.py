@@ -170,7 +170,7 @@ def _decode(
             drawn = draw(now.logits, draws, settings)
         else:
             left = jnp.full((count,), settings.max_tokens - now.step)
-            drawn, log_prob = _draw_allowed(
+            drawn, log_prob = draw_allowed(
                 now.logits, draws, settings, now.done, quotes, quote, left
             )
             constrained = put(constrained, jnp.where(now.done, 0.0, log_prob))
@@ -205,7 +205,7 @@ def _log_prob(
     return jnp.take_along_axis(jax.nn.log_softmax(logits), token[:, None], axis=1)[:, 0]
 
 
-def _draw_allowed(
+def draw_allowed(
     logits: Float[Array, "samples vocab"],
     uniforms: Float[Array, " samples"],
     settings: SamplingSettings,

@@ -70,7 +70,7 @@ def test_training_windows_keep_their_promises(page_and_span, budget, kind, seed)
     check(window, span, budget, vocabulary)
     again = training_window(page, span, budget, vocabulary, random.Random(seed))
     assert window == again
-    if 0 < budget and tokens(vocabulary, page.text[slice(*span)]) <= budget:
+    if budget > 0 and tokens(vocabulary, page.text[slice(*span)]) <= budget:
         assert window is not None
 
 

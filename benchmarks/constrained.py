@@ -1,0 +1,187 @@
+"""What the quote constraint costs: building its tables, drawing a token, sampling whole answers.
+
+    python benchmarks/constrained.py --model runs/quickstart
+    python benchmarks/constrained.py --vocabulary FOLDER --text FILE
+
+Each figure stands beside the same work without the constraint, turn by turn in one run. Drawing is
+measured on random logits, in loops of 48 tokens in which all rows are inside quotes, or every
+fourth is in a claim; whole answers are those of the model to the sample world's test questions.
+"""
+
+import argparse
+import functools
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from gophercite.decoding.constraint import (
+    PromptGraph,
+    QuoteConstraint,
+    QuoteSettings,
+    QuoteTables,
+    advance,
+    initial,
+)
+from gophercite.decoding.sampler import SamplingSettings, draw, draw_allowed, sample
+from gophercite.documents import Document
+from gophercite.evaluation.answers import encode_question, pages_of
+from gophercite.models.folder import load_model
+from gophercite.records import Question, read
+from gophercite.vocabularies import Vocabulary, load_vocabulary
+
+STEPS = 48
+DRAWS = SamplingSettings(max_tokens=STEPS)
+
+
+def page(vocabulary: Vocabulary, text: str, tokens: int) -> Document:
+    """A page of so many tokens."""
+    return Document("page", "A page", vocabulary.decode(vocabulary.encode(text)[:tokens]))
+
+
+def built(constraint: QuoteConstraint, source: Document, rounds: int) -> tuple[PromptGraph, float]:
+    """A prompt's graph, and the milliseconds that it took at the median."""
+    graph, times = constraint.graph([source]), []
+    for _ in range(rounds):
+        begun = time.perf_counter()
+        graph = constraint.graph([source])
+        times.append(time.perf_counter() - begun)
+    return graph, 1e3 * statistics.median(times)
+
+
+@functools.partial(jax.jit, static_argnums=3)
+def draw_many(tables: QuoteTables, state: Any, logits: Any, constrained: bool) -> Any:
+    """Draws `STEPS` tokens a row, with and without the constraint."""
+    rows = logits.shape[0]
+
+    def turn(carry: Any, step: Any) -> tuple[Any, Any]:
+        state, before = carry
+        uniforms = jax.random.uniform(jax.random.fold_in(jax.random.key(0), step), (rows,))
+        now = logits + before[:, None].astype(jnp.float32) * 1e-6  # nothing can be hoisted
+        if constrained:
+            left = jnp.full((rows,), 10_000)
+            token, _ = draw_allowed(now, uniforms, DRAWS, before < 0, tables, state, left)
+            state = advance(tables, state, token)
+        else:
+            token = draw(now, uniforms, DRAWS)
+        return (state, token), token
+
+    return jax.lax.scan(turn, (state, jnp.zeros(rows, jnp.int32)), jnp.arange(STEPS))[1]
+
+
+def paired(first: Callable[[], Any], second: Callable[[], Any], rounds: int) -> tuple[float, float]:
+    """Median seconds of the second, and the median of its ratios to the first, turn by turn."""
+    for run in (first, second):
+        jax.block_until_ready(run())
+    ratios, times = [], []
+    for _ in range(rounds):
+        seconds = []
+        for run in (first, second):
+            begun = time.perf_counter()
+            jax.block_until_ready(run())
+            seconds.append(time.perf_counter() - begun)
+        ratios.append(seconds[1] / seconds[0])
+        times.append(seconds[1])
+    return statistics.median(times), statistics.median(ratios)
+
+
+def measure_drawing(vocabulary: Vocabulary, source: Document, rounds: int) -> None:
+    # A quote that may not end keeps the rows inside it.
+    constraint = QuoteConstraint(vocabulary, QuoteSettings(minimum_quote=STEPS * 20))
+    tables = constraint.tables([constraint.graph([source])], 10_000)
+    random = np.random.default_rng(0)
+    prefix = f" %<a claim>%({source.title})%["
+    for rows in (1, 16, 64):
+        logits = jnp.asarray(random.normal(size=(rows, vocabulary.size)).astype(np.float32))
+        for name, claims in (("inside quotes", 0), ("every fourth row in its claim", 4)):
+            state = initial(tables, jnp.zeros(rows, jnp.int32))
+            in_claim = state
+            for token in vocabulary.encode(" %<a claim"):
+                in_claim = advance(tables, in_claim, jnp.full(rows, token))
+            for token in vocabulary.encode(prefix + source.text[:1]):
+                state = advance(tables, state, jnp.full(rows, token))
+            if claims:
+                chosen = jnp.arange(rows) % claims == 0
+                state = jax.tree.map(lambda a, b, at=chosen: jnp.where(at, a, b), in_claim, state)
+            free, held = (
+                functools.partial(draw_many, tables, state, logits, constrained)
+                for constrained in (False, True)
+            )
+            seconds, ratio = paired(free, held, rounds)
+            each = 1e6 * seconds / (STEPS * rows)
+            print(f"| drawing, {name} | {rows} | {each:.1f} µs a token | {ratio:.2f} |")
+
+
+def test_questions(folder: str) -> list[Question]:
+    """The questions that quickstart.sh writes beside its model."""
+    return list(read(Path(folder) / "sample_world" / "questions_test.jsonl", Question))
+
+
+def measure_answers(folder: str, rounds: int) -> None:
+    model = load_model(folder)
+    questions = test_questions(folder)
+    constraint = QuoteConstraint(model.vocabulary)
+    settings = SamplingSettings(max_tokens=96, temperature=0.0)
+    for rows in (1, 16, 64):
+        asked = questions[:rows]
+        prompts = [encode_question(model.vocabulary, question) for question in asked]
+        graphs = [constraint.graph(pages_of(question)) for question in asked]
+        tables = constraint.tables(graphs, settings.max_tokens)
+        run = functools.partial(
+            sample,
+            model.transformer,
+            model.params,
+            prompts,
+            jax.random.key(0),
+            settings,
+            eos_id=model.vocabulary.eos_id,
+            pad_id=model.vocabulary.pad_id,
+        )
+        turns = [int(run(quotes=quotes).lengths.max()) for quotes in (None, tables)]
+        seconds, ratio = paired(run, functools.partial(run, quotes=tables), rounds)
+        each, ratio = 1e6 * seconds / (turns[1] * rows), ratio * turns[0] / turns[1]
+        print(f"| whole answers, per turn | {rows} | {each:.0f} µs a token | {ratio:.2f} |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", help="a model of the sample world, as quickstart.sh makes it")
+    parser.add_argument("--vocabulary", help="default: the model's")
+    parser.add_argument(
+        "--text", type=Path, help="of the page; default: the pages of the model's test"
+    )
+    parser.add_argument("--tokens", type=int, default=4096, help="of the page (default: 4096)")
+    parser.add_argument("--rounds", type=int, default=9)
+    flags = parser.parse_args()
+    if flags.text is not None:
+        text = flags.text.read_text(encoding="utf-8")
+    elif flags.model is not None:
+        pages = [page for question in test_questions(flags.model) for page in pages_of(question)]
+        text = "\n\n".join(page.text for page in pages)
+    if flags.model is None and not (flags.vocabulary and flags.text):
+        parser.error("--model is needed, or --vocabulary and --text")
+    name = flags.vocabulary or Path(flags.model) / "vocabulary"
+    vocabulary = load_vocabulary(name)
+    source = page(vocabulary, text, flags.tokens)
+    graph, milliseconds = built(QuoteConstraint(vocabulary), source, flags.rounds)
+    print("| what | rows | time | time / without |")
+    print("|---|---|---|---|")
+    size = f"{len(graph.cost)} nodes, {len(graph.edges.token)} edges"
+    print(f"| tables of a page of {flags.tokens} tokens ({size}) | | {milliseconds:.1f} ms | |")
+    measure_drawing(vocabulary, source, flags.rounds)
+    if flags.model is not None:
+        measure_answers(flags.model, flags.rounds)
+
+
+if __name__ == "__main__":
+    main()
