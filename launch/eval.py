@@ -49,7 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise ValueError(f"{flags.questions} has no question that could be asked")
         if flags.model is not None:
             samples = _answer(model, questions, settings, flags)
-            systems["model"] = [sample.judgement for sample in samples]
+            name = "model, constrained" if flags.constrained else "model"
+            systems[name] = [sample.judgement for sample in samples]
     except (OSError, ValueError, CheckpointError) as error:
         print(f"eval: {error}", file=sys.stderr)
         return 1

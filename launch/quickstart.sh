@@ -22,9 +22,16 @@ python launch/train.py \
 
 # Pages and questions of the world's test split: no name in them occurs in the training split.
 python -m data_pipelines.sample_world --out "$model_dir/sample_world" --questions 200 >/dev/null
-python launch/eval.py \
-  --model "$model_dir" \
-  --questions "$model_dir/sample_world/questions_test.jsonl" \
-  --max-tokens 128 \
-  --examples 5 \
-  --output "$model_dir/test"
+evaluate() { # OUTPUT FLAG …
+  local output="$1"
+  shift
+  python launch/eval.py \
+    --model "$model_dir" \
+    --questions "$model_dir/sample_world/questions_test.jsonl" \
+    --max-tokens 128 \
+    --output "$model_dir/$output" \
+    "$@"
+}
+evaluate test --examples 5
+# Once more, allowed only what is well formed and verbatim (docs/constrained.md).
+evaluate test_constrained --constrained --no-baselines --examples 1

@@ -124,8 +124,14 @@ def sample(
     for row, prompt in zip(tokens, prompts, strict=True):
         row[: len(prompt)] = prompt
     rows = jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(len(prompts)))
+    ids, sizes, log_probs, constrained = _decode(
+        transformer, settings, eos_id, pad_id, params, tokens, lengths, rows, quotes
+    )
     return Samples(
-        *_decode(transformer, settings, eos_id, pad_id, params, tokens, lengths, rows, quotes)
+        np.asarray(ids),
+        np.asarray(sizes),
+        np.asarray(log_probs),
+        np.asarray(constrained) if constrained is not None else None,
     )
 
 

@@ -168,6 +168,12 @@ class IndexFile:
         except sqlite3.OperationalError as error:
             if "locked" in str(error):
                 message = f"{self._name}: another process has kept it locked; try again later"
+            elif "fts5" in str(error):
+                message = (
+                    "SQLite's full-text search (FTS5) is missing: TensorFlow brings an SQLite "
+                    "without it, so import sqlite3 or gophercite.retrieval before TensorFlow; or "
+                    "this Python's SQLite was built without it"
+                )
                 raise IndexFileError(message) from None
             # The message may quote a whole text that is not UTF-8.
             raise IndexFileError(f"{self._name}: {printable(str(error)[:200])}") from None
