@@ -166,6 +166,7 @@ class IndexFile:
         try:
             yield
         except sqlite3.OperationalError as error:
+            message = f"{self._name}: {printable(str(error)[:200])}"  # it may quote bytes, too
             if "locked" in str(error):
                 message = f"{self._name}: another process has kept it locked; try again later"
             elif "fts5" in str(error):
@@ -174,9 +175,7 @@ class IndexFile:
                     "without it, so import sqlite3 or gophercite.retrieval before TensorFlow; or "
                     "this Python's SQLite was built without it"
                 )
-                raise IndexFileError(message) from None
-            # The message may quote a whole text that is not UTF-8.
-            raise IndexFileError(f"{self._name}: {printable(str(error)[:200])}") from None
+            raise IndexFileError(message) from None
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             if "not a database" in str(error):
                 raise IndexFileError(f"{self._name}: is no index, and no database at all") from None

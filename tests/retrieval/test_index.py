@@ -369,3 +369,18 @@ def test_damaged_files_are_named_or_give_true_text(path: pathlib.Path) -> None:
 def test_file_is_known_by_its_first_bytes(path: pathlib.Path) -> None:
     header = path.read_bytes()[:100]
     assert int.from_bytes(header[68:72], "big") == APPLICATION_ID == 0x47435445
+
+
+def test_an_sqlite_without_full_text_search_is_explained():
+    script = "import tensorflow\nfrom gophercite.retrieval.index import DocumentIndex\n"
+    script += "DocumentIndex(None)"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert run.returncode == 0 or "import sqlite3 or gophercite.retrieval before" in run.stderr
+
+
+def test_the_data_pipelines_leave_full_text_search_alone():
+    script = "import data_pipelines.tasks\nfrom gophercite.retrieval.index import DocumentIndex\n"
+    script += "DocumentIndex(None)"
+    subprocess.run(
+        [sys.executable, "-c", script], check=True, cwd=pathlib.Path(__file__).parents[2]
+    )
