@@ -224,7 +224,20 @@ def draw_allowed(
 
     Inside titles and quotes few tokens are allowed. When no row has more, only their logits are
     looked at: neither a softmax over the vocabulary nor its cumulative sum is made.
+
+    Args:
+      logits: the model's.
+      uniforms: one draw from [0, 1) a row.
+      settings: temperature and top-p, which apply to the allowed tokens.
+      done: rows that have ended; what they draw means nothing.
+      tables: what may be quoted.
+      state: of each row.
+      left: tokens that each row may still have, this one included.
+
+    Returns:
+      Token ids; log-probabilities in nats, at temperature 1.
     """
+    logits = logits[:, : tables.claim_next.shape[1]]  # models may have rows to spare
 
     def among_few() -> tuple[Array, Array]:
         tokens, legal = edges_allowed(tables, state, left, 0, THIN)

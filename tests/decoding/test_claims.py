@@ -65,3 +65,7 @@ def test_characters_that_may_be_the_mark_s_are_pending():
         state, _ = read(claim)
         assert automaton.pending[state] == pending
         assert automaton.content[state] == content
+
+
+def test_its_states_fit_the_bits_of_a_word():
+    assert len(claim_automaton().next) <= 31  # `claims_allowed` shifts by them

@@ -122,7 +122,7 @@ def test_an_empty_prompt_is_refused(prompts):
 
 
 HOSTILE = TokenList(HOSTILE_PIECES)
-QUOTING = Transformer(dataclasses.replace(CONFIG, vocab_size=HOSTILE.size))
+QUOTING = Transformer(dataclasses.replace(CONFIG, vocab_size=HOSTILE.size + 3))
 QUOTING_PARAMS = jax.jit(QUOTING.init)(jax.random.key(3))
 PAGES = [
     [Document("a", "T", "the cat sat on the mat. It was ☃ day]% and so on.")],
