@@ -23,14 +23,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from gophercite.decoding.constraint import (
-    PromptGraph,
-    QuoteConstraint,
-    QuoteSettings,
-    QuoteTables,
-    advance,
-    initial,
-)
+from gophercite.decoding.constraint import PromptGraph, QuoteConstraint
+from gophercite.decoding.quote_settings import QuoteSettings
+from gophercite.decoding.quote_state import QuoteTables, advance, initial
 from gophercite.decoding.sampler import SamplingSettings, draw, draw_allowed, sample
 from gophercite.documents import Document
 from gophercite.evaluation.answers import encode_question, pages_of

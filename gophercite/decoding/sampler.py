@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from gophercite.decoding.constraint import (
+from gophercite.decoding.quote_state import (
     THIN,
     QuoteState,
     QuoteTables,

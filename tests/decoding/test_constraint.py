@@ -9,14 +9,9 @@ import numpy as np
 import pytest
 
 from gophercite import evidence
-from gophercite.decoding.constraint import (
-    NoLegalAnswer,
-    QuoteConstraint,
-    QuoteSettings,
-    advance,
-    allowed,
-    initial,
-)
+from gophercite.decoding.constraint import NoLegalAnswer, QuoteConstraint
+from gophercite.decoding.quote_settings import QuoteSettings
+from gophercite.decoding.quote_state import advance, allowed, initial
 from gophercite.documents import Document
 from tests.decoding.quote_worlds import (
     HOSTILE_PIECES,

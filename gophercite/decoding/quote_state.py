@@ -1,0 +1,230 @@
+"""The quote constraint on the device: where each sample is, and which tokens may come next.
+
+All of it is a few gathers a step, in the sampling loop; nothing goes to the host.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int
+
+from gophercite.decoding.quote_settings import QuoteSettings
+
+# Nearly all nodes have so few edges that one look takes in all; the others' are taken by the load.
+THIN, LOAD = 16, 512
+
+
+class QuoteTables(NamedTuple):
+    """The graphs of a batch of prompts, one after the other, on the device.
+
+    Attributes:
+      start: of each node's edges; one more entry than nodes.
+      claim: each node's state in a claim; -1 outside of claims.
+      cost: tokens to the end, by node and by characters that a quote lacks (see
+        `shortest_completions`).
+      token: along each edge, rising within a node.
+      node: where it leads.
+      characters: see `TokenEdges`, as are the next three.
+      need: characters that the quote must have.
+      reach: characters that the run must have room for.
+      opens: whether a further triple begins.
+      claim_next: state after each token in a claim, the same for all prompts.
+      claim_added: characters that it adds.
+      claim_content: whether a claim's state has anything but white space.
+      first: the node where each prompt's answers begin.
+      settings: what answers may look like; part of the program, not of its input.
+    """
+
+    start: Int[Array, " nodes_and_one"]
+    claim: Int[Array, " nodes"]
+    cost: Int[Array, "nodes missing"]
+    token: Int[Array, " edges"]
+    node: Int[Array, " edges"]
+    characters: Int[Array, " edges"]
+    need: Int[Array, " edges"]
+    reach: Int[Array, " edges"]
+    opens: Int[Array, " edges"]
+    claim_next: Int[Array, "states vocab"]
+    claim_added: Int[Array, "states vocab"]
+    claim_content: Bool[Array, " states"]
+    first: Int[Array, " prompts"]
+    settings: QuoteSettings
+
+
+class QuoteState(NamedTuple):
+    """Where each sample is in its prompt's graph.
+
+    Attributes:
+      node: its node.
+      characters: of the present claim or quote.
+      triples: begun so far.
+    """
+
+    node: Int[Array, " samples"]
+    characters: Int[Array, " samples"]
+    triples: Int[Array, " samples"]
+
+
+def initial(tables: QuoteTables, prompts: Int[Array, " samples"]) -> QuoteState:
+    """The state of samples that have no token yet.
+
+    Args:
+      tables: of the batch.
+      prompts: which of the tables' prompts each sample answers.
+
+    Returns:
+      One state a sample.
+    """
+    zeros = jnp.zeros(prompts.shape, jnp.int32)
+    return QuoteState(tables.first[prompts], zeros, zeros + 1)
+
+
+def degrees(tables: QuoteTables, state: QuoteState) -> Int[Array, " samples"]:
+    """How many edges each sample's node has; in a claim there are more tokens than edges."""
+    return tables.start[state.node + 1] - tables.start[state.node]
+
+
+def edges_allowed(
+    tables: QuoteTables,
+    state: QuoteState,
+    tokens_left: Int[Array, " samples"],
+    offset: int | Int[Array, ""],
+    count: int,
+) -> tuple[Int[Array, "samples count"], Bool[Array, "samples count"]]:
+    """Some of the tokens along the edges of each sample's node, and which are allowed.
+
+    Args:
+      tables: of the batch.
+      state: of each sample.
+      tokens_left: that each sample may still have, the next included.
+      offset: edges before these at each node.
+      count: how many.
+
+    Returns:
+      The tokens, in rising order, and whether each may come next. Past a node's edges there are
+      tokens of other nodes, which are not allowed.
+    """
+    settings, limits = tables.settings, tables.settings.limits
+    had = state.characters[:, None]
+    place = offset + jnp.arange(count)
+    edge = jnp.minimum(tables.start[state.node][:, None] + place, tables.token.shape[0] - 1)
+    characters = tables.characters[edge].astype(jnp.int32)
+    characters = jnp.where(characters < 0, ~characters, had + characters)
+    enough = tables.cost.shape[1] - 1
+    missing = jnp.clip(enough - characters, 0, enough)
+    legal = place < degrees(tables, state)[:, None]
+    legal &= tables.need[edge] <= had
+    legal &= tables.cost[tables.node[edge], missing] < tokens_left[:, None]
+    if settings.maximum_triples > 1:
+        legal &= state.triples[:, None] + tables.opens[edge] <= settings.maximum_triples
+    else:
+        legal &= tables.opens[edge] == 0
+    if settings.maximum_quote is not None or settings.maximum_claim is not None:
+        in_claim = (tables.claim[state.node] >= 0)[:, None]
+        longest = jnp.where(in_claim, limits.maximum_claim, limits.maximum_quote)
+        legal &= had + tables.reach[edge] <= longest
+    return tables.token[edge], legal
+
+
+def claims_allowed(
+    tables: QuoteTables,
+    state: QuoteState,
+    tokens_left: Int[Array, " samples"],
+) -> Bool[Array, "samples vocab"]:
+    """Which tokens keep each sample within its claim; none outside of claims."""
+    settings = tables.settings
+    claim = tables.claim[state.node].astype(jnp.int32)
+    states = tables.claim_next.shape[0]
+    # One bit for each state that leaves tokens enough: a shift instead of a gather a token.
+    first = state.node - claim
+    after = first[:, None] + jnp.arange(states)
+    affordable = tables.cost[after, 0] < tokens_left[:, None]
+    affordable &= claim[:, None] >= 0
+    bits = jnp.sum(affordable.astype(jnp.uint32) << jnp.arange(states, dtype=jnp.uint32), axis=1)
+    following = tables.claim_next[jnp.maximum(claim, 0)]
+    shift = jnp.minimum(following, 31).astype(jnp.uint32)
+    legal = ((bits[:, None] >> shift) & 1).astype(bool)
+    if settings.maximum_claim is not None:
+        length = state.characters[:, None] + tables.claim_added[jnp.maximum(claim, 0)]
+        # White space alone must leave room for one character more.
+        content = jnp.append(tables.claim_content, jnp.ones(256 - states, bool))
+        legal &= length + ~content[following] <= settings.maximum_claim
+    return legal
+
+
+def allowed(
+    tables: QuoteTables,
+    state: QuoteState,
+    tokens_left: Int[Array, " samples"],
+) -> Bool[Array, "samples vocab"]:
+    """Which tokens may come next.
+
+    Args:
+      tables: of the batch.
+      state: of each sample.
+      tokens_left: that each sample may still have, the next included.
+
+    Returns:
+      A mask; a sample that has ended has no token.
+    """
+    mask = claims_allowed(tables, state, tokens_left)
+    rows = jnp.arange(state.node.shape[0])[:, None]
+
+    def add(mask: Array, offset: int | Array, count: int) -> Array:
+        tokens, legal = edges_allowed(tables, state, tokens_left, offset, count)
+        return mask.at[rows, tokens].max(legal)
+
+    mask = add(mask, 0, THIN)
+    widest = jnp.max(degrees(tables, state))
+
+    def more(carry: tuple[Array, Array]) -> Array:
+        return carry[1] < widest
+
+    def load(carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        mask, offset = carry
+        return add(mask, offset, LOAD), offset + LOAD
+
+    return jax.lax.while_loop(more, load, (mask, jnp.asarray(THIN)))[0]
+
+
+def advance(tables: QuoteTables, state: QuoteState, token: Int[Array, " samples"]) -> QuoteState:
+    """The states after a token each.
+
+    Args:
+      tables: of the batch.
+      state: before it.
+      token: one that is allowed; any other leaves the sample where it is, as does the padding
+        after its end.
+
+    Returns:
+      The states after it.
+    """
+    claim = tables.claim[state.node].astype(jnp.int32)
+    inside = jnp.maximum(claim, 0)
+    following = tables.claim_next[inside, token].astype(jnp.int32)
+    stays = (claim >= 0) & (following < tables.claim_next.shape[0])
+    added = tables.claim_added[inside, token].astype(jnp.int32)
+
+    low, end = tables.start[state.node], tables.start[state.node + 1]
+    high = end
+    last = tables.token.shape[0] - 1
+    for _ in range(int(last).bit_length()):
+        middle = (low + high) // 2
+        before = (tables.token[jnp.minimum(middle, last)] < token) & (low < high)
+        low, high = jnp.where(before, middle + 1, low), jnp.where(before, high, middle)
+    edge = jnp.minimum(low, last)
+    found = (low < end) & (tables.token[edge] == token)
+    characters = tables.characters[edge].astype(jnp.int32)
+    along = jnp.where(characters < 0, ~characters, state.characters + characters)
+    return QuoteState(
+        node=jnp.where(
+            stays,
+            state.node - claim + following,
+            jnp.where(found, tables.node[edge], state.node),
+        ),
+        characters=jnp.where(
+            stays, state.characters + added, jnp.where(found, along, state.characters)
+        ),
+        triples=state.triples + jnp.where(found & ~stays, tables.opens[edge], 0),
+    )
