@@ -1,6 +1,7 @@
 """The embedded search engine: what is found, changes, hostile queries, damaged files."""
 
 import concurrent.futures
+import functools
 import os
 import pathlib
 import random
@@ -9,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -371,16 +373,33 @@ def test_file_is_known_by_its_first_bytes(path: pathlib.Path) -> None:
     assert int.from_bytes(header[68:72], "big") == APPLICATION_ID == 0x47435445
 
 
-def test_an_sqlite_without_full_text_search_is_explained():
-    script = "import tensorflow\nfrom gophercite.retrieval.index import DocumentIndex\n"
-    script += "DocumentIndex(None)"
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert run.returncode == 0 or "import sqlite3 or gophercite.retrieval before" in run.stderr
+def test_an_sqlite_without_full_text_search_is_explained(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Connection(sqlite3.Connection):
+        """Answers as an SQLite does that was built without FTS5."""
+
+        def execute(self, sql: str, *args: Any) -> sqlite3.Cursor:
+            if "fts5" in sql:
+                raise sqlite3.OperationalError("no such module: fts5")
+            return super().execute(sql, *args)
+
+    connect = functools.partial(sqlite3.connect, factory=Connection)
+    monkeypatch.setattr(sqlite3, "connect", connect)
+    with pytest.raises(IndexFileError, match="import sqlite3 or gophercite"):
+        DocumentIndex(tmp_path / "new.db", write=True)
 
 
-def test_the_data_pipelines_leave_full_text_search_alone():
-    script = "import data_pipelines.tasks\nfrom gophercite.retrieval.index import DocumentIndex\n"
-    script += "DocumentIndex(None)"
-    subprocess.run(
-        [sys.executable, "-c", script], check=True, cwd=pathlib.Path(__file__).parents[2]
-    )
+def test_the_data_pipelines_leave_full_text_search_alone() -> None:
+    """TensorFlow brings an SQLite of its own, which has none, for whoever loads theirs later."""
+    script = """
+import data_pipelines.tasks
+from gophercite.documents import Document
+from gophercite.retrieval.index import DocumentIndex
+index = DocumentIndex(None)
+index.add([Document("m", "The mill", "It had 14 wheels.")])
+print([hit.title for hit in index.search("wheels", 3)])
+"""
+    root = pathlib.Path(__file__).parents[2]
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=root)
+    assert run.stdout == "['The mill']\n", run.stderr
