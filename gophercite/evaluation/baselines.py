@@ -5,18 +5,13 @@ what choosing a quote by rule can reach. At test time no answer is known: the qu
 what a model sees, and their claim is the very sentence that they quote.
 """
 
-import collections
-import math
-import re
 from collections.abc import Callable, Sequence
 
-from gophercite import evidence
+from gophercite import evidence, tfidf
 from gophercite.documents import Document
 from gophercite.evidence import Evidence
 from gophercite.records import Question
 from gophercite.sentences import sentence_spans
-
-_WORD = re.compile(r"\w+")
 
 
 def first_sentence(question: Question) -> Evidence | None:
@@ -97,23 +92,5 @@ def _claiming_answer(question: Question, page: Document, sentence: str) -> Evide
 
 
 def _nearest(query: str, sentences: Sequence[tuple[Document, str]]) -> tuple[Document, str] | None:
-    counts = [_count_words(sentence) for _, sentence in sentences]
-    frequency = collections.Counter(word for words in counts for word in words)
-    inverse = {  # smoothed, so that a word of the query that no sentence has weighs the most
-        word: math.log((1 + len(sentences)) / (1 + frequency[word])) + 1
-        for word in (*frequency, *_count_words(query))
-    }
-    vectors = [_unit_vector(words, inverse) for words in counts]
-    target = _unit_vector(_count_words(query), inverse)
-    cosines = [sum(weight * target.get(w, 0.0) for w, weight in v.items()) for v in vectors]
-    return sentences[cosines.index(max(cosines))] if cosines else None
-
-
-def _count_words(text: str) -> collections.Counter[str]:
-    return collections.Counter(_WORD.findall(text.lower()))
-
-
-def _unit_vector(words: collections.Counter[str], inverse: dict[str, float]) -> dict[str, float]:
-    weights = {word: count * inverse[word] for word, count in words.items()}
-    length = math.sqrt(sum(weight * weight for weight in weights.values()))
-    return {word: weight / length for word, weight in weights.items()}
+    found = tfidf.nearest(query, [sentence for _, sentence in sentences])
+    return None if found is None else sentences[found[0]]

@@ -1,0 +1,54 @@
+"""The `gophercite` command, a module for each subcommand.
+
+Everything heavy is imported by the subcommand that needs it, when it runs: `gophercite --help`
+answers at once.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+import gophercite
+from gophercite.cli import index, info, validate
+from gophercite.cli.output import FAILED, RefusedError
+
+_EXAMPLES = """\
+examples:
+  gophercite index notes/ papers/ --out corpus.db
+  gophercite validate questions.jsonl --kind questions
+  gophercite info runs/quickstart --json
+
+exit status: 0 done, 1 refused or failed (one line on stderr says why), 2 wrong usage
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command.
+
+    Args:
+      arguments: without the program's name; from the command line when None.
+
+    Returns:
+      The exit status.
+    """
+    options = _parser().parse_args(arguments)
+    try:
+        status: int = options.run(options)
+    except (RefusedError, OSError) as error:
+        print(f"gophercite {options.command}: {error}", file=sys.stderr)
+        return FAILED
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="gophercite",
+        description="Language models that answer a question and prove it with a verbatim quote.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=gophercite.__version__)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for command in (index, validate, info):
+        command.add(commands)
+    return parser

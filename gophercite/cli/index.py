@@ -1,0 +1,59 @@
+"""`gophercite index`: builds or updates a search index of one's own files."""
+
+import argparse
+import dataclasses
+from typing import Any
+
+from gophercite.cli.arguments import add_command, add_html
+from gophercite.cli.output import DONE, FAILED, RefusedError, print_json, shown
+
+
+def add(commands: Any) -> None:
+    """Adds the command."""
+    command = add_command(
+        commands, "index", run, "build or update a search index of your own files"
+    )
+    command.add_argument(
+        "paths",
+        nargs="+",
+        metavar="PATH",
+        help="files and folders: .txt, .md, .html, .pdf, and .jsonl of documents",
+    )
+    command.add_argument(
+        "--out", required=True, metavar="FILE", help="the index; made when missing"
+    )
+    add_html(command)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Brings an index up to date with files: new, changed and vanished ones."""
+    from gophercite.retrieval import extraction, files
+    from gophercite.retrieval.index import DocumentIndex
+    from gophercite.retrieval.index_file import IndexFileError
+
+    report = files.FilesReport()
+    try:
+        with (
+            DocumentIndex(options.out, write=True) as index,
+            extraction.Extractor(options.html) as extractor,
+        ):
+            documents = files.read_files(options.paths, extractor, report)
+            changes = index.add(shown(documents, "documents"))
+            deleted = index.delete(
+                id
+                for id in index.ids()
+                if files.is_below(id, options.paths) and not files.exists(id)
+            )
+            total = len(index)
+    except IndexFileError as error:
+        raise RefusedError(str(error)) from error
+    if options.json:
+        result = {"index": options.out, "documents": total, **changes._asdict()}
+        print_json({**result, "deleted": deleted, **dataclasses.asdict(report)})
+    else:
+        print(report)
+        print(
+            f"{options.out}: {total} documents ({changes.added} added, {changes.updated} updated, "
+            f"{changes.unchanged} unchanged, {deleted} deleted)"
+        )
+    return FAILED if report.skipped else DONE

@@ -1,0 +1,56 @@
+"""What the commands share: exit statuses, refusals, JSON, progress on a terminal."""
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
+
+from gophercite.json_fields import printable
+
+T = TypeVar("T")
+
+DONE, FAILED = 0, 1  # argparse itself exits with 2 for wrong usage
+
+
+class RefusedError(Exception):
+    """What the user asked for can't be done; the message is for the user."""
+
+
+def print_json(value: Any) -> None:
+    """Prints a result for programs."""
+    print(json.dumps(value, ensure_ascii=False, indent=2, default=str))
+
+
+def note(message: str) -> None:
+    """Says on stderr what does not belong to the result, a line for each of the message's."""
+    for line in message.splitlines():
+        print(printable(line), file=sys.stderr)
+
+
+def shown(items: Iterable[T], what: str) -> Iterator[T]:
+    """Passes items through, and counts them on a terminal while the work goes on."""
+    start = last = time.monotonic()
+    for number, item in enumerate(items, 1):
+        yield item
+        now = time.monotonic()
+        if now - last > 1 and sys.stderr.isatty():
+            last = now
+            rate = number / (now - start)
+            print(f"\r{number} {what}, {rate:.1f} a second\x1b[K", end="", file=sys.stderr)
+    if last > start:
+        print("\r\x1b[K", end="", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def doing(what: str) -> Iterator[None]:
+    """Says on a terminal what takes its time, as long as it does."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    print(f"{what} …\x1b[K", end="\r", file=sys.stderr, flush=True)
+    try:
+        yield
+    finally:
+        print("\x1b[K", end="", file=sys.stderr, flush=True)

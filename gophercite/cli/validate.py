@@ -1,0 +1,52 @@
+"""`gophercite validate`: checks files of JSON-lines records."""
+
+import argparse
+from typing import Any
+
+from gophercite.cli.arguments import add_command
+from gophercite.cli.output import DONE, FAILED, RefusedError, print_json
+
+
+def add(commands: Any) -> None:
+    """Adds the command."""
+    command = add_command(commands, "validate", run, "check files of JSON-lines records")
+    command.add_argument("files", nargs="+", metavar="FILE", help=".jsonl or .jsonl.gz")
+    command.add_argument(
+        "--kind",
+        required=True,
+        choices=("documents", "questions", "rated-answers"),
+        help="what the lines are (docs/records.md)",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Reads every record and reports the bad ones by file, line and field."""
+    from gophercite import documents, records
+
+    kinds: dict[str, type] = {
+        "documents": documents.Document,
+        "questions": records.Question,
+        "rated-answers": records.RatedAnswer,
+    }
+    report = records.Report()
+    for file in options.files:
+        try:
+            for _ in records.read(file, kinds[options.kind], report=report):
+                pass
+        except records.RecordError as error:
+            raise RefusedError(str(error)) from error
+    if options.json:
+        print_json(
+            {
+                "read": report.read,
+                "skipped": report.skipped,
+                "errors": [
+                    {"file": e.path, "line": e.line, "field": e.field, "problem": e.problem}
+                    for e in report.errors
+                ],
+                "unknown_fields": dict(report.unknown_fields),
+            }
+        )
+    else:
+        print(report)
+    return FAILED if report.skipped else DONE

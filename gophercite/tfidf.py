@@ -1,0 +1,39 @@
+"""Which of several texts is nearest to a query, by the cosine of TF-IDF vectors."""
+
+import collections
+import math
+import re
+from collections.abc import Sequence
+
+_WORD = re.compile(r"\w+")
+
+
+def nearest(query: str, texts: Sequence[str]) -> tuple[int, float] | None:
+    """Returns the index of the text nearest to the query, and the cosine between them.
+
+    The document frequency is counted over `texts`. Of equally near ones the first is returned; None
+    when there is none.
+    """
+    counts = [_count_words(text) for text in texts]
+    frequency = collections.Counter(word for words in counts for word in words)
+    inverse = {  # smoothed, so that a word of the query that no text has weighs the most
+        word: math.log((1 + len(texts)) / (1 + frequency[word])) + 1
+        for word in (*frequency, *_count_words(query))
+    }
+    vectors = [_unit_vector(words, inverse) for words in counts]
+    target = _unit_vector(_count_words(query), inverse)
+    cosines = [sum(weight * target.get(w, 0.0) for w, weight in v.items()) for v in vectors]
+    if not cosines:
+        return None
+    best = max(cosines)
+    return cosines.index(best), best
+
+
+def _count_words(text: str) -> collections.Counter[str]:
+    return collections.Counter(_WORD.findall(text.lower()))
+
+
+def _unit_vector(words: collections.Counter[str], inverse: dict[str, float]) -> dict[str, float]:
+    weights = {word: count * inverse[word] for word, count in words.items()}
+    length = math.sqrt(sum(weight * weight for weight in weights.values()))
+    return {word: weight / length for word, weight in weights.items()}
