@@ -17,6 +17,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from data_pipelines.converters.articles import join_passages
 from data_pipelines.converters.fairytaleqa import convert_fairytaleqa
 from data_pipelines.converters.gold import ConversionReport, Converter
 from data_pipelines.converters.natural_questions import convert_natural_questions
@@ -44,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             convert = CONVERTERS[flags.format]
             gold = list(itertools.chain(*(convert(path, report) for path in flags.input)))
+            gold = join_passages(gold) if flags.articles else gold
             write_records(flags.out, flags.format, gold, settings, report)
             empty = not gold
     except (OSError, ValueError) as error:
@@ -73,10 +75,15 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--quote", choices=("sentence", "passage"), default="sentence", help="what is quoted"
     )
+    parser.add_argument(
+        "--articles", action="store_true", help="documents are whole articles, not passages"
+    )
     parser.add_argument("--strict", action="store_true", help="stop at the first bad record")
     flags = parser.parse_args(arguments)
     if flags.format == "textbooks" and (flags.distractors or flags.quote != "sentence"):
         parser.error("textbooks have no questions: --distractors and --quote mean nothing there")
+    if flags.articles and (flags.format not in ("squad", "natural_questions") or flags.distractors):
+        parser.error("--articles is for squad and natural_questions, and needs no --distractors")
     return flags
 
 

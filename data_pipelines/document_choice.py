@@ -5,10 +5,12 @@ The rules are `gophercite.contexts`' (appendix D.2), the draws are keyed by (see
 
 import collections
 import dataclasses
+import functools
 import json
 import logging
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import seqio
 import tensorflow as tf
@@ -25,9 +27,13 @@ from gophercite.contexts import (
     training_context,
 )
 from gophercite.documents import Document, Window
+from gophercite.json_fields import RecordError
+from gophercite.retrieval.index import DocumentIndex
+from gophercite.search_results import with_pages
 from gophercite.vocabularies import Vocabulary
 
 KEPT_ERRORS = 100  # what `ContextReport.errors` holds at most
+_HELD_PAGES = 1000  # of an index: the same pages are found for many questions
 
 _log = logging.getLogger(__name__)
 
@@ -71,6 +77,7 @@ def choose_documents(
     sequence_length: Mapping[str, int],
     settings: ContextSettings,
     report: ContextReport | None = None,
+    index: str | Path | None = None,
 ) -> tf.data.Dataset:
     """Gives each rated answer the documents, cut to windows, that its prompt shows in this epoch.
 
@@ -82,8 +89,10 @@ def choose_documents(
       sequence_length: `tokens` is a row's length: the prompt's and `settings.response_tokens`.
       settings: of the choice.
       report: counts what happens.
+      index: the search index that has the pages of records that hold hits.
 
     Raises:
+      IndexFileError: when there is no such index.
       ValueError: when rows are too short for any prompt.
     """
     vocabulary = plain_vocabulary(output_features)
@@ -94,12 +103,13 @@ def choose_documents(
             f"{settings.response_tokens} are kept for the response: nothing is left for a prompt"
         )
     counts = ContextReport() if report is None else report
+    page = None if index is None else page_reader(DocumentIndex(index))
 
     def choose(record: bytes, id: bytes, seed: int) -> str:
         answer = records.from_json(json.loads(record), records.RatedAnswer)
         draw = draws(int(seed), "documents", id.decode())
         try:
-            context = _context(answer, prompt_tokens, vocabulary, draw, settings)
+            context = context_of(answer, prompt_tokens, vocabulary, draw, settings, page)
         except ContextError as error:
             counts.drop(f"{id.decode()} (question {answer.question_id!r})", error)
             return ""
@@ -116,13 +126,37 @@ def choose_documents(
     return dataset.map(chosen).filter(lambda example: tf.strings.length(example["record"]) > 0)
 
 
-def _context(
+def page_reader(index: DocumentIndex) -> Callable[[str], Document]:
+    """Returns what gives pages of an index by their id, and holds those that it gave last."""
+    return functools.lru_cache(_HELD_PAGES)(index.document)
+
+
+def context_of(
     answer: records.RatedAnswer,
     prompt_tokens: int,
     vocabulary: Vocabulary,
     draw: random.Random,
     settings: ContextSettings,
+    page: Callable[[str], Document] | None = None,
 ) -> Context:
+    """Returns the prompt of one rated answer (`gophercite.contexts.training_context`).
+
+    Args:
+      answer: its documents in rank order, with their snippets where known.
+      prompt_tokens: how many tokens the prompt may have.
+      vocabulary: of the model.
+      draw: the random numbers of this example and epoch.
+      settings: of the choice.
+      page: gives the page of a hit by its id, where records hold hits.
+
+    Raises:
+      ContextError: when the quote is not in its page, or cannot be shown.
+    """
+    if page is not None:
+        try:
+            answer = with_pages(answer, page)
+        except RecordError as error:
+            raise ContextError(Reason.OTHER_PAGE, str(error)) from None
     pages = [page for page in answer.documents if isinstance(page, Document)]
     target = next(page for page in pages if page.id == answer.document)
     others = [SearchResult(page, _snippet(page)) for page in pages if page is not target]

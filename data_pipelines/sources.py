@@ -106,6 +106,7 @@ class JsonLinesSource(RecordSource):
       files: for each split its file or files, `.jsonl` or `.jsonl.gz`.
       kind: what the lines are: `records.Document`, `records.Question` or `records.RatedAnswer`.
       strict: whether the first bad line is an error.
+      hits: whether rated answers may name pages that are elsewhere.
     """
 
     def __init__(
@@ -113,6 +114,8 @@ class JsonLinesSource(RecordSource):
         files: Mapping[str, str | Path | Sequence[str | Path]],
         kind: type[Any],
         strict: bool = False,
+        *,
+        hits: bool = False,
     ) -> None:
         super().__init__(splits=tuple(files), caching_permitted=False)
         self._files = {
@@ -121,6 +124,7 @@ class JsonLinesSource(RecordSource):
         }
         self._kind = kind
         self._strict = strict
+        self._hits = hits
         self._read = functools.cache(self._read_split)
 
     def count(self, split: str) -> int:
@@ -144,7 +148,7 @@ class JsonLinesSource(RecordSource):
         for number, path in enumerate(self._files[split]):
             found = records.read(path, self._kind, strict=self._strict, report=report)
             for place, record in enumerate(found):
-                if problem := _missing_text(record, path):
+                if not self._hits and (problem := _missing_text(record, path)):
                     if self._strict:
                         raise problem
                     report.read -= 1

@@ -28,6 +28,7 @@ def add_rated_answers(
     prompt_weight: float = 0.0,
     contexts: ContextSettings | None = None,
     report: ContextReport | None = None,
+    index: str | Path | None = None,
     strict: bool = False,
 ) -> str:
     """Registers supervised fine-tuning on the Rated-Good answers of JSON-lines files.
@@ -40,16 +41,27 @@ def add_rated_answers(
       contexts: how each prompt's documents are chosen and cut, anew in each epoch (appendix D.2);
         None shows all of them whole, in their order.
       report: counts what `contexts` kept and why it dropped the rest.
+      index: the search index that has the pages, for answers whose documents are search results
+        (`data_pipelines.search`); needs `contexts`.
       strict: whether the first bad line is an error.
 
     Returns:
       `name`, for `MIXTURE_OR_TASK_NAME`.
+
+    Raises:
+      ValueError: when there is an `index` without `contexts`.
     """
-    source = sources.JsonLinesSource(files, records.RatedAnswer, strict=strict)
+    if index is not None and contexts is None:
+        raise ValueError("an index of pages needs contexts, which say what prompts show of them")
+    source = sources.JsonLinesSource(
+        files, records.RatedAnswer, strict=strict, hits=index is not None
+    )
     encode = functools.partial(preprocessors.encode_rated_answers, prompt_weight=prompt_weight)
     steps: list[preprocessors.Preprocessor] = [preprocessors.keep_rated_good]
     if contexts is not None:
-        steps.append(functools.partial(choose_documents, settings=contexts, report=report))
+        steps.append(
+            functools.partial(choose_documents, settings=contexts, report=report, index=index)
+        )
     return _add(name, source, [*steps, encode], vocabulary)
 
 

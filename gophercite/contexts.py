@@ -75,6 +75,7 @@ class Reason(enum.Enum):
     QUOTE_NOT_FOUND = "the quote is not in its document"
     QUOTE_TOO_LONG = "the quote does not fit the prompt"
     NO_PAGE = "there is no page to show"
+    OTHER_PAGE = "a page is not in the index, or not the one that was quoted"
     NO_ROOM = "question and titles leave no room for a page"
 
 
