@@ -12,8 +12,18 @@ from hypothesis import strategies as st
 
 from gophercite import evidence, records
 from gophercite.documents import Document, normalise_text
+from gophercite.evidence import Evidence
 from gophercite.json_lines import read_json
-from gophercite.records import FoundDocument, Hit, Question, RatedAnswer, RecordError, Report, Span
+from gophercite.records import (
+    Comparison,
+    FoundDocument,
+    Hit,
+    Question,
+    RatedAnswer,
+    RecordError,
+    Report,
+    Span,
+)
 
 DOCUMENT = {"id": "o", "title": "Ormsby", "text": "A town.\nIts lighthouse dates from 1874."}
 QUESTION = {
@@ -23,6 +33,7 @@ QUESTION = {
     "documents": [DOCUMENT, {"id": "i", "snippet": "The Ilse is a river."}],
     "answers": ["1874", "in 1874"],
     "evidence": [{"document": "o", "start": 8, "end": 39}],
+    "incorrect_answers": ["in 1902"],
 }
 ANSWER = {
     "question_id": "q1",
@@ -37,7 +48,19 @@ ANSWER = {
     "ratings": [{"rater": "r1", "plausible": True, "comment": "clear"}],
     "model": "m1",
 }
-KINDS = {Document: DOCUMENT, Question: QUESTION, RatedAnswer: ANSWER}
+COMPARISON = {
+    "id": "c1",
+    "question": "When was the lighthouse built?",
+    "source": "test",
+    "responses": [
+        [{"claim": "In 1874.", "title": "Ormsby", "quote": "Its lighthouse dates from 1874."}],
+        "Nobody knows.",
+    ],
+    "preferred": 0.0,
+    "supported_and_plausible": [True, None],
+    "ratings": [{"rater": "r1", "preferred": "first"}],
+}
+KINDS = {Document: DOCUMENT, Question: QUESTION, RatedAnswer: ANSWER, Comparison: COMPARISON}
 
 
 def without(value: dict[str, Any], *names: str, **changes: Any) -> dict[str, Any]:
@@ -108,6 +131,14 @@ def test_fields_become_types() -> None:
     assert Document(**DOCUMENT).text[span.start : span.end] == "Its lighthouse dates from 1874."
     answer = records.from_json(without(ANSWER, "plausible", "ratings", supported=None), RatedAnswer)
     assert (answer.plausible, answer.supported, answer.ratings) == (None, None, ())
+
+
+def test_responses_are_evidence_or_texts() -> None:
+    comparison = records.from_json(without(COMPARISON, "preferred"), Comparison)
+    triple = Evidence("In 1874.", "Ormsby", "Its lighthouse dates from 1874.")
+    assert comparison.responses == ((triple,), "Nobody knows.")
+    assert comparison.preferred is None
+    assert comparison.supported_and_plausible == (True, None)
 
 
 def test_a_failed_write_leaves_the_file_as_it_was(tmp_path: pathlib.Path) -> None:
@@ -201,6 +232,26 @@ def test_offsets_follow_normalisation() -> None:
         (RatedAnswer, without(ANSWER, title="Ormsbey"), "document 'o' has the title 'Ormsby'"),
         (RatedAnswer, without(ANSWER, quote="in 1875"), "is not verbatim in document 'o'"),
         (RatedAnswer, without(ANSWER, ratings=[{}]), "'ratings[0].rater': is missing"),
+        (Comparison, without(COMPARISON, responses=["a"]), "'responses': expected a list of two"),
+        (Comparison, without(COMPARISON, responses=["a", " "]), "'responses[1]': expected a text"),
+        (Comparison, without(COMPARISON, responses=["a", []]), "'responses[1]': expected a text"),
+        (
+            Comparison,
+            without(COMPARISON, responses=["a", [{"claim": "b", "title": "T"}]]),
+            "'responses[1][0].quote': is missing",
+        ),
+        (
+            Comparison,
+            without(COMPARISON, responses=["a", [{"claim": "b", "title": "T", "quote": "]%"}]]),
+            "'responses[1][0].quote': holds a reserved mark",
+        ),
+        (Comparison, without(COMPARISON, preferred=1.5), "'preferred': expected a number in 0 … 1"),
+        (Comparison, without(COMPARISON, preferred=True), "'preferred': expected a number"),
+        (
+            Comparison,
+            without(COMPARISON, supported_and_plausible=[True, 1]),
+            "'supported_and_plausible[1]': expected true, false or null, got the number 1",
+        ),
     ],
 )
 def test_bad_fields_are_named(kind: Any, value: Any, message: str, tmp_path: pathlib.Path) -> None:

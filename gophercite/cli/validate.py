@@ -14,7 +14,7 @@ def add(commands: Any) -> None:
     command.add_argument(
         "--kind",
         required=True,
-        choices=("documents", "questions", "rated-answers"),
+        choices=("documents", "questions", "rated-answers", "comparisons"),
         help="what the lines are (docs/records.md)",
     )
 
@@ -27,6 +27,7 @@ def run(options: argparse.Namespace) -> int:
         "documents": documents.Document,
         "questions": records.Question,
         "rated-answers": records.RatedAnswer,
+        "comparisons": records.Comparison,
     }
     report = records.Report()
     for file in options.files:

@@ -1,0 +1,41 @@
+"""The JSON-lines records: documents, questions, rated answers and comparisons.
+
+One record stands on one line (`docs/records.md` lists the fields). Files come from strangers and
+from years ago, so a bad line is never fatal: it is named by file, line and field, counted and left
+out; with `strict` the first one stops the reading. Texts are normalised as documents are
+(`gophercite.documents.normalise_text`), and offsets are moved along.
+"""
+
+from gophercite.documents import Document
+from gophercite.json_fields import RecordError
+from gophercite.records.files import KEPT_ERRORS, Report, read, write
+from gophercite.records.types import (
+    Comparison,
+    FoundDocument,
+    Hit,
+    Question,
+    RatedAnswer,
+    Record,
+    Response,
+    Span,
+)
+from gophercite.records.validation import from_json, to_json
+
+__all__ = [
+    "KEPT_ERRORS",
+    "Comparison",
+    "Document",
+    "FoundDocument",
+    "Hit",
+    "Question",
+    "RatedAnswer",
+    "Record",
+    "RecordError",
+    "Report",
+    "Response",
+    "Span",
+    "from_json",
+    "read",
+    "to_json",
+    "write",
+]

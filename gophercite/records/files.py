@@ -1,0 +1,111 @@
+"""Reading and writing files of records, a record a line."""
+
+import collections
+import dataclasses
+import gzip
+import json
+import os
+import pathlib
+from collections.abc import Iterable, Iterator
+
+from gophercite.json_fields import RecordError
+from gophercite.json_lines import read_json_lines
+from gophercite.records.types import RatedAnswer, Record
+from gophercite.records.validation import R, from_json, to_json
+
+KEPT_ERRORS = 100  # what `Report.errors` holds at most
+
+
+@dataclasses.dataclass
+class Report:
+    """What became of the lines of the files that were read.
+
+    Attributes:
+      read: number of good records.
+      skipped: number of bad ones.
+      errors: the first `KEPT_ERRORS` of their errors.
+      unknown_fields: how often each field was met that means nothing here and was passed over.
+    """
+
+    read: int = 0
+    skipped: int = 0
+    errors: list[RecordError] = dataclasses.field(default_factory=list)
+    unknown_fields: collections.Counter[str] = dataclasses.field(
+        default_factory=collections.Counter
+    )
+
+    def __str__(self) -> str:
+        """One line for the counts, then one for each error kept."""
+        lines = [f"{self.read} records read, {self.skipped} skipped", *map(str, self.errors)]
+        if self.skipped > len(self.errors):
+            lines.append(f"… and {self.skipped - len(self.errors)} more")
+        if self.unknown_fields:
+            names = ", ".join(f"{name!r} ({n})" for name, n in self.unknown_fields.most_common())
+            lines.append(f"fields without a meaning here were passed over: {names}")
+        return "\n".join(lines)
+
+
+def read(
+    path: str | os.PathLike[str],
+    kind: type[R],
+    *,
+    strict: bool = False,
+    report: Report | None = None,
+) -> Iterator[R]:
+    """Reads the records of a `.jsonl` or `.jsonl.gz` file, one at a time.
+
+    Args:
+      path: the file; empty lines are allowed.
+      kind: `Document`, `Question`, `RatedAnswer` or `Comparison`.
+      strict: stop at the first bad record instead of leaving it out.
+      report: counts records and keeps errors; one report may serve several files.
+
+    Raises:
+      FileNotFoundError: when there is no such file.
+      RecordError: when `strict` and a record is bad, and when a compressed file is damaged.
+    """
+    report = Report() if report is None else report
+    lines_of_ids: dict[str, int] = {}
+    for number, value in read_json_lines(path):
+        try:
+            if isinstance(value, RecordError):
+                raise value
+            record = from_json(value, kind, report.unknown_fields)
+            if not isinstance(record, RatedAnswer):
+                first = lines_of_ids.setdefault(record.id, number)
+                if first != number:
+                    raise RecordError(f"{record.id!r} was the id of line {first} already", "id")
+        except RecordError as error:
+            located = RecordError(error.problem, error.field, path, number)
+            if strict:
+                raise located from None
+            report.skipped += 1
+            if len(report.errors) < KEPT_ERRORS:
+                report.errors.append(located)
+        else:
+            report.read += 1
+            yield record
+
+
+def write(path: str | os.PathLike[str], records: Iterable[Record]) -> int:
+    """Writes records to a `.jsonl` or `.jsonl.gz` file and returns their number.
+
+    The file appears when it is complete. Equal records give equal bytes, compressed ones too.
+    """
+    path = pathlib.Path(path)
+    partial = path.with_name(path.name + ".partial")
+    count = 0
+    try:
+        with partial.open("wb") as raw:
+            file = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if path.suffix == ".gz" else raw
+            for record in records:
+                line = json.dumps(to_json(record), ensure_ascii=False, allow_nan=False)
+                # Only a rating's own fields can hold a lone surrogate: as JSON escapes it.
+                file.write(line.encode("utf-8", errors="backslashreplace") + b"\n")
+                count += 1
+            if file is not raw:
+                file.close()
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    return count
