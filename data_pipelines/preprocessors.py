@@ -6,6 +6,7 @@ the encoding; they draw random numbers from `randomness.draws` only.
 """
 
 import json
+import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,7 +15,7 @@ import seqio
 import tensorflow as tf
 
 from data_pipelines import citations
-from data_pipelines.cloze import cloze
+from data_pipelines.citations import Part
 from data_pipelines.features import plain_vocabulary
 from data_pipelines.randomness import draws
 from gophercite import prompts, records
@@ -39,17 +40,24 @@ def keep_rated_good(dataset: tf.data.Dataset) -> tf.data.Dataset:
     )
 
 
-def make_clozes(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Turns documents into texts in parts: a page, and questions made of it, anew in each epoch."""
+def make_texts(
+    dataset: tf.data.Dataset, make: Callable[[Document, random.Random], list[Part]]
+) -> tf.data.Dataset:
+    """Turns documents into texts in parts, anew in each epoch.
 
-    def make(record: bytes, id: bytes, seed: np.int64) -> str:
+    Args:
+      dataset: documents.
+      make: a text of a document, by random draws that are its own.
+    """
+
+    def made_of(record: bytes, id: bytes, seed: np.int64) -> str:
         document = records.from_json(json.loads(record), records.Document)
-        draw = draws(int(seed), "cloze", id.decode())
-        return json.dumps(citations.to_json(cloze(document, draw)), ensure_ascii=False)
+        draw = draws(int(seed), make.__name__, id.decode())
+        return json.dumps(citations.to_json(make(document, draw)), ensure_ascii=False)
 
     def made(example: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         inputs = [example[name] for name in ("record", "id", "seed")]
-        record = tf.numpy_function(make, inputs, tf.string, stateful=False)
+        record = tf.numpy_function(made_of, inputs, tf.string, stateful=False)
         return {**example, "record": tf.ensure_shape(record, [])}
 
     return dataset.map(made)
