@@ -11,17 +11,15 @@ each, so that both see the same machine, and the ratio is the median of the turn
 
 import argparse
 import json
-import resource
 import statistics
-import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from peers import Side, Turn, announce, median_ratio, serve, take_turns
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parent)]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 LAYERS, WIDTH, HEADS, HEAD_DIM, MLP, VOCAB, ROWS, LENGTH = 6, 256, 8, 32, 1024, 8192, 8, 512
 
@@ -32,7 +30,7 @@ def tokens(seed: int) -> np.ndarray:
 
 def ours(
     microbatches: int = 4, remat_every: int = 0, scan_layers: bool = False, block: int = 128
-) -> Callable[[int], float]:
+) -> Turn:
     import jax
     from hlo_flops import dot_flops
 
@@ -82,17 +80,17 @@ def ours(
     step = compile_lowered(lowered)
     counted, needed = dot_flops(step.as_text()), config.training_flops(ROWS, LENGTH)
     note = f"{counted / 1e9:.1f} GFLOP a step compiled, {needed / 1e9:.1f} needed"
-    print(json.dumps({"note": f"{note}: {counted / needed:.3f}"}), flush=True)
+    announce(f"{note}: {counted / needed:.3f}")
 
-    def run(seed: int) -> float:
+    def run(seed: int) -> dict[str, float]:
         nonlocal state
         state, metrics = step(state, batch(seed))
-        return float(metrics["loss/nll"])
+        return {"loss": float(metrics["loss/nll"])}
 
     return run
 
 
-def hugging_face() -> Callable[[int], float]:
+def hugging_face() -> Turn:
     import torch
     import transformers
 
@@ -114,58 +112,23 @@ def hugging_face() -> Callable[[int], float]:
     )
     model = transformers.LlamaForCausalLM(config).float().train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=1e-4)
-    note = f"torch {torch.__version__}, transformers {transformers.__version__}"
-    print(json.dumps({"note": note}), flush=True)
+    announce(f"torch {torch.__version__}, transformers {transformers.__version__}")
 
-    def run(seed: int) -> float:
+    def run(seed: int) -> dict[str, float]:
         row = torch.from_numpy(tokens(seed).astype(np.int64))[:, :LENGTH]
         loss = model(input_ids=row, labels=row).loss
         loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        return loss.item()
+        return {"loss": loss.item()}
 
     return run
 
 
-SIDES: dict[str, Callable[..., Callable[[int], float]]] = {
+SIDES: dict[str, Callable[..., Turn]] = {
     "gophercite": ours,
     "hugging_face": hugging_face,
 }
-
-
-def work(side: str, settings: dict[str, int]) -> None:
-    """A worker: one step for each line of input, answered with its seconds and the peak memory."""
-    run = SIDES[side](**settings)
-    for line in sys.stdin:
-        begun = time.perf_counter()
-        loss = run(int(line))
-        seconds = time.perf_counter() - begun
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-        print(json.dumps({"seconds": seconds, "loss": loss, "peak_gib": peak}), flush=True)
-
-
-class Worker:
-    """A side in a process of its own."""
-
-    def __init__(self, python: str, side: str, settings: dict[str, int]):
-        command = [python, __file__, "--work", side, "--settings", json.dumps(settings)]
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        self.name = " ".join([side, *(f"{k}={v}" for k, v in settings.items())])
-        self.note = self._answer()["note"]
-
-    def step(self, seed: int) -> dict[str, float]:
-        self.process.stdin.write(f"{seed}\n")
-        self.process.stdin.flush()
-        return self._answer()
-
-    def _answer(self) -> dict:
-        line = self.process.stdout.readline()
-        if not line:
-            sys.exit("a side ended early; its message is above")
-        return json.loads(line)
 
 
 def main() -> None:
@@ -181,25 +144,21 @@ def main() -> None:
     parser.add_argument("--settings", type=json.loads, default={}, help=argparse.SUPPRESS)
     flags = parser.parse_args()
     if flags.work:
-        work(flags.work, flags.settings)
+        serve(SIDES[flags.work](**flags.settings))
         return
-    workers = [Worker(flags.peer_python, "hugging_face", {})]
+    peer = Side(flags.peer_python, __file__, "hugging_face", {})
+    sides = [peer]
     for settings in flags.ours or ["{}"]:
-        workers.append(Worker(sys.executable, "gophercite", json.loads(settings)))
-    for warm_up in range(2):
-        for worker in workers:
-            worker.step(warm_up)
-    turns = [[worker.step(2 + i) for worker in workers] for i in range(flags.rounds)]
+        sides.append(Side(sys.executable, __file__, "gophercite", json.loads(settings)))
+    take_turns(sides, flags.rounds)
     print("| side | s a step, median | time / peer | peak GiB | memory / peer | loss | |")
     print("|---|---|---|---|---|---|---|")
-    peer_peak = turns[-1][0]["peak_gib"]
-    for i, worker in enumerate(workers):
-        seconds = statistics.median(turn[i]["seconds"] for turn in turns)
-        ratio = statistics.median(turn[i]["seconds"] / turn[0]["seconds"] for turn in turns)
-        last = turns[-1][i]
+    for side in sides:
+        seconds, last = statistics.median(turn["seconds"] for turn in side.turns), side.turns[-1]
         print(
-            f"| {worker.name} | {seconds:.2f} | {ratio:.2f} | {last['peak_gib']:.2f} "
-            f"| {last['peak_gib'] / peer_peak:.2f} | {last['loss']:.2f} | {worker.note} |"
+            f"| {side.name} | {seconds:.2f} | {median_ratio(side, peer):.2f} "
+            f"| {last['peak_gib']:.2f} | {last['peak_gib'] / peer.turns[-1]['peak_gib']:.2f} "
+            f"| {last['loss']:.2f} | {side.note} |"
         )
 
 

@@ -4,14 +4,18 @@ Importing this module registers the sample world's. Files are not read before a 
 """
 
 import functools
-from collections.abc import Mapping, Sequence
+import random
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import seqio
 
 from data_pipelines import preprocessors, sources, tfds_sources
+from data_pipelines.citations import Part
+from data_pipelines.cloze import cloze
 from data_pipelines.document_choice import ContextReport, choose_documents
 from data_pipelines.features import SeqioVocabulary, output_features
+from data_pipelines.repeats import repeats
 from data_pipelines.sample_world.vocabulary import VOCABULARY_FOLDER
 from gophercite import records
 from gophercite.contexts import ContextSettings
@@ -87,9 +91,38 @@ def add_clozes(
     plain style (`data_pipelines.cloze`). Arguments as for `add_rated_answers`; `prompt_weight` is
     that of pages and questions.
     """
+    return _add_texts(name, files, vocabulary, cloze, prompt_weight, strict)
+
+
+def add_repeats(
+    name: str,
+    files: Files,
+    vocabulary: Vocabulary | str | Path,
+    *,
+    prompt_weight: float = 0.2,
+    strict: bool = False,
+) -> str:
+    """Registers language modelling on stretches of documents that are shown again and again.
+
+    Arguments as for `add_clozes`; `prompt_weight` is that of the first showing.
+    """
+    return _add_texts(name, files, vocabulary, repeats, prompt_weight, strict)
+
+
+def _add_texts(
+    name: str,
+    files: Files,
+    vocabulary: Vocabulary | str | Path,
+    make: Callable[[records.Document, random.Random], list[Part]],
+    prompt_weight: float,
+    strict: bool,
+) -> str:
     source = sources.JsonLinesSource(files, records.Document, strict=strict)
-    encode = functools.partial(preprocessors.encode_texts, prompt_weight=prompt_weight)
-    return _add(name, source, [preprocessors.make_clozes, encode], vocabulary)
+    steps = [
+        functools.partial(preprocessors.make_texts, make=make),
+        functools.partial(preprocessors.encode_texts, prompt_weight=prompt_weight),
+    ]
+    return _add(name, source, steps, vocabulary)
 
 
 def add_tfds(

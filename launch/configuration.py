@@ -17,7 +17,7 @@ from data_pipelines import tasks
 from data_pipelines.inputs import Input
 from data_pipelines.sample_world.vocabulary import VOCABULARY_FOLDER
 from gophercite.contexts import ContextSettings
-from gophercite.decoding.sampler import SamplingSettings
+from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.learning import optimizers, schedules
 from gophercite.learning.state import Learner
 from gophercite.learning.supervised import SupervisedLearner
@@ -227,6 +227,7 @@ def _register() -> None:
         tasks.add_documents,
         tasks.add_mixture,
         tasks.add_rated_answers,
+        tasks.add_repeats,
         tasks.add_tfds,
     ):
         gin.external_configurable(configurable, module="gophercite")

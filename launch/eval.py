@@ -18,7 +18,7 @@ import jax
 
 from gophercite import evidence
 from gophercite.decoding.constraint import QuoteConstraint
-from gophercite.decoding.sampler import SamplingSettings
+from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.evaluation.answers import JudgedSample, answer_questions, encode_question
 from gophercite.evaluation.baselines import BASELINES
 from gophercite.evaluation.metrics import Judgement, judge

@@ -1,101 +1,59 @@
-"""Sampling continuations of prompts with a key-value cache, in one compiled program."""
+"""Sampling continuations of prompts with a key-value cache, in one compiled program.
 
-import dataclasses
+Each prompt is read once, and its samples share its keys and values. There are as many rows in
+flight as memory is meant to hold; a row whose sample has ended goes on with its prompt's next one,
+so that the rows are busy until the prompt's last samples.
+"""
+
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from gophercite.decoding.quote_state import (
-    THIN,
-    QuoteState,
-    QuoteTables,
-    advance,
-    allowed,
-    degrees,
-    edges_allowed,
-    initial,
-)
-from gophercite.models.attention import MASKED
-from gophercite.models.transformer import Cache, Params, Transformer
+from gophercite.decoding.drawing import Drawn, LogitsOf, draw, draw_allowed, given
+from gophercite.decoding.quote_state import QuoteState, QuoteTables, advance, initial
+from gophercite.decoding.sampling_settings import SamplingSettings
+from gophercite.models.cache import Cache, forget_rows
+from gophercite.models.transformer import Params, Transformer, unstack_layers
 
 # Prompts are padded to a multiple of this, so that few programs serve all lengths.
 _BUCKET = 64
 
 
-@dataclasses.dataclass(frozen=True)
-class SamplingSettings:
-    """How tokens are drawn.
-
-    Attributes:
-      max_tokens: tokens a sample may have, its end-of-sequence among them.
-      temperature: divides logits before the draw; 0 takes the likeliest token.
-      top_p: draw from the smallest set of tokens with this much probability (Holtzman et al. 2020).
-    """
-
-    max_tokens: int = 256
-    temperature: float = 1.0
-    top_p: float = 1.0
-
-    def __post_init__(self) -> None:
-        """Refuses settings outside their range, naming the field.
-
-        Raises:
-          ValueError: a field is out of range.
-        """
-        if self.max_tokens < 1:
-            raise ValueError(f"max_tokens = {self.max_tokens}: must be at least 1")
-        if not self.temperature >= 0:
-            raise ValueError(f"temperature = {self.temperature}: must be 0 (greedy) or more")
-        if not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p = {self.top_p}: must be in (0, 1]")
-
-
 class Samples(NamedTuple):
-    """Continuations, one a prompt.
+    """Continuations; those of one prompt are neighbours.
 
     Attributes:
       tokens: sampled ids, the end-of-sequence included; padding after it.
       lengths: tokens of each sample, the end-of-sequence included.
       log_probs: log-probability of each token under the model itself (temperature 1, all tokens),
-        in nats; 0 on padding.
+        in nats; 0 on padding. None where the settings left it out.
       constrained_log_probs: the same among the tokens that the quotes' constraint allowed; None
         where there was none.
     """
 
     tokens: Int[np.ndarray, "samples max_tokens"]
     lengths: Int[np.ndarray, " samples"]
-    log_probs: Float[np.ndarray, "samples max_tokens"]
+    log_probs: Float[np.ndarray, "samples max_tokens"] | None
     constrained_log_probs: Float[np.ndarray, "samples max_tokens"] | None
-
-
-class _Progress(NamedTuple):
-    """What the loop carries: everything about the samples so far."""
-
-    step: Int[Array, ""]
-    tokens: Int[Array, "samples max_tokens"]
-    log_probs: Float[Array, "samples max_tokens"]
-    constrained_log_probs: Float[Array, "samples max_tokens"] | None
-    done: Bool[Array, " samples"]
-    logits: Float[Array, "samples vocab"]
-    cache: Cache
-    quote: QuoteState | None
 
 
 def sample(
     transformer: Transformer,
     params: Params,
     prompts: Sequence[Sequence[int]],
-    key: Key[Array, ""],
+    key: Key[Array, ""] | Key[Array, " prompts"],
     settings: SamplingSettings,
     *,
     eos_id: int,
     pad_id: int,
     quotes: QuoteTables | None = None,
+    samples_per_prompt: int = 1,
+    rows_per_prompt: int | None = None,
 ) -> Samples:
     """Continues each prompt until its end-of-sequence or `settings.max_tokens`.
 
@@ -103,193 +61,208 @@ def sample(
       transformer: the model.
       params: its parameters.
       prompts: token ids, of any lengths but none.
-      key: of the draws; row i's depend on it and on i alone, not on the rows beside it.
+      key: of the draws, or one for each prompt. Sample j of prompt i draws by (key i, j, place of
+        the token) and by nothing else: not by what is sampled beside it. A single key is folded
+        with i.
       settings: how tokens are drawn.
       eos_id: the token that ends a sample.
       pad_id: fills what lies after it.
       quotes: the prompts' tables (`QuoteConstraint.tables`), in their order, to sample answers with
-        verbatim quotes alone; temperature and top-p then apply to the tokens that are allowed.
+        verbatim quotes alone; temperature, top-k and top-p then apply to the tokens that are
+        allowed.
+      samples_per_prompt: how many samples each prompt gets.
+      rows_per_prompt: samples of a prompt that are in flight at a time, which bounds the memory of
+        keys and values; all when None.
 
     Returns:
-      One sample a prompt, on the host.
+      The samples, on the host.
 
     Raises:
-      ValueError: there is no prompt, or one is empty.
+      ValueError: there is no prompt, or one is empty; or there are no samples to make.
     """
     lengths = np.array([len(prompt) for prompt in prompts], np.int32)
     if lengths.size == 0 or lengths.min() == 0:
         raise ValueError("sampling needs at least one prompt, and at least one token in each")
+    rows = samples_per_prompt if rows_per_prompt is None else rows_per_prompt
+    if samples_per_prompt < 1 or rows < 1:
+        raise ValueError(
+            f"samples_per_prompt = {samples_per_prompt} and rows_per_prompt = {rows_per_prompt}: "
+            "both must be at least 1"
+        )
     width = -(-int(lengths.max()) // _BUCKET) * _BUCKET
     tokens = np.full((len(prompts), width), pad_id, np.int32)
     for row, prompt in zip(tokens, prompts, strict=True):
         row[: len(prompt)] = prompt
-    rows = jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(len(prompts)))
-    ids, sizes, log_probs, constrained = _decode(
-        transformer, settings, eos_id, pad_id, params, tokens, lengths, rows, quotes
+    keys = (
+        jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(len(prompts)))
+        if key.ndim == 0
+        else key
     )
-    return Samples(
-        np.asarray(ids),
-        np.asarray(sizes),
-        np.asarray(log_probs),
-        np.asarray(constrained) if constrained is not None else None,
-    )
+    ends = (eos_id, pad_id, samples_per_prompt, min(rows, samples_per_prompt))
+    made = _decode(transformer, settings, *ends, params, tokens, lengths, keys, quotes)
+    return Samples(*(np.asarray(part) if part is not None else None for part in made))  # type: ignore[arg-type]
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2, 3))
+class _Made(NamedTuple):
+    """What has been sampled, by prompt and sample."""
+
+    tokens: Int[Array, "prompts samples max_tokens"]
+    lengths: Int[Array, "prompts samples"]
+    log_probs: Float[Array, "prompts samples max_tokens"] | None
+    constrained_log_probs: Float[Array, "prompts samples max_tokens"] | None
+
+
+class _Progress(NamedTuple):
+    """What the loop carries.
+
+    Attributes:
+      made: the samples so far.
+      sample: which of its prompt's samples each row is at; none any more where there are no such.
+      place: of the next token in it.
+      hidden: the representation that the next token is drawn from.
+      cache: keys and values.
+      quote: where each row is in its prompt's graph.
+    """
+
+    made: _Made
+    sample: Int[Array, "prompts rows"]
+    place: Int[Array, "prompts rows"]
+    hidden: Float[Array, "batch d_model"]
+    cache: Cache
+    quote: QuoteState | None
+
+
+@partial(jax.jit, static_argnums=range(6))
 def _decode(
     transformer: Transformer,
     settings: SamplingSettings,
     eos_id: int,
     pad_id: int,
+    samples: int,
+    rows: int,
     params: Params,
-    prompts: Int[Array, "samples length"],
-    lengths: Int[Array, " samples"],
-    keys: Key[Array, " samples"],
+    prompts: Int[Array, "prompts length"],
+    lengths: Int[Array, " prompts"],
+    keys: Key[Array, " prompts"],
     quotes: QuoteTables | None,
-) -> tuple[Array, Array, Array, Array | None]:
-    """Prefill, then one token a turn until all samples have ended."""
-    count, width = prompts.shape
-    slots = width + settings.max_tokens
-    hidden, cache = transformer.prefill(params, prompts, lengths, slots)
+) -> tuple[Array, Array, Array | None, Array | None]:
+    """Prefill, then one token a row and turn until all samples have ended."""
+    count, longest = prompts.shape[0], settings.max_tokens
+    hidden, cache = transformer.prefill(params, prompts, lengths, longest, rows)
+    if not transformer.config.scan_layers:
+        params = unstack_layers(params)
     last = jnp.take_along_axis(hidden, (lengths - 1)[:, None, None], axis=1)
-    zeros = jnp.zeros((count, settings.max_tokens), jnp.float32)
+    from_prompts = jnp.repeat(last[:, 0], rows, axis=0)
+    first = None
+    if quotes is not None:
+        first = initial(quotes, jnp.repeat(jnp.arange(count), rows))
+    shape = (count, samples, longest)
+    zeros = jnp.zeros(shape, jnp.float32)
     start = _Progress(
-        step=jnp.zeros((), jnp.int32),
-        tokens=jnp.full((count, settings.max_tokens), pad_id, jnp.int32),
-        log_probs=zeros,
-        constrained_log_probs=zeros if quotes is not None else None,
-        done=jnp.zeros(count, bool),
-        logits=transformer.logits(params, last)[:, 0],
+        made=_Made(
+            jnp.full(shape, pad_id, jnp.int32),
+            jnp.zeros(shape[:2], jnp.int32),
+            zeros if quotes is None or settings.free_log_probs else None,
+            zeros if quotes is not None else None,
+        ),
+        sample=jnp.broadcast_to(jnp.arange(rows), (count, rows)),
+        place=jnp.zeros((count, rows), jnp.int32),
+        hidden=from_prompts,
         cache=cache,
-        quote=initial(quotes, jnp.arange(count)) if quotes is not None else None,
+        quote=first,
     )
 
-    def unfinished(now: _Progress) -> Array:
-        return (now.step < settings.max_tokens) & ~jnp.all(now.done)
-
     def turn(now: _Progress) -> _Progress:
-        put: Any = partial(jax.lax.dynamic_update_index_in_dim, index=now.step, axis=1)
-        draws = jax.vmap(lambda k: jax.random.uniform(jax.random.fold_in(k, now.step)))(keys)
-        constrained = now.constrained_log_probs
+        alive = now.sample < samples
+        drawn, free = _draw(transformer, params, settings, keys, quotes, now, alive)
+        token = jnp.where(alive, drawn.token.reshape(alive.shape), pad_id)
+        made = _written(now, alive, token, free, drawn if quotes is not None else None)
+
+        ended = alive & ((token == eos_id) | (now.place == longest - 1))
+        # The prompt's next samples, dealt out to the rows that are free now.
+        dealt = jnp.max(now.sample, axis=1, keepdims=True) + jnp.cumsum(ended, axis=1)
+        following = jnp.where(ended, dealt, now.sample)
+        goes_on = alive & ~ended
+        hidden, cache = transformer.decode(
+            params,
+            token.reshape(-1, 1),
+            (lengths[:, None] + now.place).reshape(-1, 1),
+            goes_on.reshape(-1, 1),
+            now.cache,
+        )
+        fresh = ended.reshape(-1)
         quote = now.quote
-        if quotes is None or quote is None:
-            drawn = draw(now.logits, draws, settings)
-        else:
-            left = jnp.full((count,), settings.max_tokens - now.step)
-            drawn, log_prob = draw_allowed(
-                now.logits, draws, settings, now.done, quotes, quote, left
-            )
-            constrained = put(constrained, jnp.where(now.done, 0.0, log_prob))
-            quote = advance(quotes, quote, drawn)
-        token = jnp.where(now.done, pad_id, drawn)
-        log_prob = _log_prob(now.logits, drawn)
-        positions = (lengths + now.step)[:, None]
-        alive = ~now.done[:, None]
-        hidden, cache = transformer.decode(params, token[:, None], positions, alive, now.cache)
+        if quotes is not None and quote is not None and first is not None:
+            along = advance(quotes, quote, token.reshape(-1))
+            quote = jax.tree.map(partial(jnp.where, fresh), first, along)
         return _Progress(
-            step=now.step + 1,
-            tokens=put(now.tokens, token),
-            log_probs=put(now.log_probs, jnp.where(now.done, 0.0, log_prob)),
-            constrained_log_probs=constrained,
-            done=now.done | (token == eos_id),
-            logits=transformer.logits(params, hidden)[:, 0],
-            cache=cache,
-            quote=quote,
+            made,
+            following,
+            jnp.where(ended, 0, now.place + 1),
+            jnp.where(fresh[:, None], from_prompts, hidden[:, 0]),
+            forget_rows(cache, ended),
+            quote,
         )
 
-    end = jax.lax.while_loop(unfinished, turn, start)
-    # A sample ends with its first end-of-sequence, or at the limit.
-    ended = end.tokens == eos_id
-    full = jnp.full((count,), settings.max_tokens, jnp.int32)
-    sizes = jnp.where(ended.any(axis=1), jnp.argmax(ended, axis=1).astype(jnp.int32) + 1, full)
-    return end.tokens, sizes, end.log_probs, end.constrained_log_probs
+    end = jax.lax.while_loop(lambda now: jnp.any(now.sample < samples), turn, start)
+    return jax.tree.map(lambda part: part.reshape(count * samples, *part.shape[2:]), end.made)
 
 
-def _log_prob(
-    logits: Float[Array, "samples vocab"], token: Int[Array, " samples"]
-) -> Float[Array, " samples"]:
-    return jnp.take_along_axis(jax.nn.log_softmax(logits), token[:, None], axis=1)[:, 0]
-
-
-def draw_allowed(
-    logits: Float[Array, "samples vocab"],
-    uniforms: Float[Array, " samples"],
+def _draw(
+    transformer: Transformer,
+    params: Params,
     settings: SamplingSettings,
-    done: Bool[Array, " samples"],
-    tables: QuoteTables,
-    state: QuoteState,
-    left: Int[Array, " samples"],
-) -> tuple[Int[Array, " samples"], Float[Array, " samples"]]:
-    """One allowed token a row, and its log-probability among the allowed ones.
+    keys: Key[Array, " prompts"],
+    quotes: QuoteTables | None,
+    now: _Progress,
+    alive: Bool[Array, "prompts rows"],
+) -> tuple[Drawn, Float[Array, " batch"] | None]:
+    """A token a row, and what the model itself thinks of it where that is wanted."""
 
-    Inside titles and quotes few tokens are allowed. When no row has more, only their logits are
-    looked at: neither a softmax over the vocabulary nor its cumulative sum is made.
+    def uniform(key: Array, sample: Array, place: Array) -> Array:
+        return jax.random.uniform(jax.random.fold_in(jax.random.fold_in(key, sample), place))
 
-    Args:
-      logits: the model's.
-      uniforms: one draw from [0, 1) a row.
-      settings: temperature and top-p, which apply to the allowed tokens.
-      done: rows that have ended; what they draw means nothing.
-      tables: what may be quoted.
-      state: of each row.
-      left: tokens that each row may still have, this one included.
-
-    Returns:
-      Token ids; log-probabilities in nats, at temperature 1.
-    """
-    logits = logits[:, : tables.claim_next.shape[1]]  # models may have rows to spare
-
-    def among_few() -> tuple[Array, Array]:
-        tokens, legal = edges_allowed(tables, state, left, 0, THIN)
-        few = jnp.where(legal, jnp.take_along_axis(logits, tokens, axis=1), MASKED)
-        place = draw(few, uniforms, settings)
-        return jnp.take_along_axis(tokens, place[:, None], axis=1)[:, 0], _log_prob(few, place)
-
-    def among_all() -> tuple[Array, Array]:
-        masked = jnp.where(allowed(tables, state, left), logits, MASKED)
-        token = draw(masked, uniforms, settings)
-        return token, _log_prob(masked, token)
-
-    wide = (tables.claim[state.node] >= 0) | (degrees(tables, state) > THIN)
-    return jax.lax.cond(jnp.any(wide & ~done), among_all, among_few)
+    by_row = jax.vmap(jax.vmap(uniform, in_axes=(None, 0, 0)))
+    uniforms = by_row(keys, now.sample, now.place).reshape(-1)
+    if quotes is None or now.quote is None:
+        drawn = draw(transformer.logits(params, now.hidden[:, None])[:, 0], uniforms, settings)
+        return drawn, drawn.log_prob
+    if settings.free_log_probs:
+        everything = transformer.logits(params, now.hidden[:, None])[:, 0]
+        logits = given(everything)
+    else:
+        logits = LogitsOf(
+            lambda rows: transformer.logits(params, now.hidden[rows][:, None])[:, 0],
+            lambda tokens: transformer.logits_of(params, now.hidden, tokens),
+        )
+    left = (settings.max_tokens - now.place).reshape(-1)
+    drawn = draw_allowed(logits, uniforms, settings, ~alive.reshape(-1), quotes, now.quote, left)
+    if not settings.free_log_probs:
+        return drawn, None
+    free = jnp.take_along_axis(everything, drawn.token[:, None], axis=1)[:, 0]
+    return drawn, free - jax.nn.logsumexp(everything, axis=-1)
 
 
-def draw(
-    logits: Float[Array, "samples vocab"],
-    uniforms: Float[Array, " samples"],
-    settings: SamplingSettings,
-) -> Int[Array, " samples"]:
-    """One token a row by inverting the cumulative distribution.
+def _written(
+    now: _Progress,
+    alive: Bool[Array, "prompts rows"],
+    token: Int[Array, "prompts rows"],
+    free: Float[Array, " batch"] | None,
+    constrained: Drawn | None,
+) -> _Made:
+    """The samples with a token more; rows that have nothing left to do write nowhere."""
+    prompt = jnp.broadcast_to(jnp.arange(alive.shape[0])[:, None], alive.shape)
+    made = now.made
 
-    One uniform number a row is enough, where Gumbel noise needs one for each token of the
-    vocabulary.
+    def put(old: Array | None, new: Array | None) -> Array | None:
+        if old is None or new is None:
+            return None
+        at = old.at[prompt, now.sample, now.place]
+        return at.set(new.reshape(alive.shape), mode="drop")
 
-    Args:
-      logits: unnormalised log-probabilities.
-      uniforms: one draw from [0, 1) a row.
-      settings: temperature and top-p.
-
-    Returns:
-      Token ids. Greedy ties go to the smaller id.
-    """
-    if settings.temperature == 0:
-        return jnp.argmax(logits, axis=-1).astype(jnp.int32)
-    probabilities = jax.nn.softmax(logits / settings.temperature, axis=-1)
-    if settings.top_p < 1:
-        probabilities = _nucleus(probabilities, settings.top_p)
-    cumulative = jnp.cumsum(probabilities, axis=-1)
-    threshold = uniforms[:, None] * cumulative[:, -1:]
-    token = jnp.sum(cumulative <= threshold, axis=-1)
-    # Rounding may carry a threshold to the very top, past the last token that can be drawn.
-    last = probabilities.shape[-1] - 1 - jnp.argmax(jnp.flip(probabilities > 0, -1), axis=-1)
-    return jnp.minimum(token, last).astype(jnp.int32)
-
-
-def _nucleus(
-    probabilities: Float[Array, "samples vocab"], top_p: float
-) -> Float[Array, "samples vocab"]:
-    """Zeroes all but the smallest set of likeliest tokens that holds `top_p` of the probability."""
-    falling = jnp.flip(jnp.sort(probabilities, axis=-1), -1)
-    before = jnp.cumsum(falling, axis=-1) - falling
-    kept = jnp.where(before < top_p, falling, jnp.inf)
-    return jnp.where(probabilities >= jnp.min(kept, axis=-1, keepdims=True), probabilities, 0.0)
+    return _Made(
+        made.tokens.at[prompt, now.sample, now.place].set(token, mode="drop"),
+        made.lengths.at[prompt, now.sample].set(now.place + 1, mode="drop"),
+        put(made.log_probs, free),
+        put(made.constrained_log_probs, constrained.log_prob if constrained else None),
+    )

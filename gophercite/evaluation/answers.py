@@ -9,7 +9,8 @@ from jaxtyping import Array, Key
 
 from gophercite import prompts
 from gophercite.decoding.constraint import NoLegalAnswer, PromptGraph, QuoteConstraint
-from gophercite.decoding.sampler import SamplingSettings, sample
+from gophercite.decoding.sampler import sample
+from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.documents import Document
 from gophercite.evaluation.metrics import Judgement, judge
 from gophercite.models.transformer import Params, Transformer
@@ -111,6 +112,7 @@ def answer_questions(
             pad_id=vocabulary.pad_id,
             quotes=quotes,
         )
+        assert samples.log_probs is not None, "settings.free_log_probs is needed for judging"
         for row, index in enumerate(indices):
             length = int(samples.lengths[row])
             tokens = tuple(samples.tokens[row, :length].tolist())

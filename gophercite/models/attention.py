@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from gophercite.models.cache import LayerCache, Slots
 from gophercite.models.positions import align_distances
 
 # Not -inf: a row that sees nothing (padding) must stay finite.
@@ -249,48 +250,99 @@ def _splash(
 
 def cached_attention(
     q: Heads,
-    k: Float[Array, "batch kv_heads slots head_dim"],
-    v: Float[Array, "batch kv_heads slots head_dim"],
-    query_positions: Int[Array, "batch length"],
-    key_positions: Int[Array, "batch slots"],
-    seen: Bool[Array, "batch slots"],
+    cache: LayerCache,
+    positions: Int[Array, "batch length"],
+    slots: Slots,
     *,
     relative: RelativePositions | None = None,
     window: Window = None,
 ) -> Heads:
     """Attends from new tokens to a cache that already holds them.
 
+    All samples of a prompt meet its keys in one product; the two parts of each softmax, over the
+    prompt and over what the sample added, are brought together by their sums.
+
     Args:
-      q: queries of the new tokens.
-      k: cached keys, the new tokens' among them.
-      v: cached values.
-      query_positions: places of the new tokens in their sequences.
-      key_positions: places of the cached ones.
-      seen: slots that hold a token.
+      q: queries of the new tokens, unscaled.
+      cache: keys and values, the new tokens' among them.
+      positions: places of the new tokens in their sequences.
+      slots: the cache's layout.
       relative: Transformer-XL's positions.
       window: how many tokens back a query sees, itself included.
 
     Returns:
       The values' mixtures, in `q`'s dtype.
     """
-    batch, length, heads, head_dim = q.shape
-    groups = heads // k.shape[1]
-    scale = head_dim**-0.5
-    content = q if relative is None else q + relative.content_bias.astype(q.dtype)
-    scores = _scores(_by_head(content * scale, groups), k)
-    distance = query_positions[:, :, None] - key_positions[:, None, :]
+    length, heads, head_dim = q.shape[1:]
+    prompts, samples = slots.positions.shape[:2]
+    kv_heads = cache.prompt_keys.shape[1]
+    groups = heads // kv_heads
+    # The samples' own, [prompts, kv_heads, samples, room, head_dim].
+    shape = (prompts, kv_heads, samples, *cache.keys.shape[-2:])
+    own_keys, own_values = cache.keys.reshape(shape), cache.values.reshape(shape)
+
+    def by_prompt(x: Array) -> Float[Array, "prompts kv_heads samples groups length head_dim"]:
+        x = (x * head_dim**-0.5).reshape(prompts, samples, length, kv_heads, groups, head_dim)
+        return jnp.transpose(x, (0, 3, 1, 4, 2, 5))
+
+    content = by_prompt(q if relative is None else q + relative.content_bias.astype(q.dtype))
+    biased = None
     if relative is not None:
-        biased = _by_head((q + relative.position_bias.astype(q.dtype)) * scale, groups)
-        by_distance = jnp.einsum(
-            "bkgqd,nkgd->bkgqn",
-            biased,
-            relative.keys.reshape(-1, k.shape[1], groups, head_dim).astype(q.dtype),
-            preferred_element_type=jnp.float32,
-        )
-        index = jnp.clip(distance, 0, relative.keys.shape[0] - 1)[:, None, None]
-        scores += jnp.take_along_axis(by_distance, index, axis=-1)
-    mask = (distance >= 0) & seen[:, None, :]
-    if window is not None:
-        mask &= distance < window
-    mixed = _mix(scores, mask[:, None, None], v)
-    return jnp.moveaxis(mixed.reshape(batch, heads, length, head_dim), 1, 2)
+        biased = by_prompt(q + relative.position_bias.astype(q.dtype))
+    places = positions.reshape(prompts, samples, length, 1)
+
+    def scores(keys: Array, key_places: Array, filled: Array) -> Array:
+        """[prompts, kv_heads, samples, groups, length, slots], masked."""
+        if keys.ndim == 4:  # the prompt's, which all samples share
+            rows = content.reshape(prompts, kv_heads, -1, head_dim)
+            found = jnp.einsum("pkrd,pkjd->pkrj", rows, keys, preferred_element_type=jnp.float32)
+        else:
+            rows = content.reshape(prompts, kv_heads, samples, -1, head_dim)
+            found = jnp.einsum("pknrd,pknjd->pknrj", rows, keys, preferred_element_type=jnp.float32)
+        found = found.reshape(*content.shape[:-1], -1)
+        distance = places - key_places
+        if relative is not None and biased is not None:
+            found += _by_distance(biased, relative.keys, distance)
+        mask = (distance >= 0) & filled
+        if window is not None:
+            mask &= distance < window
+        return jnp.where(mask[:, None, :, None], found, MASKED)
+
+    prompt_places = jnp.arange(cache.prompt_keys.shape[2])
+    in_prompt = prompt_places < slots.lengths[:, None, None, None]
+    far = scores(cache.prompt_keys, prompt_places, in_prompt)
+    near = scores(own_keys, slots.positions[:, :, None], slots.filled[:, :, None])
+    peak = jnp.maximum(far.max(axis=-1, keepdims=True), near.max(axis=-1, keepdims=True))
+    far, near = jnp.exp(far - peak), jnp.exp(near - peak)
+    total = far.sum(axis=-1, keepdims=True) + near.sum(axis=-1, keepdims=True)
+    mixed = jnp.einsum(
+        "pkrj,pkjd->pkrd",
+        far.astype(q.dtype).reshape(prompts, kv_heads, -1, far.shape[-1]),
+        cache.prompt_values,
+        preferred_element_type=jnp.float32,
+    ).reshape(content.shape)
+    mixed += jnp.einsum(
+        "pknrj,pknjd->pknrd",
+        near.astype(q.dtype).reshape(prompts, kv_heads, samples, -1, near.shape[-1]),
+        own_values,
+        preferred_element_type=jnp.float32,
+    ).reshape(content.shape)
+    mixed = (mixed / total).astype(q.dtype)
+    return jnp.transpose(mixed, (0, 2, 4, 1, 3, 5)).reshape(q.shape)
+
+
+def _by_distance(
+    biased: Float[Array, "prompts kv_heads samples groups length head_dim"],
+    keys: Float[Array, "distances heads head_dim"],
+    distance: Int[Array, "prompts samples length slots"],
+) -> Float[Array, "prompts kv_heads samples groups length slots"]:
+    """Transformer-XL's scores of the distances between new tokens and slots."""
+    kv_heads, groups, head_dim = biased.shape[1], biased.shape[3], biased.shape[5]
+    found = jnp.einsum(
+        "pkngqd,ikgd->pkngqi",
+        biased,
+        keys.reshape(-1, kv_heads, groups, head_dim).astype(biased.dtype),
+        preferred_element_type=jnp.float32,
+    )
+    index = jnp.clip(distance, 0, keys.shape[0] - 1)[:, None, :, None]
+    return jnp.take_along_axis(found, index, axis=-1)

@@ -5,9 +5,10 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from gophercite.models.attention import RelativePositions, attention, cached_attention
+from gophercite.models.cache import LayerCache, Slots, add_tokens, first_slot
 from gophercite.models.config import TransformerConfig
 from gophercite.models.positions import rotary
 from gophercite.partitioning import constrain
@@ -30,28 +31,6 @@ class Context(NamedTuple):
     positions: Int[Array, "batch length"]
     segments: Int[Array, "batch length"]
     sinusoids: Float[Array, "distances d_model"] | None
-
-
-class LayerCache(NamedTuple):
-    """One layer's keys and values, and (Transformer-XL) its projected distances."""
-
-    keys: Float[Array, "batch kv_heads slots head_dim"]
-    values: Float[Array, "batch kv_heads slots head_dim"]
-    relative: Float[Array, "distances heads head_dim"] | None
-
-
-class Slots(NamedTuple):
-    """Which token lies where in the cache; the same for all layers.
-
-    Attributes:
-      positions: each slot's place in its sequence.
-      filled: slots that hold a token.
-      next: the slot that the next token takes, the same in all rows.
-    """
-
-    positions: Int[Array, "batch slots"]
-    filled: Bool[Array, "batch slots"]
-    next: Int[Array, ""]
 
 
 def rms_norm(x: Hidden, scale: Float[Array, " d_model"], epsilon: float) -> Hidden:
@@ -167,30 +146,24 @@ class Block(nn.Module):
           settings: this layer's own settings.
           positions: the new tokens' places, [batch, length].
           slots: the cache's layout, the new tokens already entered.
-          cache: this layer's keys and values; the new tokens take the `length` slots before
-            `slots.next`.
+          cache: this layer's keys and values; the new tokens take the last `length` slots that
+            were entered.
 
         Returns:
           The residual stream and the cache with the new tokens.
         """
         q, k, v = self._project(x, settings, positions)
-        start = slots.next - x.shape[1]
-        keys, values = (
-            jax.lax.dynamic_update_slice_in_dim(old, jnp.moveaxis(new, 1, 2), start, axis=2)
-            for old, new in ((cache.keys, k), (cache.values, v))
-        )
+        cache = add_tokens(cache, k, v, first_slot(slots, x.shape[1]))
         relative = self._relative_positions(cache.relative) if cache.relative is not None else None
         mixed = cached_attention(
             q,
-            keys,
-            values,
+            cache,
             positions,
-            slots.positions,
-            slots.filled,
+            slots,
             relative=relative,
             window=settings.get("window", self.config.window),  # type: ignore[arg-type]
         )
-        return self._finish(x, mixed), LayerCache(keys, values, cache.relative)
+        return self._finish(x, mixed), cache
 
     def project_distances(self, sinusoids: Float[Array, "n d_model"]) -> Array:
         """Transformer-XL's key of each distance, W_r R_d: [distances, heads, head_dim]."""

@@ -15,14 +15,15 @@ splits where it freezes (`split_layers`).
 """
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from gophercite.models.block import Block, Context, LayerCache, Slots, rms_norm
+from gophercite.models.block import Block, Context, rms_norm
+from gophercite.models.cache import Cache, LayerCache, empty_rows, empty_slots, enter_tokens
 from gophercite.models.config import TransformerConfig
 from gophercite.models.positions import sinusoids
 from gophercite.models.stack import run_stack
@@ -32,13 +33,6 @@ Params = dict[str, Any]
 Axes = dict[str, Any]
 
 FROZEN, TRAINED = "frozen_layers", "trained_layers"
-
-
-class Cache(NamedTuple):
-    """Keys and values of all layers (a leading axis), and which token lies in which slot."""
-
-    layers: LayerCache
-    slots: Slots
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,55 +189,69 @@ class Transformer:
         logits = jnp.einsum("bld,vd->blv", hidden, kernel, preferred_element_type=jnp.float32)
         return constrain(logits, "batch", "length", "vocab")
 
+    def logits_of(
+        self,
+        params: Params,
+        hidden: Float[Array, "batch d_model"],
+        tokens: Int[Array, "batch tokens"],
+    ) -> Float[Array, "batch tokens"]:
+        """Logits of some tokens only, in float32."""
+        kernel = self.unembedding(params)[tokens].astype(hidden.dtype)
+        return jnp.einsum("bd,btd->bt", hidden, kernel, preferred_element_type=jnp.float32)
+
     def prefill(
         self,
         params: Params,
-        tokens: Int[Array, "batch length"],
-        lengths: Int[Array, " batch"],
-        slots: int,
-    ) -> tuple[Float[Array, "batch length d_model"], Cache]:
+        tokens: Int[Array, "prompts length"],
+        lengths: Int[Array, " prompts"],
+        room: int,
+        samples: int = 1,
+    ) -> tuple[Float[Array, "prompts length d_model"], Cache]:
         """Reads prompts of different lengths, padded on the right, into a new cache.
 
         Args:
           params: the model's parameters.
           tokens: prompts.
           lengths: tokens of each prompt that are real.
-          slots: tokens that the cache can hold, prompt and padding included.
+          room: tokens that can be added to each sequence.
+          samples: sequences that go on from each prompt, which share its keys and values.
 
         Returns:
-          Representations after the final norm, and the cache. Padding takes slots but is never
-          attended to; a row's next token has the position `lengths[row]`.
+          Representations after the final norm, and the cache. Padding is never attended to; the
+          next token of a prompt has the position `lengths[prompt]`.
         """
         c = self.config
-        batch, length = tokens.shape
-        positions = jnp.broadcast_to(jnp.arange(length), (batch, length))
+        prompts, length = tokens.shape
+        positions = jnp.broadcast_to(jnp.arange(length), (prompts, length))
         real = positions < lengths[:, None]
         context = Context(positions, real.astype(jnp.int32), self._sinusoids(length))
-        waves = self._sinusoids(slots)
+        waves = self._sinusoids(length + room)
         block = Block(c)
 
         def layer(x: Array, leaf: tuple[Params, Any]) -> tuple[Array, LayerCache]:
             weights, settings = leaf
             variables = {"params": weights}
             x, (k, v) = block.apply(variables, x, settings, context)
-            room = [(0, 0), (0, 0), (0, slots - length), (0, 0)]
-            keys, values = (jnp.pad(jnp.moveaxis(y, 1, 2), room) for y in (k, v))
+            keys, values = (jnp.moveaxis(y, 1, 2) for y in (k, v))
+            own = empty_rows(keys, samples, room)
             relative = None
             if waves is not None:
                 relative = block.apply(variables, waves, method=Block.project_distances)
-            return x, LayerCache(keys, values, relative)
+            return x, LayerCache(keys, values, own, own, relative)
 
         x = self.embed(params, tokens)
         merged = merge_layers(params)
-        x, layers = jax.lax.scan(layer, x, (merged[TRAINED], self._settings(merged)[1]))
-        free = [(0, 0), (0, slots - length)]
-        layout = Slots(
-            jnp.pad(positions, free),
-            jnp.pad(real, free),
-            jnp.asarray(length, jnp.int32),
-        )
+        weights, settings = merged[TRAINED], self._settings(merged)[1]
+        layers: Any
+        if c.scan_layers:
+            x, layers = jax.lax.scan(layer, x, (weights, settings))
+        else:
+            layers = ()
+            for i in range(c.num_layers):
+                x, of_layer = layer(x, (_layer_at(weights, i), _layer_at(settings, i)))
+                layers += (of_layer,)
         hidden = rms_norm(x, params["final_norm"]["scale"], c.norm_epsilon)
-        return hidden, Cache(layers, layout)
+        return hidden, Cache(layers, empty_slots(lengths, samples, room))
 
     def decode(
         self,
@@ -256,8 +264,8 @@ class Transformer:
         """Reads new tokens after those in a cache.
 
         Args:
-          params: the model's parameters.
-          tokens: the new tokens, as many in each row.
+          params: the model's parameters, in stacks or taken apart (`unstack_layers`).
+          tokens: the new tokens, as many in each row; a prompt's samples are neighbours.
           positions: their places in their sequences.
           real: False where a row has ended and its token is padding.
           cache: with room for them.
@@ -266,45 +274,36 @@ class Transformer:
           Representations after the final norm, and the cache with the new tokens, each layer's part
           rewritten in place.
         """
-        block = Block(self.config)
         x = self.embed(params, tokens)
-        old = cache.slots
-        slots = Slots(
-            jax.lax.dynamic_update_slice_in_dim(old.positions, positions, old.next, axis=1),
-            jax.lax.dynamic_update_slice_in_dim(old.filled, real, old.next, axis=1),
-            old.next + x.shape[1],
-        )
+        slots = enter_tokens(cache.slots, positions, real)
+        block = Block(self.config)
 
-        def layer(
-            carry: tuple[Array, Array, Array], leaf: tuple[Any, ...]
-        ) -> tuple[tuple[Array, Array, Array], None]:
-            x, keys, values = carry
-            weights, settings, relative, index = leaf
-            at = lambda stack: jax.lax.dynamic_index_in_dim(stack, index, keepdims=False)  # noqa: E731
-            x, new = block.apply(
-                {"params": weights},
-                x,
-                settings,
-                positions,
-                slots,
-                LayerCache(at(keys), at(values), relative),
-                method=Block.decode,
+        def layer(x: Array, leaf: tuple[Params, Any], of_layer: LayerCache) -> Any:
+            weights, settings = leaf
+            return block.apply(
+                {"params": weights}, x, settings, positions, slots, of_layer, method=Block.decode
             )
-            put = jax.lax.dynamic_update_index_in_dim
-            return (x, put(keys, new.keys, index, 0), put(values, new.values, index, 0)), None
 
-        carry = (x, cache.layers.keys, cache.layers.values)
-        first = 0
-        for part, settings in zip((FROZEN, TRAINED), self._settings(params), strict=True):
-            if part in params:
-                last = first + _depth(params[part])
-                relative = jax.tree.map(lambda leaf: leaf[first:last], cache.layers.relative)  # noqa: B023
-                leaves = (params[part], settings, relative, jnp.arange(first, last))
-                carry, _ = jax.lax.scan(layer, carry, leaves)
-                first = last
-        x, keys, values = carry
+        parts = [
+            (params[part], settings)
+            for part, settings in zip((FROZEN, TRAINED), self._settings(params), strict=True)
+            if part in params
+        ]
+        layers: Any
+        if isinstance(cache.layers, LayerCache):
+            x, layers = _decode_in_a_loop(layer, x, parts, cache.layers)
+        else:
+            layers = ()
+            leaves = [
+                (_layer_at(weights, i), _layer_at(settings, i))
+                for weights, settings in parts
+                for i in range(_depth(weights))
+            ]
+            for leaf, of_layer in zip(leaves, cache.layers, strict=True):
+                x, after = layer(x, leaf, of_layer)
+                layers += (after,)
         hidden = rms_norm(x, params["final_norm"]["scale"], self.config.norm_epsilon)
-        return hidden, Cache(LayerCache(keys, values, cache.layers.relative), slots)
+        return hidden, Cache(layers, slots)
 
     def _sinusoids(self, distances: int) -> Float[Array, "distances d_model"] | None:
         if self.config.position != "transformer_xl":
@@ -336,6 +335,34 @@ class Transformer:
         )
 
 
+def _decode_in_a_loop(
+    layer: Any, x: Array, parts: list[tuple[Params, Any]], cache: LayerCache
+) -> tuple[Array, LayerCache]:
+    """Runs the stacks of layers, whose own keys and values are rewritten in place."""
+
+    def body(
+        carry: tuple[Array, Array, Array], leaf: tuple[Any, ...]
+    ) -> tuple[tuple[Array, Array, Array], None]:
+        x, keys, values = carry
+        weights_and_settings, prompt_keys, prompt_values, relative, index = leaf
+        at = lambda stack: jax.lax.dynamic_index_in_dim(stack, index, keepdims=False)  # noqa: E731
+        before = LayerCache(prompt_keys, prompt_values, at(keys), at(values), relative)
+        x, after = layer(x, weights_and_settings, before)
+        put = jax.lax.dynamic_update_index_in_dim
+        return (x, put(keys, after.keys, index, 0), put(values, after.values, index, 0)), None
+
+    carry = (x, cache.keys, cache.values)
+    first = 0
+    for part in parts:
+        last = first + _depth(part[0])
+        read = (cache.prompt_keys, cache.prompt_values, cache.relative)
+        read = jax.tree.map(lambda leaf: leaf[first:last], read)  # noqa: B023
+        carry, _ = jax.lax.scan(body, carry, (part, *read, jnp.arange(first, last)))
+        first = last
+    x, keys, values = carry
+    return x, cache._replace(keys=keys, values=values)
+
+
 def frozen_layers(params: Params) -> int:
     """Layers in the frozen stack of a tree of parameters (or of anything shaped like it)."""
     if FROZEN not in params:
@@ -343,8 +370,25 @@ def frozen_layers(params: Params) -> int:
     return _depth(params[FROZEN])
 
 
+def unstack_layers(params: Params) -> Params:
+    """Takes the layers apart, each stack a tuple, for `decode` without a loop over them.
+
+    A loop over tokens would cut the layers out of their stack for every token.
+    """
+    return {
+        name: tuple(_layer_at(part, i) for i in range(_depth(part)))
+        if name in (FROZEN, TRAINED)
+        else part
+        for name, part in params.items()
+    }
+
+
+def _layer_at(stack: Any, index: int) -> Any:
+    return stack[index] if isinstance(stack, tuple) else jax.tree.map(lambda x: x[index], stack)
+
+
 def _depth(stack: Any) -> int:
-    return jax.tree.leaves(stack)[0].shape[0]
+    return len(stack) if isinstance(stack, tuple) else jax.tree.leaves(stack)[0].shape[0]
 
 
 def split_layers(params: Params, frozen: int) -> Params:

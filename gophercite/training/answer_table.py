@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import jax
 
-from gophercite.decoding.sampler import SamplingSettings
+from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.evaluation.answers import answer_questions
 from gophercite.evaluation.report import metrics_table, samples_table, summarise
 from gophercite.models.transformer import Params, Transformer

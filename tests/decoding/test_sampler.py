@@ -1,13 +1,20 @@
 import dataclasses
+import functools
 
+import hypothesis
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gophercite.decoding.constraint import QuoteConstraint
-from gophercite.decoding.sampler import SamplingSettings, draw, sample
+from gophercite.decoding.drawing import draw
+from gophercite.decoding.sampler import sample
+from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.documents import Document
+from gophercite.models.attention import MASKED
 from gophercite.models.config import TransformerConfig
 from gophercite.models.transformer import Transformer
 from tests.decoding.quote_worlds import HOSTILE_PIECES, TokenList, is_legal
@@ -21,8 +28,9 @@ PARAMS["embed"]["embedding"] *= 2  # neither flat nor certain
 PROMPTS = [[3, 4, 5], [7], [9, 10, 11, 12, 13, 14, 15]]
 
 
-def run(settings, prompts=PROMPTS, key=1):
-    return sample(MODEL, PARAMS, prompts, jax.random.key(key), settings, eos_id=1, pad_id=0)
+def run(settings, prompts=PROMPTS, key=1, **options):
+    key = jax.random.key(key) if isinstance(key, int) else key
+    return sample(MODEL, PARAMS, prompts, key, settings, eos_id=1, pad_id=0, **options)
 
 
 @jax.jit
@@ -76,7 +84,9 @@ def test_draws_follow_the_distribution():
     logits = jnp.log(jnp.array([0.5, 0.0, 0.2, 0.3])) * 2
     count = 20_000
     uniforms = (jnp.arange(count) + 0.5) / count
-    tokens = draw(jnp.broadcast_to(logits, (count, 4)), uniforms, SamplingSettings(temperature=2.0))
+    tokens = draw(
+        jnp.broadcast_to(logits, (count, 4)), uniforms, SamplingSettings(temperature=2.0)
+    ).token
     frequencies = np.bincount(np.asarray(tokens), minlength=4) / count
     np.testing.assert_allclose(frequencies, [0.5, 0, 0.2, 0.3], atol=1e-3)
 
@@ -85,11 +95,78 @@ def test_top_p_keeps_the_smallest_sufficient_set():
     logits = jnp.log(jnp.array([0.1, 0.45, 0.15, 0.3]))
     uniforms = jnp.linspace(0, 1, 1000, endpoint=False)
     rows = jnp.broadcast_to(logits, (1000, 4))
-    kept = lambda p: set(np.asarray(draw(rows, uniforms, SamplingSettings(top_p=p))).tolist())  # noqa: E731
+    kept = lambda p: set(np.asarray(draw(rows, uniforms, SamplingSettings(top_p=p)).token).tolist())  # noqa: E731
     assert kept(0.4) == {1}
     assert kept(0.7) == {1, 3}
     assert kept(0.89) == {1, 2, 3}
     assert kept(1.0) == {0, 1, 2, 3}
+
+
+def test_top_k_keeps_the_likeliest_and_their_equals():
+    logits = jnp.log(jnp.array([0.1, 0.3, 0.15, 0.3, 0.15]))
+    uniforms = jnp.linspace(0, 1, 1000, endpoint=False)
+    rows = jnp.broadcast_to(logits, (1000, 5))
+    kept = lambda k: set(np.asarray(draw(rows, uniforms, SamplingSettings(top_k=k)).token).tolist())  # noqa: E731
+    assert kept(1) == kept(2) == {1, 3}
+    assert kept(3) == kept(4) == {1, 2, 3, 4}
+    assert kept(9) == {0, 1, 2, 3, 4}
+
+
+CHOICES = 300  # several blocks of a cumulative sum, the last not full
+draw_one = jax.jit(functools.partial(draw, settings=SamplingSettings()))
+
+
+@hypothesis.settings(deadline=None)  # the first draw is compiled
+@given(
+    st.lists(st.floats(-30, 5, width=32), min_size=CHOICES, max_size=CHOICES),
+    st.sets(st.integers(0, CHOICES - 1), min_size=1),
+    st.floats(0, 1, exclude_max=True, width=32),
+)
+def test_what_is_masked_is_never_drawn(logits, legal, uniform):
+    row = np.full(CHOICES, MASKED, np.float32)
+    row[list(legal)] = np.array(logits, np.float32)[list(legal)]
+    drawn = draw_one(row[None], jnp.array([uniform], jnp.float32))
+    assert int(drawn.token[0]) in legal
+    expected = np.asarray(jax.nn.log_softmax(row))[int(drawn.token[0])]
+    np.testing.assert_allclose(drawn.log_prob[0], expected, atol=1e-4)
+
+
+def test_samples_of_one_prompt_differ_and_are_the_model_s():
+    settings = SamplingSettings(max_tokens=8)
+    many = run(settings, samples_per_prompt=5)
+    assert many.tokens.shape == (15, 8)
+    assert len({tuple(row) for row in many.tokens[:5].tolist()}) > 1
+    for row, tokens in enumerate(many.tokens):
+        prompt, length = PROMPTS[row // 5], many.lengths[row]
+        logits = next_logits([*prompt, *tokens[:length]])[len(prompt) - 1 : -1]
+        expected = np.asarray(jax.nn.log_softmax(logits))[np.arange(length), tokens[:length]]
+        np.testing.assert_allclose(many.log_probs[row, :length], expected, atol=1e-5)
+    one = run(settings)
+    assert np.array_equal(many.tokens[::5], one.tokens)
+
+
+@pytest.mark.parametrize("scan_layers", [True, False])
+@pytest.mark.parametrize("rows", [1, 2, 3, 7])
+def test_rows_that_have_ended_go_on_with_their_prompt_s_next_sample(rows, scan_layers):
+    model = Transformer(dataclasses.replace(CONFIG, scan_layers=scan_layers))
+    settings = SamplingSettings(max_tokens=9)
+    ends = {"eos_id": 1, "pad_id": 0, "samples_per_prompt": 7}
+    together = sample(model, PARAMS, PROMPTS, jax.random.key(1), settings, **ends)
+    assert len(set(together.lengths.tolist())) > 2
+    few = sample(model, PARAMS, PROMPTS, jax.random.key(1), settings, rows_per_prompt=rows, **ends)
+    assert np.array_equal(few.tokens, together.tokens)
+    assert np.array_equal(few.lengths, together.lengths)
+    np.testing.assert_allclose(few.log_probs, together.log_probs, atol=1e-5)
+
+
+def test_a_prompt_s_own_key_makes_its_samples_the_same_in_any_batch():
+    settings = SamplingSettings(max_tokens=10)
+    keys = jax.vmap(jax.random.key)(jnp.arange(3))
+    first = run(settings, key=keys, samples_per_prompt=2)
+    turned = run(settings, PROMPTS[::-1], key=keys[::-1], samples_per_prompt=2)
+    for prompt in range(3):
+        theirs = turned.tokens[2 * (2 - prompt) :][:2]
+        assert np.array_equal(first.tokens[2 * prompt :][:2], theirs)
 
 
 def test_one_program_serves_prompts_of_a_bucket():
@@ -108,6 +185,7 @@ def test_one_program_serves_prompts_of_a_bucket():
         ({"max_tokens": 0}, "max_tokens"),
         ({"temperature": -1}, "temperature"),
         ({"top_p": 0}, "top_p"),
+        ({"top_k": 0}, "top_k"),
     ],
 )
 def test_impossible_settings_are_refused_by_name(settings, named):
@@ -131,12 +209,12 @@ PAGES = [
 ]
 
 
-def constrained(settings, key=1):
+def constrained(settings, key=1, **options):
     constraint = QuoteConstraint(HOSTILE)
     tables = constraint.tables([constraint.graph(pages) for pages in PAGES], settings.max_tokens)
     key = jax.random.key(key)
     ends = {"eos_id": HOSTILE.eos_id, "pad_id": HOSTILE.pad_id, "quotes": tables}
-    return sample(QUOTING, QUOTING_PARAMS, PROMPTS, key, settings, **ends)
+    return sample(QUOTING, QUOTING_PARAMS, PROMPTS, key, settings, **ends, **options)
 
 
 @pytest.mark.parametrize("key", range(4))
@@ -153,6 +231,20 @@ def test_constrained_samples_are_legal_and_end(settings, key):
     for row, length, pages in zip(samples.tokens, samples.lengths, PAGES, strict=True):
         assert row[length - 1] == HOSTILE.eos_id
         assert is_legal(HOSTILE.decode(row[:length]), pages)
+
+
+def test_many_constrained_samples_are_legal_however_many_rows_are_wide():
+    settings = SamplingSettings(max_tokens=40)
+    samples = constrained(settings, samples_per_prompt=16, rows_per_prompt=6)
+    for row, (tokens, length) in enumerate(zip(samples.tokens, samples.lengths, strict=True)):
+        assert is_legal(HOSTILE.decode(tokens[:length]), PAGES[row // 16])
+    only = dataclasses.replace(settings, free_log_probs=False)
+    alone = constrained(only, samples_per_prompt=16)
+    assert np.array_equal(alone.tokens, samples.tokens)
+    assert alone.log_probs is None
+    np.testing.assert_allclose(
+        alone.constrained_log_probs, samples.constrained_log_probs, atol=1e-4
+    )
 
 
 def test_constrained_log_probabilities_are_renormalised_over_what_was_allowed():

@@ -5,7 +5,8 @@ import pytest
 from vocabulary_fixtures import trained
 
 from gophercite import prompts
-from gophercite.decoding.sampler import SamplingSettings, sample
+from gophercite.decoding.sampler import sample
+from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.documents import Document
 from gophercite.evaluation.answers import answer_questions, encode_question
 from gophercite.evaluation.metrics import judge

@@ -98,8 +98,8 @@ def test_decoding_with_a_cache_equals_one_pass(config):
     places = np.broadcast_to(np.arange(13), (2, 13))
     whole, _ = compiled(config)(params, tokens, places, np.ones_like(tokens))
     lengths = np.array([8, 3])
-    prefill = jax.jit(model.prefill, static_argnames="slots")
-    hidden, cache = prefill(params, tokens[:, :8], lengths, slots=12)
+    prefill = jax.jit(model.prefill, static_argnames="room")
+    hidden, cache = prefill(params, tokens[:, :8], lengths, room=4)
     for row, length in enumerate(lengths):
         np.testing.assert_allclose(hidden[row, :length], whole[row, :length], rtol=1e-4, atol=1e-5)
     done = 0
@@ -188,11 +188,12 @@ def test_the_full_280b_model_is_right_in_shape():
         lambda x: (x.shape, x.dtype), trained
     )
     lengths = jax.ShapeDtypeStruct((2,), jnp.int32)
-    hidden, cache = jax.eval_shape(lambda *a: model.prefill(*a, 4352), params, tokens, lengths)
+    hidden, cache = jax.eval_shape(lambda *a: model.prefill(*a, 256), params, tokens, lengths)
     one = jax.ShapeDtypeStruct((2, 1), jnp.int32)
     hidden, after = jax.eval_shape(model.apply, params, one, one, one, cache)
     assert hidden.shape == (2, 1, 16384)
-    assert after.layers.keys.shape == (80, 2, 128, 4352, 128)
+    assert after.layers.prompt_keys.shape == (80, 2, 128, 4096, 128)
+    assert after.layers.keys.shape == (80, 2, 128, 256, 128)
 
 
 def test_families_differ_where_they_should():

@@ -1,0 +1,224 @@
+"""Our sampler beside peers', in one run: many samples of one prompt.
+
+    pip install -e ".[train,benchmarks]"
+    python benchmarks/sampling.py [--hugging_face PYTHON] [--tunix PYTHON] [--rounds 5]
+
+64 samples of 64 tokens after one prompt of 512, from a model of 6 layers (width 256, 8 heads of 32,
+gated MLP of 1024, tied vocabulary of 8192), float32, temperature 1, random weights. Each side is a
+process of its own and they take turns. A PYTHON is that of an environment which has torch and
+transformers, or google-tunix; a side without one is left out.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from peers import Side, Turn, announce, median_ratio, serve, take_turns
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+LAYERS, WIDTH, HEADS, HEAD_DIM, MLP, VOCAB = 6, 256, 8, 32, 1024, 8192
+SAMPLES, PROMPT, TOKENS = 64, 512, 64
+EOS = VOCAB - 1
+
+
+def prompt() -> list[int]:
+    return np.random.default_rng(0).integers(2, EOS, PROMPT).tolist()
+
+
+def gophercite(scan_layers: bool = False, rows_per_prompt: int | None = None) -> Turn:
+    import jax
+
+    from gophercite.decoding.sampler import sample
+    from gophercite.decoding.sampling_settings import SamplingSettings
+    from gophercite.models.config import TransformerConfig
+    from gophercite.models.transformer import Transformer
+
+    config = TransformerConfig(
+        VOCAB,
+        WIDTH,
+        LAYERS,
+        HEADS,
+        HEAD_DIM,
+        d_ff=MLP,
+        activation="silu",
+        gated_mlp=True,
+        position="rope",
+        dtype="float32",
+        scan_layers=scan_layers,
+    )
+    transformer = Transformer(config)
+    params = transformer.init(jax.random.key(0))
+    settings = SamplingSettings(max_tokens=TOKENS)
+    announce(f"jax {jax.__version__}")
+
+    def turn(number: int) -> dict[str, float]:
+        made = sample(
+            transformer,
+            params,
+            [prompt()],
+            jax.random.key(number),
+            settings,
+            eos_id=VOCAB,  # never drawn: all samples have all their tokens
+            pad_id=0,
+            samples_per_prompt=SAMPLES,
+            rows_per_prompt=rows_per_prompt,
+        )
+        return {"tokens": float(made.lengths.sum())}
+
+    return turn
+
+
+def hugging_face() -> Turn:
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=VOCAB,
+        hidden_size=WIDTH,
+        intermediate_size=MLP,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS,
+        num_key_value_heads=HEADS,
+        head_dim=HEAD_DIM,
+        max_position_embeddings=1024,
+        tie_word_embeddings=True,
+        attn_implementation="sdpa",
+        pad_token_id=0,
+        bos_token_id=None,
+        eos_token_id=EOS,
+    )
+    model = transformers.LlamaForCausalLM(config).float().eval()
+    shown = torch.tensor([prompt()])
+    announce(f"torch {torch.__version__}, transformers {transformers.__version__}, static cache")
+
+    def turn(number: int) -> dict[str, float]:
+        torch.manual_seed(number)
+        with torch.inference_mode():
+            made = model.generate(
+                shown,
+                attention_mask=torch.ones_like(shown),
+                do_sample=True,
+                top_k=0,
+                num_return_sequences=SAMPLES,
+                min_new_tokens=TOKENS,
+                max_new_tokens=TOKENS,
+                pad_token_id=0,
+                cache_implementation="static",
+                disable_compile=True,
+            )
+        return {"tokens": float(made[:, PROMPT:].numel())}
+
+    return turn
+
+
+def tunix() -> Turn:
+    from importlib.metadata import version
+
+    from flax import nnx
+    from tunix.generate import sampler
+    from tunix.models.llama3 import model as llama
+
+    config = llama.ModelConfig(
+        num_layers=LAYERS,
+        vocab_size=VOCAB,
+        embed_dim=WIDTH,
+        hidden_dim=MLP,
+        num_heads=HEADS,
+        head_dim=HEAD_DIM,
+        num_kv_heads=HEADS,
+        rope_theta=10_000,
+        norm_eps=1e-6,
+        weight_tying=True,
+    )
+
+    class Words:
+        """A tokenizer that knows one prompt."""
+
+        def encode(self, text: str, **_: Any) -> list[int]:
+            return prompt()[1:]  # the sampler adds a beginning
+
+        def decode(self, ids: Any, **_: Any) -> str:
+            return ""
+
+        def bos_id(self) -> int:
+            return 1
+
+        def eos_id(self) -> int:
+            return EOS
+
+        def pad_id(self) -> int:
+            return 0
+
+    model = llama.Llama3(config, rngs=nnx.Rngs(0))
+    cache = sampler.CacheConfig(
+        cache_size=PROMPT + TOKENS, num_layers=LAYERS, num_kv_heads=HEADS, head_dim=HEAD_DIM
+    )
+    run = sampler.Sampler(model, Words(), cache)
+    announce(f"google-tunix {version('google-tunix')}, jax {version('jax')}")
+
+    def turn(number: int) -> dict[str, float]:
+        # It has no samples of one prompt: each is a prompt.
+        made = run(
+            ["x"] * SAMPLES,
+            max_generation_steps=TOKENS,
+            max_prompt_length=PROMPT,
+            temperature=1.0,
+            top_p=1.0,
+            seed=number,
+            eos_tokens=[VOCAB + 5],
+        )
+        return {"tokens": float(sum(len(tokens) for tokens in made.tokens))}
+
+    return turn
+
+
+SIDES: dict[str, Callable[..., Turn]] = {
+    "gophercite": gophercite,
+    "hugging_face": hugging_face,
+    "tunix": tunix,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--hugging_face", metavar="PYTHON")
+    parser.add_argument("--tunix", metavar="PYTHON")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--ours", action="append", default=[], metavar="JSON", help="settings of ours, to compare"
+    )
+    parser.add_argument("--work", choices=SIDES, help=argparse.SUPPRESS)
+    parser.add_argument("--settings", type=json.loads, default={}, help=argparse.SUPPRESS)
+    flags = parser.parse_args()
+    if flags.work:
+        serve(SIDES[flags.work](**flags.settings))
+        return
+    sides = [
+        Side(sys.executable, __file__, "gophercite", json.loads(settings))
+        for settings in flags.ours or ["{}"]
+    ]
+    for name in ("hugging_face", "tunix"):
+        if python := getattr(flags, name):
+            sides.append(Side(python, __file__, name, {}))
+    take_turns(sides, flags.rounds)
+    print("| side | tokens a second, median | time / ours | peak GiB | |")
+    print("|---|---|---|---|---|")
+    for side in sides:
+        rate = statistics.median(turn["tokens"] / turn["seconds"] for turn in side.turns)
+        print(
+            f"| {side.name} | {rate:.0f} | {median_ratio(side, sides[0]):.2f} "
+            f"| {side.turns[-1]['peak_gib']:.2f} | {side.note} |"
+        )
+
+
+if __name__ == "__main__":
+    main()

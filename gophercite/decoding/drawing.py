@@ -1,0 +1,178 @@
+"""Drawing a token a row: by inverting the cumulative distribution, free or among allowed tokens.
+
+One uniform number a row is enough, where Gumbel noise needs one for each token of the vocabulary.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from gophercite.decoding.quote_state import (
+    THIN,
+    QuoteState,
+    QuoteTables,
+    allowed,
+    degrees,
+    edges_allowed,
+)
+from gophercite.decoding.sampling_settings import SamplingSettings
+from gophercite.models.attention import MASKED
+
+# A cumulative sum over blocks of the vocabulary, then one within a block, in place of one over all.
+_BLOCK = 128
+
+
+class Drawn(NamedTuple):
+    """One token a row.
+
+    Attributes:
+      token: ids.
+      log_prob: of the token at temperature 1 among all that could be, in nats.
+    """
+
+    token: Int[Array, " samples"]
+    log_prob: Float[Array, " samples"]
+
+
+def draw(
+    logits: Float[Array, "samples choices"],
+    uniforms: Float[Array, " samples"],
+    settings: SamplingSettings,
+) -> Drawn:
+    """Draws one of the choices a row.
+
+    Args:
+      logits: unnormalised log-probabilities; `MASKED` where a choice can't be taken.
+      uniforms: one draw from [0, 1) a row.
+      settings: temperature, top-k and top-p.
+
+    Returns:
+      Places in the row. Greedy ties go to the first.
+    """
+    peak = jnp.max(logits, axis=-1, keepdims=True)
+    weights = jnp.exp(logits - peak)
+    if settings.temperature == 0:
+        place = jnp.argmax(logits, axis=-1).astype(jnp.int32)
+    else:
+        kept = weights
+        if settings.temperature != 1:
+            kept = jnp.exp((logits - peak) / settings.temperature)
+        if settings.top_k is not None and settings.top_k < logits.shape[-1]:
+            least = jax.lax.top_k(logits, settings.top_k)[0][:, -1:]
+            kept = jnp.where(logits >= least, kept, 0.0)
+        if settings.top_p < 1:
+            kept = _nucleus(kept, settings.top_p)
+        place = _invert(kept, uniforms)
+    chosen = jnp.take_along_axis(logits, place[:, None], axis=-1) - peak
+    total = jnp.sum(weights, axis=-1, keepdims=True)
+    return Drawn(place, (chosen - jnp.log(total))[:, 0])
+
+
+def _invert(
+    weights: Float[Array, "samples choices"], uniforms: Float[Array, " samples"]
+) -> Int[Array, " samples"]:
+    """The first place where the weights up to it exceed the uniform share of all."""
+    rows, choices = weights.shape
+    block = min(_BLOCK, choices)
+    room = -choices % block
+    blocks = jnp.pad(weights, ((0, 0), (0, room))).reshape(rows, -1, block)
+    sums = jnp.sum(blocks, axis=-1)
+    upto = jnp.cumsum(sums, axis=-1)
+    threshold = uniforms[:, None] * upto[:, -1:]
+    # Rounding may carry a threshold to the very top, past the last choice that can be taken.
+    of_block = jnp.minimum(jnp.sum(upto <= threshold, axis=-1), _last_positive(sums))[:, None]
+    inside = jnp.take_along_axis(blocks, of_block[..., None], axis=1)[:, 0]
+    before = jnp.take_along_axis(upto - sums, of_block, axis=1)
+    within = jnp.sum(before + jnp.cumsum(inside, axis=-1) <= threshold, axis=-1)
+    within = jnp.minimum(within, _last_positive(inside))
+    # Nor may it fall on a choice of no weight that rounding left at the front of a block.
+    first = jnp.argmax(inside > 0, axis=-1)
+    return (of_block[:, 0] * block + jnp.maximum(within, first)).astype(jnp.int32)
+
+
+def _last_positive(weights: Float[Array, "samples choices"]) -> Int[Array, " samples"]:
+    return weights.shape[-1] - 1 - jnp.argmax(jnp.flip(weights > 0, -1), axis=-1)
+
+
+def _nucleus(weights: Float[Array, "samples choices"], top_p: float) -> Array:
+    """Zeroes all but the smallest set of greatest weights that holds `top_p` of their sum."""
+    falling = jnp.flip(jnp.sort(weights, axis=-1), -1)
+    before = jnp.cumsum(falling, axis=-1) - falling
+    inside = before < top_p * jnp.sum(falling, axis=-1, keepdims=True)
+    least = jnp.min(jnp.where(inside, falling, jnp.inf), axis=-1, keepdims=True)
+    return jnp.where(weights >= least, weights, 0.0)
+
+
+class LogitsOf(NamedTuple):
+    """Where logits come from: only those that are looked at are computed.
+
+    Attributes:
+      rows: all logits of some rows, given by number, [rows, vocab].
+      tokens: of every row those of some tokens, [samples, tokens].
+    """
+
+    rows: Callable[[Int[Array, " rows"]], Float[Array, "rows vocab"]]
+    tokens: Callable[[Int[Array, "samples tokens"]], Float[Array, "samples tokens"]]
+
+
+def given(logits: Float[Array, "samples vocab"]) -> LogitsOf:
+    """Logits that have been computed already."""
+    return LogitsOf(
+        lambda rows: logits[rows], lambda tokens: jnp.take_along_axis(logits, tokens, axis=1)
+    )
+
+
+def draw_allowed(
+    logits: LogitsOf,
+    uniforms: Float[Array, " samples"],
+    settings: SamplingSettings,
+    done: Bool[Array, " samples"],
+    tables: QuoteTables,
+    state: QuoteState,
+    left: Int[Array, " samples"],
+) -> Drawn:
+    """Draws one allowed token a row.
+
+    Inside titles and quotes few tokens are allowed, and only their logits are looked at. Rows with
+    more, in claims mostly, are gathered and drawn apart, an eighth of the batch at a time or more,
+    so that neither logits nor a softmax over the vocabulary is made for the others.
+
+    Args:
+      logits: the model's.
+      uniforms: one draw from [0, 1) a row.
+      settings: temperature, top-k and top-p, which apply to the allowed tokens.
+      done: rows that have ended; what they draw means nothing.
+      tables: what may be quoted.
+      state: of each row.
+      left: tokens that each row may still have, this one included.
+
+    Returns:
+      Token ids; log-probabilities among the allowed tokens.
+    """
+    samples = uniforms.shape[0]
+    tokens, legal = edges_allowed(tables, state, left, 0, THIN)
+    few = draw(jnp.where(legal, logits.tokens(tokens), MASKED), uniforms, settings)
+    thin = Drawn(jnp.take_along_axis(tokens, few.token[:, None], axis=1)[:, 0], few.log_prob)
+
+    wide = ((tables.claim[state.node] >= 0) | (degrees(tables, state) > THIN)) & ~done
+    rows = jnp.argsort(~wide, stable=True)
+    sizes = sorted({0, *(-(-samples // part) for part in (8, 4, 2, 1))})
+
+    def draw_rows(size: int) -> Callable[[], Drawn]:
+        def run() -> Drawn:
+            chosen = rows[:size]
+            of_chosen = jax.tree.map(lambda leaf: leaf[chosen], state)
+            # Models may have rows of logits to spare.
+            all_logits = logits.rows(chosen)[:, : tables.claim_next.shape[1]]
+            mask = allowed(tables, of_chosen, left[chosen])
+            drawn = draw(jnp.where(mask, all_logits, MASKED), uniforms[chosen], settings)
+            return jax.tree.map(lambda old, new: old.at[chosen].set(new), thin, drawn)
+
+        return run if size else lambda: thin
+
+    bucket = jnp.searchsorted(jnp.asarray(sizes), jnp.sum(wide))
+    drawn = jax.lax.switch(bucket, [draw_rows(size) for size in sizes])
+    return jax.tree.map(lambda a, b: jnp.where(wide, a, b), drawn, thin)

@@ -1,0 +1,39 @@
+"""How tokens are drawn, and how many."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class SamplingSettings:
+    """How tokens are drawn, from those that are allowed, and how many.
+
+    Attributes:
+      max_tokens: tokens a sample may have, its end-of-sequence among them.
+      temperature: divides logits before the draw; 0 takes the likeliest token.
+      top_k: draw from the k likeliest tokens and those as likely as the last of them; None for all.
+      top_p: draw from the smallest set of tokens with this much probability (Holtzman et al. 2020),
+        after the other two.
+      free_log_probs: under a constraint, report what the model itself thinks of each token as well.
+        Without, the logits of tokens that are not allowed need not be computed.
+    """
+
+    max_tokens: int = 256
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float = 1.0
+    free_log_probs: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuses settings outside their range, naming the field.
+
+        Raises:
+          ValueError: a field is out of range.
+        """
+        if self.max_tokens < 1:
+            raise ValueError(f"max_tokens = {self.max_tokens}: must be at least 1")
+        if not self.temperature >= 0:
+            raise ValueError(f"temperature = {self.temperature}: must be 0 (greedy) or more")
+        if self.top_k is not None and self.top_k < 1:
+            raise ValueError(f"top_k = {self.top_k}: must be at least 1, or None for all tokens")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p = {self.top_p}: must be in (0, 1]")

@@ -1,0 +1,142 @@
+"""Keys and values of what was read so far: of prompts once, of each of their samples apart.
+
+N samples of one prompt share its keys and values without a copy: their queries are rows of one
+matrix that meets the prompt's keys, and only what each sample added is its own. The tokens of
+sample j of prompt p stand in row `p * samples + j` of a batch.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+
+class LayerCache(NamedTuple):
+    """One layer's keys and values, and (Transformer-XL) its projected distances.
+
+    Attributes:
+      prompt_keys: of the prompts.
+      prompt_values: likewise.
+      keys: of what each sample added, [prompts, kv_heads, samples, room, head_dim] without those of
+        the first three axes that have one element. (XLA's CPU backend would leave them out where
+        the keys are read, not where they are written, and copy all keys in every step.)
+      values: likewise.
+      relative: Transformer-XL's key of each distance.
+    """
+
+    prompt_keys: Float[Array, "prompts kv_heads length head_dim"]
+    prompt_values: Float[Array, "prompts kv_heads length head_dim"]
+    keys: Float[Array, "*rows room head_dim"]
+    values: Float[Array, "*rows room head_dim"]
+    relative: Float[Array, "distances heads head_dim"] | None
+
+
+class Slots(NamedTuple):
+    """Which token lies where in the cache; the same for all layers.
+
+    Attributes:
+      lengths: tokens of each prompt; what its other slots hold is padding.
+      positions: each own slot's place in its sequence.
+      filled: own slots that hold a token.
+      next: tokens that were added to each row. They take its slots in turn; when all are taken, the
+        oldest token's is taken again.
+    """
+
+    lengths: Int[Array, " prompts"]
+    positions: Int[Array, "prompts samples room"]
+    filled: Bool[Array, "prompts samples room"]
+    next: Int[Array, ""]
+
+
+class Cache(NamedTuple):
+    """The cache of all layers: one with a leading axis of layers, or one for each layer."""
+
+    layers: LayerCache | tuple[LayerCache, ...]
+    slots: Slots
+
+
+def empty_slots(lengths: Int[Array, " prompts"], samples: int, room: int) -> Slots:
+    """The layout after the prompts.
+
+    Args:
+      lengths: tokens of each prompt.
+      samples: rows that go on from each prompt.
+      room: tokens that each row may add.
+
+    Returns:
+      Slots without a token.
+    """
+    shape = (lengths.shape[0], samples, room)
+    return Slots(
+        lengths, jnp.zeros(shape, jnp.int32), jnp.zeros(shape, bool), jnp.zeros((), jnp.int32)
+    )
+
+
+def enter_tokens(
+    slots: Slots, positions: Int[Array, "batch length"], real: Bool[Array, "batch length"]
+) -> Slots:
+    """Gives new tokens the next slots.
+
+    Args:
+      slots: the layout before.
+      positions: the new tokens' places in their sequences.
+      real: False where a token is padding.
+
+    Returns:
+      The layout with them.
+    """
+
+    def put(old: Array, new: Array) -> Array:
+        rows = new.reshape(*old.shape[:2], -1)
+        return jax.lax.dynamic_update_slice_in_dim(old, rows, first_slot(slots, 0), axis=2)
+
+    return Slots(
+        slots.lengths,
+        put(slots.positions, positions),
+        put(slots.filled, real),
+        slots.next + positions.shape[1],
+    )
+
+
+def first_slot(slots: Slots, back: int) -> Int[Array, ""]:
+    """The slot of the token that many tokens before the next; several must not run past the end."""
+    return (slots.next - back) % slots.positions.shape[2]
+
+
+def forget_rows(cache: Cache, forgotten: Bool[Array, "prompts samples"]) -> Cache:
+    """Takes back all that rows added to their prompts, so that they can begin anew."""
+    slots = cache.slots
+    return cache._replace(slots=slots._replace(filled=slots.filled & ~forgotten[..., None]))
+
+
+def empty_rows(
+    prompt_keys: Float[Array, "prompts kv_heads length head_dim"], samples: int, room: int
+) -> Float[Array, "*rows room head_dim"]:
+    """Room for the keys, or values, of so many tokens after each sample's prompt."""
+    prompts, kv_heads, _, head_dim = prompt_keys.shape
+    shape = (*_axes(prompts, kv_heads, samples), room, head_dim)
+    return jnp.zeros(shape, prompt_keys.dtype)
+
+
+def add_tokens(
+    cache: LayerCache,
+    keys: Float[Array, "batch length kv_heads head_dim"],
+    values: Float[Array, "batch length kv_heads head_dim"],
+    start: Int[Array, ""],
+) -> LayerCache:
+    """Writes new tokens' keys and values into the slots from `start` on."""
+    prompts = cache.prompt_keys.shape[0]
+    batch, length, kv_heads, head_dim = keys.shape
+
+    def put(old: Array, new: Array) -> Array:
+        rows = new.reshape(prompts, batch // prompts, length, kv_heads, head_dim)
+        rows = jnp.transpose(rows, (0, 3, 1, 2, 4))
+        rows = rows.reshape(*_axes(*rows.shape[:3]), length, head_dim)
+        return jax.lax.dynamic_update_slice_in_dim(old, rows, start, axis=old.ndim - 2)
+
+    return cache._replace(keys=put(cache.keys, keys), values=put(cache.values, values))
+
+
+def _axes(*sizes: int) -> tuple[int, ...]:
+    return tuple(size for size in sizes if size > 1)
