@@ -71,6 +71,14 @@ def draw(
     return Drawn(place, (chosen - jnp.log(total))[:, 0])
 
 
+def log_prob_of(
+    logits: Float[Array, "samples choices"], token: Int[Array, " samples"]
+) -> Float[Array, " samples"]:
+    """The log-probability of one choice a row at temperature 1, in nats."""
+    chosen = jnp.take_along_axis(logits, token[:, None], axis=-1)[:, 0]
+    return chosen - jax.nn.logsumexp(logits, axis=-1)
+
+
 def _invert(
     weights: Float[Array, "samples choices"], uniforms: Float[Array, " samples"]
 ) -> Int[Array, " samples"]:

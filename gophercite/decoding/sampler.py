@@ -14,14 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from gophercite.decoding.drawing import Drawn, LogitsOf, draw, draw_allowed, given
+from gophercite.decoding.drawing import Drawn, LogitsOf, draw, draw_allowed, given, log_prob_of
 from gophercite.decoding.quote_state import QuoteState, QuoteTables, advance, initial
+from gophercite.decoding.rows import padded_rows
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.models.cache import Cache, forget_rows
 from gophercite.models.transformer import Params, Transformer, unstack_layers
-
-# Prompts are padded to a multiple of this, so that few programs serve all lengths.
-_BUCKET = 64
 
 
 class Samples(NamedTuple):
@@ -80,19 +78,13 @@ def sample(
     Raises:
       ValueError: there is no prompt, or one is empty; or there are no samples to make.
     """
-    lengths = np.array([len(prompt) for prompt in prompts], np.int32)
-    if lengths.size == 0 or lengths.min() == 0:
-        raise ValueError("sampling needs at least one prompt, and at least one token in each")
+    tokens, lengths = padded_rows(prompts, pad_id, "prompt")
     rows = samples_per_prompt if rows_per_prompt is None else rows_per_prompt
     if samples_per_prompt < 1 or rows < 1:
         raise ValueError(
             f"samples_per_prompt = {samples_per_prompt} and rows_per_prompt = {rows_per_prompt}: "
             "both must be at least 1"
         )
-    width = -(-int(lengths.max()) // _BUCKET) * _BUCKET
-    tokens = np.full((len(prompts), width), pad_id, np.int32)
-    for row, prompt in zip(tokens, prompts, strict=True):
-        row[: len(prompt)] = prompt
     keys = (
         jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(len(prompts)))
         if key.ndim == 0
@@ -239,8 +231,7 @@ def _draw(
     drawn = draw_allowed(logits, uniforms, settings, ~alive.reshape(-1), quotes, now.quote, left)
     if not settings.free_log_probs:
         return drawn, None
-    free = jnp.take_along_axis(everything, drawn.token[:, None], axis=1)[:, 0]
-    return drawn, free - jax.nn.logsumexp(everything, axis=-1)
+    return drawn, log_prob_of(everything, drawn.token)
 
 
 def _written(

@@ -1,0 +1,34 @@
+"""Texts of different lengths as rows of one array, whose width takes few values."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Int
+
+# Rows are padded to a multiple of this, so that few programs serve all lengths.
+BUCKET = 64
+
+
+def padded_rows(
+    texts: Sequence[Sequence[int]], pad_id: int, what: str
+) -> tuple[Int[np.ndarray, "texts width"], Int[np.ndarray, " texts"]]:
+    """Puts texts into rows, padded on the right.
+
+    Args:
+      texts: token ids.
+      pad_id: fills what lies after them.
+      what: they are, for the error.
+
+    Returns:
+      The rows, and how many tokens of each are real.
+
+    Raises:
+      ValueError: there is none, or one is empty.
+    """
+    lengths = np.array([len(text) for text in texts], np.int32)
+    if lengths.size == 0 or lengths.min() == 0:
+        raise ValueError(f"needs at least one {what}, and at least one token in each")
+    rows = np.full((len(texts), -(-int(lengths.max()) // BUCKET) * BUCKET), pad_id, np.int32)
+    for row, text in zip(rows, texts, strict=True):
+        row[: len(text)] = text
+    return rows, lengths

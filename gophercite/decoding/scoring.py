@@ -1,0 +1,119 @@
+"""How likely given texts are: the sampler's log-probabilities, for texts that are there already."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from gophercite.decoding.drawing import log_prob_of
+from gophercite.decoding.quote_state import QuoteTables, advance, allowed, initial
+from gophercite.decoding.rows import padded_rows
+from gophercite.models.attention import MASKED
+from gophercite.models.transformer import Params, Transformer
+
+
+class Scores(NamedTuple):
+    """Log-probabilities of texts after their prompts, in nats.
+
+    Attributes:
+      log_probs: of each token under the model itself (temperature 1, all tokens); 0 after the
+        text's end.
+      constrained_log_probs: the same among the tokens that the quotes' constraint allows, -inf
+        for a token that it forbids and for all after it; None where there was none.
+    """
+
+    log_probs: Float[np.ndarray, "texts longest"]
+    constrained_log_probs: Float[np.ndarray, "texts longest"] | None
+
+
+def score(
+    transformer: Transformer,
+    params: Params,
+    prompts: Sequence[Sequence[int]],
+    texts: Sequence[Sequence[Sequence[int]]],
+    *,
+    pad_id: int,
+    quotes: QuoteTables | None = None,
+    max_tokens: int | None = None,
+) -> Scores:
+    """Scores texts as continuations of prompts, each prompt read once.
+
+    Args:
+      transformer: the model.
+      params: its parameters.
+      prompts: token ids, of any lengths but none.
+      texts: of each prompt the token ids of its continuations, as many for each, the end of
+        sequence included where they have one.
+      pad_id: any id; fills what lies after prompts and texts.
+      quotes: the prompts' tables (`QuoteConstraint.tables`), in their order.
+      max_tokens: that samples may have had, which decides what the constraint allows; as many as
+        the longest text has when None.
+
+    Returns:
+      One row a text, those of one prompt neighbours.
+
+    Raises:
+      ValueError: there is no prompt or no text, one of them is empty, or prompts have different
+        numbers of texts.
+    """
+    each = {len(of_prompt) for of_prompt in texts}
+    if len(texts) != len(prompts) or len(each) != 1:
+        raise ValueError(
+            f"scoring needs as many texts for each prompt; {len(prompts)} prompts came with "
+            f"{[len(of_prompt) for of_prompt in texts]}"
+        )
+    shown, lengths = padded_rows(prompts, pad_id, "prompt")
+    rows, sizes = padded_rows([text for of_prompt in texts for text in of_prompt], pad_id, "text")
+    longest = int(sizes.max())
+    made = _score(transformer, max_tokens or longest, params, shown, lengths, rows, sizes, quotes)
+    return Scores(*(np.asarray(part)[:, :longest] if part is not None else None for part in made))  # type: ignore[arg-type]
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _score(
+    transformer: Transformer,
+    max_tokens: int,
+    params: Params,
+    prompts: Int[Array, "prompts length"],
+    lengths: Int[Array, " prompts"],
+    texts: Int[Array, "batch longest"],
+    sizes: Int[Array, " batch"],
+    quotes: QuoteTables | None,
+) -> tuple[Array, Array | None]:
+    """The texts are read in one piece; logits are made a place at a time."""
+    count, longest = texts.shape
+    each = count // prompts.shape[0]
+    hidden, cache = transformer.prefill(params, prompts, lengths, longest, each)
+    last = jnp.take_along_axis(hidden, (lengths - 1)[:, None, None], axis=1)
+    places = jnp.arange(longest)
+    real = places < sizes[:, None]
+    positions = jnp.repeat(lengths, each)[:, None] + places
+    inside, _ = transformer.decode(params, texts, positions, real, cache)
+    # What predicts a token is the representation of the one before.
+    before = jnp.concatenate([jnp.repeat(last, each, axis=0), inside[:, :-1]], axis=1)
+    start = None
+    if quotes is not None:
+        start = (
+            initial(quotes, jnp.repeat(jnp.arange(prompts.shape[0]), each)),
+            jnp.ones(count, bool),
+        )
+
+    def place(carry: tuple | None, now: tuple[Array, Array, Array]) -> tuple:
+        at, hidden, token = now
+        logits = transformer.logits(params, hidden[:, None])[:, 0]
+        free = log_prob_of(logits, token)
+        if carry is None or quotes is None:
+            return None, (free, None)
+        state, legal = carry
+        mask = allowed(quotes, state, jnp.full((count,), max_tokens - at))
+        legal &= jnp.take_along_axis(mask, token[:, None], axis=1)[:, 0]
+        among = log_prob_of(jnp.where(mask, logits[:, : mask.shape[1]], MASKED), token)
+        return (advance(quotes, state, token), legal), (free, jnp.where(legal, among, -jnp.inf))
+
+    by_place = (places, jnp.moveaxis(before, 1, 0), texts.T)
+    _, (free, among) = jax.lax.scan(place, start, by_place)
+    return jax.tree.map(lambda part: jnp.where(real, part.T, 0.0), (free, among))
