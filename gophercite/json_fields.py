@@ -75,9 +75,11 @@ class JsonFields:
         """Returns an error that names the field by its path in the record."""
         return RecordError(problem, self._path_of(name))
 
-    def text(self, name: str, *, empty: bool = False) -> str:
-        """Returns a required string, normalised; it may be blank only when `empty`."""
-        text = normalise_text(self._take(name, str, "a string", required=True))
+    def text(self, name: str, *, empty: bool = False, raw: bool = False) -> str:
+        """Returns a required string, normalised unless `raw`; it may be blank only when `empty`."""
+        text: str = self._take(name, str, "a string", required=True)
+        if not raw:
+            text = normalise_text(text)
         if not empty and not text.strip():
             raise self.error(name, "is empty")
         return text
@@ -89,6 +91,13 @@ class JsonFields:
     def integer(self, name: str) -> int:
         """Returns a required whole number."""
         return self._take(name, int, "a whole number", required=True)
+
+    def optional_number(self, name: str) -> float | None:
+        """Returns a number, or None where the field is absent or null."""
+        value = self.values.get(name)
+        if isinstance(value, bool) or not isinstance(value, int | float | None):
+            raise self.error(name, f"expected a number or null, got {describe(value)}")
+        return None if value is None else float(value)
 
     def flag(self, name: str) -> bool | None:
         """Returns true or false, or None where the field is absent or null."""

@@ -29,6 +29,11 @@ def nearest(query: str, texts: Sequence[str]) -> tuple[int, float] | None:
     return cosines.index(best), best
 
 
+def words(text: str) -> set[str]:
+    """Returns the words that are compared: runs of letters and digits, in lower case."""
+    return set(_count_words(text))
+
+
 def _count_words(text: str) -> collections.Counter[str]:
     return collections.Counter(_WORD.findall(text.lower()))
 

@@ -1,0 +1,93 @@
+"""`gophercite.answer`: a question, documents and a model in, an answer with its proof out."""
+
+import contextlib
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from gophercite.answering.extractive import extractive_answer
+from gophercite.answering.pages import IndexedPages, PageSource, asked, index_in_memory
+from gophercite.answers import Answer
+from gophercite.documents import Document
+from gophercite.retrieval.extraction import Extractor
+from gophercite.retrieval.files import read_files
+from gophercite.retrieval.index import DocumentIndex
+
+if TYPE_CHECKING:
+    from gophercite.answering.answerer import AnsweringSettings
+    from gophercite.models.folder import Model
+
+Paths = str | os.PathLike[str]
+Documents = Paths | Iterable[Paths] | Iterable[Document] | DocumentIndex | PageSource
+
+PAGES = 5  # how many are taken where nobody says otherwise; the paper's K is at most 10
+
+
+def answer(
+    question: str,
+    documents: Documents,
+    model: "Model | Paths | None",
+    *,
+    pages: int = PAGES,
+    settings: "AnsweringSettings | None" = None,
+    seed: int = 0,
+    keep_samples: bool = False,
+) -> Answer:
+    """Answers a question from documents, with a quote for each claim.
+
+    Documents, files and models are read anew in each call: for many questions open a
+    `DocumentIndex` and a model once, and give those.
+
+    Args:
+      question: what a person would ask; `site:` and `-site:` in it are filters.
+      documents: documents, files and folders, an index, or anything that finds pages
+        (`gophercite.answering.pages`). Files that can't be read are passed over.
+      model: a model, or a folder with one; None for the baseline that needs none, which quotes a
+        sentence by rule (`gophercite.answering.extractive`).
+      pages: how many pages are looked at.
+      settings: how the model answers.
+      seed: of the draws.
+      keep_samples: whether the answer carries all samples.
+
+    Returns:
+      The answer; `declined`, with the reason, where there is none.
+
+    Raises:
+      ValueError: when there is no question.
+      FileNotFoundError: when there is no such file or folder of documents.
+      SearchError: when the engine can't answer.
+      ModelFolderError, TensorFileError, CheckpointError: when there is no such model.
+    """
+    asked(question)
+    with contextlib.ExitStack() as stack:
+        found = _source(documents, stack).find(question, pages)
+    if model is None:
+        return extractive_answer(question, found)
+
+    from gophercite.answering.answerer import Answerer
+    from gophercite.models.folder import Model, load_model
+
+    if isinstance(model, Model):
+        answerer = Answerer(model, settings)
+    else:
+        answerer = Answerer(load_model(model), settings, os.fspath(model))
+    return answerer.answer(question, found, seed=seed, keep_samples=keep_samples)
+
+
+def _source(documents: Documents, stack: contextlib.ExitStack) -> PageSource:
+    if isinstance(documents, DocumentIndex):
+        return IndexedPages(documents)
+    if isinstance(documents, str | os.PathLike):
+        documents = [documents]
+    if not isinstance(documents, Iterable):
+        return documents
+    extractor = stack.enter_context(Extractor())
+
+    def read() -> Iterable[Document]:
+        for item in documents:
+            if isinstance(item, Document):
+                yield item
+            else:
+                yield from read_files([item], extractor)
+
+    return IndexedPages(stack.enter_context(index_in_memory(read())))

@@ -1,0 +1,127 @@
+"""Where the pages for a question come from (GopherCite, section 2.3): one's own, or the web's."""
+
+import asyncio
+import concurrent.futures
+import contextlib
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from gophercite.answers import LeftOut
+from gophercite.contexts import SearchResult
+from gophercite.documents import Document
+from gophercite.retrieval.engine import SearchEngine, parse_query
+from gophercite.retrieval.extraction import Extractor
+from gophercite.retrieval.fetch import Fetcher, FetchError, FetchSettings
+from gophercite.retrieval.index import DocumentIndex
+
+
+@dataclasses.dataclass(frozen=True)
+class FoundPages:
+    """What was found for a question.
+
+    Attributes:
+      results: the pages, the best first, each with the snippet that the engine shows of it.
+      left_out: pages that were found and could not be read.
+    """
+
+    results: tuple[SearchResult, ...]
+    left_out: tuple[LeftOut, ...] = ()
+
+
+def asked(question: str) -> str:
+    """Returns a question as a model is asked it: on one line, without the filters of a search.
+
+    Raises:
+      ValueError: when nothing is left.
+    """
+    text = parse_query(question).text
+    if not text:
+        raise ValueError("there is no question: it is blank, or has nothing but filters")
+    return text
+
+
+class PageSource(Protocol):
+    """Anything that finds pages for a question."""
+
+    def find(self, question: str, k: int) -> FoundPages:
+        """Returns at most `k` pages for a question; `site:` and `-site:` in it are filters.
+
+        Raises:
+          SearchError: when the engine can't answer.
+        """
+        ...
+
+
+class IndexedPages:
+    """The pages of an index.
+
+    Of an index with at most `k` documents all are taken when the search finds none: whoever gives
+    few documents wants an answer from them, in whatever words.
+
+    Args:
+      index: open, and the caller's to close.
+    """
+
+    def __init__(self, index: DocumentIndex) -> None:
+        self._index = index
+
+    def find(self, question: str, k: int) -> FoundPages:
+        """As `PageSource.find`."""
+        results = []
+        for hit in self._index.search(question, k):
+            with contextlib.suppress(KeyError):  # deleted meanwhile
+                results.append(SearchResult(self._index.document(hit.id or ""), hit.snippet))
+        if not results and len(self._index) <= k:
+            results = [SearchResult(document) for document in self._index.documents()]
+        return FoundPages(tuple(results))
+
+
+class WebPages:
+    """The pages that a search engine of the web finds, fetched and made text.
+
+    Args:
+      engine: finds addresses.
+      extractor: makes text of pages; it stays the caller's to close.
+      settings: of the fetching.
+    """
+
+    def __init__(
+        self, engine: SearchEngine, extractor: Extractor, settings: FetchSettings | None = None
+    ) -> None:
+        self._engine = engine
+        self._extractor = extractor
+        self._settings = settings
+
+    def find(self, question: str, k: int) -> FoundPages:
+        """As `PageSource.find`; pages that can't be had are left out."""
+        hits = self._engine.search(question, k)
+        pages = fetch_documents([hit.url for hit in hits], self._extractor, self._settings)
+        results, left_out = [], []
+        for hit, page in zip(hits, pages, strict=True):
+            if isinstance(page, FetchError):
+                left_out.append(LeftOut(hit.url, page.problem))
+            else:
+                results.append(SearchResult(page, hit.snippet))
+        return FoundPages(tuple(results), tuple(left_out))
+
+
+def index_in_memory(documents: Iterable[Document]) -> DocumentIndex:
+    """Returns an index of documents that is gone when it is closed."""
+    index = DocumentIndex(None)
+    index.add(documents)
+    return index
+
+
+def fetch_documents(
+    urls: Sequence[str], extractor: Extractor, settings: FetchSettings | None = None
+) -> list[Document | FetchError]:
+    """Returns, in order, the document of each address, or why there is none."""
+
+    async def fetch() -> list[Document | FetchError]:
+        async with Fetcher(settings, extractor) as fetcher:
+            return await fetcher.documents(urls)
+
+    # In a thread of its own: a notebook has an event loop running already.
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, fetch()).result()

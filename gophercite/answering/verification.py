@@ -1,0 +1,169 @@
+"""Whether the quotes of an answer still stand where it says: for whoever does not trust it.
+
+An answer's own word counts for nothing here: the page is had again, from one's own store or from
+the web, normalised as every page is, and the quote is sought in its text.
+"""
+
+import contextlib
+import dataclasses
+import enum
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from gophercite.answering.pages import fetch_documents
+from gophercite.answers import Answer, Citation
+from gophercite.documents import Document
+from gophercite.retrieval.extraction import Extractor
+from gophercite.retrieval.fetch import FetchError, FetchSettings
+from gophercite.retrieval.index import DocumentIndex
+from gophercite.retrieval.snippets import find_snippet
+
+_COMPARED = 300  # characters of a quote for which something like it is sought
+
+
+class Verdict(enum.Enum):
+    """What became of a quote; from the best to the worst."""
+
+    EXACT = "exact"
+    MOVED = "moved"
+    CHANGED = "changed"
+    MISSING = "missing"
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """What was found for one citation.
+
+    Attributes:
+      citation: what was checked.
+      verdict: `EXACT`: the quote is where the citation says. `MOVED`: it is elsewhere in the page.
+        `CHANGED`: only something like it is in the page. `MISSING`: not even that, or no page.
+      detail: what a person would want to know besides; may be empty.
+      page: where it was looked for; None where there is none.
+      start, end: where the quote, or what is like it, stands now; None where it is missing.
+    """
+
+    citation: Citation
+    verdict: Verdict
+    detail: str
+    page: Document | None = None
+    start: int | None = None
+    end: int | None = None
+
+    @property
+    def found(self) -> str | None:
+        """What stands in the page where the quote, or what is like it, is now."""
+        if self.page is None or self.start is None:
+            return None
+        return self.page.text[self.start : self.end]
+
+    @property
+    def page_changed(self) -> bool | None:
+        """Whether the page's text has another SHA-256; None without a page."""
+        return None if self.page is None else self.page.sha256 != self.citation.sha256
+
+    @property
+    def holds(self) -> bool:
+        """Whether the page says, word for word, what is quoted."""
+        return self.verdict in (Verdict.EXACT, Verdict.MOVED)
+
+
+class Pages(NamedTuple):
+    """The pages that a citation may mean, and why there are none where there are none."""
+
+    documents: Sequence[Document]
+    problem: str = "there is no such page"
+
+
+Finder = Callable[[Citation], Pages]
+
+
+def verify(answer: Answer, find: Finder) -> list[Check]:
+    """Checks each citation of an answer, in order; there are none when it is declined."""
+    return [check(citation, find(citation)) for citation in answer.citations]
+
+
+def check(citation: Citation, pages: Pages) -> Check:
+    """Compares a citation with the pages that it may mean; the best verdict counts."""
+    order = list(Verdict)
+    checks = [_compare(citation, page) for page in pages.documents]
+    missing = Check(citation, Verdict.MISSING, pages.problem)
+    return min(checks, key=lambda one: order.index(one.verdict), default=missing)
+
+
+# --- Where pages come from ---
+
+
+def in_documents(documents: Iterable[Document], answer: Answer) -> Finder:
+    """Finds an answer's pages among documents, by id or address; keeps none but those."""
+    names = {citation.document for citation in answer.citations}
+    urls = {citation.url for citation in answer.citations if citation.url}
+    kept = [page for page in documents if page.id in names or page.url in urls]
+    return lambda citation: Pages([page for page in kept if _is_meant(citation, page)])
+
+
+def in_index(index: DocumentIndex) -> Finder:
+    """Finds pages in an index, by id or address."""
+
+    def find(citation: Citation) -> Pages:
+        pages = index.documents_at(citation.url) if citation.url else []
+        with contextlib.suppress(KeyError):
+            pages = [index.document(citation.document), *pages]
+        return Pages(pages, "there is no such page in the index")
+
+    return find
+
+
+def on_the_web(
+    answer: Answer, extractor: Extractor, settings: FetchSettings | None = None
+) -> Finder:
+    """Fetches an answer's pages again, each once.
+
+    Only addresses of the web are asked: an answer that names a file of this machine does not get it
+    read; who has the file gives it (`in_documents`).
+    """
+    urls = sorted({c.url for c in answer.citations if c.url and _is_of_the_web(c.url)})
+    pages = dict(zip(urls, fetch_documents(urls, extractor, settings), strict=True))
+
+    def find(citation: Citation) -> Pages:
+        page = pages.get(citation.url or "")
+        if page is None:
+            problem = "it is no page of the web: give the documents, or an index of them"
+            return Pages([], problem)
+        return Pages([], page.problem) if isinstance(page, FetchError) else Pages([page])
+
+    return find
+
+
+def _is_of_the_web(url: str) -> bool:
+    return url.lower().startswith(("http://", "https://"))
+
+
+def _is_meant(citation: Citation, page: Document) -> bool:
+    return page.id == citation.document or bool(citation.url and page.url == citation.url)
+
+
+# --- Comparing ---
+
+
+def _compare(citation: Citation, page: Document) -> Check:
+    quote, text = citation.quote, page.text
+    if text.startswith(quote, citation.start):
+        changed = page.sha256 != citation.sha256
+        detail = "other parts of the page have changed" if changed else ""
+        return Check(citation, Verdict.EXACT, detail, page, citation.start, citation.end)
+    start = _nearest(quote, text, citation.start)
+    if start is not None:
+        detail = "it is elsewhere in the page"
+        return Check(citation, Verdict.MOVED, detail, page, start, start + len(quote))
+    match = find_snippet(quote[:_COMPARED], text)
+    if match is None:
+        return Check(citation, Verdict.MISSING, "the page holds nothing like it", page)
+    return Check(citation, Verdict.CHANGED, "the page has other words", page, *match.spans[0])
+
+
+def _nearest(quote: str, text: str, start: int) -> int | None:
+    """Where `quote` stands in `text`, as near to `start` as it does."""
+    places = (text.rfind(quote, 0, start + len(quote) - 1), text.find(quote, start))
+    found = [place for place in places if place >= 0]
+    return min(found, key=lambda place: abs(place - start), default=None)

@@ -1,0 +1,260 @@
+"""An answer with its proof, for people and programs: what is claimed, and where it can be checked.
+
+Each claim comes with a citation: the quote, the page that it is from, and the quote's place in that
+page's text. Who has the page can check it without trusting us: the SHA-256 says whether it is the
+same text, and `text[start:end]` is the quote. `docs/ask.md` lists the fields of the JSON form.
+"""
+
+import collections
+import dataclasses
+import os
+from typing import Any
+
+from gophercite.documents import Document, normalise_text
+from gophercite.evidence import Evidence
+from gophercite.json_fields import JsonFields, RecordError
+from gophercite.json_lines import read_json
+
+
+@dataclasses.dataclass(frozen=True)
+class Citation:
+    """A claim, and where its proof stands.
+
+    Attributes:
+      claim: what is said.
+      title: of the page.
+      quote: a run of the page's text.
+      document: the page's id where it was found.
+      url: the page's address, where it has one.
+      retrieved_at: when the page was fetched, in ISO 8601.
+      sha256: of the page's normalised text, in UTF-8 (`Document.sha256`).
+      start, end: the quote is `text[start:end]` of that text, in code points.
+    """
+
+    claim: str
+    title: str
+    quote: str
+    document: str
+    url: str | None
+    retrieved_at: str | None
+    sha256: str
+    start: int
+    end: int
+
+
+@dataclasses.dataclass(frozen=True)
+class LeftOut:
+    """A page that was found and is not shown to the model, and why."""
+
+    document: str
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """One of the answers that a model gave.
+
+    Attributes:
+      citations: what it says.
+      text: the raw text.
+      score: by which the best was chosen.
+      likelihood: log-probability of the text under the model, in nats.
+      constrained_likelihood: the same among the tokens that the quote constraint allowed, which is
+        what it was drawn from at temperature 1.
+    """
+
+    citations: tuple[Citation, ...]
+    text: str
+    score: float
+    likelihood: float
+    constrained_likelihood: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """What is answered to a question, or why nothing is.
+
+    Attributes:
+      question: what was asked.
+      model: who answers.
+      is_baseline: whether that is a rule and no model.
+      citations: the claims with their proofs; empty when the answer is declined.
+      reason: why it is declined; None when it is not.
+      text: the raw text in the syntax of inline evidence.
+      score: how good the answer is held to be.
+      scored_by: what that score is.
+      likelihood: log-probability of the text under the model, in nats.
+      left_out: pages that were found and could not be used.
+      samples: all answers that were sampled, in their order, where they were asked for.
+    """
+
+    question: str
+    model: str
+    is_baseline: bool = False
+    citations: tuple[Citation, ...] = ()
+    reason: str | None = None
+    text: str = ""
+    score: float | None = None
+    scored_by: str | None = None
+    likelihood: float | None = None
+    left_out: tuple[LeftOut, ...] = ()
+    samples: tuple[Sample, ...] = ()
+
+    def __post_init__(self) -> None:
+        if bool(self.citations) == (self.reason is not None):
+            raise ValueError("an answer has citations, or a reason why it is declined")
+
+    @property
+    def declined(self) -> bool:
+        """Whether no answer is given."""
+        return self.reason is not None
+
+
+def cite(triple: Evidence, document: Document, start: int) -> Citation:
+    """Returns the citation of a quote that stands at `start` in a page.
+
+    Raises:
+      ValueError: when it does not.
+    """
+    end = start + len(triple.quote)
+    if document.text[start:end] != triple.quote:
+        raise ValueError(f"the quote is not at {start}:{end} of document {document.id!r}")
+    return Citation(
+        claim=normalise_text(triple.claim),
+        title=document.title,
+        quote=triple.quote,
+        document=document.id,
+        url=document.url or None,
+        retrieved_at=document.retrieved_at or None,
+        sha256=document.sha256,
+        start=start,
+        end=end,
+    )
+
+
+# --- JSON ---
+
+
+def answer_to_json(answer: Answer) -> dict[str, Any]:
+    """Returns the JSON object of an answer; `samples` only where there are any."""
+    value: dict[str, Any] = {
+        "question": answer.question,
+        "answer": _citations_to_json(answer.citations),
+        "declined": answer.declined,
+        "reason": answer.reason,
+        "score": answer.score,
+        "scored_by": answer.scored_by,
+        "likelihood": answer.likelihood,
+        "text": answer.text,
+        "model": answer.model,
+        "baseline": answer.is_baseline,
+        "left_out": [dataclasses.asdict(page) for page in answer.left_out],
+    }
+    if answer.samples:
+        value["samples"] = [
+            {
+                "answer": _citations_to_json(sample.citations),
+                "text": sample.text,
+                "score": sample.score,
+                "likelihood": sample.likelihood,
+                "constrained_likelihood": sample.constrained_likelihood,
+            }
+            for sample in answer.samples
+        ]
+    return value
+
+
+def answer_from_json(value: object) -> Answer:
+    """Makes an answer of a decoded JSON object; fields that mean nothing here are passed over.
+
+    That a quote stands where the object says is not looked at: see
+    `gophercite.answering.verification`.
+
+    Raises:
+      RecordError: with the field, and what would be right.
+    """
+    fields = JsonFields(value, _ANSWER, collections.Counter())
+    if "answer" not in fields:
+        raise fields.error("answer", "is missing, and must be a list: is this an answer?")
+    citations = _citations(fields)
+    if fields.flag("declined") != (not citations):
+        raise fields.error("declined", "must be true where there is no answer, and else false")
+    return Answer(
+        question=fields.text("question"),
+        model=fields.text("model"),
+        is_baseline=fields.flag("baseline") is True,
+        citations=citations,
+        reason=None if citations else fields.text("reason"),
+        text=fields.text("text", empty=True, raw=True),
+        score=fields.optional_number("score"),
+        scored_by=fields.optional_text("scored_by"),
+        likelihood=fields.optional_number("likelihood"),
+        left_out=tuple(
+            LeftOut(page.text("document", empty=True), page.text("reason"))
+            for page in fields.objects("left_out", _names(LeftOut))
+        ),
+        samples=tuple(_sample(sample) for sample in fields.objects("samples", _SAMPLE)),
+    )
+
+
+def read_answer(path: str | os.PathLike[str]) -> Answer:
+    """Reads the answer that a file holds as JSON.
+
+    Raises:
+      FileNotFoundError: when there is no such file.
+      RecordError: when it holds something else, with the file and the field.
+    """
+    value = read_json(path)
+    try:
+        return answer_from_json(value)
+    except RecordError as error:
+        raise RecordError(error.problem, error.field, path) from None
+
+
+def _names(kind: type) -> frozenset[str]:
+    return frozenset(field.name for field in dataclasses.fields(kind))
+
+
+_CITATION = _names(Citation) | {"status"}
+_SAMPLE = _names(Sample) - {"citations"} | {"answer"}
+_ANSWER = _names(Answer) - {"citations", "is_baseline"} | {"answer", "declined", "baseline"}
+
+
+def _citations_to_json(citations: tuple[Citation, ...]) -> list[dict[str, Any]]:
+    # Whoever made a citation had the page at hand (`cite`).
+    return [dataclasses.asdict(citation) | {"status": "exact"} for citation in citations]
+
+
+def _citations(parent: JsonFields) -> tuple[Citation, ...]:
+    return tuple(_citation(fields) for fields in parent.objects("answer", _CITATION))
+
+
+def _citation(fields: JsonFields) -> Citation:
+    citation = Citation(
+        claim=fields.text("claim"),
+        title=fields.text("title", empty=True),
+        quote=fields.text("quote"),
+        document=fields.text("document", empty=True),
+        url=fields.optional_text("url"),
+        retrieved_at=fields.optional_text("retrieved_at"),
+        sha256=fields.text("sha256"),
+        start=fields.integer("start"),
+        end=fields.integer("end"),
+    )
+    if not 0 <= citation.start <= citation.end == citation.start + len(citation.quote):
+        raise fields.error(
+            "end",
+            f"{citation.start} and {citation.end} are no place of a quote with "
+            f"{len(citation.quote)} characters",
+        )
+    return citation
+
+
+def _sample(fields: JsonFields) -> Sample:
+    numbers = {}
+    for name in ("score", "likelihood", "constrained_likelihood"):
+        value = fields.optional_number(name)
+        if value is None:
+            raise fields.error(name, "is missing, and must be a number")
+        numbers[name] = value
+    return Sample(_citations(fields), fields.text("text", empty=True, raw=True), **numbers)

@@ -1,0 +1,175 @@
+"""A model answers from pages: the bundled one, really sampled under the quote constraint."""
+
+import dataclasses
+import functools
+import pathlib
+
+import pytest
+
+import gophercite
+from gophercite import evidence
+from gophercite.answering.answerer import Answerer, AnsweringSettings
+from gophercite.answering.pages import FoundPages
+from gophercite.answers import Answer, LeftOut
+from gophercite.contexts import SearchResult
+from gophercite.decoding.quote_settings import QuoteSettings
+from gophercite.decoding.sampling_settings import SamplingSettings
+from gophercite.documents import Document
+from gophercite.models.folder import Model, load_model
+from gophercite.retrieval.index import DocumentIndex
+
+MODEL = pathlib.Path(__file__).parents[2] / "data_pipelines" / "sample_world" / "model"
+SETTINGS = AnsweringSettings(
+    samples=7,
+    prompt_tokens=120,
+    sampling=SamplingSettings(max_tokens=48),
+    quotes=QuoteSettings(maximum_claim=12, maximum_quote=40, maximum_triples=2),
+)
+FILLER = " In winter the roads are often closed." * 40
+BORAVEL = Document(
+    "b",
+    "Boravel",
+    FILLER + " Boravel has a population of 6367. The town council is led by Ida Haroa." + FILLER,
+    "https://boravel.example/",
+    "2026-11-21T09:30:00Z",
+)
+RIVER = Document("r", "River Istira", "The River Istira is 310 kilometres long. It has pike.")
+MARKED = Document("m", "A ]% title", "Boravel has a population of 12.")
+EMPTY = Document("e", "Empty", " ")
+QUESTION = "How many inhabitants does Boravel have?"
+SNIPPET = "Boravel has a population of 6367."
+
+
+@functools.cache
+def model() -> Model:
+    return load_model(MODEL)
+
+
+@functools.cache
+def answerer(joint: bool = False) -> Answerer:
+    return Answerer(model(), dataclasses.replace(SETTINGS, joint=joint))
+
+
+@functools.cache
+def answered(joint: bool = False, seed: int = 0) -> Answer:
+    results = SearchResult(BORAVEL, SNIPPET), SearchResult(MARKED), SearchResult(RIVER)
+    found = FoundPages((*results, SearchResult(EMPTY)), (LeftOut("u", "status 404"),))
+    asked = f"{QUESTION} -site:e.example"
+    return answerer(joint).answer(asked, found, seed=seed, keep_samples=True)
+
+
+@pytest.mark.parametrize("joint", [False, True])
+def test_every_sample_is_proved_by_its_page(joint: bool) -> None:
+    answer = answered(joint)
+    assert answer.question == QUESTION
+    assert len(answer.samples) == 7
+    pages = {page.id: page for page in (BORAVEL, RIVER)}
+    for sample in answer.samples:
+        triples = evidence.parse(sample.text)
+        assert [c.quote for c in sample.citations] == [triple.quote for triple in triples]
+        for citation in sample.citations:
+            page = pages[citation.document]
+            assert page.text[citation.start : citation.end] == citation.quote
+            assert (citation.title, citation.url) == (page.title, page.url)
+            assert (citation.sha256, citation.retrieved_at) == (page.sha256, page.retrieved_at)
+        assert sample.score == sample.likelihood <= sample.constrained_likelihood <= 0
+
+
+def test_the_best_sample_is_the_answer() -> None:
+    answer = answered()
+    best = max(answer.samples, key=lambda sample: sample.score)
+    assert (answer.citations, answer.text) == (best.citations, best.text)
+    assert answer.score == answer.likelihood == best.score
+    assert answer.scored_by == "log-probability"
+    assert not answer.declined
+
+
+def test_samples_go_round_the_pages() -> None:
+    cited = [sample.citations[0].document for sample in answered().samples]
+    assert cited == ["b", "r", "b", "r", "b", "r", "b"]
+
+
+def test_an_answer_may_have_several_claims() -> None:
+    assert {len(sample.citations) for sample in answered().samples} == {1, 2}
+
+
+def test_a_quote_is_from_the_window_around_the_snippet() -> None:
+    place = BORAVEL.text.index(SNIPPET)
+    for sample in answered().samples:
+        for citation in sample.citations:
+            if citation.document == "b":
+                assert place - 500 <= citation.start <= place + 500
+
+
+def test_pages_that_cannot_be_used_are_named() -> None:
+    assert answered().left_out == (
+        LeftOut("u", "status 404"),
+        LeftOut("e", "the page has no text"),
+        LeftOut("m", "nothing in it can be quoted"),
+    )
+
+
+def test_the_seed_decides() -> None:
+    again = Answerer(model(), SETTINGS)
+    found = FoundPages((SearchResult(BORAVEL, SNIPPET), SearchResult(RIVER)))
+    first = again.answer(QUESTION, found, keep_samples=True)
+    assert first.samples == answered().samples
+    assert answered(seed=1).samples != first.samples
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        (FoundPages(()), "no page was found for the question"),
+        (FoundPages((SearchResult(EMPTY),)), "the one page that was found cannot be quoted"),
+        (FoundPages((SearchResult(MARKED),)), "nothing in it can be quoted"),
+        (FoundPages((SearchResult(BORAVEL, "xyzzy, plugh and more"),)), "not in the page"),
+        (FoundPages((), (LeftOut("u", "status 404"),)), "cannot be read: status 404"),
+    ],
+)
+def test_without_a_page_it_declines_with_the_reason(found: FoundPages, reason: str) -> None:
+    for joint in (False, True):
+        answer = answerer(joint).answer(QUESTION, found)
+        assert answer.declined
+        assert answer.reason is not None
+        assert reason in answer.reason
+
+
+def test_an_answer_that_is_too_short_for_any_quote_declines() -> None:
+    settings = dataclasses.replace(SETTINGS, sampling=SamplingSettings(max_tokens=4))
+    found = FoundPages((SearchResult(RIVER),))
+    answer = Answerer(model(), settings).answer(QUESTION, found)
+    assert answer.reason is not None
+    assert "tokens, and answers may have 4" in answer.reason
+
+
+def test_a_question_that_fills_the_prompt_declines() -> None:
+    answer = answerer().answer("Why? " * 200, FoundPages((SearchResult(RIVER),)))
+    assert answer.reason is not None
+    assert "leave no room for a page" in answer.reason
+
+
+@pytest.mark.parametrize("name", ["samples", "prompt_tokens"])
+def test_settings_out_of_range_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} = 0: must be at least 1"):
+        AnsweringSettings(**{name: 0})
+
+
+def test_from_python(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "Boravel.txt").write_text(BORAVEL.text)
+    (tmp_path / "River Istira.txt").write_text(RIVER.text)
+    boravel, river = (
+        gophercite.answer(QUESTION, documents, MODEL, settings=SETTINGS, keep_samples=True)
+        for documents in (tmp_path, [BORAVEL, RIVER])
+    )
+    assert boravel.model == str(MODEL)
+    assert [sample.text for sample in boravel.samples] == [sample.text for sample in river.samples]
+    assert boravel.citations[0].url == (tmp_path / "Boravel.txt").as_uri()
+
+    with DocumentIndex(None, write=True) as index:
+        index.add([RIVER])
+        assert gophercite.answer("How long is the river?", index, None).citations[0].document == "r"
+    with pytest.raises(ValueError, match="there is no question"):
+        gophercite.answer(" ", [RIVER], None)
+    with pytest.raises(FileNotFoundError):
+        gophercite.answer("Why?", tmp_path / "nowhere", None)

@@ -1,0 +1,79 @@
+"""The baseline without a model."""
+
+import pytest
+
+from gophercite import evidence
+from gophercite.answering.extractive import BASELINE, extractive_answer
+from gophercite.answering.pages import FoundPages
+from gophercite.answers import Answer, LeftOut
+from gophercite.contexts import SearchResult
+from gophercite.documents import Document
+
+ORMSBY = Document(
+    "o",
+    "Ormsby",
+    "Ormsby\n\nOrmsby is a fishing town. Its tall\nlighthouse was built by Ada Fenwick. It rains.",
+    "https://ormsby.example/",
+    "2026-11-21T09:30:00Z",
+)
+
+
+def ask(question: str, *pages: Document) -> Answer:
+    return extractive_answer(question, FoundPages(tuple(map(SearchResult, pages))))
+
+
+def test_the_nearest_sentence_is_quoted_and_claimed() -> None:
+    answer = ask("Who built the lighthouse of Ormsby? site:ormsby.example", ORMSBY)
+    (citation,) = answer.citations
+    assert citation.claim == "Its tall lighthouse was built by Ada Fenwick."
+    assert citation.quote == "Its tall\nlighthouse was built by Ada Fenwick."
+    assert ORMSBY.text[citation.start : citation.end] == citation.quote
+    assert (citation.url, citation.retrieved_at) == (ORMSBY.url, ORMSBY.retrieved_at)
+    assert citation.sha256 == ORMSBY.sha256
+    assert answer.question == "Who built the lighthouse of Ormsby?"
+    assert (answer.is_baseline, answer.model) == (True, BASELINE)
+    assert answer.score is not None
+    assert 0 < answer.score < 1
+    assert evidence.faults(answer.text, [ORMSBY]) == frozenset()
+
+
+def test_a_heading_that_only_repeats_the_question_is_no_answer() -> None:
+    (citation,) = ask("Ormsby?", ORMSBY).citations
+    assert citation.quote == "Ormsby is a fishing town."
+
+
+def test_the_first_page_that_can_be_quoted_is_taken() -> None:
+    marked = Document("m", "A ]% title", "The lighthouse was built by a ghost.")
+    silent = Document("s", "Silent", "The lighthouse ]% was built %< by a ghost")
+    huge = Document("h", "Huge", "lighthouse " * 200_000)
+    answer = ask("Who built the lighthouse?", marked, silent, huge, ORMSBY)
+    assert answer.citations[0].document == "o"
+    assert [page.document for page in answer.left_out] == ["m", "s", "h"]
+
+
+def test_what_is_far_into_a_huge_page_is_found_by_its_snippet() -> None:
+    text = "It rained again. " * 100_000 + ORMSBY.text + " It rained again." * 100_000
+    page = Document("h", "Huge", text)
+    found = FoundPages((SearchResult(page, "lighthouse was built by Ada"),))
+    (citation,) = extractive_answer("Who built the lighthouse?", found).citations
+    assert citation.quote == "Its tall\nlighthouse was built by Ada Fenwick."
+    assert page.text[citation.start : citation.end] == citation.quote
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        (FoundPages(()), "no page was found for the question"),
+        (FoundPages((SearchResult(Document("e", "E", " ")),)), "the one page that was found"),
+        (
+            FoundPages((), (LeftOut("u", "status 404"), LeftOut("v", "status 500"))),
+            "none of the 2 pages that were found can be read; the first: status 404",
+        ),
+    ],
+)
+def test_without_a_sentence_it_declines_with_the_reason(found: FoundPages, reason: str) -> None:
+    answer = extractive_answer("Who built the lighthouse?", found)
+    assert answer.declined
+    assert answer.reason is not None
+    assert answer.reason.startswith(reason)
+    assert answer.citations == ()

@@ -1,0 +1,77 @@
+"""Where the pages of a question come from."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+
+import pytest
+from retrieval.pages import HTML
+from retrieval.servers import Server, answer, serving
+
+from gophercite.answering.pages import IndexedPages, WebPages, asked, index_in_memory
+from gophercite.documents import Document
+from gophercite.retrieval.extraction import Extractor
+from gophercite.retrieval.fetch import FetchSettings
+from gophercite.retrieval.searxng import SearXng
+from gophercite.retrieval.web import WebEngine
+
+PAGES = [
+    Document("a", "Ormsby", "Its lighthouse was built in 1874.", "https://ormsby.example/"),
+    Document("b", "Bees", "Bees dance.", "https://bees.example/"),
+    Document("c", "Salt", "Salt is made in the yards.", "https://salt.example/"),
+]
+
+
+def test_the_question_without_its_filters() -> None:
+    assert asked(" Who\n built it? site:ormsby.example") == "Who built it?"
+    for blank in ("", " \n", "site:ormsby.example"):
+        with pytest.raises(ValueError, match="there is no question"):
+            asked(blank)
+
+
+def test_pages_of_an_index_come_with_their_snippets() -> None:
+    with index_in_memory(PAGES) as index:
+        found = IndexedPages(index).find("Who built the lighthouse?", 5)
+        (result,) = found.results
+        assert result.document == PAGES[0]
+        assert result.snippet == "Its lighthouse was built in 1874."
+        filtered = IndexedPages(index).find("lighthouse bees -site:ormsby.example", 1)
+        assert [result.document.id for result in filtered.results] == ["b"]
+
+
+def test_few_documents_are_all_taken_when_no_word_is_found() -> None:
+    with index_in_memory(PAGES) as index:
+        found = IndexedPages(index).find("xyzzy", 3)
+        assert [result.document for result in found.results] == PAGES
+        assert all(result.snippet is None for result in found.results)
+        assert IndexedPages(index).find("xyzzy", 2).results == ()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with serving() as server:
+        server.answers["/page"] = answer(HTML, type="text/html; charset=utf-8")
+        hits = [
+            {"url": f"{server.base}/{path}", "title": "T", "content": "The lighthouse was built"}
+            for path in ("gone", "page")
+        ]
+        server.answers["/search"] = answer(json.dumps({"results": hits}))
+        yield server
+
+
+def test_pages_of_the_web_are_fetched_even_where_a_loop_runs(server: Server) -> None:
+    """A notebook runs its cells inside an event loop."""
+    settings = FetchSettings(allowed_networks=("127.0.0.1/32",))
+
+    async def cell() -> None:
+        with Extractor() as extractor, WebEngine(SearXng(server.base)) as engine:
+            found = WebPages(engine, extractor, settings).find("lighthouse", 5)
+        (result,) = found.results
+        assert result.document.url == f"{server.base}/page"
+        assert "built in 1874 by Anna Vell" in result.document.text
+        assert result.snippet == "The lighthouse was built"
+        (gone,) = found.left_out
+        assert gone.document == f"{server.base}/gone"
+        assert "status 404" in gone.reason
+
+    asyncio.run(cell())

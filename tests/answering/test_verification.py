@@ -1,0 +1,125 @@
+"""What becomes of a quote when its page changes."""
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gophercite.answering.pages import index_in_memory
+from gophercite.answering.verification import (
+    Check,
+    Pages,
+    Verdict,
+    check,
+    in_documents,
+    in_index,
+    on_the_web,
+    verify,
+)
+from gophercite.answers import Answer, cite
+from gophercite.documents import Document
+from gophercite.evidence import Evidence
+from gophercite.retrieval.extraction import Extractor
+
+TEXT = "Ormsby is a town. Its lighthouse was built in 1874 by Anna Vell. It is tall."
+QUOTE = "Its lighthouse was built in 1874 by Anna Vell."
+PAGE = Document("o", "Ormsby", TEXT, "https://ormsby.example/")
+CITATION = cite(Evidence("In 1874.", "Ormsby", QUOTE), PAGE, TEXT.index(QUOTE))
+ANSWER = Answer("When?", "tiny", citations=(CITATION,))
+
+
+def checked(*texts: str) -> Check:
+    pages = [dataclasses.replace(PAGE, text=text) for text in texts]
+    return check(CITATION, Pages(pages))
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict", "found"),
+    [
+        (TEXT, Verdict.EXACT, QUOTE),
+        (TEXT + " It rains.", Verdict.EXACT, QUOTE),
+        ("News! " + TEXT, Verdict.MOVED, QUOTE),
+        (QUOTE, Verdict.MOVED, QUOTE),
+        (TEXT.replace("1874", "1875"), Verdict.CHANGED, QUOTE.replace("1874", "1875")),
+        (TEXT.replace("Its", "The"), Verdict.CHANGED, None),
+        ("It is all about bees now, and how they dance.", Verdict.MISSING, None),
+        ("", Verdict.MISSING, None),
+    ],
+)
+def test_verdicts(text: str, verdict: Verdict, found: str | None) -> None:
+    result = checked(text)
+    assert result.verdict is verdict
+    assert result.holds == (verdict in (Verdict.EXACT, Verdict.MOVED))
+    assert result.page_changed == (text != TEXT)
+    if found is not None:
+        assert result.found == found
+    if result.start is not None:
+        assert text[result.start : result.end] == result.found
+
+
+def test_what_is_changed_elsewhere_is_said() -> None:
+    assert checked(TEXT).detail == ""
+    assert checked(TEXT + " It rains.").detail == "other parts of the page have changed"
+
+
+def test_the_nearest_place_of_a_quote_that_was_moved() -> None:
+    length = len(QUOTE) + 1
+    for shift, nearest in ((0, 0), (5, 5), (20, 20), (-18, length - 18), (-40, length - 40)):
+        text = (" " * shift + f"{QUOTE} {QUOTE} {QUOTE}")[max(0, -shift) :]
+        assert checked(text).start == nearest
+
+
+@given(st.text(max_size=30), st.text(max_size=30))
+def test_a_quote_that_is_in_the_page_is_found(before: str, after: str) -> None:
+    page = dataclasses.replace(PAGE, text=f"{before}\n{QUOTE}\n{after}")
+    result = check(CITATION, Pages([page]))
+    assert result.holds
+    assert result.found == QUOTE
+    assert (result.verdict is Verdict.EXACT) == (result.start == CITATION.start)
+
+
+def test_the_best_of_several_pages_counts() -> None:
+    assert checked("Bees.", TEXT, "News! " + TEXT).verdict is Verdict.EXACT
+    assert check(CITATION, Pages([], "gone")) == Check(CITATION, Verdict.MISSING, "gone")
+
+
+def test_a_huge_page_and_a_huge_quote() -> None:
+    quote = "The roads are closed. " * 10_000
+    page = dataclasses.replace(PAGE, text=quote)
+    citation = cite(Evidence("Closed.", "Ormsby", quote), page, 0)
+    assert check(citation, Pages([page])).verdict is Verdict.EXACT
+    other = dataclasses.replace(page, text=quote.replace("closed", "opened"))
+    assert check(citation, Pages([other])).verdict is Verdict.CHANGED
+
+
+def test_pages_are_found_by_id_or_address() -> None:
+    other = Document("x", "X", "Bees.")
+    moved = dataclasses.replace(PAGE, id="another")
+    renamed = dataclasses.replace(PAGE, url=None)
+    for page in (PAGE, moved, renamed):
+        assert verify(ANSWER, in_documents([other, page], ANSWER))[0].verdict is Verdict.EXACT
+        with index_in_memory([other, page]) as index:
+            assert verify(ANSWER, in_index(index))[0].verdict is Verdict.EXACT
+    assert verify(ANSWER, in_documents([other], ANSWER))[0].verdict is Verdict.MISSING
+    with index_in_memory([other]) as index:
+        (result,) = verify(ANSWER, in_index(index))
+    assert (result.verdict, result.detail) == (
+        Verdict.MISSING,
+        "there is no such page in the index",
+    )
+
+
+def test_an_answer_does_not_get_files_of_this_machine_read(tmp_path) -> None:
+    (tmp_path / "secret.txt").write_text(TEXT)
+    citation = dataclasses.replace(CITATION, url=(tmp_path / "secret.txt").as_uri())
+    answer = dataclasses.replace(ANSWER, citations=(citation,))
+    with Extractor() as extractor:
+        (result,) = verify(answer, on_the_web(answer, extractor))
+    assert result.verdict is Verdict.MISSING
+    assert "give the documents" in result.detail
+
+
+def test_a_declined_answer_has_nothing_to_check() -> None:
+    declined = Answer("When?", "tiny", reason="no page was found")
+    assert verify(declined, in_documents([PAGE], declined)) == []

@@ -1,0 +1,140 @@
+"""Answers as records: what is refused, and that JSON keeps everything."""
+
+import dataclasses
+import json
+import pathlib
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gophercite.answers import (
+    Answer,
+    Citation,
+    LeftOut,
+    Sample,
+    answer_from_json,
+    answer_to_json,
+    cite,
+    read_answer,
+)
+from gophercite.documents import Document, normalise_text
+from gophercite.evidence import Evidence
+from gophercite.json_fields import RecordError
+
+PAGE = Document("o", "Ormsby", "A town. Its lighthouse was built in 1874.", "https://o.example/")
+TRIPLE = Evidence("In 1874.", "Ormsby", "built in 1874")
+CITATION = cite(TRIPLE, PAGE, PAGE.text.index(TRIPLE.quote))
+ANSWER = Answer("When?", "tiny", citations=(CITATION,), text=" %<…", score=-1.5, likelihood=-1.5)
+
+texts = st.text(min_size=1).map(normalise_text).filter(str.strip)
+optional = st.none() | texts
+numbers = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@st.composite
+def citations(draw: st.DrawFn) -> Citation:
+    quote = draw(texts)
+    page = Document("d", draw(st.text()), draw(st.text()) + quote, draw(optional), draw(optional))
+    triple = Evidence(draw(texts), page.title, page.text[-len(quote) :])
+    return cite(triple, page, len(page.text) - len(quote))
+
+
+@st.composite
+def answers(draw: st.DrawFn) -> Answer:
+    found = tuple(draw(st.lists(citations(), max_size=2)))
+    drawn = st.builds(
+        Sample, st.just(found), st.text(st.characters(exclude_categories=["Cs"])), numbers,
+        numbers, numbers,
+    )  # fmt: skip
+    return Answer(
+        question=draw(texts),
+        model=draw(texts),
+        is_baseline=draw(st.booleans()),
+        citations=found,
+        reason=None if found else draw(texts),
+        text=draw(st.text()),
+        score=draw(st.none() | numbers),
+        scored_by=draw(optional),
+        likelihood=draw(st.none() | numbers),
+        left_out=tuple(draw(st.lists(st.builds(LeftOut, texts, texts), max_size=2))),
+        samples=tuple(draw(st.lists(drawn, max_size=2))),
+    )
+
+
+@settings(max_examples=50)
+@given(answers())
+def test_json_keeps_everything(answer: Answer) -> None:
+    value = json.loads(json.dumps(answer_to_json(answer)))
+    assert answer_from_json(value) == answer
+    assert value["declined"] == (not value["answer"])
+
+
+def test_the_fields_of_an_answer() -> None:
+    value = answer_to_json(ANSWER)
+    assert value["answer"] == [
+        {
+            "claim": "In 1874.",
+            "title": "Ormsby",
+            "quote": "built in 1874",
+            "document": "o",
+            "url": "https://o.example/",
+            "retrieved_at": None,
+            "sha256": PAGE.sha256,
+            "start": 27,
+            "end": 40,
+            "status": "exact",
+        }
+    ]
+    assert PAGE.text[27:40] == "built in 1874"
+    assert (value["declined"], value["score"], value["baseline"]) == (False, -1.5, False)
+    assert "samples" not in value
+
+
+def test_a_quote_that_is_not_there_is_not_cited() -> None:
+    with pytest.raises(ValueError, match="the quote is not at 26:39 of document 'o'"):
+        cite(TRIPLE, PAGE, 26)
+
+
+@pytest.mark.parametrize("change", [{"citations": ()}, {"reason": "too hard"}])
+def test_an_answer_is_given_or_declined(change: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="citations, or a reason"):
+        dataclasses.replace(ANSWER, **change)
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "problem"),
+    [
+        ({"answer": None}, "answer", "is missing"),
+        ({"answer": [7]}, "answer[0]", "expected an object, got the number 7"),
+        ({"declined": True}, "declined", "must be true where there is no answer"),
+        ({"score": "high"}, "score", "expected a number or null, got the string"),
+        ({"score": True}, "score", "expected a number or null, got true"),
+        ({"model": None}, "model", "is missing"),
+        ({"answer": [], "declined": True}, "reason", "is missing"),
+        ({"samples": [{"answer": [], "text": ""}]}, "samples[0].score", "is missing"),
+    ],
+)
+def test_bad_fields_are_named(change: dict[str, Any], field: str, problem: str) -> None:
+    with pytest.raises(RecordError, match=problem) as raised:
+        answer_from_json(answer_to_json(ANSWER) | change)
+    assert raised.value.field == field
+
+
+@pytest.mark.parametrize("place", [(28, 40), (-1, 12), (40, 27)])
+def test_a_place_that_is_none_of_the_quote_is_refused(place: tuple[int, int]) -> None:
+    value = answer_to_json(ANSWER)
+    value["answer"][0] |= {"start": place[0], "end": place[1]}
+    with pytest.raises(RecordError, match="no place of a quote with 13 characters") as raised:
+        answer_from_json(value)
+    assert raised.value.field == "answer[0].end"
+
+
+def test_reading_names_the_file(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "answer.json"
+    path.write_text(json.dumps(answer_to_json(ANSWER)))
+    assert read_answer(path) == ANSWER
+    path.write_text("{}")
+    with pytest.raises(RecordError, match=f"{path}: field 'answer': is missing"):
+        read_answer(path)
