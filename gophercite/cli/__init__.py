@@ -9,11 +9,15 @@ import sys
 from collections.abc import Sequence
 
 import gophercite
-from gophercite.cli import index, info, validate
-from gophercite.cli.output import FAILED, RefusedError
+from gophercite.cli import ask, index, info, validate, verify
+from gophercite.cli.output import FAILED, INTERRUPTED, RefusedError
+from gophercite.json_fields import printable
 
 _EXAMPLES = """\
 examples:
+  gophercite ask "When was the lighthouse built?" --documents notes/ --extractive
+  gophercite ask "When was the lighthouse built?" --index corpus.db --model runs/sft --json
+  gophercite verify answer.json --documents notes/
   gophercite index notes/ papers/ --out corpus.db
   gophercite validate questions.jsonl --kind questions
   gophercite info runs/quickstart --json
@@ -35,8 +39,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         status: int = options.run(options)
     except (RefusedError, OSError) as error:
-        print(f"gophercite {options.command}: {error}", file=sys.stderr)
+        print(f"gophercite {options.command}: {printable(str(error))}", file=sys.stderr)
         return FAILED
+    except KeyboardInterrupt:
+        return INTERRUPTED
     return status
 
 
@@ -49,6 +55,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=gophercite.__version__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for command in (index, validate, info):
+    for command in (ask, verify, index, validate, info):
         command.add(commands)
     return parser

@@ -1,6 +1,7 @@
 """Arguments that several commands have, so that they mean the same in each."""
 
 import argparse
+import ipaddress
 from collections.abc import Callable
 from typing import Any
 
@@ -23,3 +24,31 @@ def add_html(command: argparse.ArgumentParser) -> None:
         default="article",
         help="of HTML pages: the main text, or all of it with tables and lists",
     )
+
+
+def add_networks(command: argparse._ActionsContainer) -> None:
+    """`--allow-network`: which addresses may be fetched from besides public ones."""
+    command.add_argument(
+        "--allow-network",
+        dest="networks",
+        action="append",
+        default=[],
+        type=_network,
+        metavar="NETWORK",
+        help="also fetch pages from this network, which is not public, such as 10.1.0.0/16",
+    )
+
+
+def positive(text: str) -> int:
+    """A whole number from 1 on."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number}: must be at least 1")
+    return number
+
+
+def _network(text: str) -> str:
+    try:
+        return str(ipaddress.ip_network(text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{error}") from None

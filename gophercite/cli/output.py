@@ -12,6 +12,7 @@ from gophercite.json_fields import printable
 T = TypeVar("T")
 
 DONE, FAILED = 0, 1  # argparse itself exits with 2 for wrong usage
+INTERRUPTED = 130  # as shells have it for Ctrl-C
 
 
 class RefusedError(Exception):
@@ -19,8 +20,15 @@ class RefusedError(Exception):
 
 
 def print_json(value: Any) -> None:
-    """Prints a result for programs."""
-    print(json.dumps(value, ensure_ascii=False, indent=2, default=str))
+    """Prints a result for programs; what could steer a terminal stands there as JSON escapes it."""
+    text = json.dumps(value, ensure_ascii=False, indent=2, default=str)
+    print("".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text))
+
+
+def print_text(text: str) -> None:
+    """Prints a result for people, also where the terminal's encoding lacks some characters."""
+    encoding = sys.stdout.encoding or "utf-8"
+    print(text.encode(encoding, errors="backslashreplace").decode(encoding))
 
 
 def note(message: str) -> None:

@@ -1,0 +1,103 @@
+"""Answers and checks as people read them: a claim, then its quote in a box with title and place.
+
+Titles, quotes and addresses are strangers': they are shown through `printable`, so that none of
+them steers the terminal.
+"""
+
+import os
+import re
+import shutil
+import sys
+import textwrap
+from typing import TextIO
+
+from gophercite.answering.verification import Check, Verdict
+from gophercite.answers import Answer, Citation
+from gophercite.json_fields import printable
+
+_WIDEST = 100  # columns; longer lines are hard to read
+_PLAIN, _BOLD, _DIM, _RED, _GREEN, _CYAN = "", "1", "2", "31", "32", "36"
+_VERDICT = 9  # columns
+_SPACE = re.compile(r"\s")  # of every kind: some are not printable
+
+
+class AnswerText:
+    """Writes answers and checks for one stream.
+
+    Args:
+      stream: coloured when it is a terminal, unless the environment says otherwise (`NO_COLOR`).
+    """
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        stream = stream or sys.stdout
+        quiet = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+        self._coloured = stream.isatty() and not quiet
+        self._width = min(_WIDEST, shutil.get_terminal_size((80, 24)).columns)
+
+    def answer(self, answer: Answer) -> str:
+        """The answer, and how it was come by."""
+        if answer.declined:
+            lines = self._wrapped(f"No answer: {answer.reason}.", _BOLD)
+        else:
+            lines = [line for each in answer.citations for line in self.citation(each)]
+        return "\n".join([*lines, *self._origin(answer)])
+
+    def citation(self, citation: Citation) -> list[str]:
+        """A claim with its box, and an empty line."""
+        about = [f"characters {citation.start}–{citation.end}"]
+        if citation.retrieved_at:
+            about.append(f"retrieved {citation.retrieved_at}")
+        about.append(f"SHA-256 {citation.sha256[:12]}…")
+        return [
+            *self._wrapped(citation.claim, _BOLD),
+            "",
+            *self._wrapped(citation.title, _CYAN, "  ╭ ", "  │ "),
+            *self._wrapped(citation.quote, _PLAIN, "  │ ", "  │ "),
+            *self._wrapped(citation.url or citation.document, _DIM, "  ╰ ", "    "),
+            *self._wrapped(" · ".join(about), _DIM, "    ", "    "),
+            "",
+        ]
+
+    def check(self, check: Check) -> str:
+        """What became of a quote: the verdict, the quote, and what stands there now."""
+        citation = check.citation
+        colour = _GREEN if check.holds else _RED
+        verdict = check.verdict.value.ljust(_VERDICT)
+        margin = " " * _VERDICT
+        about = check.detail
+        if check.verdict is Verdict.MOVED:
+            about += f": characters {check.start}–{check.end}"
+        if check.verdict is Verdict.CHANGED:
+            about += f": {check.found}"
+        if check.page is not None and check.page.title != citation.title:
+            about += f"{'; ' if about else ''}the page's title is {check.page.title!r}"
+        lines = [
+            *self._wrapped(citation.quote, _PLAIN, self.paint(verdict, colour), margin),
+            *self._wrapped(citation.url or citation.document, _DIM, margin, margin),
+        ]
+        return "\n".join(lines + (self._wrapped(about, _DIM, margin, margin) if about else []))
+
+    def paint(self, text: str, colour: str) -> str:
+        """The text in a colour, where there are colours."""
+        return f"\x1b[{colour}m{text}\x1b[0m" if self._coloured and colour else text
+
+    def _origin(self, answer: Answer) -> list[str]:
+        said = f"{answer.model} (a baseline, no model)" if answer.is_baseline else answer.model
+        if answer.score is not None:
+            said += f" · {answer.scored_by} {answer.score:.3g}"
+        if answer.samples:
+            said += f" · best of {len(answer.samples)} samples"
+        return self._wrapped(said, _DIM)
+
+    def _wrapped(self, text: str, colour: str, first: str = "", rest: str = "") -> list[str]:
+        """Lines of a text, the first and the others after a margin; an address is not broken."""
+        width = max(20, self._width - len(rest))
+        lines = []
+        for paragraph in text.split("\n"):
+            shown = printable(_SPACE.sub(" ", paragraph))
+            wrapped = textwrap.wrap(shown, width, break_long_words=False, break_on_hyphens=False)
+            lines += wrapped or [""]
+        return [
+            f"{rest if number else first}{self.paint(line, colour)}"
+            for number, line in enumerate(lines)
+        ]

@@ -1,0 +1,148 @@
+"""`gophercite ask`: answers a question, and shows the quotes that prove the answer."""
+
+import argparse
+import contextlib
+import os
+import pathlib
+from typing import TYPE_CHECKING, Any
+
+from gophercite.cli.arguments import add_command, add_html, add_networks, positive
+from gophercite.cli.output import DONE, RefusedError, doing, note, print_json, print_text
+from gophercite.cli.sources import ENGINES, page_source
+
+if TYPE_CHECKING:
+    from gophercite.answering.answerer import Answerer, AnsweringSettings
+    from gophercite.answering.pages import FoundPages
+    from gophercite.answers import Answer
+
+_NO_MODEL = (
+    "say who answers: --model FOLDER (launch/quickstart.sh trains a small one), or --extractive "
+    "for a baseline without a model, which quotes the sentence nearest to the question"
+)
+
+
+def add(commands: Any) -> None:
+    """Adds the command."""
+    command = add_command(commands, "ask", run, "answer a question with quotes that prove it")
+    add_argument = command.add_argument
+    add_argument("question", metavar="QUESTION", help="site: and -site: in it are filters")
+    pages = command.add_mutually_exclusive_group(required=True)
+    pages.add_argument(
+        "--documents",
+        nargs="+",
+        metavar="PATH",
+        help="answer from files and folders: .txt, .md, .html, .pdf, and .jsonl of documents",
+    )
+    pages.add_argument("--index", metavar="FILE", help="answer from what `gophercite index` made")
+    pages.add_argument("--engine", choices=ENGINES, help="answer from the web, by a search engine")
+    who = command.add_mutually_exclusive_group()
+    who.add_argument("--model", metavar="FOLDER", help="model folder, or folder of a training run")
+    who.add_argument(
+        "--extractive",
+        action="store_true",
+        help="no model: quote the sentence nearest to the question, a baseline",
+    )
+    add_argument("--pages", type=positive, default=5, help="pages to look at (default: 5)")
+    add_html(command)
+    model = command.add_argument_group("how a model answers")
+    add_argument = model.add_argument
+    add_argument("--samples", type=positive, default=16, help="answers to choose from (default 16)")
+    add_argument("--joint", action="store_true", help="all pages in one prompt, not one in each")
+    add_argument("--claims", type=positive, default=1, help="most claims in an answer (default: 1)")
+    add_argument("--max-tokens", type=positive, default=256, help="longest answer (default: 256)")
+    add_argument(
+        "--prompt-tokens", type=positive, default=3840, help="longest prompt (default: 3840)"
+    )
+    add_argument("--temperature", type=float, default=1.0, help="of the sampling (default: 1)")
+    add_argument("--seed", type=int, default=0, help="of the sampling (default: 0)")
+    add_argument("--all-samples", action="store_true", help="with --json: list all samples")
+    web = command.add_argument_group("the web")
+    web.add_argument("--search-cache", metavar="FOLDER", help="keep the engine's answers here")
+    add_networks(web)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Finds pages, answers from them, prints the answer."""
+    from gophercite.answering.pages import asked
+    from gophercite.answers import answer_to_json
+    from gophercite.cli.answer_text import AnswerText
+    from gophercite.retrieval.engine import SearchError
+
+    if options.model is None and not options.extractive:
+        raise RefusedError(_NO_MODEL)
+    try:
+        asked(options.question)
+        answerer = None if options.extractive else _answerer(options)
+        with contextlib.ExitStack() as stack:
+            source = page_source(options, stack)
+            with doing("searching"):
+                found = source.find(options.question, options.pages)
+    except (ValueError, SearchError) as error:
+        raise RefusedError(str(error)) from error
+    answer = _answer(options, answerer, found)
+    if options.json:
+        print_json(answer_to_json(answer))
+        return DONE
+    for page in answer.left_out:
+        note(f"left out: {page.document}: {page.reason}")
+    print_text(AnswerText().answer(answer))
+    return DONE
+
+
+def _answer(
+    options: argparse.Namespace, answerer: "Answerer | None", found: "FoundPages"
+) -> "Answer":
+    if answerer is None:
+        from gophercite.answering.extractive import extractive_answer
+
+        return extractive_answer(options.question, found)
+    with doing(f"answering from {len(found.results)} pages"):
+        return answerer.answer(
+            options.question, found, seed=options.seed, keep_samples=options.all_samples
+        )
+
+
+def _answerer(options: argparse.Namespace) -> "Answerer":
+    """Loads the model.
+
+    Raises:
+      ValueError: a flag is out of range, or there is no such model.
+      RefusedError: the model's files are damaged.
+    """
+    with doing(f"loading {options.model}"):
+        _keep_compiled_programs()
+        from gophercite.answering.answerer import Answerer
+        from gophercite.models.checkpoint_files import CheckpointError
+        from gophercite.models.folder import load_model
+        from gophercite.models.tensors import TensorFileError
+
+        settings = _settings(options)
+        try:
+            return Answerer(load_model(options.model), settings, options.model)
+        except (CheckpointError, TensorFileError) as error:
+            raise RefusedError(str(error)) from error
+
+
+def _settings(options: argparse.Namespace) -> "AnsweringSettings":
+    from gophercite.answering.answerer import AnsweringSettings
+    from gophercite.decoding.quote_settings import QuoteSettings
+    from gophercite.decoding.sampling_settings import SamplingSettings
+
+    return AnsweringSettings(
+        samples=options.samples,
+        prompt_tokens=options.prompt_tokens,
+        joint=options.joint,
+        sampling=SamplingSettings(options.max_tokens, options.temperature),
+        quotes=QuoteSettings(maximum_triples=options.claims),
+    )
+
+
+def _keep_compiled_programs() -> None:
+    """Lets JAX keep what it compiles, so that the next question does not wait for it again."""
+    import jax
+
+    if jax.config.values["jax_compilation_cache_dir"] is None:
+        home = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+        folder = pathlib.Path(home, "gophercite", "compiled")
+        jax.config.update("jax_compilation_cache_dir", str(folder))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)

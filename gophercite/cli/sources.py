@@ -1,0 +1,82 @@
+"""Where a command's pages come from: files, an index, or a search engine of the web."""
+
+import argparse
+import contextlib
+import importlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from gophercite.cli.output import RefusedError, doing, note, shown
+
+if TYPE_CHECKING:
+    from gophercite.answering.pages import PageSource
+    from gophercite.documents import Document
+    from gophercite.retrieval.fetch import FetchSettings
+    from gophercite.retrieval.index import DocumentIndex
+    from gophercite.retrieval.web import WebEngine
+
+_APIS = {"brave": "Brave", "google": "Google", "searxng": "SearXng"}
+ENGINES = tuple(_APIS)
+
+
+def page_source(options: argparse.Namespace, stack: contextlib.ExitStack) -> "PageSource":
+    """Opens what `--documents`, `--index` or `--engine` names; `stack` closes it."""
+    from gophercite.answering.pages import IndexedPages, WebPages, index_in_memory
+    from gophercite.retrieval.extraction import Extractor
+
+    if options.index is not None:
+        return IndexedPages(stack.enter_context(opened_index(options.index)))
+    if options.documents is not None:
+        with doing("reading"):
+            index = index_in_memory(documents_of(options))
+        return IndexedPages(stack.enter_context(index))
+    engine = stack.enter_context(_engine(options))
+    extractor = stack.enter_context(Extractor(options.html))
+    return WebPages(engine, extractor, fetch_settings(options))
+
+
+def documents_of(options: argparse.Namespace) -> "Iterator[Document]":
+    """Yields the documents of `--documents`; says on stderr what can't be read."""
+    from gophercite.retrieval import extraction, files
+
+    report = files.FilesReport()
+    with extraction.Extractor(options.html) as extractor:
+        yield from shown(files.read_files(options.documents, extractor, report), "documents")
+    for problem in report.problems:
+        note(f"passed over: {problem}")
+    for path in report.partial:
+        note(f"{path}: only a part could be read")
+
+
+@contextlib.contextmanager
+def opened_index(path: str) -> "Iterator[DocumentIndex]":
+    """Opens an index for reading.
+
+    Raises:
+      RefusedError: when it can't be.
+    """
+    from gophercite.retrieval.index import DocumentIndex
+    from gophercite.retrieval.index_file import IndexFileError
+
+    try:
+        with DocumentIndex(path) as index:
+            yield index
+    except IndexFileError as error:
+        raise RefusedError(str(error)) from error
+
+
+def fetch_settings(options: argparse.Namespace) -> "FetchSettings":
+    """How pages are fetched."""
+    from gophercite.retrieval.fetch import FetchSettings
+
+    return FetchSettings(allowed_networks=tuple(options.networks))
+
+
+@contextlib.contextmanager
+def _engine(options: argparse.Namespace) -> "Iterator[WebEngine]":
+    from gophercite.retrieval.web import WebEngine, WebSettings
+
+    module = importlib.import_module(f"gophercite.retrieval.{options.engine}")
+    api = getattr(module, _APIS[options.engine]).from_environment()
+    with WebEngine(api, WebSettings(cache=options.search_cache)) as engine:
+        yield engine

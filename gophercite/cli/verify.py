@@ -1,0 +1,87 @@
+"""`gophercite verify`: whether the quotes of an answer stand where it says."""
+
+import argparse
+import contextlib
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from gophercite.cli.arguments import add_command, add_html, add_networks
+from gophercite.cli.output import DONE, FAILED, RefusedError, doing, print_json, print_text
+from gophercite.cli.sources import documents_of, fetch_settings, opened_index
+
+if TYPE_CHECKING:
+    from gophercite.answering.verification import Check, Finder
+    from gophercite.answers import Answer
+
+
+def add(commands: Any) -> None:
+    """Adds the command."""
+    command = add_command(
+        commands, "verify", run, "check whether the quotes of an answer stand where it says"
+    )
+    command.add_argument("answer", metavar="ANSWER.json", help="what `gophercite ask --json` says")
+    pages = command.add_mutually_exclusive_group()
+    pages.add_argument(
+        "--documents", nargs="+", metavar="PATH", help="check against files and folders"
+    )
+    pages.add_argument("--index", metavar="FILE", help="check against an index")
+    add_html(command)
+    add_networks(command)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Checks every quote; fails unless the pages say all of them word for word."""
+    from gophercite import answers
+    from gophercite.answering.verification import verify
+    from gophercite.cli.answer_text import AnswerText
+    from gophercite.json_fields import RecordError
+    from gophercite.retrieval.engine import SearchError
+
+    try:
+        answer = answers.read_answer(options.answer)
+        with contextlib.ExitStack() as stack, doing("checking"):
+            checks = verify(answer, _finder(options, answer, stack))
+    except (RecordError, SearchError) as error:
+        raise RefusedError(str(error)) from error
+    holds = all(check.holds for check in checks)
+    if options.json:
+        print_json({"verified": holds, "checks": [_to_json(check) for check in checks]})
+    else:
+        text = AnswerText()
+        for check in checks:
+            print_text(text.check(check))
+        counts = Counter(check.verdict.value for check in checks)
+        numbers = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+        print_text(numbers or "the answer is declined: there is nothing to check")
+    return DONE if holds else FAILED
+
+
+def _finder(options: argparse.Namespace, answer: "Answer", stack: contextlib.ExitStack) -> "Finder":
+    from gophercite.answering import verification
+    from gophercite.retrieval.extraction import Extractor
+
+    if options.documents is not None:
+        return verification.in_documents(documents_of(options), answer)
+    if options.index is not None:
+        return verification.in_index(stack.enter_context(opened_index(options.index)))
+    extractor = stack.enter_context(Extractor(options.html))
+    return verification.on_the_web(answer, extractor, fetch_settings(options))
+
+
+def _to_json(check: "Check") -> dict[str, Any]:
+    citation = check.citation
+    return {
+        "verdict": check.verdict.value,
+        "detail": check.detail,
+        "claim": citation.claim,
+        "quote": citation.quote,
+        "title": citation.title,
+        "page_title": check.page.title if check.page else None,
+        "document": citation.document,
+        "url": citation.url,
+        "sha256": citation.sha256,
+        "page_changed": check.page_changed,
+        "start": check.start,
+        "end": check.end,
+        "found": check.found,
+    }

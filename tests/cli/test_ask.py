@@ -1,0 +1,320 @@
+"""`gophercite ask` and `gophercite verify`: what people and programs see of an answer."""
+
+import io
+import json
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import pytest
+from retrieval.pages import HTML
+from retrieval.servers import Server, answer, serving
+
+from gophercite import cli
+from gophercite.answers import Answer, answer_from_json, answer_to_json, cite
+from gophercite.cli.answer_text import AnswerText
+from gophercite.documents import Document
+from gophercite.evidence import Evidence
+
+MODEL = pathlib.Path(__file__).parents[2] / "data_pipelines" / "sample_world" / "model"
+TEXT = "Ormsby is a fishing town. Its lighthouse was built by Ada Fenwick in 1874. It rains.\n"
+QUOTE = "Its lighthouse was built by Ada Fenwick in 1874."
+QUESTION = "Who built the lighthouse?"
+ESCAPES = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202e\x08"
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def notes(tmp_path: pathlib.Path) -> pathlib.Path:
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "Ormsby.txt").write_text(TEXT)
+    (folder / "Bees.md").write_text("# On bees\n\nBees dance.\n")
+    return folder
+
+
+def ask(capsys: Capture, *arguments: object) -> tuple[Answer, dict[str, Any]]:
+    """What a question without a model is answered, as an answer and as JSON."""
+    assert cli.main(["ask", *map(str, arguments), "--extractive", "--json"]) == 0
+    value = json.loads(capsys.readouterr().out)
+    found = answer_from_json(value)
+    assert answer_to_json(found) == value
+    return found, value
+
+
+def verify(capsys: Capture, *arguments: object) -> tuple[int, list[dict[str, Any]]]:
+    status = cli.main(["verify", *map(str, arguments), "--json"])
+    result = json.loads(capsys.readouterr().out)
+    assert result["verified"] == (status == 0)
+    return status, result["checks"]
+
+
+# --- ask ---
+
+
+def test_the_answer_for_programs(notes: pathlib.Path, capsys: Capture) -> None:
+    found, value = ask(capsys, QUESTION, "--documents", notes)
+    (citation,) = found.citations
+    assert (citation.claim, citation.quote, citation.title) == (QUOTE, QUOTE, "Ormsby")
+    assert citation.url == (notes / "Ormsby.txt").as_uri()
+    assert TEXT[citation.start : citation.end] == QUOTE
+    assert citation.sha256 == Document("", "", TEXT).sha256
+    assert value["baseline"] is True
+    assert value["answer"][0]["status"] == "exact"
+
+
+def test_the_answer_for_people(notes: pathlib.Path, capsys: Capture) -> None:
+    assert cli.main(["ask", QUESTION, "--documents", str(notes), "--extractive"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:4] == [QUOTE, "", "  ╭ Ormsby", f"  │ {QUOTE}"]
+    assert lines[4] == f"  ╰ {(notes / 'Ormsby.txt').as_uri()}"
+    assert lines[5].startswith("    characters 26–74 · retrieved 20")
+    assert "(a baseline, no model)" in " ".join(lines)
+
+
+def test_an_index_answers_like_its_documents(
+    notes: pathlib.Path, tmp_path: pathlib.Path, capsys: Capture
+) -> None:
+    assert cli.main(["index", str(notes), "--out", str(tmp_path / "corpus.db")]) == 0
+    capsys.readouterr()
+    indexed, _ = ask(capsys, QUESTION, "--index", tmp_path / "corpus.db")
+    assert indexed == ask(capsys, QUESTION, "--documents", notes)[0]
+
+
+def test_what_can_not_be_read_is_named(notes: pathlib.Path, capsys: Capture) -> None:
+    (notes / "empty.txt").write_text("")
+    (notes / "broken\x1b[31m.pdf").write_bytes(b"%PDF-1.4 no more")
+    assert cli.main(["ask", QUESTION, "--documents", str(notes), "--extractive"]) == 0
+    captured = capsys.readouterr()
+    assert QUOTE in captured.out
+    assert "empty.txt: has no text" in captured.err
+    assert "broken\\u001b[31m.pdf: is no PDF" in captured.err
+
+
+def test_without_an_answer_it_declines(notes: pathlib.Path, capsys: Capture) -> None:
+    found, _ = ask(capsys, "xyzzy?", "--documents", notes, "--pages", 1)
+    assert found.reason == "no page was found for the question"
+    assert cli.main(["ask", "xyzzy?", "--documents", str(notes), "--extractive"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.startswith("No answer: none of the 2 pages that were found can be quoted")
+    assert captured.err.count("left out: file://") == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([QUESTION, "--documents", "{notes}"], "or --extractive"),
+        ([" ", "--documents", "{notes}", "--extractive"], "there is no question"),
+        ([QUESTION, "--documents", "nowhere", "--extractive"], "nowhere"),
+        ([QUESTION, "--index", "nowhere.db", "--extractive"], "there is no such index"),
+        ([QUESTION, "--documents", "{notes}", "--model", "{notes}"], "not a model folder"),
+        ([QUESTION, "--engine", "brave", "--extractive"], "BRAVE_API_KEY is not set"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(
+    notes: pathlib.Path,
+    capsys: Capture,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    message: str,
+) -> None:
+    monkeypatch.delenv("BRAVE_API_KEY", raising=False)
+    assert cli.main(["ask", *(a.replace("{notes}", str(notes)) for a in arguments)]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("gophercite ask: ")
+    assert captured.err.count("\n") == 1
+    assert message in captured.err
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"), [("--samples", "0"), ("--pages", "x"), ("--allow-network", "nonsense")]
+)
+def test_wrong_values_name_their_flag(
+    notes: pathlib.Path, capsys: Capture, flag: str, value: str
+) -> None:
+    with pytest.raises(SystemExit) as raised:
+        cli.main(["ask", QUESTION, "--documents", str(notes), "--extractive", flag, value])
+    assert raised.value.code == 2
+    assert f"argument {flag}: " in capsys.readouterr().err
+
+
+def test_hostile_documents_do_not_reach_the_terminal(
+    tmp_path: pathlib.Path, capsys: Capture
+) -> None:
+    page = f'# {ESCAPES} Title\n\nThe lighthouse was {ESCAPES} built by "Ada"\tin\xa01874.'
+    (tmp_path / "hostile.md").write_text(page, "utf-8")
+    (tmp_path / "marks.md").write_text("# ]% %<\n\nThe lighthouse ]% was built %<by>%( marks.")
+    found, value = ask(capsys, QUESTION, "--documents", tmp_path)
+    assert ESCAPES in found.citations[0].quote
+    for arguments in (["--extractive"], ["--extractive", "--json"]):
+        assert cli.main(["ask", QUESTION, "--documents", str(tmp_path), *arguments]) == 0
+        printed = capsys.readouterr()
+        for text in (printed.out, printed.err):
+            assert all(c.isprintable() or c == "\n" for c in text)
+    (tmp_path / "answer.json").write_text(json.dumps(value))
+    assert cli.main(["verify", str(tmp_path / "answer.json"), "--documents", str(tmp_path)]) == 0
+    assert all(c.isprintable() or c == "\n" for c in capsys.readouterr().out)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_colours_are_for_terminals_that_want_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = Document("o", "Ormsby", TEXT)
+    triple = Evidence(f"By Ada{ESCAPES}.", "Ormsby", QUOTE)
+    found = Answer(QUESTION, "tiny", citations=(cite(triple, page, TEXT.index(QUOTE)),))
+    for name, value in (("NO_COLOR", ""), ("TERM", "xterm")):
+        monkeypatch.setenv(name, value)
+    coloured = AnswerText(Terminal()).answer(found)
+    assert "\x1b[1mBy Ada\\u001b[2J" in coloured
+    plain = AnswerText(io.StringIO()).answer(found)
+    for code in ("\x1b[1m", "\x1b[2m", "\x1b[36m", "\x1b[0m"):
+        coloured = coloured.replace(code, "")
+    assert coloured == plain
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert AnswerText(Terminal()).answer(found) == plain
+    monkeypatch.setenv("NO_COLOR", "")
+    monkeypatch.setenv("TERM", "dumb")
+    assert AnswerText(Terminal()).answer(found) == plain
+
+
+def test_long_texts_keep_to_their_box(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    page = Document("o", "Ormsby " * 12, "Lines\n" + "of many words " * 20 + "x" * 60)
+    triple = Evidence("A claim. " * 9, page.title, page.text)
+    lines = AnswerText(io.StringIO()).citation(cite(triple, page, 0))
+    box = [line for line in lines if line.startswith("  │ ")]
+    assert len(box) > 8
+    assert "  │ Lines" in box
+    assert f"  │ {'x' * 60}" in box
+    assert all(len(line) <= 40 for line in lines if "x" * 60 not in line)
+
+
+# --- verify ---
+
+
+def test_the_four_verdicts_of_files(
+    notes: pathlib.Path, tmp_path: pathlib.Path, capsys: Capture
+) -> None:
+    _, value = ask(capsys, QUESTION, "--documents", notes)
+    path, page = tmp_path / "answer.json", notes / "Ormsby.txt"
+    path.write_text(json.dumps(value))
+
+    def verdict() -> tuple[int, str, int | None]:
+        status, (check,) = verify(capsys, path, "--documents", notes)
+        return status, check["verdict"], check["start"]
+
+    assert verdict() == (0, "exact", 26)
+    page.write_text(TEXT + "More.\n")
+    assert verdict() == (0, "exact", 26)
+    page.write_text("News. " + TEXT)
+    assert verdict() == (0, "moved", 32)
+    page.write_text(TEXT.replace("1874", "1875"))
+    assert verdict() == (1, "changed", 26)
+    page.write_text("Only bees are left, and how they dance.")
+    assert verdict() == (1, "missing", None)
+    page.unlink()
+    assert verdict() == (1, "missing", None)
+
+
+def test_verdicts_for_people(notes: pathlib.Path, tmp_path: pathlib.Path, capsys: Capture) -> None:
+    _, value = ask(capsys, QUESTION, "--documents", notes)
+    index, path = str(tmp_path / "corpus.db"), tmp_path / "answer.json"
+    path.write_text(json.dumps(value))
+    (notes / "Ormsby.txt").write_text(TEXT.replace("1874", "1875"))
+    assert cli.main(["index", str(notes), "--out", index]) == 0
+    capsys.readouterr()
+    assert cli.main(["verify", str(path), "--index", index]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"changed  {QUOTE}"
+    assert lines[1].strip() == (notes / "Ormsby.txt").as_uri()
+    assert "the page has other words: " in lines[2]
+    assert lines[-1] == "1 changed"
+
+
+def test_a_declined_answer_verifies(tmp_path: pathlib.Path, capsys: Capture) -> None:
+    path = tmp_path / "answer.json"
+    path.write_text(json.dumps(answer_to_json(Answer("Why?", "tiny", reason="no page"))))
+    assert cli.main(["verify", str(path)]) == 0
+    assert "nothing to check" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"answer": 7}'])
+def test_what_is_no_answer_is_refused(
+    tmp_path: pathlib.Path, capsys: Capture, content: str
+) -> None:
+    path = tmp_path / "answer.json"
+    path.write_text(content)
+    assert cli.main(["verify", str(path)]) == 1
+    assert capsys.readouterr().err.startswith(f"gophercite verify: {path}: ")
+
+
+# --- the web ---
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    with serving() as server:
+        hit = {"url": f"{server.base}/page", "title": "T", "content": "The lighthouse was built"}
+        server.answers["/search"] = answer(json.dumps({"results": [hit]}))
+        server.answers["/page"] = answer(HTML, type="text/html")
+        monkeypatch.setenv("SEARXNG_URL", server.base)
+        yield server
+
+
+def test_pages_of_the_web(server: Server, tmp_path: pathlib.Path, capsys: Capture) -> None:
+    here = ("--allow-network", "127.0.0.1/32")
+    found, value = ask(capsys, QUESTION, "--engine", "searxng", *here)
+    (citation,) = found.citations
+    assert "lighthouse was built in 1874 by Anna Vell" in citation.quote
+    assert citation.url == f"{server.base}/page"
+    path = tmp_path / "answer.json"
+    path.write_text(json.dumps(value))
+    assert verify(capsys, path, *here)[0] == 0
+    server.answers["/page"] = answer(HTML.replace("1874", "1875"), type="text/html")
+    status, (check,) = verify(capsys, path, *here)
+    assert (status, check["verdict"]) == (1, "changed")
+    assert "1875" in check["found"]
+    server.answers["/page"] = answer(status=404)
+    status, (check,) = verify(capsys, path, *here)
+    assert (check["verdict"], check["detail"]) == ("missing", "the server answers with status 404")
+    # And what is not public is not fetched unless it is allowed.
+    status, (check,) = verify(capsys, path)
+    assert "is no public address" in check["detail"]
+
+
+def test_an_engine_that_fails_is_an_error(server: Server, capsys: Capture) -> None:
+    server.answers["/search"] = answer("<html>", status=403)
+    assert cli.main(["ask", QUESTION, "--engine", "searxng", "--extractive"]) == 1
+    assert "settings.yml must list json" in capsys.readouterr().err
+
+
+# --- a model ---
+
+
+@pytest.fixture
+def compiled(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[pathlib.Path]:
+    """The folder where compiled programs are kept."""
+    before = jax.config.values["jax_compilation_cache_dir"]
+    jax.config.update("jax_compilation_cache_dir", None)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    yield tmp_path / "gophercite" / "compiled"
+    jax.config.update("jax_compilation_cache_dir", before)
+
+
+def test_a_model_answers(notes: pathlib.Path, compiled: pathlib.Path, capsys: Capture) -> None:
+    arguments = ["--model", str(MODEL), "--samples", "3", "--pages", "1", "--max-tokens", "40"]
+    command = ["ask", QUESTION, "--documents", str(notes), *arguments]
+    assert cli.main([*command, "--json", "--all-samples"]) == 0
+    found = answer_from_json(json.loads(capsys.readouterr().out))
+    assert len(found.samples) == 3
+    assert not found.is_baseline
+    assert all(TEXT[c.start : c.end] == c.quote for s in found.samples for c in s.citations)
+    assert cli.main(command) == 0
+    assert f"  │ {found.citations[0].quote}" in capsys.readouterr().out
+    assert jax.config.values["jax_compilation_cache_dir"] == str(compiled)
