@@ -1,35 +1,67 @@
-"""Converts public question-answering data and textbooks into the project's JSON lines.
+"""Converts public question-answering data, textbooks and comparisons into JSON lines.
 
-    python -m data_pipelines.convert squad             IN.json[.gz]  … OUT_DIR
-    python -m data_pipelines.convert natural_questions IN.jsonl[.gz] … OUT_DIR
-    python -m data_pipelines.convert fairytaleqa       IN.jsonl[.gz] … OUT_DIR
-    python -m data_pipelines.convert textbooks         IN.jsonl[.gz] … OUT_DIR
+    python -m data_pipelines.convert squad IN.json[.gz] … OUT_DIR
 
-OUT_DIR gets `documents_SPLIT.jsonl`, `questions_SPLIT.jsonl` and `rated_answers_SPLIT.jsonl` for
-train, validation and test, divided by article, story or section; textbooks give documents only. The
-claim is the answer, the quote the sentence that holds it. Counts go to standard output, bad records
-by name to standard error.
+OUT_DIR gets files of records for train, validation and test, divided by article, story, section or
+question. Sets with gold passages (squad, natural_questions, fairytaleqa, trivia_qa, fever,
+fool_me_twice) give `documents_SPLIT.jsonl`, `questions_SPLIT.jsonl` and
+`rated_answers_SPLIT.jsonl`: the claim is the answer, the quote the sentence that holds it. Sets of
+questions (natural_questions_open, eli5, alce, asqa, truthfulqa) give `questions_SPLIT.jsonl`,
+textbooks documents, webgpt_comparisons `comparisons_SPLIT.jsonl`. Counts go to standard output, bad
+records by name to standard error.
 """
 
 import argparse
 import itertools
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from data_pipelines.converters.articles import join_passages
+from data_pipelines.converters.fact_checking import convert_fever, convert_fool_me_twice
 from data_pipelines.converters.fairytaleqa import convert_fairytaleqa
 from data_pipelines.converters.gold import ConversionReport, Converter
 from data_pipelines.converters.natural_questions import convert_natural_questions
+from data_pipelines.converters.open_questions import (
+    QuestionConverter,
+    convert_alce,
+    convert_asqa,
+    convert_eli5,
+    convert_natural_questions_open,
+    convert_truthfulqa,
+)
 from data_pipelines.converters.squad import convert_squad
 from data_pipelines.converters.textbooks import convert_textbooks
-from data_pipelines.converters.writing import ConversionSettings, write_documents, write_records
+from data_pipelines.converters.trivia_qa import convert_trivia_qa
+from data_pipelines.converters.webgpt import convert_webgpt_comparisons
+from data_pipelines.converters.writing import (
+    ConversionSettings,
+    write_comparisons,
+    write_documents,
+    write_questions,
+    write_records,
+)
 
-CONVERTERS: dict[str, Converter] = {
+T = TypeVar("T")
+
+GOLD: dict[str, Converter] = {
     "squad": convert_squad,
     "natural_questions": convert_natural_questions,
     "fairytaleqa": convert_fairytaleqa,
+    "trivia_qa": convert_trivia_qa,
+    "fever": convert_fever,
+    "fool_me_twice": convert_fool_me_twice,
 }
+QUESTIONS: dict[str, QuestionConverter] = {
+    "natural_questions_open": convert_natural_questions_open,
+    "eli5": convert_eli5,
+    "alce": convert_alce,
+    "asqa": convert_asqa,
+    "truthfulqa": convert_truthfulqa,
+}
+OTHERS = ("textbooks", "webgpt_comparisons")
+_WITH_ARTICLES = ("squad", "natural_questions")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,16 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report = ConversionReport(strict=flags.strict)
     try:
         settings = ConversionSettings(flags.validation, flags.test, flags.distractors, flags.quote)
-        if flags.format == "textbooks":
-            pages = list(convert_textbooks(flags.input, report))
-            write_documents(flags.out, pages, settings, report)
-            empty = not pages
-        else:
-            convert = CONVERTERS[flags.format]
-            gold = list(itertools.chain(*(convert(path, report) for path in flags.input)))
-            gold = join_passages(gold) if flags.articles else gold
-            write_records(flags.out, flags.format, gold, settings, report)
-            empty = not gold
+        empty = not _convert(flags, settings, report)
     except (OSError, ValueError) as error:
         print(f"convert: {error}", file=sys.stderr)
         return 1
@@ -57,12 +80,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if empty else 0
 
 
+def _convert(
+    flags: argparse.Namespace, settings: ConversionSettings, report: ConversionReport
+) -> int:
+    """Converts the input and returns how many records were found."""
+    if flags.format == "textbooks":
+        pages = list(convert_textbooks(flags.input, report))
+        write_documents(flags.out, pages, settings, report)
+        return len(pages)
+    if flags.format == "webgpt_comparisons":
+        compared = _all(convert_webgpt_comparisons, flags.input, report)
+        write_comparisons(flags.out, compared, settings, report)
+        return len(compared)
+    if flags.format in QUESTIONS:
+        asked = _all(QUESTIONS[flags.format], flags.input, report)
+        write_questions(flags.out, asked, settings, report)
+        return len(asked)
+    gold = _all(GOLD[flags.format], flags.input, report)
+    gold = join_passages(gold) if flags.articles else gold
+    write_records(flags.out, flags.format, gold, settings, report)
+    return len(gold)
+
+
+def _all(
+    convert: Callable[[Path, ConversionReport], Iterator[T]],
+    paths: Sequence[Path],
+    report: ConversionReport,
+) -> list[T]:
+    return list(itertools.chain.from_iterable(convert(path, report) for path in paths))
+
+
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m data_pipelines.convert",
         description="Converts public data into the project's JSON lines.",
     )
-    parser.add_argument("format", choices=sorted([*CONVERTERS, "textbooks"]), help="of the files")
+    formats = sorted([*GOLD, *QUESTIONS, *OTHERS])
+    parser.add_argument("format", choices=formats, help="of the files")
     parser.add_argument(
         "input", type=Path, nargs="+", metavar="IN", help="a file, compressed or not"
     )
@@ -80,9 +134,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--strict", action="store_true", help="stop at the first bad record")
     flags = parser.parse_args(arguments)
-    if flags.format == "textbooks" and (flags.distractors or flags.quote != "sentence"):
-        parser.error("textbooks have no questions: --distractors and --quote mean nothing there")
-    if flags.articles and (flags.format not in ("squad", "natural_questions") or flags.distractors):
+    if flags.format not in GOLD and (flags.distractors or flags.quote != "sentence"):
+        what = "have no questions" if flags.format == "textbooks" else "gives no gold passages"
+        parser.error(f"{flags.format} {what}: --distractors and --quote mean nothing there")
+    if flags.articles and (flags.format not in _WITH_ARTICLES or flags.distractors):
         parser.error("--articles is for squad and natural_questions, and needs no --distractors")
     return flags
 

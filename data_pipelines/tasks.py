@@ -131,10 +131,11 @@ def add_tfds(
     """Registers task `tfds_DATASET`; TensorFlow Datasets is not touched before it is used.
 
     `squad`, `natural_questions` and `trivia_qa` give Rated-Good answers with the sentence that
-    proves them; `natural_questions_open` has no documents and gives questions with plain answers.
+    proves them; `natural_questions_open` and `asqa` have no documents and give questions with plain
+    answers.
 
     Args:
-      dataset: one of the four.
+      dataset: one of the five.
       vocabulary: a vocabulary, or the folder or file of one.
       data_dir: where the data set was prepared; None for TFDS's own folder.
     """
@@ -144,7 +145,7 @@ def add_tfds(
     source = tfds_sources.TfdsSource(tfds_sources.DATASETS[dataset], data_dir)
     steps: list[preprocessors.Preprocessor] = (
         [preprocessors.encode_closed_book]
-        if dataset == "natural_questions_open"
+        if dataset in ("natural_questions_open", "asqa")
         else [preprocessors.keep_rated_good, preprocessors.encode_rated_answers]
     )
     return _add(f"tfds_{dataset}", source, steps, vocabulary, shuffle_buffer_size=10_000)

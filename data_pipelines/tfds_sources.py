@@ -17,7 +17,7 @@ import tensorflow_datasets as tfds
 
 from data_pipelines.converters import gold, titles
 from data_pipelines.converters.gold import BadRecord, GoldQuestion
-from data_pipelines.converters.sentences import find_verbatim
+from data_pipelines.converters.trivia_qa import question_of_pages
 from data_pipelines.converters.writing import ConversionSettings, to_records
 from gophercite import records
 
@@ -200,30 +200,22 @@ def _convert_trivia_qa(
     page_titles: list[str],
     contexts: list[str],
 ) -> dict[str, Any]:
-    answers = gold.distinct([value, *aliases])
-    for title, context in zip(page_titles, contexts, strict=True):
-        document = gold.document_of("trivia_qa", titles.readable(title), context)
-        for answer in dict.fromkeys([value, *answers]):
-            span = find_verbatim(document.text, answer) if answer.strip() else None
-            if span is not None:
-                accepted = gold.with_first(answer, answers)
-                item = GoldQuestion(name, question, document, title, accepted, span)
-                return _rated_answer(item, "trivia_qa")
-    raise BadRecord("no page says the answer")
+    pages = zip(page_titles, contexts, strict=True)
+    return _rated_answer(question_of_pages(name, question, value, aliases, pages), "trivia_qa")
 
 
 def _convert_natural_questions_open(question: str, answers: list[str]) -> dict[str, Any]:
+    return _open_question("natural_questions_open", question, question, answers)
+
+
+def _convert_asqa(number: int, question: str, long_answers: list[str]) -> dict[str, Any]:
+    return _open_question("asqa", f"asqa-{number}", question, long_answers)
+
+
+def _open_question(source: str, id: str, question: str, answers: list[str]) -> dict[str, Any]:
     if not answers:
         raise BadRecord("the question has no answer")
-    return records.to_json(
-        records.Question(
-            id=question,
-            question=question,
-            source="natural_questions_open",
-            documents=(),
-            answers=gold.distinct(answers),
-        )
-    )
+    return records.to_json(records.Question(id, question, source, (), gold.distinct(answers)))
 
 
 def _select_natural_questions(example: dict[str, Any]) -> list[tf.Tensor]:
@@ -266,6 +258,12 @@ DATASETS: Mapping[str, TfdsDataset] = {
         ("train", "validation"),
         lambda e: [e["question"], e["answer"]],
         _convert_natural_questions_open,
+    ),
+    "asqa": TfdsDataset(
+        "asqa",
+        ("train", "dev"),
+        lambda e: [e["sample_id"], e["ambiguous_question"], e["annotations"]["long_answer"]],
+        _convert_asqa,
     ),
     "trivia_qa": TfdsDataset(
         "trivia_qa/rc",

@@ -1,6 +1,7 @@
 """The form that every converter produces: a question, its passage, and where the answer stands."""
 
 import collections
+import contextlib
 import dataclasses
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
@@ -65,6 +66,14 @@ class ConversionReport:
         self.counts["bad records skipped"] += 1
         if len(self.problems) < KEPT_PROBLEMS:
             self.problems.append(f"{place}: {problem}")
+
+    @contextlib.contextmanager
+    def skipping(self, place: str) -> Iterator[None]:
+        """Skips, under this name, the bad record that its block finds."""
+        try:
+            yield
+        except BadRecord as problem:
+            self.skip(place, str(problem))
 
     def summary(self) -> str:
         """Returns one line for each count."""

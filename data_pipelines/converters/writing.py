@@ -5,13 +5,16 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from data_pipelines.converters.gold import ConversionReport, GoldQuestion
 from data_pipelines.converters.sentences import covering
 from gophercite import records
 from gophercite.documents import Document
 from gophercite.evidence import MINIMUM_QUOTE_LENGTH
-from gophercite.records import Question, RatedAnswer, Span
+from gophercite.records import Comparison, Question, RatedAnswer, Span
+
+R = TypeVar("R", Question, Comparison)
 
 SPLITS = ("train", "validation", "test")
 
@@ -89,8 +92,7 @@ def write_records(
             ("questions", questions),
             ("rated_answers", answers),
         ):
-            file = f"{kind}_{split}.jsonl"
-            report.counts[file] += records.write(out / file, written)
+            _write(out, f"{kind}_{split}.jsonl", written, report)
 
 
 def write_documents(
@@ -112,8 +114,59 @@ def write_documents(
     for group, document in found:
         documents[split_of(group, settings)].setdefault(document.id, document)
     for split, mine in documents.items():
-        file = f"documents_{split}.jsonl"
-        report.counts[file] += records.write(out / file, mine.values())
+        _write(out, f"documents_{split}.jsonl", list(mine.values()), report)
+
+
+def write_questions(
+    out: Path, questions: Iterable[Question], settings: ConversionSettings, report: ConversionReport
+) -> None:
+    """Writes `questions_SPLIT`, and `documents_SPLIT` where they have pages, as JSON lines.
+
+    Args:
+      out: the folder, made when it is missing.
+      questions: in the order of the source; the same question is always of one split.
+      settings: the shares of the splits.
+      report: is told how many records each file got and what was left out.
+    """
+    mine = _divide(questions, Question, settings, report)
+    for split, asked in mine.items():
+        pages = {d.id: d for q in asked for d in q.documents if isinstance(d, Document)}
+        _write(out, f"questions_{split}.jsonl", asked, report)
+        if pages:
+            _write(out, f"documents_{split}.jsonl", list(pages.values()), report)
+
+
+def write_comparisons(
+    out: Path,
+    comparisons: Iterable[Comparison],
+    settings: ConversionSettings,
+    report: ConversionReport,
+) -> None:
+    """Writes `comparisons_SPLIT` as JSON lines; arguments as for `write_questions`."""
+    for split, compared in _divide(comparisons, Comparison, settings, report).items():
+        _write(out, f"comparisons_{split}.jsonl", compared, report)
+
+
+def _divide(
+    found: Iterable[R], kind: type[R], settings: ConversionSettings, report: ConversionReport
+) -> dict[str, list[R]]:
+    """Returns the valid records of each split, divided by the text of their questions."""
+    divided: dict[str, list[R]] = {split: [] for split in SPLITS}
+    for record in found:
+        try:
+            valid = records.from_json(records.to_json(record), kind)
+        except records.RecordError as problem:
+            report.skip(f"question {record.id!r}", str(problem))
+        else:
+            divided[split_of(record.question.lower(), settings)].append(valid)
+    return divided
+
+
+def _write(
+    out: Path, file: str, written: Sequence[records.Record], report: ConversionReport
+) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    report.counts[file] += records.write(out / file, written)
 
 
 def to_records(

@@ -75,11 +75,21 @@ TRIVIA_QA = {
     },
 }
 OPEN = {"question": "who founded alda", "answer": ["Anna Kesh", "A. Kesh"]}
+ASQA = {
+    "ambiguous_question": "When was the mill of Alda built?",
+    "sample_id": 7,
+    "qa_pairs": [],
+    "wikipages": [],
+    "annotations": [
+        {"knowledge": [], "long_answer": "The old mill was built in 1700, the new one in 1812."}
+    ],
+}
 EXAMPLES = {
     "squad": SQUAD,
     "natural_questions": NATURAL_QUESTIONS,
     "natural_questions_open": OPEN,
     "trivia_qa": TRIVIA_QA,
+    "asqa": ASQA,
 }
 
 
@@ -134,6 +144,12 @@ def test_open_questions_have_answers_and_no_documents(data_dir):
     assert record["answers"] == ["Anna Kesh", "A. Kesh"]
 
 
+def test_asqa_has_long_answers_and_no_documents(data_dir):
+    record = _only_record("asqa", data_dir)
+    assert (record["id"], record["documents"]) == ("asqa-7", [])
+    assert record["answers"] == [ASQA["annotations"][0]["long_answer"]]
+
+
 @pytest.mark.parametrize("name", list(DATASETS))
 def test_tasks_give_batches(name, data_dir):
     tasks.add_tfds(name, bundled_vocabulary(), data_dir=data_dir)
@@ -141,6 +157,8 @@ def test_tasks_give_batches(name, data_dir):
     text = bundled_vocabulary().decode(batch["tokens"][0].tolist())
     if name == "natural_questions_open":
         assert text.startswith("Question: who founded alda\nAnswer: Anna Kesh")
+    elif name == "asqa":
+        assert text.startswith("Question: When was the mill of Alda built?\nAnswer: The old mill")
     else:
         answer = text.split("Answer:")[1]
         assert len(evidence.parse(answer)) == 1

@@ -1,0 +1,183 @@
+"""Questions without pages of their own: Natural Questions Open, ELI5, ASQA and TruthfulQA.
+
+Their pages come from a search (`data_pipelines.search`). Licences of the sets: NQ-open and ASQA
+CC BY-SA 3.0 and Apache-2.0, TruthfulQA Apache-2.0; ELI5's texts belong to those who wrote them.
+"""
+
+import csv
+import io
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from data_pipelines.converters import gold, titles
+from data_pipelines.converters.gold import BadRecord, ConversionReport, list_field, text_field
+from data_pipelines.converters.sentences import covering, find_verbatim
+from gophercite.documents import Document
+from gophercite.json_lines import open_bytes, read_json
+from gophercite.records import Question, Span
+
+QuestionConverter = Callable[[Path, ConversionReport], Iterator[Question]]
+
+_NO_CONTEXT = "No context provided"  # what ASQA writes where a reading has no passage
+
+
+def convert_natural_questions_open(path: Path, report: ConversionReport) -> Iterator[Question]:
+    """Yields the questions of NQ-open: JSON lines with `question` and `answer`, a list."""
+    for number, value in gold.read_lines(path, report):
+        with report.skipping(f"{path}:{number}"):
+            yield Question(
+                id=f"{_stem(path)}-{number}",
+                question=text_field(value, "question"),
+                source="natural_questions_open",
+                documents=(),
+                answers=_texts(list_field(value, "answer")),
+            )
+
+
+def convert_eli5(path: Path, report: ConversionReport) -> Iterator[Question]:
+    """Yields the questions of ELI5 as KILT has them, the answer with most votes first.
+
+    Args:
+      path: JSON lines with `id`, `input` and `output`, a list of which some have `answer` and
+        `meta.score`.
+      report: is told what was left out.
+    """
+    for number, value in gold.read_lines(path, report):
+        with report.skipping(f"{path}:{number}"):
+            outputs = [item for item in list_field(value, "output") if isinstance(item, dict)]
+            ranked = sorted(
+                (item for item in outputs if isinstance(item.get("answer"), str)),
+                key=lambda item: -_score(item),
+            )
+            yield Question(
+                id=f"eli5-{text_field(value, 'id')}",
+                question=text_field(value, "input"),
+                source="eli5",
+                documents=(),
+                answers=_texts([item["answer"] for item in ranked]),
+            )
+
+
+def convert_alce(path: Path, report: ConversionReport) -> Iterator[Question]:
+    """Yields the questions of ALCE's files (ELI5 and ASQA), with the passages that it retrieved.
+
+    Args:
+      path: a JSON list of objects with `question`, `answer` and `docs`, each with `title` and
+        `text`.
+      report: is told what was left out.
+
+    Raises:
+      ValueError: when the file holds no list.
+    """
+    source = _stem(path)
+    values = read_json(path)
+    if not isinstance(values, list):
+        raise ValueError(f"{path} is no file of ALCE's: expected a list")
+    for index, value in enumerate(values):
+        with report.skipping(f"{path}: [{index}]"):
+            found: dict[str, Document] = {}
+            for passage in list_field(value, "docs"):
+                title = titles.readable(text_field(passage, "title"))
+                document = gold.document_of("alce", title, text_field(passage, "text"))
+                found.setdefault(document.id, document)
+            yield Question(
+                id=f"{source}-{index}",
+                question=text_field(value, "question"),
+                source=source,
+                documents=tuple(found.values()),
+                answers=_texts([text_field(value, "answer")]),
+            )
+
+
+def convert_asqa(path: Path, report: ConversionReport) -> Iterator[Question]:
+    """Yields ASQA's ambiguous questions: long answers, and a passage for each reading.
+
+    Where a reading's passage says its short answer, the sentence is gold evidence.
+
+    Args:
+      path: a JSON object of splits, each an object of questions by their id.
+      report: is told what was left out.
+
+    Raises:
+      ValueError: when the file holds no object of objects.
+    """
+    splits = read_json(path)
+    if not isinstance(splits, dict) or not all(isinstance(v, dict) for v in splits.values()):
+        raise ValueError(f"{path} is no ASQA JSON: expected splits, each an object of questions")
+    for split, questions in splits.items():
+        for id, value in questions.items():
+            with report.skipping(f"{path}: {split}[{id!r:.40}]"):
+                documents, evidence = _readings(list_field(value, "qa_pairs"))
+                annotations = list_field(value, "annotations")
+                yield Question(
+                    id=f"asqa-{id}",
+                    question=text_field(value, "ambiguous_question"),
+                    source="asqa",
+                    documents=documents,
+                    answers=_texts([text_field(note, "long_answer") for note in annotations]),
+                    evidence=evidence,
+                )
+
+
+def convert_truthfulqa(path: Path, report: ConversionReport) -> Iterator[Question]:
+    """Yields TruthfulQA's questions with what is right, the best answer first, and what is wrong.
+
+    Args:
+      path: CSV with `Question`, `Best Answer`, `Correct Answers` and `Incorrect Answers`.
+      report: is told what was left out.
+
+    Raises:
+      ValueError: when the file has not these columns.
+    """
+    with open_bytes(path) as raw:
+        rows = csv.DictReader(io.TextIOWrapper(raw, "utf-8-sig", errors="replace", newline=""))
+        needed = {"Question", "Best Answer", "Correct Answers", "Incorrect Answers"}
+        if missing := needed - set(rows.fieldnames or ()):
+            raise ValueError(f"{path} is no TruthfulQA CSV: no column {min(missing)!r}")
+        for number, row in enumerate(rows, 1):
+            with report.skipping(f"{path}: row {number}"):
+                right = text_field(row, "Correct Answers").split(";")
+                yield Question(
+                    id=f"{_stem(path)}-{number}",
+                    question=text_field(row, "Question"),
+                    source="truthfulqa",
+                    documents=(),
+                    answers=_texts([text_field(row, "Best Answer"), *right]),
+                    incorrect_answers=_texts(text_field(row, "Incorrect Answers").split(";")),
+                )
+
+
+def _stem(path: Path) -> str:
+    return path.name.split(".")[0]
+
+
+def _texts(values: list[Any]) -> tuple[str, ...]:
+    """Returns the texts that say something, each once, in their order."""
+    texts = tuple(dict.fromkeys(v.strip() for v in values if isinstance(v, str) and v.strip()))
+    if not texts:
+        raise BadRecord("the question has no answer")
+    return texts
+
+
+def _score(output: dict[str, Any]) -> float:
+    meta = output.get("meta")
+    score = meta.get("score") if isinstance(meta, dict) else None
+    return score if isinstance(score, int | float) else 0.0
+
+
+def _readings(pairs: list[Any]) -> tuple[tuple[Document, ...], tuple[Span, ...]]:
+    documents: dict[str, Document] = {}
+    spans: dict[Span, None] = {}
+    for pair in pairs:
+        if not isinstance(pair, dict) or pair.get("context") in (None, "", _NO_CONTEXT):
+            continue
+        title = titles.readable(str(pair.get("wikipage") or "")) or "Untitled"
+        document = gold.document_of("asqa", title, text_field(pair, "context"))
+        documents.setdefault(document.id, document)
+        for answer in list_field(pair, "short_answers"):
+            place = find_verbatim(document.text, answer) if isinstance(answer, str) else None
+            if place is not None and place[0] < place[1]:
+                spans[Span(document.id, *covering(document.text, place))] = None
+                break
+    return tuple(documents.values()), tuple(spans)

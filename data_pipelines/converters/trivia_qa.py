@@ -1,0 +1,97 @@
+"""TriviaQA: trivia with evidence pages from Wikipedia and the web (licence of the set: Apache-2.0).
+
+The official archive has `qa/*.json` and, beside that folder, `evidence/wikipedia` and
+`evidence/web` with the pages' texts.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from data_pipelines.converters import gold, titles
+from data_pipelines.converters.gold import BadRecord, ConversionReport, GoldQuestion
+from data_pipelines.converters.sentences import find_verbatim
+from gophercite.json_lines import read_json
+
+_MAXIMUM_PAGE_BYTES = 1 << 24
+_FOLDERS = {"EntityPages": "wikipedia", "SearchResults": "web"}
+
+
+def convert_trivia_qa(path: Path, report: ConversionReport) -> Iterator[GoldQuestion]:
+    """Yields each question with the first of its pages that says the answer or an alias.
+
+    A page's questions are one group. Questions of which no page says the answer are counted as bad:
+    there is nothing to quote for them.
+
+    Args:
+      path: `qa/….json` of the archive; its `evidence` folder stands beside `qa`.
+      report: is told what was left out.
+
+    Raises:
+      FileNotFoundError, RecordError: as `gophercite.json_lines.read_json`.
+      ValueError: when the file is no TriviaQA JSON, or has no `evidence` folder.
+    """
+    evidence = path.resolve().parent.parent / "evidence"
+    if not evidence.is_dir():
+        raise ValueError(f"{path}: the pages should be in {evidence}, which is no folder")
+    try:
+        asked = gold.list_field(read_json(path), "Data")
+    except BadRecord as error:
+        raise ValueError(f"{path} is no TriviaQA JSON: {error}") from None
+    for index, value in enumerate(asked):
+        try:
+            answer = value.get("Answer") if isinstance(value, dict) else None
+            yield question_of_pages(
+                gold.text_field(value, "QuestionId"),
+                gold.text_field(value, "Question"),
+                gold.text_field(answer, "Value"),
+                [alias for alias in gold.list_field(answer, "Aliases") if isinstance(alias, str)],
+                _pages(value, evidence),
+            )
+        except BadRecord as problem:
+            report.skip(f"{path}: Data[{index}]", str(problem))
+
+
+def question_of_pages(
+    id: str, question: str, value: str, aliases: Sequence[str], pages: Iterable[tuple[str, str]]
+) -> GoldQuestion:
+    """Returns a question with the first page that says the answer.
+
+    Args:
+      id: of the question.
+      question: its text.
+      value: the answer.
+      aliases: other forms of it.
+      pages: title and text of each, in rank order.
+
+    Raises:
+      BadRecord: when no page says it.
+    """
+    answers = gold.distinct([value, *aliases])
+    for title, text in pages:
+        document = gold.document_of("trivia_qa", titles.readable(title), text)
+        for answer in dict.fromkeys([value, *answers]):
+            span = find_verbatim(document.text, answer) if answer.strip() else None
+            if span is not None:
+                accepted = gold.with_first(answer, answers)
+                return GoldQuestion(id, question, document, title, accepted, span)
+    raise BadRecord("no page says the answer")
+
+
+def _pages(value: dict[str, Any], evidence: Path) -> Iterator[tuple[str, str]]:
+    """Yields title and text of the pages that are in the archive."""
+    for kind, folder in _FOLDERS.items():
+        for page in gold.list_field(value, kind) if value.get(kind) else []:
+            file = _inside(evidence / folder, gold.text_field(page, "Filename"))
+            if file.is_file() and file.stat().st_size <= _MAXIMUM_PAGE_BYTES:
+                text = file.read_text("utf-8", errors="replace")
+                if text.strip():
+                    yield gold.text_field(page, "Title"), text
+
+
+def _inside(folder: Path, name: str) -> Path:
+    """Returns the path of a page, whose name comes from strangers."""
+    file = (folder / name).resolve()
+    if not file.is_relative_to(folder.resolve()):
+        raise BadRecord(f"field 'Filename': {name!r:.60} leads out of the evidence folder")
+    return file

@@ -1,0 +1,91 @@
+"""Filters test questions as the paper does (section 3.1).
+
+    python -m data_pipelines.filter_questions natural_questions IN OUT --train TRAIN …
+    python -m data_pipelines.filter_questions eli5 IN OUT [--index corpus.db] [--like RATED]
+
+IN, TRAIN and OUT are JSON lines of questions. Prints how many were kept, and why others were not.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from data_pipelines.filters import (
+    LONGEST,
+    SHORTEST,
+    FilterReport,
+    TrainingOverlap,
+    eli5_filtered,
+    natural_questions_filtered,
+    usual_lengths,
+)
+from gophercite import records
+from gophercite.records import Question, RatedAnswer
+from gophercite.retrieval.index import DocumentIndex
+from gophercite.retrieval.index_file import IndexFileError
+from gophercite.search_results import with_pages
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Filters what the command line says; returns 1 when nothing was kept."""
+    flags = _parse(arguments)
+    read, report = records.Report(), FilterReport()
+    try:
+        questions = records.read(flags.input, Question, report=read)
+        if flags.format == "natural_questions":
+            train = (q for path in flags.train for q in records.read(path, Question, report=read))
+            overlap = TrainingOverlap(train)
+            records.write(flags.out, natural_questions_filtered(questions, overlap, report))
+        else:
+            lengths = _lengths(flags, read)
+            whole = _with_pages(questions, flags.index)
+            records.write(flags.out, eli5_filtered(whole, report, *lengths))
+    except (OSError, ValueError, IndexFileError) as error:
+        print(f"filter_questions: {error}", file=sys.stderr)
+        return 1
+    if read.skipped:
+        print(read, file=sys.stderr)
+    print(report)
+    return 0 if report.kept else 1
+
+
+def _lengths(flags: argparse.Namespace, read: records.Report) -> tuple[int, int]:
+    if flags.like is None:
+        return flags.shortest, flags.longest
+    answers = records.read(flags.like, RatedAnswer, report=read)
+    return usual_lengths([answer.claim for answer in answers])
+
+
+def _with_pages(questions: Iterator[Question], index: str | None) -> Iterator[Question]:
+    """Yields questions with the pages of their search results, whose URLs the filter looks at."""
+    if index is None:
+        yield from questions
+        return
+    with DocumentIndex(index) as pages:
+        for question in questions:
+            yield with_pages(question, pages.document)
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m data_pipelines.filter_questions",
+        description="Filters test questions as the paper does (section 3.1).",
+    )
+    add = parser.add_argument
+    add("format", choices=("natural_questions", "eli5"), help="which filter")
+    add("input", type=Path, metavar="IN", help="questions, JSON lines")
+    add("out", type=Path, metavar="OUT", help="file to write")
+    add("--train", type=Path, nargs="+", metavar="FILE", help="natural_questions: to overlap with")
+    add("--index", metavar="FILE", help="eli5: has the pages of the search results")
+    add("--shortest", type=int, default=SHORTEST, help=f"eli5: characters (default {SHORTEST})")
+    add("--longest", type=int, default=LONGEST, help=f"eli5: characters (default {LONGEST})")
+    add("--like", type=Path, metavar="RATED", help="eli5: lengths as these answers' instead")
+    flags = parser.parse_args(arguments)
+    if (flags.format == "natural_questions") != (flags.train is not None):
+        parser.error("natural_questions needs --train, and nothing else takes it")
+    return flags
+
+
+if __name__ == "__main__":
+    sys.exit(main())

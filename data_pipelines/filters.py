@@ -1,0 +1,145 @@
+"""NaturalQuestionsFiltered and ELI5Filtered: the paper's filters of test questions (3.1)."""
+
+import collections
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from gophercite.answer_matching import normalize_answer
+from gophercite.documents import Document
+from gophercite.records import Question
+from gophercite.retrieval.engine import parse_query
+
+# Section 3.1, footnote 4: the 5th and 95th percentile of the model's answers, in characters.
+SHORTEST, LONGEST = 316, 1313
+
+_URL = re.compile(r"https?://[^\s\])>]+", re.IGNORECASE)
+_EDITED = re.compile(r"^\W*(edit|update)\b", re.IGNORECASE | re.MULTILINE)
+_ELI5 = parse_query("site:reddit.com/r/eli5 site:reddit.com/r/explainlikeimfive")
+
+
+@dataclasses.dataclass
+class FilterReport:
+    """How many questions were kept, and how many left out for which reason (the first found)."""
+
+    kept: int = 0
+    left_out: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+
+    def __str__(self) -> str:
+        """One line for those kept and one for each reason."""
+        reasons = (f"{count:7d} {reason}" for reason, count in self.left_out.most_common())
+        return "\n".join([f"{self.kept:7d} kept", *reasons])
+
+
+class TrainingOverlap:
+    """What the questions of a training set ask, answer, and cite.
+
+    Args:
+      train: all questions of the training set.
+    """
+
+    def __init__(self, train: Iterable[Question]) -> None:
+        self._questions: set[str] = set()
+        self._answers: set[str] = set()
+        self._titles: set[str] = set()
+        for question in train:
+            self._questions.add(normalize_answer(question.question))
+            self._answers.update(map(normalize_answer, question.answers))
+            self._titles.update(_gold_titles(question))
+
+    def reason(self, question: Question) -> str | None:
+        """Returns what of a question is in the training set, or None.
+
+        Questions and answers are compared as SQuAD compares answers, pages by their titles.
+        """
+        if normalize_answer(question.question) in self._questions:
+            return "the question is in the training set"
+        if any(normalize_answer(answer) in self._answers for answer in question.answers):
+            return "an answer is in the training set"
+        if not self._titles.isdisjoint(_gold_titles(question)):
+            return "its page is in the training set"
+        return None
+
+
+def natural_questions_filtered(
+    questions: Iterable[Question], overlap: TrainingOverlap, report: FilterReport
+) -> Iterator[Question]:
+    """Yields true hold-outs that have a short answer (`answers`) and a long one (`evidence`).
+
+    Args:
+      questions: of the validation set.
+      overlap: with the training set.
+      report: counts what is left out.
+    """
+    for question in questions:
+        reason = overlap.reason(question)
+        if not question.answers:
+            reason = "no short answer"
+        elif not question.evidence:
+            reason = "no long answer"
+        if _keeps(reason, report):
+            yield question
+
+
+def eli5_filtered(
+    questions: Iterable[Question],
+    report: FilterReport,
+    shortest: int = SHORTEST,
+    longest: int = LONGEST,
+) -> Iterator[Question]:
+    """Yields questions whose best answer is a fair opponent: sourced, unedited, of usual length.
+
+    Args:
+      questions: with the answer of most votes first, and pages with their URLs as documents.
+      report: counts what is left out.
+      shortest, longest: characters that the best answer may have; the paper's own by default.
+    """
+    for question in questions:
+        if _keeps(_eli5_reason(question, shortest, longest), report):
+            yield question
+
+
+def usual_lengths(answers: Sequence[str]) -> tuple[int, int]:
+    """Returns the 5th and the 95th percentile of the lengths of a model's answers, in characters.
+
+    Raises:
+      ValueError: when there is none.
+    """
+    if not answers:
+        raise ValueError("there is no answer whose length could be measured")
+    low, high = np.percentile([len(answer) for answer in answers], [5, 95])
+    return int(np.floor(low)), int(np.ceil(high))
+
+
+def _keeps(reason: str | None, report: FilterReport) -> bool:
+    if reason is None:
+        report.kept += 1
+    else:
+        report.left_out[reason] += 1
+    return reason is None
+
+
+def _eli5_reason(question: Question, shortest: int, longest: int) -> str | None:
+    best = question.answers[0] if question.answers else ""
+    urls = _URL.findall(best)
+    if not any(not _ELI5.admits(url.lower()) for url in urls):
+        return "the best answer links to no page outside r/explainlikeimfive"
+    if _EDITED.search(best):
+        return "the best answer was edited"
+    if not shortest <= len(best) <= longest:
+        return f"the best answer has not {shortest} to {longest} characters"
+    pages = (source for source in question.documents if isinstance(source, Document))
+    if any(_ELI5.admits((page.url or "").lower()) for page in pages):
+        return "a search result is from r/explainlikeimfive"
+    return None
+
+
+def _gold_titles(question: Question) -> set[str]:
+    gold = {span.document for span in question.evidence}
+    return {
+        source.title.casefold()
+        for source in question.documents
+        if isinstance(source, Document) and source.id in gold
+    }

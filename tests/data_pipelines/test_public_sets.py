@@ -1,0 +1,308 @@
+"""Converters of public sets in their documented shapes, on small files written here.
+
+The last test reads FoolMeTwice and TruthfulQA from `../shared/data`, next to the repository, where
+they are there; all that it shows is tested on small files, too.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data_pipelines import convert
+from data_pipelines.converters.gold import ConversionReport
+from data_pipelines.converters.open_questions import convert_eli5
+from data_pipelines.converters.webgpt import convert_webgpt_comparisons
+from gophercite import records
+from gophercite.records import Comparison, Document, Question, RatedAnswer
+
+SHARED = Path(__file__).parents[2] / "../shared/data"
+
+TRIVIA = {
+    "QuestionId": "tc_1",
+    "Question": "Which river runs through Alda?",
+    "Answer": {"Value": "Keesh", "Aliases": ["River Kesh", "Kesh River"], "Type": "FreeForm"},
+    "EntityPages": [{"Title": "Alda_(port)", "Filename": "Alda.txt", "DocSource": "TagMe"}],
+    "SearchResults": [{"Title": "Rivers", "Filename": "0/0_1.txt", "Description": "…", "Rank": 0}],
+}
+FEVER_PAGE = {
+    "id": "Alda_-LRB-port-RRB-",
+    "text": "…",
+    "lines": "0\tAlda -LRB- a port -RRB- was founded in 1812 .\tport\tPort\n1\t\n2\tShips call .\t",
+}
+FOOLED = {
+    "id": "f",
+    "label": "REFUTES",
+    "text": "Alda was founded in 1912.",
+    "wikipedia_page": "Alda",
+    "gold_evidence": [{"text": "Alda was founded in 1812.", "section_header": "History"}],
+}
+KILT = {
+    "id": "k",
+    "input": "Why do mills burn?",
+    "output": [
+        {"answer": "Dust.", "meta": {"score": 2}},
+        {"answer": "Flour dust explodes.", "meta": {"score": 40}},
+        {"provenance": [{"wikipedia_id": "1", "title": "Mill"}]},
+    ],
+}
+ALCE = {
+    "question": "Why do mills burn?",
+    "answer": "Flour dust explodes.",
+    "claims": ["Flour dust explodes."],
+    "docs": [
+        {"title": "Mill", "text": "Flour dust in the air explodes.", "url": "https://example.org"},
+        {"title": "Mill", "text": "Flour dust in the air explodes."},
+        {"title": "Fire", "text": "Fire needs air."},
+    ],
+}
+READING = {"question": "When was the old one built?", "short_answers": ["1700", "in 1700"]}
+ASQA = {
+    "ambiguous_question": "When was the mill of Alda built?",
+    "qa_pairs": [
+        READING
+        | {"context": "There are two. The old mill is of 1700. It burned.", "wikipage": "A"},
+        READING | {"context": "No context provided", "wikipage": None},
+        READING | {"context": "A mill is a machine.", "wikipage": "Mill"},
+    ],
+    "wikipages": [{"title": "A", "url": "https://example.org/A"}],
+    "annotations": [{"long_answer": "The old mill in 1700.", "knowledge": []}],
+}
+TRUTHFUL = (
+    "Type,Category,Question,Best Answer,Correct Answers,Incorrect Answers,Source\n"
+    'Adversarial,Mills,What if a mill burns?,Flour is lost,"It burns; Flour is lost; ",'
+    '"Bad luck follows; It rains",https://example.org\n'
+)
+WEBGPT = {
+    "question": {"dataset": "eli5", "id": "q", "full_text": "Why do mills burn?"},
+    "quotes_0": {"title": ["Mill (example.org)"], "extract": ["Flour dust explodes."]},
+    "answer_0": "Because of dust [1].",
+    "tokens_0": {"prefix": [1], "completion": [2]},
+    "score_0": -0.5,
+    "quotes_1": {"title": [], "extract": []},
+    "answer_1": "Nobody knows.",
+    "tokens_1": {"prefix": [1], "completion": [2]},
+    "score_1": 0.5,
+}
+
+
+def json_lines(path: Path, *values: object) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{json.dumps(value)}\n" for value in values))
+    return path
+
+
+def converted(format: str, path: Path, kind: Any, name: str) -> list[Any]:
+    """The records of a file, all in the training split."""
+    out = path.parent / "out"
+    assert convert.main([format, str(path), str(out), "--validation", "0", "--test", "0"]) == 0
+    return list(records.read(out / f"{name}_train.jsonl", kind, strict=True))
+
+
+# --- Gold passages ---
+
+
+def trivia_archive(folder: Path, *questions: object) -> Path:
+    for name, text in (
+        ("wikipedia/Alda.txt", "A port. Ships call."),
+        ("web/0/0_1.txt", "The Kesh River runs through Alda. It is long."),
+    ):
+        (folder / "evidence" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "evidence" / name).write_text(text)
+    path = folder / "qa" / "wikipedia-dev.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps({"Data": list(questions), "Domain": "Wikipedia"}))
+    return path
+
+
+def test_trivia_takes_the_first_page_that_says_an_alias(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out_of_it = {"EntityPages": [{"Title": "x", "Filename": "../../qa/wikipedia-dev.json"}]}
+    unsaid = {"Answer": {"Value": "Danube", "Aliases": []}}
+    path = trivia_archive(tmp_path, TRIVIA, TRIVIA | out_of_it, TRIVIA | unsaid, "no object", {})
+    (answer,) = converted("trivia_qa", path, RatedAnswer, "rated_answers")
+    assert (answer.claim, answer.title) == ("Kesh River", "Rivers")
+    assert answer.quote == "The Kesh River runs through Alda."
+    printed = capsys.readouterr()
+    assert "4 bad records skipped" in printed.out
+    assert f"{path}: Data[1]: field 'Filename': '../../qa" in printed.err
+    assert "Data[2]: no page says the answer" in printed.err
+
+
+def test_trivia_without_its_pages_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "qa" / "dev.json"
+    path.parent.mkdir()
+    path.write_text('{"Data": []}')
+    assert convert.main(["trivia_qa", str(path), str(tmp_path / "out")]) == 1
+    assert f"the pages should be in {tmp_path / 'evidence'}" in capsys.readouterr().err
+
+
+def test_fever_asks_whether_a_claim_is_true(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here, elsewhere = [1, 2, "Alda_-LRB-port-RRB-", 0], [1, 2, "Elsewhere", 3]
+    claim = {"id": 5, "label": "SUPPORTS", "claim": "Alda is old .", "evidence": [[here]]}
+    json_lines(tmp_path / "wiki-pages" / "wiki-001.jsonl", FEVER_PAGE, {"id": ["x"]})
+    path = json_lines(
+        tmp_path / "train.jsonl",
+        claim,
+        claim | {"id": 6, "label": "REFUTES", "evidence": [[elsewhere, here], [[*here[:3], 2]]]},
+        claim | {"label": "NOT ENOUGH INFO", "evidence": [[[1, None, None, None]]]},
+        claim | {"evidence": [[here, elsewhere], [[*here[:3], 1]], 7]},
+        {"label": "SUPPORTS", "claim": "x"},
+        "no object",
+    )
+    first, second = converted("fever", path, RatedAnswer, "rated_answers")
+    assert first.question == "Is it true that Alda is old?"
+    assert (first.claim, first.title) == ("Yes", "Alda (port)")
+    assert first.quote == "Alda ( a port ) was founded in 1812 ."
+    assert (second.claim, second.quote) == ("No", "Ships call .")
+    printed = capsys.readouterr()
+    assert "1 claims that nothing proves or refutes" in printed.out
+    assert "1 claims whose evidence is not on one page" in printed.out
+    assert "2 bad records skipped" in printed.out
+    assert f"{path}:5: field 'evidence'" in printed.err
+
+
+def test_fool_me_twice_quotes_its_gold_evidence(tmp_path: Path) -> None:
+    path = json_lines(tmp_path / "dev.jsonl", FOOLED, FOOLED | {"label": "MAYBE"}, {"label": "x"})
+    (answer,) = converted("fool_me_twice", path, RatedAnswer, "rated_answers")
+    assert (answer.claim, answer.quote) == ("No", "Alda was founded in 1812.")
+
+
+# --- Questions ---
+
+
+def test_questions_of_eli5_have_the_best_answer_first(tmp_path: Path) -> None:
+    path = json_lines(tmp_path / "eli5-dev-kilt.jsonl", KILT, {"id": "x"}, KILT | {"output": []})
+    (question,) = converted("eli5", path, Question, "questions")
+    assert question.answers == ("Flour dust explodes.", "Dust.")
+    assert question.documents == ()
+
+
+def test_alce_has_passages_in_rank_order(tmp_path: Path) -> None:
+    path = tmp_path / "eli5_eval_bm25.json"
+    path.write_text(json.dumps([ALCE, ALCE | {"docs": "none"}]))
+    (question,) = converted("alce", path, Question, "questions")
+    assert [document.title for document in question.documents] == ["Mill", "Fire"]
+    assert question.source == "eli5_eval_bm25"
+    documents = list(records.read(tmp_path / "out" / "documents_train.jsonl", Document))
+    assert tuple(documents) == question.documents
+
+
+def test_asqa_has_evidence_where_a_passage_says_the_short_answer(tmp_path: Path) -> None:
+    path = tmp_path / "ASQA.json"
+    path.write_text(json.dumps({"dev": {"1": ASQA, "2": {"qa_pairs": []}}}))
+    (question,) = converted("asqa", path, Question, "questions")
+    assert question.answers == ("The old mill in 1700.",)
+    assert [document.title for document in question.documents] == ["A", "Mill"]
+    (span,) = question.evidence
+    text = question.documents[0].text
+    assert text[span.start : span.end] == "The old mill is of 1700."
+
+
+def test_truthfulqa_tells_right_from_wrong(tmp_path: Path) -> None:
+    path = tmp_path / "TruthfulQA.csv"
+    path.write_text("\ufeff" + TRUTHFUL + "Adversarial,Mills,Who?,,,,\n", "utf-8")
+    (question,) = converted("truthfulqa", path, Question, "questions")
+    assert question.answers == ("Flour is lost", "It burns")
+    assert question.incorrect_answers == ("Bad luck follows", "It rains")
+
+
+def test_open_questions_have_answers_alone(tmp_path: Path) -> None:
+    good = {"question": "who founded alda", "answer": ["Anna Kesh", "Anna Kesh", " "]}
+    path = json_lines(tmp_path / "NQ-open.dev.jsonl", good, good | {"answer": []})
+    (question,) = converted("natural_questions_open", path, Question, "questions")
+    assert (question.id, question.answers) == ("NQ-open-1", ("Anna Kesh",))
+
+
+def test_the_same_question_is_always_of_one_split(tmp_path: Path) -> None:
+    questions = [
+        {"question": f"Who built mill {number % 20}?", "answer": [str(number)]}
+        for number in range(60)
+    ]
+    path = json_lines(tmp_path / "nq.jsonl", *questions)
+    shares = ["--validation", "0.3", "--test", "0.3"]
+    assert convert.main(["natural_questions_open", str(path), str(tmp_path / "out"), *shares]) == 0
+    owners: dict[str, str] = {}
+    for split in ("train", "validation", "test"):
+        for question in records.read(tmp_path / "out" / f"questions_{split}.jsonl", Question):
+            assert owners.setdefault(question.question, split) == split
+    assert len(owners) == 20
+    assert set(owners.values()) == {"train", "validation", "test"}
+
+
+@pytest.mark.parametrize("format", ["alce", "asqa", "truthfulqa", "trivia_qa"])
+def test_files_of_another_kind_are_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], format: str
+) -> None:
+    (tmp_path / "evidence").mkdir()
+    path = tmp_path / "qa" / "other.json"
+    path.parent.mkdir()
+    path.write_text('{"rows": [1]}')
+    assert convert.main([format, str(path), str(tmp_path / "out")]) == 1
+    assert f"{path} is no " in capsys.readouterr().err
+
+
+# --- Comparisons ---
+
+
+def test_webgpt_comparisons_keep_references_and_merge_degrees(tmp_path: Path) -> None:
+    tie = WEBGPT | {"score_0": 0, "score_1": 0.0}
+    bad = [WEBGPT | {"score_0": "high"}, WEBGPT | {"quotes_1": {"title": ["x"], "extract": []}}]
+    path = json_lines(tmp_path / "comparisons.jsonl", WEBGPT, tie, *bad, "no object", {})
+    first, second = converted("webgpt_comparisons", path, Comparison, "comparisons")
+    assert first.question == "Why do mills burn?"
+    assert first.source == "webgpt_eli5"
+    assert first.responses == (
+        "Because of dust [1].\n\n[1] Mill (example.org)\nFlour dust explodes.",
+        "Nobody knows.",
+    )
+    assert (first.preferred, second.preferred) == (1.0, 0.5)
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=5,
+)
+
+
+@given(data=st.data())
+@pytest.mark.parametrize(
+    ("convert_lines", "good"), [(convert_eli5, KILT), (convert_webgpt_comparisons, WEBGPT)]
+)
+def test_anything_in_any_field_is_converted_or_named(
+    tmp_path_factory: pytest.TempPathFactory, convert_lines: Any, good: Any, data: st.DataObject
+) -> None:
+    name = data.draw(st.sampled_from(list(good)))
+    path = tmp_path_factory.mktemp("sets") / "set.jsonl"
+    json_lines(path, good | {name: data.draw(anything)}, data.draw(anything))
+    report = ConversionReport()
+    found = list(convert_lines(path, report))
+    assert len(found) + report.counts["bad records skipped"] == 2
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="no public data beside the repository")
+def test_public_sets_convert_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for format, file, name, count in (
+        (
+            "fool_me_twice",
+            "fact_checking/fool_me_twice__dataset__dev.jsonl.gz",
+            "rated_answers",
+            1169,
+        ),
+        ("truthfulqa", "truthfulqa/TruthfulQA.csv", "questions", 817),
+    ):
+        out = tmp_path / format
+        shares = ["--validation", "0", "--test", "1"]
+        assert convert.main([format, str(SHARED / file), str(out), *shares]) == 0
+        assert "bad records" not in capsys.readouterr().out
+        kind: Any = RatedAnswer if name == "rated_answers" else Question
+        assert len(list(records.read(out / f"{name}_test.jsonl", kind, strict=True))) == count
