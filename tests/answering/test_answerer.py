@@ -9,7 +9,7 @@ import pytest
 import gophercite
 from gophercite import evidence
 from gophercite.answering.answerer import Answerer, AnsweringSettings
-from gophercite.answering.pages import FoundPages
+from gophercite.answering.pages import FoundPages, IndexedPages, index_in_memory
 from gophercite.answers import Answer, LeftOut
 from gophercite.contexts import SearchResult
 from gophercite.decoding.quote_settings import QuoteSettings
@@ -36,8 +36,7 @@ BORAVEL = Document(
 RIVER = Document("r", "River Istira", "The River Istira is 310 kilometres long. It has pike.")
 MARKED = Document("m", "A ]% title", "Boravel has a population of 12.")
 EMPTY = Document("e", "Empty", " ")
-QUESTION = "How many inhabitants does Boravel have?"
-SNIPPET = "Boravel has a population of 6367."
+QUESTION = "What is the population of Boravel, and how long is the River Istira?"
 
 
 @functools.cache
@@ -51,9 +50,16 @@ def answerer(joint: bool = False) -> Answerer:
 
 
 @functools.cache
+def found_pages() -> FoundPages:
+    with index_in_memory([BORAVEL, RIVER]) as index:
+        return IndexedPages(index).find(QUESTION, 5)
+
+
+@functools.cache
 def answered(joint: bool = False, seed: int = 0) -> Answer:
-    results = SearchResult(BORAVEL, SNIPPET), SearchResult(MARKED), SearchResult(RIVER)
-    found = FoundPages((*results, SearchResult(EMPTY)), (LeftOut("u", "status 404"),))
+    first, second = found_pages().results
+    results = first, SearchResult(MARKED), second, SearchResult(EMPTY)
+    found = FoundPages(results, (LeftOut("u", "status 404"),))
     asked = f"{QUESTION} -site:e.example"
     return answerer(joint).answer(asked, found, seed=seed, keep_samples=True)
 
@@ -86,7 +92,8 @@ def test_the_best_sample_is_the_answer() -> None:
 
 def test_samples_go_round_the_pages() -> None:
     cited = [sample.citations[0].document for sample in answered().samples]
-    assert cited == ["b", "r", "b", "r", "b", "r", "b"]
+    first, second = (result.document.id for result in found_pages().results)
+    assert cited == [first, second, first, second, first, second, first]
 
 
 def test_an_answer_may_have_several_claims() -> None:
@@ -94,7 +101,7 @@ def test_an_answer_may_have_several_claims() -> None:
 
 
 def test_a_quote_is_from_the_window_around_the_snippet() -> None:
-    place = BORAVEL.text.index(SNIPPET)
+    place = BORAVEL.text.index("Boravel has a population")
     for sample in answered().samples:
         for citation in sample.citations:
             if citation.document == "b":
@@ -111,8 +118,7 @@ def test_pages_that_cannot_be_used_are_named() -> None:
 
 def test_the_seed_decides() -> None:
     again = Answerer(model(), SETTINGS)
-    found = FoundPages((SearchResult(BORAVEL, SNIPPET), SearchResult(RIVER)))
-    first = again.answer(QUESTION, found, keep_samples=True)
+    first = again.answer(QUESTION, found_pages(), keep_samples=True)
     assert first.samples == answered().samples
     assert answered(seed=1).samples != first.samples
 
@@ -123,7 +129,7 @@ def test_the_seed_decides() -> None:
         (FoundPages(()), "no page was found for the question"),
         (FoundPages((SearchResult(EMPTY),)), "the one page that was found cannot be quoted"),
         (FoundPages((SearchResult(MARKED),)), "nothing in it can be quoted"),
-        (FoundPages((SearchResult(BORAVEL, "xyzzy, plugh and more"),)), "not in the page"),
+        (FoundPages((SearchResult(BORAVEL, "xyzzy, plugh and so on"),)), "not in the page"),
         (FoundPages((), (LeftOut("u", "status 404"),)), "cannot be read: status 404"),
     ],
 )
@@ -156,20 +162,26 @@ def test_settings_out_of_range_are_refused(name: str) -> None:
 
 
 def test_from_python(tmp_path: pathlib.Path) -> None:
-    (tmp_path / "Boravel.txt").write_text(BORAVEL.text)
-    (tmp_path / "River Istira.txt").write_text(RIVER.text)
-    boravel, river = (
+    for page in (BORAVEL, RIVER):
+        (tmp_path / f"{page.title}.txt").write_text(page.text)
+    given, read = (
         gophercite.answer(QUESTION, documents, MODEL, settings=SETTINGS, keep_samples=True)
-        for documents in (tmp_path, [BORAVEL, RIVER])
+        for documents in ([BORAVEL, RIVER], tmp_path)
     )
-    assert boravel.model == str(MODEL)
-    assert [sample.text for sample in boravel.samples] == [sample.text for sample in river.samples]
-    assert boravel.citations[0].url == (tmp_path / "Boravel.txt").as_uri()
+    assert given.model == str(MODEL)
+    assert given.samples == answered().samples
+    assert [sample.text for sample in read.samples] == [sample.text for sample in given.samples]
+    addresses = {(tmp_path / f"{page.title}.txt").as_uri() for page in (BORAVEL, RIVER)}
+    assert {c.url for sample in read.samples for c in sample.citations} == addresses
 
+
+def test_from_python_without_a_model() -> None:
     with DocumentIndex(None, write=True) as index:
         index.add([RIVER])
-        assert gophercite.answer("How long is the river?", index, None).citations[0].document == "r"
+        answer = gophercite.answer("How long is the river?", index, None)
+    assert answer.is_baseline
+    assert answer.citations[0].document == "r"
     with pytest.raises(ValueError, match="there is no question"):
         gophercite.answer(" ", [RIVER], None)
     with pytest.raises(FileNotFoundError):
-        gophercite.answer("Why?", tmp_path / "nowhere", None)
+        gophercite.answer("Why?", ["nowhere"], None)
