@@ -35,9 +35,14 @@ def encode_prompt(
     That is a beginning of sequence where the vocabulary has one, and the space of a dummy prefix
     where the model was trained with it: the ids are then the model's own tokenizer's.
     """
+    return encode_text(vocabulary, prompt(question, sources))
+
+
+def encode_text(vocabulary: Vocabulary, text: str) -> list[int]:
+    """Returns the ids of any text that a model is to continue, as `encode_prompt` does."""
     beginning = [] if vocabulary.bos_id is None else [vocabulary.bos_id]
     prefix = " " if vocabulary.dummy_prefix else ""
-    return beginning + vocabulary.encode(prefix + prompt(question, sources))
+    return beginning + vocabulary.encode(prefix + text)
 
 
 def encode_response(vocabulary: Vocabulary, *triples: Evidence) -> list[int]:

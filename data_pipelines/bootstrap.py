@@ -1,0 +1,105 @@
+"""Turns the samples of a few-shot prompted model into rated answers (sections 2.5 and H).
+
+    python -m data_pipelines.bootstrap SAMPLES QUESTIONS OUT --style short|long [--index corpus.db]
+
+SAMPLES are JSON lines with `question_id` and `text`, perhaps with `model`, and with `document`, the
+id of the page that the prompt showed, as `launch/eval.py --output` writes them. Of each question
+the sample that is most like what is known to be right is kept; prints why others were not.
+"""
+
+import argparse
+import collections
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from data_pipelines.bootstrapping import (
+    BootstrapReport,
+    BootstrapSettings,
+    Sampled,
+    best_answer,
+)
+from gophercite import records
+from gophercite.few_shot.prompting import Style
+from gophercite.json_fields import JsonFields, RecordError
+from gophercite.json_lines import read_json_lines
+from gophercite.records import Question, RatedAnswer
+from gophercite.retrieval.index import DocumentIndex
+from gophercite.retrieval.index_file import IndexFileError
+from gophercite.search_results import with_pages
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Chooses among the samples that the command line names; returns 1 when none was kept."""
+    flags = _parse(arguments)
+    read, report = records.Report(), BootstrapReport()
+    try:
+        settings = BootstrapSettings(Style(flags.style), flags.plausible, flags.supported)
+        samples = _read_samples(flags.samples, read)
+        questions = records.read(flags.questions, Question, report=read)
+        answers = _answers(questions, samples, settings, report, flags.index)
+        written = records.write(flags.out, answers)
+    except (OSError, ValueError, IndexFileError) as error:
+        print(f"bootstrap: {error}", file=sys.stderr)
+        return 1
+    if read.skipped:
+        print(read, file=sys.stderr)
+    print(report)
+    return 0 if written else 1
+
+
+def _answers(
+    questions: Iterator[Question],
+    samples: dict[str, list[Sampled]],
+    settings: BootstrapSettings,
+    report: BootstrapReport,
+    index: str | None,
+) -> Iterator[RatedAnswer]:
+    pages = DocumentIndex(index) if index is not None else None
+    for question in questions:
+        whole = question if pages is None else with_pages(question, pages.document)
+        answer = best_answer(whole, samples.get(question.id, []), settings, report)
+        if answer is not None:
+            yield answer
+
+
+def _read_samples(path: Path, report: records.Report) -> dict[str, list[Sampled]]:
+    """Returns the samples of each question, in their order."""
+    samples: dict[str, list[Sampled]] = collections.defaultdict(list)
+    for number, value in read_json_lines(path):
+        try:
+            if isinstance(value, RecordError):
+                raise value
+            fields = JsonFields(value, None, report.unknown_fields)
+            sample = Sampled(
+                fields.text("text", empty=True),
+                fields.optional_text("document"),
+                fields.optional_text("model"),
+            )
+            samples[fields.text("question_id")].append(sample)
+        except RecordError as error:
+            report.skipped += 1
+            report.errors.append(RecordError(error.problem, error.field, path, number))
+        else:
+            report.read += 1
+    return samples
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m data_pipelines.bootstrap",
+        description="Turns the samples of a few-shot prompted model into rated answers.",
+    )
+    add = parser.add_argument
+    add("samples", type=Path, metavar="SAMPLES", help="JSON lines with question_id and text")
+    add("questions", type=Path, metavar="QUESTIONS", help="what was asked, JSON lines")
+    add("out", type=Path, metavar="OUT", help="file of rated answers to write")
+    add("--style", choices=[style.value for style in Style], required=True, help="of the prompts")
+    add("--index", metavar="FILE", help="has the pages of questions that hold search results")
+    add("--plausible", type=float, default=0.5, help="least ROUGE-L of claims (default 0.5)")
+    add("--supported", type=float, default=0.5, help="least ROUGE-L of quotes (default 0.5)")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,118 @@
+"""Few-shot prompts, and what of a base model's continuation is the answer (appendix H)."""
+
+import dataclasses
+import enum
+import random
+import re
+from collections.abc import Sequence
+
+from gophercite import prompts
+from gophercite.contexts import Context, ContextError, ContextSettings, Reason, SearchResult
+from gophercite.contexts import joint_context as plain_context
+from gophercite.documents import Document, Window
+from gophercite.few_shot.examples import LONG, LONG_PREAMBLE, SHORT, SHORT_PREAMBLE, Example
+from gophercite.vocabularies import Vocabulary
+
+# A base model goes on with an example of its own: what it writes from there on is no answer.
+_NEXT_EXAMPLE = re.compile(r"\n\s*(?:Page|Question|Answer):")
+
+
+class Style(enum.Enum):
+    """What the examples' answers look like.
+
+    SHORT: inline evidence, as for Natural Questions (table 14). LONG: claims, as for ELI5 (table
+    15), for which `evidence_search` finds the evidence.
+    """
+
+    SHORT = "short"
+    LONG = "long"
+
+
+@dataclasses.dataclass(frozen=True)
+class FewShotSettings:
+    """How a prompt is made.
+
+    Attributes:
+      style: of the examples.
+      examples: how many are drawn of the five; table 14 shows three, table 15 four.
+    """
+
+    style: Style = Style.SHORT
+    examples: int = 3
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.examples <= len(_EXAMPLES[self.style]):
+            most = len(_EXAMPLES[self.style])
+            raise ValueError(f"examples is {self.examples}; it must be in 0 … {most}")
+
+
+_EXAMPLES = {Style.SHORT: SHORT, Style.LONG: LONG}
+_PREAMBLES = {Style.SHORT: SHORT_PREAMBLE, Style.LONG: LONG_PREAMBLE}
+
+
+def preamble(settings: FewShotSettings, draw: random.Random) -> str:
+    """Returns the instruction and some examples, in an order that is drawn, each as a prompt is.
+
+    Args:
+      settings: which examples, and how many.
+      draw: the random numbers of this prompt.
+    """
+    chosen = draw.sample(_EXAMPLES[settings.style], settings.examples)
+    return "".join([f"{_PREAMBLES[settings.style]}\n\n", *map(_written, chosen)])
+
+
+def few_shot_prompt(
+    question: str,
+    sources: Sequence[Window | Document],
+    settings: FewShotSettings,
+    draw: random.Random,
+) -> str:
+    """Returns a preamble followed by the prompt of the question itself (`prompts.prompt`)."""
+    return preamble(settings, draw) + prompts.prompt(question, sources)
+
+
+def few_shot_context(
+    question: str,
+    results: Sequence[SearchResult],
+    prompt_tokens: int,
+    vocabulary: Vocabulary,
+    settings: FewShotSettings,
+    draw: random.Random,
+    contexts: ContextSettings | None = None,
+) -> Context:
+    """Returns the few-shot prompt with search results cut to what the examples leave of it.
+
+    Args:
+      question: to be answered.
+      results: what the prompt shows, in rank order, with equal shares.
+      prompt_tokens: how many tokens the prompt may have, examples included.
+      vocabulary: of the model.
+      settings: which examples.
+      draw: the random numbers of this prompt.
+      contexts: how pages are cut; the paper's by default.
+
+    Raises:
+      ContextError: when no result can be shown, or the examples leave no room.
+    """
+    before = preamble(settings, draw)
+    left = prompt_tokens - len(prompts.encode_text(vocabulary, before))
+    while left > 0:
+        shown = plain_context(question, results, left, vocabulary, contexts)
+        text = before + prompts.prompt(question, shown.windows)
+        tokens = prompts.encode_text(vocabulary, text)
+        excess = len(tokens) - prompt_tokens
+        if excess <= 0:
+            return dataclasses.replace(shown, tokens=tuple(tokens))
+        left = min(left, len(shown.tokens)) - excess  # tokens at the seam
+    raise ContextError(Reason.NO_ROOM, f"the examples fill a prompt of {prompt_tokens} tokens")
+
+
+def first_answer(continuation: str) -> str:
+    """Returns what a base model wrote up to where it begins another example."""
+    following = _NEXT_EXAMPLE.search(continuation)
+    return (continuation[: following.start()] if following else continuation).strip()
+
+
+def _written(example: Example) -> str:
+    page = Document("", example.title, example.text)
+    return f"{prompts.prompt(example.question, [page])} {example.answer}\n\n"
