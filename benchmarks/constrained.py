@@ -9,6 +9,7 @@ fourth is in a claim; whole answers are those of the model to the sample world's
 """
 
 import argparse
+import dataclasses
 import functools
 import statistics
 import sys
@@ -24,9 +25,11 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from gophercite.decoding.constraint import PromptGraph, QuoteConstraint
+from gophercite.decoding.drawing import draw, draw_allowed, given
 from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.quote_state import QuoteTables, advance, initial
-from gophercite.decoding.sampler import SamplingSettings, draw, draw_allowed, sample
+from gophercite.decoding.sampler import sample
+from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.documents import Document
 from gophercite.evaluation.answers import encode_question, pages_of
 from gophercite.models.folder import load_model
@@ -63,10 +66,11 @@ def draw_many(tables: QuoteTables, state: Any, logits: Any, constrained: bool) -
         now = logits + before[:, None].astype(jnp.float32) * 1e-6  # nothing can be hoisted
         if constrained:
             left = jnp.full((rows,), 10_000)
-            token, _ = draw_allowed(now, uniforms, DRAWS, before < 0, tables, state, left)
+            logits_of = given(now)
+            token = draw_allowed(logits_of, uniforms, DRAWS, before < 0, tables, state, left).token
             state = advance(tables, state, token)
         else:
-            token = draw(now, uniforms, DRAWS)
+            token = draw(now, uniforms, DRAWS).token
         return (state, token), token
 
     return jax.lax.scan(turn, (state, jnp.zeros(rows, jnp.int32)), jnp.arange(STEPS))[1]
@@ -136,14 +140,21 @@ def measure_answers(folder: str, rounds: int) -> None:
             model.params,
             prompts,
             jax.random.key(0),
-            settings,
             eos_id=model.vocabulary.eos_id,
             pad_id=model.vocabulary.pad_id,
         )
-        turns = [int(run(quotes=quotes).lengths.max()) for quotes in (None, tables)]
-        seconds, ratio = paired(run, functools.partial(run, quotes=tables), rounds)
-        each, ratio = 1e6 * seconds / (turns[1] * rows), ratio * turns[0] / turns[1]
-        print(f"| whole answers, per turn | {rows} | {each:.0f} µs a token | {ratio:.2f} |")
+        free = functools.partial(run, settings)
+        turns = int(free().lengths.max())
+        for name, wanted in (("", False), (", and the model's own log-probabilities", True)):
+            held = functools.partial(
+                run, dataclasses.replace(settings, free_log_probs=wanted), quotes=tables
+            )
+            held_turns = int(held().lengths.max())
+            seconds, ratio = paired(free, held, rounds)
+            each, ratio = 1e6 * seconds / (held_turns * rows), ratio * turns / held_turns
+            print(
+                f"| whole answers{name}, per turn | {rows} | {each:.0f} µs a token | {ratio:.2f} |"
+            )
 
 
 def main() -> None:

@@ -97,16 +97,25 @@ class Program:
             return compile_lowered(step.lower(target, batch))
 
 
-def compile_lowered(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
-    """Compiles, and gives the memory that the compiler has freed back to the system.
+# Parameters of glibc's `mallopt` (malloc.h).
+_TRIM_THRESHOLD, _MMAP_MAX = -1, -4
 
-    glibc keeps it for small allocations to come, which a training step does not make: of a small
-    model on CPU it is as much as the step itself takes.
+
+def compile_lowered(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
+    """Compiles, and has the C library handle memory as steps need it.
+
+    What the compiler has freed goes back to the system: glibc would keep it for small allocations
+    to come, which a step does not make, and of a small model on CPU it is as much as the step
+    itself takes. What a step on CPU frees is kept for the next: glibc would hand large buffers back
+    and get new ones for every step, and each of their pages would fault again.
     """
     compiled = lowered.compile()
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # other C libraries don't have it
-    if trim is not None:
-        trim(0)
+    library = ctypes.CDLL(None)
+    if hasattr(library, "malloc_trim"):  # other C libraries have neither
+        library.malloc_trim(0)
+        if jax.default_backend() == "cpu":
+            library.mallopt(_MMAP_MAX, 0)
+            library.mallopt(_TRIM_THRESHOLD, -1)
     return compiled
 
 
