@@ -13,6 +13,13 @@ import functools
 import numpy as np
 from jaxtyping import Int
 
+from gophercite.decoding.utf8 import (
+    WHITE_SPACE,
+    goes_on,
+    is_whole,
+    may_be_white_space,
+    representative,
+)
 from gophercite.evidence import CLAIM_MARK, END_MARK, MARKS, QUOTE_MARK, TITLE_MARK
 
 DEAD = -1
@@ -23,15 +30,6 @@ _CLOSING = TITLE_MARK.encode()
 _PREFIXES = sorted(
     {mark[:n].encode() for mark in MARKS for n in range(1, len(mark))}, key=len, reverse=True
 )
-# White space as `str.strip` knows it, by its UTF-8 bytes.
-WHITE_SPACE = tuple(
-    character.encode()
-    for character in map(chr, range(0x3001))
-    if character.isspace() and not 0xD800 <= ord(character) < 0xE000
-)
-# After these first bytes a character's second byte is limited (RFC 3629, section 4): neither long
-# forms, nor surrogates, nor anything past U+10FFFF.
-_SECOND_BYTE = {0xE0: (0xA0, 0xBF), 0xED: (0x80, 0x9F), 0xF0: (0x90, 0xBF), 0xF4: (0x80, 0x8F)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,28 +105,13 @@ def _has_content(text: bytes, mark: bytes) -> bool:
 
 def _step_inside_character(state: _State, byte: int) -> "_State | int":
     character = state.character + bytes([byte])
-    lead = character[0]
-    if len(character) == 1:
-        if not 0xC2 <= lead <= 0xF4:
-            return DEAD
-    else:
-        low, high = _SECOND_BYTE.get(lead, (0x80, 0xBF)) if len(character) == 2 else (0x80, 0xBF)
-        if not low <= byte <= high:
-            return DEAD
+    if not goes_on(state.character, byte):
+        return DEAD
     # What was pending is the claim's own: no mark goes on with a character beyond ASCII.
     content = state.content or bool(state.mark)
-    length = 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
-    if len(character) == length:
+    if is_whole(character):
         return _State(b"", b"", content or character not in WHITE_SPACE)
-    if not content and any(space.startswith(character) for space in WHITE_SPACE):
+    if not content and may_be_white_space(character):
         return _State(b"", character, False)
     # Not white space, whatever follows: only what may follow matters.
-    return _State(b"", _representative(character, length), True)
-
-
-def _representative(character: bytes, length: int) -> bytes:
-    """The same beginning for all that may go on in the same ways."""
-    if len(character) == 1 and character[0] in _SECOND_BYTE:
-        return character
-    missing = length - len(character)
-    return {1: b"\xc3", 2: b"\xe1", 3: b"\xf1"}[missing]
+    return _State(b"", representative(character), True)

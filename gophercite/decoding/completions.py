@@ -7,14 +7,22 @@ minimum: from there on it may end by "]%" anywhere, and by "%" alone after a "]"
 
 import numba
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Int16
 
 from gophercite.decoding.claims import ClaimAutomaton
-from gophercite.decoding.quote_graph import AFTER_BRACKET, DONE, ENDED, QuoteGraph
-from gophercite.decoding.token_edges import Limits, TokenEdges
+from gophercite.decoding.quote_graph import (
+    AFTER_BRACKET,
+    AFTER_PERCENT,
+    AFTER_SPACE,
+    DONE,
+    ENDED,
+    Parts,
+    QuoteGraph,
+)
+from gophercite.decoding.token_edges import UNLIMITED, Limits, TokenEdges
 from gophercite.decoding.token_trie import ClaimTokens
 
-NEVER = 30_000  # tokens: no budget is so large
+NO_END = 30_000  # tokens: where an answer cannot be finished; no budget is so large
 
 
 def shortest_completions(
@@ -23,7 +31,7 @@ def shortest_completions(
     claim: ClaimAutomaton,
     claim_tokens: ClaimTokens,
     limits: Limits,
-) -> Int[np.ndarray, "nodes missing"]:
+) -> Int16[np.ndarray, "nodes missing"]:
     """Tokens to the end of a legal answer, its end of sequence included.
 
     Args:
@@ -35,67 +43,83 @@ def shortest_completions(
 
     Returns:
       For each node, and for each number m of characters that a quote there lacks to have one more
-      than the minimum (0: it has them), the fewest tokens; `NEVER` where there is no end. Nodes
+      than the minimum (0: it has them), the fewest tokens; `NO_END` where there is no end. Nodes
       outside quotes have the same in all columns.
     """
-    cost = np.full((graph.nodes, limits.minimum_quote + 2), NEVER, np.int16)
-    quotes = graph.quote + np.argsort(graph.longest, kind="stable")[::-1]
-    prefixes = np.arange(graph.start - 1, graph.prefix - 1, -1)
-    start = graph.start
-    cost[start + DONE] = 0
-    order = np.concatenate([[start + ENDED, start + AFTER_BRACKET], quotes, prefixes])
-    first = np.array([graph.prefix, graph.start, graph.quote])
-    _relax(cost, edges, order.astype(np.int64), first, limits, claim.content)
-    links = claim_tokens.links[int(limits.maximum_claim < NEVER)]
-    _relax_claims(cost, edges, links, first, limits, claim.content)
-    _relax(cost, edges, np.array([start + 2, start + 1, start]), first, limits, claim.content)
+    parts = graph.parts
+    cost = np.full((graph.nodes, limits.minimum_quote + 2), NO_END, np.int16)
+    cost[parts.start + DONE] = 0
+    _relax(cost, edges, parts.start + np.array([ENDED, AFTER_BRACKET]), parts.quote, limits)
+    _relax_quotes(cost, edges, _by_length(graph.longest), parts.quote, limits)
+    _relax(cost, edges, np.arange(parts.start - 1, parts.prefix - 1, -1), parts.quote, limits)
+    links = claim_tokens.links[int(limits.maximum_claim < UNLIMITED)]
+    _relax_claims(cost, edges, links, parts, limits, claim.content)
+    start = parts.start + np.array([AFTER_PERCENT, AFTER_SPACE, 0])
+    _relax(cost, edges, start, parts.quote, limits)
     return cost
 
 
 @numba.njit(cache=True)
-def _relax(
-    cost: np.ndarray,
-    edges: TokenEdges,
-    order: np.ndarray,
-    first: np.ndarray,
-    limits: Limits,
-    content: np.ndarray,
-) -> None:
-    """Sets the costs of nodes whose edges lead to nodes that have theirs already."""
-    quote, enough = first[2], cost.shape[1] - 1
-    for node in order:
-        for missing in range(enough + 1 if node >= quote else 1):
-            had = enough - missing if node >= quote else 0
-            best = NEVER
-            for i in range(edges.start[node], edges.start[node + 1]):
-                if edges.opens[i] or (missing and had < edges.need[i]):
-                    continue
-                # With `enough` characters or more the run may be as long as it is allowed to be.
-                if (missing or node < quote) and had + edges.reach[i] > limits.maximum_quote:
-                    continue
-                if (
-                    not missing
-                    and node >= quote
-                    and limits.maximum_quote < NEVER
-                    and edges.reach[i] > 0
-                ):
-                    continue
-                best = min(best, 1 + _after(cost, edges, i, had, missing, quote))
-            if node >= quote:
-                cost[node, missing] = best
-            else:
-                cost[node] = best
+def _by_length(longest: np.ndarray) -> np.ndarray:
+    """Places by falling length."""
+    begins = np.zeros(longest.max() + 2, np.int64)
+    for length in longest:
+        begins[length] += 1
+    total = 0
+    for length in range(begins.shape[0] - 1, -1, -1):
+        begins[length], total = total, total + begins[length]
+    order = np.empty(longest.shape[0], np.int64)
+    for place, length in enumerate(longest):
+        order[begins[length]] = place
+        begins[length] += 1
+    return order
 
 
 @numba.njit(cache=True)
-def _after(cost: np.ndarray, edges: TokenEdges, i: int, had: int, missing: int, quote: int) -> int:
-    """The cost of the node that an edge leads to."""
-    node, characters, enough = edges.node[i], edges.characters[i], cost.shape[1] - 1
+def _relax(
+    cost: np.ndarray, edges: TokenEdges, order: np.ndarray, quote: int, limits: Limits
+) -> None:
+    """Sets the costs of nodes outside quotes whose edges lead to nodes that have theirs already."""
+    for node in order:
+        best = NO_END
+        for i in range(edges.start[node], edges.start[node + 1]):
+            if not edges.opens[i] and edges.reach[i] <= limits.maximum_quote:
+                best = min(best, 1 + _after(cost, edges, i, quote))
+        cost[node] = best
+
+
+@numba.njit(cache=True)
+def _after(cost: np.ndarray, edges: TokenEdges, i: int, quote: int) -> int:
+    """The cost of the node that an edge from outside of quotes leads to."""
+    node = edges.node[i]
     if node < quote:
         return cost[node, 0]
-    if characters < 0:
-        return cost[node, max(0, enough - ~characters)]
-    return cost[node, max(0, enough - had - characters) if missing else 0]
+    return cost[node, max(0, cost.shape[1] - 1 - ~edges.characters[i])]
+
+
+@numba.njit(cache=True)
+def _relax_quotes(
+    cost: np.ndarray, edges: TokenEdges, order: np.ndarray, quote: int, limits: Limits
+) -> None:
+    """Sets the costs of quotes' nodes, those of longer runs before those that lead to them."""
+    enough = cost.shape[1] - 1
+    limited = limits.maximum_quote < UNLIMITED
+    best = np.empty(enough + 1, np.int64)
+    for place in order:
+        best[:] = NO_END
+        for i in range(edges.start[quote + place], edges.start[quote + place + 1]):
+            if edges.opens[i]:
+                continue
+            after, need, reach = cost[edges.node[i]], edges.need[i], edges.reach[i]
+            characters = max(0, edges.characters[i]) if edges.node[i] >= quote else enough
+            # With `enough` characters or more the run may be as long as it is allowed to be.
+            if not (limited and reach > 0):
+                best[0] = min(best[0], 1 + after[0])
+            most = min(enough, enough - need)
+            least = max(1, enough + reach - limits.maximum_quote) if limited else 1
+            for missing in range(least, most + 1):
+                best[missing] = min(best[missing], 1 + after[max(0, missing - characters)])
+        cost[quote + place] = best
 
 
 @numba.njit(cache=True)
@@ -103,17 +127,17 @@ def _relax_claims(
     cost: np.ndarray,
     edges: TokenEdges,
     links: np.ndarray,
-    first: np.ndarray,
+    parts: Parts,
     limits: Limits,
     content: np.ndarray,
 ) -> None:
     """Sets the costs of claims' states, which lead to each other in circles."""
-    states, quote = first[0], first[2]
+    states = parts.prefix
     for state in range(states):
         for i in range(edges.start[state], edges.start[state + 1]):
-            if limits.maximum_claim < NEVER and edges.reach[i] > (not content[state]):
+            if limits.maximum_claim < UNLIMITED and edges.reach[i] > (not content[state]):
                 continue
-            after = 1 + _after(cost, edges, i, 0, 0, quote)
+            after = 1 + _after(cost, edges, i, parts.quote)
             if after < cost[state, 0]:
                 cost[state] = after
     changed = True

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from gophercite.decoding.claims import claim_automaton
-from gophercite.decoding.completions import NEVER, shortest_completions
+from gophercite.decoding.completions import NO_END, shortest_completions
 from gophercite.decoding.quote_graph import QuoteGraph, quotable_pieces
 from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.quote_state import QuoteTables
@@ -83,7 +83,7 @@ class QuoteConstraint:
             graph, self._claim, self._trie, self._claim_tokens, limits, self._eos_id
         )
         cost = shortest_completions(graph, edges, self._claim, self._claim_tokens, limits)
-        return PromptGraph(graph.start, edges, cost)
+        return PromptGraph(graph.parts.start, edges, cost)
 
     def tables(self, graphs: Sequence[PromptGraph], max_tokens: int) -> QuoteTables:
         """Puts graphs together for a batch.
@@ -128,7 +128,7 @@ class QuoteConstraint:
                 )
             ),
             claim=jnp.asarray(claim),
-            cost=jnp.asarray(_padded(np.concatenate([g.cost for g in graphs]), nodes, NEVER)),
+            cost=jnp.asarray(_padded(np.concatenate([g.cost for g in graphs]), nodes, NO_END)),
             token=column("token"),
             node=jnp.asarray(
                 _padded(np.concatenate([g.edges.node + at for g, at, _ in together]), edges, 0)

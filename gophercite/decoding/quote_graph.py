@@ -17,16 +17,18 @@ are cut so that the pieces overlap in all but one of each mark's characters.
 """
 
 import dataclasses
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numba
 import numpy as np
-from jaxtyping import Bool, Int, UInt8
+from jaxtyping import Int, Int8, Int32, UInt8
 
-from gophercite.decoding.claims import CLOSED, DEAD, WHITE_SPACE, claim_automaton
+from gophercite.decoding.claims import CLOSED, DEAD, claim_automaton
 from gophercite.decoding.suffix_automaton import build_suffix_automata
+from gophercite.decoding.utf8 import WHITE_SPACE
 from gophercite.documents import Document, Window
 from gophercite.evidence import END_MARK, MARKS, QUOTE_MARK, holds_mark
 
@@ -58,28 +60,37 @@ class ByteEdges(NamedTuple):
 CLOSES, CLOSED_BEFORE, OPENS = 1, 2, 3
 
 
+class Parts(NamedTuple):
+    """Where the parts of a graph's nodes begin; claims' states are the first.
+
+    Attributes:
+      prefix: the empty title prefix.
+      start: where an answer begins.
+      quote: the first of the quotes' nodes; those that stand for no run, or white space, included.
+    """
+
+    prefix: int
+    start: int
+    quote: int
+
+
 @dataclasses.dataclass(frozen=True)
 class QuoteGraph:
     """The byte graph of one prompt.
 
     Attributes:
       edges: its edges.
-      prefix: the node of the empty title prefix; claims' states are before it.
-      start: where an answer begins.
-      quote: the first of the quotes' nodes; those that stand for no run, or white space, included.
-      bracket: whether a node's runs end with a "]" that may be the end's, by node from `quote` on.
-      longest: length of the longest run of each node from `quote` on, in bytes; it grows along
-        every edge between such nodes.
-      titles: those that can be cited, in order of first appearance.
+      parts: where its parts begin.
+      pending: characters that texts at each node end with and that may be the next mark's: a
+        claim's `>` or `>%`, a quote's `]`.
+      longest: length of the longest run of each node of a quote, in bytes; it grows along every
+        edge between such nodes.
     """
 
     edges: ByteEdges
-    prefix: int
-    start: int
-    quote: int
-    bracket: Bool[np.ndarray, " quotes"]
+    parts: Parts
+    pending: Int8[np.ndarray, " nodes"]
     longest: Int[np.ndarray, " quotes"]
-    titles: tuple[str, ...]
 
     @property
     def nodes(self) -> int:
@@ -98,7 +109,7 @@ class QuoteGraph:
         sizes = [len(piece) for group in encoded for piece in group]
         ends = np.cumsum(np.array(sizes, np.int64))
         groups = np.repeat(np.arange(len(encoded)), [len(group) for group in encoded])
-        byte = np.unique(text)
+        byte = np.flatnonzero(np.bincount(text, minlength=256))
         letter = np.zeros(256, np.uint8)
         letter[byte] = np.arange(len(byte))
         step, length, place, roots = build_suffix_automata(
@@ -106,16 +117,18 @@ class QuoteGraph:
         )
         complete = np.append((text[1:] & 0xC0) != 0x80, True)[: len(text)]
         space = _ends_white_space(text)
-        twins = _twins(step, place, roots, byte, text, complete, space)
+        twins = _twins(step, place, roots, byte, complete, space)
 
-        prefixes = _title_prefixes([(title + QUOTE_MARK).encode() for title in pieces])
+        prefixes = title_prefixes([(title + QUOTE_MARK).encode() for title in pieces])
         prefix = len(claim_automaton().next)
         start = prefix + len(prefixes)
         quote = start + _STRUCTURE
         edges = _quote_edges(step, place, byte, text, complete, space, *twins, start, quote)
         twin_state, _, blank, _ = twins
         first = _first_edges(prefixes, prefix, start, quote + len(step) + blank[roots])
-        bracket = np.append(text == _BRACKET, False)[place]  # a root's place is -1
+        pending = np.zeros(quote + len(step) + len(twin_state), np.int8)
+        pending[:prefix] = claim_automaton().pending
+        pending[quote : quote + len(step)] = np.append(text == _BRACKET, False)[place]  # roots: -1
         return cls(
             ByteEdges(
                 np.concatenate([first.start[:-1], edges[0] + first.start[-1]]),
@@ -123,12 +136,9 @@ class QuoteGraph:
                 np.concatenate([first.node, edges[2]]),
                 np.concatenate([first.event, edges[3]]),
             ),
-            prefix,
-            start,
-            quote,
-            np.concatenate([bracket, np.zeros(len(twin_state), bool)]),
+            Parts(prefix, start, quote),
+            pending,
             np.concatenate([length, length[twin_state]]),
-            tuple(pieces),
         )
 
 
@@ -158,7 +168,9 @@ def quotable_pieces(
 
 def _ends_white_space(text: np.ndarray) -> np.ndarray:
     """Whether the character that ends at each place is white space."""
-    space = np.isin(text, [ord(blank) for blank in WHITE_SPACE if len(blank) == 1])
+    alone = np.zeros(256, bool)
+    alone[[ord(blank) for blank in WHITE_SPACE if len(blank) == 1]] = True
+    space = alone[text]
     spelled = text.tobytes()
     for blank in WHITE_SPACE:
         at = spelled.find(blank) if len(blank) > 1 else -1
@@ -174,7 +186,6 @@ def _twins(
     place: np.ndarray,
     roots: np.ndarray,
     byte: np.ndarray,
-    text: np.ndarray,
     complete: np.ndarray,
     space: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -212,7 +223,7 @@ def _twins(
     return twin_state[:size].copy(), twin_level[:size].copy(), blank, bracket
 
 
-def _title_prefixes(spellings: list[bytes]) -> list[dict[int, int]]:
+def title_prefixes(spellings: list[bytes]) -> list[dict[int, int]]:
     """A trie: each prefix's next bytes, leading to a prefix, or to ~i where spelling i is whole."""
     prefixes: list[dict[int, int]] = [{}]
     for i, spelling in enumerate(spellings):
@@ -230,16 +241,10 @@ def _first_edges(
     prefixes: list[dict[int, int]], first: int, start: int, quotes: np.ndarray
 ) -> ByteEdges:
     """The edges of all nodes before the quotes; `quotes` has the first node of each title's."""
-    claim = claim_automaton().next
     rows: list[dict[int, int]] = [
-        {int(byte): int(row[byte]) for byte in np.flatnonzero(row != DEAD)} for row in claim
+        {byte: first + at if at >= 0 else int(quotes[~at]) for byte, at in prefix.items()}
+        for prefix in prefixes
     ]
-    for row in rows:
-        row.update({byte: first for byte, after in row.items() if after == CLOSED})
-    for prefix in prefixes:
-        rows.append(
-            {byte: first + at if at >= 0 else int(quotes[~at]) for byte, at in prefix.items()}
-        )
     space, percent, less = b" %<"
     rows += [
         {space: start + AFTER_SPACE},
@@ -249,13 +254,29 @@ def _first_edges(
         {space: start + AFTER_SPACE},
         {},
     ]
+    claim, claim_byte, claim_node = _claim_edges()
     byte = [byte for row in rows for byte in sorted(row)]
     node = [row[byte] for row in rows for byte in sorted(row)]
-    begins = np.zeros(len(rows) + 1, np.int32)
-    np.cumsum([len(row) for row in rows], out=begins[1:])
-    event = np.zeros(len(byte), np.uint8)
+    begins = np.zeros(first + len(rows) + 1, np.int32)
+    np.cumsum([*claim, *(len(row) for row in rows)], out=begins[1:])
+    event = np.zeros(begins[-1], np.uint8)
     event[begins[start + ENDED] : begins[start + DONE]] = OPENS
-    return ByteEdges(begins, np.array(byte, np.uint8), np.array(node, np.int32), event)
+    return ByteEdges(
+        begins,
+        np.concatenate([claim_byte, np.array(byte, np.uint8)]),
+        np.concatenate([claim_node, np.array(node, np.int32)]),
+        event,
+    )
+
+
+@functools.cache
+def _claim_edges() -> tuple[list[int], UInt8[np.ndarray, " edges"], Int32[np.ndarray, " edges"]]:
+    """How many edges each state of a claim has, and all their bytes and nodes."""
+    claim = claim_automaton().next
+    state, byte = np.nonzero(claim != DEAD)
+    node = np.where(claim == CLOSED, len(claim), claim)[state, byte]
+    counts = np.bincount(state, minlength=len(claim)).tolist()
+    return counts, byte.astype(np.uint8), node.astype(np.int32)
 
 
 @numba.njit(cache=True)

@@ -4,8 +4,7 @@ import dataclasses
 
 import jax
 
-from gophercite.decoding.completions import NEVER
-from gophercite.decoding.token_edges import Limits
+from gophercite.decoding.token_edges import UNLIMITED, Limits
 from gophercite.evidence import MINIMUM_QUOTE_LENGTH
 
 
@@ -35,16 +34,18 @@ class QuoteSettings:
         """
         for name in ("minimum_quote", "maximum_claim", "maximum_triples"):
             value = getattr(self, name)
-            if value is not None and not 1 <= value < NEVER:
-                raise ValueError(f"{name} = {value}: must be at least 1 and under {NEVER}")
+            if value is not None and not 1 <= value < UNLIMITED:
+                raise ValueError(f"{name} = {value}: must be at least 1 and under {UNLIMITED}")
         longest = self.maximum_quote
-        if longest is not None and not self.minimum_quote <= longest < NEVER:
+        if longest is not None and not self.minimum_quote <= longest < UNLIMITED:
             raise ValueError(
                 f"maximum_quote = {longest}: must be at least minimum_quote ({self.minimum_quote}) "
-                f"and under {NEVER}"
+                f"and under {UNLIMITED}"
             )
 
     @property
     def limits(self) -> Limits:
         """The lengths as plain numbers."""
-        return Limits(self.minimum_quote, self.maximum_quote or NEVER, self.maximum_claim or NEVER)
+        return Limits(
+            self.minimum_quote, self.maximum_quote or UNLIMITED, self.maximum_claim or UNLIMITED
+        )

@@ -81,7 +81,15 @@ def initial(tables: QuoteTables, prompts: Int[Array, " samples"]) -> QuoteState:
 
 
 def degrees(tables: QuoteTables, state: QuoteState) -> Int[Array, " samples"]:
-    """How many edges each sample's node has; in a claim there are more tokens than edges."""
+    """How many edges each sample's node has.
+
+    Args:
+      tables: of the batch.
+      state: of each sample.
+
+    Returns:
+      Edges; in a claim there are more tokens than edges (`claims_allowed` has the others).
+    """
     return tables.start[state.node + 1] - tables.start[state.node]
 
 
@@ -132,7 +140,16 @@ def claims_allowed(
     state: QuoteState,
     tokens_left: Int[Array, " samples"],
 ) -> Bool[Array, "samples vocab"]:
-    """Which tokens keep each sample within its claim; none outside of claims."""
+    """Which tokens keep each sample within its claim.
+
+    Args:
+      tables: of the batch.
+      state: of each sample.
+      tokens_left: that each sample may still have, the next included.
+
+    Returns:
+      A mask; nothing for samples that are outside of claims.
+    """
     settings = tables.settings
     claim = tables.claim[state.node].astype(jnp.int32)
     states = tables.claim_next.shape[0]

@@ -4,25 +4,26 @@ from typing import NamedTuple
 
 import numba
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Int, Int8, Int16, Int32
 
 from gophercite.decoding.claims import ClaimAutomaton
 from gophercite.decoding.quote_graph import (
     CLOSED_BEFORE,
-    CLOSES,
     DONE,
     ENDED,
     OPENS,
     ByteEdges,
+    Parts,
     QuoteGraph,
 )
-from gophercite.decoding.token_trie import ClaimTokens, TokenTrie
+from gophercite.decoding.token_trie import ClaimTokens, TokenTrie, trie_child
 
-ANYWHERE = -30_000  # the reach of a token that no length forbids
+UNLIMITED = 30_000  # characters: a maximum that forbids nothing
+NO_REACH = -UNLIMITED  # the reach of a token that no maximum forbids
 
 
 class Limits(NamedTuple):
-    """How long quotes and claims may be, in characters."""
+    """How long quotes and claims may be, in characters; maxima may be `UNLIMITED`."""
 
     minimum_quote: int
     maximum_quote: int
@@ -43,13 +44,25 @@ class TokenEdges(NamedTuple):
       opens: 1 where a further triple begins within it.
     """
 
-    start: Int[np.ndarray, " nodes_and_one"]
-    token: Int[np.ndarray, " edges"]
-    node: Int[np.ndarray, " edges"]
-    characters: Int[np.ndarray, " edges"]
-    need: Int[np.ndarray, " edges"]
-    reach: Int[np.ndarray, " edges"]
-    opens: Int[np.ndarray, " edges"]
+    start: Int32[np.ndarray, " nodes_and_one"]
+    token: Int32[np.ndarray, " edges"]
+    node: Int32[np.ndarray, " edges"]
+    characters: Int16[np.ndarray, " edges"]
+    need: Int16[np.ndarray, " edges"]
+    reach: Int16[np.ndarray, " edges"]
+    opens: Int8[np.ndarray, " edges"]
+
+
+class _Claims(NamedTuple):
+    """What of `ClaimAutomaton`, `TokenTrie` and `ClaimTokens` tells how claims end."""
+
+    content: np.ndarray
+    added: Int[np.ndarray, "states vocab"]
+    leaving: Int[np.ndarray, " states_and_one"]
+    leaving_token: Int[np.ndarray, " leaving"]
+    leaving_read: Int[np.ndarray, " leaving"]
+    spelled: Int[np.ndarray, " size_and_one"]
+    spelling: Int[np.ndarray, " bytes"]
 
 
 def token_edges(
@@ -76,216 +89,260 @@ def token_edges(
       The edges. Whether one may be taken still depends on the run's length so far, the triples so
       far and the tokens left.
     """
-    start, rows = _collect(
+    return _collect(
         graph.edges,
-        np.array([graph.prefix, graph.start, graph.quote]),
-        graph.bracket,
-        claim.pending,
-        claim.content,
-        (trie.children, trie.byte, trie.child, trie.ends, trie.token, trie.root),
-        (trie.spelled, trie.spelling),
-        (claim_tokens.leaving, claim_tokens.leaving_token, claim_tokens.leaving_read),
-        claim_tokens.added,
+        graph.parts,
+        graph.pending,
+        (trie.children, trie.child, trie.follows, trie.before),
+        (trie.ends, trie.token),
+        _Claims(
+            claim.content,
+            claim_tokens.added,
+            claim_tokens.leaving,
+            claim_tokens.leaving_token,
+            claim_tokens.leaving_read,
+            trie.spelled,
+            trie.spelling,
+        ),
         limits,
         eos_id,
     )
-    return TokenEdges(start, *rows)
 
 
-# A walk along a token's bytes remembers (trie node, graph node, characters of the present run
-# within the token, whether it began there, need, reach, opens).
-_LEAF, _NODE, _COUNT, _FRESH, _NEED, _REACH, _OPENED, _FIELDS = 0, 1, 2, 3, 4, 5, 6, 7
+class _Walk(NamedTuple):
+    """What a walk along a token's bytes remembers.
+
+    Attributes:
+      leaf: the trie's node.
+      node: the graph's.
+      length: characters of the present run within the token.
+      fresh: whether the run began there.
+      need: see `TokenEdges`, as are the next two.
+      reach: characters.
+      opens: 0 or 1.
+    """
+
+    leaf: int | np.int64
+    node: int | np.int64
+    length: int
+    fresh: int
+    need: int
+    reach: int | np.int64
+    opens: int
 
 
 @numba.njit(cache=True)
 def _read(
-    walk: np.ndarray, byte: int, after: int, event: int, first: np.ndarray, limits: Limits
-) -> bool:
+    walk: _Walk, leaf: int, byte: int, after: int, event: int, parts: Parts, limits: Limits
+) -> tuple[bool, _Walk]:
     """Moves a walk along a byte edge; False where a quote's length within the token forbids it."""
-    prefix, _, quote = first
-    node = walk[_NODE]
-    if event in (CLOSES, CLOSED_BEFORE):
-        bracket = 1 if event == CLOSED_BEFORE else 0  # the last character was not the quote's
-        length = walk[_COUNT] - bracket
-        if walk[_FRESH] == 0:
-            walk[_NEED] = limits.minimum_quote - length
-            walk[_REACH] = length
-        elif length < limits.minimum_quote or length > limits.maximum_quote:
-            return False
-    elif event == OPENS:
-        walk[_OPENED] = 1
-    if (node < prefix and after < prefix) or (node >= quote and after >= quote):
-        walk[_COUNT] += (byte & 0xC0) != 0x80
+    node, count, fresh, need = walk.node, walk.length, walk.fresh, walk.need
+    reach, opens = walk.reach, walk.opens
+    legal = True
+    if event == OPENS:
+        opens = 1
+    elif event != 0:
+        back = 1 if event == CLOSED_BEFORE else 0  # the last character was not the quote's
+        length = count - back
+        if fresh == 0:
+            need, reach = limits.minimum_quote - length, length
+        else:
+            legal = limits.minimum_quote <= length <= limits.maximum_quote
+    if (node >= parts.quote and after >= parts.quote) or (
+        node < parts.prefix and after < parts.prefix
+    ):
+        count += (byte & 0xC0) != 0x80
     else:
-        walk[_COUNT], walk[_FRESH] = 0, 1
-    walk[_NODE] = after
-    return True
+        count, fresh = 0, 1
+    arrived = _Walk(np.int64(leaf), np.int64(after), count, fresh, need, reach, opens)
+    return legal, arrived
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, inline="always")
 def _arrive(
-    edge: np.ndarray,
+    found: np.ndarray,
+    size: int,
     token: int,
-    walk: np.ndarray,
-    first: np.ndarray,
-    bracket: np.ndarray,
+    walk: _Walk,
+    parts: Parts,
     pending: np.ndarray,
     content: np.ndarray,
     limits: Limits,
-) -> bool:
-    """Writes the edge of a token that ends where a walk has come; False where it is too long."""
-    prefix, _, quote = first
-    node, count, fresh = walk[_NODE], walk[_COUNT], walk[_FRESH] != 0
-    edge[0], edge[1], edge[3], edge[4], edge[5] = (
-        token, node, walk[_NEED], walk[_REACH], walk[_OPENED],
-    )  # fmt: skip
-    if node < prefix:  # a claim that began within the token: others are no edges
+) -> int:
+    """Writes the edge of a token that ends where a walk has come, unless it is too long.
+
+    Returns:
+      The number of edges found so far.
+    """
+    node, count, reach = walk.node, walk.length, walk.reach
+    characters = -1  # ~0
+    if node >= parts.quote:
+        length = count - pending[node]
+        if walk.fresh == 0:
+            characters, reach = count, length
+        elif length > limits.maximum_quote:
+            return size
+        else:
+            characters = ~count
+    elif node < parts.prefix:  # a claim that began within the token: others are no edges
         count -= pending[node]
-        edge[2] = ~count
-        return count + (not content[node]) <= limits.maximum_claim
-    if node < quote:
-        edge[2] = -1  # ~0
-        return True
-    length = count - bracket[node - quote]
-    edge[2] = ~count if fresh else count
-    if not fresh:
-        edge[4] = length
-    return not fresh or length <= limits.maximum_quote
+        if count + (not content[node]) > limits.maximum_claim:
+            return size
+        characters = ~count
+    edge = found[size]
+    edge[0], edge[1], edge[2] = token, node, characters
+    edge[3], edge[4], edge[5] = walk.need, reach, walk.opens
+    return size + 1
 
 
 @numba.njit(cache=True)
 def _collect(
     edges: ByteEdges,
-    first: np.ndarray,
-    bracket: np.ndarray,
+    parts: Parts,
     pending: np.ndarray,
-    content: np.ndarray,
     trie: tuple[np.ndarray, ...],
-    spelled: tuple[np.ndarray, np.ndarray],
-    leaving: tuple[np.ndarray, np.ndarray, np.ndarray],
-    added: np.ndarray,
+    tokens: tuple[np.ndarray, np.ndarray],
+    claims: _Claims,
     limits: Limits,
     eos_id: int,
-) -> tuple[np.ndarray, np.ndarray]:
+) -> TokenEdges:
     """Walks the trie and the graph together, from each node."""
-    begins, bytes_, nodes, events = edges.start, edges.byte, edges.node, edges.event
-    children, trie_byte, trie_child, ends, trie_token, root = trie
-    prefix, start = first[0], first[1]
-    count = begins.shape[0] - 1
-    row_start = np.zeros(count + 1, np.int32)
-    rows = np.empty((8 * count + 1024, 6), np.int32)
+    children, child, follows, before = trie
+    ends, trie_token = tokens
+    content = claims.content
+    count, most = edges.start.shape[0] - 1, ends[-1] + 1  # a node has each token once at most
+    start = np.zeros(count + 1, np.int32)
+    columns = _room(start, 8 * count + most)
+    found = np.empty((most, 6), np.int32)
+    order = np.empty(most, np.int64)
+    stack = np.empty((children.shape[0] + 256, 7), np.int64)
     size = 0
-    stack = np.empty((children.shape[0] + 256, _FIELDS), np.int32)
-    walk = np.empty(_FIELDS, np.int32)
     for node in range(count):
-        row_start[node] = size
-        if size + ends[-1] + 1 > rows.shape[0]:  # a node has each token once at most
-            rows = np.concatenate((rows, np.empty((size + ends[-1], 6), np.int32)))
-        if node < prefix:
-            size = _leave_claim(
-                node, edges, first, bracket, pending, content, spelled, leaving, added, limits,
-                rows, size, walk,
-            )  # fmt: skip
-            continue
-        if node == start + ENDED:
-            edge = rows[size]
-            edge[0], edge[1], edge[2], edge[3], edge[4], edge[5] = (
-                eos_id, start + DONE, -1, 0, ANYWHERE, 0,
-            )  # fmt: skip
-            size += 1
-        walk[:] = 0
-        walk[_NODE], walk[_REACH] = node, ANYWHERE
-        stack[0] = walk
-        top = 1
-        while top:
-            top -= 1
-            walk[:] = stack[top]
-            leaf, at = walk[_LEAF], walk[_NODE]
-            for i in range(ends[leaf], ends[leaf + 1]):
-                size += _arrive(
-                    rows[size], trie_token[i], walk, first, bracket, pending, content, limits
-                )
-            for i in range(begins[at], begins[at + 1]):
-                byte = bytes_[i]
-                if leaf == 0:
-                    child = root[byte]
-                else:
-                    low, high = children[leaf], children[leaf + 1]
-                    child = _child(trie_byte, trie_child, low, high, byte)
-                if child >= 0:
-                    stack[top] = walk
-                    stack[top, _LEAF] = child
-                    top += _read(stack[top], byte, nodes[i], events[i], first, limits)
-        _sort_by_token(rows[row_start[node] : size])
-    row_start[count] = size
-    return row_start, rows[:size].T.copy()
+        start[node] = size
+        if node < parts.prefix:
+            many = _leave_claim(node, edges, parts, pending, claims, limits, found)
+        else:
+            many = 0
+            if node == parts.start + ENDED:
+                last = _Walk(0, parts.start + DONE, 0, 1, 0, NO_REACH, 0)
+                many = _arrive(found, many, eos_id, last, parts, pending, content, limits)
+            stack[0] = 0
+            stack[0, 1], stack[0, 5] = node, NO_REACH  # see `_Walk`
+            waiting = 1
+            while waiting:
+                waiting -= 1
+                row = stack[waiting]
+                walk = _Walk(row[0], row[1], row[2], row[3], row[4], row[5], row[6])
+                for i in range(ends[walk.leaf], ends[walk.leaf + 1]):
+                    many = _arrive(
+                        found, many, trie_token[i], walk, parts, pending, content, limits
+                    )
+                for i in range(edges.start[walk.node], edges.start[walk.node + 1]):
+                    byte = edges.byte[i]
+                    leaf = trie_child(children, child, follows, before, walk.leaf, byte)
+                    if leaf >= 0:
+                        legal, after = _read(
+                            walk, leaf, byte, edges.node[i], edges.event[i], parts, limits
+                        )
+                        row = stack[waiting]
+                        row[0], row[1], row[2] = after.leaf, after.node, after.length
+                        row[3], row[4], row[5] = after.fresh, after.need, after.reach
+                        row[6] = after.opens
+                        waiting += legal
+        if size + many > columns.token.shape[0]:
+            columns = _grown(columns, size + many)
+        _append(columns, size, found[:many], order[:many])
+        size += many
+    start[count] = size
+    return TokenEdges(
+        start,
+        columns.token[:size],
+        columns.node[:size],
+        columns.characters[:size],
+        columns.need[:size],
+        columns.reach[:size],
+        columns.opens[:size],
+    )
 
 
 @numba.njit(cache=True)
-def _child(byte: np.ndarray, child: np.ndarray, low: int, high: int, wanted: int) -> int:
-    """The child for a byte among a trie node's, by bisection; -1 for none."""
-    end = high
-    while low < high:
-        middle = (low + high) // 2
-        if byte[middle] < wanted:
-            low = middle + 1
-        else:
-            high = middle
-    return child[low] if low < end and byte[low] == wanted else -1
+def _room(start: np.ndarray, size: int) -> TokenEdges:
+    """Columns for so many edges."""
+    return TokenEdges(
+        start,
+        np.empty(size, np.int32),
+        np.empty(size, np.int32),
+        np.empty(size, np.int16),
+        np.empty(size, np.int16),
+        np.empty(size, np.int16),
+        np.empty(size, np.int8),
+    )
+
+
+@numba.njit(cache=True)
+def _grown(columns: TokenEdges, needed: int) -> TokenEdges:
+    """The same columns with more room."""
+    size = columns.token.shape[0]
+    larger = _room(columns.start, 2 * needed)
+    larger.token[:size] = columns.token
+    larger.node[:size] = columns.node
+    larger.characters[:size] = columns.characters
+    larger.need[:size] = columns.need
+    larger.reach[:size] = columns.reach
+    larger.opens[:size] = columns.opens
+    return larger
+
+
+@numba.njit(cache=True)
+def _append(columns: TokenEdges, at: int, found: np.ndarray, order: np.ndarray) -> None:
+    """Writes a node's edges by rising token. Nearly all nodes have a few."""
+    count = found.shape[0]
+    for i in range(count):
+        order[i] = np.int64(found[i, 0]) << 32 | i
+    if count > 64:
+        order[:] = np.sort(order)
+    else:
+        for i in range(1, count):
+            key, j = order[i], i
+            while j > 0 and order[j - 1] > key:
+                order[j] = order[j - 1]
+                j -= 1
+            order[j] = key
+    for key in order:
+        edge = found[key & 0xFFFFFFFF]
+        columns.token[at], columns.node[at], columns.characters[at] = edge[0], edge[1], edge[2]
+        columns.need[at], columns.reach[at], columns.opens[at] = edge[3], edge[4], edge[5]
+        at += 1
 
 
 @numba.njit(cache=True)
 def _leave_claim(
     node: int,
     edges: ByteEdges,
-    first: np.ndarray,
-    bracket: np.ndarray,
+    parts: Parts,
     pending: np.ndarray,
-    content: np.ndarray,
-    spelled: tuple[np.ndarray, np.ndarray],
-    leaving: tuple[np.ndarray, np.ndarray, np.ndarray],
-    added: np.ndarray,
+    claims: _Claims,
     limits: Limits,
-    rows: np.ndarray,
-    size: int,
-    walk: np.ndarray,
+    found: np.ndarray,
 ) -> int:
-    """The edges of the tokens that end a claim; returns the number of edges so far."""
-    token_start, spelling = spelled
-    leave_start, leave_token, leave_read = leaving
-    begin = size
-    for i in range(leave_start[node], leave_start[node + 1]):
-        token = leave_token[i]
-        walk[:] = 0
-        walk[_NODE], walk[_FRESH], walk[_REACH] = first[0], 1, added[node, token]
+    """Finds the edges of the tokens that end a claim; returns their number."""
+    many = 0
+    for i in range(claims.leaving[node], claims.leaving[node + 1]):
+        token = claims.leaving_token[i]
+        walk = _Walk(0, parts.prefix, 0, 1, 0, np.int64(claims.added[node, token]), 0)
         legal = True
-        for place in range(token_start[token] + leave_read[i], token_start[token + 1]):
+        begin = claims.spelled[token] + claims.leaving_read[i]
+        for place in range(begin, claims.spelled[token + 1]):
+            byte = claims.spelling[place]
             legal = False
-            for j in range(edges.start[walk[_NODE]], edges.start[walk[_NODE] + 1]):
-                if edges.byte[j] == spelling[place]:
-                    legal = _read(
-                        walk, spelling[place], edges.node[j], edges.event[j], first, limits
-                    )
+            for j in range(edges.start[walk.node], edges.start[walk.node + 1]):
+                if edges.byte[j] == byte:
+                    legal, walk = _read(walk, 0, byte, edges.node[j], edges.event[j], parts, limits)
                     break
             if not legal:
                 break
         # A token that would hold a whole answer and the next one's beginning is left out: how many
         # answers there are is not looked at in claims.
-        if legal and walk[_OPENED] == 0:
-            size += _arrive(rows[size], token, walk, first, bracket, pending, content, limits)
-    _sort_by_token(rows[begin:size])
-    return size
-
-
-@numba.njit(cache=True)
-def _sort_by_token(rows: np.ndarray) -> None:
-    """Sorts a node's edges in place. Nearly all nodes have a few; the trie gives them mixed up."""
-    if rows.shape[0] > 64:
-        rows[:] = rows[np.argsort(rows[:, 0])]
-        return
-    for i in range(1, rows.shape[0]):
-        j = i
-        while j > 0 and rows[j - 1, 0] > rows[j, 0]:
-            for column in range(rows.shape[1]):
-                rows[j - 1, column], rows[j, column] = rows[j, column], rows[j - 1, column]
-            j -= 1
+        if legal and walk.opens == 0:
+            many = _arrive(found, many, token, walk, parts, pending, claims.content, limits)
+    return many

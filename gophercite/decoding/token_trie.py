@@ -4,7 +4,7 @@ import dataclasses
 
 import numba
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, Int32, UInt8, UInt32
 
 from gophercite.decoding.claims import CLOSED, DEAD, ClaimAutomaton
 from gophercite.vocabularies import Vocabulary
@@ -15,22 +15,22 @@ class TokenTrie:
     """A trie as flat arrays; node 0 is the root.
 
     Attributes:
-      children: start of each node's children in `byte` and `child`; one more entry than nodes.
-      byte: the children's bytes, rising within a node.
-      child: their nodes.
+      children: start of each node's children in `child`; one more entry than nodes.
+      child: their nodes, by rising byte within a node.
+      follows: which bytes have a child, 32 a word: most questions to a trie are answered by no.
+      before: children of the bytes of the words before each word.
       ends: start of each node's tokens in `token`; one more entry than nodes.
       token: tokens that spell exactly the path to their node.
-      root: child of the root for each byte, -1 for none.
       spelled: start of each token's bytes in `spelling`; one more entry than tokens.
       spelling: the bytes of all tokens; special tokens have none.
     """
 
     children: Int[np.ndarray, " nodes_and_one"]
-    byte: Int[np.ndarray, " edges"]
     child: Int[np.ndarray, " edges"]
+    follows: UInt32[np.ndarray, "nodes 8"]
+    before: UInt8[np.ndarray, "nodes 8"]
     ends: Int[np.ndarray, " nodes_and_one"]
     token: Int[np.ndarray, " tokens"]
-    root: Int[np.ndarray, " 256"]
     spelled: Int[np.ndarray, " size_and_one"]
     spelling: Int[np.ndarray, " bytes"]
 
@@ -38,8 +38,7 @@ class TokenTrie:
     def build(cls, vocabulary: Vocabulary) -> "TokenTrie":
         """Makes the trie of a vocabulary; special tokens, which spell nothing, are not in it."""
         spellings = [vocabulary.token_bytes(id) or b"" for id in range(vocabulary.size)]
-        spelled = np.zeros(len(spellings) + 1, np.int32)
-        np.cumsum([len(spelling) for spelling in spellings], out=spelled[1:])
+        spelled, spelling = spell_tokens(vocabulary)
         rank = sorted((id for id, text in enumerate(spellings) if text), key=spellings.__getitem__)
         parents, bytes_, ends_at = [], [], []
         path: list[int] = []  # nodes along the spelling before, which shares a beginning with this
@@ -58,20 +57,52 @@ class TokenTrie:
             before = text
         nodes = len(parents) + 1
         order = np.argsort(np.array(parents, np.int64), kind="stable")  # bytes rise within a node
-        root = np.full(256, -1, np.int32)
-        for node, (parent, byte) in enumerate(zip(parents, bytes_, strict=True), start=1):
-            if parent == 0:
-                root[byte] = node
+        word = (np.array(parents), np.array(bytes_, np.uint8) >> 5)
+        follows = np.zeros((nodes, 8), np.uint32)
+        in_word = np.zeros((nodes, 8), np.uint8)
+        np.bitwise_or.at(follows, word, np.uint32(1) << (np.array(bytes_, np.uint32) & 31))
+        np.add.at(in_word, word, 1)
         return cls(
             children=_starts(parents, nodes),
-            byte=np.array(bytes_, np.uint8)[order],
             child=(order + 1).astype(np.int32),
+            follows=follows,
+            before=np.cumsum(in_word, axis=1, dtype=np.uint8) - in_word,
             ends=_starts(ends_at, nodes),
             token=np.array(rank, np.int32)[np.argsort(ends_at, kind="stable")],
-            root=root,
             spelled=spelled,
-            spelling=np.frombuffer(b"".join(spellings), np.uint8),
+            spelling=spelling,
         )
+
+
+def spell_tokens(
+    vocabulary: Vocabulary,
+) -> tuple[Int32[np.ndarray, " size_and_one"], UInt8[np.ndarray, " bytes"]]:
+    """Where each token's bytes begin, and the bytes of all; special tokens have none."""
+    spellings = [vocabulary.token_bytes(id) or b"" for id in range(vocabulary.size)]
+    spelled = np.zeros(len(spellings) + 1, np.int32)
+    np.cumsum([len(spelling) for spelling in spellings], out=spelled[1:])
+    return spelled, np.frombuffer(b"".join(spellings), np.uint8)
+
+
+@numba.njit(cache=True)
+def trie_child(
+    children: np.ndarray,
+    child: np.ndarray,
+    follows: np.ndarray,
+    before: np.ndarray,
+    node: int | np.int64,
+    byte: int,
+) -> int:
+    """The node after a byte in a `TokenTrie`, which the first four are of; -1 for none."""
+    word, bit = byte >> 5, byte & 31
+    bits = np.int64(follows[node, word])
+    if not (bits >> bit) & 1:
+        return -1
+    bits &= (1 << bit) - 1  # counted below, in pairs, fours and eights at once
+    bits -= (bits >> 1) & 0x55555555
+    bits = (bits & 0x33333333) + ((bits >> 2) & 0x33333333)
+    bits = (bits + (bits >> 4)) & 0x0F0F0F0F
+    return child[children[node] + before[node, word] + ((bits * 0x01010101 >> 24) & 0xFF)]
 
 
 def _starts(owners: list[int], nodes: int) -> Int[np.ndarray, " nodes_and_one"]:
@@ -85,8 +116,8 @@ class ClaimTokens:
     """Where each token leads inside a claim; the same for all prompts of a vocabulary.
 
     Attributes:
-      next: the claim state after each token; `NEVER` where it cannot stand, `LEAVES` where it ends
-        the claim, so that what follows depends on the prompt.
+      next: the claim state after each token; `REFUSED` where it cannot stand, `LEAVES` where it
+        ends the claim, so that what follows depends on the prompt.
       added: characters that it adds to the claim.
       leaving: start of each state's leaving tokens in the next two; one more entry than states.
       leaving_token: the tokens that end the claim.
@@ -124,8 +155,7 @@ class ClaimTokens:
         )
 
 
-NEVER = 255
-LEAVES = 254
+REFUSED, LEAVES = 255, 254  # beside the states in `ClaimTokens.next`
 
 
 @numba.njit(cache=True)
@@ -133,7 +163,7 @@ def _walk(
     next_state: np.ndarray, pending: np.ndarray, spelled: np.ndarray, spelling: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     states, tokens = next_state.shape[0], spelled.shape[0] - 1
-    after = np.full((states, tokens), NEVER, np.uint8)
+    after = np.full((states, tokens), REFUSED, np.uint8)
     added = np.zeros((states, tokens), np.int16)
     read = np.zeros((states, tokens), np.int16)
     for start in range(states):
