@@ -1,0 +1,260 @@
+"""What `evidence.parse` and `evidence.faults` read in any bytes, as an automaton.
+
+It reads a free sample byte by byte, as `bytes.decode(errors="replace")` shows it: what is no UTF-8
+becomes U+FFFD. Whether titles and quotes are the documents' is for walks elsewhere; the automaton
+says after each byte what they must do.
+"""
+
+import dataclasses
+import enum
+import functools
+
+import numpy as np
+from jaxtyping import Bool, Int16
+
+from gophercite.decoding.utf8 import (
+    WHITE_SPACE,
+    goes_on,
+    is_whole,
+    may_be_white_space,
+    representative,
+)
+from gophercite.evidence import END_MARK, MARKS, QUOTE_MARK, TITLE_MARK, Fault
+
+FAULTS = tuple(Fault)  # a set of them is a number: fault i is its bit i
+MALFORMED = 0  # the state of what is no response, whatever follows
+
+
+class Action(enum.IntFlag):
+    """What a byte does beside changing the state, in this order."""
+
+    REPLACE = 1  # the character before it was broken off
+    BEGIN = 2  # it begins a character
+    STEP = 4  # it is the title's or quote's
+    REPLACE_BYTE = 8  # it is no UTF-8 by itself
+    FOLD = 16  # letters' case does not matter
+    OPEN_TITLE = 32  # it ends `>%(`
+    OPEN_QUOTE = 64  # it ends `)%[`
+    CLOSE_QUOTE = 128  # it ends `]%`
+    FAULT = 256  # times a set of faults that are now certain
+
+
+class _Part(enum.Enum):
+    """Where in a response a text ends."""
+
+    BEFORE = enum.auto()  # at most white space, and "%"
+    CLAIM = enum.auto()
+    TITLE = enum.auto()
+    QUOTE = enum.auto()
+    ENDED = enum.auto()  # right after `]%`
+    BETWEEN = enum.auto()  # white space after it, and "%"
+    REST = enum.auto()  # what is ignored
+
+
+_CLOSING = {_Part.CLAIM: TITLE_MARK, _Part.TITLE: QUOTE_MARK, _Part.QUOTE: END_MARK}
+_PREFIXES = sorted(
+    {mark[:n].encode() for mark in MARKS for n in range(1, len(mark))}, key=len, reverse=True
+)
+_MARKS = tuple(mark.encode() for mark in MARKS)
+
+
+@dataclasses.dataclass(frozen=True)
+class _State:
+    """What the text so far leaves open.
+
+    Attributes:
+      part: where it ends.
+      mark: the longest end of the part that begins a mark.
+      character: first bytes of an unfinished character; equivalent beginnings share one.
+      content: whether the claim or quote has anything but white space.
+    """
+
+    part: _Part
+    mark: bytes = b""
+    character: bytes = b""
+    content: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class ResponseAutomaton:
+    """The states as tables.
+
+    Attributes:
+      next: state after each byte.
+      action: `Action` of each byte.
+      well_formed: whether a text may end in each state. `MALFORMED` has no way out.
+      start: the state of no text.
+    """
+
+    next: Int16[np.ndarray, "states 256"]
+    action: Int16[np.ndarray, "states 256"]
+    well_formed: Bool[np.ndarray, " states"]
+    start: int
+
+
+@functools.cache
+def response_automaton() -> ResponseAutomaton:
+    """Returns the automaton, which is made once."""
+    start = _State(_Part.BEFORE)
+    numbers: dict[_State | None, int] = {None: MALFORMED, start: 1}
+    states = [start]
+    rows, actions = [np.zeros(256, np.int16)], [np.zeros(256, np.int16)]
+    for state in states:  # grows while it is walked
+        row, action = np.zeros(256, np.int16), np.zeros(256, np.int16)
+        for byte in range(256):
+            after, action[byte] = _step(state, byte)
+            if after is not None and after not in numbers:
+                states.append(after)
+                numbers[after] = len(states)
+            row[byte] = numbers[after]
+        rows.append(row)
+        actions.append(action)
+    ends = (_Part.ENDED, _Part.BETWEEN, _Part.REST)
+    well_formed = np.array([False, *(state.part in ends for state in states)])
+    return ResponseAutomaton(np.stack(rows), np.stack(actions), well_formed, numbers[start])
+
+
+def fault_bits(*faults: Fault) -> int:
+    """The number that stands for a set of faults."""
+    return sum(1 << FAULTS.index(fault) for fault in faults)
+
+
+def faults_of(bits: int) -> frozenset[Fault]:
+    """The set of faults that a number stands for."""
+    return frozenset(fault for i, fault in enumerate(FAULTS) if bits >> i & 1)
+
+
+_Step = tuple[_State | None, int]
+
+
+def _step(state: _State, byte: int) -> _Step:
+    if state.character:
+        if goes_on(state.character, byte):
+            return _go_on(state, byte)
+        broken = _after_character(dataclasses.replace(state, character=b""), white=False)
+        if broken is None:
+            return None, 0
+        after, action = _step(broken, byte)
+        return after, action | Action.REPLACE
+    if byte < 0x80:
+        return _step_ascii(state, byte)
+    if not goes_on(b"", byte):
+        action = _walk(state)
+        return _after_character(state, white=False), action and action | Action.REPLACE_BYTE
+    return _begin(state, byte)
+
+
+def _walk(state: _State) -> int:
+    """What the walks do where a character begins."""
+    return Action.BEGIN if state.part in (_Part.TITLE, _Part.QUOTE) else 0
+
+
+def _steps(state: _State) -> int:
+    """What the walks do at a byte that is a title's or quote's."""
+    if state.part is _Part.QUOTE:
+        return Action.STEP | Action.FOLD
+    return Action.STEP if state.part is _Part.TITLE else 0
+
+
+def _begin(state: _State, byte: int) -> _Step:
+    """The first byte of a character beyond ASCII."""
+    action = _walk(state) | _steps(state)
+    after = _after_character(state, white=True)  # no mark goes on with it
+    if after is None or after.part is _Part.REST:
+        return after, action
+    character = bytes([byte])
+    if not may_be_white_space(character):
+        after = _after_character(after, white=False)
+    if after is None or not _matters(after):
+        return after, action
+    if _is_open(after):
+        return dataclasses.replace(after, character=character), action
+    return dataclasses.replace(after, character=representative(character)), action
+
+
+def _is_open(state: _State) -> bool:
+    """Whether it matters if the next character is white space."""
+    return state.part in (_Part.BEFORE, _Part.ENDED, _Part.BETWEEN) or (
+        state.part in (_Part.CLAIM, _Part.QUOTE) and not state.content
+    )
+
+
+def _matters(state: _State) -> bool:
+    """Whether it matters how characters are spelled."""
+    return _is_open(state) or state.part in (_Part.TITLE, _Part.QUOTE)
+
+
+def _go_on(state: _State, byte: int) -> _Step:
+    """A further byte of a character."""
+    character, action = state.character + bytes([byte]), _steps(state)
+    base = dataclasses.replace(state, character=b"")
+    if not _is_open(state):
+        kept = b"" if is_whole(character) else representative(character)
+        return dataclasses.replace(base, character=kept), action
+    if is_whole(character):
+        return _after_character(base, white=character in WHITE_SPACE), action
+    if may_be_white_space(character):
+        return dataclasses.replace(base, character=character), action
+    after = _after_character(base, white=False)
+    if after is not None and _matters(after):
+        after = dataclasses.replace(after, character=representative(character))
+    return after, action
+
+
+def _after_character(state: _State, white: bool) -> _State | None:
+    """After a character that is in no mark."""
+    part = state.part
+    if part is _Part.BEFORE:
+        return state if white and not state.mark else None
+    if part in (_Part.ENDED, _Part.BETWEEN):
+        if white and not state.mark:
+            return _State(_Part.BETWEEN)
+        return _State(_Part.REST)
+    if part in (_Part.CLAIM, _Part.QUOTE):
+        return _State(part, content=state.content or bool(state.mark) or not white)
+    return _State(part)
+
+
+def _step_ascii(state: _State, byte: int) -> _Step:
+    part, character = state.part, bytes([byte])
+    if part in (_Part.BEFORE, _Part.ENDED, _Part.BETWEEN):
+        if character == b"<" and (state.mark or part is _Part.ENDED):
+            return _State(_Part.CLAIM), 0
+        if character == b"%" and not state.mark:
+            return _State(_Part.BETWEEN if part is _Part.ENDED else part, mark=b"%"), 0
+        if character in WHITE_SPACE and not state.mark:
+            return _after_character(state, white=True), 0
+        return (None if part is _Part.BEFORE else _read_on(state, _Part.REST, character)), 0
+    text = state.mark + character
+    if part is not _Part.REST and text.endswith(_CLOSING[part].encode()):
+        return _close(state)
+    action = _walk(state) | _steps(state)
+    if not text.endswith(_MARKS):
+        return _read_on(state, part, character), action
+    if part is not _Part.QUOTE:
+        return None, 0
+    return _State(part, content=True), action | Action.FAULT * fault_bits(Fault.RESERVED_SYNTAX)
+
+
+def _read_on(state: _State, part: _Part, character: bytes) -> _State:
+    text = state.mark + character
+    mark = next((prefix for prefix in _PREFIXES if text.endswith(prefix)), b"")
+    if part not in (_Part.CLAIM, _Part.QUOTE):
+        return _State(part, mark)
+    # What may be the closing mark's is not the part's yet.
+    pending = len(mark) if _CLOSING[part].encode().startswith(mark) else 0
+    content = bool(text[: len(text) - pending].decode().strip())
+    return _State(part, mark, content=state.content or content)
+
+
+def _close(state: _State) -> _Step:
+    """After the mark that ends a part."""
+    if state.part is _Part.TITLE:
+        return _State(_Part.QUOTE), _walk(state) | _steps(state) | Action.OPEN_QUOTE
+    claim = state.part is _Part.CLAIM
+    after = _State(_Part.TITLE if claim else _Part.ENDED)
+    action: int = Action.OPEN_TITLE if claim else Action.CLOSE_QUOTE
+    if not state.content:
+        empty = Fault.EMPTY_CLAIM if claim else Fault.EMPTY_QUOTE
+        action |= Action.FAULT * fault_bits(empty)
+    return after, action

@@ -1,0 +1,339 @@
+"""Faults of free samples, in the sampling loop.
+
+On the host, once a prompt, its windows become a graph (`FaultWatch`); on the device a few integers
+a sample follow what is sampled, and say at any time what `evidence.faults(text, windows)` says of
+the text so far. Tokens are read byte by byte, as many turns as the longest token drawn has bytes:
+a sample may hold anything, so that there is no small graph of tokens to follow.
+
+The syntax is an automaton of its own (`response_automaton`). A quote is a walk on the suffix
+automaton of the documents of its title, or of all where the title names none, with the case of
+ASCII letters folded; a title is a walk on the trie of titles, which leads to those automata's
+roots. Where a character turns out to be none, or a `]` to be the quote's end, the walk is one
+character too far: it remembers its node before the present character.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Int, Int32, UInt8
+
+from gophercite.decoding.quote_graph import title_prefixes
+from gophercite.decoding.response_automaton import (
+    MALFORMED,
+    Action,
+    fault_bits,
+    response_automaton,
+)
+from gophercite.decoding.suffix_automaton import build_suffix_automata
+from gophercite.decoding.token_trie import spell_tokens
+from gophercite.documents import Document, Window
+from gophercite.evidence import MINIMUM_QUOTE_LENGTH, QUOTE_MARK, Fault, fold_case, holds_mark
+from gophercite.vocabularies import Vocabulary
+
+_REPLACEMENT = "\ufffd".encode()
+_SEARCH = 8  # halvings that find a byte among a node's: fewer than 256 spell texts
+
+
+class WatchGraph(NamedTuple):
+    """One prompt's graph, on the host.
+
+    Attributes:
+      start: of each node's edges; one more entry than nodes.
+      byte: read along the edge, rising within a node.
+      node: where it leads.
+      replaced: the node after U+FFFD; -1 for none.
+      titles: the node of no title.
+      everything: the root of all texts; -1 where there are none.
+    """
+
+    start: Int32[np.ndarray, " nodes_and_one"]
+    byte: UInt8[np.ndarray, " edges"]
+    node: Int32[np.ndarray, " edges"]
+    replaced: Int32[np.ndarray, " nodes"]
+    titles: int
+    everything: int
+
+
+class WatchTables(NamedTuple):
+    """The graphs of a batch of prompts, one after the other, on the device.
+
+    Attributes:
+      start: see `WatchGraph`, as are the next five, the last two by prompt.
+      byte: of edges.
+      node: of edges.
+      replaced: of nodes.
+      titles: of prompts.
+      everything: of prompts.
+      spelled: start of each token's bytes; the same for all prompts, as are the others.
+      spelling: the bytes of all tokens.
+      next: see `ResponseAutomaton`, as are the next two.
+      action: of states and bytes.
+      well_formed: of states.
+      minimum_quote: characters under which a quote is short.
+    """
+
+    start: Int[Array, " nodes_and_one"]
+    byte: Int[Array, " edges"]
+    node: Int[Array, " edges"]
+    replaced: Int[Array, " nodes"]
+    titles: Int[Array, " prompts"]
+    everything: Int[Array, " prompts"]
+    spelled: Int[Array, " size_and_one"]
+    spelling: Int[Array, " bytes"]
+    next: Int[Array, "states 256"]
+    action: Int[Array, "states 256"]
+    well_formed: Bool[Array, " states"]
+    minimum_quote: Int[Array, ""]
+
+
+class WatchState(NamedTuple):
+    """Where each sample is.
+
+    Attributes:
+      prompt: which of the tables' prompts it answers.
+      state: of the response automaton.
+      node: of its title or quote; -1 where no title or quote goes on so.
+      before: the node before the present character.
+      characters: of the quote.
+      faults: of the triples so far, as a set of bits (`faults_of`).
+    """
+
+    prompt: Int[Array, " samples"]
+    state: Int[Array, " samples"]
+    node: Int[Array, " samples"]
+    before: Int[Array, " samples"]
+    characters: Int[Array, " samples"]
+    faults: Int[Array, " samples"]
+
+
+@dataclasses.dataclass(frozen=True)
+class FaultWatch:
+    """Makes the tables of prompts, for one vocabulary.
+
+    Attributes:
+      vocabulary: what samples are drawn from.
+      minimum_quote: characters under which a quote is short.
+    """
+
+    vocabulary: Vocabulary
+    minimum_quote: int = MINIMUM_QUOTE_LENGTH
+
+    def graph(self, sources: Sequence[Document | Window]) -> WatchGraph:
+        """The graph of a prompt that shows `sources`; any will do, and none."""
+        groups: dict[str, list[str]] = {}
+        for source in sources:
+            groups.setdefault(source.title, []).append(source.text)
+        # A title with a mark names nothing, but its texts count where a title names none.
+        titles = [title for title in groups if not holds_mark(title)]
+        texts = [groups[title] for title in titles]
+        if len(groups) > 1 or not titles:
+            texts.append([text for group in groups.values() for text in group])
+        start, byte, node, replaced, roots = _suffix_graph(texts)
+        trie = title_prefixes([(title + QUOTE_MARK).encode() for title in titles])
+        first = len(replaced)
+        rows = [
+            {at: first + after if after >= 0 else int(roots[~after]) for at, after in row.items()}
+            for row in trie
+        ]
+        counts = np.cumsum([len(row) for row in rows])
+        return WatchGraph(
+            np.concatenate([start, start[-1] + counts], dtype=np.int32),
+            np.array([*byte, *(at for row in rows for at in sorted(row))], np.uint8),
+            np.array([*node, *(row[at] for row in rows for at in sorted(row))], np.int32),
+            np.array([*replaced, *(_follow(trie, i, first) for i in range(len(trie)))], np.int32),
+            first,
+            int(roots[-1]) if sources else -1,
+        )
+
+    def tables(self, graphs: Sequence[WatchGraph]) -> WatchTables:
+        """Puts graphs together for a batch.
+
+        Their sizes are rounded up to powers of two, so that few programs serve all batches.
+
+        Args:
+          graphs: one a prompt.
+
+        Returns:
+          The tables.
+        """
+        nodes = np.cumsum([0, *(len(graph.replaced) for graph in graphs)])
+        edges = np.cumsum([0, *(len(graph.byte) for graph in graphs)])
+
+        def joined(parts: list[np.ndarray], size: int, filling: int) -> Array:
+            whole = np.full(size, filling, parts[0].dtype)
+            np.concatenate(parts, out=whole[: sum(map(len, parts))])
+            return jnp.asarray(whole)
+
+        def moved(numbers: np.ndarray | list[int], by: int) -> np.ndarray:
+            return np.where(np.array(numbers) < 0, -1, np.array(numbers) + by).astype(np.int32)
+
+        together = list(zip(graphs, nodes, edges, strict=False))
+        node_room, edge_room = _bucket(nodes[-1]), _bucket(edges[-1])
+        spelled, spelling = spell_tokens(self.vocabulary)
+        automaton = response_automaton()
+        return WatchTables(
+            start=joined([g.start[:-1] + at for g, _, at in together], node_room + 1, edges[-1]),
+            byte=joined([g.byte for g in graphs], edge_room, 0),
+            node=joined([moved(g.node, at) for g, at, _ in together], edge_room, -1),
+            replaced=joined([moved(g.replaced, at) for g, at, _ in together], node_room, -1),
+            titles=jnp.asarray(np.concatenate([moved([g.titles], at) for g, at, _ in together])),
+            everything=jnp.asarray(
+                np.concatenate([moved([g.everything], at) for g, at, _ in together])
+            ),
+            spelled=jnp.asarray(spelled),
+            spelling=jnp.asarray(spelling),
+            next=jnp.asarray(automaton.next),
+            action=jnp.asarray(automaton.action),
+            well_formed=jnp.asarray(automaton.well_formed),
+            minimum_quote=jnp.asarray(self.minimum_quote, jnp.int32),
+        )
+
+
+def _bucket(size: int) -> int:
+    return 1 << max(10, int(size - 1).bit_length())
+
+
+def _follow(trie: list[dict[int, int]], at: int, first: int) -> int:
+    """The node after U+FFFD in a trie of titles; it is no title's end, which is a mark's."""
+    for byte in _REPLACEMENT:
+        if byte not in trie[at]:
+            return -1
+        at = trie[at][byte]
+    return first + at
+
+
+def _suffix_graph(
+    texts: list[list[str]],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Suffix automata of groups of texts: the first four as in `WatchGraph`, and their roots."""
+    spelled = [fold_case(text).encode() for group in texts for text in group]
+    data = np.frombuffer(b"".join(spelled), np.uint8)
+    sizes = np.array([len(text) for text in spelled], np.int64)
+    ends = np.cumsum(sizes)
+    groups = np.repeat(np.arange(len(texts)), [len(group) for group in texts])
+    bytes_ = np.flatnonzero(np.bincount(data, minlength=256)).astype(np.uint8)
+    letter = np.zeros(256, np.uint8)
+    letter[bytes_] = np.arange(len(bytes_))
+    step, _, _, roots = build_suffix_automata(letter[data], ends - sizes, ends, groups, len(bytes_))
+    state, read = np.nonzero(step >= 0)
+    start = np.zeros(len(step) + 1, np.int32)
+    np.cumsum(np.bincount(state, minlength=len(step)), out=start[1:])
+    replaced = np.full(len(step), -1, np.int32)
+    if set(_REPLACEMENT) <= set(bytes_.tolist()):
+        replaced = np.arange(len(step), dtype=np.int32)
+        for byte in _REPLACEMENT:
+            replaced = np.where(replaced >= 0, step[replaced, letter[byte]], -1)
+    return start, bytes_[read], step[state, read], replaced, roots
+
+
+def initial(tables: WatchTables, prompts: Int[Array, " samples"]) -> WatchState:
+    """The state of samples that have no token yet.
+
+    Args:
+      tables: of the batch.
+      prompts: which of the tables' prompts each sample answers.
+
+    Returns:
+      One state a sample.
+    """
+    nothing = jnp.zeros(prompts.shape, jnp.int32)
+    start = nothing + response_automaton().start
+    return WatchState(prompts.astype(jnp.int32), start, nothing, nothing, nothing, nothing)
+
+
+def advance(tables: WatchTables, watch: WatchState, token: Int[Array, " samples"]) -> WatchState:
+    """The states after a token each.
+
+    Args:
+      tables: of the batch.
+      watch: before it.
+      token: any; special tokens, and so the end of sequence, change nothing.
+
+    Returns:
+      The states after it.
+    """
+    start = tables.spelled[token]
+    length = tables.spelled[token + 1] - start
+    most = jnp.max(jnp.where(watch.state == MALFORMED, 0, length))
+    last = tables.spelling.shape[0] - 1
+
+    def read(carry: tuple[Array, WatchState]) -> tuple[Array, WatchState]:
+        i, watch = carry
+        byte = tables.spelling[jnp.minimum(start + i, last)].astype(jnp.int32)
+        after = _read(tables, watch, byte)
+        pick = lambda new, old: jnp.where(i < length, new, old)  # noqa: E731
+        return i + 1, jax.tree.map(pick, after, watch)
+
+    return jax.lax.while_loop(lambda carry: carry[0] < most, read, (jnp.asarray(0), watch))[1]
+
+
+def faults(tables: WatchTables, watch: WatchState) -> Int[Array, " samples"]:
+    """What is wrong with each sample, were it to end here.
+
+    Args:
+      tables: of the batch.
+      watch: of each sample.
+
+    Returns:
+      Sets of bits, 0 where nothing is wrong; `response_automaton.faults_of` reads them.
+    """
+    malformed = fault_bits(Fault.MALFORMED)
+    return jnp.where(tables.well_formed[watch.state], watch.faults, malformed)
+
+
+def _read(tables: WatchTables, watch: WatchState, byte: Int[Array, " samples"]) -> WatchState:
+    """The states after a byte each."""
+    action = tables.action[watch.state, byte].astype(jnp.int32)
+    does = lambda what: (action & int(what)) != 0  # noqa: E731
+    node, before = watch.node, watch.before
+    node = jnp.where(does(Action.REPLACE), _at(tables.replaced, before), node)
+    before = jnp.where(does(Action.BEGIN), node, before)
+    letter = does(Action.FOLD) & (byte >= ord("A")) & (byte <= ord("Z"))
+    node = jnp.where(does(Action.STEP), _follow_byte(tables, node, byte + 32 * letter), node)
+    node = jnp.where(does(Action.REPLACE_BYTE), _at(tables.replaced, node), node)
+    characters = watch.characters + does(Action.BEGIN)
+
+    named = node >= 0
+    node = jnp.where(does(Action.OPEN_TITLE), tables.titles[watch.prompt], node)
+    opens, closes = does(Action.OPEN_QUOTE), does(Action.CLOSE_QUOTE)
+    node = jnp.where(opens & ~named, tables.everything[watch.prompt], node)
+    short = characters - 1 < tables.minimum_quote  # the "]" is not the quote's
+    found = action // int(Action.FAULT)
+    for fault, is_so in (
+        (Fault.WRONG_TITLE, opens & ~named),
+        (Fault.WRONG_QUOTE, closes & (before < 0)),
+        (Fault.SHORT_QUOTE, closes & short),
+    ):
+        found |= jnp.where(is_so, fault_bits(fault), 0)
+    return WatchState(
+        watch.prompt,
+        tables.next[watch.state, byte].astype(jnp.int32),
+        node,
+        before,
+        jnp.where(opens, 0, characters),
+        watch.faults | found,
+    )
+
+
+def _at(table: Int[Array, " nodes"], node: Int[Array, " samples"]) -> Int[Array, " samples"]:
+    return jnp.where(node >= 0, table[jnp.maximum(node, 0)], -1)
+
+
+def _follow_byte(
+    tables: WatchTables, node: Int[Array, " samples"], byte: Int[Array, " samples"]
+) -> Int[Array, " samples"]:
+    """The node after a byte, found by bisection; -1 for none."""
+    at, last = jnp.maximum(node, 0), tables.byte.shape[0] - 1
+    low, end = tables.start[at], tables.start[at + 1]
+    high = end
+    for _ in range(_SEARCH):
+        middle = (low + high) // 2
+        before = (tables.byte[jnp.minimum(middle, last)] < byte) & (low < high)
+        low, high = jnp.where(before, middle + 1, low), jnp.where(before, high, middle)
+    edge = jnp.minimum(low, last)
+    found = (node >= 0) & (low < end) & (tables.byte[edge] == byte)
+    return jnp.where(found, tables.node[edge], -1)
