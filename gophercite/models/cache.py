@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from gophercite.partitioning import constrain
+
 
 class LayerCache(NamedTuple):
     """One layer's keys and values, and (Transformer-XL) its projected distances.
@@ -115,8 +117,7 @@ def empty_rows(
 ) -> Float[Array, "*rows room head_dim"]:
     """Room for the keys, or values, of so many tokens after each sample's prompt."""
     prompts, kv_heads, _, head_dim = prompt_keys.shape
-    shape = (*_axes(prompts, kv_heads, samples), room, head_dim)
-    return jnp.zeros(shape, prompt_keys.dtype)
+    return _stored(jnp.zeros((prompts, kv_heads, samples, room, head_dim), prompt_keys.dtype))
 
 
 def add_tokens(
@@ -131,12 +132,20 @@ def add_tokens(
 
     def put(old: Array, new: Array) -> Array:
         rows = new.reshape(prompts, batch // prompts, length, kv_heads, head_dim)
-        rows = jnp.transpose(rows, (0, 3, 1, 2, 4))
-        rows = rows.reshape(*_axes(*rows.shape[:3]), length, head_dim)
+        rows = _stored(jnp.transpose(rows, (0, 3, 1, 2, 4)))
         return jax.lax.dynamic_update_slice_in_dim(old, rows, start, axis=old.ndim - 2)
 
     return cache._replace(keys=put(cache.keys, keys), values=put(cache.values, values))
 
 
-def _axes(*sizes: int) -> tuple[int, ...]:
-    return tuple(size for size in sizes if size > 1)
+def _stored(
+    rows: Float[Array, "prompts kv_heads samples length head_dim"],
+) -> Float[Array, "*rows length head_dim"]:
+    """Without axes of one element; over the mesh by prompt, or by sample where that doesn't go."""
+    axes = [
+        (name, size)
+        for name, size in zip(("batch", "kv_heads", "batch"), rows.shape[:3], strict=True)
+        if size > 1
+    ]
+    rows = rows.reshape(*(size for _, size in axes), *rows.shape[3:])
+    return constrain(rows, *(name for name, _ in axes), None, None)

@@ -232,7 +232,10 @@ class Transformer:
             weights, settings = leaf
             variables = {"params": weights}
             x, (k, v) = block.apply(variables, x, settings, context)
-            keys, values = (jnp.moveaxis(y, 1, 2) for y in (k, v))
+            keys, values = (
+                constrain(jnp.moveaxis(y, 1, 2), "batch", "kv_heads", "length", None)
+                for y in (k, v)
+            )
             own = empty_rows(keys, samples, room)
             relative = None
             if waves is not None:

@@ -17,6 +17,7 @@ from gophercite.documents import Document
 from gophercite.models.attention import MASKED
 from gophercite.models.config import TransformerConfig
 from gophercite.models.transformer import Transformer
+from gophercite.partitioning import Partitioner, make_mesh
 from tests.decoding.quote_worlds import HOSTILE_PIECES, TokenList, is_legal
 
 CONFIG = TransformerConfig(
@@ -167,6 +168,24 @@ def test_a_prompt_s_own_key_makes_its_samples_the_same_in_any_batch():
     for prompt in range(3):
         theirs = turned.tokens[2 * (2 - prompt) :][:2]
         assert np.array_equal(first.tokens[2 * prompt :][:2], theirs)
+
+
+@pytest.mark.parametrize("scan_layers", [True, False])
+@pytest.mark.parametrize("prompts", [PROMPTS[:1], [*PROMPTS, [2, 3]]])
+def test_eight_devices_sample_what_one_does(prompts, scan_layers):
+    """A prompt's samples are cut over the devices, or the prompts where there are enough."""
+    config = dataclasses.replace(CONFIG, scan_layers=scan_layers, num_heads=4, head_dim=4)
+    model = Transformer(config)
+    params = jax.jit(model.init)(jax.random.key(0))
+    settings = SamplingSettings(max_tokens=8)
+    options = {"eos_id": 1, "pad_id": 0, "samples_per_prompt": 4}
+    alone = sample(model, params, prompts, jax.random.key(1), settings, **options)
+    partitioner = Partitioner(make_mesh(data=2, fsdp=2, model=2))
+    placed = jax.device_put(params, partitioner.shardings(model.logical_axes(), params))
+    with partitioner.activate():
+        cut = sample(model, placed, prompts, jax.random.key(1), settings, **options)
+    assert np.array_equal(cut.tokens, alone.tokens)
+    np.testing.assert_allclose(cut.log_probs, alone.log_probs, atol=1e-5)
 
 
 def test_one_program_serves_prompts_of_a_bucket():
