@@ -154,11 +154,24 @@ def constrain(x: jax.Array, *axes: str | None) -> jax.Array:
     Returns:
       `x` with its sharding constrained.
     """
-    rules = nn.get_logical_axis_rules()
-    if not rules:
+    if not nn.get_logical_axis_rules():
         return x
-    spec = _spec(dict(jax.sharding.get_abstract_mesh().shape), tuple(rules), axes, x.shape)
-    return jax.lax.with_sharding_constraint(x, spec)
+    return jax.lax.with_sharding_constraint(x, active_spec(axes, x.shape))
+
+
+def active_spec(axes: Sequence[str | None], shape: Sequence[int]) -> PartitionSpec:
+    """The mesh axes that an array's logical axes are cut along inside `Partitioner.activate`."""
+    rules = tuple(nn.get_logical_axis_rules())
+    return _spec(dict(jax.sharding.get_abstract_mesh().shape), rules, axes, shape)
+
+
+def active_platform() -> str:
+    """What is traced now will run on: "tpu", "gpu" or "cpu".
+
+    The mesh's devices decide, which may be those of a slice that is not here; else JAX's default.
+    """
+    device = jax.sharding.get_abstract_mesh().abstract_device
+    return device.platform if device is not None else jax.default_backend()
 
 
 def _spec(

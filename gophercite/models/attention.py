@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from gophercite.models.cache import LayerCache, Slots
 from gophercite.models.positions import align_distances
+from gophercite.partitioning import active_platform, active_spec
 
 # Not -inf: a row that sees nothing (padding) must stay finite.
 MASKED = -1e30
@@ -78,12 +79,10 @@ def _platform_kernel(q: Heads, relative: RelativePositions | None, window: Windo
     tiles = q.shape[1] % 128 == 0 and q.shape[-1] in (64, 128)
     if relative is not None or isinstance(window, jax.Array) or not tiles:
         return "blocks"
-    platform = jax.default_backend()
+    platform = active_platform()
     if platform == "gpu" and q.dtype in (jnp.bfloat16, jnp.float16):
         return "cudnn"
-    mesh = jax.sharding.get_abstract_mesh()
-    whole = mesh.empty or mesh.size == 1  # a Pallas call is not cut by the partitioner
-    if platform == "tpu" and q.shape[-1] == 128 and whole:
+    if platform == "tpu" and q.shape[-1] == 128:
         return "splash"
     return "blocks"
 
@@ -225,27 +224,41 @@ def _cudnn(
 def _splash(
     q: Heads, k: KeyHeads, v: KeyHeads, segments: Int[Array, "batch length"], window: Window
 ) -> Heads:
-    """TPU's splash attention: block-sparse, so what the mask hides costs nothing."""
+    """TPU's splash attention: block-sparse, so what the mask hides costs nothing.
+
+    The partitioner can't cut a Pallas call, so each device is given its rows and heads. Elsewhere
+    than on a TPU the kernel is interpreted, which is for tests.
+    """
     from jax.experimental.pallas.ops.tpu.splash_attention import (
         splash_attention_kernel as kernel,
     )
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 
-    length, heads, head_dim = q.shape[1:]
-    shape = (length, length)
+    shape = (q.shape[1], q.shape[1])
     mask = (
         masks.CausalMask(shape)
         if window is None
         else masks.LocalMask(shape, (int(window) - 1, 0), 0)
     )
-    run = kernel.make_splash_mha_single_device(masks.MultiHeadMask([mask] * heads))
-    groups = heads // k.shape[2]
-    by_head = lambda x: jnp.moveaxis(x, 1, 2)  # noqa: E731
-    queries = by_head(q) * head_dim**-0.5
-    keys, values = (jnp.repeat(by_head(x), groups, axis=1) for x in (k, v))
-    ids = kernel.SegmentIds(segments, segments)
-    mixed = jax.vmap(run)(queries, keys, values, segment_ids=ids)
-    return jnp.moveaxis(mixed, 1, 2).astype(q.dtype)
+    interpret = active_platform() != "tpu"
+
+    def run(queries: Array, keys: Array, values: Array, segments: Array) -> Array:
+        attend = kernel.make_splash_mha_single_device(
+            masks.MultiHeadMask([mask] * queries.shape[1]), interpret=interpret
+        )
+        ids = kernel.SegmentIds(segments, segments)
+        return jax.vmap(attend)(queries, keys, values, segment_ids=ids)
+
+    groups = q.shape[2] // k.shape[2]
+    queries, keys, values = (jnp.moveaxis(x, 1, 2) for x in (q * q.shape[-1] ** -0.5, k, v))
+    keys, values = (jnp.repeat(x, groups, axis=1) for x in (keys, values))
+    if not jax.sharding.get_abstract_mesh().empty:
+        by_head = active_spec(("batch", "heads", None, None), queries.shape)
+        by_row = active_spec(("batch", None), segments.shape)
+        run = jax.shard_map(
+            run, in_specs=(by_head, by_head, by_head, by_row), out_specs=by_head, check_vma=False
+        )
+    return jnp.moveaxis(run(queries, keys, values, segments), 1, 2).astype(q.dtype)
 
 
 def cached_attention(

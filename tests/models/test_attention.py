@@ -1,3 +1,5 @@
+import contextlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 
 from gophercite.models.attention import RelativePositions, attention
 from gophercite.models.positions import align_distances
+from gophercite.partitioning import Partitioner, make_mesh
 
 
 def inputs(length, heads=4, kv_heads=2, head_dim=8):
@@ -53,6 +56,30 @@ def test_gradients_agree_with_jax(remat):
         jax.grad(ours, (0, 1, 2))(q, k, v), jax.grad(theirs, (0, 1, 2))(q, k, v), strict=True
     ):
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("window", [None, 40])
+@pytest.mark.parametrize("mesh", [None, {"data": 2, "fsdp": 1, "model": 4}])
+def test_splash_attention_interpreted_agrees_with_blocks(window, mesh):
+    """TPU's kernel, values and gradients, on one device and cut over eight by row and head."""
+    q, k, v = inputs(128, head_dim=128)
+    segments = jnp.sort((jnp.arange(256).reshape(2, 128) * 7) % 3, axis=1)
+
+    def total(kernel):
+        def run(q, k, v):
+            mixed = attention(q, k, v, segments, window=window, kernel=kernel)
+            return jnp.sum(jnp.sin(mixed) * (segments > 0)[..., None, None])
+
+        return jax.jit(jax.value_and_grad(run, (0, 1, 2)))
+
+    expected, slopes = total("blocks")(q, k, v)
+    with contextlib.ExitStack() as stack:
+        if mesh is not None:
+            stack.enter_context(Partitioner(make_mesh(**mesh)).activate())
+        found, found_slopes = total("splash")(q, k, v)
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    for got, wanted in zip(found_slopes, slopes, strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-4)
 
 
 @settings(deadline=None, max_examples=30)
