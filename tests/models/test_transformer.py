@@ -196,6 +196,14 @@ def test_the_full_280b_model_is_right_in_shape():
     assert after.layers.keys.shape == (80, 2, 128, 256, 128)
 
 
+@pytest.mark.parametrize("kernel", ["cudnn", "splash"])
+def test_a_model_with_a_fused_kernel_begins_as_any_other(kernel):
+    config = dataclasses.replace(SMALL, position="rope")
+    fused = dataclasses.replace(config, attention_kernel=kernel)
+    first, second = (jax.jit(Transformer(c).init)(jax.random.key(0)) for c in (config, fused))
+    assert jax.tree.all(jax.tree.map(jnp.array_equal, first, second))
+
+
 def test_families_differ_where_they_should():
     ours = llama(32_000, 64, 2, 4, 128)
     assert set(Transformer(ours).abstract()) >= {"unembed"}
