@@ -4,6 +4,9 @@ import json
 import pathlib
 import re
 
+from gophercite.answering.verification import Verdict, in_documents, verify
+from gophercite.answers import answer_from_json, answer_to_json
+from gophercite.documents import Document
 from gophercite.evidence import Evidence
 from gophercite.records import Question, from_json
 
@@ -28,3 +31,13 @@ def test_the_example_of_a_question() -> None:
     question = from_json(json.loads(line), Question)
     page, span = question.documents[0], question.evidence[0]
     assert page.text[span.start : span.end] == "Its lighthouse was built in 1874."
+
+
+def test_the_example_of_an_answer() -> None:
+    (page,), (value,) = blocks("ask.md", "text"), blocks("ask.md", "json")
+    answer = answer_from_json(json.loads(value))
+    (citation,) = answer.citations
+    document = Document(citation.document, citation.title, page, citation.url)
+    (check,) = verify(answer, in_documents([document], answer))
+    assert (check.verdict, check.page_changed) == (Verdict.EXACT, False)
+    assert answer_to_json(answer) == json.loads(value)

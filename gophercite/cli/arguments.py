@@ -47,6 +47,14 @@ def positive(text: str) -> int:
     return number
 
 
+def seed(text: str) -> int:
+    """A whole number that fits 32 bits."""
+    number = int(text)
+    if not 0 <= number < 1 << 32:
+        raise argparse.ArgumentTypeError(f"{number}: must be from 0 to {(1 << 32) - 1}")
+    return number
+
+
 def _network(text: str) -> str:
     try:
         return str(ipaddress.ip_network(text))

@@ -6,7 +6,7 @@ import os
 import pathlib
 from typing import TYPE_CHECKING, Any
 
-from gophercite.cli.arguments import add_command, add_html, add_networks, positive
+from gophercite.cli.arguments import add_command, add_html, add_networks, positive, seed
 from gophercite.cli.output import DONE, RefusedError, doing, note, print_json, print_text
 from gophercite.cli.sources import ENGINES, page_source
 
@@ -54,7 +54,7 @@ def add(commands: Any) -> None:
         "--prompt-tokens", type=positive, default=3840, help="longest prompt (default: 3840)"
     )
     add_argument("--temperature", type=float, default=1.0, help="of the sampling (default: 1)")
-    add_argument("--seed", type=int, default=0, help="of the sampling (default: 0)")
+    add_argument("--seed", type=seed, default=0, help="of the sampling (default: 0)")
     add_argument("--all-samples", action="store_true", help="with --json: list all samples")
     web = command.add_argument_group("the web")
     web.add_argument("--search-cache", metavar="FOLDER", help="keep the engine's answers here")

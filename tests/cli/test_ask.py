@@ -130,7 +130,8 @@ def test_what_is_wrong_is_said_in_one_line(
 
 
 @pytest.mark.parametrize(
-    ("flag", "value"), [("--samples", "0"), ("--pages", "x"), ("--allow-network", "nonsense")]
+    ("flag", "value"),
+    [("--samples", "0"), ("--pages", "x"), ("--allow-network", "nonsense"), ("--seed", "-1")],
 )
 def test_wrong_values_name_their_flag(
     notes: pathlib.Path, capsys: Capture, flag: str, value: str
