@@ -1,0 +1,171 @@
+"""Answers a file of questions with quotes that prove the answers: one JSON line each.
+
+    python launch/infer.py --model runs/sft --questions questions.jsonl --output answers.jsonl
+    python launch/infer.py --model runs/sft --questions questions.jsonl --index corpus.db \\
+      --output answers.jsonl
+
+Questions bring their pages, or hits of an index, or an index is searched for them. A line is what
+`gophercite ask --json` prints, with the question's id; `gophercite verify` checks its quotes. What
+was ended goes on where it was when it is started again: questions that have an answer are not asked
+again, and each answer is the same as in one run. A question that can't be answered is declined,
+with the reason.
+"""
+
+import argparse
+import collections
+import contextlib
+import dataclasses
+import pathlib
+import sys
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+from gophercite.answering.answer_file import AnswerFile
+from gophercite.answering.answerer import Answerer, AnsweringSettings
+from gophercite.answering.pages import FoundPages, IndexedPages
+from gophercite.answers import Answer
+from gophercite.contexts import SearchResult
+from gophercite.decoding.quote_settings import QuoteSettings
+from gophercite.decoding.sampling_settings import SamplingSettings
+from gophercite.models.checkpoint_files import CheckpointError
+from gophercite.models.folder import Model, load_model
+from gophercite.models.tensors import TensorFileError
+from gophercite.records import Document, FoundDocument, Question, Report, read
+from gophercite.retrieval.index import DocumentIndex
+from gophercite.retrieval.index_file import IndexFileError
+from gophercite.search_results import with_pages
+from gophercite.training.progress import Progress
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command and returns its exit status."""
+    flags = _parse(arguments)
+    try:
+        with contextlib.ExitStack() as stack:
+            questions = _read_questions(flags)
+            settings = _settings(flags)
+            index = stack.enter_context(DocumentIndex(flags.index)) if flags.index else None
+            model = load_model(flags.model)
+            answers = stack.enter_context(AnswerFile(flags.output, _run(flags, settings, model)))
+            _answer_all(questions, Answerer(model, settings, flags.model), index, answers, flags)
+    except (OSError, ValueError, CheckpointError, TensorFileError, IndexFileError) as error:
+        print(f"infer: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _answer_all(
+    questions: list[Question],
+    answerer: Answerer,
+    index: DocumentIndex | None,
+    answers: AnswerFile,
+    flags: argparse.Namespace,
+) -> None:
+    left = [question for question in questions if question.id not in answers.done]
+    progress = Progress(sys.stderr, len(left), unit="question")
+    progress.note(f"{len(questions)} questions, {len(questions) - len(left)} answered already")
+    declined: collections.Counter[str] = collections.Counter()
+    for number, question in enumerate(left, start=1):
+        answer = _answer(question, answerer, index, flags)
+        answers.append(question.id, answer)
+        if answer.reason is not None:
+            declined[answer.reason] += 1
+        progress.step(number, {"declined": declined.total()})
+    for reason, count in declined.most_common():
+        progress.note(f"{count} declined: {reason}")
+
+
+def _answer(
+    question: Question, answerer: Answerer, index: DocumentIndex | None, flags: argparse.Namespace
+) -> Answer:
+    """One answer; what is wrong with one question becomes its reason."""
+    try:
+        found = _pages(question, index, flags.pages)
+        # By the question, not by its place: an answer does not depend on what was asked before.
+        seed = zlib.crc32(f"{flags.seed}/{question.id}".encode())
+        return answerer.answer(question.question, found, seed=seed, keep_samples=flags.all_samples)
+    except ValueError as error:
+        return Answer(question=question.question, model=answerer.name, reason=str(error))
+
+
+def _pages(question: Question, index: DocumentIndex | None, k: int) -> FoundPages:
+    if not question.documents:
+        if index is None:
+            raise ValueError("the question has no pages, and no --index was given")
+        return IndexedPages(index).find(question.question, k)
+    if index is not None:
+        question = with_pages(question, index.document)
+    results = []
+    for page in question.documents[:k]:
+        if not isinstance(page, Document):
+            raise ValueError(
+                f"page {page.id!r} has a snippet and no text, and no --index was given"
+            )
+        snippet = page.snippet if isinstance(page, FoundDocument) else None
+        results.append(SearchResult(page, snippet))
+    return FoundPages(tuple(results))
+
+
+def _read_questions(flags: argparse.Namespace) -> list[Question]:
+    report = Report()
+    questions = list(read(flags.questions, Question, strict=flags.strict, report=report))
+    if report.skipped:
+        print(report, file=sys.stderr)
+    if not questions:
+        raise ValueError(f"{flags.questions}: has no questions")
+    return questions
+
+
+def _settings(flags: argparse.Namespace) -> AnsweringSettings:
+    return AnsweringSettings(
+        samples=flags.samples,
+        prompt_tokens=flags.prompt_tokens,
+        joint=flags.joint,
+        sampling=SamplingSettings(flags.max_tokens, flags.temperature, flags.top_k, flags.top_p),
+        quotes=QuoteSettings(maximum_triples=flags.claims),
+    )
+
+
+def _run(flags: argparse.Namespace, settings: AnsweringSettings, model: Model) -> dict[str, Any]:
+    """What decides an answer, beside the question: a file holds answers of one kind."""
+    return {
+        "model": str(flags.model),
+        "provenance": model.provenance,
+        "index": flags.index,
+        "pages": flags.pages,
+        "seed": flags.seed,
+        "all_samples": flags.all_samples,
+        **dataclasses.asdict(settings),
+    }
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="infer.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--model", required=True, metavar="FOLDER", help="model folder, or folder of a run")
+    add("--questions", type=pathlib.Path, required=True, metavar="FILE", help="questions.jsonl")
+    add("--output", type=pathlib.Path, required=True, metavar="FILE", help="answers.jsonl")
+    add("--index", metavar="FILE", help="has the pages of questions that bring hits, or none")
+    add("--pages", type=int, default=5, help="most pages to a question (default: 5)")
+    add("--samples", type=int, default=16, help="answers to choose from (default: 16)")
+    add("--joint", action="store_true", help="all pages in one prompt, not one in each")
+    add("--claims", type=int, default=1, help="most claims in an answer (default: 1)")
+    add("--max-tokens", type=int, default=256, help="longest answer (default: 256)")
+    add("--prompt-tokens", type=int, default=3840, help="longest prompt (default: 3840)")
+    add("--temperature", type=float, default=1.0, help="0 takes the likeliest (default: 1)")
+    add("--top-k", type=int, help="draw from the likeliest k tokens (default: all)")
+    add("--top-p", type=float, default=1.0, help="nucleus to sample from (default: 1, everything)")
+    add("--seed", type=int, default=0, help="of the sampling (default: 0)")
+    add("--all-samples", action="store_true", help="write all samples of each answer")
+    add("--strict", action="store_true", help="stop at the first bad line of the questions")
+    flags = parser.parse_args(arguments)
+    if flags.pages < 1:
+        parser.error(f"--pages is {flags.pages}: must be at least 1")
+    return flags
+
+
+if __name__ == "__main__":
+    sys.exit(main())
