@@ -6,7 +6,8 @@
 64 samples of 64 tokens after one prompt of 512, from a model of 6 layers (width 256, 8 heads of 32,
 gated MLP of 1024, tied vocabulary of 8192), float32, temperature 1, random weights. Each side is a
 process of its own and they take turns. A PYTHON is that of an environment which has torch and
-transformers, or google-tunix; a side without one is left out.
+transformers, or google-tunix; a side without one is left out. Then, by the shapes of the cache,
+what 64 samples of one long prompt take of memory.
 """
 
 import argparse
@@ -31,11 +32,7 @@ def prompt() -> list[int]:
     return np.random.default_rng(0).integers(2, EOS, PROMPT).tolist()
 
 
-def gophercite(scan_layers: bool = False, rows_per_prompt: int | None = None) -> Turn:
-    import jax
-
-    from gophercite.decoding.sampler import sample
-    from gophercite.decoding.sampling_settings import SamplingSettings
+def our_model(scan_layers: bool = False) -> Any:
     from gophercite.models.config import TransformerConfig
     from gophercite.models.transformer import Transformer
 
@@ -52,7 +49,16 @@ def gophercite(scan_layers: bool = False, rows_per_prompt: int | None = None) ->
         dtype="float32",
         scan_layers=scan_layers,
     )
-    transformer = Transformer(config)
+    return Transformer(config)
+
+
+def gophercite(scan_layers: bool = False, rows_per_prompt: int | None = None) -> Turn:
+    import jax
+
+    from gophercite.decoding.sampler import sample
+    from gophercite.decoding.sampling_settings import SamplingSettings
+
+    transformer = our_model(scan_layers)
     params = transformer.init(jax.random.key(0))
     settings = SamplingSettings(max_tokens=TOKENS)
     announce(f"jax {jax.__version__}")
@@ -179,6 +185,23 @@ def tunix() -> Turn:
     return turn
 
 
+def cache_bytes(prompts: int, samples: int, longest: int, room: int) -> int:
+    """What the keys and values of so many samples of prompts take, by the shapes of the cache."""
+    import jax
+    import jax.numpy as jnp
+
+    transformer = our_model()
+    shown = jax.ShapeDtypeStruct((prompts, longest), jnp.int32)
+    lengths = jax.ShapeDtypeStruct((prompts,), jnp.int32)
+    _, cache = jax.eval_shape(
+        lambda params, shown, lengths: transformer.prefill(params, shown, lengths, room, samples),
+        transformer.abstract(),
+        shown,
+        lengths,
+    )
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(cache.layers))
+
+
 SIDES: dict[str, Callable[..., Turn]] = {
     "gophercite": gophercite,
     "hugging_face": hugging_face,
@@ -218,6 +241,12 @@ def main() -> None:
             f"| {side.name} | {rate:.0f} | {median_ratio(side, sides[0]):.2f} "
             f"| {side.turns[-1]['peak_gib']:.2f} | {side.note} |"
         )
+    together, copies = (cache_bytes(*shape, 3840, 256) for shape in ((1, SAMPLES), (SAMPLES, 1)))
+    print(
+        f"\nKeys and values of {SAMPLES} samples of 256 tokens after a prompt of 3840: "
+        f"{together / 2**20:.0f} MiB, as {SAMPLES} copies {copies / 2**20:.0f} MiB: "
+        f"{together / copies:.3f}"
+    )
 
 
 if __name__ == "__main__":

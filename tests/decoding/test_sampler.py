@@ -198,6 +198,27 @@ def test_one_program_serves_prompts_of_a_bucket():
     assert sampler._decode._cache_size() == before
 
 
+def test_one_program_serves_all_pages_of_a_bucket():
+    from gophercite.decoding import sampler
+
+    settings = SamplingSettings(max_tokens=30)
+    constrained(settings)
+    before = sampler._decode._cache_size()
+    other = [
+        [
+            Document(
+                "e",
+                "Elsewhere",
+                f"page number {n} tells of {n} cats that sat on {n} mats by {n} rats",
+            )
+        ]
+        for n in range(3)
+    ]
+    constrained(settings, key=5, pages=other)
+    constrained(settings, key=6, pages=[*other[1:], PAGES[0]])
+    assert sampler._decode._cache_size() == before
+
+
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
@@ -228,9 +249,10 @@ PAGES = [
 ]
 
 
-def constrained(settings, key=1, **options):
+def constrained(settings, key=1, pages=None, **options):
     constraint = QuoteConstraint(HOSTILE)
-    tables = constraint.tables([constraint.graph(pages) for pages in PAGES], settings.max_tokens)
+    graphs = [constraint.graph(shown) for shown in pages or PAGES]
+    tables = constraint.tables(graphs, settings.max_tokens)
     key = jax.random.key(key)
     ends = {"eos_id": HOSTILE.eos_id, "pad_id": HOSTILE.pad_id, "quotes": tables}
     return sample(QUOTING, QUOTING_PARAMS, PROMPTS, key, settings, **ends, **options)
