@@ -1,13 +1,14 @@
 """How many tokens an answer needs at least from where it is: what keeps every sample finishable.
 
-Backward over token edges: the rest of the title, the shortest quote, the closing marks, the end of
-sequence. Within a quote it depends on how many characters the run has, up to one more than the
-minimum: from there on it may end by "]%" anywhere, and by "%" alone after a "]" of its own.
+Backward over token edges: the rest of the claim and title, the shortest quote, the closing marks,
+the end of sequence. Within a claim or quote it depends on how many characters the run has, up to
+the minimum; of a quote one more: from there on it may end by "]%" anywhere, and by "%" alone after
+a "]" of its own.
 """
 
 import numba
 import numpy as np
-from jaxtyping import Int16
+from jaxtyping import Int, Int16
 
 from gophercite.decoding.claims import ClaimAutomaton
 from gophercite.decoding.quote_graph import (
@@ -25,11 +26,46 @@ from gophercite.decoding.token_trie import ClaimTokens
 NO_END = 30_000  # tokens: where an answer cannot be finished; no budget is so large
 
 
+def longest_steps(
+    claim: ClaimAutomaton, claim_tokens: ClaimTokens, limits: Limits
+) -> Int16[np.ndarray, "missing states states"]:
+    """The most characters that a token adds to a claim on its way between two states.
+
+    Args:
+      claim: the automaton of claims.
+      claim_tokens: a vocabulary's tokens in claims.
+      limits: of lengths.
+
+    Returns:
+      For each number of characters that the claim lacks (see `shortest_completions`), the longest
+      step that leaves room for what the claim still needs; -1 where there is none.
+    """
+    states, enough = len(claim.next), _enough(limits)
+    steps = np.full((enough + 1, states, states), -1, np.int16)
+    before, token = np.nonzero(claim_tokens.next < states)
+    after, added = claim_tokens.next[before, token], claim_tokens.added[before, token]
+    for missing in range(enough + 1):
+        fits = np.ones(len(added), bool)
+        if limits.maximum_claim < UNLIMITED and missing:
+            # White space alone must leave room for one character more.
+            had = enough - missing
+            fits = had + added + ~claim.content[after] <= limits.maximum_claim
+        elif limits.maximum_claim < UNLIMITED:  # it may be as long as it is allowed to be
+            fits = added <= ~claim.content[before]
+        np.maximum.at(steps[missing], (before[fits], after[fits]), added[fits])
+    return steps
+
+
+def _enough(limits: Limits) -> int:
+    """Characters from which on it does not matter how many a run has."""
+    return max(limits.minimum_quote + 1, limits.minimum_claim)
+
+
 def shortest_completions(
     graph: QuoteGraph,
     edges: TokenEdges,
     claim: ClaimAutomaton,
-    claim_tokens: ClaimTokens,
+    steps: Int[np.ndarray, "missing states states"],
     limits: Limits,
 ) -> Int16[np.ndarray, "nodes missing"]:
     """Tokens to the end of a legal answer, its end of sequence included.
@@ -38,24 +74,23 @@ def shortest_completions(
       graph: a prompt's graph.
       edges: its tokens.
       claim: the automaton of claims.
-      claim_tokens: the tokens that stay in a claim.
+      steps: what `longest_steps` finds.
       limits: of lengths.
 
     Returns:
-      For each node, and for each number m of characters that a quote there lacks to have one more
-      than the minimum (0: it has them), the fewest tokens; `NO_END` where there is no end. Nodes
-      outside quotes have the same in all columns.
+      For each node, and for each number of characters that a claim or quote there lacks to have as
+      many as can matter (0: it has them), the fewest tokens; `NO_END` where there is no end. Other
+      nodes have the same in all columns.
     """
     parts = graph.parts
-    cost = np.full((graph.nodes, limits.minimum_quote + 2), NO_END, np.int16)
+    cost = np.full((graph.nodes, _enough(limits) + 1), NO_END, np.int16)
     cost[parts.start + DONE] = 0
-    _relax(cost, edges, parts.start + np.array([ENDED, AFTER_BRACKET]), parts.quote, limits)
+    _relax(cost, edges, parts.start + np.array([ENDED, AFTER_BRACKET]), limits)
     _relax_quotes(cost, edges, _by_length(graph.longest), parts.quote, limits)
-    _relax(cost, edges, np.arange(parts.start - 1, parts.prefix - 1, -1), parts.quote, limits)
-    links = claim_tokens.links[int(limits.maximum_claim < UNLIMITED)]
-    _relax_claims(cost, edges, links, parts, limits, claim.content)
+    _relax(cost, edges, np.arange(parts.start - 1, parts.prefix - 1, -1), limits)
+    _relax_claims(cost, edges, steps, parts, limits, claim.content)
     start = parts.start + np.array([AFTER_PERCENT, AFTER_SPACE, 0])
-    _relax(cost, edges, start, parts.quote, limits)
+    _relax(cost, edges, start, limits)
     return cost
 
 
@@ -76,25 +111,20 @@ def _by_length(longest: np.ndarray) -> np.ndarray:
 
 
 @numba.njit(cache=True)
-def _relax(
-    cost: np.ndarray, edges: TokenEdges, order: np.ndarray, quote: int, limits: Limits
-) -> None:
-    """Sets the costs of nodes outside quotes whose edges lead to nodes that have theirs already."""
+def _relax(cost: np.ndarray, edges: TokenEdges, order: np.ndarray, limits: Limits) -> None:
+    """Sets the costs of nodes in no run, whose edges lead to nodes that have theirs already."""
     for node in order:
         best = NO_END
         for i in range(edges.start[node], edges.start[node + 1]):
             if not edges.opens[i] and edges.reach[i] <= limits.maximum_quote:
-                best = min(best, 1 + _after(cost, edges, i, quote))
+                best = min(best, 1 + _after(cost, edges, i))
         cost[node] = best
 
 
 @numba.njit(cache=True)
-def _after(cost: np.ndarray, edges: TokenEdges, i: int, quote: int) -> int:
-    """The cost of the node that an edge from outside of quotes leads to."""
-    node = edges.node[i]
-    if node < quote:
-        return cost[node, 0]
-    return cost[node, max(0, cost.shape[1] - 1 - ~edges.characters[i])]
+def _after(cost: np.ndarray, edges: TokenEdges, i: int) -> int:
+    """The cost of the node that an edge leads to which begins a run, or leads to none."""
+    return cost[edges.node[i], max(0, cost.shape[1] - 1 - ~edges.characters[i])]
 
 
 @numba.njit(cache=True)
@@ -126,25 +156,31 @@ def _relax_quotes(
 def _relax_claims(
     cost: np.ndarray,
     edges: TokenEdges,
-    links: np.ndarray,
+    steps: np.ndarray,
     parts: Parts,
     limits: Limits,
     content: np.ndarray,
 ) -> None:
     """Sets the costs of claims' states, which lead to each other in circles."""
-    states = parts.prefix
-    for state in range(states):
-        for i in range(edges.start[state], edges.start[state + 1]):
-            if limits.maximum_claim < UNLIMITED and edges.reach[i] > (not content[state]):
-                continue
-            after = 1 + _after(cost, edges, i, parts.quote)
-            if after < cost[state, 0]:
-                cost[state] = after
-    changed = True
-    while changed:
-        changed = False
+    states, enough = parts.prefix, cost.shape[1] - 1
+    limited = limits.maximum_claim < UNLIMITED
+    for missing in range(enough + 1):
+        had = enough - missing
         for state in range(states):
-            for after in range(states):
-                if links[state, after] and 1 + cost[after, 0] < cost[state, 0]:
-                    cost[state] = 1 + cost[after, 0]
-                    changed = True
+            for i in range(edges.start[state], edges.start[state + 1]):
+                if missing and (had < edges.need[i] or had + edges.reach[i] > limits.maximum_claim):
+                    continue
+                if not missing and limited and edges.reach[i] > (not content[state]):
+                    continue
+                cost[state, missing] = min(cost[state, missing], 1 + _after(cost, edges, i))
+        changed = True
+        while changed:
+            changed = False
+            for state in range(states):
+                for after in range(states):
+                    added = steps[missing, state, after]
+                    if added >= 0:
+                        found = 1 + cost[after, max(0, missing - added)]
+                        if found < cost[state, missing]:
+                            cost[state, missing] = found
+                            changed = True

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from gophercite.decoding.claims import claim_automaton
-from gophercite.decoding.completions import NO_END, shortest_completions
+from gophercite.decoding.completions import NO_END, longest_steps, shortest_completions
 from gophercite.decoding.quote_graph import QuoteGraph, quotable_pieces
 from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.quote_state import QuoteTables
@@ -63,6 +63,7 @@ class QuoteConstraint:
         self._trie = TokenTrie.build(vocabulary)
         self._claim = claim_automaton()
         self._claim_tokens = ClaimTokens.build(self._claim, self._trie)
+        self._steps = longest_steps(self._claim, self._claim_tokens, self.settings.limits)
 
     def graph(self, sources: Sequence[Document | Window]) -> PromptGraph:
         """The graph of a prompt that shows `sources`.
@@ -82,7 +83,7 @@ class QuoteConstraint:
         edges = token_edges(
             graph, self._claim, self._trie, self._claim_tokens, limits, self._eos_id
         )
-        cost = shortest_completions(graph, edges, self._claim, self._claim_tokens, limits)
+        cost = shortest_completions(graph, edges, self._claim, self._steps, limits)
         return PromptGraph(graph.parts.start, edges, cost)
 
     def tables(self, graphs: Sequence[PromptGraph], max_tokens: int) -> QuoteTables:

@@ -17,12 +17,14 @@ class QuoteSettings:
       minimum_quote: characters of the shortest quote.
       maximum_quote: characters of the longest; None for no limit. With a limit, a quote has fewer
         than `minimum_quote` characters of white space before its first other one.
-      maximum_claim: characters of the longest claim; None for no limit.
+      minimum_claim: characters of the shortest claim.
+      maximum_claim: characters of the longest; None for no limit.
       maximum_triples: claims, each with its quote, in one answer.
     """
 
     minimum_quote: int = MINIMUM_QUOTE_LENGTH
     maximum_quote: int | None = None
+    minimum_claim: int = 1
     maximum_claim: int | None = None
     maximum_triples: int = 1
 
@@ -32,20 +34,24 @@ class QuoteSettings:
         Raises:
           ValueError: a field is out of range.
         """
-        for name in ("minimum_quote", "maximum_claim", "maximum_triples"):
+        for name in ("minimum_quote", "minimum_claim", "maximum_triples"):
             value = getattr(self, name)
-            if value is not None and not 1 <= value < UNLIMITED:
+            if not 1 <= value < UNLIMITED:
                 raise ValueError(f"{name} = {value}: must be at least 1 and under {UNLIMITED}")
-        longest = self.maximum_quote
-        if longest is not None and not self.minimum_quote <= longest < UNLIMITED:
-            raise ValueError(
-                f"maximum_quote = {longest}: must be at least minimum_quote ({self.minimum_quote}) "
-                f"and under {UNLIMITED}"
-            )
+        for part in ("quote", "claim"):
+            least, most = getattr(self, f"minimum_{part}"), getattr(self, f"maximum_{part}")
+            if most is not None and not least <= most < UNLIMITED:
+                raise ValueError(
+                    f"maximum_{part} = {most}: must be at least minimum_{part} ({least}) and "
+                    f"under {UNLIMITED}"
+                )
 
     @property
     def limits(self) -> Limits:
         """The lengths as plain numbers."""
         return Limits(
-            self.minimum_quote, self.maximum_quote or UNLIMITED, self.maximum_claim or UNLIMITED
+            self.minimum_quote,
+            self.maximum_quote or UNLIMITED,
+            self.minimum_claim,
+            self.maximum_claim or UNLIMITED,
         )

@@ -153,21 +153,26 @@ def claims_allowed(
     settings = tables.settings
     claim = tables.claim[state.node].astype(jnp.int32)
     states = tables.claim_next.shape[0]
-    # One bit for each state that leaves tokens enough: a shift instead of a gather a token.
-    first = state.node - claim
-    after = first[:, None] + jnp.arange(states)
-    affordable = tables.cost[after, 0] < tokens_left[:, None]
-    affordable &= claim[:, None] >= 0
-    bits = jnp.sum(affordable.astype(jnp.uint32) << jnp.arange(states, dtype=jnp.uint32), axis=1)
-    following = tables.claim_next[jnp.maximum(claim, 0)]
-    shift = jnp.minimum(following, 31).astype(jnp.uint32)
-    legal = ((bits[:, None] >> shift) & 1).astype(bool)
-    if settings.maximum_claim is not None:
-        length = state.characters[:, None] + tables.claim_added[jnp.maximum(claim, 0)]
-        # White space alone must leave room for one character more.
-        content = jnp.append(tables.claim_content, jnp.ones(256 - states, bool))
-        legal &= length + ~content[following] <= settings.maximum_claim
-    return legal
+    inside = jnp.maximum(claim, 0)
+    # What an answer costs from each state of a claim, by characters that the claim lacks.
+    costs = tables.cost[(state.node - claim)[:, None] + jnp.arange(states)]
+    following = tables.claim_next[inside]
+    if settings.minimum_claim == 1 and settings.maximum_claim is None:
+        # Then it does not depend on them, and there is one bit for each state that leaves tokens
+        # enough: a shift instead of a gather a token.
+        affordable = (costs[:, :, 0] < tokens_left[:, None]) & (claim[:, None] >= 0)
+        bits = jnp.sum(affordable.astype(jnp.uint32) << jnp.arange(states, dtype=jnp.uint32), 1)
+        shift = jnp.minimum(following, 31).astype(jnp.uint32)
+        return ((bits[:, None] >> shift) & 1).astype(bool)
+    length = state.characters[:, None] + tables.claim_added[inside]
+    enough = costs.shape[2] - 1
+    after = jnp.minimum(following, states - 1).astype(jnp.int32)
+    place = after * (enough + 1) + jnp.clip(enough - length, 0, enough)
+    cost = jnp.take_along_axis(costs.reshape(len(claim), -1), place, axis=1)
+    # White space alone must leave room for one character more.
+    most = settings.limits.maximum_claim - ~tables.claim_content[after]
+    legal = (cost < tokens_left[:, None]) & (length <= most)
+    return legal & (following < states) & (claim[:, None] >= 0)
 
 
 def allowed(

@@ -27,6 +27,7 @@ class Limits(NamedTuple):
 
     minimum_quote: int
     maximum_quote: int
+    minimum_claim: int
     maximum_claim: int
 
 
@@ -39,7 +40,7 @@ class TokenEdges(NamedTuple):
       node: where it leads.
       characters: of the run (claim or quote) after it: n adds n to those before; ~n says that the
         run began within the token and has n.
-      need: characters that the quote must have before the token, because it ends within it.
+      need: characters that the run must have before the token, because it ends within it.
       reach: characters that the run must have room for, beside those before the token.
       opens: 1 where a further triple begins within it.
     """
@@ -135,7 +136,7 @@ class _Walk(NamedTuple):
 def _read(
     walk: _Walk, leaf: int, byte: int, after: int, event: int, parts: Parts, limits: Limits
 ) -> tuple[bool, _Walk]:
-    """Moves a walk along a byte edge; False where a quote's length within the token forbids it."""
+    """Moves a walk along a byte edge; False where a run within the token has no legal length."""
     node, count, fresh, need = walk.node, walk.length, walk.fresh, walk.need
     reach, opens = walk.reach, walk.opens
     legal = True
@@ -148,6 +149,9 @@ def _read(
             need, reach = limits.minimum_quote - length, length
         else:
             legal = limits.minimum_quote <= length <= limits.maximum_quote
+    elif node < parts.prefix <= after:
+        length = count - 2  # ">%", the last two, were not the claim's
+        legal = limits.minimum_claim <= length <= limits.maximum_claim
     if (node >= parts.quote and after >= parts.quote) or (
         node < parts.prefix and after < parts.prefix
     ):
@@ -329,7 +333,8 @@ def _leave_claim(
     many = 0
     for i in range(claims.leaving[node], claims.leaving[node + 1]):
         token = claims.leaving_token[i]
-        walk = _Walk(0, parts.prefix, 0, 1, 0, np.int64(claims.added[node, token]), 0)
+        added = np.int64(claims.added[node, token])
+        walk = _Walk(0, parts.prefix, 0, 1, limits.minimum_claim - added, added, 0)
         legal = True
         begin = claims.spelled[token] + claims.leaving_read[i]
         for place in range(begin, claims.spelled[token + 1]):

@@ -4,7 +4,7 @@ import dataclasses
 
 import numba
 import numpy as np
-from jaxtyping import Bool, Int, Int32, UInt8, UInt32
+from jaxtyping import Int, Int32, UInt8, UInt32
 
 from gophercite.decoding.claims import CLOSED, DEAD, ClaimAutomaton
 from gophercite.vocabularies import Vocabulary
@@ -122,9 +122,6 @@ class ClaimTokens:
       leaving: start of each state's leaving tokens in the next two; one more entry than states.
       leaving_token: the tokens that end the claim.
       leaving_read: how many of their bytes are read up to the end of the mark.
-      links: whether some token leads from one state to another; and whether one does so that adds
-        nothing, or to an empty claim its first character: such tokens a claim of the greatest
-        allowed length has room for.
     """
 
     next: Int[np.ndarray, "states vocab"]
@@ -132,7 +129,6 @@ class ClaimTokens:
     leaving: Int[np.ndarray, " states_and_one"]
     leaving_token: Int[np.ndarray, " leaving"]
     leaving_read: Int[np.ndarray, " leaving"]
-    links: Bool[np.ndarray, "2 states states"]
 
     @classmethod
     def build(cls, automaton: ClaimAutomaton, trie: TokenTrie) -> "ClaimTokens":
@@ -140,18 +136,12 @@ class ClaimTokens:
         states = automaton.next.shape[0]
         next_, added, read = _walk(automaton.next, automaton.pending, trie.spelled, trie.spelling)
         state, token = np.nonzero(next_ == LEAVES)
-        links = np.zeros((2, states, states), bool)
-        short = added <= ~automaton.content[:, None]
-        for limited, usable in enumerate((np.ones_like(short), short)):
-            before, read_token = np.nonzero((next_ < states) & usable)
-            links[limited, before, next_[before, read_token]] = True
         return cls(
             next_,
             added,
             _starts(state.tolist(), states),
             token.astype(np.int32),
             read[state, token],
-            links,
         )
 
 

@@ -66,8 +66,8 @@ def texts(vocabulary, tokens):
     "settings",
     [
         QuoteSettings(),
-        QuoteSettings(minimum_quote=1, maximum_triples=3),
-        QuoteSettings(minimum_quote=3, maximum_quote=6, maximum_claim=4, maximum_triples=2),
+        QuoteSettings(minimum_quote=1, minimum_claim=9, maximum_triples=3),
+        QuoteSettings(3, maximum_quote=6, minimum_claim=3, maximum_claim=4, maximum_triples=2),
     ],
     ids=["plain", "triples", "lengths"],
 )
@@ -96,7 +96,7 @@ def test_every_sample_is_legal_at_every_budget(settings):
             documents = prompts[i // copies]
             assert is_legal(text, documents, settings.minimum_quote, settings.maximum_triples), text
             for each in evidence.parse(text):
-                assert len(each.claim) <= (settings.maximum_claim or 1000)
+                assert settings.minimum_claim <= len(each.claim) <= (settings.maximum_claim or 1000)
                 assert len(each.quote) <= (settings.maximum_quote or 1000)
 
 
@@ -204,6 +204,23 @@ def test_documents_without_a_quote_are_refused(documents):
         constraint().graph(documents)
 
 
+def test_a_claim_within_one_token_has_a_legal_length_too():
+    claims = ["a", "ab", "abcd", "abcde"]
+    whole = TokenList([f" %<{claim}>%(".encode() for claim in claims])
+    limited = QuoteConstraint(whole, QuoteSettings(minimum_claim=2, maximum_claim=4))
+    tables = limited.tables([limited.graph([Document("a", "T", "the cat")])], 40)
+    mask = np.asarray(allowed(tables, initial(tables, jnp.array([0])), jnp.array([40])))[0]
+    assert [mask[257 + i] for i in range(4)] == [False, True, True, False]
+
+
+@pytest.mark.parametrize("minimum", [1, 5, 6, 20])
+def test_the_shortest_answer_has_the_shortest_claim_and_quote(minimum):
+    spelled_out = QuoteConstraint(TokenList([]), QuoteSettings(minimum_claim=minimum))
+    graph = spelled_out.graph([Document("a", "T", "the cat sat")])
+    shortest = " " + evidence.format(evidence.Evidence("a" * minimum, "T", "the c"))
+    assert graph.shortest_answer == len(shortest) + 1
+
+
 def test_a_budget_below_the_shortest_answer_is_refused():
     graph = constraint().graph([Document("a", "T", "the cat sat")])
     constraint().tables([graph], graph.shortest_answer)
@@ -213,7 +230,14 @@ def test_a_budget_below_the_shortest_answer_is_refused():
 
 @pytest.mark.parametrize(
     "settings",
-    [{"minimum_quote": 0}, {"maximum_quote": 4}, {"maximum_claim": 0}, {"maximum_triples": 0}],
+    [
+        {"minimum_quote": 0},
+        {"maximum_quote": 4},
+        {"minimum_claim": 0},
+        {"maximum_claim": 0},
+        {"maximum_claim": 4, "minimum_claim": 5},
+        {"maximum_triples": 0},
+    ],
 )
 def test_settings_that_allow_no_answer_are_refused(settings):
     with pytest.raises(ValueError, match=next(iter(settings))):
