@@ -142,9 +142,9 @@ class FaultWatch:
         counts = np.cumsum([len(row) for row in rows])
         return WatchGraph(
             np.concatenate([start, start[-1] + counts], dtype=np.int32),
-            np.array([*byte, *(at for row in rows for at in sorted(row))], np.uint8),
-            np.array([*node, *(row[at] for row in rows for at in sorted(row))], np.int32),
-            np.array([*replaced, *(_follow(trie, i, first) for i in range(len(trie)))], np.int32),
+            _extended(byte, [at for row in rows for at in sorted(row)]),
+            _extended(node, [row[at] for row in rows for at in sorted(row)]),
+            _extended(replaced, [_follow(trie, at, first) for at in range(len(trie))]),
             first,
             int(roots[-1]) if sources else -1,
         )
@@ -195,6 +195,10 @@ class FaultWatch:
 
 def _bucket(size: int) -> int:
     return 1 << max(10, int(size - 1).bit_length())
+
+
+def _extended(array: np.ndarray, by: list[int]) -> np.ndarray:
+    return np.concatenate([array, np.array(by, array.dtype)])
 
 
 def _follow(trie: list[dict[int, int]], at: int, first: int) -> int:
