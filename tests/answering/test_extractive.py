@@ -1,11 +1,15 @@
 """The baseline without a model."""
 
+import json
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gophercite import evidence
 from gophercite.answering.extractive import BASELINE, extractive_answer
 from gophercite.answering.pages import FoundPages
-from gophercite.answers import Answer, LeftOut
+from gophercite.answers import Answer, LeftOut, answer_from_json, answer_to_json
 from gophercite.contexts import SearchResult
 from gophercite.documents import Document
 
@@ -58,6 +62,25 @@ def test_what_is_far_into_a_huge_page_is_found_by_its_snippet() -> None:
     (citation,) = extractive_answer("Who built the lighthouse?", found).citations
     assert citation.quote == "Its tall\nlighthouse was built by Ada Fenwick."
     assert page.text[citation.start : citation.end] == citation.quote
+
+
+scraps = st.sampled_from(
+    ["The light", "built", " ", ". ", ".\n\n", "%<", ">%(", ")%[", "]%", "]", "%", "é", "\x1b["]
+) | st.text(max_size=3)
+texts = st.lists(scraps, max_size=30).map("".join)
+
+
+@given(st.text(max_size=20) | texts, st.lists(st.tuples(texts, texts), max_size=3))
+def test_whatever_the_pages_hold_the_quote_is_theirs(
+    question: str, contents: list[tuple[str, str]]
+) -> None:
+    pages = [Document(str(i), title, text) for i, (title, text) in enumerate(contents)]
+    answer = ask(f"Who built {question}", *pages)
+    for citation in answer.citations:
+        page = pages[int(citation.document)]
+        assert page.text[citation.start : citation.end] == citation.quote
+        assert evidence.faults(answer.text, [page]) == frozenset()
+    assert answer_from_json(json.loads(json.dumps(answer_to_json(answer)))) == answer
 
 
 @pytest.mark.parametrize(
