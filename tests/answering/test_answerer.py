@@ -97,7 +97,8 @@ def test_samples_go_round_the_pages() -> None:
 
 
 def test_an_answer_may_have_several_claims() -> None:
-    assert {len(sample.citations) for sample in answered().samples} == {1, 2}
+    several = (answered(), answered(joint=True), answered(seed=1))
+    assert max(len(sample.citations) for answer in several for sample in answer.samples) == 2
 
 
 def test_a_quote_is_from_the_window_around_the_snippet() -> None:
