@@ -173,6 +173,7 @@ class Answerer:
                 [graph for _, graph in prompts], settings.sampling.max_tokens
             ),
             samples_per_prompt=rounds,
+            vocabulary_size=vocabulary.size,
         )
         samples = []
         for number in range(settings.samples):

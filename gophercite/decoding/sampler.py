@@ -5,6 +5,7 @@ flight as memory is meant to hold; a row whose sample has ended goes on with its
 so that the rows are busy until the prompt's last samples.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
@@ -14,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from gophercite.decoding import watching
 from gophercite.decoding.drawing import Drawn, LogitsOf, draw, draw_allowed, given, log_prob_of
 from gophercite.decoding.quote_state import QuoteState, QuoteTables, advance, initial
 from gophercite.decoding.rows import padded_rows
@@ -32,12 +34,15 @@ class Samples(NamedTuple):
         in nats; 0 on padding. None where the settings left it out.
       constrained_log_probs: the same among the tokens that the quotes' constraint allowed; None
         where there was none.
+      faults: what is wrong with each sample, as sets of bits (`response_automaton.faults_of`); None
+        where nobody watched.
     """
 
     tokens: Int[np.ndarray, "samples max_tokens"]
     lengths: Int[np.ndarray, " samples"]
     log_probs: Float[np.ndarray, "samples max_tokens"] | None
     constrained_log_probs: Float[np.ndarray, "samples max_tokens"] | None
+    faults: Int[np.ndarray, " samples"] | None
 
 
 def sample(
@@ -50,8 +55,10 @@ def sample(
     eos_id: int,
     pad_id: int,
     quotes: QuoteTables | None = None,
+    watch: watching.WatchTables | None = None,
     samples_per_prompt: int = 1,
     rows_per_prompt: int | None = None,
+    vocabulary_size: int | None = None,
 ) -> Samples:
     """Continues each prompt until its end-of-sequence or `settings.max_tokens`.
 
@@ -68,9 +75,12 @@ def sample(
       quotes: the prompts' tables (`QuoteConstraint.tables`), in their order, to sample answers with
         verbatim quotes alone; temperature, top-k and top-p then apply to the tokens that are
         allowed.
+      watch: the prompts' tables (`FaultWatch.tables`), in their order, to learn samples' faults.
       samples_per_prompt: how many samples each prompt gets.
       rows_per_prompt: samples of a prompt that are in flight at a time, which bounds the memory of
         keys and values; all when None.
+      vocabulary_size: the model's ids from here on are rows to spare, and never drawn; it has none
+        when None.
 
     Returns:
       The samples, on the host.
@@ -90,8 +100,16 @@ def sample(
         if key.ndim == 0
         else key
     )
-    ends = (eos_id, pad_id, samples_per_prompt, min(rows, samples_per_prompt))
-    made = _decode(transformer, settings, *ends, params, tokens, lengths, keys, quotes)
+    plan = _Plan(
+        transformer,
+        settings,
+        eos_id,
+        pad_id,
+        vocabulary_size or transformer.config.vocab_size,
+        samples_per_prompt,
+        min(rows, samples_per_prompt),
+    )
+    made = _decode(plan, params, tokens, lengths, keys, quotes, watch)
     return Samples(*(np.asarray(part) if part is not None else None for part in made))  # type: ignore[arg-type]
 
 
@@ -102,6 +120,7 @@ class _Made(NamedTuple):
     lengths: Int[Array, "prompts samples"]
     log_probs: Float[Array, "prompts samples max_tokens"] | None
     constrained_log_probs: Float[Array, "prompts samples max_tokens"] | None
+    faults: Int[Array, "prompts samples"] | None
 
 
 class _Progress(NamedTuple):
@@ -114,6 +133,7 @@ class _Progress(NamedTuple):
       hidden: the representation that the next token is drawn from.
       cache: keys and values.
       quote: where each row is in its prompt's graph.
+      watch: what is wrong with each row's sample so far.
     """
 
     made: _Made
@@ -122,55 +142,73 @@ class _Progress(NamedTuple):
     hidden: Float[Array, "batch d_model"]
     cache: Cache
     quote: QuoteState | None
+    watch: watching.WatchState | None
 
 
-@partial(jax.jit, static_argnums=range(6))
+@dataclasses.dataclass(frozen=True)
+class _Plan:
+    """What a program is compiled for, beside shapes; `sample` says what the parts are."""
+
+    transformer: Transformer
+    settings: SamplingSettings
+    eos_id: int
+    pad_id: int
+    vocabulary_size: int
+    samples: int
+    rows: int
+
+
+@partial(jax.jit, static_argnums=0)
 def _decode(
-    transformer: Transformer,
-    settings: SamplingSettings,
-    eos_id: int,
-    pad_id: int,
-    samples: int,
-    rows: int,
+    plan: _Plan,
     params: Params,
     prompts: Int[Array, "prompts length"],
     lengths: Int[Array, " prompts"],
     keys: Key[Array, " prompts"],
     quotes: QuoteTables | None,
-) -> tuple[Array, Array, Array | None, Array | None]:
+    watch: watching.WatchTables | None,
+) -> _Made:
     """Prefill, then one token a row and turn until all samples have ended."""
-    count, longest = prompts.shape[0], settings.max_tokens
+    transformer, samples, rows = plan.transformer, plan.samples, plan.rows
+    count, longest = prompts.shape[0], plan.settings.max_tokens
     hidden, cache = transformer.prefill(params, prompts, lengths, longest, rows)
     if not transformer.config.scan_layers:
         params = unstack_layers(params)
     last = jnp.take_along_axis(hidden, (lengths - 1)[:, None, None], axis=1)
     from_prompts = jnp.repeat(last[:, 0], rows, axis=0)
-    first = None
-    if quotes is not None:
-        first = initial(quotes, jnp.repeat(jnp.arange(count), rows))
+    of_row = jnp.repeat(jnp.arange(count), rows)
+    first = initial(quotes, of_row) if quotes is not None else None
+    unread = watching.initial(watch, of_row) if watch is not None else None
     shape = (count, samples, longest)
     zeros = jnp.zeros(shape, jnp.float32)
     start = _Progress(
         made=_Made(
-            jnp.full(shape, pad_id, jnp.int32),
+            jnp.full(shape, plan.pad_id, jnp.int32),
             jnp.zeros(shape[:2], jnp.int32),
-            zeros if quotes is None or settings.free_log_probs else None,
+            zeros if quotes is None or plan.settings.free_log_probs else None,
             zeros if quotes is not None else None,
+            jnp.zeros(shape[:2], jnp.int32) if watch is not None else None,
         ),
         sample=jnp.broadcast_to(jnp.arange(rows), (count, rows)),
         place=jnp.zeros((count, rows), jnp.int32),
         hidden=from_prompts,
         cache=cache,
         quote=first,
+        watch=unread,
     )
 
     def turn(now: _Progress) -> _Progress:
         alive = now.sample < samples
-        drawn, free = _draw(transformer, params, settings, keys, quotes, now, alive)
-        token = jnp.where(alive, drawn.token.reshape(alive.shape), pad_id)
-        made = _written(now, alive, token, free, drawn if quotes is not None else None)
+        drawn, free = _draw(plan, params, keys, quotes, now, alive)
+        token = jnp.where(alive, drawn.token.reshape(alive.shape), plan.pad_id)
+        seen = faults = None
+        if watch is not None and now.watch is not None:
+            seen = watching.advance(watch, now.watch, token.reshape(-1))
+            faults = watching.faults(watch, seen)
+        constrained = drawn.log_prob if quotes is not None else None
+        made = _written(now, alive, token, free, constrained, faults)
 
-        ended = alive & ((token == eos_id) | (now.place == longest - 1))
+        ended = alive & ((token == plan.eos_id) | (now.place == longest - 1))
         # The prompt's next samples, dealt out to the rows that are free now.
         dealt = jnp.max(now.sample, axis=1, keepdims=True) + jnp.cumsum(ended, axis=1)
         following = jnp.where(ended, dealt, now.sample)
@@ -184,16 +222,16 @@ def _decode(
         )
         fresh = ended.reshape(-1)
         quote = now.quote
-        if quotes is not None and quote is not None and first is not None:
-            along = advance(quotes, quote, token.reshape(-1))
-            quote = jax.tree.map(partial(jnp.where, fresh), first, along)
+        if quotes is not None and quote is not None:
+            quote = advance(quotes, quote, token.reshape(-1))
         return _Progress(
             made,
             following,
             jnp.where(ended, 0, now.place + 1),
             jnp.where(fresh[:, None], from_prompts, hidden[:, 0]),
             forget_rows(cache, ended),
-            quote,
+            jax.tree.map(partial(jnp.where, fresh), first, quote),
+            jax.tree.map(partial(jnp.where, fresh), unread, seen),
         )
 
     end = jax.lax.while_loop(lambda now: jnp.any(now.sample < samples), turn, start)
@@ -201,37 +239,40 @@ def _decode(
 
 
 def _draw(
-    transformer: Transformer,
+    plan: _Plan,
     params: Params,
-    settings: SamplingSettings,
     keys: Key[Array, " prompts"],
     quotes: QuoteTables | None,
     now: _Progress,
     alive: Bool[Array, "prompts rows"],
 ) -> tuple[Drawn, Float[Array, " batch"] | None]:
     """A token a row, and what the model itself thinks of it where that is wanted."""
+    settings = plan.settings
 
     def uniform(key: Array, sample: Array, place: Array) -> Array:
         return jax.random.uniform(jax.random.fold_in(jax.random.fold_in(key, sample), place))
 
+    def all_logits(hidden: Array) -> Array:
+        logits = plan.transformer.logits(params, hidden[:, None])[:, 0]
+        return logits[:, : plan.vocabulary_size]
+
     by_row = jax.vmap(jax.vmap(uniform, in_axes=(None, 0, 0)))
     uniforms = by_row(keys, now.sample, now.place).reshape(-1)
     if quotes is None or now.quote is None:
-        drawn = draw(transformer.logits(params, now.hidden[:, None])[:, 0], uniforms, settings)
+        drawn = draw(all_logits(now.hidden), uniforms, settings)
         return drawn, drawn.log_prob
-    if settings.free_log_probs:
-        everything = transformer.logits(params, now.hidden[:, None])[:, 0]
+    everything = all_logits(now.hidden) if settings.free_log_probs else None
+    if everything is not None:
         logits = given(everything)
     else:
         logits = LogitsOf(
-            lambda rows: transformer.logits(params, now.hidden[rows][:, None])[:, 0],
-            lambda tokens: transformer.logits_of(params, now.hidden, tokens),
+            lambda rows: all_logits(now.hidden[rows]),
+            lambda tokens: plan.transformer.logits_of(params, now.hidden, tokens),
         )
     left = (settings.max_tokens - now.place).reshape(-1)
     drawn = draw_allowed(logits, uniforms, settings, ~alive.reshape(-1), quotes, now.quote, left)
-    if not settings.free_log_probs:
-        return drawn, None
-    return drawn, log_prob_of(everything, drawn.token)
+    free = log_prob_of(everything, drawn.token) if everything is not None else None
+    return drawn, free
 
 
 def _written(
@@ -239,21 +280,23 @@ def _written(
     alive: Bool[Array, "prompts rows"],
     token: Int[Array, "prompts rows"],
     free: Float[Array, " batch"] | None,
-    constrained: Drawn | None,
+    constrained: Float[Array, " batch"] | None,
+    faults: Int[Array, " batch"] | None,
 ) -> _Made:
     """The samples with a token more; rows that have nothing left to do write nowhere."""
     prompt = jnp.broadcast_to(jnp.arange(alive.shape[0])[:, None], alive.shape)
-    made = now.made
+    at = (prompt, now.sample)
 
-    def put(old: Array | None, new: Array | None) -> Array | None:
+    def put(old: Array | None, place: tuple[Array, ...], new: Array | None) -> Array | None:
         if old is None or new is None:
             return None
-        at = old.at[prompt, now.sample, now.place]
-        return at.set(new.reshape(alive.shape), mode="drop")
+        return old.at[place].set(new.reshape(alive.shape), mode="drop")
 
+    made = now.made
     return _Made(
-        made.tokens.at[prompt, now.sample, now.place].set(token, mode="drop"),
-        made.lengths.at[prompt, now.sample].set(now.place + 1, mode="drop"),
-        put(made.log_probs, free),
-        put(made.constrained_log_probs, constrained.log_prob if constrained else None),
+        made.tokens.at[*at, now.place].set(token, mode="drop"),
+        made.lengths.at[at].set(now.place + 1, mode="drop"),
+        put(made.log_probs, (*at, now.place), free),
+        put(made.constrained_log_probs, (*at, now.place), constrained),
+        put(made.faults, at, faults),
     )

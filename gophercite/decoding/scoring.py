@@ -115,5 +115,5 @@ def _score(
         return (advance(quotes, state, token), legal), (free, jnp.where(legal, among, -jnp.inf))
 
     by_place = (places, jnp.moveaxis(before, 1, 0), texts.T)
-    _, (free, among) = jax.lax.scan(place, start, by_place)
-    return jax.tree.map(lambda part: jnp.where(real, part.T, 0.0), (free, among))
+    found: tuple[Array, Array | None] = jax.lax.scan(place, start, by_place)[1]
+    return jax.tree.map(lambda part: jnp.where(real, part.T, 0.0), found)

@@ -1,21 +1,33 @@
 """Letting a model answer questions, and judging what it says."""
 
+import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import jax
 import numpy as np
 from jaxtyping import Array, Key
 
-from gophercite import prompts
+from gophercite import evidence
 from gophercite.decoding.constraint import NoLegalAnswer, PromptGraph, QuoteConstraint
 from gophercite.decoding.sampler import sample
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.documents import Document
 from gophercite.evaluation.metrics import Judgement, judge
+from gophercite.evaluation.question_prompts import (
+    PromptReport,
+    PromptSettings,
+    QuestionPrompt,
+    question_prompts,
+)
+from gophercite.evidence import Evidence
+from gophercite.few_shot.evidence_search import find_evidence
+from gophercite.few_shot.prompting import Style, first_answer
 from gophercite.models.transformer import Params, Transformer
 from gophercite.records import Question
 from gophercite.vocabularies import Vocabulary
+
+NOTHING_TO_QUOTE = "nothing can be quoted from the pages shown in so many tokens"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,11 +35,12 @@ class JudgedSample:
     """One answer of a model, and what is known of it.
 
     Attributes:
-      question: what was asked, with the pages that were shown.
+      question: what was asked, with the pages that were found.
       text: the raw text, without what ends it.
       judgement: see `judge`.
       tokens: the ids that were sampled, the end of sequence included where there is one.
       log_prob: the sum of their log-probabilities under the model, in nats.
+      document: the id of the page that the prompt showed, where it showed one only.
     """
 
     question: Question
@@ -35,31 +48,7 @@ class JudgedSample:
     judgement: Judgement
     tokens: tuple[int, ...] = ()
     log_prob: float = 0.0
-
-
-def encode_question(vocabulary: Vocabulary, question: Question) -> list[int]:
-    """Returns the ids of a question's prompt, with all of its pages in rank order.
-
-    Raises:
-      ValueError: when a document is given by its snippet only: there is no page to show.
-    """
-    return prompts.encode_prompt(vocabulary, question.question, pages_of(question))
-
-
-def pages_of(question: Question) -> list[Document]:
-    """Returns a question's pages.
-
-    Raises:
-      ValueError: as `encode_question`.
-    """
-    pages = []
-    for source in question.documents:
-        if not isinstance(source, Document):
-            raise ValueError(
-                f"question {question.id!r}: document {source.id!r} has a snippet but no text"
-            )
-        pages.append(source)
-    return pages
+    document: str | None = None
 
 
 def answer_questions(
@@ -72,12 +61,16 @@ def answer_questions(
     *,
     batch_size: int = 16,
     constraint: QuoteConstraint | None = None,
-) -> Iterator[tuple[int, JudgedSample]]:
-    """Samples one answer to each question and judges it.
+    prompts: PromptSettings | None = None,
+    samples: int = 1,
+    report: PromptReport | None = None,
+) -> Iterator[tuple[int, tuple[JudgedSample, ...]]]:
+    """Samples answers to each question and judges them.
 
-    Questions of like length are answered together, so that few programs are compiled and little is
-    spent on padding; all batches have one size. Yields the index of each question with its answer,
-    as they are done.
+    Prompts of like length are answered together, so that few programs are compiled and little is
+    spent on padding; all batches have one size. Yields the index of each question with its answers
+    as soon as all of them are there, the likeliest under the model first. Questions that can't be
+    asked, or have no legal answer, are declined: they are in the report and are not yielded.
 
     Args:
       transformer: the model.
@@ -85,55 +78,132 @@ def answer_questions(
       vocabulary: its tokenizer.
       questions: each with its pages.
       settings: how tokens are drawn.
-      key: of the draws.
-      batch_size: questions that are answered at once.
+      key: of the draws: each by the question's index, its prompt's and the sample's number.
+      batch_size: prompts that are answered at once.
       constraint: makes every answer well formed and its quote verbatim in the pages shown.
+      prompts: how questions are asked; by default with all of their pages whole in one prompt.
+      samples: answers to each prompt.
+      report: counts prompts and names the questions that are declined.
 
     Raises:
-      ValueError: as `encode_question`; with a constraint, also when a question's pages leave no
-        legal answer.
+      ValueError: when a document is given by its snippet only, or `settings` leave out the model's
+        own log-probabilities.
     """
-    graphs = _graphs(constraint, questions) if constraint is not None else None
-    encoded = [encode_question(vocabulary, question) for question in questions]
-    order = sorted(range(len(questions)), key=lambda index: len(encoded[index]))
-    for start in range(0, len(order), batch_size):
-        indices = order[start : start + batch_size]
-        rows = indices + [indices[0]] * (batch_size - len(indices))  # one shape for all batches
+    prompts = prompts or PromptSettings()
+    report = PromptReport() if report is None else report
+    asked = question_prompts(questions, vocabulary, prompts, report)
+    missing = np.bincount([prompt.index for prompt in asked], minlength=len(questions))
+    found: list[list[JudgedSample]] = [[] for _ in questions]
+    draw = _Sampler(transformer, params, vocabulary, settings, constraint, batch_size, samples)
+    asked.sort(key=lambda prompt: len(prompt.tokens))
+    for start in range(0, len(asked), batch_size):
+        batch = asked[start : start + batch_size]
+        for prompt, drawn in zip(batch, draw(batch, key), strict=True):
+            question = questions[prompt.index]
+            for tokens, log_prob in drawn:
+                text = vocabulary.decode(tokens)
+                judgement = judge(_answer_in(text, prompt, prompts), question)
+                found[prompt.index].append(
+                    JudgedSample(question, text, judgement, tokens, log_prob, prompt.document)
+                )
+        yield from _finished(batch, missing, found, report)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Sampler:
+    """Samples answers to a batch of prompts."""
+
+    transformer: Transformer
+    params: Params
+    vocabulary: Vocabulary
+    settings: SamplingSettings
+    constraint: QuoteConstraint | None
+    batch_size: int
+    samples: int
+
+    def __call__(
+        self, batch: Sequence[QuestionPrompt], key: Key[Array, ""]
+    ) -> list[list[tuple[tuple[int, ...], float]]]:
+        """Returns tokens and log-probability of each prompt's samples, none where none is legal."""
+        drawn: list[list[tuple[tuple[int, ...], float]]] = [[] for _ in batch]
+        graphs = self._graphs(batch)
+        rows = [row for row in range(len(batch)) if graphs is None or row in graphs]
+        if not rows:
+            return drawn
+        filled = rows + [rows[0]] * (self.batch_size - len(rows))  # one shape for all batches
         quotes = None
-        if constraint is not None and graphs is not None:
-            quotes = constraint.tables([graphs[index] for index in rows], settings.max_tokens)
-        samples = sample(
-            transformer,
-            params,
-            [encoded[index] for index in rows],
-            jax.random.fold_in(key, start),
-            settings,
-            eos_id=vocabulary.eos_id,
-            pad_id=vocabulary.pad_id,
+        if self.constraint is not None and graphs is not None:
+            tables = [graphs[row] for row in filled]
+            quotes = self.constraint.tables(tables, self.settings.max_tokens)
+        made = sample(
+            self.transformer,
+            self.params,
+            [batch[row].tokens for row in filled],
+            _keys(key, [batch[row] for row in filled]),
+            self.settings,
+            eos_id=self.vocabulary.eos_id,
+            pad_id=self.vocabulary.pad_id,
             quotes=quotes,
+            samples_per_prompt=self.samples,
+            vocabulary_size=self.vocabulary.size,
         )
-        assert samples.log_probs is not None, "settings.free_log_probs is needed for judging"
-        for row, index in enumerate(indices):
-            length = int(samples.lengths[row])
-            tokens = tuple(samples.tokens[row, :length].tolist())
-            text = vocabulary.decode(tokens)
-            yield (
-                index,
-                JudgedSample(
-                    question=questions[index],
-                    text=text,
-                    judgement=judge(text, questions[index]),
-                    tokens=tokens,
-                    log_prob=float(np.sum(samples.log_probs[row, :length], dtype=np.float64)),
-                ),
-            )
+        if made.log_probs is None:
+            raise ValueError("free_log_probs=False leaves nothing to choose among answers by")
+        for place in range(len(rows) * self.samples):
+            length = int(made.lengths[place])
+            log_prob = float(np.sum(made.log_probs[place, :length], dtype=np.float64))
+            tokens = tuple(made.tokens[place, :length].tolist())
+            drawn[rows[place // self.samples]].append((tokens, log_prob))
+        return drawn
+
+    def _graphs(self, batch: Sequence[QuestionPrompt]) -> dict[int, PromptGraph] | None:
+        """Returns what each prompt's answers may be, by its row; some have none that is legal."""
+        if self.constraint is None:
+            return None
+        graphs = {}
+        for row, prompt in enumerate(batch):
+            with contextlib.suppress(NoLegalAnswer):
+                graph = self.constraint.graph(prompt.sources)
+                if graph.shortest_answer <= self.settings.max_tokens:
+                    graphs[row] = graph
+        return graphs
 
 
-def _graphs(constraint: QuoteConstraint, questions: Sequence[Question]) -> list[PromptGraph]:
-    graphs = []
-    for question in questions:
-        try:
-            graphs.append(constraint.graph(pages_of(question)))
-        except NoLegalAnswer as error:
-            raise NoLegalAnswer(f"question {question.id!r}: {error}") from None
-    return graphs
+def _keys(key: Key[Array, ""], prompts: Sequence[QuestionPrompt]) -> Key[Array, " prompts"]:
+    """Returns each prompt's own key: what is sampled beside it changes nothing."""
+    places = np.array([[prompt.index, prompt.number] for prompt in prompts], np.uint32)
+    fold = jax.random.fold_in
+    return jax.vmap(lambda place: fold(fold(key, place[0]), place[1]))(places)
+
+
+def _answer_in(text: str, prompt: QuestionPrompt, settings: PromptSettings) -> str:
+    """Returns the answer in what a model wrote; a claim alone gets its evidence by rule."""
+    if settings.few_shot is None:
+        return text
+    answer = first_answer(text)
+    if settings.few_shot.style is Style.SHORT or not answer or evidence.holds_mark(answer):
+        return answer
+    shown = [Document(str(n), page.title, page.text) for n, page in enumerate(prompt.sources)]
+    found = find_evidence(answer, shown)
+    if found is None:
+        return answer
+    return evidence.format(Evidence(answer, found.document.title, found.quote))
+
+
+def _finished(
+    batch: Iterable[QuestionPrompt],
+    missing: np.ndarray,
+    found: Sequence[list[JudgedSample]],
+    report: PromptReport,
+) -> Iterator[tuple[int, tuple[JudgedSample, ...]]]:
+    """Yields the questions whose last prompt this batch had, with their answers."""
+    for prompt in batch:
+        missing[prompt.index] -= 1
+        if missing[prompt.index]:
+            continue
+        samples = found[prompt.index]
+        if samples:
+            samples.sort(key=lambda each: -each.log_prob)
+            yield prompt.index, tuple(samples)
+        else:
+            report.declined[prompt.index] = NOTHING_TO_QUOTE

@@ -9,10 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gophercite import evidence
 from gophercite.decoding.constraint import QuoteConstraint
 from gophercite.decoding.drawing import draw
+from gophercite.decoding.response_automaton import faults_of
 from gophercite.decoding.sampler import sample
 from gophercite.decoding.sampling_settings import SamplingSettings
+from gophercite.decoding.watching import FaultWatch
 from gophercite.documents import Document
 from gophercite.models.attention import MASKED
 from gophercite.models.config import TransformerConfig
@@ -286,6 +289,27 @@ def test_many_constrained_samples_are_legal_however_many_rows_are_wide():
     np.testing.assert_allclose(
         alone.constrained_log_probs, samples.constrained_log_probs, atol=1e-4
     )
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_faults_of_each_sample_are_told(held):
+    """Free samples are mostly malformed, constrained ones never; refilled rows begin anew."""
+    watch = FaultWatch(HOSTILE)
+    tables = watch.tables([watch.graph(pages) for pages in PAGES])
+    settings = SamplingSettings(max_tokens=40)
+    options = {"watch": tables, "samples_per_prompt": 12, "rows_per_prompt": 5}
+    if held:
+        samples = constrained(settings, **options)
+    else:
+        options |= {"eos_id": HOSTILE.eos_id, "pad_id": HOSTILE.pad_id}
+        options["vocabulary_size"] = HOSTILE.size  # the model has three rows to spare
+        key = jax.random.key(4)
+        samples = sample(QUOTING, QUOTING_PARAMS, PROMPTS, key, settings, **options)
+        assert samples.tokens.max() < HOSTILE.size
+    for row, (tokens, length) in enumerate(zip(samples.tokens, samples.lengths, strict=True)):
+        text = HOSTILE.decode(tokens[:length])
+        assert faults_of(int(samples.faults[row])) == evidence.faults(text, PAGES[row // 12])
+    assert bool(np.any(samples.faults)) is not held
 
 
 def test_constrained_log_probabilities_are_renormalised_over_what_was_allowed():
