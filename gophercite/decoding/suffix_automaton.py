@@ -31,7 +31,7 @@ def build_suffix_automata(
         total += ends[text] - starts[text]
     count = (groups[-1] + 1) if groups.shape[0] else 0
     room = 2 * total + count
-    step = np.full((room, letters), -1, np.int32)
+    step = np.empty((room, letters), np.int32)  # a state's row is filled when it is made
     link = np.full(room, -1, np.int32)
     length = np.zeros(room, np.int32)
     place = np.full(room, -1, np.int32)
@@ -42,6 +42,7 @@ def build_suffix_automata(
         if groups[text] != group:
             group = groups[text]
             roots[group] = size
+            step[size] = -1
             size += 1
         last = roots[group]
         for at in range(starts[text], ends[text]):
@@ -56,6 +57,7 @@ def build_suffix_automata(
                 continue
             new = size
             size += 1
+            step[new] = -1
             length[new] = length[last] + 1
             place[new] = at
             state = last

@@ -127,7 +127,7 @@ class _Walk(NamedTuple):
     node: int | np.int64
     length: int
     fresh: int
-    need: int
+    need: int | np.int64
     reach: int | np.int64
     opens: int
 
