@@ -37,19 +37,22 @@ convert textbooks textbooks 0.01 0 "$data"/text/openstax_*.jsonl.gz
 
 # 2. A vocabulary, from texts to train on only.
 if [ ! -e "$made/vocabulary" ]; then
-  python launch/train_vocabulary.py --size 8192 --sample-lines 20000 \
+  python launch/train_vocabulary.py --size 2048 --sample-lines 20000 \
     --input "$made"/data/*/documents_train.jsonl --output "$made/vocabulary"
 fi
 
-# 3. A language model that looks up and copies; then answers with inline evidence.
+# 3. A language model that copies, then one that looks up as well; then answers with inline evidence.
+python launch/train.py --gin_file=gin_configs/copy_real_questions.gin
 python launch/train.py --gin_file=gin_configs/pretrain_real_questions.gin
 python launch/train.py --gin_file=gin_configs/sft_real_questions.gin
 
-# 4. The score on each set's test questions, beside the sentence baselines. Prompts that would not
-# have fitted the rows of training are left out, and counted.
+# 4. The score on each set's test questions, beside the sentence baselines: of free samples, and of
+# samples under the quote constraint.
 for name in $sets; do
-  python launch/eval.py --model "$made/sft" \
-    --questions "$made/data/$name/questions_test.jsonl" \
-    --max-prompt-tokens 600 --max-tokens 160 --examples 2 \
-    --output "$made/test_$name"
+  for constrained in "" --constrained; do
+    python launch/eval.py --model "$made/sft" \
+      --questions "$made/data/$name/questions_test.jsonl" \
+      --max-prompt-tokens 600 --max-tokens 192 --batch-size 64 --examples 2 \
+      --output "$made/test_$name${constrained:+_constrained}" $constrained
+  done
 done

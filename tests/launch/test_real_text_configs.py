@@ -48,7 +48,7 @@ def _text(run, batches):
 
 @pytest.mark.parametrize("file", ["pretrain_textbooks.gin", "pretrain_real_questions.gin"])
 def test_pretraining_mixes_prose_and_clozes_of_all_folders(file, folders):
-    run = _build(file, folders)
+    run = _build(file, folders, INITIAL_CHECKPOINT="None")
     assert _count(run) <= PARAMETERS_AT_MOST
     batches = list(run.input.one_pass())
     text = _text(run, batches)
@@ -62,6 +62,16 @@ def test_pretraining_mixes_prose_and_clozes_of_all_folders(file, folders):
     assert {0.2, 1.0} <= beginnings
     assert "add_mixture" in gin.operative_config_str()
     assert sum(1 for _ in run.evaluations["validation"].one_pass()) >= 1
+
+
+@pytest.mark.parametrize("file", ["copy_textbooks.gin", "copy_real_questions.gin"])
+def test_copying_shows_stretches_of_all_folders_twice(file, folders):
+    run = _build(file, folders)
+    assert _count(run) <= PARAMETERS_AT_MOST
+    stretches = _text(run, run.input.one_pass()).split("\n")
+    for folder in folders:
+        for page in records.read(f"{folder}/documents_train.jsonl", records.Document):
+            assert sum(len(s) > 20 and s in page.text for s in stretches) >= 2
 
 
 @pytest.mark.parametrize("file", ["sft_squad.gin", "sft_real_questions.gin"])
