@@ -73,9 +73,11 @@ class StepLog:
                 continue
             now = time.monotonic()
             seconds = max(now - self._since, 1e-9) / self._steps
+            input_wait = self._input / self._steps
             times = {
                 "time/step": seconds,
-                "time/input_wait": self._input / self._steps,
+                "time/input_wait": input_wait,
+                "time/input_wait_share": input_wait / seconds,
                 "time/tokens_per_second": self._tokens / seconds,
             }
             self._writer.write(step, TRAIN, {**values, **times})

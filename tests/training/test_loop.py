@@ -72,7 +72,9 @@ def test_a_run_learns_and_leaves_a_folder_that_tells_all(reference):
     assert "jax" in json.loads((folder / "versions.json").read_text())["packages"]
     assert "trained_layers/kernel" in (folder / "parameters.txt").read_text()
     assert list(folder.glob("events.*"))
-    assert all("time/input_wait" in m for m in read_metrics(folder) if m["split"] == "train")
+    for line in (m for m in read_metrics(folder) if m["split"] == "train"):
+        share = line["time/input_wait"] / line["time/step"]
+        assert line["time/input_wait_share"] == pytest.approx(share)
 
 
 def test_stopping_and_going_on_changes_nothing(reference, tmp_path):
