@@ -3,10 +3,10 @@
     python -m data_pipelines.convert squad IN.json[.gz] … OUT_DIR
 
 OUT_DIR gets files of records for train, validation and test, divided by article, story, section or
-question. Sets with gold passages (squad, natural_questions, fairytaleqa, trivia_qa, fever,
-fool_me_twice) give `documents_SPLIT.jsonl`, `questions_SPLIT.jsonl` and
-`rated_answers_SPLIT.jsonl`: the claim is the answer, the quote the sentence that holds it. Sets of
-questions (natural_questions_open, eli5, alce, asqa, truthfulqa) give `questions_SPLIT.jsonl`,
+question. Sets with gold passages (squad, natural_questions, natural_questions_simplified,
+fairytaleqa, trivia_qa, fever, fool_me_twice) give `documents_SPLIT.jsonl`, `questions_SPLIT.jsonl`
+and `rated_answers_SPLIT.jsonl`: the claim is the answer, the quote the sentence that holds it. Sets
+of questions (natural_questions_open, eli5, alce, asqa, truthfulqa) give `questions_SPLIT.jsonl`,
 textbooks documents, webgpt_comparisons `comparisons_SPLIT.jsonl`. Counts go to standard output, bad
 records by name to standard error.
 """
@@ -22,7 +22,10 @@ from data_pipelines.converters.articles import join_passages
 from data_pipelines.converters.fact_checking import convert_fever, convert_fool_me_twice
 from data_pipelines.converters.fairytaleqa import convert_fairytaleqa
 from data_pipelines.converters.gold import ConversionReport, Converter
-from data_pipelines.converters.natural_questions import convert_natural_questions
+from data_pipelines.converters.natural_questions import (
+    convert_natural_questions,
+    convert_simplified,
+)
 from data_pipelines.converters.open_questions import (
     QuestionConverter,
     convert_alce,
@@ -48,6 +51,7 @@ T = TypeVar("T")
 GOLD: dict[str, Converter] = {
     "squad": convert_squad,
     "natural_questions": convert_natural_questions,
+    "natural_questions_simplified": convert_simplified,
     "fairytaleqa": convert_fairytaleqa,
     "trivia_qa": convert_trivia_qa,
     "fever": convert_fever,
@@ -61,7 +65,7 @@ QUESTIONS: dict[str, QuestionConverter] = {
     "truthfulqa": convert_truthfulqa,
 }
 OTHERS = ("textbooks", "webgpt_comparisons")
-_WITH_ARTICLES = ("squad", "natural_questions")
+_WITH_ARTICLES = ("squad", "natural_questions", "natural_questions_simplified")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -98,18 +98,18 @@ def measure_prompts(
       epochs: how often each answer gets a prompt, drawn anew.
       seed: of the draws.
     """
-    statistics_of = PromptStatistics()
+    measured = PromptStatistics()
     for number, (epoch, answer) in enumerate((e, a) for e in range(epochs) for a in answers):
         begun = time.process_time()
         draw = draws(seed, "documents", f"{epoch}/{number}")
         try:
             context = context_of(answer, prompt_tokens, vocabulary, draw, settings, page)
         except ContextError as error:
-            statistics_of.report.drop(f"question {answer.question_id!r}", error)
+            measured.report.drop(f"question {answer.question_id!r}", error)
         else:
-            statistics_of.seconds += time.process_time() - begun
-            statistics_of.add(answer, context)
-    return statistics_of
+            measured.seconds += time.process_time() - begun
+            measured.add(answer, context)
+    return measured
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -17,13 +17,10 @@ import tensorflow_datasets as tfds
 
 from data_pipelines.converters import gold, titles
 from data_pipelines.converters.gold import BadRecord, GoldQuestion
+from data_pipelines.converters.natural_questions import question_of_tokens
 from data_pipelines.converters.trivia_qa import question_of_pages
 from data_pipelines.converters.writing import ConversionSettings, to_records
 from gophercite import records
-
-# Tokens of Natural Questions that stand without a space before or after them.
-_CLOSING = frozenset({",", ".", ";", ":", "!", "?", ")", "]", "%", "'s", "n't", "'", "''", "'re"})
-_OPENING = frozenset({"(", "[", "$", "``"})
 
 
 @dataclass(frozen=True)
@@ -162,34 +159,11 @@ def _convert_natural_questions(
     short_starts: list[list[int]],
     short_ends: list[list[int]],
 ) -> dict[str, Any]:
-    for (first, last), starts, ends in zip(long_answers, short_starts, short_ends, strict=True):
-        if first < 0 or not starts or starts[0] < first or ends[0] > last:
-            continue
-        passage, places = _join(tokens[first:last], is_html[first:last])
-        start, end = places[starts[0] - first][0], places[ends[0] - first - 1][1]
-        answer = passage[start:end]
-        document = gold.document_of("natural_questions", titles.readable(title), passage)
-        span = gold.normalised_span(passage, start, answer)
-        item = GoldQuestion(name, question, document, title, (answer,), span)
-        return _rated_answer(item, "natural_questions")
-    raise BadRecord("no annotation has a short answer inside a long one")
-
-
-def _join(tokens: list[str], is_html: list[bool]) -> tuple[str, list[tuple[int, int]]]:
-    """Returns the text of tokens without markup, and where in it each token stands."""
-    text, places = "", []
-    after_opening = True
-    for token, markup in zip(tokens, is_html, strict=True):
-        if markup:
-            places.append((len(text), len(text)))
-            continue
-        space = "" if after_opening or token in _CLOSING else " "
-        start = len(text) + len(space)
-        written = '"' if token in ("``", "''") else token
-        text += space + written
-        places.append((start, len(text)))
-        after_opening = token in _OPENING
-    return text, places
+    annotations = zip(long_answers, short_starts, short_ends, strict=True)
+    item = question_of_tokens(
+        name, question, title, list(zip(tokens, is_html, strict=True)), annotations
+    )
+    return _rated_answer(item, "natural_questions")
 
 
 def _convert_trivia_qa(

@@ -1,6 +1,11 @@
-"""Natural Questions with their gold passages, as "lost in the middle" published them."""
+"""Natural Questions: with gold passages as "lost in the middle" published them, and the original.
 
-from collections.abc import Iterator
+A passage is the annotated long answer, whose sentence with the short answer is the evidence.
+"""
+
+import html
+import urllib.parse
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +17,19 @@ from data_pipelines.converters.gold import (
     distinct,
     document_of,
     list_field,
+    normalised_span,
     read_lines,
     text_field,
     with_first,
 )
 from data_pipelines.converters.sentences import find_answer
+
+# Tokens of the original that stand without a space before or after them.
+_CLOSING = frozenset({",", ".", ";", ":", "!", "?", ")", "]", "%", "'s", "n't", "'", "''", "'re"})
+_OPENING = frozenset({"(", "[", "$", "``"})
+
+# Where a long answer begins and ends among a page's tokens, and the same of its short answers.
+Annotation = tuple[Sequence[int], Sequence[int], Sequence[int]]
 
 
 def convert_natural_questions(path: Path, report: ConversionReport) -> Iterator[GoldQuestion]:
@@ -53,3 +66,103 @@ def _question(value: Any, source: str, number: int) -> GoldQuestion:
         answers=with_first(best, answers),
         span=span,
     )
+
+
+def convert_simplified(path: Path, report: ConversionReport) -> Iterator[GoldQuestion]:
+    """Yields the questions of the original's simplified training set, as `question_of_tokens`.
+
+    Args:
+      path: `.jsonl` or `.jsonl.gz`, each line with `example_id`, `question_text`, `document_url`,
+        `document_text` and `annotations`.
+      report: is told what was left out, and counts the questions that have no answer to quote.
+    """
+    for number, value in read_lines(path, report):
+        with report.skipping(f"{path}:{number}"):
+            tokens = text_field(value, "document_text").split(" ")
+            annotations = [_annotation(a, len(tokens)) for a in list_field(value, "annotations")]
+            if not any(starts and first >= 0 for (first, _), starts, _ in annotations):
+                report.counts["questions without a short answer in a long one"] += 1
+                continue
+            yield question_of_tokens(
+                f"nq-{value.get('example_id', number)}",
+                text_field(value, "question_text"),
+                _title_in(text_field(value, "document_url")),
+                [(token, token.startswith("<") and token.endswith(">")) for token in tokens],
+                annotations,
+            )
+
+
+def question_of_tokens(
+    id: str,
+    question: str,
+    title: str,
+    tokens: Sequence[tuple[str, bool]],
+    annotations: Iterable[Annotation],
+) -> GoldQuestion:
+    """Returns a question with the first long answer that holds a short one.
+
+    Args:
+      id: of the question.
+      question: its text.
+      title: of its page.
+      tokens: of the page, and whether each is markup.
+      annotations: by the annotators.
+
+    Raises:
+      BadRecord: when no long answer holds a short one.
+    """
+    for (first, last), starts, ends in annotations:
+        if first < 0 or not starts or starts[0] < first or ends[0] > last:
+            continue
+        passage, places = _join(tokens[first:last])
+        start, end = places[starts[0] - first][0], places[ends[0] - first - 1][1]
+        answer = passage[start:end]
+        document = document_of("natural_questions", titles.readable(title), passage)
+        span = normalised_span(passage, start, answer)
+        return GoldQuestion(id, question, document, title, (answer,), span)
+    raise BadRecord("no annotation has a short answer inside a long one")
+
+
+def _join(tokens: Sequence[tuple[str, bool]]) -> tuple[str, list[tuple[int, int]]]:
+    """Returns the text of tokens without markup, and where in it each token stands."""
+    text, places = "", []
+    after_opening = True
+    for token, markup in tokens:
+        if markup:
+            places.append((len(text), len(text)))
+            continue
+        space = "" if after_opening or token in _CLOSING else " "
+        start = len(text) + len(space)
+        written = '"' if token in ("``", "''") else token
+        text += space + written
+        places.append((start, len(text)))
+        after_opening = token in _OPENING
+    return text, places
+
+
+def _annotation(value: Any, tokens: int) -> Annotation:
+    """Returns the places of an annotation's answers, which lie within the page."""
+    long_answer = value.get("long_answer") if isinstance(value, dict) else None
+    (first, last), *others = [
+        _places(answer, tokens) for answer in (long_answer, *list_field(value, "short_answers"))
+    ]
+    return (first, last), [start for start, _ in others], [end for _, end in others]
+
+
+def _places(answer: Any, tokens: int) -> tuple[int, int]:
+    answer = answer if isinstance(answer, dict) else {}
+    start, end = answer.get("start_token"), answer.get("end_token")
+    if start == end == -1:  # no answer
+        return -1, -1
+    if not isinstance(start, int) or not isinstance(end, int) or not 0 <= start < end <= tokens:
+        raise BadRecord(
+            f"expected 0 <= start_token < end_token <= {tokens}, got {start!r}, {end!r}"
+        )
+    return start, end
+
+
+def _title_in(url: str) -> str:
+    """Returns a page's title, which the simplified set has in its address alone."""
+    parts = urllib.parse.urlsplit(html.unescape(url))
+    (title,) = urllib.parse.parse_qs(parts.query).get("title") or [parts.path.rpartition("/")[2]]
+    return urllib.parse.unquote(title) or url

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_pipelines import convert
@@ -176,6 +176,45 @@ def test_fool_me_twice_quotes_its_gold_evidence(tmp_path: Path) -> None:
     assert (answer.claim, answer.quote) == ("No", "Alda was founded in 1812.")
 
 
+def test_the_original_natural_questions_give_the_long_answers_passage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "<H1> Alda </H1> <P> Alda ( a port ) lies on the River Kesh . </P> <P> More . </P>"
+    none = {"start_token": -1, "end_token": -1, "candidate_index": -1}
+    asked = {
+        "example_id": 7,
+        "question_text": "where does alda lie",
+        "document_url": "https://en.wikipedia.org//w/index.php?title=Alda_(port)&amp;oldid=1",
+        "document_text": text,
+        "annotations": [
+            {"long_answer": none, "short_answers": [], "yes_no_answer": "NONE"},
+            {
+                "long_answer": {"start_token": 3, "end_token": 16, "candidate_index": 0},
+                "short_answers": [{"start_token": 12, "end_token": 14}],
+                "yes_no_answer": "NONE",
+            },
+        ],
+    }
+    beyond = {"long_answer": {"start_token": 3, "end_token": 999}, "short_answers": []}
+    path = json_lines(
+        tmp_path / "nq.jsonl",
+        asked,
+        asked | {"annotations": asked["annotations"][:1]},
+        asked | {"annotations": [beyond]},
+        asked | {"annotations": ["x"]},
+        {"document_text": "x"},
+    )
+    (answer,) = converted("natural_questions_simplified", path, RatedAnswer, "rated_answers")
+    assert (answer.claim, answer.title) == ("River Kesh", "Alda (port)")
+    assert answer.quote == "Alda (a port) lies on the River Kesh."
+    printed = capsys.readouterr()
+    assert "1 questions without a short answer in a long one" in printed.out
+    assert "3 bad records skipped" in printed.out
+    tokens = len(text.split())
+    problem = f"expected 0 <= start_token < end_token <= {tokens}, got 3, 999"
+    assert f"{path}:3: {problem}" in printed.err
+
+
 # --- Questions ---
 
 
@@ -274,6 +313,7 @@ anything = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(data=st.data())
 @pytest.mark.parametrize(
     ("convert_lines", "good"), [(convert_eli5, KILT), (convert_webgpt_comparisons, WEBGPT)]

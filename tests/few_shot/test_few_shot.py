@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from vocabulary_fixtures import vocabularies
 
@@ -119,6 +119,7 @@ _WORDS = ("the", "mill", "burned", "down", "in", "a", "dry", "year")
 sentences = st.lists(st.sampled_from(_WORDS), max_size=12)
 
 
+@settings(deadline=None)
 @given(sentences, sentences)
 def test_rouge_l_is_the_textbooks(one: list[str], other: list[str]) -> None:
     found = rouge_l(" ".join(one), " ".join(other).upper())
@@ -148,6 +149,7 @@ def test_evidence_has_two_sentences_more_than_the_claim() -> None:
     assert len(sentence_spans(two.quote)) == 4
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from(["Mills burn.", "Dust flies.", "It is dry."]), max_size=9))
 def test_no_run_of_sentences_is_nearer(parts: list[str]) -> None:
     page = Document("p", "P", " ".join(parts))
@@ -191,6 +193,7 @@ def test_parts_that_do_not_stand_there_in_order_are_refused(quote: str) -> None:
     assert restore(quote, PAGE.text) is None
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_any_splice_of_a_text_is_found(data: st.DataObject) -> None:
     text = PAGE.text
