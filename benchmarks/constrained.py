@@ -31,7 +31,7 @@ from gophercite.decoding.quote_state import QuoteTables, advance, initial
 from gophercite.decoding.sampler import sample
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.documents import Document
-from gophercite.evaluation.answers import encode_question, pages_of
+from gophercite.evaluation.question_prompts import encode_question, pages_of
 from gophercite.models.folder import load_model
 from gophercite.records import Question, read
 from gophercite.vocabularies import Vocabulary, load_vocabulary

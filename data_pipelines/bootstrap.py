@@ -71,6 +71,8 @@ def _read_samples(path: Path, report: records.Report) -> dict[str, list[Sampled]
             if isinstance(value, RecordError):
                 raise value
             fields = JsonFields(value, None, report.unknown_fields)
+            if fields.flag("declined"):
+                continue
             sample = Sampled(
                 fields.text("text", empty=True),
                 fields.optional_text("document"),

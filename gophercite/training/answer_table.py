@@ -56,7 +56,7 @@ class AnswerTable:
                 batch_size=self.batch_size,
             )
         )
-        in_order = [answers[index] for index in range(len(self.questions))]
+        in_order = [best for _, (best, *_) in sorted(answers.items())]
         judgements = [answer.judgement for answer in in_order]
         text = (
             f"# Sample answers after step {step}\n\n"

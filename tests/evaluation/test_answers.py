@@ -5,14 +5,17 @@ import pytest
 from vocabulary_fixtures import trained
 
 from gophercite import prompts
+from gophercite.decoding.constraint import QuoteConstraint
 from gophercite.decoding.sampler import sample
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.documents import Document
-from gophercite.evaluation.answers import answer_questions, encode_question
+from gophercite.evaluation.answers import NOTHING_TO_QUOTE, answer_questions
 from gophercite.evaluation.metrics import judge
+from gophercite.evaluation.question_prompts import PromptReport, PromptSettings
+from gophercite.few_shot.prompting import FewShotSettings, Style
 from gophercite.models.config import TransformerConfig
 from gophercite.models.transformer import Transformer
-from gophercite.records import Hit, Question
+from gophercite.records import Question
 
 SETTINGS = SamplingSettings(max_tokens=8, temperature=0.0)
 PAGE = Document("o", "Ormsby", "Built in 1874.")
@@ -53,7 +56,7 @@ def test_each_question_is_answered_once_as_the_sampler_answers_it(transformer: T
             eos_id=vocabulary.eos_id,
             pad_id=vocabulary.pad_id,
         )
-        answer = found[index]
+        (answer,) = found[index]
         assert answer.question is question
         assert list(answer.tokens) == alone.tokens[0, : alone.lengths[0]].tolist()
         assert answer.text == vocabulary.decode(answer.tokens)
@@ -61,7 +64,60 @@ def test_each_question_is_answered_once_as_the_sampler_answers_it(transformer: T
         assert answer.log_prob == pytest.approx(alone.log_probs[0].sum(), rel=1e-4)
 
 
-def test_a_page_that_is_not_there_is_named() -> None:
-    question = Question("q", "When?", "test", (PAGE, Hit("h", "a snippet")))
-    with pytest.raises(ValueError, match="question 'q': document 'h' has a snippet but no text"):
-        encode_question(trained(), question)
+def answered(transformer: Transformer, questions: list[Question], **changes):  # type: ignore[no-untyped-def]
+    report = PromptReport()
+    arguments = {"settings": SamplingSettings(max_tokens=40), "batch_size": 2} | changes
+    found = answer_questions(
+        transformer,
+        transformer.init(jax.random.key(0)),
+        trained(),
+        questions,
+        key=jax.random.key(1),
+        report=report,
+        **arguments,
+    )
+    return dict(found), report
+
+
+def test_the_likeliest_answer_of_all_pages_comes_first(transformer: Transformer) -> None:
+    other = Document("i", "Ilse", "A river of 40 km. It feeds the salt yards.")
+    questions = [Question("a", "When?", "test", (PAGE, other)), QUESTIONS[2]]
+    settings = PromptSettings(200, "each")
+    found, report = answered(transformer, questions, prompts=settings, samples=3)
+    assert {index: len(samples) for index, samples in found.items()} == {0: 6, 1: 3}
+    assert report.prompts == 3
+    assert [sample.document for sample in found[0]].count("i") == 3
+    for samples in found.values():
+        likelihoods = [sample.log_prob for sample in samples]
+        assert likelihoods == sorted(likelihoods, reverse=True)
+    # What is sampled beside a prompt, and in what order, changes nothing.
+    alone, _ = answered(transformer, questions, prompts=settings, samples=3, batch_size=1)
+    for index, samples in alone.items():
+        assert sorted(s.text for s in samples) == sorted(s.text for s in found[index])
+
+
+def test_questions_without_a_legal_answer_are_declined(transformer: Transformer) -> None:
+    short = Question("s", "When?", "test", (Document("s", "S", "1874"),))
+    far = Document("f", "A very long title of a page. " * 5, "It was built in 1874.")
+    questions = [QUESTIONS[0], short, Question("f", "When?", "test", (far,)), QUESTIONS[1]]
+    found, report = answered(transformer, questions, constraint=QuoteConstraint(trained()))
+    assert sorted(found) == [0, 3]
+    assert report.declined == {1: NOTHING_TO_QUOTE, 2: NOTHING_TO_QUOTE}
+    for (answer,) in found.values():
+        assert answer.judgement.well_formed
+        assert answer.judgement.verbatim
+    nothing, report = answered(transformer, [short], constraint=QuoteConstraint(trained()))
+    assert nothing == {}
+    assert list(report.declined) == [0]
+
+
+def test_claims_of_a_few_shot_prompt_get_evidence_by_rule(transformer: Transformer) -> None:
+    few_shot = FewShotSettings(Style.LONG, examples=1)
+    settings = PromptSettings(600, few_shot=few_shot)
+    found, _ = answered(transformer, QUESTIONS, prompts=settings)
+    with_claims = [answer for (answer,) in found.values() if answer.judgement.triples]
+    assert with_claims
+    for answer in with_claims:
+        (triple,) = answer.judgement.triples
+        assert triple.quote == PAGE.text
+        assert answer.text.strip().startswith(triple.claim)

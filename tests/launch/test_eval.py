@@ -12,12 +12,14 @@ import jax
 import pytest
 from vocabulary_fixtures import trained
 
+from data_pipelines import bootstrap
 from gophercite import records
 from gophercite.documents import Document
 from gophercite.models.config import TransformerConfig
 from gophercite.models.folder import Model, save_model
 from gophercite.models.transformer import Transformer
-from gophercite.records import Question, Span
+from gophercite.records import Hit, Question, Span
+from gophercite.retrieval.index import DocumentIndex
 
 SCRIPT = pathlib.Path(__file__).parents[2] / "launch" / "eval.py"
 
@@ -52,7 +54,8 @@ def test_a_report_is_printed_and_written(
     model_folder: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     path = tmp_path / "questions.jsonl"
-    records.write(path, [question(0), question(1, "Long. " * 900), *map(question, range(2, 5))])
+    long = question(1, "Its lighthouse was built in 1874. " + "Long. " * 900)
+    records.write(path, [question(0), long, *map(question, range(2, 5))])
     with path.open("a") as file:
         file.write("{}\n")
     done = run(
@@ -61,7 +64,7 @@ def test_a_report_is_printed_and_written(
     )
     assert done.returncode == 0, done.stderr
     assert f"{path}:6: field 'documents': is missing" in done.stderr
-    assert "1 of 5 questions left out: prompt over 500 tokens" in done.stderr
+    assert "3 prompts, of which 1 show pages in part" in done.stderr
     table = [line for line in done.stdout.splitlines() if line.startswith("| ")]
     rows = [re.sub(" +", " ", line) for line in table]
     assert rows[2].startswith("| model | 3 | ")
@@ -75,11 +78,59 @@ def test_a_report_is_printed_and_written(
     assert done.stdout.count("Question: When?") == 3
 
     lines = [json.loads(line) for line in (tmp_path / "out" / "test.jsonl").open()]
-    assert [line["question_id"] for line in lines] == ["q0", "q2", "q3"]
+    assert [line["question_id"] for line in lines] == ["q0", "q1", "q2"]
     assert all(line["model"] == "tiny" and len(line["tokens"]) <= 6 for line in lines)
     report = (tmp_path / "out" / "test.md").read_text()
     assert "\n".join(table) in report
     assert "| When? | 1874 |" in report
+
+
+def test_search_results_are_looked_up_and_asked_about_one_by_one(
+    model_folder: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = {
+        "o": "Its lighthouse was built in 1874. " + "It is tall. " * 200,
+        "i": "A river.",
+        "s": "1",
+    }
+    with DocumentIndex(tmp_path / "corpus.db", write=True) as index:
+        index.add(Document(id, f"Page {id}", text) for id, text in texts.items())
+    hits = {id: Hit(id, text[:30]) for id, text in texts.items()}
+    asked = [
+        Question("several", "When?", "test", (hits["o"], hits["i"], hits["s"]), ("1874",)),
+        Question("nothing", "When?", "test", (hits["s"],), ("1874",)),
+    ]
+    path = tmp_path / "questions.jsonl"
+    records.write(path, asked)
+    main = runpy.run_path(str(SCRIPT))["main"]
+    flags = {
+        "--model": model_folder, "--questions": path, "--index": tmp_path / "corpus.db",
+        "--pages": "each", "--samples": 2, "--max-tokens": 60, "--max-prompt-tokens": 100,
+        "--batch-size": 4, "--output": tmp_path / "out",
+    }  # fmt: skip
+    arguments = [str(part) for flag in flags.items() for part in flag]
+    assert main([*arguments, "--constrained"]) == 0
+    printed = capsys.readouterr()
+    assert "4 prompts, of which 1 show pages in part" in printed.err
+    assert "1 questions declined: nothing can be quoted" in printed.err
+    assert re.search(r"\| model, constrained +\| 1 ", printed.out)
+    assert re.search(r"\| first sentence +\| 1 ", printed.out)
+    best, declined = (json.loads(line) for line in (tmp_path / "out.jsonl").open())
+    assert (best["question_id"], best["declined"], best["verbatim"]) == ("several", False, True)
+    assert (declined["question_id"], declined["declined"]) == ("nothing", True)
+    assert "Declined, and in no row: 1 questions." in (tmp_path / "out.md").read_text()
+    every = [json.loads(line) for line in (tmp_path / "out_samples.jsonl").open()]
+    assert sorted(sample["document"] for sample in every) == ["i", "i", "o", "o"]
+    assert best["log_prob"] == max(sample["log_prob"] for sample in every)
+
+    # The samples are what bootstrapping takes.
+    rated = tmp_path / "rated.jsonl"
+    files = [str(tmp_path / "out_samples.jsonl"), str(path), str(rated), "--style", "short"]
+    assert bootstrap.main([*files, "--index", str(tmp_path / "corpus.db")]) in (0, 1)
+    assert "4 samples of 1 questions" in capsys.readouterr().out
+
+    assert main([*arguments, "--constrained", "--limit", "1", "--max-tokens", "3"]) == 1
+    assert "every question was declined" in capsys.readouterr().err
 
 
 def test_baselines_need_no_model(

@@ -1,0 +1,202 @@
+"""The prompts that a question is asked with: its pages together or each in one, cut to fit."""
+
+import collections
+import dataclasses
+import random
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from gophercite import prompts
+from gophercite.contexts import (
+    Context,
+    ContextError,
+    ContextSettings,
+    Reason,
+    SearchResult,
+    joint_context,
+)
+from gophercite.documents import Document, Window
+from gophercite.few_shot.prompting import FewShotSettings, few_shot_context
+from gophercite.records import FoundDocument, Question
+from gophercite.vocabularies import Vocabulary
+
+
+@dataclasses.dataclass(frozen=True)
+class PromptSettings:
+    """How questions become prompts.
+
+    Attributes:
+      prompt_tokens: longest prompt; pages are cut to windows that fit. None shows pages whole.
+      pages: all of a question's pages in one prompt, or each in a prompt of its own, as the paper
+        asks at inference (section 2.3).
+      contexts: how pages are cut.
+      few_shot: put examples before, for a base model; needs `prompt_tokens`.
+      seed: of the draw of examples, beside the question's id.
+    """
+
+    prompt_tokens: int | None = None
+    pages: Literal["together", "each"] = "together"
+    contexts: ContextSettings = dataclasses.field(default_factory=ContextSettings)
+    few_shot: FewShotSettings | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.prompt_tokens is not None and self.prompt_tokens < 1:
+            raise ValueError(f"prompt_tokens is {self.prompt_tokens}: must be at least 1")
+        if self.few_shot is not None and self.prompt_tokens is None:
+            raise ValueError("few_shot needs prompt_tokens: examples leave less room for pages")
+        if self.pages not in ("together", "each"):
+            raise ValueError(f"pages is {self.pages!r}: must be 'together' or 'each'")
+
+
+@dataclasses.dataclass(frozen=True)
+class QuestionPrompt:
+    """A prompt.
+
+    Attributes:
+      index: of the question among those asked.
+      number: of the prompt among the question's.
+      sources: what it shows.
+      tokens: its ids.
+    """
+
+    index: int
+    number: int
+    sources: tuple[Document | Window, ...]
+    tokens: tuple[int, ...]
+
+    @property
+    def document(self) -> str | None:
+        """The id of the page that it shows, where it shows one only."""
+        if len(self.sources) != 1:
+            return None
+        (source,) = self.sources
+        return source.document.id if isinstance(source, Window) else source.id
+
+
+@dataclasses.dataclass
+class PromptReport:
+    """What became of the questions.
+
+    Attributes:
+      prompts: that were made.
+      cut: prompts that show some page in part.
+      pages_left_out: pages in no prompt, by reason.
+      declined: for questions that can't be asked or answered, the index and why.
+    """
+
+    prompts: int = 0
+    cut: int = 0
+    pages_left_out: collections.Counter[str] = dataclasses.field(
+        default_factory=collections.Counter
+    )
+    declined: dict[int, str] = dataclasses.field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """Returns a line on the prompts, and one for each reason to leave out or decline."""
+        lines = [f"{self.prompts} prompts, of which {self.cut} show pages in part"]
+        for reason, count in self.pages_left_out.most_common():
+            lines.append(f"{count} pages left out: {reason}")
+        for reason, count in collections.Counter(self.declined.values()).most_common():
+            lines.append(f"{count} questions declined: {reason}")
+        return "\n".join(lines)
+
+
+def pages_of(question: Question) -> list[Document]:
+    """Returns a question's pages.
+
+    Raises:
+      ValueError: when a document is given by its snippet only: there is no page to show.
+    """
+    pages = []
+    for source in question.documents:
+        if not isinstance(source, Document):
+            raise ValueError(
+                f"question {question.id!r}: document {source.id!r} has a snippet but no text"
+            )
+        pages.append(source)
+    return pages
+
+
+def encode_question(vocabulary: Vocabulary, question: Question) -> list[int]:
+    """Returns the ids of a question's prompt, with all of its pages whole, in rank order.
+
+    Raises:
+      ValueError: as `pages_of`.
+    """
+    return prompts.encode_prompt(vocabulary, question.question, pages_of(question))
+
+
+def question_prompts(
+    questions: Sequence[Question],
+    vocabulary: Vocabulary,
+    settings: PromptSettings,
+    report: PromptReport,
+) -> list[QuestionPrompt]:
+    """Returns the prompts of all questions, in their order and the pages' rank order.
+
+    A page that fits is shown whole, a longer one as a window around its snippet, or from its start
+    where it has none. A question of which no page can be shown is declined.
+
+    Args:
+      questions: each with its pages.
+      vocabulary: of the model.
+      settings: how prompts are made.
+      report: counts what was cut, left out and declined.
+
+    Raises:
+      ValueError: as `pages_of`.
+    """
+    made: list[QuestionPrompt] = []
+    for index, question in enumerate(questions):
+        reason = Reason.NO_PAGE if not question.documents else None
+        before = len(made)
+        groups = _groups(pages_of(question), settings)
+        for number, pages in enumerate(groups):
+            try:
+                context = _context(question, pages, number, vocabulary, settings)
+            except ContextError as error:
+                reason = reason or error.reason
+                report.pages_left_out.update([error.reason.value] * len(pages))
+                continue
+            report.pages_left_out.update(why.value for _, why in context.left_out)
+            report.cut += any(w.text != w.document.text for w in context.windows)
+            made.append(QuestionPrompt(index, number, context.windows, context.tokens))
+        if len(made) == before and reason is not None:
+            report.declined[index] = reason.value
+    report.prompts += len(made)
+    return made
+
+
+def _groups(pages: list[Document], settings: PromptSettings) -> list[list[Document]]:
+    if settings.pages == "each":
+        return [[page] for page in pages]
+    return [pages]
+
+
+def _context(
+    question: Question,
+    pages: Sequence[Document],
+    number: int,
+    vocabulary: Vocabulary,
+    settings: PromptSettings,
+) -> Context:
+    limit = settings.prompt_tokens
+    if settings.few_shot is not None and limit is not None:
+        draw = random.Random(f"few-shot/{settings.seed}/{question.id}/{number}")
+        return few_shot_context(
+            question.question, list(_results(pages)), limit, vocabulary, settings.few_shot, draw,
+            settings.contexts,
+        )  # fmt: skip
+    whole = tuple(Window(page, 0, len(page.text)) for page in pages)
+    tokens = tuple(prompts.encode_prompt(vocabulary, question.question, whole))
+    if limit is None or len(tokens) <= limit:
+        return Context(whole, tokens)
+    return joint_context(
+        question.question, list(_results(pages)), limit, vocabulary, settings.contexts
+    )
+
+
+def _results(pages: Sequence[Document]) -> Iterator[SearchResult]:
+    for page in pages:
+        yield SearchResult(page, page.snippet if isinstance(page, FoundDocument) else None)
