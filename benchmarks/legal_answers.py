@@ -270,13 +270,16 @@ def main() -> None:
         print(f"{flags.data}: no such folder; generated pages only", file=sys.stderr)
     rng = random.Random(flags.seed)
     texts = [page.text for page in pages[:300]] or [hostile_documents(rng, 80)[0].text] * 300
+    kinds = kinds_of_prompts(rng, pages, whole)
+    if unknown := set(flags.pages or ()) - kinds.keys():
+        parser.error(f"--pages: no such kind as {unknown.pop()!r}; there are {', '.join(kinds)}")
     print(
         "| vocabulary | pages | prompts | pages in them | answers | evidence.faults | judge | s |"
     )
     print("|---|---|---|---|---|---|---|---|")
     wrong = 0
     for name, vocabulary in vocabularies(texts):
-        for kind, make in kinds_of_prompts(rng, pages, whole).items():
+        for kind, make in kinds.items():
             if flags.pages and kind not in flags.pages:
                 continue
             # Building the tables of 100 kB takes a second or more.
