@@ -24,6 +24,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from gophercite.decoding import watching
 from gophercite.decoding.constraint import PromptGraph, QuoteConstraint
 from gophercite.decoding.drawing import draw, draw_allowed, given
 from gophercite.decoding.quote_settings import QuoteSettings
@@ -56,12 +57,15 @@ def built(constraint: QuoteConstraint, source: Document, rounds: int) -> tuple[P
 
 
 @functools.partial(jax.jit, static_argnums=3)
-def draw_many(tables: QuoteTables, state: Any, logits: Any, constrained: bool) -> Any:
-    """Draws `STEPS` tokens a row, with and without the constraint."""
+def draw_many(
+    tables: QuoteTables, state: Any, logits: Any, constrained: bool, watch: Any = None
+) -> Any:
+    """Draws `STEPS` tokens a row, with and without the constraint, and a watch for faults."""
     rows = logits.shape[0]
+    watched, seen = watch or (None, None)
 
     def turn(carry: Any, step: Any) -> tuple[Any, Any]:
-        state, before = carry
+        state, seen, before = carry
         uniforms = jax.random.uniform(jax.random.fold_in(jax.random.key(0), step), (rows,))
         now = logits + before[:, None].astype(jnp.float32) * 1e-6  # nothing can be hoisted
         if constrained:
@@ -71,9 +75,14 @@ def draw_many(tables: QuoteTables, state: Any, logits: Any, constrained: bool) -
             state = advance(tables, state, token)
         else:
             token = draw(now, uniforms, DRAWS).token
-        return (state, token), token
+        found = token
+        if watched is not None:
+            seen = watching.advance(watched, seen, token)
+            found = token, watching.faults(watched, seen)
+        return (state, seen, token), found
 
-    return jax.lax.scan(turn, (state, jnp.zeros(rows, jnp.int32)), jnp.arange(STEPS))[1]
+    start = (state, seen, jnp.zeros(rows, jnp.int32))
+    return jax.lax.scan(turn, start, jnp.arange(STEPS))[1]
 
 
 def paired(first: Callable[[], Any], second: Callable[[], Any], rounds: int) -> tuple[float, float]:
@@ -96,6 +105,7 @@ def measure_drawing(vocabulary: Vocabulary, source: Document, rounds: int) -> No
     # A quote that may not end keeps the rows inside it.
     constraint = QuoteConstraint(vocabulary, QuoteSettings(minimum_quote=STEPS * 20))
     tables = constraint.tables([constraint.graph([source])], 10_000)
+    watch = watching.FaultWatch(vocabulary)
     random = np.random.default_rng(0)
     prefix = f" %<a claim>%({source.title})%["
     for rows in (1, 16, 64):
@@ -117,6 +127,18 @@ def measure_drawing(vocabulary: Vocabulary, source: Document, rounds: int) -> No
             seconds, ratio = paired(free, held, rounds)
             each = 1e6 * seconds / (STEPS * rows)
             print(f"| drawing, {name} | {rows} | {each:.1f} µs a token | {ratio:.2f} |")
+        watched = watch.tables([watch.graph([source])])
+        seen = watching.initial(watched, jnp.zeros(rows, jnp.int32))
+        for token in vocabulary.encode(prefix):
+            seen = watching.advance(watched, seen, jnp.full(rows, token))
+        held, both = (
+            functools.partial(draw_many, tables, state, logits, True, watch=held)
+            for held in (None, (watched, seen))
+        )
+        seconds, ratio = paired(held, both, rounds)
+        each = 1e6 * seconds / (STEPS * rows)
+        what = "the same, watched for faults; against unwatched"
+        print(f"| {what} | {rows} | {each:.1f} µs a token | {ratio:.2f} |")
 
 
 def test_questions(folder: str) -> list[Question]:
