@@ -33,7 +33,9 @@ class Context(NamedTuple):
     sinusoids: Float[Array, "distances d_model"] | None
 
 
-def rms_norm(x: Hidden, scale: Float[Array, " d_model"], epsilon: float) -> Hidden:
+def rms_norm(
+    x: Float[Array, "*tokens channels"], scale: Float[Array, " channels"], epsilon: float
+) -> Float[Array, "*tokens channels"]:
     """Root-mean-square normalisation in float32 (Zhang and Sennrich 2019).
 
     Args:
@@ -73,16 +75,23 @@ class Block(nn.Module):
         heads, kv = c.num_heads * c.head_dim, c.kv_heads * c.head_dim
         # Residual branches start small, so that depth does not blow the stream up (GPT-2).
         branch = (2 * c.num_layers) ** -0.5
-        self.attention_norm = self._scale("attention_norm")
+        self.attention_norm = self._scale("attention_norm", c.d_model, "embed")
         self.query = self._matrix("query", (c.d_model, heads), ("embed", "heads"))
         self.key = self._matrix("key", (c.d_model, kv), ("embed", "kv_heads"))
         self.value = self._matrix("value", (c.d_model, kv), ("embed", "kv_heads"))
         self.out = self._matrix("out", (heads, c.d_model), ("heads", "embed"), branch)
         if c.position == "transformer_xl":
             self.relative = self._matrix("relative", (c.d_model, heads), ("embed", "heads"))
-            self.content_bias = self._bias("content_bias", heads)
-            self.position_bias = self._bias("position_bias", heads)
-        self.mlp_norm = self._scale("mlp_norm")
+            self.content_bias = self._bias("content_bias", heads, "heads")
+            self.position_bias = self._bias("position_bias", heads, "heads")
+        if c.qkv_bias:
+            self.query_bias = self._bias("query_bias", heads, "heads")
+            self.key_bias = self._bias("key_bias", kv, "kv_heads")
+            self.value_bias = self._bias("value_bias", kv, "kv_heads")
+        if c.query_key_norm:
+            self.query_norm = self._scale("query_norm", c.head_dim, None)
+            self.key_norm = self._scale("key_norm", c.head_dim, None)
+        self.mlp_norm = self._scale("mlp_norm", c.d_model, "embed")
         self.up = self._matrix("up", (c.d_model, c.mlp_width), ("embed", "mlp"))
         if c.gated_mlp:
             self.gate = self._matrix("gate", (c.d_model, c.mlp_width), ("embed", "mlp"))
@@ -96,12 +105,12 @@ class Block(nn.Module):
             name, nn.with_logical_partitioning(init, axes), shape, self.config.param_dtype
         )
 
-    def _scale(self, name: str) -> Any:
-        init = nn.with_logical_partitioning(nn.initializers.ones, ("embed",))
-        return self.param(name, init, (self.config.d_model,), self.config.param_dtype)
+    def _scale(self, name: str, width: int, axis: str | None) -> Any:
+        init = nn.with_logical_partitioning(nn.initializers.ones, (axis,))
+        return self.param(name, init, (width,), self.config.param_dtype)
 
-    def _bias(self, name: str, width: int) -> Any:
-        init = nn.with_logical_partitioning(nn.initializers.zeros, ("heads",))
+    def _bias(self, name: str, width: int, axis: str) -> Any:
+        init = nn.with_logical_partitioning(nn.initializers.zeros, (axis,))
         return self.param(name, init, (width,), self.config.param_dtype)
 
     def __call__(
@@ -172,21 +181,30 @@ class Block(nn.Module):
     def _project(
         self, x: Hidden, settings: Settings, positions: Int[Array, "batch length"]
     ) -> tuple[Array, Array, Array]:
-        """Queries, keys and values by head, rotated where the model rotates."""
+        """Queries, keys and values by head, normalised and rotated where the model does so."""
         c = self.config
         normed = rms_norm(x, self.attention_norm, c.norm_epsilon)
         normed = constrain(normed, "batch", "length", "activation_embed")
 
-        def by_head(kernel: Array, heads: int, axis: str) -> Array:
-            y = constrain(linear(normed, kernel), "batch", "length", axis)
+        def by_head(name: str, heads: int, axis: str) -> Array:
+            y = linear(normed, getattr(self, name))
+            if c.qkv_bias:
+                y += getattr(self, f"{name}_bias").astype(y.dtype)
+            y = constrain(y, "batch", "length", axis)
             return y.reshape(*y.shape[:2], heads, c.head_dim)
 
-        q = by_head(self.query, c.num_heads, "heads")
-        k = by_head(self.key, c.kv_heads, "kv_heads")
-        v = by_head(self.value, c.kv_heads, "kv_heads")
+        q = by_head("query", c.num_heads, "heads")
+        k = by_head("key", c.kv_heads, "kv_heads")
+        v = by_head("value", c.kv_heads, "kv_heads")
+        if c.query_key_norm:
+            q = rms_norm(q, self.query_norm, c.norm_epsilon)
+            k = rms_norm(k, self.key_norm, c.norm_epsilon)
         if c.position == "rope":
             theta = settings.get("rope_theta", c.rope_theta)
-            q, k = (rotary(y, positions, theta) for y in (q, k))  # type: ignore[arg-type]
+            q, k = (
+                rotary(y, positions, theta, c.rope_scaling)  # type: ignore[arg-type]
+                for y in (q, k)
+            )
         return q, k, v
 
     def _distances(self, sinusoids: Array) -> Array:

@@ -20,6 +20,44 @@ _CHOICES = {
 
 
 @dataclasses.dataclass(frozen=True)
+class RopeScaling:
+    """Slower rotary frequencies for contexts longer than the first training's (Llama 3.1).
+
+    A pair of channels that turns fewer than `low_frequency_factor` times in the original context
+    turns `factor` times slower, one that turns more than `high_frequency_factor` times as before;
+    between the two the change is linear in the number of turns.
+
+    Attributes:
+      factor: how much slower the slowest pairs turn.
+      low_frequency_factor: turns in the original context up to which a pair is slowed in full.
+      high_frequency_factor: turns from which a pair is left alone.
+      original_length: tokens of the context before it was extended.
+    """
+
+    factor: float
+    low_frequency_factor: float
+    high_frequency_factor: float
+    original_length: int
+
+    def __post_init__(self) -> None:
+        """Refuses factors that are out of range, naming them.
+
+        Raises:
+          ValueError: a field is not over 0, or the factors are in the wrong order.
+        """
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            fits = isinstance(value, int | float) and value > 0
+            _require(fits, f"rope_scaling.{field.name}", value, "a number over 0")
+        _require(
+            self.high_frequency_factor > self.low_frequency_factor,
+            "rope_scaling.high_frequency_factor",
+            self.high_frequency_factor,
+            f"over low_frequency_factor ({self.low_frequency_factor})",
+        )
+
+
+@dataclasses.dataclass(frozen=True)
 class TransformerConfig:
     """What a model is (architecture) and how it is computed (dtypes, blocks, rematerialisation).
 
@@ -41,6 +79,9 @@ class TransformerConfig:
       position: rotary embeddings (Su et al. 2021) or Transformer-XL's relative positions (Dai et
         al. 2019, section 3.3).
       rope_theta: base of the rotary frequencies; one for all layers, or one a layer.
+      rope_scaling: slower rotary frequencies in all layers, as Llama 3.1 has them.
+      qkv_bias: queries, keys and values have biases (Qwen2).
+      query_key_norm: RMSNorm of each head's query and key, before the rotation (Qwen3).
       window: how many tokens back a query sees, itself included; None is all; one for all layers,
         or one a layer.
       norm_epsilon: added to the mean square in RMSNorm.
@@ -70,6 +111,9 @@ class TransformerConfig:
     gated_mlp: bool = False
     position: Position = "transformer_xl"
     rope_theta: float | tuple[float, ...] = 10_000.0
+    rope_scaling: RopeScaling | None = None
+    qkv_bias: bool = False
+    query_key_norm: bool = False
     window: int | tuple[int | None, ...] | None = None
     norm_epsilon: float = 1e-6
     tied_embeddings: bool = True
@@ -130,6 +174,12 @@ class TransformerConfig:
             )
         if self.position == "transformer_xl":
             _require(
+                self.rope_scaling is None,
+                "rope_scaling",
+                self.rope_scaling,
+                "None: Transformer-XL positions do not rotate",
+            )
+            _require(
                 self.attention_kernel in ("auto", "blocks"),
                 "attention_kernel",
                 self.attention_kernel,
@@ -154,7 +204,17 @@ class TransformerConfig:
         if self.position == "transformer_xl":
             attention += self.d_model * heads + 2 * heads
         mlp = self.d_model * self.mlp_width * (3 if self.gated_mlp else 2)
-        return attention + mlp + 2 * self.d_model
+        return attention + mlp + self._layer_vectors
+
+    @property
+    def _layer_vectors(self) -> int:
+        """Parameters of one block that multiply no matrix: scales of norms, biases of heads."""
+        vectors = 2 * self.d_model
+        if self.qkv_bias:
+            vectors += (self.num_heads + 2 * self.kv_heads) * self.head_dim
+        if self.query_key_norm:
+            vectors += 2 * self.head_dim
+        return vectors
 
     @property
     def parameters(self) -> int:
@@ -178,7 +238,7 @@ class TransformerConfig:
         """
         heads = self.num_heads * self.head_dim
         weights = self.parameters - (0 if self.tied_embeddings else self.vocab_size * self.d_model)
-        weights -= self.d_model * (2 * self.num_layers + 1)  # norm scales multiply no matrix
+        weights -= self.num_layers * self._layer_vectors + self.d_model
         products = 2
         projection = 0
         if self.position == "transformer_xl":

@@ -3,18 +3,19 @@
 import dataclasses
 import types
 import typing
-from typing import Any
+from typing import Any, TypeVar
 
 from gophercite.json_fields import describe, nearest
-from gophercite.models.config import TransformerConfig
+from gophercite.models.config import RopeScaling, TransformerConfig
+
+Settings = TypeVar("Settings", TransformerConfig, RopeScaling)
 
 
 def config_to_json(config: TransformerConfig) -> dict[str, Any]:
     """All fields of an architecture, as JSON has them (tuples are lists)."""
     return {
-        field.name: list(value) if isinstance(value, tuple) else value
-        for field in dataclasses.fields(config)
-        for value in [getattr(config, field.name)]
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in dataclasses.asdict(config).items()
     }
 
 
@@ -31,9 +32,14 @@ def config_from_json(value: object) -> TransformerConfig:
       ValueError: it is no object, or a field is unknown, missing or of another kind; the message
         names it.
     """
+    return _from_json(TransformerConfig, value)
+
+
+def _from_json(kind: type[Settings], value: object) -> Settings:
+    """A dataclass of settings from the object that holds its fields."""
     if not isinstance(value, dict):
         raise ValueError(f"expected an object, got {describe(value)}")
-    hints = typing.get_type_hints(TransformerConfig)
+    hints = typing.get_type_hints(kind)
     for name, entry in value.items():
         if name not in hints:
             near = nearest(name, hints.keys() - value.keys())
@@ -44,13 +50,24 @@ def config_from_json(value: object) -> TransformerConfig:
             raise ValueError(
                 f"field {name!r}: expected {_name_of(hints[name])}, got {describe(entry)}"
             )
-    for field in dataclasses.fields(TransformerConfig):
+    for field in dataclasses.fields(kind):
         if field.default is dataclasses.MISSING and field.name not in value:
             raise ValueError(f"field {field.name!r} is missing")
-    fields: dict[str, Any] = {
-        name: tuple(entry) if isinstance(entry, list) else entry for name, entry in value.items()
-    }
-    return TransformerConfig(**fields)
+    fields = {name: _plain(name, entry, hints[name]) for name, entry in value.items()}
+    return kind(**fields)
+
+
+def _plain(name: str, entry: Any, hint: Any) -> Any:
+    """A field's value: lists become tuples, objects the dataclass that the field holds."""
+    if isinstance(entry, list):
+        return tuple(entry)
+    if isinstance(entry, dict):
+        kind: Any = next(k for k in typing.get_args(hint) if dataclasses.is_dataclass(k))
+        try:
+            return _from_json(kind, entry)
+        except ValueError as error:
+            raise ValueError(f"field {name!r}: {error}") from error
+    return entry
 
 
 def _is_a(value: object, hint: Any) -> bool:
@@ -60,6 +77,8 @@ def _is_a(value: object, hint: Any) -> bool:
         return any(_is_a(value, option) for option in arguments)
     if origin is typing.Literal:
         return value in arguments
+    if dataclasses.is_dataclass(hint):
+        return isinstance(value, dict)
     if origin is tuple:
         return isinstance(value, list) and all(_is_a(item, arguments[0]) for item in value)
     if hint is float:
@@ -78,5 +97,7 @@ def _name_of(hint: Any) -> str:
         return " or ".join(map(repr, arguments))
     if origin is tuple:
         return f"a list of {_name_of(arguments[0])}"
+    if dataclasses.is_dataclass(hint):
+        return "an object"
     words = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
     return words.get(hint, "null")

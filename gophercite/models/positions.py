@@ -4,11 +4,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from gophercite.models.config import RopeScaling
+
 
 def rotary(
     x: Float[Array, "batch length heads head_dim"],
     positions: Int[Array, "batch length"],
     theta: float | Float[Array, ""],
+    scaling: RopeScaling | None = None,
 ) -> Float[Array, "batch length heads head_dim"]:
     """Rotates queries or keys by their positions (Su et al. 2021, section 3.4.2).
 
@@ -18,17 +21,29 @@ def rotary(
       x: queries or keys.
       positions: each token's place in its segment, from 0.
       theta: base of the frequencies.
+      scaling: slows the low ones.
 
     Returns:
       `x` rotated, in its own dtype; angles are float32.
     """
     half = x.shape[-1] // 2
     exponent = jnp.arange(half, dtype=jnp.float32) / half
-    angles = positions[..., None].astype(jnp.float32) * jnp.power(theta, -exponent)
+    frequencies = jnp.power(theta, -exponent)
+    if scaling is not None:
+        frequencies *= _slowing(frequencies, scaling)
+    angles = positions[..., None].astype(jnp.float32) * frequencies
     cos = jnp.cos(angles)[:, :, None].astype(x.dtype)
     sin = jnp.sin(angles)[:, :, None].astype(x.dtype)
     first, second = jnp.split(x, 2, axis=-1)
     return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+
+
+def _slowing(frequencies: Float[Array, " pairs"], scaling: RopeScaling) -> Float[Array, " pairs"]:
+    """What each frequency is multiplied by: 1 for fast pairs, 1 / factor for slow ones."""
+    turns = scaling.original_length * frequencies / (2 * jnp.pi)
+    low, high = scaling.low_frequency_factor, scaling.high_frequency_factor
+    kept = jnp.clip((turns - low) / (high - low), 0.0, 1.0)
+    return kept + (1 - kept) / scaling.factor
 
 
 def sinusoids(distances: Int[Array, " n"], width: int) -> Float[Array, "n width"]:

@@ -40,13 +40,26 @@ def _per_layer(value, layer):
     return value[layer] if isinstance(value, tuple) else value
 
 
-def _rotate(x, position, theta):
+def _rotate(c, x, position, theta):
     half = x.shape[-1] // 2
     angle = position * theta ** (-np.arange(half) / half)
+    if c.rope_scaling is not None:
+        angle = angle * [_slowing(c.rope_scaling, theta ** (-i / half)) for i in range(half)]
     a, b = x[:half], x[half:]
     return np.concatenate(
         [a * np.cos(angle) - b * np.sin(angle), b * np.cos(angle) + a * np.sin(angle)]
     )
+
+
+def _slowing(scaling, frequency):
+    turns = scaling.original_length * frequency / (2 * np.pi)
+    low, high = scaling.low_frequency_factor, scaling.high_frequency_factor
+    if turns <= low:
+        return 1 / scaling.factor
+    if turns >= high:
+        return 1
+    share = (turns - low) / (high - low)
+    return share + (1 - share) / scaling.factor
 
 
 def _distance(c, weights, head, distance):
@@ -59,9 +72,13 @@ def _distance(c, weights, head, distance):
 def _attention(c, weights, x, positions, segments, layer):
     batch, length, _ = x.shape
     window, theta = _per_layer(c.window, layer), _per_layer(c.rope_theta, layer)
-    q = (x @ weights["query"]).reshape(batch, length, c.num_heads, c.head_dim)
-    k = (x @ weights["key"]).reshape(batch, length, c.kv_heads, c.head_dim)
-    v = (x @ weights["value"]).reshape(batch, length, c.kv_heads, c.head_dim)
+    q, k, v = x @ weights["query"], x @ weights["key"], x @ weights["value"]
+    if c.qkv_bias:
+        q, k, v = q + weights["query_bias"], k + weights["key_bias"], v + weights["value_bias"]
+    q = q.reshape(batch, length, c.num_heads, c.head_dim)
+    k, v = (y.reshape(batch, length, c.kv_heads, c.head_dim) for y in (k, v))
+    if c.query_key_norm:
+        q, k = _norm(c, q, weights["query_norm"]), _norm(c, k, weights["key_norm"])
     out = np.zeros_like(q)
     for b in range(batch):
         for h in range(c.num_heads):
@@ -72,8 +89,8 @@ def _attention(c, weights, x, positions, segments, layer):
                     if segments[b, i] != segments[b, j] or (window and i - j >= window):
                         continue
                     if c.position == "rope":
-                        score = _rotate(q[b, i, h], positions[b, i], theta) @ _rotate(
-                            k[b, j, shared], positions[b, j], theta
+                        score = _rotate(c, q[b, i, h], positions[b, i], theta) @ _rotate(
+                            c, k[b, j, shared], positions[b, j], theta
                         )
                     else:
                         u = weights["content_bias"].reshape(c.num_heads, -1)[h]

@@ -1,12 +1,14 @@
 import dataclasses
 import functools
+import json
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gophercite.models.config import TransformerConfig
+from gophercite.models.config import RopeScaling, TransformerConfig
+from gophercite.models.config_json import config_from_json, config_to_json
 from gophercite.models.families import GOPHER_SIZES, gemma, gopher, llama
 from gophercite.models.transformer import Transformer, merge_layers, split_layers
 from tests.models import reference
@@ -39,6 +41,12 @@ VARIANTS = {
     "settings by layer": dataclasses.replace(
         SMALL, position="rope", window=(2, None, 5), rope_theta=(10_000.0, 500.0, 1e6)
     ),
+    # Of the three pairs of channels one is left alone, one slowed in part, one in full.
+    "scaled rotation": dataclasses.replace(
+        SMALL, position="rope", rope_theta=9.0, rope_scaling=RopeScaling(8.0, 1.0, 4.0, 26)
+    ),
+    "biases": dataclasses.replace(SMALL, position="rope", num_kv_heads=2, qkv_bias=True),
+    "norms of queries and keys": dataclasses.replace(SMALL, position="rope", query_key_norm=True),
 }
 variants = pytest.mark.parametrize("config", VARIANTS.values(), ids=VARIANTS)
 
@@ -169,6 +177,38 @@ def test_gopher_sizes_have_the_published_parameters(size, billions):
     assert count / 1e9 == pytest.approx(billions, rel=0.02)
 
 
+@variants
+def test_parameters_are_counted(config):
+    shapes = jax.tree.leaves(Transformer(config).abstract())
+    assert sum(leaf.size for leaf in shapes) == config.parameters
+    matrices = sum(x.size for x in shapes if x.ndim > 1 and x.shape[-2] > config.num_layers)
+    if config.tied_embeddings and config.position == "rope":  # then only matrices are multiplied
+        attention = 12 * config.num_heads * config.head_dim * config.num_layers
+        assert config.training_flops(1, 1) == 6 * matrices + attention
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"factor": 0.0}, "factor"),
+        ({"original_length": -1}, "original_length"),
+        ({"high_frequency_factor": 1.0}, "high_frequency_factor"),
+    ],
+)
+def test_impossible_scalings_are_refused_by_name(change, named):
+    with pytest.raises(ValueError, match=f"rope_scaling.{named} ="):
+        dataclasses.replace(RopeScaling(8.0, 1.0, 4.0, 26), **change)
+
+
+def test_architectures_as_json_come_back():
+    for config in VARIANTS.values():
+        assert config_from_json(json.loads(json.dumps(config_to_json(config)))) == config
+    scaled = config_to_json(VARIANTS["scaled rotation"])
+    scaled["rope_scaling"]["factr"] = scaled["rope_scaling"].pop("factor")
+    with pytest.raises(ValueError, match="'rope_scaling': field 'factr' is unknown; did you mean"):
+        config_from_json(scaled)
+
+
 def test_the_full_280b_model_is_right_in_shape():
     """Loss and gradient of 48 frozen and 32 trained layers, and a decoding step, without arrays."""
     config = gopher("280b", param_dtype="bfloat16", remat_every=3)
@@ -228,6 +268,7 @@ def test_families_differ_where_they_should():
         ({"num_layers": "4"}, "num_layers"),
         ({"rope_theta": (1e4, -1.0, 1e4)}, "rope_theta"),
         ({"attention_kernel": "cudnn"}, "attention_kernel"),
+        ({"rope_scaling": RopeScaling(8.0, 1.0, 4.0, 26)}, "rope_scaling"),
     ],
 )
 def test_impossible_settings_are_refused_by_name(change, named):
