@@ -16,7 +16,7 @@ import pathlib
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -46,8 +46,8 @@ from gophercite.vocabularies import Vocabulary, load_vocabulary
 
 DESCRIPTION = "model.json"
 VOCABULARY = "vocabulary"
+STEM = "parameters"
 _FORMAT = 1
-_STEM = "parameters"
 _FILE_NAME = re.compile(r"[^/\\\x00]+")
 
 
@@ -98,19 +98,46 @@ def save_model(folder: str | os.PathLike[str], model: Model) -> None:
       ModelFolderError: the folder holds something else.
       TensorFileError: a parameter cannot be stored.
     """
+    with unfinished_folder(folder) as unfinished:
+        params = merge_layers(model.params)
+        stored = write_tensors(unfinished, STEM, name_leaves(params))
+        dtype = params["embed"]["embedding"].dtype.name
+        config = dataclasses.replace(model.transformer.config, param_dtype=dtype)
+        describe_model(unfinished, Description(config, model.provenance, stored), model.vocabulary)
+
+
+def describe_model(folder: pathlib.Path, description: Description, vocabulary: Vocabulary) -> None:
+    """Writes what a model folder holds beside its tensors: `model.json` and `vocabulary/`.
+
+    Args:
+      folder: an existing one, on a disk.
+      description: names the tensors' files.
+      vocabulary: the tokenizer.
+    """
+    vocabulary.save(folder / VOCABULARY)
+    (folder / DESCRIPTION).write_text(_to_json(description), encoding="utf-8")
+
+
+@contextlib.contextmanager
+def unfinished_folder(folder: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
+    """An empty folder that takes a model folder's place at the end, or vanishes after an error.
+
+    Args:
+      folder: a new one, or a model folder to replace.
+
+    Yields:
+      Where to write.
+
+    Raises:
+      ModelFolderError: the folder holds something else.
+    """
     folder = pathlib.Path(folder).absolute()
     _refuse_to_replace(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     unfinished = folder.with_name(f".{folder.name}.{os.getpid()}.unfinished")
     unfinished.mkdir()
     try:
-        params = merge_layers(model.params)
-        stored = write_tensors(unfinished, _STEM, name_leaves(params))
-        model.vocabulary.save(unfinished / VOCABULARY)
-        dtype = params["embed"]["embedding"].dtype.name
-        config = dataclasses.replace(model.transformer.config, param_dtype=dtype)
-        text = _to_json(Description(config, model.provenance, stored))
-        (unfinished / DESCRIPTION).write_text(text, encoding="utf-8")
+        yield unfinished
         if folder.exists():
             replaced = folder.with_name(f".{folder.name}.{os.getpid()}.replaced")
             folder.rename(replaced)

@@ -4,10 +4,14 @@ A file can lie on a disk for years and be copied by many hands; a digest names t
 not survive. Arrays are read slice by slice, straight to where their sharding puts them.
 """
 
+import dataclasses
 import hashlib
+import json
+import math
 import os
 import pathlib
-from collections.abc import Iterator, Mapping
+import struct
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
@@ -17,9 +21,9 @@ import safetensors
 import safetensors.numpy
 
 FILE_BYTES = 4 * 10**9
-_CHUNK_BYTES = 64 * 2**20
+CHUNK_BYTES = 64 * 2**20
 
-_DTYPES = {
+DTYPES = {
     "BF16": np.dtype(ml_dtypes.bfloat16),
     "F16": np.dtype(np.float16),
     "F32": np.dtype(np.float32),
@@ -67,31 +71,108 @@ def write_tensors(
       TensorFileError: an array is of another dtype, or lives on other processes too.
     """
     for name, array in arrays.items():
-        if array.dtype not in _DTYPES.values():
-            known = ", ".join(dtype.name for dtype in _DTYPES.values())
+        if array.dtype not in DTYPES.values():
+            known = ", ".join(dtype.name for dtype in DTYPES.values())
             raise TensorFileError(f"tensor {name!r} is {array.dtype}: only {known} are stored")
         if not (array.is_fully_addressable or array.is_fully_replicated):
             raise TensorFileError(
                 f"tensor {name!r} is spread over {jax.process_count()} processes: load the run's "
                 "checkpoint in one process and save it from there"
             )
-    groups: list[list[str]] = []
-    filled = 0
-    for name, array in arrays.items():
-        if not groups or filled + array.nbytes > file_bytes:
-            groups.append([])
-            filled = 0
-        groups[-1].append(name)
-        filled += array.nbytes
     stored: dict[str, Stored] = {}
-    for number, names in enumerate(groups, start=1):
-        part = f"-{number:05}-of-{len(groups):05}" if len(groups) > 1 else ""
-        file = f"{stem}{part}.safetensors"
+    sizes = {name: array.nbytes for name, array in arrays.items()}
+    for file, names in _files(stem, sizes, file_bytes):
         host = {name: np.ascontiguousarray(np.asarray(arrays[name])) for name in names}
         safetensors.numpy.save_file(host, folder / file)
         for name, values in host.items():
             stored[name] = Stored(file, hashlib.sha256(_bytes(values)).hexdigest())
     return stored
+
+
+@dataclasses.dataclass(frozen=True)
+class Stream:
+    """A tensor that is made while it is written, so that memory never holds it whole.
+
+    Attributes:
+      shape: the tensor's.
+      dtype: one that is stored.
+      chunks: makes the tensor's values in row-major order, cut anywhere.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    chunks: Callable[[], Iterator[np.ndarray]]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole tensor."""
+        return self.dtype.itemsize * math.prod(self.shape)
+
+
+def write_streams(
+    folder: pathlib.Path, stem: str, streams: Mapping[str, Stream], file_bytes: int = FILE_BYTES
+) -> dict[str, Stored]:
+    """Writes the files that `write_tensors` would, one chunk after the other.
+
+    The safetensors library wants a file's tensors in memory all at once; the format itself is a
+    JSON header and the tensors' bytes in its order.
+
+    Args:
+      folder: an existing one.
+      stem: beginning of the files' names.
+      streams: the tensors by name.
+      file_bytes: as for `write_tensors`.
+
+    Returns:
+      For each name its file and digest.
+    """
+    stored: dict[str, Stored] = {}
+    sizes = {name: stream.nbytes for name, stream in streams.items()}
+    for file, names in _files(stem, sizes, file_bytes):
+        with (folder / file).open("wb") as out:
+            out.write(_header({name: streams[name] for name in names}))
+            for name in names:
+                digest = hashlib.sha256()
+                for chunk in streams[name].chunks():
+                    values = _bytes(chunk)
+                    out.write(values)
+                    digest.update(values)
+                stored[name] = Stored(file, digest.hexdigest())
+    return stored
+
+
+def _header(streams: Mapping[str, Stream]) -> bytes:
+    """The beginning of a safetensors file: the length of its JSON, and the JSON."""
+    names = {dtype: name for name, dtype in DTYPES.items()}
+    entries, start = {}, 0
+    for name, stream in streams.items():
+        entries[name] = {
+            "dtype": names[stream.dtype],
+            "shape": stream.shape,
+            "data_offsets": (start, start + stream.nbytes),
+        }
+        start += stream.nbytes
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # the tensors' bytes begin at a multiple of 8
+    return struct.pack("<Q", len(text)) + text
+
+
+def _files(stem: str, sizes: Mapping[str, int], file_bytes: int) -> list[tuple[str, list[str]]]:
+    """The names of the files, and of the tensors in each."""
+    groups: list[list[str]] = []
+    filled = 0
+    for name, size in sizes.items():
+        if not groups or filled + size > file_bytes:
+            groups.append([])
+            filled = 0
+        groups[-1].append(name)
+        filled += size
+    if len(groups) == 1:
+        return [(f"{stem}.safetensors", groups[0])]
+    return [
+        (f"{stem}-{number:05}-of-{len(groups):05}.safetensors", names)
+        for number, names in enumerate(groups, start=1)
+    ]
 
 
 class TensorReader:
@@ -170,7 +251,7 @@ class TensorReader:
         file = self._stored[name].file
         path = self._folder / file
         if file not in self._files:
-            self._files[file] = _open(path)
+            self._files[file] = open_tensors(path)
         try:
             slices = self._files[file].get_slice(name)
         except safetensors.SafetensorError as error:
@@ -181,14 +262,25 @@ class TensorReader:
                 f"{path}: tensor {name!r} has the shape {list(found)}, the architecture needs "
                 f"{list(shape)}"
             )
-        if slices.get_dtype() not in _DTYPES:
+        if slices.get_dtype() not in DTYPES:
             raise TensorFileError(
-                f"{path}: tensor {name!r} is {slices.get_dtype()}; {', '.join(_DTYPES)} are read"
+                f"{path}: tensor {name!r} is {slices.get_dtype()}; {', '.join(DTYPES)} are read"
             )
-        return slices, _DTYPES[slices.get_dtype()]
+        return slices, DTYPES[slices.get_dtype()]
 
 
-def _open(path: pathlib.Path) -> Any:
+def open_tensors(path: pathlib.Path) -> Any:
+    """Opens a safetensors file, whose header must fit its length.
+
+    Args:
+      path: the file.
+
+    Returns:
+      The library's handle: `keys()`, and `get_slice(name)` for slices of a tensor.
+
+    Raises:
+      TensorFileError: the file is missing, cut short or damaged.
+    """
     try:
         return safetensors.safe_open(os.fspath(path), framework="np")
     except FileNotFoundError as error:
@@ -201,7 +293,7 @@ def _open(path: pathlib.Path) -> Any:
 def _chunks(slices: _Slices, shape: tuple[int, ...], dtype: np.dtype) -> Iterator[np.ndarray]:
     """A tensor's rows in order, a few at a time."""
     row_bytes = dtype.itemsize * int(np.prod(shape[1:]))
-    rows = max(1, _CHUNK_BYTES // max(1, row_bytes))
+    rows = max(1, CHUNK_BYTES // max(1, row_bytes))
     for start in range(0, shape[0], rows):
         yield slices[(slice(start, min(start + rows, shape[0])),)]
 

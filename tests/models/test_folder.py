@@ -23,7 +23,13 @@ from gophercite.models.folder import (
     read_description,
     save_model,
 )
-from gophercite.models.tensors import TensorFileError, TensorReader, write_tensors
+from gophercite.models.tensors import (
+    Stream,
+    TensorFileError,
+    TensorReader,
+    write_streams,
+    write_tensors,
+)
 from gophercite.models.transformer import Transformer, split_layers
 from gophercite.partitioning import Partitioner, make_mesh
 from gophercite.training.checkpoints import Checkpoints
@@ -92,6 +98,28 @@ def test_file_is_plain_safetensors_in_bfloat16(saved: pathlib.Path, model: Model
     tensors = safetensors.numpy.load_file(saved / TENSORS)
     assert tensors["embed/embedding"].dtype == jnp.bfloat16
     np.testing.assert_array_equal(tensors["embed/embedding"], model.params["embed"]["embedding"])
+
+
+def test_streams_make_the_files_that_arrays_do(model: Model, tmp_path: pathlib.Path) -> None:
+    arrays = {name: np.asarray(x) for name, x in model.params["trained_layers"].items()}
+
+    def stream(values: np.ndarray) -> Stream:
+        halves = lambda: iter((values[:1], values[1:]))  # noqa: E731
+        return Stream(values.shape, values.dtype, halves)
+
+    streams = {name: stream(values) for name, values in arrays.items()}
+    for folder in ("arrays", "streams"):
+        (tmp_path / folder).mkdir()
+    as_arrays = {name: jnp.asarray(values) for name, values in arrays.items()}
+    expected = write_tensors(tmp_path / "arrays", "p", as_arrays, file_bytes=5000)
+    assert write_streams(tmp_path / "streams", "p", streams, file_bytes=5000) == expected
+    files = sorted({stored.file for stored in expected.values()})
+    assert len(files) > 2
+    for file in files:
+        found = safetensors.numpy.load_file(tmp_path / "streams" / file)
+        for name, values in safetensors.numpy.load_file(tmp_path / "arrays" / file).items():
+            np.testing.assert_array_equal(found.pop(name), values)
+        assert not found
 
 
 def test_other_dtype(saved: pathlib.Path, model: Model) -> None:
