@@ -125,7 +125,7 @@ class QuoteConstraint:
                 _padded(
                     np.concatenate([g.edges.start[:-1] + at for g, _, at in together]),
                     nodes + 1,
-                    counts.sum(),
+                    int(counts.sum()),
                 )
             ),
             claim=jnp.asarray(claim),

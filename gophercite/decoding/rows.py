@@ -25,10 +25,10 @@ def padded_rows(
     Raises:
       ValueError: there is none, or one is empty.
     """
-    lengths = np.array([len(text) for text in texts], np.int32)
-    if lengths.size == 0 or lengths.min() == 0:
+    lengths = [len(text) for text in texts]
+    if not lengths or min(lengths) == 0:
         raise ValueError(f"needs at least one {what}, and at least one token in each")
-    rows = np.full((len(texts), -(-int(lengths.max()) // BUCKET) * BUCKET), pad_id, np.int32)
+    rows = np.full((len(texts), -(-max(lengths) // BUCKET) * BUCKET), pad_id, np.int32)
     for row, text in zip(rows, texts, strict=True):
         row[: len(text)] = text
-    return rows, lengths
+    return rows, np.array(lengths, np.int32)

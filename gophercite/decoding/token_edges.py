@@ -1,6 +1,6 @@
 """From bytes to tokens: which tokens each node of a prompt's graph allows, and where they lead."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -123,12 +123,12 @@ class _Walk(NamedTuple):
       opens: 0 or 1.
     """
 
-    leaf: int | np.int64
-    node: int | np.int64
+    leaf: Any  # of 64 bits, as the next: a compiled function needs one type for each
+    node: Any
     length: int
     fresh: int
-    need: int | np.int64
-    reach: int | np.int64
+    need: int
+    reach: int
     opens: int
 
 
@@ -235,7 +235,7 @@ def _collect(
             waiting = 1
             while waiting:
                 waiting -= 1
-                row = stack[waiting]
+                row: Any = stack[waiting]
                 walk = _Walk(row[0], row[1], row[2], row[3], row[4], row[5], row[6])
                 for i in range(ends[walk.leaf], ends[walk.leaf + 1]):
                     many = _arrive(
@@ -302,7 +302,8 @@ def _append(columns: TokenEdges, at: int, found: np.ndarray, order: np.ndarray) 
     """Writes a node's edges by rising token. Nearly all nodes have a few."""
     count = found.shape[0]
     for i in range(count):
-        order[i] = np.int64(found[i, 0]) << 32 | i
+        token: Any = np.int64(found[i, 0])
+        order[i] = token << 32 | i
     if count > 64:
         order[:] = np.sort(order)
     else:
@@ -333,7 +334,7 @@ def _leave_claim(
     many = 0
     for i in range(claims.leaving[node], claims.leaving[node + 1]):
         token = claims.leaving_token[i]
-        added = np.int64(claims.added[node, token])
+        added: Any = np.int64(claims.added[node, token])
         walk = _Walk(0, parts.prefix, 0, 1, limits.minimum_claim - added, added, 0)
         legal = True
         begin = claims.spelled[token] + claims.leaving_read[i]

@@ -1,6 +1,7 @@
 """All tokens of a vocabulary by the bytes that they spell, for walking an automaton along them."""
 
 import dataclasses
+from typing import Any
 
 import numba
 import numpy as np
@@ -95,7 +96,7 @@ def trie_child(
 ) -> int:
     """The node after a byte in a `TokenTrie`, which the first four are of; -1 for none."""
     word, bit = byte >> 5, byte & 31
-    bits = np.int64(follows[node, word])
+    bits: Any = np.int64(follows[node, word])  # some releases of NumPy have no types for its shifts
     if not (bits >> bit) & 1:
         return -1
     bits &= (1 << bit) - 1  # counted below, in pairs, fours and eights at once
