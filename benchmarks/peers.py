@@ -4,13 +4,14 @@ A benchmark gives each side a function that makes it ready and returns what does
 in turns so that all see the same machine, and a figure is the median of the turns' ratios.
 """
 
+import argparse
 import json
 import resource
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 # One turn: from its number to what it reports beside time and memory.
@@ -57,6 +58,12 @@ class Side:
             if line.startswith("{"):  # peers print things of their own
                 return json.loads(line)
         sys.exit("a side ended early; its message is above")
+
+
+def add_worker_flags(parser: argparse.ArgumentParser, names: Iterable[str]) -> None:
+    """The flags by which a script is called as one of its sides."""
+    parser.add_argument("--work", choices=list(names), help=argparse.SUPPRESS)
+    parser.add_argument("--settings", type=json.loads, default={}, help=argparse.SUPPRESS)
 
 
 def take_turns(sides: list[Side], rounds: int, warm_up: int = 2) -> None:

@@ -19,11 +19,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from peers import Side, Turn, announce, median_ratio, serve, take_turns
+from peers import Side, Turn, add_worker_flags, announce, median_ratio, serve, take_turns
+from same_model import (
+    HEAD_DIM,
+    HEADS,
+    LAYERS,
+    MLP,
+    VOCAB,
+    WIDTH,
+    hugging_face_model,
+    our_config,
+)
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-LAYERS, WIDTH, HEADS, HEAD_DIM, MLP, VOCAB = 6, 256, 8, 32, 1024, 8192
 SAMPLES, PROMPT, TOKENS = 64, 512, 64
 EOS = VOCAB - 1
 
@@ -33,23 +42,9 @@ def prompt() -> list[int]:
 
 
 def our_model(scan_layers: bool = False) -> Any:
-    from gophercite.models.config import TransformerConfig
     from gophercite.models.transformer import Transformer
 
-    config = TransformerConfig(
-        VOCAB,
-        WIDTH,
-        LAYERS,
-        HEADS,
-        HEAD_DIM,
-        d_ff=MLP,
-        activation="silu",
-        gated_mlp=True,
-        position="rope",
-        dtype="float32",
-        scan_layers=scan_layers,
-    )
-    return Transformer(config)
+    return Transformer(our_config(scan_layers=scan_layers))
 
 
 def gophercite(scan_layers: bool = False, rows_per_prompt: int | None = None) -> Turn:
@@ -84,23 +79,7 @@ def hugging_face() -> Turn:
     import torch
     import transformers
 
-    torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        vocab_size=VOCAB,
-        hidden_size=WIDTH,
-        intermediate_size=MLP,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        num_key_value_heads=HEADS,
-        head_dim=HEAD_DIM,
-        max_position_embeddings=1024,
-        tie_word_embeddings=True,
-        attn_implementation="sdpa",
-        pad_token_id=0,
-        bos_token_id=None,
-        eos_token_id=EOS,
-    )
-    model = transformers.LlamaForCausalLM(config).float().eval()
+    model = hugging_face_model().eval()
     shown = torch.tensor([prompt()])
     announce(f"torch {torch.__version__}, transformers {transformers.__version__}, static cache")
 
@@ -219,8 +198,7 @@ def main() -> None:
     parser.add_argument(
         "--ours", action="append", default=[], metavar="JSON", help="settings of ours, to compare"
     )
-    parser.add_argument("--work", choices=SIDES, help=argparse.SUPPRESS)
-    parser.add_argument("--settings", type=json.loads, default={}, help=argparse.SUPPRESS)
+    add_worker_flags(parser, SIDES)
     flags = parser.parse_args()
     if flags.work:
         serve(SIDES[flags.work](**flags.settings))

@@ -17,11 +17,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from peers import Side, Turn, announce, median_ratio, serve, take_turns
+from peers import Side, Turn, add_worker_flags, announce, median_ratio, serve, take_turns
+from same_model import VOCAB, hugging_face_model, our_config
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-LAYERS, WIDTH, HEADS, HEAD_DIM, MLP, VOCAB, ROWS, LENGTH = 6, 256, 8, 32, 1024, 8192, 8, 512
+ROWS, LENGTH = 8, 512
 
 
 def tokens(seed: int) -> np.ndarray:
@@ -36,21 +37,10 @@ def ours(
 
     from gophercite.learning.optimizers import adam
     from gophercite.learning.supervised import SupervisedLearner
-    from gophercite.models.config import TransformerConfig
     from gophercite.models.transformer import Transformer
     from gophercite.training.program import compile_lowered
 
-    config = TransformerConfig(
-        VOCAB,
-        WIDTH,
-        LAYERS,
-        HEADS,
-        HEAD_DIM,
-        d_ff=MLP,
-        activation="silu",
-        gated_mlp=True,
-        position="rope",
-        dtype="float32",
+    config = our_config(
         attention_block=block,
         attention_remat=False,
         remat_every=remat_every,
@@ -94,23 +84,7 @@ def hugging_face() -> Turn:
     import torch
     import transformers
 
-    torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        vocab_size=VOCAB,
-        hidden_size=WIDTH,
-        intermediate_size=MLP,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        num_key_value_heads=HEADS,
-        head_dim=HEAD_DIM,
-        max_position_embeddings=1024,
-        tie_word_embeddings=True,
-        attn_implementation="sdpa",
-        pad_token_id=0,
-        bos_token_id=None,
-        eos_token_id=1,
-    )
-    model = transformers.LlamaForCausalLM(config).float().train()
+    model = hugging_face_model().train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=1e-4)
     announce(f"torch {torch.__version__}, transformers {transformers.__version__}")
 
@@ -140,8 +114,7 @@ def main() -> None:
     parser.add_argument(
         "--ours", action="append", default=[], metavar="JSON", help="settings of ours, to compare"
     )
-    parser.add_argument("--work", choices=SIDES, help=argparse.SUPPRESS)
-    parser.add_argument("--settings", type=json.loads, default={}, help=argparse.SUPPRESS)
+    add_worker_flags(parser, SIDES)
     flags = parser.parse_args()
     if flags.work:
         serve(SIDES[flags.work](**flags.settings))
