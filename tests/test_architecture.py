@@ -16,7 +16,7 @@ FLOORS = (
     ("prompts", "records", "answers"),
     ("retrieval",),
     ("models", "contexts", "search_results"),
-    ("few_shot",),
+    ("few_shot", "weights"),
     ("decoding", "data_pipelines"),
     ("learning", "answering", "evaluation"),
     ("training", "cli", "browser", "ratings"),

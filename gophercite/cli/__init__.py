@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 import gophercite
-from gophercite.cli import ask, index, info, validate, verify
+from gophercite.cli import ask, import_weights, index, info, validate, verify
 from gophercite.cli.output import FAILED, INTERRUPTED, RefusedError
 from gophercite.json_fields import printable
 
@@ -21,6 +21,7 @@ examples:
   gophercite index notes/ papers/ --out corpus.db
   gophercite validate questions.jsonl --kind questions
   gophercite info runs/quickstart --json
+  gophercite import-weights downloads/Qwen3-0.6B models/qwen3
 
 exit status: 0 done, 1 refused or failed (one line on stderr says why), 2 wrong usage
 """
@@ -55,6 +56,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=gophercite.__version__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for command in (ask, verify, index, validate, info):
+    for command in (ask, verify, index, validate, info, import_weights):
         command.add(commands)
     return parser

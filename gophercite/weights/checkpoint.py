@@ -1,0 +1,128 @@
+"""The tensors of a Hugging Face folder: `model.safetensors`, or several files and their index."""
+
+import json
+import math
+import os
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from gophercite.json_fields import describe
+from gophercite.models.tensors import CHUNK_BYTES, DTYPES, open_tensors
+
+_SINGLE = "model.safetensors"
+_INDEX = "model.safetensors.index.json"
+
+
+class WeightsError(ValueError):
+    """A checkpoint that can't be imported; the message says which file or field, and why."""
+
+
+class Checkpoint:
+    """The tensors of a checkpoint, read slice by slice.
+
+    Only the files' headers are read at first; each must fit its file's length.
+
+    Args:
+      folder: the checkpoint's.
+
+    Raises:
+      WeightsError: there are no safetensors files, or the index is not one.
+      TensorFileError: a file is missing, cut short or damaged.
+    """
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self._folder = folder
+        self._slices: dict[str, Any] = {}
+        self._files: dict[str, str] = {}
+        for file in _file_names(folder):
+            tensors = open_tensors(folder / file)
+            for name in tensors.keys():  # noqa: SIM118  (no mapping)
+                if name in self._files:
+                    raise WeightsError(
+                        f"{folder / file}: tensor {name!r} is in {self._files[name]} too"
+                    )
+                self._files[name] = file
+                self._slices[name] = tensors.get_slice(name)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The tensors that the files hold."""
+        return frozenset(self._slices)
+
+    def place(self, name: str) -> str:
+        """Where a tensor is, for messages."""
+        return f"{self._folder / self._files[name]}: tensor {name!r}"
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """A tensor's shape."""
+        return tuple(self._slices[name].get_shape())
+
+    def dtype(self, name: str) -> np.dtype:
+        """A tensor's dtype.
+
+        Raises:
+          WeightsError: it is none in which weights are published unquantised.
+        """
+        dtype = self._slices[name].get_dtype()
+        if dtype not in DTYPES:
+            raise WeightsError(f"{self.place(name)} is {dtype}; {', '.join(DTYPES)} are read")
+        return DTYPES[dtype]
+
+    def chunks(self, name: str, transposed: bool) -> Iterator[np.ndarray]:
+        """A tensor's values in row-major order, or its transpose's, a part at a time.
+
+        Args:
+          name: of the tensor.
+          transposed: give the matrix's columns as rows.
+
+        Yields:
+          Rows of the result, at most `CHUNK_BYTES` together unless a single one is larger.
+        """
+        slices = self._slices[name]
+        rows, *rest = self.shape(name)[::-1] if transposed else self.shape(name)
+        step = max(1, CHUNK_BYTES // (self.dtype(name).itemsize * max(1, math.prod(rest))))
+        for start in range(0, rows, step):
+            part = slice(start, min(start + step, rows))
+            yield slices[:, part].T if transposed else slices[part]
+
+
+def _file_names(folder: pathlib.Path) -> list[str]:
+    """The names of a checkpoint's files of tensors."""
+    index = folder / _INDEX
+    if not index.exists():
+        if (folder / _SINGLE).exists():
+            return [_SINGLE]
+        raise WeightsError(
+            f"{folder}: holds neither {_SINGLE} nor {_INDEX}: only checkpoints in safetensors "
+            "files are read"
+        )
+    value = read_json(index)
+    files = value.get("weight_map") if isinstance(value, dict) else None
+    if not isinstance(files, dict) or not files:
+        raise WeightsError(
+            f"{index}: field 'weight_map' must give each tensor's file, got {describe(files)}"
+        )
+    for file in files.values():
+        # A folder from a stranger must not make us read elsewhere.
+        if not isinstance(file, str) or os.path.basename(file) != file or file in ("", ".", ".."):
+            raise WeightsError(f"{index}: {describe(file)} is not the name of a file")
+    return sorted(set(files.values()))
+
+
+def read_json(path: pathlib.Path) -> object:
+    """Decodes a JSON file.
+
+    Raises:
+      WeightsError: there is no such file, or it is not JSON.
+    """
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise WeightsError(
+            f"{path}: there is no such file: is {path.parent} the folder of a checkpoint?"
+        ) from None
+    except (ValueError, RecursionError) as error:
+        raise WeightsError(f"{path}: not JSON: {error}") from None

@@ -1,0 +1,118 @@
+"""Our logits of imported checkpoints beside those that `transformers` had for them.
+
+python -m tests.weights.parity      # prints the table of docs/weights.md
+"""
+
+import dataclasses
+import pathlib
+import tempfile
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gophercite.models.folder import load_model
+from gophercite.models.transformer import Params, Transformer
+from gophercite.weights.hugging_face import import_weights
+from tests.weights.samples import CHECKPOINTS, FAMILIES, LOGITS, checkpoint
+
+Rows = list[np.ndarray]
+
+
+def load_float32(family: str, folder: pathlib.Path) -> tuple[Transformer, Params]:
+    """Imports a checkpoint, and loads it to be computed in float32."""
+    import_weights(checkpoint(family, folder / "source"), folder / "model")
+    model = load_model(folder / "model", param_dtype="float32")
+    config = dataclasses.replace(model.transformer.config, dtype="float32")
+    return Transformer(config), model.params
+
+
+def reference(family: str) -> tuple[Rows, Rows]:
+    """Sequences of different lengths, and the logits of all their tokens."""
+    stored = np.load(CHECKPOINTS / family / LOGITS)
+    lengths = sorted((int(name.split("_")[1]) for name in stored if "_" in name), reverse=True)
+    tokens = [row[:length] for row, length in zip(stored["tokens"], lengths, strict=True)]
+    return tokens, [stored[f"logits_{length}"] for length in lengths]
+
+
+def in_one_pass(transformer: Transformer, params: Params, sequences: Rows) -> tuple[Rows, Rows]:
+    """Logits of the sequences, each padded in a row of its own, and all packed in one row."""
+    total = sum(map(len, sequences))
+    shape = (len(sequences) + 1, total)
+    tokens, positions, segments = (np.zeros(shape, np.int32) for _ in range(3))
+    packed, start = [], 0
+    for row, sequence in enumerate(sequences):
+        there = slice(start, start + len(sequence))
+        for at in ((row, slice(len(sequence))), (len(sequences), there)):
+            tokens[at], positions[at], segments[at] = sequence, np.arange(len(sequence)), row + 1
+        packed.append(there)
+        start += len(sequence)
+
+    @jax.jit
+    def run(params: Params) -> jax.Array:
+        hidden, _ = transformer.apply(params, tokens, positions, segments)
+        return transformer.logits(params, hidden)
+
+    logits = np.asarray(run(params))
+    padded = [logits[row, : len(sequence)] for row, sequence in enumerate(sequences)]
+    return padded, [logits[-1, there] for there in packed]
+
+
+def with_cache(transformer: Transformer, params: Params, sequences: Rows) -> Rows:
+    """Logits of the sequences: half of each is read at once, the rest token by token."""
+    lengths = np.array([len(sequence) for sequence in sequences])
+    read = (lengths + 1) // 2
+    tokens = np.zeros((len(sequences), lengths.max()), np.int32)
+    for row, sequence in enumerate(sequences):
+        tokens[row, : len(sequence)] = sequence
+    steps = int((lengths - read).max())
+
+    @jax.jit
+    def run(params: Params) -> tuple[jax.Array, jax.Array]:
+        hidden, cache = transformer.prefill(params, tokens[:, : read.max()], read, steps)
+
+        def step(cache: object, done: jax.Array) -> tuple[object, jax.Array]:
+            places = read[:, None] + done
+            new = jnp.take_along_axis(tokens, jnp.minimum(places, tokens.shape[1] - 1), axis=1)
+            hidden, cache = transformer.decode(
+                params, new, places, places < lengths[:, None], cache
+            )
+            return cache, transformer.logits(params, hidden)[:, 0]
+
+        _, later = jax.lax.scan(step, cache, jnp.arange(steps))
+        return transformer.logits(params, hidden), later
+
+    first, later = map(np.asarray, run(params))
+    return [
+        np.concatenate([first[row, :begin], later[: length - begin, row]])
+        for row, (begin, length) in enumerate(zip(read, lengths, strict=True))
+    ]
+
+
+def largest_difference(found: Rows, expected: Rows) -> float:
+    """The largest difference of any logit of any token."""
+    return max(float(np.abs(a - b).max()) for a, b in zip(found, expected, strict=True))
+
+
+def agreed(found: Rows, expected: Rows) -> tuple[int, int]:
+    """Tokens whose likeliest next token is the same, and all of them."""
+    same = [a.argmax(-1) == b.argmax(-1) for a, b in zip(found, expected, strict=True)]
+    return sum(int(row.sum()) for row in same), sum(map(len, same))
+
+
+def main() -> None:
+    """Prints a row for each checkpoint."""
+    print("| Checkpoint | padded | packed | with a cache | tokens agreed |\n|---|---|---|---|---|")
+    for family in FAMILIES:
+        with tempfile.TemporaryDirectory() as folder:
+            transformer, params = load_float32(family, pathlib.Path(folder))
+        sequences, expected = reference(family)
+        ways = [*in_one_pass(transformer, params, sequences)]
+        ways.append(with_cache(transformer, params, sequences))
+        same, tokens = np.sum([agreed(way, expected) for way in ways], axis=0)
+        cells = " | ".join(f"{largest_difference(way, expected):.1e}" for way in ways)
+        print(f"| {family} | {cells} | {same} of {tokens} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,261 @@
+"""What is imported is what was published; what can't be is refused, and nothing stays."""
+
+import collections
+import json
+import pathlib
+import shutil
+from collections.abc import Callable
+
+import ml_dtypes
+import numpy as np
+import pytest
+import safetensors.numpy
+from vocabulary_fixtures import llama_like_model
+
+from gophercite import cli
+from gophercite.models.config import RopeScaling
+from gophercite.models.folder import ModelFolderError, load_model, read_description
+from gophercite.weights.architectures import read_architecture
+from gophercite.weights.checkpoint import Checkpoint
+from gophercite.weights.hugging_face import import_weights
+from tests.weights.samples import CHECKPOINTS, checkpoint, edit_config
+
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+
+
+@pytest.fixture
+def llama(tmp_path: pathlib.Path) -> pathlib.Path:
+    return checkpoint("llama2", tmp_path / "llama2")
+
+
+def edit_tensors(folder: pathlib.Path, edit: Callable[[dict[str, np.ndarray]], object]) -> None:
+    tensors = safetensors.numpy.load_file(folder / WEIGHTS)
+    edit(tensors)
+    tensors = {name: np.ascontiguousarray(values) for name, values in tensors.items()}
+    safetensors.numpy.save_file(tensors, folder / WEIGHTS)
+
+
+def test_tensors_are_the_published_ones_in_our_layout(tmp_path: pathlib.Path) -> None:
+    source = checkpoint("qwen2", tmp_path / "source")
+    import_weights(source, tmp_path / "model")
+    model = load_model(tmp_path / "model")
+    theirs = safetensors.numpy.load_file(source / WEIGHTS)
+    ours = model.params["trained_layers"]
+    assert ours["key"].dtype == ml_dtypes.bfloat16
+    assert (model.transformer.config.dtype, model.transformer.config.qkv_bias) == ("bfloat16", True)
+    for layer in range(3):
+        names = f"model.layers.{layer}.self_attn.k_proj"
+        np.testing.assert_array_equal(ours["key"][layer], theirs[f"{names}.weight"].T)
+        np.testing.assert_array_equal(ours["key_bias"][layer], theirs[f"{names}.bias"])
+    np.testing.assert_array_equal(
+        model.params["embed"]["embedding"], theirs["model.embed_tokens.weight"]
+    )
+    assert model.provenance == {"imported_from": "source", "dtype": "bfloat16"}
+    assert model.vocabulary.decode(model.vocabulary.encode("née “Orm” ☃")) == "née “Orm” ☃"
+
+
+def test_float16_becomes_float32_and_loses_nothing(
+    llama: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    import_weights(llama, tmp_path / "model")
+    kernel = load_model(tmp_path / "model").params["unembed"]["kernel"]
+    theirs = safetensors.numpy.load_file(llama / WEIGHTS)["lm_head.weight"]
+    assert (kernel.dtype, theirs.dtype) == (np.float32, np.float16)
+    np.testing.assert_array_equal(kernel, theirs.T)
+
+
+def test_chosen_dtype(llama: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    import_weights(llama, tmp_path / "model", dtype="bfloat16")
+    model = load_model(tmp_path / "model")
+    theirs = safetensors.numpy.load_file(llama / WEIGHTS)["model.norm.weight"]
+    scale = model.params["final_norm"]["scale"]
+    np.testing.assert_array_equal(scale, theirs.astype(ml_dtypes.bfloat16))
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_chunks_are_the_tensor_row_by_row(
+    llama: pathlib.Path, transposed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gophercite.weights.checkpoint.CHUNK_BYTES", 100)
+    name = "model.layers.0.mlp.up_proj.weight"
+    whole = safetensors.numpy.load_file(llama / WEIGHTS)[name]
+    chunks = list(Checkpoint(llama).chunks(name, transposed))
+    assert len(chunks) > 5
+    assert max(chunk.nbytes for chunk in chunks) <= 100
+    np.testing.assert_array_equal(np.concatenate(chunks), whole.T if transposed else whole)
+
+
+def test_older_files_are_read_as_they_were_meant(
+    llama: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """Base and scaling of the rotation apart, and frequencies among the tensors."""
+    scaling = {
+        "type": "llama3",
+        "factor": 8,
+        "low_freq_factor": 1,
+        "high_freq_factor": 4,
+        "original_max_position_embeddings": 8192,
+    }
+    edit_config(llama, rope_parameters=..., rope_theta=5e5, rope_scaling=scaling)
+    frequencies = "model.layers.0.self_attn.rotary_emb.inv_freq"
+    edit_tensors(llama, lambda tensors: tensors.update({frequencies: np.ones(2, np.float32)}))
+    config = import_weights(llama, tmp_path / "model").config
+    assert config.rope_theta == 5e5
+    assert config.rope_scaling == RopeScaling(8, 1, 4, 8192)
+    assert read_description(tmp_path / "model").config == config
+
+
+def test_windows_without_a_list_of_layers() -> None:
+    fields = json.loads((CHECKPOINTS / "qwen2_windows" / "config.json").read_text("utf-8"))
+    listed = read_architecture(fields)
+    assert listed.window == (None, 4, 4)
+    assert read_architecture({**fields, "layer_types": None}) == listed
+    assert read_architecture({**fields, "use_sliding_window": False}).window is None
+
+
+def test_endless_layers_are_refused_at_once() -> None:
+    fields = json.loads((CHECKPOINTS / "qwen2" / "config.json").read_text("utf-8"))
+    with pytest.raises(ValueError, match=r"num_hidden_layers.*from 1 to 1000"):
+        read_architecture(fields | {"num_hidden_layers": 10**12})
+
+
+def test_tied_embeddings_may_be_stored_twice(tmp_path: pathlib.Path) -> None:
+    source = checkpoint("qwen2", tmp_path / "source")
+    again = lambda t: t.update({"lm_head.weight": t["model.embed_tokens.weight"]})  # noqa: E731
+    edit_tensors(source, again)
+    import_weights(source, tmp_path / "model")
+    assert "unembed" not in load_model(tmp_path / "model").params
+
+
+WRONG_FIELDS = {
+    "model_type": ("gpt_neox", "field 'model_type': 'gpt_neox' is not among the known ones (llama"),
+    "hidden_act": ("relu", "field 'hidden_act': 'relu' is not among"),
+    "rms_norm_eps": (..., "field 'rms_norm_eps': is missing"),
+    "hidden_size": ("16", "field 'hidden_size': expected a whole number"),
+    "num_hidden_layers": (4, "tensor 'model.layers.3.input_layernorm.weight' (and 8 more) is miss"),
+    "head_dim": (10**30, "parameters, the files hold only 1"),
+    "tie_word_embeddings": (..., None),
+    "intermediate_size": (25, "[16, 24], config.json makes it [16, 25]"),
+    "attention_bias": (True, "field 'attention_bias': got true: Llamas with biases are not known"),
+    "quantization_config": ({"bits": 4}, "field 'quantization_config'"),
+    "rope_parameters": ({"rope_type": "yarn"}, "field 'rope_parameters.rope_type': 'yarn' is not"),
+    "num_attention_heads": (3, "TransformerConfig.num_kv_heads = 4: must be a divisor"),
+    "vocab_size": (0, "TransformerConfig.vocab_size = 0"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_FIELDS)
+def test_wrong_fields_are_named(name: str, llama: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    value, message = WRONG_FIELDS[name]
+    edit_config(llama, **{name: value})
+    if message is None:  # the field has a default
+        import_weights(llama, tmp_path / "model")
+    else:
+        refused(llama, tmp_path / "model", message)
+
+
+def truncate(path: pathlib.Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+NORM, HEAD = "model.norm.weight", "lm_head.weight"
+DAMAGES: dict[str, tuple[Callable[[pathlib.Path], object], str]] = {
+    "missing": (
+        lambda f: edit_tensors(f, lambda t: t.pop(NORM)),
+        "llama2: tensor 'model.norm.weight' is missing",
+    ),
+    "surplus": (
+        lambda f: edit_tensors(f, lambda t: t.update(score=t[NORM])),
+        "tensor 'score' has no place in the architecture",
+    ),
+    "shape": (
+        lambda f: edit_tensors(f, lambda t: t.update({HEAD: t[HEAD].T})),
+        "'lm_head.weight' has the shape [16, 288], config.json makes it [288, 16]",
+    ),
+    "dtype": (
+        lambda f: edit_tensors(f, lambda t: t.update({NORM: t[NORM].astype(np.int8)})),
+        "tensor 'model.norm.weight' is I8; BF16, F16, F32 are read",
+    ),
+    "truncated": (lambda f: truncate(f / WEIGHTS), "the file is cut short or damaged"),
+    "no tensors": (lambda f: (f / WEIGHTS).unlink(), "only checkpoints in safetensors files"),
+    "elsewhere": (
+        lambda f: (f / INDEX).write_text('{"weight_map": {"a": "../b"}}'),
+        '"../b" is not the name of a file',
+    ),
+    "no index": (lambda f: (f / INDEX).write_text("[]"), "field 'weight_map' must give"),
+    "no file": (
+        lambda f: (f / INDEX).write_text('{"weight_map": {"a": "b.safetensors"}}'),
+        "b.safetensors: the file is missing",
+    ),
+    "twice": (
+        lambda f: (
+            shutil.copy(f / WEIGHTS, f / "b"),
+            (f / INDEX).write_text(json.dumps({"weight_map": {"x": "b", "y": WEIGHTS}})),
+        ),
+        "is in b too",
+    ),
+    "no config": (lambda f: (f / "config.json").unlink(), "config.json: there is no such file"),
+    "no JSON": (lambda f: (f / "config.json").write_text("{"), "config.json: not JSON"),
+    "no tokenizer": (lambda f: (f / "tokenizer.json").unlink(), "the folder holds no vocabulary"),
+    "another's tokenizer": (
+        lambda f: (f / "tokenizer.model").write_bytes(llama_like_model()),
+        "tokens, the embedding only 288 rows",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_damage_is_named(name: str, llama: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    damage, message = DAMAGES[name]
+    damage(llama)
+    refused(llama, tmp_path / "model", message)
+
+
+def refused(source: pathlib.Path, folder: pathlib.Path, message: str) -> None:
+    """The import fails with one line that says this, and leaves nothing."""
+    before = sorted(folder.parent.iterdir())
+    with pytest.raises(ValueError, match=r"\A[^\n]+\Z") as caught:
+        import_weights(source, folder)
+    assert message in str(caught.value)
+    assert sorted(folder.parent.iterdir()) == before
+
+
+def test_an_import_that_breaks_off_leaves_the_old_folder(
+    llama: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import_weights(llama, tmp_path / "model")
+    before = (tmp_path / "model" / "model.json").read_bytes()
+
+    def full(*arguments: object) -> None:
+        raise OSError("no space left on the disk")
+
+    monkeypatch.setattr("gophercite.weights.hugging_face.describe_model", full)
+    with pytest.raises(OSError, match="no space"):
+        import_weights(llama, tmp_path / "model", dtype="bfloat16")
+    assert (tmp_path / "model" / "model.json").read_bytes() == before
+    assert {path.name for path in tmp_path.iterdir()} == {"llama2", "model"}
+
+
+def test_the_checkpoint_is_never_replaced(llama: pathlib.Path) -> None:
+    files = collections.Counter(path.name for path in llama.iterdir())
+    with pytest.raises(ModelFolderError, match="holds other files"):
+        import_weights(llama, llama)
+    assert collections.Counter(path.name for path in llama.iterdir()) == files
+
+
+def test_command(
+    llama: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(tmp_path / "model")
+    assert cli.main(["import-weights", str(llama), folder, "--dtype", "bfloat16"]) == 0
+    count = read_description(folder).config.parameters
+    assert capsys.readouterr().out == f"{folder}: {count:,} parameters in bfloat16\n"
+    assert cli.main(["import-weights", str(llama), folder, "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert (result["parameters"], result["dtype"]) == (count, "float32")
+    (llama / WEIGHTS).unlink()
+    assert cli.main(["import-weights", str(llama), folder]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"gophercite import-weights: {llama}: holds neither model.safetensors")
+    assert error.count("\n") == 1

@@ -1,0 +1,48 @@
+"""Imported models compute what `transformers` does (see make_checkpoints.py for the reference)."""
+
+import dataclasses
+import pathlib
+
+import pytest
+
+from gophercite.models.transformer import Params, Transformer
+from tests.weights import parity
+from tests.weights.samples import FAMILIES
+
+Loaded = tuple[str, Transformer, Params]
+TOLERANCE = 1e-4
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def loaded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Loaded:
+    folder: pathlib.Path = tmp_path_factory.mktemp(request.param)
+    return request.param, *parity.load_float32(request.param, folder)
+
+
+@pytest.mark.parametrize(
+    ("family", "setting"),
+    [("llama3", "rope_scaling"), ("mistral", "window"), ("qwen2_windows", "window")],
+)
+def test_the_reference_tells_settings_apart(
+    family: str, setting: str, tmp_path: pathlib.Path
+) -> None:
+    """Without the setting the logits are other ones: the small models would show its absence."""
+    transformer, params = parity.load_float32(family, tmp_path)
+    without = Transformer(dataclasses.replace(transformer.config, **{setting: None}))
+    sequences, expected = parity.reference(family)
+    padded, _ = parity.in_one_pass(without, params, sequences)
+    assert parity.largest_difference(padded, expected) > 100 * TOLERANCE
+
+
+def test_padded_and_packed_sequences_have_the_same_logits(loaded: Loaded) -> None:
+    family, transformer, params = loaded
+    sequences, expected = parity.reference(family)
+    for found in parity.in_one_pass(transformer, params, sequences):
+        assert parity.largest_difference(found, expected) < TOLERANCE
+
+
+def test_a_cache_gives_the_same_logits(loaded: Loaded) -> None:
+    family, transformer, params = loaded
+    sequences, expected = parity.reference(family)
+    found = parity.with_cache(transformer, params, sequences)
+    assert parity.largest_difference(found, expected) < TOLERANCE
