@@ -52,3 +52,23 @@ def encode_response(vocabulary: Vocabulary, *triples: Evidence) -> list[int]:
       ValueError: as `evidence.format` does.
     """
     return [*vocabulary.encode(response(*triples)), vocabulary.eos_id]
+
+
+def encode_judged(
+    vocabulary: Vocabulary, question: str, answer: tuple[Evidence, ...] | str
+) -> list[int]:
+    """Returns the ids of what a reward model reads: the question and a response, no documents.
+
+    Args:
+      vocabulary: the model's.
+      question: its text.
+      answer: claims with their evidence, or the text of an answer that has another form. Both give
+        the tokens of a response to a prompt, end of sequence included.
+
+    Raises:
+      ValueError: as `evidence.format` does.
+    """
+    asked = encode_prompt(vocabulary, question, [])
+    if isinstance(answer, str):
+        return [*asked, *vocabulary.encode(f" {answer.lstrip(' ')}"), vocabulary.eos_id]
+    return [*asked, *encode_response(vocabulary, *answer)]

@@ -1,16 +1,19 @@
 """What training carries from step to step, and what a learner must be able to do with it."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import jax
+import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from gophercite.models.transformer import Params
 
 Batch = dict[str, Array]
 Metrics = dict[str, Float[Array, ""]]
-Totals = dict[str, tuple[Float[Array, ""], Float[Array, ""]]]
+Totals = dict[str, tuple[Float[Array, "..."], Float[Array, "..."]]]
+HostTotals = Mapping[str, tuple[np.ndarray, np.ndarray]]
 
 
 @jax.tree_util.register_dataclass
@@ -50,5 +53,17 @@ class Learner(Protocol):
         ...
 
     def evaluate(self, params: Params, batch: Batch) -> Totals:
-        """Totals and their weights, to be summed over batches and divided; pure."""
+        """Totals and their weights, to be summed over batches; pure."""
         ...
+
+    def summarise(self, totals: HostTotals) -> dict[str, float]:
+        """Metrics of a whole set from the sums of its batches' totals: `means` of most."""
+        ...
+
+
+def means(totals: HostTotals) -> dict[str, float]:
+    """Each total divided by its weight; NaN without weight."""
+    return {
+        name: float(total / weight) if weight else float("nan")
+        for name, (total, weight) in totals.items()
+    }

@@ -38,8 +38,8 @@ class Evaluator:
           interrupted: asked between batches.
 
         Returns:
-          By set, `eval/SET/NAME` for each of the learner's totals and `eval/SET/perplexity`; None
-          when interrupted.
+          By set, `eval/SET/NAME` for each of the learner's metrics and, where it has a `loss`,
+          `eval/SET/perplexity`; None when interrupted.
         """
         results = {}
         for name, batches in self._evaluations.items():
@@ -47,8 +47,8 @@ class Evaluator:
             if totals is None:
                 return None
             values = {
-                f"eval/{name}/{metric}": total / weight if weight else float("nan")
-                for metric, (total, weight) in totals.items()
+                f"eval/{name}/{metric}": value
+                for metric, value in self._program.learner.summarise(totals).items()
             }
             if f"eval/{name}/loss" in values:
                 with np.errstate(over="ignore"):
@@ -59,7 +59,7 @@ class Evaluator:
 
     def _totals(
         self, state: TrainState, batches: Iterator[HostBatch], interrupted: Callable[[], bool]
-    ) -> dict[str, tuple[float, float]] | None:
+    ) -> dict[str, tuple[np.ndarray, np.ndarray]] | None:
         """Sums over a set, in double precision, in the order of its batches."""
         parts: list[Any] = []
         for batch in batches:
@@ -72,9 +72,10 @@ class Evaluator:
             parts.append(self._compiled[shapes](state, placed))
             if len(parts) > LATE:  # the host must not run far ahead of the devices
                 jax.block_until_ready(parts[-1 - LATE])
-        sums: dict[str, tuple[float, float]] = {}
+        sums: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         for part in jax.device_get(parts):
             for metric, (total, weight) in part.items():
-                before = sums.get(metric, (0.0, 0.0))
-                sums[metric] = before[0] + float(total), before[1] + float(weight)
+                new = np.asarray(total, np.float64), np.asarray(weight, np.float64)
+                before = sums.get(metric)
+                sums[metric] = (before[0] + new[0], before[1] + new[1]) if before else new
         return sums

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gophercite.learning.optimizers import Optimizer, adafactor
-from gophercite.learning.state import Batch, Metrics, Totals, TrainState
+from gophercite.learning.state import Batch, HostTotals, Metrics, Totals, TrainState, means
 from gophercite.models.transformer import FROZEN, TRAINED, Params, split_layers
 from gophercite.partitioning import Partitioner, make_mesh
 
@@ -89,6 +89,9 @@ class TinyLearner:
     def evaluate(self, params: Params, batch: Batch) -> Totals:
         real = (batch["segments"] > 0).astype(jnp.float32)
         return {"loss": (jnp.sum(self._nll(params, batch) * real), jnp.sum(real))}
+
+    def summarise(self, totals: HostTotals) -> dict[str, float]:
+        return means(totals)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,227 @@
+"""What all learners by gradient descent share: state, microbatches, one optimiser step."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key
+
+from gophercite.learning import ema
+from gophercite.learning.clipping import clip_by_global_norm, global_norm
+from gophercite.learning.optimizers import Optimizer
+from gophercite.learning.state import Batch, HostTotals, Metrics, TrainState, means
+from gophercite.models.transformer import (
+    FROZEN,
+    TRAINED,
+    Axes,
+    Params,
+    Transformer,
+    frozen_layers,
+)
+
+Schedule = Callable[[Int[Array, ""]], Float[Array, ""]]
+
+
+@dataclasses.dataclass(frozen=True)
+class GradientLearner:
+    """One optimiser step a batch; what is optimised is `losses`, which a subclass gives.
+
+    Attributes:
+      transformer: the model.
+      optimizer: applies gradients to the trained parts.
+      schedule: step to learning rate.
+      frozen_parts: top-level parts of the parameters that are not trained ("embed" in the paper's
+        supervised run). The stack `frozen_layers` never is.
+      microbatches: pieces that a batch is cut into, one after the other; divides the memory for
+        activations. Gradients are added up in the parameters' dtype: bfloat16 sums of n pieces
+        carry a relative error of about n · 2⁻⁹ at worst.
+      max_grad_norm: clips gradients to this global norm; None does not.
+      ema_decay: of the moving average of parameters; None keeps none.
+    """
+
+    transformer: Transformer
+    optimizer: Optimizer
+    schedule: Schedule
+    frozen_parts: tuple[str, ...] = ()
+    microbatches: int = 1
+    max_grad_norm: float | None = None
+    ema_decay: float | None = None
+
+    def losses(
+        self, params: Params, batch: Batch, weights: Any, accumulated: Params | None
+    ) -> tuple[Float[Array, ""], Metrics]:
+        """What a microbatch adds to the loss of its batch.
+
+        Args:
+          params: all parameters.
+          batch: some rows of the batch.
+          weights: what the sums of the whole batch are divided by, as `gradients` got it.
+          accumulated: gradients of the trained stack to add to (see `models.stack.run_stack`).
+
+        Returns:
+          The objective, and metrics; both add up over microbatches.
+        """
+        raise NotImplementedError
+
+    def logical_axes(self, params: Params) -> Axes:
+        """Logical axis names of each parameter, for parameters or their shapes."""
+        return self.transformer.logical_axes(frozen_layers(params))
+
+    def init_state(self, params: Params, key: Key[Array, ""]) -> TrainState:
+        """A state at step 0.
+
+        Args:
+          params: parameters, already split where the run freezes layers.
+          key: the run's key.
+
+        Returns:
+          The state; the optimiser's part covers the trained parts alone.
+        """
+        trained = self.trained(params)
+        return TrainState(
+            step=jnp.zeros((), jnp.int32),
+            params=params,
+            optimizer=self.optimizer.init(trained),
+            ema=ema.init(trained) if self.ema_decay is not None else None,
+            key=key,
+        )
+
+    def state_axes(self, params: Params) -> TrainState:
+        """Logical axis names of each array of the state.
+
+        Args:
+          params: parameters, or their shapes.
+
+        Returns:
+          A state of tuples of names.
+        """
+        axes = self.logical_axes(params)
+        trained = self.trained(axes)
+        return TrainState(
+            step=(),  # type: ignore[arg-type]
+            params=axes,
+            optimizer=self.optimizer.state_axes(trained, self.trained(params)),
+            ema=trained if self.ema_decay is not None else None,
+            key=(),  # type: ignore[arg-type]
+        )
+
+    def trained(self, params: Params) -> Params:
+        """The parts of a tree of parameters that are trained."""
+        unknown = set(self.frozen_parts) - set(params)
+        if unknown - {FROZEN}:
+            raise ValueError(
+                f"frozen_parts names {', '.join(sorted(unknown))}, but the model's parts are "
+                f"{', '.join(sorted(params))}"
+            )
+        return {
+            name: part
+            for name, part in params.items()
+            if name != FROZEN and name not in self.frozen_parts
+        }
+
+    def summarise(self, totals: HostTotals) -> dict[str, float]:
+        """Metrics of a whole set from the sums of its batches' totals: their means."""
+        return means(totals)
+
+    def descend(self, state: TrainState, gradients: Params) -> tuple[TrainState, Metrics]:
+        """One step of the optimiser.
+
+        Args:
+          state: before the step.
+          gradients: of the trained parts.
+
+        Returns:
+          The state after it, and `optimizer/grad_norm` (before clipping) and
+          `optimizer/learning_rate`.
+        """
+        if self.max_grad_norm is None:
+            norm = global_norm(gradients)
+        else:
+            gradients, norm = clip_by_global_norm(gradients, self.max_grad_norm)
+        learning_rate = self.schedule(state.step)
+        trained, optimizer = self.optimizer.update(
+            gradients,
+            state.optimizer,
+            self.trained(state.params),
+            learning_rate=learning_rate,
+            key=jax.random.fold_in(state.key, state.step),
+        )
+        averages = state.ema
+        if self.ema_decay is not None:
+            averages = ema.update(state.ema, trained, self.ema_decay)
+        after = TrainState(
+            step=state.step + 1,
+            params={**state.params, **trained},
+            optimizer=optimizer,
+            ema=averages,
+            key=state.key,
+        )
+        metrics = {
+            "optimizer/grad_norm": norm,
+            "optimizer/learning_rate": jnp.asarray(learning_rate, jnp.float32),
+        }
+        return after, metrics
+
+    def gradients(self, params: Params, batch: Batch, weights: Any) -> tuple[Params, Metrics]:
+        """Gradients of the batch's loss with respect to the trained parts.
+
+        Args:
+          params: all parameters.
+          batch: arrays of [rows, …].
+          weights: what the sums over the whole batch are divided by.
+
+        Returns:
+          Gradients in the parameters' dtypes, and the metrics of `losses` over the batch.
+        """
+        trained = self.trained(params)
+        in_place = self.transformer.config.remat_every > 0
+
+        def loss(
+            trained: Params, batch: Batch, accumulated: Params | None
+        ) -> tuple[Array, Metrics]:
+            return self.losses({**params, **trained}, batch, weights, accumulated)
+
+        slope = jax.grad(loss, has_aux=True)
+        if self.microbatches == 1:
+            return slope(trained, batch, None)
+
+        def body(sums: Params, batch: Batch) -> tuple[Params, Metrics]:
+            accumulated = sums[TRAINED] if in_place else None
+            new, metrics = slope(trained, batch, accumulated)
+            added = {
+                name: part
+                if in_place and name == TRAINED
+                else jax.tree.map(jnp.add, sums[name], part)
+                for name, part in new.items()
+            }
+            return added, metrics
+
+        zeros = jax.tree.map(jnp.zeros_like, trained)
+        sums, metrics = jax.lax.scan(body, zeros, cut_rows(batch, self.microbatches))
+        return sums, jax.tree.map(lambda values: jnp.sum(values, axis=0), metrics)
+
+
+def cut_rows(batch: Batch, pieces: int) -> Batch:
+    """Cuts a batch into microbatches: every n-th row, so that each has rows of every device.
+
+    Args:
+      batch: arrays of [rows, …].
+      pieces: how many.
+
+    Returns:
+      Arrays of [pieces, rows / pieces, …].
+
+    Raises:
+      ValueError: the rows don't divide.
+    """
+    rows = batch["tokens"].shape[0]
+    if rows % pieces:
+        raise ValueError(f"{pieces} microbatches don't divide a batch of {rows}")
+
+    def cut(array: Array) -> Array:
+        shape = (rows // pieces, pieces, *array.shape[1:])
+        return jnp.moveaxis(array.reshape(shape), 1, 0)
+
+    return jax.tree.map(cut, batch)

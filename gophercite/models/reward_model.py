@@ -1,0 +1,129 @@
+"""A reward model: the language model's trunk and two linear heads (GopherCite, 2.8 and E).
+
+It reads a question and a response, without documents, so that it knows what a rater is shown, and
+is read out at the response's last token. Its parameters are a Transformer's with one part more:
+
+    {"heads": {"reward": {"kernel": [d_model]},
+               "supported_and_plausible": {"kernel": [d_model], "bias": []}}, ...}
+
+The unembedding of a model without tied embeddings stays where it is, unused: a checkpoint of the
+language model fits, and so does going back.
+"""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from etils import epath
+from jaxtyping import Array, Float, Int, Key
+
+from gophercite.models.checkpoint_files import best_step, read_parameters
+from gophercite.models.folder import VOCABULARY, ModelFolderError, read_description
+from gophercite.models.transformer import Axes, Params, Transformer
+from gophercite.partitioning import constrain
+from gophercite.vocabularies import Vocabulary, load_vocabulary
+
+HEADS, REWARD, SUPPORTED_AND_PLAUSIBLE = "heads", "reward", "supported_and_plausible"
+
+
+class Verdict(NamedTuple):
+    """What a reward model says of responses, in float32.
+
+    Attributes:
+      reward: differences of two responses' rewards are the log-odds that people prefer the one.
+      supported_and_plausible: log-odds that raters find a response both.
+    """
+
+    reward: Float[Array, " batch"]
+    supported_and_plausible: Float[Array, " batch"]
+
+
+@dataclasses.dataclass(frozen=True)
+class RewardModel:
+    """The functions of a reward model of one architecture; parameters are passed in.
+
+    Attributes:
+      transformer: the trunk.
+    """
+
+    transformer: Transformer
+
+    def init_heads(self, key: Key[Array, ""]) -> Params:
+        """Random heads, in the parameters' dtype.
+
+        Their kernels have the standard deviation 1 / √(d_model + 1) (Stiennon et al. 2020): of
+        normalised representations they make rewards of variance 1.
+        """
+        width, dtype = self.transformer.config.d_model, self.transformer.config.param_dtype
+
+        def kernel(key: Array) -> Array:
+            return (jax.random.normal(key, (width,)) * (width + 1) ** -0.5).astype(dtype)
+
+        first, second = jax.random.split(key)
+        return {
+            REWARD: {"kernel": kernel(first)},
+            SUPPORTED_AND_PLAUSIBLE: {"kernel": kernel(second), "bias": jnp.zeros((), dtype)},
+        }
+
+    def heads_axes(self) -> Axes:
+        """Logical axis names of the heads' parameters."""
+        return {
+            REWARD: {"kernel": ("embed",)},
+            SUPPORTED_AND_PLAUSIBLE: {"kernel": ("embed",), "bias": ()},
+        }
+
+    def judge(
+        self,
+        params: Params,
+        tokens: Int[Array, "batch length"],
+        lengths: Int[Array, " batch"],
+        *,
+        accumulated: Any = None,
+    ) -> Verdict:
+        """Judges responses.
+
+        Args:
+          params: the reward model's parameters.
+          tokens: each row a question with a response (`prompts.encode_judged`), then padding.
+          lengths: tokens of each row that are real; a row without any gets a meaningless verdict.
+          accumulated: gradients of the trained stack to add to (see `models.stack.run_stack`).
+
+        Returns:
+          The verdict on each row.
+        """
+        places = jnp.broadcast_to(jnp.arange(tokens.shape[1], dtype=jnp.int32), tokens.shape)
+        real = (places < lengths[:, None]).astype(jnp.int32)
+        hidden, _ = self.transformer.apply(params, tokens, places, real, accumulated=accumulated)
+        last = jnp.maximum(lengths - 1, 0)[:, None, None]
+        hidden = jnp.take_along_axis(hidden, last, axis=1)[:, 0].astype(jnp.float32)
+        hidden = constrain(hidden, "batch", "activation_embed")
+        heads = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), params[HEADS])
+        second = heads[SUPPORTED_AND_PLAUSIBLE]
+        return Verdict(hidden @ heads[REWARD]["kernel"], hidden @ second["kernel"] + second["bias"])
+
+
+def load_reward_model(folder: epath.PathLike) -> tuple[RewardModel, Params, Vocabulary]:
+    """Reads the best checkpoint of a reward model's training run.
+
+    Args:
+      folder: the run's.
+
+    Returns:
+      The model, its parameters on the first device, and its tokenizer.
+
+    Raises:
+      ModelFolderError: the folder holds no run, no checkpoint, or a model without reward heads.
+      CheckpointError: the checkpoint is damaged.
+    """
+    config = read_description(folder).config
+    step = best_step(folder)
+    if step is None:
+        raise ModelFolderError(f"{folder}: not the folder of a training run with a checkpoint")
+    params = read_parameters(folder, step)
+    if HEADS not in params:
+        raise ModelFolderError(
+            f"{folder}: a model without reward heads; a run of a gin_configs/rm_….gin trains them"
+        )
+    vocabulary = load_vocabulary(epath.Path(folder) / VOCABULARY)
+    return RewardModel(Transformer(config)), params, vocabulary

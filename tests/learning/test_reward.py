@@ -1,0 +1,238 @@
+"""The reward model's learner: its losses by hand, over meshes, and what it may not depend on."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gophercite.learning import preference_metrics
+from gophercite.learning.optimizers import adam
+from gophercite.learning.preference_metrics import area_under_roc
+from gophercite.learning.reward import RewardLearner
+from gophercite.models.config import TransformerConfig
+from gophercite.models.reward_model import RewardModel, Verdict
+from gophercite.models.transformer import Transformer, split_layers
+from gophercite.partitioning import Partitioner, make_mesh
+
+CONFIG = TransformerConfig(
+    vocab_size=40,
+    d_model=16,
+    num_layers=3,
+    num_heads=4,
+    head_dim=4,
+    dtype="float32",
+    remat_every=2,
+    attention_block=8,
+)
+PAIRS, LENGTH = 8, 12
+
+
+def make_batch(seed=0):
+    """Eight pairs: some ties, some preferences and labels unknown, the last pair padding."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(2, LENGTH + 1, (PAIRS, 2)).astype(np.int32)
+    lengths[-1] = 0
+    real = np.arange(LENGTH) < lengths[..., None]
+    tokens = rng.integers(1, 40, (PAIRS, 2, LENGTH)) * real
+    return {
+        "tokens": tokens.astype(np.int32),
+        "lengths": lengths,
+        "preferred": np.array([0, 1, 0.5, 1, 0, 0.5, 1, 0], np.float32),
+        "preferred_weights": np.array([1, 1, 1, 1, 0, 1, 1, 0], np.float32),
+        "supported_and_plausible": rng.integers(0, 2, (PAIRS, 2)).astype(np.float32),
+        "label_weights": np.array([[1, 1]] * 3 + [[0, 1]] + [[1, 0]] * 3 + [[0, 0]], np.float32),
+    }
+
+
+def make_learner(config=CONFIG, **settings):
+    """An optimiser that is no sign function near 0, where the order of a sum decides the sign."""
+    return RewardLearner(Transformer(config), adam(eps=1.0), lambda step: 1.0, **settings)
+
+
+@functools.cache
+def initial():
+    transformer = Transformer(CONFIG)
+    params = jax.jit(transformer.init)(jax.random.key(0))
+    return {**params, "heads": RewardModel(transformer).init_heads(jax.random.key(1))}
+
+
+def start(learner, frozen=0):
+    return learner.init_state(split_layers(initial(), frozen), jax.random.key(1))
+
+
+@functools.cache
+def scores():
+    """The verdicts on each response of the batch alone, cut to its length."""
+    model, batch = RewardModel(Transformer(CONFIG)), make_batch()
+    judge = jax.jit(model.judge)
+    found = np.zeros((2, PAIRS, 2))
+    for pair in range(PAIRS - 1):
+        for side in range(2):
+            length = batch["lengths"][pair, side]
+            tokens = batch["tokens"][pair, side, :length]
+            room = np.zeros((1, LENGTH), np.int32)
+            room[0, :length] = tokens
+            room[0, length:] = 7  # whatever stands behind the end, it is not read
+            found[:, pair, side] = np.squeeze(judge(initial(), room, np.array([length])), 1)
+    return found
+
+
+def by_hand(auxiliary_weight):
+    batch, (reward, judged) = make_batch(), scores()
+    with np.errstate(over="ignore"):
+        second = 1 / (1 + np.exp(reward[:, 0] - reward[:, 1]))
+        both = 1 / (1 + np.exp(-judged))
+    target, labels = batch["preferred"], batch["supported_and_plausible"]
+    nll = -(target * np.log(second) + (1 - target) * np.log(1 - second))
+    preference = np.average(nll, weights=batch["preferred_weights"])
+    nll = -(labels * np.log(both) + (1 - labels) * np.log(1 - both))
+    auxiliary = np.average(nll, weights=batch["label_weights"])
+    total = (1 - auxiliary_weight) * preference + auxiliary_weight * auxiliary
+    return {
+        "loss/total": total,
+        "loss/preference": preference,
+        "loss/supported_and_plausible": auxiliary,
+    }
+
+
+@functools.cache
+def step_of_one_device():
+    learner = make_learner()
+    return jax.jit(learner.update)(start(learner, frozen=1), make_batch())
+
+
+@pytest.mark.parametrize(("microbatches", "auxiliary_weight"), [(1, 0.5), (4, 0.5), (1, 0.0)])
+def test_losses_are_those_computed_by_hand(microbatches, auxiliary_weight):
+    learner = make_learner(microbatches=microbatches, auxiliary_weight=auxiliary_weight)
+    batch = make_batch()
+    _, metrics = jax.jit(learner.update)(start(learner), batch)
+    for name, value in by_hand(auxiliary_weight).items():
+        np.testing.assert_allclose(metrics[name], value, rtol=2e-5, err_msg=name)
+    assert metrics["throughput/pairs"] == batch["preferred_weights"].sum()
+
+
+def test_what_is_unknown_and_padding_do_not_matter():
+    learner, batch = make_learner(), make_batch()
+    other = dict(batch)
+    other["preferred"] = np.where(batch["preferred_weights"] > 0, batch["preferred"], 1 / 3)
+    other["supported_and_plausible"] = np.where(
+        batch["label_weights"] > 0, batch["supported_and_plausible"], 0.25
+    )
+    real = np.arange(LENGTH) < batch["lengths"][..., None]
+    other["tokens"] = np.where(real, batch["tokens"], 9).astype(np.int32)
+    other = {name: array.astype(batch[name].dtype) for name, array in other.items()}
+    update = jax.jit(learner.update)
+    before, after = (update(start(learner), each)[0].params for each in (batch, other))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), before, after)
+
+
+def test_a_batch_without_labels_or_preferences_has_no_loss_of_that_kind():
+    learner, batch = make_learner(), make_batch()
+    unlabelled = {**batch, "label_weights": np.zeros((PAIRS, 2), np.float32)}
+    _, metrics = jax.jit(learner.update)(start(learner), unlabelled)
+    assert metrics["loss/supported_and_plausible"] == 0
+    np.testing.assert_allclose(metrics["loss/total"], 0.5 * metrics["loss/preference"])
+    results = learner.summarise(jax.device_get(jax.jit(learner.evaluate)(initial(), unlabelled)))
+    assert np.isnan(results["supported_and_plausible_auc"])
+    assert np.isfinite(results["preference_accuracy"])
+
+
+def test_training_lowers_both_losses_and_leaves_frozen_parts_alone():
+    learner = make_learner(frozen_parts=("embed",), microbatches=2)
+    learner = dataclasses.replace(learner, optimizer=adam(), schedule=lambda step: 3e-3)
+    first = state = start(learner, frozen=2)
+    update, batch = jax.jit(learner.update), make_batch()
+    metrics = []
+    for _ in range(25):
+        state, values = update(state, batch)
+        metrics.append(values)
+    for name in ("loss/preference", "loss/supported_and_plausible"):
+        assert metrics[-1][name] < 0.8 * metrics[0][name]
+    for part in ("embed", "frozen_layers"):
+        jax.tree.map(np.testing.assert_array_equal, state.params[part], first.params[part])
+        assert part not in state.optimizer.statistics
+    assert set(state.optimizer.statistics) == {"trained_layers", "final_norm", "heads"}
+
+
+def test_evaluation_equals_plain_formulas():
+    learner, batch, (reward, judged) = make_learner(microbatches=2), make_batch(), scores()
+    results = learner.summarise(jax.device_get(jax.jit(learner.evaluate)(initial(), batch)))
+    weights, preferred = batch["preferred_weights"], batch["preferred"]
+    towards = np.sign(preferred - 0.5)
+    margin = (reward[:, 1] - reward[:, 0]) * towards
+    decided = (weights > 0) & (preferred != 0.5)
+    accuracy = (margin[decided] > 0).mean()
+    assert results["preference_accuracy"] == pytest.approx(accuracy)
+    ties = weights.sum() - decided.sum()
+    half = (accuracy * decided.sum() + 0.5 * ties) / weights.sum()
+    assert results["preference_accuracy_with_ties"] == pytest.approx(half)
+    assert results["margin"] == pytest.approx(margin[decided].mean(), rel=1e-4)
+    known = batch["label_weights"] > 0
+    labels = batch["supported_and_plausible"][known] > 0
+    up, down = judged[known][labels], judged[known][~labels]
+    area = (up[:, None] > down).mean()  # all pairs, where the learner has a histogram
+    assert results["supported_and_plausible_auc"] == pytest.approx(area, abs=0.02)
+
+
+def test_calibration_error_of_known_probabilities():
+    """Confidences 0.5 + 0.05 k + 0.025 that come true in half of the cases."""
+    bins = np.repeat(np.arange(10), 2)
+    confidence = 0.525 + 0.05 * bins
+    log_odds = np.log(confidence / (1 - confidence)) * np.tile([1, -1], 10)
+    pairs = len(bins)
+    batch = {
+        "preferred": np.ones(pairs, np.float32),
+        "preferred_weights": np.ones(pairs, np.float32),
+        "supported_and_plausible": np.zeros((pairs, 2), np.float32),
+        "label_weights": np.zeros((pairs, 2), np.float32),
+    }
+    reward = jnp.stack([jnp.zeros(pairs), jnp.asarray(log_odds)], axis=1)
+    totals = preference_metrics.preference_totals(Verdict(reward, jnp.zeros((pairs, 2))), batch)
+    results = preference_metrics.summarise(jax.device_get(totals))
+    expected = np.abs(confidence - 0.5).mean()
+    assert results["preference_calibration_error"] == pytest.approx(expected, abs=1e-4)
+    # The order of a pair's responses does not matter.
+    turned = {**batch, "preferred": 1 - batch["preferred"]}
+    verdict = Verdict(reward[:, ::-1], jnp.zeros((pairs, 2)))
+    again = preference_metrics.summarise(
+        jax.device_get(preference_metrics.preference_totals(verdict, turned))
+    )
+    assert again == pytest.approx(results, nan_ok=True)
+
+
+def test_area_under_roc_counts_draws_half():
+    positives, negatives = np.array([0.0, 1, 2]), np.array([1.0, 1, 0])
+    wins = 1 * 1 + 2 * 2 + 0.5 * 1  # of the six pairs
+    assert area_under_roc(positives, negatives) == pytest.approx(wins / 6)
+    assert np.isnan(area_under_roc(positives, np.zeros(3)))
+
+
+@pytest.mark.parametrize(("data", "fsdp", "model"), [(2, 2, 2), (1, 8, 1), (1, 1, 4)])
+def test_a_sharded_step_equals_that_of_one_device(data, fsdp, model):
+    learner = make_learner()
+    state, batch = start(learner, frozen=1), make_batch()
+    alone, losses = step_of_one_device()
+    mesh = make_mesh(data, fsdp, model, devices=jax.devices()[: data * fsdp * model])
+    partitioner = Partitioner(mesh)
+    shardings = partitioner.shardings(learner.state_axes(state.params), state)
+    rows = jax.sharding.NamedSharding(mesh, partitioner.spec(("batch",)))
+    with partitioner.activate():
+        step = jax.jit(learner.update, out_shardings=(shardings, partitioner.replicated))
+        after, same = step(jax.device_put(state, shardings), jax.device_put(batch, rows))
+    kernel = after.params["heads"]["reward"]["kernel"]
+    assert kernel.addressable_shards[0].data.size == kernel.size // fsdp
+    for name in ("loss/total", "loss/preference", "loss/supported_and_plausible"):
+        np.testing.assert_allclose(same[name], losses[name], rtol=1e-5)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5),
+        after.params,
+        alone.params,
+    )
+
+
+def test_a_weight_out_of_range_is_named():
+    with pytest.raises(ValueError, match="auxiliary_weight = 1"):
+        make_learner(auxiliary_weight=1.0)
