@@ -10,7 +10,7 @@ import dataclasses
 import itertools
 import json
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -125,7 +125,7 @@ class Input:
         examples = itertools.chain.from_iterable(
             self._epoch(task, 0, shuffle=False) for task in self._tasks
         )
-        rows = self._rows(map(to_example, examples))
+        rows = self._rows(map(self._example, examples))
         empty = True
         while whole := list(itertools.islice(rows, self.batch_size)):
             empty = False
@@ -174,7 +174,7 @@ class Input:
         for epoch in itertools.count():
             empty = True
             for features in self._epoch(task, epoch, self.shuffle):
-                example = to_example(features)
+                example = self._example(features)
                 empty = empty and len(example.tokens) > self.length
                 yield example
             if empty:  # else this would go on for ever
@@ -198,10 +198,16 @@ class Input:
             (stream,) = draws(self.seed, "mixture", str(number)).choices(streams, rates)
             yield next(stream)
 
-    def _batch(self, rows: list[list[Example]]) -> Batch:
+    def _example(self, features: Mapping[str, Any]) -> Example:
+        return to_example(features)
+
+    def _share(self, rows: list[list[Example]]) -> list[list[Example]]:
+        """The rows of a batch that are this process's."""
         share = self.batch_size // self.process_count
-        mine = rows[self.process_index * share : (self.process_index + 1) * share]
-        built = (packing.build_row(row, self.length) for row in mine)
+        return rows[self.process_index * share : (self.process_index + 1) * share]
+
+    def _batch(self, rows: list[list[Example]]) -> Batch:
+        built = (packing.build_row(row, self.length) for row in self._share(rows))
         return packing.stack_rows(built, self.length)
 
     def _rows(self, examples: Iterable[Example]) -> Iterator[list[Example]]:

@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from data_pipelines import citations
 from data_pipelines.sample_world import texts
-from data_pipelines.sample_world.convert import to_question, to_rated_answer
+from data_pipelines.sample_world.convert import to_comparison, to_question, to_rated_answer
 from data_pipelines.sample_world.names import Split
 from data_pipelines.sample_world.world import World
 from gophercite import records
@@ -104,7 +104,8 @@ class JsonLinesSource(RecordSource):
 
     Args:
       files: for each split its file or files, `.jsonl` or `.jsonl.gz`.
-      kind: what the lines are: `records.Document`, `records.Question` or `records.RatedAnswer`.
+      kind: what the lines are: `records.Document`, `records.Question`, `records.RatedAnswer` or
+        `records.Comparison`.
       strict: whether the first bad line is an error.
       hits: whether rated answers may name pages that are elsewhere.
     """
@@ -184,6 +185,11 @@ def rated_answer_of(world: World, index: int) -> dict[str, object]:
 def question_of(world: World, index: int) -> dict[str, object]:
     """Returns question `index` of a world as JSON."""
     return records.to_json(to_question(world.question(index)))
+
+
+def comparison_of(world: World, index: int) -> dict[str, object]:
+    """Returns comparison `index` of a world as JSON."""
+    return records.to_json(to_comparison(world.comparison(index)))
 
 
 def excerpts_of(world: World, index: int) -> dict[str, object]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import seqio
 
-from data_pipelines import preprocessors, sources, tfds_sources
+from data_pipelines import comparisons, preprocessors, sources, tfds_sources
 from data_pipelines.citations import Part
 from data_pipelines.cloze import cloze
 from data_pipelines.document_choice import ContextReport, choose_documents
@@ -125,6 +125,18 @@ def _add_texts(
     return _add(name, source, steps, vocabulary)
 
 
+def add_comparisons(
+    name: str, files: Files, vocabulary: Vocabulary | str | Path, *, strict: bool = False
+) -> str:
+    """Registers reward modelling on the comparisons of JSON-lines files.
+
+    Labels that a line lacks are those that most of its ratings give. `ComparisonInput` makes the
+    batches. Arguments as for `add_rated_answers`.
+    """
+    source = sources.JsonLinesSource(files, records.Comparison, strict=strict)
+    return _add_comparisons(name, source, vocabulary)
+
+
 def add_tfds(
     dataset: str, vocabulary: Vocabulary | str | Path, *, data_dir: str | None = None
 ) -> str:
@@ -159,12 +171,21 @@ def add_mixture(name: str, rates: Mapping[str, float]) -> str:
     return name
 
 
+def _add_comparisons(
+    name: str, source: seqio.DataSource, vocabulary: Vocabulary | str | Path
+) -> str:
+    steps = [comparisons.keep_decided, comparisons.encode_comparisons]
+    features = comparisons.comparison_features(SeqioVocabulary(vocabulary))
+    return _add(name, source, steps, vocabulary, features=features)
+
+
 def _add(
     name: str,
     source: seqio.DataSource,
     steps: Sequence[preprocessors.Preprocessor],
     vocabulary: Vocabulary | str | Path,
     shuffle_buffer_size: int | None = None,  # our own sources shuffle whole splits
+    features: Mapping[str, seqio.Feature] | None = None,
 ) -> str:
     if name in seqio.TaskRegistry.names():
         seqio.TaskRegistry.remove(name)
@@ -172,7 +193,7 @@ def _add(
         name,
         source=source,
         preprocessors=list(steps),
-        output_features=output_features(SeqioVocabulary(vocabulary)),
+        output_features=features or output_features(SeqioVocabulary(vocabulary)),
         metric_fns=[],
         shuffle_buffer_size=shuffle_buffer_size,
     )
@@ -186,6 +207,12 @@ _add(
     "sample_world",
     sources.SampleWorldSource(sources.rated_answer_of),
     [preprocessors.keep_rated_good, preprocessors.encode_rated_answers],
+    VOCABULARY_FOLDER,
+)
+# Reward modelling: two answers and which of them is better.
+_add_comparisons(
+    "sample_world_comparisons",
+    sources.SampleWorldSource(sources.comparison_of),
     VOCABULARY_FOLDER,
 )
 # Pretraining: pages with excerpts, and with answers in a plain citation style.

@@ -1,7 +1,8 @@
 """The sample world's questions and answers as the records that all other data use."""
 
-from data_pipelines.sample_world.world import WorldAnswer, WorldQuestion
-from gophercite.records import Question, RatedAnswer, Span
+from data_pipelines.sample_world.world import WorldAnswer, WorldComparison, WorldQuestion
+from gophercite.evidence import Evidence
+from gophercite.records import Comparison, Question, RatedAnswer, Span
 
 SOURCE = "sample_world"
 
@@ -34,3 +35,23 @@ def to_rated_answer(answer: WorldAnswer) -> RatedAnswer:
         supported=answer.supported,
         model=SOURCE,
     )
+
+
+def to_comparison(comparison: WorldComparison) -> Comparison:
+    """Returns two answers with the labels that raters would give them."""
+    first, second = comparison.answers
+    return Comparison(
+        id=comparison.id,
+        question=comparison.question.text,
+        source=SOURCE,
+        responses=(_to_response(first), _to_response(second)),
+        preferred=comparison.preferred,
+        supported_and_plausible=(
+            first.supported and first.plausible,
+            second.supported and second.plausible,
+        ),
+    )
+
+
+def _to_response(answer: WorldAnswer) -> tuple[Evidence, ...]:
+    return (Evidence(answer.claim, answer.page.document.title, answer.quote),)

@@ -8,6 +8,7 @@ occurs in another.
 
 import random
 from dataclasses import dataclass
+from typing import Literal
 
 from data_pipelines.sample_world import names
 from data_pipelines.sample_world.names import Split
@@ -20,6 +21,11 @@ from data_pipelines.sample_world.values import (
 )
 from data_pipelines.sample_world.wording import KINDS, Attribute, Kind
 from gophercite.documents import Document
+
+# What is wrong with an answer on purpose: the quote is another fact's; so are claim and quote; they
+# are another page's (where a question has one page, another fact's).
+AnswerFault = Literal["quote", "fact", "page"]
+FAULTS: tuple[AnswerFault, ...] = ("quote", "fact", "page")
 
 _KIND_INDEX = {kind.key: index for index, kind in enumerate(KINDS)}
 
@@ -73,6 +79,16 @@ class WorldAnswer:
     quote: str
     plausible: bool
     supported: bool
+
+
+@dataclass(frozen=True)
+class WorldComparison:
+    """Two answers to a question, and the probability that raters prefer the second."""
+
+    id: str
+    question: WorldQuestion
+    answers: tuple[WorldAnswer, WorldAnswer]
+    preferred: float
 
 
 @dataclass(frozen=True)
@@ -177,18 +193,37 @@ class World:
         """
         question = self.question(index)
         draw = self._draws("answer", index)
+        good = draw.random() < self.good_fraction
+        return self._answer(question, draw, None if good else draw.choice(FAULTS))
+
+    def comparison(self, index: int) -> WorldComparison:
+        """Returns two answers to question `index`, at most one of them good.
+
+        Raters prefer what is both plausible and supported, then what is plausible.
+        """
+        question = self.question(index)
+        draw = self._draws("comparison", index)
+        good = draw.random() < self.good_fraction
+        faults = draw.sample(FAULTS, 2)
+        first = self._answer(question, draw, None if good else faults[0])
+        second = self._answer(question, draw, faults[1])
+        answers = (second, first) if draw.random() < 0.5 else (first, second)
+        worth = [(a.plausible and a.supported, a.plausible) for a in answers]
+        preferred = 0.5 if worth[0] == worth[1] else float(worth[1] > worth[0])
+        return WorldComparison(question.id, question, answers, preferred)
+
+    def _answer(
+        self, question: WorldQuestion, draw: random.Random, fault: AnswerFault | None
+    ) -> WorldAnswer:
         target, fact = question.target, question.fact
         page, stated, quoted = target, fact, fact
-        if draw.random() >= self.good_fraction:
-            others = [other for other in target.facts if other is not fact]
-            fault = draw.choice(("quote", "fact", "page"))
-            if fault == "page" and len(question.pages) > 1:
-                page = draw.choice([other for other in question.pages if other is not target])
-                same = [f for f in page.facts if f.attribute.key == fact.attribute.key]
-                stated = quoted = draw.choice(same or page.facts)
-            else:
-                quoted = draw.choice(others)
-                stated = fact if fault == "quote" else quoted
+        if fault == "page" and len(question.pages) > 1:
+            page = draw.choice([other for other in question.pages if other is not target])
+            same = [f for f in page.facts if f.attribute.key == fact.attribute.key]
+            stated = quoted = draw.choice(same or page.facts)
+        elif fault is not None:
+            quoted = draw.choice([other for other in target.facts if other is not fact])
+            stated = fact if fault == "quote" else quoted
         plausible, supported = judge(question, stated.value, page, page.sentence(quoted))
         return WorldAnswer(
             question.id, question, stated.value, page, page.sentence(quoted), plausible, supported

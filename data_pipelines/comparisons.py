@@ -1,0 +1,145 @@
+"""From comparisons to tokens: what raters decided, the order of the two responses, the encoding."""
+
+import collections
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import seqio
+import tensorflow as tf
+
+from data_pipelines.features import SeqioVocabulary, plain_vocabulary
+from data_pipelines.randomness import draws
+from gophercite import prompts, records
+from gophercite.records import Comparison
+
+
+def comparison_features(vocabulary: SeqioVocabulary) -> dict[str, seqio.Feature]:
+    """Returns the features of a task of comparisons.
+
+    `tokens` and `second_tokens` are the question with the first and with the second response;
+    `labels` are the probability that the second is preferred and whether each response is supported
+    and plausible, NaN where that is not known.
+    """
+    text = seqio.Feature(vocabulary, add_eos=False, dtype=tf.int32)
+    numbers = seqio.PassThroughVocabulary(size=0)
+    labels = seqio.Feature(numbers, add_eos=False, dtype=tf.float32)
+    return {"tokens": text, "second_tokens": text, "labels": labels}
+
+
+def settle(comparison: Comparison) -> Comparison:
+    """Returns a comparison with the labels that its ratings decide, where it has none itself.
+
+    A rating may hold `preferred` and `supported_and_plausible`, as a comparison does. The majority
+    decides, and of labels with as many votes the lower one: 0, then 0.5, then 1; false, then true
+    (GopherCite, C). What is no such label counts as unsure and has no vote.
+    """
+    preferred = comparison.preferred
+    if preferred is None:
+        preferred = _majority(
+            (rating.get("preferred") for rating in comparison.ratings), (0, 0.5, 1)
+        )
+    first, second = (
+        _majority((_of_side(rating, side) for rating in comparison.ratings), (False, True))
+        if verdict is None
+        else verdict
+        for side, verdict in enumerate(comparison.supported_and_plausible)
+    )
+    return dataclasses.replace(
+        comparison,
+        preferred=None if preferred is None else float(preferred),
+        supported_and_plausible=(
+            None if first is None else bool(first),
+            None if second is None else bool(second),
+        ),
+    )
+
+
+def turn(comparison: Comparison) -> Comparison:
+    """Returns a comparison with its responses in the other order."""
+    preferred, verdicts = comparison.preferred, comparison.supported_and_plausible
+    return dataclasses.replace(
+        comparison,
+        responses=comparison.responses[::-1],
+        preferred=None if preferred is None else 1 - preferred,
+        supported_and_plausible=verdicts[::-1],
+    )
+
+
+def keep_decided(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Keeps the comparisons of which a preference or a judgement is known, and settles them."""
+
+    def settled(record: bytes) -> tuple[str, np.bool_]:
+        comparison = settle(records.from_json(json.loads(record), Comparison))
+        known = (comparison.preferred, *comparison.supported_and_plausible)
+        text = json.dumps(records.to_json(comparison), ensure_ascii=False)
+        return text, np.bool_(any(label is not None for label in known))
+
+    def decide(example: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        types = (tf.string, tf.bool)
+        record, known = tf.numpy_function(settled, [example["record"]], types, stateful=False)
+        return {
+            **example,
+            "record": tf.ensure_shape(record, []),
+            "known": tf.ensure_shape(known, []),
+        }
+
+    def without_mark(example: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        return {name: value for name, value in example.items() if name != "known"}
+
+    return dataset.map(decide).filter(lambda example: example["known"]).map(without_mark)
+
+
+def encode_comparisons(
+    dataset: tf.data.Dataset, output_features: Mapping[str, seqio.Feature]
+) -> tf.data.Dataset:
+    """Encodes comparisons, each in an order that is drawn anew in every epoch.
+
+    Args:
+      dataset: comparisons.
+      output_features: of the task, whose vocabulary encodes.
+    """
+    vocabulary = plain_vocabulary(output_features)
+
+    def encode(
+        record: bytes, id: bytes, seed: np.int64
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        comparison = records.from_json(json.loads(record), Comparison)
+        if draws(int(seed), "order", id.decode()).random() < 0.5:
+            comparison = turn(comparison)
+        first, second = (
+            np.asarray(prompts.encode_judged(vocabulary, comparison.question, response), np.int32)
+            for response in comparison.responses
+        )
+        labels = (comparison.preferred, *comparison.supported_and_plausible)
+        # None becomes NaN.
+        return first, second, np.array(labels, np.float32)
+
+    def encoded(example: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        inputs = [example[name] for name in ("record", "id", "seed")]
+        types = (tf.int32, tf.int32, tf.float32)
+        first, second, labels = tf.numpy_function(encode, inputs, types, stateful=False)
+        return {
+            **example,
+            "tokens": tf.ensure_shape(first, [None]),
+            "second_tokens": tf.ensure_shape(second, [None]),
+            "labels": tf.ensure_shape(labels, [3]),
+        }
+
+    return dataset.map(encoded)
+
+
+def _majority(votes: Iterable[object], labels: tuple[float, ...]) -> float | None:
+    """The label with most votes, the first of several; None without votes."""
+    binary = isinstance(labels[0], bool)  # 1 is no judgement, and true no preference
+    counts = collections.Counter(
+        vote for vote in votes if isinstance(vote, bool) is binary and vote in labels
+    )
+    best = max(labels, key=lambda label: counts[label])
+    return best if counts[best] else None
+
+
+def _of_side(rating: Mapping[str, object], side: int) -> object:
+    verdicts = rating.get("supported_and_plausible")
+    return verdicts[side] if isinstance(verdicts, list) and len(verdicts) == 2 else None

@@ -1,0 +1,186 @@
+"""Comparisons: what ratings decide, and the batches of pairs that reward modelling reads."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+
+from data_pipelines import tasks
+from data_pipelines.comparison_input import ComparisonInput
+from data_pipelines.comparisons import settle, turn
+from data_pipelines.sample_world.convert import to_comparison
+from data_pipelines.sample_world.vocabulary import bundled_vocabulary
+from data_pipelines.sample_world.world import World
+from gophercite import evidence, prompts, records
+from gophercite.evidence import Evidence
+from gophercite.records import Comparison
+
+VOCABULARY = bundled_vocabulary()
+PLAIN = Comparison("1", "Who built it?", "test", ("Rosa did.", "Adam did."), None)
+
+
+def rated(*votes, field="preferred"):
+    ratings = tuple({"rater": str(n), field: vote} for n, vote in enumerate(votes))
+    return settle(dataclasses.replace(PLAIN, ratings=ratings))
+
+
+@pytest.mark.parametrize(
+    ("votes", "preferred"),
+    [
+        ((1, 1, 0), 1.0),
+        ((0, 1), 0.0),  # the lower label of those with as many votes
+        ((1, 0.5), 0.5),
+        ((1, 0.5, 0), 0.0),
+        ((1, None, None), 1.0),  # those who are unsure don't vote
+        ((True, "1", [1], 0.7, {"x": 1}), None),  # none of these is a preference
+        ((), None),
+    ],
+)
+def test_the_majority_decides_and_the_lower_label_of_several(votes, preferred):
+    assert rated(*votes).preferred == preferred
+
+
+def test_each_response_is_judged_by_its_own_votes():
+    votes = ([True, False], [True, True], [None, 1], "yes", [True])
+    settled = rated(*votes, field="supported_and_plausible")
+    assert settled.supported_and_plausible == (True, False)
+    assert settled.preferred is None
+
+
+def test_what_a_record_says_itself_goes_before_its_ratings():
+    ratings = ({"rater": "a", "preferred": 1, "supported_and_plausible": [False, False]},)
+    own = dataclasses.replace(
+        PLAIN, preferred=0.0, supported_and_plausible=(True, None), ratings=ratings
+    )
+    settled = settle(own)
+    assert settled.preferred == 0
+    assert settled.supported_and_plausible == (True, False)
+
+
+def test_turning_twice_changes_nothing():
+    one = to_comparison(World(split="train").comparison(3))
+    assert turn(turn(one)) == one
+    turned = turn(one)
+    assert turned.responses == one.responses[::-1]
+    assert turned.preferred == 1 - one.preferred
+
+
+def test_the_sample_world_s_comparisons_are_true():
+    world = World(split="validation", good_fraction=0.75)
+    comparisons = [world.comparison(index) for index in range(300)]
+    for comparison in comparisons:
+        good = [answer.plausible and answer.supported for answer in comparison.answers]
+        if good[0] != good[1]:
+            assert comparison.preferred == float(good[1])
+        for answer in comparison.answers:
+            assert answer.quote in answer.page.document.text
+    preferred = [comparison.preferred for comparison in comparisons]
+    # Neither place is the better one by itself, and ties are rare.
+    assert 0.4 < np.mean(preferred) < 0.6
+    assert np.mean(np.array(preferred) == 0.5) < 0.2
+
+
+@pytest.fixture(scope="module")
+def small_task(tmp_path_factory):
+    """A file of comparisons of every form, one of them undecided and one with a bad line."""
+    path = tmp_path_factory.mktemp("records") / "comparisons.jsonl"
+    world = World(split="train")
+    kept = [to_comparison(world.comparison(index)) for index in range(10)]
+    kept.append(
+        dataclasses.replace(PLAIN, id="votes", ratings=({"rater": "a", "preferred": 1},) * 2)
+    )
+    label = dataclasses.replace(PLAIN, id="label", question="Who sold it?")
+    kept.append(dataclasses.replace(label, supported_and_plausible=(None, True)))
+    records.write(path, [PLAIN, *kept])
+    with path.open("a") as file:
+        file.write('{"id": "bad", "question": "?", "source": "test", "responses": ["one"]}\n')
+    files = {"train": path, "validation": path}
+    return tasks.add_comparisons("small_comparisons", files, VOCABULARY), kept
+
+
+def in_either_order(comparison):
+    """The tokens of both responses, with the comparison in that order."""
+    return {
+        tuple(
+            tuple(prompts.encode_judged(VOCABULARY, order.question, response))
+            for response in order.responses
+        ): order
+        for order in (comparison, turn(comparison))
+    }
+
+
+def test_one_pass_has_each_decided_comparison_once_with_its_labels(small_task):
+    name, kept = small_task
+    expected = {}
+    for comparison in map(settle, kept):
+        expected |= in_either_order(comparison)
+    seen = []
+    for batch in ComparisonInput(name, "validation", 128, 8, seed=0, shuffle=False).one_pass():
+        assert batch["tokens"].shape == (8, 2, 128)
+        for pair in range(8):
+            ends = batch["lengths"][pair]
+            if not ends.any():  # filled up
+                assert not batch["preferred_weights"][pair]
+                assert not batch["label_weights"][pair].any()
+                continue
+            texts = tuple(tuple(batch["tokens"][pair, s, : ends[s]].tolist()) for s in (0, 1))
+            assert not any(batch["tokens"][pair, s, ends[s] :].any() for s in (0, 1))
+            comparison = expected[texts]
+            seen.append(comparison.id)
+            known = batch["preferred_weights"][pair] > 0
+            assert (batch["preferred"][pair] if known else None) == comparison.preferred
+            for side in (0, 1):
+                known = batch["label_weights"][pair, side] > 0
+                label = batch["supported_and_plausible"][pair, side] if known else None
+                assert label == comparison.supported_and_plausible[side]
+    assert sorted(seen) == sorted(comparison.id for comparison in kept)
+
+
+def test_batches_do_not_depend_on_start_or_hosts(small_task):
+    name, _ = small_task
+    whole = list(itertools.islice(ComparisonInput(name, "train", 128, 4, seed=7).batches(), 6))
+    late = list(itertools.islice(ComparisonInput(name, "train", 128, 4, seed=7).batches(2), 4))
+    shares = [
+        ComparisonInput(name, "train", 128, 4, seed=7, process_index=i, process_count=2).batches()
+        for i in (0, 1)
+    ]
+    for number in range(6):
+        halves = [next(share) for share in shares]
+        for field, array in whole[number].items():
+            joined = np.concatenate([half[field] for half in halves])
+            np.testing.assert_array_equal(joined, array)
+            if number >= 2:
+                np.testing.assert_array_equal(late[number - 2][field], array)
+
+
+def test_the_order_of_a_pair_is_drawn_anew_in_each_epoch(small_task):
+    name, kept = small_task
+    source = ComparisonInput(name, "train", 128, len(kept), seed=1)
+    firsts = [
+        {tuple(row[0].tolist()) for row in batch["tokens"]}
+        for batch in itertools.islice(source.batches(), 4)
+    ]
+    assert len(set(map(frozenset, firsts))) > 1
+
+
+def test_a_pair_with_a_response_that_does_not_fit_is_dropped_and_counted(small_task):
+    name, kept = small_task
+    texts = [
+        [len(prompts.encode_judged(VOCABULARY, c.question, r)) for r in c.responses] for c in kept
+    ]
+    length = sorted(map(max, texts))[len(texts) // 2]
+    source = ComparisonInput(name, "validation", length, 4, seed=0)
+    found = sum(int((batch["lengths"] > 0).all(axis=1).sum()) for batch in source.one_pass())
+    fitting = sum(max(pair) <= length for pair in texts)
+    assert 0 < found == fitting < len(kept)
+    assert source.report.dropped == len(kept) - fitting
+
+
+def test_text_and_triples_are_read_alike():
+    triple = Evidence("Rosa", "The mill", "Rosa built the mill.")
+    asked = "Who built it?"
+    response = prompts.encode_judged(VOCABULARY, asked, (triple,))
+    assert response == prompts.encode_judged(VOCABULARY, asked, evidence.format(triple))
+    prompt = prompts.encode_prompt(VOCABULARY, asked, [])
+    assert response == prompt + prompts.encode_response(VOCABULARY, triple)
