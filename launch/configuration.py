@@ -14,11 +14,13 @@ import jax
 from etils import epath
 
 from data_pipelines import tasks
+from data_pipelines.comparison_input import ComparisonInput
 from data_pipelines.inputs import Input
 from data_pipelines.sample_world.vocabulary import VOCABULARY_FOLDER
 from gophercite.contexts import ContextSettings
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.learning import optimizers, schedules
+from gophercite.learning.reward import RewardLearner
 from gophercite.learning.state import Learner
 from gophercite.learning.supervised import SupervisedLearner
 from gophercite.models import families
@@ -32,6 +34,7 @@ from gophercite.training.feed import process_share, refuse_uneven
 from gophercite.training.initialisation import (
     PretrainedInitialisation,
     RandomInitialisation,
+    RewardInitialisation,
     count_frozen,
 )
 from gophercite.training.loop import Outcome, TrainSettings, refuse_unknown_sets, train
@@ -145,7 +148,7 @@ class Run:
 
 def initialisation(
     transformer: Transformer, folder: str | None = None, frozen_fraction: float = 0.0
-) -> Initialisation:
+) -> RandomInitialisation | PretrainedInitialisation:
     """Where the first parameters come from.
 
     Args:
@@ -160,6 +163,13 @@ def initialisation(
     if folder is None:
         return RandomInitialisation(transformer, frozen)
     return PretrainedInitialisation(transformer, folder, frozen)
+
+
+def reward_initialisation(
+    transformer: Transformer, folder: str | None = None, frozen_fraction: float = 0.0
+) -> RewardInitialisation:
+    """Likewise for a reward model, whose heads are always drawn; arguments as above."""
+    return RewardInitialisation(initialisation(transformer, folder, frozen_fraction))
 
 
 def partitioner(data: int = 1, fsdp: int = -1, model: int = 1) -> Partitioner:
@@ -204,9 +214,11 @@ def _register() -> None:
     """Makes the library's objects known to gin; once, as gin refuses a name that it knows."""
     for configurable in (
         Answers,
+        ComparisonInput,
         ContextSettings,
         EarlyStopping,
         Input,
+        RewardLearner,
         Run,
         SamplingSettings,
         SupervisedLearner,
@@ -219,11 +231,13 @@ def _register() -> None:
         optimizers.adafactor,
         optimizers.adam,
         partitioner,
+        reward_initialisation,
         schedules.inverse_sqrt,
         schedules.linear_warmup_cosine,
         schedules.linear_warmup_linear,
         split_files,
         tasks.add_clozes,
+        tasks.add_comparisons,
         tasks.add_documents,
         tasks.add_mixture,
         tasks.add_rated_answers,

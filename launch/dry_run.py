@@ -25,11 +25,15 @@ def show(run: configuration.Run, out: TextIO) -> None:
     """
     batch = next(run.input.batches())
     out.write(f"First batch: {run.input.mixture_or_task_name}, split {run.input.split}\n\n")
-    out.write(first_row(batch, run.input.vocabulary))
-    real = int(np.count_nonzero(batch["segments"]))
-    targets = int(np.count_nonzero(batch["weights"]))
     shape = " × ".join(map(str, batch["tokens"].shape))
-    out.write(f"\n{shape} tokens: {real} real, {targets} of them learned\n\n")
+    if "preferred" in batch:
+        out.write(first_pair(batch, run.input.vocabulary))
+        out.write(f"\n{shape} tokens: {batch['lengths'].sum()} real\n\n")
+    else:
+        out.write(first_row(batch, run.input.vocabulary))
+        real = int(np.count_nonzero(batch["segments"]))
+        targets = int(np.count_nonzero(batch["weights"]))
+        out.write(f"\n{shape} tokens: {real} real, {targets} of them learned\n\n")
 
     program = Program(run.learner, run.initialisation, run.partitioner)
     target = program.state_target()
@@ -82,4 +86,29 @@ def first_row(batch: dict[str, np.ndarray], vocabulary: Vocabulary) -> str:
                 text += f"⟦{piece}⟧" if learned[start] else piece
                 start = place
         lines.append(f"--- example {segment}: {len(tokens)} tokens\n{text}\n")
+    return "".join(lines)
+
+
+def first_pair(batch: dict[str, np.ndarray], vocabulary: Vocabulary) -> str:
+    """The first pair of a batch of comparisons as text, with what is known of it.
+
+    Args:
+      batch: of `ComparisonInput`.
+      vocabulary: of the task.
+
+    Returns:
+      Each response behind its question, its judgement, and the preference.
+    """
+    lines = []
+    for side, name in enumerate(("first", "second")):
+        length = batch["lengths"][0, side]
+        known = bool(batch["label_weights"][0, side])
+        verdict = bool(batch["supported_and_plausible"][0, side]) if known else "unknown"
+        lines.append(
+            f"--- {name} response: {length} tokens, supported and plausible: {verdict}\n"
+            f"{vocabulary.decode(batch['tokens'][0, side, :length].tolist())}\n"
+        )
+    known = bool(batch["preferred_weights"][0])
+    preferred = f"{batch['preferred'][0]:g}" if known else "unknown"
+    lines.append(f"--- probability that the second is preferred: {preferred}\n")
     return "".join(lines)

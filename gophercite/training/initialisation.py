@@ -8,6 +8,7 @@ from jaxtyping import Array, Key
 
 from gophercite.models.config import TransformerConfig
 from gophercite.models.folder import load_model, read_description
+from gophercite.models.reward_model import HEADS, RewardModel
 from gophercite.models.transformer import Params, Transformer
 
 # How a model is computed may change between runs; what it is may not.
@@ -98,3 +99,38 @@ class PretrainedInitialisation:
             shardings=shardings,
         )
         return model.params
+
+
+@dataclasses.dataclass(frozen=True)
+class RewardInitialisation:
+    """A language model's parameters, and heads drawn at random, for a reward model.
+
+    Attributes:
+      trunk: where the language model's parameters come from.
+    """
+
+    trunk: RandomInitialisation | PretrainedInitialisation
+
+    @property
+    def folder(self) -> epath.PathLike | None:
+        """Where the trunk's parameters are read; None when they are drawn."""
+        return self.trunk.folder if isinstance(self.trunk, PretrainedInitialisation) else None
+
+    def shapes(self) -> Params:
+        """Shapes and dtypes of the parameters.
+
+        Raises:
+          ModelFolderError, ValueError: as the trunk's.
+        """
+        return {**self.trunk.shapes(), HEADS: jax.eval_shape(self._heads, jax.random.key(0))}
+
+    def parameters(self, key: Key[Array, ""], shardings: Params) -> Params:
+        """Reads or draws the trunk, draws the heads, each device its shards."""
+        trunk_key, heads_key = jax.random.split(key)
+        trunk_shardings = {name: part for name, part in shardings.items() if name != HEADS}
+        trunk = self.trunk.parameters(trunk_key, trunk_shardings)
+        heads = jax.jit(self._heads, out_shardings=shardings[HEADS])(heads_key)
+        return {**trunk, HEADS: heads}
+
+    def _heads(self, key: Key[Array, ""]) -> Params:
+        return RewardModel(self.trunk.transformer).init_heads(key)

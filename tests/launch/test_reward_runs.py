@@ -1,0 +1,104 @@
+"""Reward models by launch/train.py: a run from files to a model that judges, and its dry run."""
+
+import io
+
+import configuration
+import dry_run
+import gin_files
+import jax
+import numpy as np
+import pytest
+import train
+
+from data_pipelines.sample_world.convert import to_comparison
+from data_pipelines.sample_world.vocabulary import VOCABULARY_FOLDER, bundled_vocabulary
+from data_pipelines.sample_world.world import World
+from gophercite import prompts, records
+from gophercite.models.folder import Model, ModelFolderError, save_model
+from gophercite.models.reward_model import load_reward_model
+from gophercite.models.transformer import Transformer
+from gophercite.training.metrics import read_metrics
+
+RUN = "gin_configs/rm_sample_world.gin"
+SMALL = {
+    "TRAIN_STEPS": "2",
+    "BATCH_SIZE": "8",
+    "LENGTH": "128",
+    "linear_warmup_cosine.warmup_steps": "1",
+    "RewardLearner.microbatches": "1",
+    "TransformerConfig.d_model": "16",
+    "TransformerConfig.num_layers": "2",
+    "TransformerConfig.d_ff": "16",
+    "TransformerConfig.num_heads": "2",
+    "TransformerConfig.head_dim": "8",
+}
+
+
+@pytest.fixture(autouse=True)
+def _cache_as_before():
+    before = jax.config.jax_compilation_cache_dir
+    yield
+    jax.config.update("jax_compilation_cache_dir", before)
+
+
+@pytest.fixture
+def comparisons(tmp_path):
+    """Bindings for files of a few comparisons."""
+    files = {}
+    for split in ("train", "validation"):
+        world = World(split=split)
+        files[split] = str(tmp_path / f"{split}.jsonl")
+        made = [to_comparison(world.comparison(index)) for index in range(12)]
+        records.write(files[split], made)
+    return {
+        "MIXTURE_OR_TASK_NAME": "@add_comparisons()",
+        "add_comparisons.name": '"own"',
+        "add_comparisons.files": repr(files),
+        "add_comparisons.vocabulary": repr(str(VOCABULARY_FOLDER)),
+    }
+
+
+def test_a_run_from_a_language_model_ends_in_a_model_that_judges(tmp_path, comparisons):
+    vocabulary, folder, start = bundled_vocabulary(), tmp_path / "run", tmp_path / "model"
+    settings = {**SMALL, **comparisons, "MODEL_DIR": str(folder)}
+    gin_files.load([RUN], {**settings, "INITIAL_CHECKPOINT": "None"})
+    transformer = Transformer(configuration.build().transformer.config)
+    params = transformer.init(jax.random.key(3))
+    save_model(start, Model(transformer, params, vocabulary, {}))
+
+    # The run begins with that model's parameters.
+    gin_files.load([RUN], {**settings, "INITIAL_CHECKPOINT": str(start)})
+    initial = configuration.build().initialisation
+    here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    places = jax.tree.map(lambda _: here, initial.shapes())
+    found = initial.parameters(jax.random.key(0), places)
+    assert set(found.pop("heads")) == {"reward", "supported_and_plausible"}
+    jax.tree.map(np.testing.assert_array_equal, found, params)
+
+    flags = [f"--gin_file={RUN}", f"--compilation_cache={tmp_path / 'cache'}"]
+    flags += [f"--gin.{name}={value}" for name, value in settings.items()]
+    assert train.main([*flags, f"--gin.INITIAL_CHECKPOINT={start}"]) == 0
+    lines = [line for line in read_metrics(folder) if line["split"] == "validation"]
+    assert [line["step"] for line in lines] == [0, 2]
+    for name in ("preference_accuracy", "supported_and_plausible_auc"):
+        assert 0 <= lines[-1][f"eval/validation/{name}"] <= 1
+
+    model, params, vocabulary = load_reward_model(folder)
+    triples = to_comparison(World(split="test").comparison(0)).responses[0]
+    tokens = np.array([prompts.encode_judged(vocabulary, "When?", triples)])
+    verdict = model.judge(params, tokens, np.array([tokens.shape[1]]))
+    assert verdict.reward.shape == (1,)
+    assert np.isfinite(verdict.supported_and_plausible).all()
+    with pytest.raises(ModelFolderError, match="not the folder of a training run"):
+        load_reward_model(start)
+
+
+def test_a_dry_run_shows_the_first_pair(comparisons):
+    settings = {**SMALL, **comparisons, "MODEL_DIR": "x", "INITIAL_CHECKPOINT": "None"}
+    gin_files.load([RUN], settings)
+    out = io.StringIO()
+    dry_run.show(configuration.build(), out)
+    text = out.getvalue()
+    assert "--- first response: " in text
+    assert "--- probability that the second is preferred: " in text
+    assert "heads/reward/kernel" in text
