@@ -46,7 +46,7 @@ class ComparisonInput(Input):
         return Pair(features["tokens"], features["second_tokens"], features["labels"])
 
     def _batch(self, rows: list[list[Any]]) -> Batch:
-        mine = self._share(rows)
+        mine: list[list[Any]] = self._share(rows)
         pairs = len(mine)
         tokens = np.zeros((pairs, 2, self.length), np.int32)
         lengths = np.zeros((pairs, 2), np.int32)

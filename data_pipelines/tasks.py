@@ -174,7 +174,10 @@ def add_mixture(name: str, rates: Mapping[str, float]) -> str:
 def _add_comparisons(
     name: str, source: seqio.DataSource, vocabulary: Vocabulary | str | Path
 ) -> str:
-    steps = [comparisons.keep_decided, comparisons.encode_comparisons]
+    steps: list[preprocessors.Preprocessor] = [
+        comparisons.keep_decided,
+        comparisons.encode_comparisons,
+    ]
     features = comparisons.comparison_features(SeqioVocabulary(vocabulary))
     return _add(name, source, steps, vocabulary, features=features)
 
