@@ -1,5 +1,6 @@
 """What all learners by gradient descent share: state, microbatches, one optimiser step."""
 
+import abc
 import dataclasses
 from collections.abc import Callable
 from typing import Any
@@ -25,7 +26,7 @@ Schedule = Callable[[Int[Array, ""]], Float[Array, ""]]
 
 
 @dataclasses.dataclass(frozen=True)
-class GradientLearner:
+class GradientLearner(abc.ABC):
     """One optimiser step a batch; what is optimised is `losses`, which a subclass gives.
 
     Attributes:
@@ -49,6 +50,7 @@ class GradientLearner:
     max_grad_norm: float | None = None
     ema_decay: float | None = None
 
+    @abc.abstractmethod
     def losses(
         self, params: Params, batch: Batch, weights: Any, accumulated: Params | None
     ) -> tuple[Float[Array, ""], Metrics]:
@@ -63,7 +65,6 @@ class GradientLearner:
         Returns:
           The objective, and metrics; both add up over microbatches.
         """
-        raise NotImplementedError
 
     def logical_axes(self, params: Params) -> Axes:
         """Logical axis names of each parameter, for parameters or their shapes."""

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import pytest
 import train
+from tiny_runs import TINY
 
 from data_pipelines.sample_world.convert import to_comparison
 from data_pipelines.sample_world.vocabulary import VOCABULARY_FOLDER, bundled_vocabulary
@@ -20,25 +21,7 @@ from gophercite.models.transformer import Transformer
 from gophercite.training.metrics import read_metrics
 
 RUN = "gin_configs/rm_sample_world.gin"
-SMALL = {
-    "TRAIN_STEPS": "2",
-    "BATCH_SIZE": "8",
-    "LENGTH": "128",
-    "linear_warmup_cosine.warmup_steps": "1",
-    "RewardLearner.microbatches": "1",
-    "TransformerConfig.d_model": "16",
-    "TransformerConfig.num_layers": "2",
-    "TransformerConfig.d_ff": "16",
-    "TransformerConfig.num_heads": "2",
-    "TransformerConfig.head_dim": "8",
-}
-
-
-@pytest.fixture(autouse=True)
-def _cache_as_before():
-    before = jax.config.jax_compilation_cache_dir
-    yield
-    jax.config.update("jax_compilation_cache_dir", before)
+SMALL = TINY | {"LENGTH": "128", "RewardLearner.microbatches": "1"}
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import configuration
 import dry_run
 import gin
 import gin_files
-import jax
 import pytest
 import train
+from tiny_runs import TINY
 
 from gophercite.models.folder import load_model
 from gophercite.training.metrics import read_metrics
@@ -20,23 +20,6 @@ from gophercite.training.metrics import read_metrics
 ROOT = Path(__file__).parents[2]
 SFT = "gin_configs/sft_sample_world.gin"
 PRETRAIN = "gin_configs/pretrain_sample_world.gin"
-TINY = {
-    "TRAIN_STEPS": "2",
-    "BATCH_SIZE": "8",
-    "linear_warmup_cosine.warmup_steps": "1",
-    "TransformerConfig.d_model": "16",
-    "TransformerConfig.num_layers": "2",
-    "TransformerConfig.d_ff": "16",
-    "TransformerConfig.num_heads": "2",
-    "TransformerConfig.head_dim": "8",
-}
-
-
-@pytest.fixture(autouse=True)
-def _cache_as_before():
-    before = jax.config.jax_compilation_cache_dir
-    yield
-    jax.config.update("jax_compilation_cache_dir", before)
 
 
 def arguments(file: str, **bindings: str) -> list[str]:
