@@ -21,10 +21,9 @@ import zlib
 from collections.abc import Sequence
 from typing import Any
 
-from gophercite.answering.answer_file import AnswerFile
 from gophercite.answering.answerer import Answerer, AnsweringSettings
 from gophercite.answering.pages import FoundPages, IndexedPages
-from gophercite.answers import Answer
+from gophercite.answers import Answer, answer_to_json
 from gophercite.contexts import SearchResult
 from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.sampling_settings import SamplingSettings
@@ -32,6 +31,7 @@ from gophercite.models.checkpoint_files import CheckpointError
 from gophercite.models.folder import Model, load_model
 from gophercite.models.tensors import TensorFileError
 from gophercite.records import Document, FoundDocument, Question, Report, read
+from gophercite.result_file import ResultFile
 from gophercite.retrieval.index import DocumentIndex
 from gophercite.retrieval.index_file import IndexFileError
 from gophercite.search_results import with_pages
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             settings = _settings(flags)
             index = stack.enter_context(DocumentIndex(flags.index)) if flags.index else None
             model = load_model(flags.model)
-            answers = stack.enter_context(AnswerFile(flags.output, _run(flags, settings, model)))
+            answers = stack.enter_context(ResultFile(flags.output, _run(flags, settings, model)))
             _answer_all(questions, Answerer(model, settings, flags.model), index, answers, flags)
     except (OSError, ValueError, CheckpointError, TensorFileError, IndexFileError) as error:
         print(f"infer: {error}", file=sys.stderr)
@@ -59,7 +59,7 @@ def _answer_all(
     questions: list[Question],
     answerer: Answerer,
     index: DocumentIndex | None,
-    answers: AnswerFile,
+    answers: ResultFile,
     flags: argparse.Namespace,
 ) -> None:
     left = [question for question in questions if question.id not in answers.done]
@@ -68,7 +68,7 @@ def _answer_all(
     declined: collections.Counter[str] = collections.Counter()
     for number, question in enumerate(left, start=1):
         answer = _answer(question, answerer, index, flags)
-        answers.append(question.id, answer)
+        answers.append({"question_id": question.id, **answer_to_json(answer)})
         if answer.reason is not None:
             declined[answer.reason] += 1
         progress.step(number, {"declined": declined.total()})

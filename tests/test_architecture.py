@@ -11,7 +11,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 # From the ground up; a room imports only from floors below its own.
 FLOORS = (
     ("documents", "partitioning"),
-    ("evidence", "json_fields", "sentences", "answer_matching", "tfidf"),
+    ("evidence", "json_fields", "sentences", "answer_matching", "tfidf", "result_file"),
     ("vocabularies", "json_lines"),
     ("prompts", "records", "answers"),
     ("retrieval",),

@@ -13,9 +13,8 @@ import pytest
 from vocabulary_fixtures import trained
 
 from gophercite import records
-from gophercite.answering.answer_file import AnswerFile, AnswerFileError
 from gophercite.answering.verification import in_documents, verify
-from gophercite.answers import Answer, answer_from_json
+from gophercite.answers import answer_from_json
 from gophercite.documents import Document
 from gophercite.models.config import TransformerConfig
 from gophercite.models.folder import Model, save_model
@@ -106,38 +105,3 @@ def test_a_run_that_is_killed_ends_with_what_one_that_is_not_has(
     assert other.returncode == 1
     assert "temperature" in said
     assert "Traceback" not in said
-
-
-ANSWER = Answer(question="Why?", model="m", reason="nothing was found")
-
-
-def test_two_processes_never_write_one_file(tmp_path: pathlib.Path) -> None:
-    path = tmp_path / "answers.jsonl"
-    with AnswerFile(path, {"seed": 0}) as answers:
-        answers.append("q", ANSWER)
-        with pytest.raises(AnswerFileError, match="another process"):
-            AnswerFile(path, {"seed": 0})
-    with AnswerFile(path, {"seed": 0}) as answers:
-        assert answers.done == {"q"}
-
-
-@pytest.mark.parametrize(
-    ("content", "run", "said"),
-    [
-        (b'{"question_id": "q"}\nnonsense\n', None, "answers.jsonl:2"),
-        (b"[]\n", None, "answers.jsonl:1"),
-        (b'{"question_id": "q"}\n', None, "answers.run.json"),
-        (b"", b"{", "no JSON"),
-        (b"", b'{"seed": 1}', "seed = 1, not 0"),
-    ],
-)
-def test_a_file_that_can_t_be_gone_on_with_stays_as_it_is(
-    tmp_path: pathlib.Path, content: bytes, run: bytes | None, said: str
-) -> None:
-    path = tmp_path / "answers.jsonl"
-    path.write_bytes(content)
-    if run is not None:
-        (tmp_path / "answers.run.json").write_bytes(run)
-    with pytest.raises(AnswerFileError, match=said):
-        AnswerFile(path, {"seed": 0})
-    assert path.read_bytes() == content

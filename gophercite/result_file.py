@@ -1,0 +1,193 @@
+"""A file of results that grows, one JSON line each, and survives whatever ends the process.
+
+Beside `answers.jsonl`, `answers.run.json` says how the results came about: a file is gone on with
+only in the same way, so that it never holds results of two kinds. On a disk lines are added to the
+file. Objects in a bucket can't grow: there each addition is an object of its own in
+`answers.jsonl.parts/`, and `answers.jsonl` is put together from them in the end.
+"""
+
+import fcntl
+import json
+import os
+import pathlib
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Any, BinaryIO, Protocol
+
+from etils import epath
+
+
+class ResultFileError(ValueError):
+    """A file can't be gone on with: of another run, damaged, or being written by somebody else."""
+
+
+class ResultFile:
+    """Results of questions on disk or in a bucket; use it in a `with`.
+
+    A last line that was cut off when a process ended is taken away. Every result is stored when
+    `append` returns.
+
+    Args:
+      path: the file; made when it does not exist. A URL, `gs://…`, is of a bucket.
+      run: how results come about, as JSON; compared with what the file was begun with.
+
+    Attributes:
+      done: the questions that have results, by id.
+
+    Raises:
+      ResultFileError: the file is of another run, a line in it is no result, or another process
+        writes it (in a bucket nobody notices that).
+    """
+
+    def __init__(self, path: epath.PathLike, run: Mapping[str, Any]) -> None:
+        self._path = epath.Path(path)
+        self._lines: _Lines = _Objects(self._path) if is_remote(path) else _LocalFile(self._path)
+        try:
+            self.done = {line["question_id"] for line in _results(self._path, self._lines.read())}
+            self._compare(run)
+            self._lines.repair()
+        except BaseException:
+            self._lines.close(whole=False)
+            raise
+
+    def __enter__(self) -> "ResultFile":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self._lines.close(whole=kind is None)
+
+    def append(self, *results: Mapping[str, Any]) -> None:
+        """Adds results, each with its `question_id`: on a disk one by one, in a bucket at once."""
+        if not results:
+            return
+        lines = (json.dumps(result, ensure_ascii=False).encode() for result in results)
+        self._lines.append(b"".join(line + b"\n" for line in lines))
+        self.done.update(str(result["question_id"]) for result in results)
+
+    def _compare(self, run: Mapping[str, Any]) -> None:
+        wanted = json.loads(json.dumps(run))
+        beside = self._path.with_suffix(".run.json")
+        try:
+            begun = json.loads(beside.read_text())
+        except FileNotFoundError:
+            if self.done:
+                raise ResultFileError(
+                    f"{self._path}: has results, but {beside.name}, which says how they came "
+                    "about, is not there"
+                ) from None
+            part = beside.with_suffix(".partial")
+            part.write_text(json.dumps(wanted, indent=2, ensure_ascii=False))
+            part.replace(beside)
+            return
+        except ValueError:
+            raise ResultFileError(f"{beside}: is no JSON") from None
+        for name in sorted(wanted.keys() | begun.keys()):
+            if wanted.get(name) != begun.get(name):
+                raise ResultFileError(
+                    f"{self._path}: was begun with {name} = {begun.get(name)!r}, not "
+                    f"{wanted.get(name)!r}; write to another file, or go on as it was begun"
+                )
+
+
+def read_results(path: epath.PathLike) -> Iterator[dict[str, Any]]:
+    """Yields the results of a file, which may be growing; none where there is no file.
+
+    Raises:
+      ResultFileError: a line is no result.
+    """
+    path = epath.Path(path)
+    if is_remote(path):
+        yield from _results(path, _Objects(path).read())
+    elif path.exists():
+        yield from _results(path, path.read_bytes())
+
+
+def is_remote(path: epath.PathLike) -> bool:
+    """Whether a path is of a bucket, whose objects can't grow."""
+    return "://" in os.fspath(path)
+
+
+def _results(path: epath.Path, content: bytes) -> Iterator[dict[str, Any]]:
+    for number, line in enumerate(content.splitlines(keepends=True), start=1):
+        if not line.endswith(b"\n"):
+            return  # the last, whose writer was ended
+        try:
+            result = json.loads(line)
+            result["question_id"] = str(result["question_id"])
+        except (ValueError, KeyError, TypeError):
+            problem = "is no result for a question, as this program writes them"
+            raise ResultFileError(f"{path}:{number}: {problem}") from None
+        yield result
+
+
+class _Lines(Protocol):
+    """Where the lines of a file are kept."""
+
+    def read(self) -> bytes:
+        """All that was added, perhaps with half a line at the end."""
+
+    def repair(self) -> None:
+        """Takes half a line away."""
+
+    def append(self, data: bytes) -> None:
+        """Stores whole lines."""
+
+    def close(self, *, whole: bool) -> None:
+        """Ends the writing; `whole` when no error ended it."""
+
+
+class _LocalFile:
+    """Lines of a file on a disk, which one process writes at a time."""
+
+    def __init__(self, path: epath.Path) -> None:
+        self._file: BinaryIO = pathlib.Path(path).open("ab+")  # noqa: SIM115 (until `close`)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._file.close()
+            raise ResultFileError(f"{path}: another process is writing it") from None
+
+    def read(self) -> bytes:
+        self._file.seek(0)
+        return self._file.read()
+
+    def repair(self) -> None:
+        self._file.truncate(self.read().rfind(b"\n") + 1)
+
+    def append(self, data: bytes) -> None:
+        self._file.write(data)
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self, *, whole: bool) -> None:
+        self._file.close()
+
+
+class _Objects:
+    """Lines in objects, each written whole or not at all."""
+
+    def __init__(self, path: epath.Path) -> None:
+        self._path, self._folder = path, path.with_name(path.name + ".parts")
+
+    def _parts(self) -> list[epath.Path]:
+        return sorted(self._folder.iterdir()) if self._folder.exists() else []
+
+    def read(self) -> bytes:
+        return b"".join(part.read_bytes() for part in self._parts())
+
+    def repair(self) -> None:
+        self._count = len(self._parts())
+
+    def append(self, data: bytes) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        (self._folder / f"{self._count:08d}.jsonl").write_bytes(data)
+        self._count += 1
+
+    def close(self, *, whole: bool) -> None:
+        if whole:
+            self._path.write_bytes(self.read())
