@@ -102,7 +102,7 @@ def add_repeats(
     prompt_weight: float = 0.2,
     strict: bool = False,
 ) -> str:
-    """Registers language modelling on stretches of documents that are shown again and again.
+    """Registers language modelling on stretches of documents that are each shown twice.
 
     Arguments as for `add_clozes`; `prompt_weight` is that of the first showing.
     """
