@@ -84,25 +84,31 @@ def _invert(
 ) -> Int[Array, " samples"]:
     """The first place where the weights up to it exceed the uniform share of all."""
     rows, choices = weights.shape
-    block = min(_BLOCK, choices)
-    room = -choices % block
-    blocks = jnp.pad(weights, ((0, 0), (0, room))).reshape(rows, -1, block)
+    if choices <= _BLOCK:
+        upto = jnp.cumsum(weights, axis=-1)
+        return _first_above(weights, upto, uniforms * upto[:, -1])
+    blocks = jnp.pad(weights, ((0, 0), (0, -choices % _BLOCK))).reshape(rows, -1, _BLOCK)
     sums = jnp.sum(blocks, axis=-1)
     upto = jnp.cumsum(sums, axis=-1)
-    threshold = uniforms[:, None] * upto[:, -1:]
-    # Rounding may carry a threshold to the very top, past the last choice that can be taken.
-    of_block = jnp.minimum(jnp.sum(upto <= threshold, axis=-1), _last_positive(sums))[:, None]
-    inside = jnp.take_along_axis(blocks, of_block[..., None], axis=1)[:, 0]
-    before = jnp.take_along_axis(upto - sums, of_block, axis=1)
-    within = jnp.sum(before + jnp.cumsum(inside, axis=-1) <= threshold, axis=-1)
-    within = jnp.minimum(within, _last_positive(inside))
-    # Nor may it fall on a choice of no weight that rounding left at the front of a block.
-    first = jnp.argmax(inside > 0, axis=-1)
-    return (of_block[:, 0] * block + jnp.maximum(within, first)).astype(jnp.int32)
+    threshold = uniforms * upto[:, -1]
+    block = _first_above(sums, upto, threshold)[:, None]
+    inside = jnp.take_along_axis(blocks, block[..., None], axis=1)[:, 0]
+    before = jnp.take_along_axis(upto - sums, block, axis=1)[:, 0]
+    within = _first_above(inside, jnp.cumsum(inside, axis=-1), threshold - before)
+    return block[:, 0] * _BLOCK + within
 
 
-def _last_positive(weights: Float[Array, "samples choices"]) -> Int[Array, " samples"]:
-    return weights.shape[-1] - 1 - jnp.argmax(jnp.flip(weights > 0, -1), axis=-1)
+def _first_above(
+    weights: Float[Array, "samples choices"],
+    upto: Float[Array, "samples choices"],
+    thresholds: Float[Array, " samples"],
+) -> Int[Array, " samples"]:
+    """The first choice that has weight and whose sum exceeds a threshold; where rounding carries
+    the threshold past all sums, the one of the greatest."""
+    upto = jnp.where(weights > 0, upto, -1.0)
+    highest = jnp.nextafter(jnp.max(upto, axis=-1), -1.0)
+    above = upto > jnp.minimum(thresholds, highest)[:, None]
+    return jnp.argmax(above, axis=-1).astype(jnp.int32)
 
 
 def _nucleus(weights: Float[Array, "samples choices"], top_p: float) -> Array:
@@ -166,12 +172,12 @@ def draw_allowed(
     thin = Drawn(jnp.take_along_axis(tokens, few.token[:, None], axis=1)[:, 0], few.log_prob)
 
     wide = ((tables.claim[state.node] >= 0) | (degrees(tables, state) > THIN)) & ~done
-    rows = jnp.argsort(~wide, stable=True)
     sizes = sorted({0, *(-(-samples // part) for part in (8, 4, 2, 1))})
 
     def draw_rows(size: int) -> Callable[[], Drawn]:
         def run() -> Drawn:
-            chosen = rows[:size]
+            # Rows that fill up are drawn twice; what they draw here is dropped.
+            chosen = jnp.nonzero(wide, size=size, fill_value=0)[0]
             of_chosen = jax.tree.map(lambda leaf: leaf[chosen], state)
             # Models may have rows of logits to spare.
             all_logits = logits.rows(chosen)[:, : tables.claim_next.shape[1]]
@@ -181,6 +187,6 @@ def draw_allowed(
 
         return run if size else lambda: thin
 
-    bucket = jnp.searchsorted(jnp.asarray(sizes), jnp.sum(wide))
+    bucket = jnp.sum(jnp.sum(wide) > jnp.asarray(sizes[:-1]))
     drawn = jax.lax.switch(bucket, [draw_rows(size) for size in sizes])
     return jax.tree.map(lambda a, b: jnp.where(wide, a, b), drawn, thin)

@@ -228,15 +228,7 @@ def advance(tables: QuoteTables, state: QuoteState, token: Int[Array, " samples"
     stays = (claim >= 0) & (following < tables.claim_next.shape[0])
     added = tables.claim_added[inside, token].astype(jnp.int32)
 
-    low, end = tables.start[state.node], tables.start[state.node + 1]
-    high = end
-    last = tables.token.shape[0] - 1
-    for _ in range(int(last).bit_length()):
-        middle = (low + high) // 2
-        before = (tables.token[jnp.minimum(middle, last)] < token) & (low < high)
-        low, high = jnp.where(before, middle + 1, low), jnp.where(before, high, middle)
-    edge = jnp.minimum(low, last)
-    found = (low < end) & (tables.token[edge] == token)
+    edge, found = _edge_of(tables, state, token)
     characters = tables.characters[edge].astype(jnp.int32)
     along = jnp.where(characters < 0, ~characters, state.characters + characters)
     return QuoteState(
@@ -250,3 +242,29 @@ def advance(tables: QuoteTables, state: QuoteState, token: Int[Array, " samples"
         ),
         triples=state.triples + jnp.where(found & ~stays, tables.opens[edge], 0),
     )
+
+
+def _edge_of(
+    tables: QuoteTables, state: QuoteState, token: Int[Array, " samples"]
+) -> tuple[Int[Array, " samples"], Bool[Array, " samples"]]:
+    """The edge of each sample's node that has a token, and whether there is one."""
+    first, end = tables.start[state.node], tables.start[state.node + 1]
+    last = tables.token.shape[0] - 1
+
+    def look() -> tuple[Array, Array]:
+        place = first[:, None] + jnp.arange(THIN)
+        same = tables.token[jnp.minimum(place, last)] == token[:, None]
+        same &= place < end[:, None]
+        return jnp.minimum(first + jnp.argmax(same, axis=1), last), jnp.any(same, axis=1)
+
+    def halve() -> tuple[Array, Array]:
+        low, high = first, end
+        for _ in range(int(last).bit_length()):
+            middle = (low + high) // 2
+            before = (tables.token[jnp.minimum(middle, last)] < token) & (low < high)
+            low, high = jnp.where(before, middle + 1, low), jnp.where(before, high, middle)
+        edge = jnp.minimum(low, last)
+        return edge, (low < end) & (tables.token[edge] == token)
+
+    # One look where all nodes are thin; else a search, whose steps wait for each other.
+    return jax.lax.cond(jnp.max(end - first) > THIN, halve, look)
