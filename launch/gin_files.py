@@ -5,6 +5,7 @@ nothing and say nothing. Here every macro and scope that is set must be used, ev
 used must be set, and a name that gin doesn't know is answered with the nearest that it does.
 """
 
+import argparse
 import ast
 import contextlib
 import difflib
@@ -22,6 +23,48 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 class ConfigurationError(ValueError):
     """A gin file or flag is wrong; the message is one line."""
+
+
+def add_flags(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
+    """Adds the flags for gin files; `read_bindings` reads what they leave."""
+    parser.add_argument(
+        "--gin_file",
+        action="append",
+        required=required,
+        default=None if required else [],
+        metavar="FILE",
+        help="may be given again",
+    )
+    parser.add_argument(
+        "--gin_search_paths",
+        type=lambda text: text.split(","),
+        default=[],
+        metavar="DIR,…",
+        help="folders to look for gin files in, beside this one and the repository",
+    )
+    parser.add_argument(
+        "--gin.NAME=VALUE",
+        dest="_",
+        default=None,
+        metavar="",
+        help="sets a macro (TRAIN_STEPS) or a parameter (train.log_every), after the files",
+    )
+
+
+def read_bindings(parser: argparse.ArgumentParser, rest: Sequence[str]) -> dict[str, str]:
+    """The arguments `--gin.NAME=VALUE` by their names; others are wrong usage.
+
+    Args:
+      parser: says so.
+      rest: the arguments that it did not know.
+    """
+    bindings = {}
+    for argument in rest:
+        name, equals, value = argument.removeprefix("--gin.").partition("=")
+        if not argument.startswith("--gin.") or not equals or not name:
+            parser.error(f"unknown argument {argument!r}; settings are --gin.NAME=VALUE")
+        bindings[name] = value
+    return bindings
 
 
 def load(

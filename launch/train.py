@@ -23,6 +23,7 @@ import sys
 from collections.abc import Sequence
 
 import gin_files
+import processes
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -71,37 +72,13 @@ def _parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, dict[st
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument(
-        "--gin_file", action="append", required=True, metavar="FILE", help="may be given again"
-    )
-    parser.add_argument(
-        "--gin_search_paths",
-        type=lambda text: text.split(","),
-        default=[],
-        metavar="DIR,…",
-        help="folders to look for gin files in, beside this one and the repository",
-    )
-    parser.add_argument(
-        "--gin.NAME=VALUE",
-        dest="_",
-        default=None,
-        metavar="",
-        help="sets a macro (TRAIN_STEPS) or a parameter (train.log_every), after the files",
-    )
+    gin_files.add_flags(parser)
     parser.add_argument(
         "--dry_run",
         action="store_true",
         help="print the first batch, the parameters and the memory it takes, and train nothing",
     )
-    parser.add_argument(
-        "--distributed",
-        action="store_true",
-        help="join the other processes of the run; on TPU pods and under Slurm they are found, "
-        "elsewhere the three next flags say where",
-    )
-    parser.add_argument("--coordinator_address", metavar="HOST:PORT", help="of process 0")
-    parser.add_argument("--num_processes", type=int, metavar="N")
-    parser.add_argument("--process_id", type=int, metavar="I", help="of this process, from 0")
+    processes.add_flags(parser)
     parser.add_argument(
         "--compilation_cache",
         metavar="DIR",
@@ -109,13 +86,7 @@ def _parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, dict[st
         help="where compiled programs are kept (default %(default)s)",
     )
     flags, rest = parser.parse_known_args(arguments)
-    bindings = {}
-    for argument in rest:
-        name, equals, value = argument.removeprefix("--gin.").partition("=")
-        if not argument.startswith("--gin.") or not equals or not name:
-            parser.error(f"unknown argument {argument!r}; settings are --gin.NAME=VALUE")
-        bindings[name] = value
-    return flags, bindings
+    return flags, gin_files.read_bindings(parser, rest)
 
 
 def _start_jax(flags: argparse.Namespace) -> None:
@@ -128,8 +99,7 @@ def _start_jax(flags: argparse.Namespace) -> None:
     import jax
 
     jax.config.update("jax_compilation_cache_dir", flags.compilation_cache)
-    if flags.distributed or flags.coordinator_address:
-        jax.distributed.initialize(flags.coordinator_address, flags.num_processes, flags.process_id)
+    processes.join(flags)
 
 
 if __name__ == "__main__":

@@ -1,23 +1,18 @@
-"""When to say "I don't know": quality of the answers that are given, by how many are.
+"""What "I don't know" is worth: quality of the answers that are given, by how many are.
 
 An answer is given when its score, a reward or a log-probability, reaches a threshold (GopherCite,
 section 2.9). Every threshold gives some share of the questions an answer (coverage), and some share
-of those answers is good (quality); section 3.3 and appendix G plot one against the other.
+of those answers is good (quality); section 3.3 and appendix G plot one against the other. A
+threshold with a promise is `gophercite.decoding.abstention`'s to find.
 """
 
 import dataclasses
-import math
 
 import numpy as np
 from jaxtyping import Bool, Float
 from scipy import stats
 
-# Thresholds that a promise may choose from, by the share of labelled questions that they answer.
-_COVERAGES = np.linspace(0.05, 1.0, 20)
-
-
-class TooFewLabelsError(ValueError):
-    """No threshold can keep the promise with the labels at hand, or they are too few to tell."""
+from gophercite.decoding.abstention import checked
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +58,7 @@ def coverage_curve(
     Raises:
       ValueError: there is no answer, shapes differ, or a score is not a number.
     """
-    scores, good = _checked(scores, good)
+    scores, good = checked(scores, good)
     order = np.argsort(-scores, kind="stable")
     falling = scores[order]
     last = np.append(falling[1:] < falling[:-1], True)  # of each group of equal scores
@@ -90,94 +85,3 @@ def clopper_pearson(
     low = stats.beta.ppf(error, successes, trials - successes + 1)
     high = stats.beta.ppf(1 - error, successes + 1, trials - successes)
     return np.where(successes == 0, 0.0, low), np.where(successes == trials, 1.0, high)
-
-
-@dataclasses.dataclass(frozen=True)
-class Promise:
-    """A threshold, and what is promised of the answers that it lets through.
-
-    Attributes:
-      threshold: answers with this score or more are given.
-      quality: at least this share of them is good.
-      confidence: with this probability over the draw of the labelled questions.
-      coverage: share of the labelled questions that were answered.
-      observed_quality: share of those answers that were good.
-      questions: that were labelled.
-    """
-
-    threshold: float
-    quality: float
-    confidence: float
-    coverage: float
-    observed_quality: float
-    questions: int
-
-
-def promise_quality(
-    scores: Float[np.ndarray, " questions"],
-    good: Bool[np.ndarray, " questions"],
-    quality: float,
-    confidence: float = 0.9,
-) -> Promise:
-    """Finds the threshold with the most answers of which at least a given share is good.
-
-    Twenty thresholds are tested, each the score that answers another share of the questions:
-    whether quality under the wanted would have shown so many good answers by chance (an exact
-    binomial test, the error divided among the twenty). The promise needs nothing of the model or
-    the scores; it is for questions like the labelled ones (Angelopoulos et al. 2021, "Learn then
-    Test").
-
-    Args:
-      scores: of the answers to questions that were not used to train what scores.
-      good: whether each is.
-      quality: what is wanted, between 0 and 1.
-      confidence: with which it is to hold.
-
-    Returns:
-      The threshold and the promise.
-
-    Raises:
-      TooFewLabelsError: no threshold can be promised; says how many labels it would take were all
-        good, when there are fewer.
-      ValueError: quality or confidence is not between 0 and 1, or as `coverage_curve`.
-    """
-    for name, value in (("quality", quality), ("confidence", confidence)):
-        if not 0 < value < 1:
-            raise ValueError(f"{name} = {value}: must be between 0 and 1")
-    scores, good = _checked(scores, good)
-    error = (1 - confidence) / len(_COVERAGES)
-    falling = np.sort(scores)[::-1]
-    places = np.ceil(_COVERAGES * len(scores)).astype(int) - 1
-    best = None
-    for threshold in falling[places]:  # rising coverage
-        answered = scores >= threshold
-        count, right = int(answered.sum()), int(good[answered].sum())
-        if stats.binom.sf(right - 1, count, quality) <= error:
-            best = Promise(
-                float(threshold), quality, confidence, count / len(scores), right / count,
-                len(scores),
-            )  # fmt: skip
-    if best is not None:
-        return best
-    needed = math.ceil(math.log(error) / math.log(quality))
-    if len(scores) < needed:
-        raise TooFewLabelsError(
-            f"{len(scores)} labelled answers are too few to promise {quality:.0%} good ones with "
-            f"confidence {confidence:.0%}: were all of them good, it would take {needed}"
-        )
-    raise TooFewLabelsError(
-        f"at no threshold do {len(scores)} labelled answers show {quality:.0%} good ones with "
-        f"confidence {confidence:.0%}; over all of them {good.mean():.0%} are good"
-    )
-
-
-def _checked(scores: np.ndarray, good: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    scores, good = np.asarray(scores, float), np.asarray(good, bool)
-    if scores.ndim != 1 or scores.shape != good.shape or not len(scores):
-        raise ValueError(
-            f"scores have shape {scores.shape}, labels {good.shape}: both must be [questions], and "
-            "at least one"
-        )
-    if np.isnan(scores).any():
-        raise ValueError("a score is not a number")
-    return scores, good

@@ -2,7 +2,8 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import jax
 import numpy as np
@@ -37,18 +38,25 @@ class JudgedSample:
     Attributes:
       question: what was asked, with the pages that were found.
       text: the raw text, without what ends it.
+      answer: what of it is the answer, in the syntax of inline evidence if all is well: the text
+        itself, or what `answer_questions` made of a few-shot model's.
       judgement: see `judge`.
       tokens: the ids that were sampled, the end of sequence included where there is one.
       log_prob: the sum of their log-probabilities under the model, in nats.
       document: the id of the page that the prompt showed, where it showed one only.
+      evidence_score: ROUGE-L of the claim against its quote, where a rule has found the quote.
+      reward: by a reward model, where one was asked.
     """
 
     question: Question
     text: str
+    answer: str
     judgement: Judgement
     tokens: tuple[int, ...] = ()
     log_prob: float = 0.0
     document: str | None = None
+    evidence_score: float | None = None
+    reward: float | None = None
 
 
 def answer_questions(
@@ -64,6 +72,7 @@ def answer_questions(
     prompts: PromptSettings | None = None,
     samples: int = 1,
     report: PromptReport | None = None,
+    answered: Collection[int] = (),
 ) -> Iterator[tuple[int, tuple[JudgedSample, ...]]]:
     """Samples answers to each question and judges them.
 
@@ -78,12 +87,15 @@ def answer_questions(
       vocabulary: its tokenizer.
       questions: each with its pages.
       settings: how tokens are drawn.
-      key: of the draws: each by the question's index, its prompt's and the sample's number.
+      key: of the draws: each by the question's id, its prompt's and the sample's number.
       batch_size: prompts that are answered at once.
       constraint: makes every answer well formed and its quote verbatim in the pages shown.
       prompts: how questions are asked; by default with all of their pages whole in one prompt.
       samples: answers to each prompt.
       report: counts prompts and names the questions that are declined.
+      answered: questions whose answers are there already, by index. They are not yielded; yet they
+        have their places in the batches, so that the others' answers are, bit for bit, what they
+        would be without.
 
     Raises:
       ValueError: when a document is given by its snippet only, or `settings` leave out the model's
@@ -98,15 +110,23 @@ def answer_questions(
     asked.sort(key=lambda prompt: len(prompt.tokens))
     for start in range(0, len(asked), batch_size):
         batch = asked[start : start + batch_size]
-        for prompt, drawn in zip(batch, draw(batch, key), strict=True):
+        if all(prompt.index in answered for prompt in batch):
+            continue
+        keys = _keys(key, batch, questions)
+        for prompt, drawn in zip(batch, draw(batch, keys), strict=True):
             question = questions[prompt.index]
             for tokens, log_prob in drawn:
                 text = vocabulary.decode(tokens)
-                judgement = judge(_answer_in(text, prompt, prompts), question)
+                answer, score = _answer_in(text, prompt, prompts)
                 found[prompt.index].append(
-                    JudgedSample(question, text, judgement, tokens, log_prob, prompt.document)
-                )
-        yield from _finished(batch, missing, found, report)
+                    JudgedSample(
+                        question, text, answer, judge(answer, question), tokens, log_prob,
+                        prompt.document, score,
+                    )
+                )  # fmt: skip
+        yield from _finished(
+            [prompt for prompt in batch if prompt.index not in answered], missing, found, report
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,7 +142,7 @@ class _Sampler:
     samples: int
 
     def __call__(
-        self, batch: Sequence[QuestionPrompt], key: Key[Array, ""]
+        self, batch: Sequence[QuestionPrompt], keys: Key[Array, " prompts"]
     ) -> list[list[tuple[tuple[int, ...], float]]]:
         """Returns tokens and log-probability of each prompt's samples, none where none is legal."""
         drawn: list[list[tuple[tuple[int, ...], float]]] = [[] for _ in batch]
@@ -139,7 +159,7 @@ class _Sampler:
             self.transformer,
             self.params,
             [batch[row].tokens for row in filled],
-            _keys(key, [batch[row] for row in filled]),
+            keys[np.array(filled)],
             self.settings,
             eos_id=self.vocabulary.eos_id,
             pad_id=self.vocabulary.pad_id,
@@ -169,25 +189,35 @@ class _Sampler:
         return graphs
 
 
-def _keys(key: Key[Array, ""], prompts: Sequence[QuestionPrompt]) -> Key[Array, " prompts"]:
-    """Returns each prompt's own key: what is sampled beside it changes nothing."""
-    places = np.array([[prompt.index, prompt.number] for prompt in prompts], np.uint32)
+def _keys(
+    key: Key[Array, ""], prompts: Sequence[QuestionPrompt], questions: Sequence[Question]
+) -> Key[Array, " prompts"]:
+    """Returns each prompt's own key: neither what is sampled beside it nor its place matters."""
+    places = np.array(
+        [[zlib.crc32(questions[prompt.index].id.encode()), prompt.number] for prompt in prompts],
+        np.uint32,
+    )
     fold = jax.random.fold_in
     return jax.vmap(lambda place: fold(fold(key, place[0]), place[1]))(places)
 
 
-def _answer_in(text: str, prompt: QuestionPrompt, settings: PromptSettings) -> str:
-    """Returns the answer in what a model wrote; a claim alone gets its evidence by rule."""
+def _answer_in(
+    text: str, prompt: QuestionPrompt, settings: PromptSettings
+) -> tuple[str, float | None]:
+    """Returns the answer in what a model wrote; a claim alone gets its evidence by rule.
+
+    The number is the evidence's score, where it was found so.
+    """
     if settings.few_shot is None:
-        return text
+        return text, None
     answer = first_answer(text)
     if settings.few_shot.style is Style.SHORT or not answer or evidence.holds_mark(answer):
-        return answer
+        return answer, None
     shown = [Document(str(n), page.title, page.text) for n, page in enumerate(prompt.sources)]
     found = find_evidence(answer, shown)
     if found is None:
-        return answer
-    return evidence.format(Evidence(answer, found.document.title, found.quote))
+        return answer, None
+    return evidence.format(Evidence(answer, found.document.title, found.quote)), found.score
 
 
 def _finished(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from gophercite import evidence, tfidf
 from gophercite.documents import Document
+from gophercite.evaluation.metrics import Judgement, judge
 from gophercite.evidence import Evidence
 from gophercite.records import Question
 from gophercite.sentences import sentence_spans
@@ -56,6 +57,22 @@ BASELINES: dict[str, Callable[[Question], Evidence | None]] = {
     "gold + first sentence": gold_first_sentence,
     "gold + TF-IDF sentence": gold_tfidf_sentence,
 }
+
+
+def judge_baselines(questions: Sequence[Question]) -> dict[str, list[Judgement]]:
+    """Judges each baseline on the questions; what it cannot answer counts as malformed.
+
+    Args:
+      questions: with their pages.
+    """
+    systems: dict[str, list[Judgement]] = {}
+    for name, baseline in BASELINES.items():
+        chosen = ((question, baseline(question)) for question in questions)
+        systems[name] = [
+            judge("" if triple is None else evidence.format(triple), question)
+            for question, triple in chosen
+        ]
+    return systems
 
 
 def _pages(question: Question) -> list[Document]:

@@ -92,6 +92,18 @@ class PromptReport:
     )
     declined: dict[int, str] = dataclasses.field(default_factory=dict)
 
+    def add(self, block: "PromptReport", first: int) -> None:
+        """Adds what became of a block of the questions.
+
+        Args:
+          block: with indices in the block.
+          first: the index of the block's first question.
+        """
+        self.prompts += block.prompts
+        self.cut += block.cut
+        self.pages_left_out += block.pages_left_out
+        self.declined |= {first + index: why for index, why in block.declined.items()}
+
     def __str__(self) -> str:
         """Returns a line on the prompts, and one for each reason to leave out or decline."""
         lines = [f"{self.prompts} prompts, of which {self.cut} show pages in part"]

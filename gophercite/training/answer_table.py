@@ -60,8 +60,8 @@ class AnswerTable:
         judgements = [answer.judgement for answer in in_order]
         text = (
             f"# Sample answers after step {step}\n\n"
-            f"{metrics_table({f'step {step}': judgements})}\n"
-            f"{samples_table(in_order[: self.shown])}"
+            f"{metrics_table({f'step {step}': judgements}).markdown()}\n"
+            f"{samples_table(in_order[: self.shown]).markdown(aligned=False)}"
         )
         rates = {f"eval/samples/{name}": rate.mean for name, rate in summarise(judgements).items()}
         return text, rates

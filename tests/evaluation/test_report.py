@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gophercite.documents import Document
-from gophercite.evaluation import report
+from gophercite.evaluation import intervals, report
 from gophercite.evaluation.answers import JudgedSample
 from gophercite.evaluation.metrics import judge
 from gophercite.records import Question, Span
@@ -19,7 +19,7 @@ BAD = "It was | <b>1874</b>\n\x1b[31m"
 
 
 def sample(text: str) -> JudgedSample:
-    return JudgedSample(QUESTION, text, judge(text, QUESTION))
+    return JudgedSample(QUESTION, text, text, judge(text, QUESTION))
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def sample(text: str) -> JudgedSample:
 )
 def test_intervals_of_rates(successes: int, count: int, low: float, high: float) -> None:
     values = [1.0] * successes + [0.0] * (count - successes)
-    found = report.estimate(values)
+    found = intervals.estimate(values)
     assert found.mean == pytest.approx(successes / count)
     assert (found.low, found.high) == (pytest.approx(low, abs=1e-3), pytest.approx(high, abs=1e-3))
     for edge in (found.low, found.high):
@@ -40,7 +40,7 @@ def test_intervals_of_rates(successes: int, count: int, low: float, high: float)
 
 @given(st.lists(st.floats(0, 1), min_size=1))
 def test_intervals_hold_the_mean(values: list[float]) -> None:
-    found = report.estimate(values)
+    found = intervals.estimate(values)
     assert 0 <= found.low <= found.mean + 1e-9
     assert found.mean - 1e-9 <= found.high <= 1
     assert found.count == len(values)
@@ -49,7 +49,9 @@ def test_intervals_hold_the_mean(values: list[float]) -> None:
 def test_the_table_of_metrics() -> None:
     judgements = [judge(GOOD, QUESTION)] * 3 + [judge(BAD, QUESTION)]
     unknown = judge(GOOD, Question("q", "When?", "test", (PAGE,)))
-    table = report.metrics_table({"model | 1": judgements, "bare": [unknown], "none": []})
+    table = report.metrics_table(
+        {"model | 1": judgements, "bare": [unknown], "none": []}
+    ).markdown()
     assert len({len(line) for line in table.splitlines()}) == 1
     lines = [re.sub(" +", " ", line) for line in table.splitlines()]
     assert lines[0].startswith("| system | answers | well-formed % | verbatim quote % |")
@@ -60,7 +62,11 @@ def test_the_table_of_metrics() -> None:
 
 
 def test_the_table_of_samples_is_safe_to_show() -> None:
-    lines = report.samples_table([sample(GOOD + GOOD), sample(BAD)]).splitlines()
+    lines = (
+        report.samples_table([sample(GOOD + GOOD), sample(BAD)])
+        .markdown(aligned=False)
+        .splitlines()
+    )
     assert lines[2] == "| When? | 1874 | 1874 | Ormsby | Its lighthouse was built in 1874. | none |"
     assert lines[3].startswith("| ″ | ″ | 1874 | Ormsby |")
     assert lines[4].endswith("| malformed |")

@@ -5,8 +5,10 @@ import os
 import pathlib
 import re
 import runpy
+import signal
 import subprocess
 import sys
+import time
 
 import jax
 import pytest
@@ -37,12 +39,17 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return folder
 
 
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+def start(*arguments: object) -> subprocess.Popen[str]:
     command = [sys.executable, SCRIPT, *arguments]
     environment = os.environ | {"JAX_PLATFORMS": "cpu"}
-    return subprocess.run(
-        list(map(str, command)), capture_output=True, text=True, check=False, env=environment
+    return subprocess.Popen(
+        list(map(str, command)), stderr=subprocess.PIPE, text=True, env=environment
     )
+
+
+def run(*arguments: object) -> int:
+    status: int = runpy.run_path(str(SCRIPT))["main"](list(map(str, arguments)))
+    return status
 
 
 def question(number: int, text: str = "Its lighthouse was built in 1874. It is tall.") -> Question:
@@ -51,21 +58,22 @@ def question(number: int, text: str = "Its lighthouse was built in 1874. It is t
 
 
 def test_a_report_is_printed_and_written(
-    model_folder: pathlib.Path, tmp_path: pathlib.Path
+    model_folder: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "questions.jsonl"
     long = question(1, "Its lighthouse was built in 1874. " + "Long. " * 900)
     records.write(path, [question(0), long, *map(question, range(2, 5))])
     with path.open("a") as file:
         file.write("{}\n")
-    done = run(
+    status = run(
         *("--model", model_folder, "--questions", path, "--batch-size", 2, "--max-tokens", 6),
         *("--limit", 3, "--max-prompt-tokens", 500, "--output", tmp_path / "out" / "test"),
     )
-    assert done.returncode == 0, done.stderr
-    assert f"{path}:6: field 'documents': is missing" in done.stderr
-    assert "3 prompts, of which 1 show pages in part" in done.stderr
-    table = [line for line in done.stdout.splitlines() if line.startswith("| ")]
+    printed = capsys.readouterr()
+    assert status == 0, printed.err
+    assert f"{path}:6: field 'documents': is missing" in printed.err
+    assert "3 prompts, of which 1 show pages in part" in printed.err
+    table = [line for line in printed.out.splitlines() if line.startswith("| ")]
     rows = [re.sub(" +", " ", line) for line in table]
     assert rows[2].startswith("| model | 3 | ")
     # First sentence: well-formed, verbatim, contains the answer, but claims the whole sentence.
@@ -75,7 +83,7 @@ def test_a_report_is_printed_and_written(
     ]  # fmt: skip
     gold = next(row for row in rows if row.startswith("| gold + TF-IDF sentence | 3 |"))
     assert [cell.split()[0] for cell in gold.split("|")[3:-1]] == ["100.0"] * 6
-    assert done.stdout.count("Question: When?") == 3
+    assert printed.out.count("Question: When?") == 3
 
     lines = [json.loads(line) for line in (tmp_path / "out" / "test.jsonl").open()]
     assert [line["question_id"] for line in lines] == ["q0", "q1", "q2"]
@@ -147,12 +155,71 @@ def test_baselines_need_no_model(
     assert not (tmp_path / "out.jsonl").exists()
 
 
+def test_a_run_that_is_killed_ends_with_what_one_that_is_not_has(
+    model_folder: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records.write(tmp_path / "questions.jsonl", map(question, range(20)))
+    config = tmp_path / "eval.gin"
+    config.write_text(
+        f"Evaluation.model = '{model_folder}'\n"
+        f"Evaluation.questions = '{tmp_path}/questions.jsonl'\n"
+        "Evaluation.output = %OUTPUT\n"
+        "Evaluation.batch_size = 1  # blocks of eight questions\n"
+        "Evaluation.max_tokens = 64\n"
+        "Evaluation.temperature = 0.5\n"
+    )
+    arguments = [f"--gin_file={config}", "--temperature", "1", "--samples", "2", "--examples", "0"]
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert run(*arguments, f"--gin.OUTPUT={whole}") == 0
+
+    first = start(*arguments, f"--gin.OUTPUT={killed}")
+    while not any(log.read_bytes().count(b"\n") >= 3 for log in logs(killed)):
+        assert first.poll() is None, first.stderr and first.stderr.read()
+        time.sleep(0.01)
+    first.send_signal(signal.SIGKILL)
+    first.communicate()
+    (log,) = logs(killed)
+    had = log.read_bytes().count(b"\n")
+    assert had < 20
+    with log.open("ab") as file:
+        file.write(b'{"question_id": "q19", "sam')  # a line that was being written
+    capsys.readouterr()
+
+    # Other processes than those that began share what is left.
+    two = ["--num_processes=2", f"--gin.OUTPUT={killed}"]
+    assert run(*arguments, *two, "--process_id=1") == 0
+    assert "questions are left to the other processes" in capsys.readouterr().err
+    assert not killed.with_suffix(".md").exists()
+    assert run(*arguments, *two, "--process_id=0") == 0
+    assert len(logs(killed)) == 3
+    for suffix in (".jsonl", "_samples.jsonl"):
+        assert pathlib.Path(f"{killed}{suffix}").read_bytes() == (
+            pathlib.Path(f"{whole}{suffix}").read_bytes()
+        )
+    asked = [json.loads(line)["question_id"] for log in logs(killed) for line in whole_lines(log)]
+    assert sorted(asked) == sorted(f"q{n}" for n in range(20))
+    capsys.readouterr()
+    assert run(*arguments, f"--gin.OUTPUT={killed}") == 0
+    assert "20 questions, 20 answered already" in capsys.readouterr().err
+
+
+def logs(prefix: pathlib.Path) -> list[pathlib.Path]:
+    return sorted(pathlib.Path(f"{prefix}.answers").glob("*/*.jsonl"))
+
+
+def whole_lines(log: pathlib.Path) -> list[bytes]:
+    return [line for line in log.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
         (["--questions", "missing.jsonl"], 1, "missing.jsonl"),
         (["--temperature", "-1"], 1, "temperature = -1.0"),
         (["--batch-size", "0"], 2, "--batch-size is 0: must be at least 1"),
+        (["--process_id", "1"], 2, "--process_id is 1: must be from 0 to 0"),
+        (["--choose", "rouge"], 1, "choose = 'rouge' needs few_shot = 'long'"),
+        (["--gin.Evaluation.sample=2"], 1, "did you mean Evaluation.samples?"),
         (["--model", "nowhere"], 1, "nowhere: not a model folder"),
     ],
 )

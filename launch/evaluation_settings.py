@@ -1,0 +1,125 @@
+"""What an evaluation is: the settings of `launch/eval.py`, which gin files and flags give alike."""
+
+import dataclasses
+import functools
+import pathlib
+from typing import Literal
+
+import gin
+
+from gophercite.decoding.sampling_settings import SamplingSettings
+from gophercite.evaluation.answer_log import AskingSettings
+from gophercite.evaluation.question_prompts import PromptSettings
+from gophercite.few_shot.prompting import FewShotSettings, Style
+from gophercite.records import Question, Report, read
+from gophercite.retrieval.index import DocumentIndex
+from gophercite.search_results import with_pages
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """Which model is asked which questions, how, and what becomes of its answers.
+
+    Attributes:
+      questions: file of questions.
+      model: model folder, or folder of a run, whose best checkpoint is taken; None for the
+        baselines alone.
+      output: prefix of the results, a path or a URL; None keeps nothing.
+      limit: asks only the first so many questions.
+      batch_size: prompts that are answered at once.
+      max_tokens: longest answer.
+      max_prompt_tokens: longest prompt; longer pages are cut to windows.
+      index: has the pages of questions that hold search results.
+      pages: a question's pages in one prompt, or each in one of its own.
+      samples: answers to each prompt.
+      few_shot: style of the examples to put before, for a base model.
+      temperature: of the sampling; 0 takes the likeliest token.
+      top_p: nucleus to sample from.
+      constrained: whether answers have to be well formed and quote the pages verbatim.
+      seed: of the sampling.
+      choose: which of a question's samples counts.
+      examples: answers to print.
+      strict: whether the first bad line of the questions ends the run.
+      baselines: whether to score the baselines on the same questions.
+    """
+
+    questions: str
+    model: str | None = None
+    output: str | None = None
+    limit: int | None = None
+    batch_size: int = 16
+    max_tokens: int = 256
+    max_prompt_tokens: int = 3840
+    index: str | None = None
+    pages: Literal["together", "each"] = "together"
+    samples: int = 1
+    few_shot: str | None = None
+    temperature: float = 0.0
+    top_p: float = 1.0
+    constrained: bool = False
+    seed: int = 0
+    choose: Literal["likelihood", "rouge"] = "likelihood"
+    examples: int = 5
+    strict: bool = False
+    baselines: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuses what can't be done, before anything is read.
+
+        Raises:
+          ValueError: a setting is out of range, or there is nothing to score.
+        """
+        for name in ("limit", "batch_size", "max_prompt_tokens", "samples"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} is {value}: must be at least 1")
+        if self.model is None and not self.baselines:
+            raise ValueError("without a model and without baselines there is nothing to score")
+        if self.choose not in ("likelihood", "rouge"):
+            raise ValueError(f"choose is {self.choose!r}: must be 'likelihood' or 'rouge'")
+        if self.choose == "rouge" and self.few_shot != Style.LONG.value:
+            raise ValueError("choose = 'rouge' needs few_shot = 'long', whose evidence has a score")
+        self.asking()
+
+    def asking(self) -> AskingSettings:
+        """How the model is asked.
+
+        Raises:
+          ValueError: a setting is out of range.
+        """
+        few_shot = FewShotSettings(Style(self.few_shot)) if self.few_shot else None
+        return AskingSettings(
+            SamplingSettings(self.max_tokens, self.temperature, top_p=self.top_p),
+            PromptSettings(self.max_prompt_tokens, self.pages, few_shot=few_shot, seed=self.seed),
+            self.samples,
+            self.constrained,
+            self.batch_size,
+            self.seed,
+        )
+
+    def read_questions(self, report: Report) -> list[Question]:
+        """The questions with their pages.
+
+        Args:
+          report: counts and names bad lines.
+
+        Raises:
+          ValueError: there is none, two have one id, or the index lacks a page.
+        """
+        path = pathlib.Path(self.questions)
+        questions = list(read(path, Question, strict=self.strict, report=report))[: self.limit]
+        if not questions:
+            raise ValueError(f"{self.questions} has no question that could be asked")
+        seen: set[str] = set()
+        for question in questions:
+            if question.id in seen:
+                raise ValueError(f"{self.questions}: two questions have the id {question.id!r}")
+            seen.add(question.id)
+        if self.index is None:
+            return questions
+        with DocumentIndex(self.index) as index:
+            page = functools.cache(index.document)
+            return [with_pages(question, page) for question in questions]
+
+
+gin.external_configurable(Evaluation, module="gophercite")
