@@ -1,0 +1,124 @@
+"""When to say "I don't know": a threshold on scores, and what is promised of the answers above it.
+
+An answer is given when its score, a reward or a log-probability, is above a global threshold
+(GopherCite, section 2.9). From answers that people, or a gold standard, found good or not, a
+threshold can be had with a promise that needs nothing of the model or the scores.
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+from jaxtyping import Bool, Float
+from scipy import stats
+
+# Thresholds that a promise may choose from, by the share of labelled questions that they answer.
+_COVERAGES = np.linspace(0.05, 1.0, 20)
+
+
+class TooFewLabelsError(ValueError):
+    """No threshold can keep the promise with the labels at hand, or they are too few to tell."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Promise:
+    """A threshold, and what is promised of the answers that it lets through.
+
+    Attributes:
+      threshold: answers with a score above this are given; minus infinity gives all.
+      quality: at least this share of them is good.
+      confidence: with this probability over the draw of the labelled questions.
+      coverage: share of the labelled questions that were answered.
+      observed_quality: share of those answers that were good.
+      questions: that were labelled.
+    """
+
+    threshold: float
+    quality: float
+    confidence: float
+    coverage: float
+    observed_quality: float
+    questions: int
+
+
+def promise_quality(
+    scores: Float[np.ndarray, " questions"],
+    good: Bool[np.ndarray, " questions"],
+    quality: float,
+    confidence: float = 0.95,
+) -> Promise:
+    """Finds the threshold with the most answers of which at least a given share is good.
+
+    Twenty thresholds are tested, the k-th highest scores for twenty k and minus infinity: whether
+    quality under the wanted would have shown so many good answers by chance (an exact binomial
+    test, the error divided among the twenty; Angelopoulos et al. 2021, "Learn then Test"). Given
+    the k-th highest score, those above it are independent draws of the scores above it, whatever
+    their distribution: so answers count as given when they are above the threshold, not at it. The
+    promise needs nothing of the model or the scores; it is for questions like the labelled ones,
+    answered in the same way.
+
+    Args:
+      scores: of the answers to questions that were not used to train what scores.
+      good: whether each is.
+      quality: what is wanted, between 0 and 1.
+      confidence: with which it is to hold.
+
+    Returns:
+      The threshold and the promise.
+
+    Raises:
+      TooFewLabelsError: no threshold can be promised; says how many labels it would take were all
+        good, when there are fewer.
+      ValueError: quality or confidence is not between 0 and 1, there is no answer, shapes differ,
+        or a score is not a number.
+    """
+    for name, value in (("quality", quality), ("confidence", confidence)):
+        if not 0 < value < 1:
+            raise ValueError(f"{name} = {value}: must be between 0 and 1")
+    scores, good = checked(scores, good)
+    error = (1 - confidence) / len(_COVERAGES)
+    falling = np.append(np.sort(scores)[::-1], -np.inf)
+    places = np.ceil(_COVERAGES * len(scores)).astype(int)
+    thresholds = falling[places]  # rising coverage
+    answered = scores > thresholds[:, None]
+    counts, right = answered.sum(axis=1), (answered & good).sum(axis=1)
+    passed = (counts > 0) & (stats.binom.sf(right - 1, counts, quality) <= error)
+    if passed.any():
+        most = int(np.flatnonzero(passed)[-1])
+        return Promise(
+            threshold=float(thresholds[most]),
+            quality=quality,
+            confidence=confidence,
+            coverage=float(counts[most] / len(scores)),
+            observed_quality=float(right[most] / counts[most]),
+            questions=len(scores),
+        )
+    needed = math.ceil(math.log(error) / math.log(quality))
+    if len(scores) < needed:
+        raise TooFewLabelsError(
+            f"{len(scores)} labelled answers are too few to promise {quality:.0%} good ones with "
+            f"confidence {confidence:.0%}: were all of them good, it would take {needed}"
+        )
+    raise TooFewLabelsError(
+        f"at no threshold do {len(scores)} labelled answers show {quality:.0%} good ones with "
+        f"confidence {confidence:.0%}; over all of them {good.mean():.0%} are good"
+    )
+
+
+def checked(
+    scores: Float[np.ndarray, " questions"], good: Bool[np.ndarray, " questions"]
+) -> tuple[Float[np.ndarray, " questions"], Bool[np.ndarray, " questions"]]:
+    """Returns scores and labels as arrays that fit each other.
+
+    Raises:
+      ValueError: there is no answer, shapes differ, or a score is not a number.
+    """
+    scores, good = np.asarray(scores, float), np.asarray(good, bool)
+    if scores.ndim != 1 or scores.shape != good.shape or not len(scores):
+        raise ValueError(
+            f"scores have shape {scores.shape}, labels {good.shape}: both must be [questions], and "
+            "at least one"
+        )
+    if np.isnan(scores).any():
+        raise ValueError("a score is not a number")
+    return scores, good
