@@ -226,6 +226,7 @@ def train(
             batch = next(feed)
             if update is None:
                 update = program.compile_update(batch)
+                feed.take_wait()  # for the first batch: start-up, and no step's
                 log.resume()
             state, metrics = update(state, batch)
             clock, score = dataclasses.replace(clock, step=clock.step + 1, evaluated=False), None

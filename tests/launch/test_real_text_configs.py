@@ -1,5 +1,7 @@
 """The gin files for text of one's own, on a few pages and questions written here."""
 
+from pathlib import Path
+
 import configuration
 import gin
 import gin_files
@@ -10,6 +12,8 @@ from data_pipelines.sample_world.convert import to_rated_answer
 from data_pipelines.sample_world.vocabulary import VOCABULARY_FOLDER
 from data_pipelines.sample_world.world import World
 from gophercite import records
+from gophercite.retrieval.index import DocumentIndex
+from gophercite.search_results import SearchReport, SearchSettings, with_search_results
 
 PARAMETERS_AT_MOST = 4_000_000
 
@@ -92,6 +96,26 @@ def test_fine_tuning_can_show_several_documents(folders):
     run = _build("sft_squad.gin", folders, **bindings)
     assert _text(run, run.input.one_pass()).count("Answer: %<") == 16
     assert "ContextSettings.response_tokens = 128" in gin.operative_config_str()
+
+
+def test_fine_tuning_on_search_results(folders):
+    folder = Path(folders[0])
+    corpus = folder / "corpus.db"
+    with DocumentIndex(corpus, write=True) as index:
+        path = folder / "rated_answers_train.jsonl"
+        answers = list(records.read(path, records.RatedAnswer))
+        index.add(page for answer in answers for page in answer.documents)
+        for split in ("train", "validation"):
+            report = SearchReport()
+            found = [with_search_results(a, index, SearchSettings(), report) for a in answers]
+            assert report.recall(10) > 0.5
+            records.write(folder / f"found_{split}.jsonl", found)
+    bindings = {"DATA_DIR": repr(str(folder)), "INDEX": str(corpus), "LENGTH": "512"}
+    run = _build("sft_long_pages.gin", folders, INITIAL_CHECKPOINT="None", **bindings)
+    text = _text(run, run.input.one_pass())
+    assert text.count("Answer: %<") == 8
+    assert text.count("Page: ") > 8  # several pages in some prompts
+    assert sum(1 for _ in run.evaluations["validation"].one_pass()) >= 1
 
 
 def test_the_papers_run_shows_several_documents(folders):

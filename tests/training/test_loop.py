@@ -75,6 +75,7 @@ def test_a_run_learns_and_leaves_a_folder_that_tells_all(reference):
     for line in (m for m in read_metrics(folder) if m["split"] == "train"):
         share = line["time/input_wait"] / line["time/step"]
         assert line["time/input_wait_share"] == pytest.approx(share)
+        assert line["step"] > 1 or line["time/input_wait"] == 0  # start-up is no step's
 
 
 def test_stopping_and_going_on_changes_nothing(reference, tmp_path):
