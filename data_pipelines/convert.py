@@ -7,7 +7,9 @@ question. Sets with gold passages (squad, natural_questions, natural_questions_s
 fairytaleqa, trivia_qa, fever, fool_me_twice) give `documents_SPLIT.jsonl`, `questions_SPLIT.jsonl`
 and `rated_answers_SPLIT.jsonl`: the claim is the answer, the quote the sentence that holds it. Sets
 of questions (natural_questions_open, eli5, alce, asqa, truthfulqa) give `questions_SPLIT.jsonl`,
-textbooks documents, webgpt_comparisons `comparisons_SPLIT.jsonl`. Counts go to standard output, bad
+textbooks documents. Comparisons (webgpt_comparisons; fever_comparisons,
+fool_me_twice_comparisons and fever_symmetric_comparisons, which are made of checked claims) give
+`comparisons_SPLIT.jsonl`. Counts go to standard output, bad
 records by name to standard error.
 """
 
@@ -19,7 +21,15 @@ from pathlib import Path
 from typing import TypeVar
 
 from data_pipelines.converters.articles import join_passages
-from data_pipelines.converters.fact_checking import convert_fever, convert_fool_me_twice
+from data_pipelines.converters.fact_checking import (
+    CheckedClaim,
+    ClaimReader,
+    convert_fever,
+    convert_fool_me_twice,
+    read_fever,
+    read_fever_symmetric,
+    read_fool_me_twice,
+)
 from data_pipelines.converters.fairytaleqa import convert_fairytaleqa
 from data_pipelines.converters.gold import ConversionReport, Converter
 from data_pipelines.converters.natural_questions import (
@@ -45,6 +55,7 @@ from data_pipelines.converters.writing import (
     write_questions,
     write_records,
 )
+from data_pipelines.fabricated_comparisons import TYPES, fabricate
 
 T = TypeVar("T")
 
@@ -63,6 +74,11 @@ QUESTIONS: dict[str, QuestionConverter] = {
     "alce": convert_alce,
     "asqa": convert_asqa,
     "truthfulqa": convert_truthfulqa,
+}
+CLAIMS: dict[str, ClaimReader] = {
+    "fever_comparisons": read_fever,
+    "fool_me_twice_comparisons": read_fool_me_twice,
+    "fever_symmetric_comparisons": read_fever_symmetric,
 }
 OTHERS = ("textbooks", "webgpt_comparisons")
 _WITH_ARTICLES = ("squad", "natural_questions", "natural_questions_simplified")
@@ -96,6 +112,10 @@ def _convert(
         compared = _all(convert_webgpt_comparisons, flags.input, report)
         write_comparisons(flags.out, compared, settings, report)
         return len(compared)
+    if flags.format in CLAIMS:
+        claims = _all(CLAIMS[flags.format], flags.input, report)
+        _write_fabricated(flags, claims, settings, report)
+        return len(claims)
     if flags.format in QUESTIONS:
         asked = _all(QUESTIONS[flags.format], flags.input, report)
         write_questions(flags.out, asked, settings, report)
@@ -104,6 +124,18 @@ def _convert(
     gold = join_passages(gold) if flags.articles else gold
     write_records(flags.out, flags.format, gold, settings, report)
     return len(gold)
+
+
+def _write_fabricated(
+    flags: argparse.Namespace,
+    claims: Sequence[CheckedClaim],
+    settings: ConversionSettings,
+    report: ConversionReport,
+) -> None:
+    source = flags.format.removesuffix("_comparisons")
+    made = list(fabricate(claims, source, report, types=flags.types))
+    groups = {one.comparison.id: one.group for one in made}
+    write_comparisons(flags.out, (one.comparison for one in made), settings, report, groups)
 
 
 def _all(
@@ -119,7 +151,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         prog="python -m data_pipelines.convert",
         description="Converts public data into the project's JSON lines.",
     )
-    formats = sorted([*GOLD, *QUESTIONS, *OTHERS])
+    formats = sorted([*GOLD, *QUESTIONS, *CLAIMS, *OTHERS])
     parser.add_argument("format", choices=formats, help="of the files")
     parser.add_argument(
         "input", type=Path, nargs="+", metavar="IN", help="a file, compressed or not"
@@ -136,6 +168,12 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--articles", action="store_true", help="documents are whole articles, not passages"
     )
+    parser.add_argument(
+        "--types",
+        type=lambda text: text.split(","),
+        metavar="TYPE,…",
+        help="of comparisons made of claims (default A,B,A2,B2)",
+    )
     parser.add_argument("--strict", action="store_true", help="stop at the first bad record")
     flags = parser.parse_args(arguments)
     if flags.format not in GOLD and (flags.distractors or flags.quote != "sentence"):
@@ -143,6 +181,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.error(f"{flags.format} {what}: --distractors and --quote mean nothing there")
     if flags.articles and (flags.format not in _WITH_ARTICLES or flags.distractors):
         parser.error("--articles is for squad and natural_questions, and needs no --distractors")
+    if flags.types is not None and flags.format not in CLAIMS:
+        parser.error(f"--types is for {', '.join(CLAIMS)}")
+    flags.types = flags.types or TYPES
     return flags
 
 

@@ -1,10 +1,12 @@
-"""Fact checking as questions: is the claim true? FEVER and FoolMeTwice.
+"""Fact checking: claims with what proves or refutes them, and as questions: is the claim true?
 
-Licences of the sets: FEVER CC BY-SA 3.0, FoolMeTwice Apache-2.0.
+Licences of the sets: FEVER CC BY-SA 3.0, FoolMeTwice Apache-2.0, FEVER-symmetric MIT (its texts as
+FEVER's).
 """
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,12 +18,37 @@ from data_pipelines.converters.gold import (
     list_field,
     text_field,
 )
-from data_pipelines.converters.titles import readable
+from data_pipelines.converters.titles import mint_titles, readable
 from gophercite.documents import Document, normalise_text
 
-_ANSWERS = {"SUPPORTS": "Yes", "REFUTES": "No"}
+_LABELS = {"SUPPORTS": True, "REFUTES": False}
 _BRACKETS = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-COLON-": ":"}
 _BRACKET = re.compile("|".join(_BRACKETS))
+_ADDED = re.compile(r"0{6}\d$")  # to an id of FEVER's, in FEVER-symmetric
+
+
+@dataclass(frozen=True)
+class CheckedClaim:
+    """A claim that a passage proves or refutes.
+
+    Attributes:
+      id: names the claim within its file.
+      claim: its text, without a full stop at the end.
+      supported: whether the passage proves it; else it refutes it.
+      document: the page, or what the set gives of it.
+      span: of the evidence in the document's text.
+      group: what must not be divided between splits: the claims about one page.
+    """
+
+    id: str
+    claim: str
+    supported: bool
+    document: Document
+    span: tuple[int, int]
+    group: str
+
+
+ClaimReader = Callable[[Path, ConversionReport], Iterator[CheckedClaim]]
 
 
 class _Page(NamedTuple):
@@ -29,17 +56,26 @@ class _Page(NamedTuple):
     sentences: dict[int, tuple[int, int]]  # where each stands, by its number
 
 
-def question_of_claim(claim: str) -> str:
+def as_question(claim: str) -> str:
     """Returns the question whether a claim is true (appendix E.2, type A)."""
-    return f"Is it true that {claim.strip().rstrip('.').rstrip()}?"
+    return f"Is it true that {claim}?"
 
 
 def convert_fever(path: Path, report: ConversionReport) -> Iterator[GoldQuestion]:
-    """Yields FEVER's claims as questions, answered by yes or no, with the sentences that say so.
+    """Yields FEVER's claims as questions, answered by yes or no; see `read_fever`."""
+    return map(_gold_question, read_fever(path, report))
+
+
+def convert_fool_me_twice(path: Path, report: ConversionReport) -> Iterator[GoldQuestion]:
+    """Yields FoolMeTwice's claims as questions; see `read_fool_me_twice`."""
+    return map(_gold_question, read_fool_me_twice(path, report))
+
+
+def read_fever(path: Path, report: ConversionReport) -> Iterator[CheckedClaim]:
+    """Yields FEVER's claims with the sentences that prove or refute them.
 
     Of several sets of evidence the first that is on one page counts. Claims without enough
-    information, or with evidence on several pages only, are counted and left out. A page's claims
-    are one group.
+    information, or with evidence on several pages only, are counted and left out.
 
     Args:
       path: JSON lines with `id`, `label`, `claim` and `evidence`; beside the file stands the folder
@@ -63,7 +99,7 @@ def convert_fever(path: Path, report: ConversionReport) -> Iterator[GoldQuestion
     for number, value in gold.read_lines(path, report):
         with report.skipping(f"{path}:{number}"):
             label = text_field(value, "label")
-            if label not in _ANSWERS:
+            if label not in _LABELS:
                 report.counts["claims that nothing proves or refutes"] += 1
                 continue
             found = _on_one_page(list_field(value, "evidence"), pages)
@@ -71,18 +107,13 @@ def convert_fever(path: Path, report: ConversionReport) -> Iterator[GoldQuestion
                 report.counts["claims whose evidence is not on one page"] += 1
                 continue
             page, span = found
-            yield GoldQuestion(
-                id=f"fever-{value.get('id', number)}",
-                question=question_of_claim(_plain(text_field(value, "claim"))),
-                document=page.document,
-                group=f"fever:{page.document.title}",
-                answers=(_ANSWERS[label],),
-                span=span,
-            )
+            name = f"fever-{value.get('id', number)}"
+            claim, group = _claim(value, "claim"), f"fever:{page.document.title}"
+            yield CheckedClaim(name, claim, _LABELS[label], page.document, span, group)
 
 
-def convert_fool_me_twice(path: Path, report: ConversionReport) -> Iterator[GoldQuestion]:
-    """Yields FoolMeTwice's claims as questions; the page is its gold evidence, all of it the proof.
+def read_fool_me_twice(path: Path, report: ConversionReport) -> Iterator[CheckedClaim]:
+    """Yields FoolMeTwice's claims; the document is the gold evidence, all of it the proof.
 
     Args:
       path: JSON lines with `id`, `label`, `text`, `wikipedia_page` and `gold_evidence`.
@@ -90,22 +121,65 @@ def convert_fool_me_twice(path: Path, report: ConversionReport) -> Iterator[Gold
     """
     for number, value in gold.read_lines(path, report):
         with report.skipping(f"{path}:{number}"):
-            label = text_field(value, "label")
-            if label not in _ANSWERS:
-                raise BadRecord(f"field 'label': expected SUPPORTS or REFUTES, got {label!r:.40}")
+            supported = _label(value)
             texts = [text_field(part, "text") for part in list_field(value, "gold_evidence")]
             if not texts:
                 raise BadRecord("field 'gold_evidence': is empty")
             title = readable(text_field(value, "wikipedia_page"))
             document = gold.document_of("fool_me_twice", title, " ".join(texts))
-            yield GoldQuestion(
-                id=f"fool_me_twice-{value.get('id', number)}",
-                question=question_of_claim(text_field(value, "text")),
-                document=document,
-                group=f"fool_me_twice:{title}",
-                answers=(_ANSWERS[label],),
-                span=(0, len(document.text)),
-            )
+            name, claim = f"fool_me_twice-{value.get('id', number)}", _claim(value, "text")
+            span, group = (0, len(document.text)), f"fool_me_twice:{title}"
+            yield CheckedClaim(name, claim, supported, document, span, group)
+
+
+def read_fever_symmetric(path: Path, report: ConversionReport) -> Iterator[CheckedClaim]:
+    """Yields FEVER-symmetric's claims; the document is the evidence, its first words the title.
+
+    Each claim of FEVER stands there with evidence for it and against it, and so does another claim,
+    with the same evidence. The ids of the three that were added are FEVER's with a number behind.
+
+    Args:
+      path: JSON lines with `id`, `label`, `claim` and `evidence`, a text.
+      report: is told what was left out.
+    """
+    found = []
+    for number, value in gold.read_lines(path, report):
+        with report.skipping(f"{path}:{number}"):
+            text = normalise_text(_plain(text_field(value, "evidence"))).strip()
+            name = str(value.get("id", number))
+            found.append((name, _claim(value, "claim"), _label(value), text))
+    texts = list(dict.fromkeys(text for *_, text in found))
+    titles = dict(zip(texts, mint_titles(texts), strict=True))
+    for name, claim, supported, text in found:
+        document = gold.document_of("fever_symmetric", titles[text], text)
+        group = f"fever_symmetric:{_ADDED.sub('', name)}"
+        span = (0, len(document.text))
+        yield CheckedClaim(f"fever_symmetric-{name}", claim, supported, document, span, group)
+
+
+def _gold_question(checked: CheckedClaim) -> GoldQuestion:
+    return GoldQuestion(
+        id=checked.id,
+        question=as_question(checked.claim),
+        document=checked.document,
+        group=checked.group,
+        answers=("Yes" if checked.supported else "No",),
+        span=checked.span,
+    )
+
+
+def _label(value: Any) -> bool:
+    label = text_field(value, "label")
+    if label not in _LABELS:
+        raise BadRecord(f"field 'label': expected SUPPORTS or REFUTES, got {label!r:.40}")
+    return _LABELS[label]
+
+
+def _claim(value: Any, field: str) -> str:
+    claim = " ".join(_plain(text_field(value, field)).split()).rstrip(". ")
+    if not claim:
+        raise BadRecord(f"field {field!r}: has no words")
+    return claim
 
 
 def _citations(evidence: Any) -> list[tuple[str, int]]:

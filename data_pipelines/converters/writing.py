@@ -2,7 +2,7 @@
 
 import hashlib
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -141,16 +141,25 @@ def write_comparisons(
     comparisons: Iterable[Comparison],
     settings: ConversionSettings,
     report: ConversionReport,
+    groups: Mapping[str, str] | None = None,
 ) -> None:
-    """Writes `comparisons_SPLIT` as JSON lines; arguments as for `write_questions`."""
-    for split, compared in _divide(comparisons, Comparison, settings, report).items():
+    """Writes `comparisons_SPLIT` as JSON lines; arguments as for `write_questions`.
+
+    Args:
+      groups: by the id of a comparison what must not be divided; None divides by the questions.
+    """
+    for split, compared in _divide(comparisons, Comparison, settings, report, groups).items():
         _write(out, f"comparisons_{split}.jsonl", compared, report)
 
 
 def _divide(
-    found: Iterable[R], kind: type[R], settings: ConversionSettings, report: ConversionReport
+    found: Iterable[R],
+    kind: type[R],
+    settings: ConversionSettings,
+    report: ConversionReport,
+    groups: Mapping[str, str] | None = None,
 ) -> dict[str, list[R]]:
-    """Returns the valid records of each split, divided by the text of their questions."""
+    """Returns the valid records of each split, divided by groups or the questions' texts."""
     divided: dict[str, list[R]] = {split: [] for split in SPLITS}
     for record in found:
         try:
@@ -158,7 +167,8 @@ def _divide(
         except records.RecordError as problem:
             report.skip(f"question {record.id!r}", str(problem))
         else:
-            divided[split_of(record.question.lower(), settings)].append(valid)
+            group = record.question.lower() if groups is None else groups[record.id]
+            divided[split_of(group, settings)].append(valid)
     return divided
 
 
