@@ -1,6 +1,6 @@
 """Damaged and hostile pages through the extractor: none may crash or hang the caller.
 
-    python benchmarks/fuzz_pages.py [--pages 2000] [--seed 0] [--data ../shared/data]
+    python benchmarks/fuzz_pages.py [--pages 2000] [--seed 0] [--kinds html,pdf]
 
 Real HTML pages (full text, and the article of every fifth) and real PDFs with random damage: bytes
 changed, parts cut out, repeated up to a thousand times, moved, mixed with another page, or the end
@@ -74,20 +74,29 @@ def fuzz(pages: list[bytes], media: str, count: int, seed: int) -> dict[str, obj
     return {"media": media, "pages": count, **outcomes, "slowest_s": round(slowest, 1)}
 
 
+def html_pages(data: pathlib.Path) -> list[bytes]:
+    pages = []
+    for name in ("articles", "readability"):
+        with gzip.open(data / f"html/{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
+            pages += [json.loads(line)["html"].encode() for line in lines]
+    return pages
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=pathlib.Path, default=ROOT / "../shared/data")
     parser.add_argument("--pages", type=int, default=2000, help="of each kind")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--kinds", default="html,pdf", help="which pages (default %(default)s)")
     options = parser.parse_args()
-    html = []
-    for name in ("articles", "readability"):
-        with gzip.open(options.data / f"html/{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
-            html += [json.loads(line)["html"].encode() for line in lines]
-    pdfs = [path.read_bytes() for path in sorted((options.data / "pdf").glob("*.pdf"))]
-    for pages, media in ((html, "text/html"), (pdfs, "application/pdf")):
+    for kind in options.kinds.split(","):
+        if kind == "html":
+            pages, media = html_pages(options.data), "text/html"
+        else:
+            paths = sorted((options.data / "pdf").glob("*.pdf"))
+            pages, media = [path.read_bytes() for path in paths], "application/pdf"
         pages = [page for page in pages if len(page) <= LARGEST]
-        print(json.dumps(fuzz(pages, media, options.pages, options.seed)))
+        print(json.dumps(fuzz(pages, media, options.pages, options.seed)), flush=True)
 
 
 if __name__ == "__main__":
