@@ -36,9 +36,11 @@ from gophercite.models.config_json import config_from_json, config_to_json
 from gophercite.models.tensors import Stored, TensorFileError, TensorReader, write_tensors
 from gophercite.models.transformer import (
     FROZEN,
+    HEADS,
     TRAINED,
     Params,
     Transformer,
+    frozen_layers,
     merge_layers,
     split_layers,
 )
@@ -61,7 +63,7 @@ class Model:
 
     Attributes:
       transformer: the architecture's functions.
-      params: its parameters.
+      params: its parameters; a reward model's have heads (`gophercite.models.reward_model`).
       vocabulary: its tokenizer.
       provenance: where the parameters come from (JSON): base model, run, step, data, licence.
     """
@@ -220,6 +222,7 @@ def load_model(
     param_dtype: str | None = None,
     frozen_layers: int = 0,
     shardings: Params | None = None,
+    heads: Params | None = None,
 ) -> Model:
     """Reads a model folder, or the best checkpoint of a training run's folder.
 
@@ -231,6 +234,8 @@ def load_model(
       frozen_layers: layers in the frozen stack, from the first.
       shardings: tree like the parameters, split in the same way; the first device when None. Each
         device gets its slice alone; no process holds the whole model.
+      heads: shapes and dtypes of the part `heads`, for a model that has one
+        (`gophercite.models.reward_model.load_reward_model`); None for a language model.
 
     Returns:
       The model.
@@ -246,12 +251,13 @@ def load_model(
     if param_dtype is not None:
         config = dataclasses.replace(config, param_dtype=param_dtype)
     transformer = Transformer(config)
+    needed = transformer.abstract(frozen_layers) | ({} if heads is None else {HEADS: heads})
     if shardings is None:
         here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-        shardings = jax.tree.map(lambda _: here, transformer.abstract(frozen_layers))
+        shardings = jax.tree.map(lambda _: here, needed)
     provenance = dict(description.provenance)
     if description.parameters is not None:
-        params = _read_stored(root, transformer, description.parameters, frozen_layers, shardings)
+        params = _read_stored(root, needed, description.parameters, shardings)
     else:
         step = best_step(root)
         if step is None:
@@ -259,7 +265,7 @@ def load_model(
                 f"{folder}: a training run's folder without a checkpoint: {root / CHECKPOINTS} "
                 "is empty or missing"
             )
-        params = _read_checkpoint(root, step, transformer, frozen_layers, shardings)
+        params = _read_checkpoint(root, step, needed, shardings)
         provenance["step"] = step
     with _naming(f"{root / VOCABULARY}"), _local(root / VOCABULARY) as path:
         vocabulary = load_vocabulary(path)
@@ -267,17 +273,16 @@ def load_model(
 
 
 def _read_stored(
-    root: epath.Path,
-    transformer: Transformer,
-    stored: Mapping[str, Stored],
-    frozen_layers: int,
-    shardings: Params,
+    root: epath.Path, needed: Params, stored: Mapping[str, Stored], shardings: Params
 ) -> Params:
-    """The parameters of a model folder, each stack's layers read to its own arrays."""
+    """The parameters of a model folder, each stack's layers read to its own arrays.
+
+    `needed` has their shapes and dtypes, split as they shall be.
+    """
     folder = pathlib.Path(root)
     if "://" in os.fspath(root):
         raise ModelFolderError(f"{root}: copy the model folder to a local disk first")
-    merged = name_leaves(transformer.abstract())
+    frozen, merged = frozen_layers(needed), name_leaves(jax.eval_shape(merge_layers, needed))
     _compare_names(root, merged.keys(), stored.keys())
     reader = TensorReader(folder, stored)
     for name, array in merged.items():
@@ -287,39 +292,37 @@ def _read_stored(
         part, *rest = (key.key for key in path)
         layers = None
         if part == FROZEN:
-            layers = slice(0, frozen_layers)
+            layers = slice(0, frozen)
         elif part == TRAINED:
-            layers = slice(frozen_layers, frozen_layers + array.shape[0])
+            layers = slice(frozen, frozen + array.shape[0])
         name = "/".join((TRAINED if part == FROZEN else part, *rest))
         return reader.read(name, merged[name].shape, sharding, array.dtype, layers)
 
-    abstract = transformer.abstract(frozen_layers)
-    return jax.tree_util.tree_map_with_path(read, abstract, shardings)
+    return jax.tree_util.tree_map_with_path(read, needed, shardings)
 
 
-def _read_checkpoint(
-    root: epath.Path, step: int, transformer: Transformer, frozen_layers: int, shardings: Params
-) -> Params:
-    """The parameters of one checkpoint of a run."""
+def _read_checkpoint(root: epath.Path, step: int, needed: Params, shardings: Params) -> Params:
+    """The parameters of one checkpoint of a run; `needed` as in `_read_stored`."""
     stored = {
         name.removeprefix(PARAMETERS): array.shape
         for name, array in read_metadata(root, step).arrays.items()
         if name.startswith(PARAMETERS)
     }
-    needed = name_leaves(transformer.abstract())
-    _compare_names(root, needed.keys(), stored.keys())
-    for name, array in needed.items():
+    merged = jax.eval_shape(merge_layers, needed)
+    leaves = name_leaves(merged)
+    _compare_names(root, leaves.keys(), stored.keys())
+    for name, array in leaves.items():
         if stored[name] != array.shape:
             raise ModelFolderError(
                 f"{root / CHECKPOINTS / str(step)}: tensor {name!r} has the shape "
                 f"{list(stored[name])}, the architecture needs {list(array.shape)}"
             )
-    merged = {name: part for name, part in shardings.items() if name != FROZEN}
-    params = read_parameters(root, step, merged)
-    dtype = transformer.config.param_dtype
+    places = {name: part for name, part in shardings.items() if name != FROZEN}
+    params = read_parameters(root, step, places)
 
     def arrange(params: Params) -> Params:
-        return split_layers(jax.tree.map(lambda leaf: leaf.astype(dtype), params), frozen_layers)
+        cast = jax.tree.map(lambda leaf, shape: leaf.astype(shape.dtype), params, merged)
+        return split_layers(cast, frozen_layers(needed))
 
     return jax.jit(arrange, out_shardings=shardings)(params)
 
@@ -350,6 +353,10 @@ def _stored(value: Any) -> dict[str, Stored]:
 
 def _compare_names(root: epath.Path, needed: Any, found: Any) -> None:
     """Raises when tensors are missing or more than the architecture has."""
+    heads = {name for name in needed ^ found if name.startswith(f"{HEADS}/")}
+    if heads and heads == needed ^ found:
+        has = "no heads: it is no reward model" if heads <= needed else "a reward model's heads"
+        raise ModelFolderError(f"{root}: the model has {has}")
     for names, problem in ((needed - found, "is missing"), (found - needed, "is unknown")):
         if names:
             more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""

@@ -4,7 +4,7 @@ It reads a question and a response, without documents, so that it knows what a r
 is read out at the response's last token. Its parameters are a Transformer's with one part more:
 
     {"heads": {"reward": {"kernel": [d_model]},
-               "supported_and_plausible": {"kernel": [d_model], "bias": []}}, ...}
+               "supported_and_plausible": {"kernel": [d_model], "bias": [1]}}, ...}
 
 The unembedding of a model without tied embeddings stays where it is, unused: a checkpoint of the
 language model fits, and so does going back.
@@ -18,13 +18,11 @@ import jax.numpy as jnp
 from etils import epath
 from jaxtyping import Array, Float, Int, Key
 
-from gophercite.models.checkpoint_files import best_step, read_parameters
-from gophercite.models.folder import VOCABULARY, ModelFolderError, read_description
-from gophercite.models.transformer import Axes, Params, Transformer
+from gophercite.models.folder import Model, load_model, read_description
+from gophercite.models.transformer import HEADS, Axes, Params, Transformer
 from gophercite.partitioning import constrain
-from gophercite.vocabularies import Vocabulary, load_vocabulary
 
-HEADS, REWARD, SUPPORTED_AND_PLAUSIBLE = "heads", "reward", "supported_and_plausible"
+REWARD, SUPPORTED_AND_PLAUSIBLE = "reward", "supported_and_plausible"
 
 
 class Verdict(NamedTuple):
@@ -63,14 +61,18 @@ class RewardModel:
         first, second = jax.random.split(key)
         return {
             REWARD: {"kernel": kernel(first)},
-            SUPPORTED_AND_PLAUSIBLE: {"kernel": kernel(second), "bias": jnp.zeros((), dtype)},
+            SUPPORTED_AND_PLAUSIBLE: {"kernel": kernel(second), "bias": jnp.zeros(1, dtype)},
         }
+
+    def abstract_heads(self) -> Params:
+        """Shapes and dtypes of the heads, without making them."""
+        return jax.eval_shape(self.init_heads, jax.random.key(0))
 
     def heads_axes(self) -> Axes:
         """Logical axis names of the heads' parameters."""
         return {
             REWARD: {"kernel": ("embed",)},
-            SUPPORTED_AND_PLAUSIBLE: {"kernel": ("embed",), "bias": ()},
+            SUPPORTED_AND_PLAUSIBLE: {"kernel": ("embed",), "bias": (None,)},
         }
 
     def judge(
@@ -103,27 +105,28 @@ class RewardModel:
         return Verdict(hidden @ heads[REWARD]["kernel"], hidden @ second["kernel"] + second["bias"])
 
 
-def load_reward_model(folder: epath.PathLike) -> tuple[RewardModel, Params, Vocabulary]:
-    """Reads the best checkpoint of a reward model's training run.
+def load_reward_model(
+    folder: epath.PathLike, *, param_dtype: str | None = None, shardings: Params | None = None
+) -> Model:
+    """Reads a reward model: a model folder, or the best checkpoint of a training run's folder.
+
+    `save_model` writes such a model like any other, its heads among the parameters.
 
     Args:
-      folder: the run's.
+      folder: where.
+      param_dtype: "float32" or "bfloat16"; as stored when None.
+      shardings: tree like the parameters, heads included; the first device when None.
 
     Returns:
-      The model, its parameters on the first device, and its tokenizer.
+      The model; `RewardModel(model.transformer)` has the functions that use it.
 
     Raises:
-      ModelFolderError: the folder holds no run, no checkpoint, or a model without reward heads.
-      CheckpointError: the checkpoint is damaged.
+      ModelFolderError: the folder, a file or a field is missing or wrong, or it holds a language
+        model, without heads.
+      TensorFileError, CheckpointError: the parameters are damaged.
     """
     config = read_description(folder).config
-    step = best_step(folder)
-    if step is None:
-        raise ModelFolderError(f"{folder}: not the folder of a training run with a checkpoint")
-    params = read_parameters(folder, step)
-    if HEADS not in params:
-        raise ModelFolderError(
-            f"{folder}: a model without reward heads; a run of a gin_configs/rm_….gin trains them"
-        )
-    vocabulary = load_vocabulary(epath.Path(folder) / VOCABULARY)
-    return RewardModel(Transformer(config)), params, vocabulary
+    if param_dtype is not None:
+        config = dataclasses.replace(config, param_dtype=param_dtype)
+    heads = RewardModel(Transformer(config)).abstract_heads()
+    return load_model(folder, param_dtype=param_dtype, shardings=shardings, heads=heads)

@@ -33,6 +33,7 @@ Params = dict[str, Any]
 Axes = dict[str, Any]
 
 FROZEN, TRAINED = "frozen_layers", "trained_layers"
+HEADS = "heads"  # what a model has beside the language model's: a reward model's linear heads
 
 
 @dataclasses.dataclass(frozen=True)

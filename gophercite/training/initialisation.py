@@ -8,8 +8,8 @@ from jaxtyping import Array, Key
 
 from gophercite.models.config import TransformerConfig
 from gophercite.models.folder import load_model, read_description
-from gophercite.models.reward_model import HEADS, RewardModel
-from gophercite.models.transformer import Params, Transformer
+from gophercite.models.reward_model import RewardModel
+from gophercite.models.transformer import HEADS, Params, Transformer
 
 # How a model is computed may change between runs; what it is may not.
 _FREE_FIELDS = frozenset(
@@ -122,15 +122,17 @@ class RewardInitialisation:
         Raises:
           ModelFolderError, ValueError: as the trunk's.
         """
-        return {**self.trunk.shapes(), HEADS: jax.eval_shape(self._heads, jax.random.key(0))}
+        return {**self.trunk.shapes(), HEADS: self._model.abstract_heads()}
 
     def parameters(self, key: Key[Array, ""], shardings: Params) -> Params:
         """Reads or draws the trunk, draws the heads, each device its shards."""
         trunk_key, heads_key = jax.random.split(key)
         trunk_shardings = {name: part for name, part in shardings.items() if name != HEADS}
         trunk = self.trunk.parameters(trunk_key, trunk_shardings)
-        heads = jax.jit(self._heads, out_shardings=shardings[HEADS])(heads_key)
+        draw = jax.jit(self._model.init_heads, out_shardings=shardings[HEADS])
+        heads = draw(heads_key)
         return {**trunk, HEADS: heads}
 
-    def _heads(self, key: Key[Array, ""]) -> Params:
-        return RewardModel(self.trunk.transformer).init_heads(key)
+    @property
+    def _model(self) -> RewardModel:
+        return RewardModel(self.trunk.transformer)

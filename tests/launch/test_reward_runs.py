@@ -15,8 +15,8 @@ from data_pipelines.sample_world.convert import to_comparison
 from data_pipelines.sample_world.vocabulary import VOCABULARY_FOLDER, bundled_vocabulary
 from data_pipelines.sample_world.world import World
 from gophercite import prompts, records
-from gophercite.models.folder import Model, ModelFolderError, save_model
-from gophercite.models.reward_model import load_reward_model
+from gophercite.models.folder import Model, ModelFolderError, load_model, save_model
+from gophercite.models.reward_model import RewardModel, load_reward_model
 from gophercite.models.transformer import Transformer
 from gophercite.training.metrics import read_metrics
 
@@ -66,14 +66,25 @@ def test_a_run_from_a_language_model_ends_in_a_model_that_judges(tmp_path, compa
     for name in ("preference_accuracy", "supported_and_plausible_auc"):
         assert 0 <= lines[-1][f"eval/validation/{name}"] <= 1
 
-    model, params, vocabulary = load_reward_model(folder)
+    trained = load_reward_model(folder)
+    assert trained.provenance["step"] == 2
+    save_model(tmp_path / "saved", trained)
+    saved = load_reward_model(tmp_path / "saved")
+    assert saved.provenance == trained.provenance
+    jax.tree.map(np.testing.assert_array_equal, saved.params, trained.params)
     triples = to_comparison(World(split="test").comparison(0)).responses[0]
-    tokens = np.array([prompts.encode_judged(vocabulary, "When?", triples)])
-    verdict = model.judge(params, tokens, np.array([tokens.shape[1]]))
+    tokens = np.array([prompts.encode_judged(saved.vocabulary, "When?", triples)])
+    model = RewardModel(saved.transformer)
+    verdict = model.judge(saved.params, tokens, np.array([tokens.shape[1]]))
     assert verdict.reward.shape == (1,)
     assert np.isfinite(verdict.supported_and_plausible).all()
-    with pytest.raises(ModelFolderError, match="not the folder of a training run"):
+
+    # Neither kind of model is taken for the other.
+    with pytest.raises(ModelFolderError, match=r"model: the model has no heads"):
         load_reward_model(start)
+    for of_reward in (folder, tmp_path / "saved"):
+        with pytest.raises(ModelFolderError, match="the model has a reward model's heads"):
+            load_model(of_reward)
 
 
 def test_a_dry_run_shows_the_first_pair(comparisons):
