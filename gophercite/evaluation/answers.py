@@ -46,6 +46,7 @@ class JudgedSample:
       document: the id of the page that the prompt showed, where it showed one only.
       evidence_score: ROUGE-L of the claim against its quote, where a rule has found the quote.
       reward: by a reward model, where one was asked.
+      supported_and_plausible: how likely it thinks the answer is both, from 0 to 1.
     """
 
     question: Question
@@ -57,6 +58,7 @@ class JudgedSample:
     document: str | None = None
     evidence_score: float | None = None
     reward: float | None = None
+    supported_and_plausible: float | None = None
 
 
 def answer_questions(

@@ -1,13 +1,16 @@
-"""Baselines that choose a sentence by rule (GopherCite, section 3.2).
+"""Baselines that choose a quote by rule (GopherCite, section 3.2).
 
 The paper's own are given the gold answer as their claim, and the page that holds it; they bound
 what choosing a quote by rule can reach. At test time no answer is known: the question-only ones see
 what a model sees, and their claim is the very sentence that they quote.
 """
 
+import random
+import re
 from collections.abc import Callable, Sequence
 
 from gophercite import evidence, tfidf
+from gophercite.answer_matching import contains_answer
 from gophercite.documents import Document
 from gophercite.evaluation.metrics import Judgement, judge
 from gophercite.evidence import Evidence
@@ -31,6 +34,33 @@ def tfidf_sentence(question: Question) -> Evidence | None:
     return None if chosen is None else _claiming_itself(*chosen)
 
 
+def gold_evidence(question: Question) -> Evidence | None:
+    """Gold + GoldEvidence: claims the answer and quotes the gold evidence, whole.
+
+    None where the record lacks one of them, or the page.
+    """
+    pages = _gold_page(question)
+    if not pages or not question.evidence:
+        return None
+    span = question.evidence[0]
+    quote = pages[0].text[span.start : span.end]
+    if evidence.holds_mark(quote) or evidence.holds_mark(pages[0].title):
+        return None
+    return _claiming_answer(question, pages[0], quote)
+
+
+def gold_random_sentence(question: Question) -> Evidence | None:
+    """Gold + Random-Sentence: claims the answer and quotes any sentence of its page.
+
+    Drawn by the question's id: the same at every time. None as for `gold_first_sentence`.
+    """
+    sentences = _sentences(_gold_page(question))
+    if not sentences:
+        return None
+    chosen = random.Random(f"random sentence/{question.id}").choice(sentences)
+    return _claiming_answer(question, *chosen)
+
+
 def gold_first_sentence(question: Question) -> Evidence | None:
     """Gold + First-Sentence: claims the answer and quotes its page's first sentence.
 
@@ -51,11 +81,35 @@ def gold_tfidf_sentence(question: Question) -> Evidence | None:
     return None if chosen is None else _claiming_answer(question, *chosen)
 
 
+def gold_answering_chunk(question: Question) -> Evidence | None:
+    """Gold + the first chunk of 100 words, by the pages' ranks, that says the answer.
+
+    The paper shows FiD-DPR's answers with such evidence; here the answer is the gold one, so that
+    no reader is needed. None where the record gives no answer or no page says it.
+    """
+    for page in _pages(question):
+        if evidence.holds_mark(page.title):
+            continue
+        words = [match.span() for match in _WORD.finditer(page.text)]
+        for first in range(0, len(words), _CHUNK_WORDS):
+            chunk = words[first : first + _CHUNK_WORDS]
+            quote = page.text[chunk[0][0] : chunk[-1][1]]
+            if contains_answer(quote, question.answers[:1]) and not evidence.holds_mark(quote):
+                return _claiming_answer(question, page, quote)
+    return None
+
+
+_WORD = re.compile(r"\S+")
+_CHUNK_WORDS = 100  # of DPR's passages
+
 BASELINES: dict[str, Callable[[Question], Evidence | None]] = {
     "first sentence": first_sentence,
     "TF-IDF sentence": tfidf_sentence,
+    "gold + gold evidence": gold_evidence,
+    "gold + random sentence": gold_random_sentence,
     "gold + first sentence": gold_first_sentence,
     "gold + TF-IDF sentence": gold_tfidf_sentence,
+    "gold + answering chunk": gold_answering_chunk,
 }
 
 

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Sequence
 from gophercite import evidence
 from gophercite.answer_matching import contains_answer, exact_match, f1
 from gophercite.documents import Document
+from gophercite.evaluation.evidence_overlap import EvidenceOverlap, evidence_overlap
 from gophercite.evidence import Evidence, Fault, SyntaxFault
+from gophercite.few_shot.rouge import rouge_l
 from gophercite.records import Question, Span
 from gophercite.sentences import sentence_spans
 
@@ -24,10 +26,13 @@ class Judgement:
       verbatim: every quote stands, exactly and not only up to case, in a document of its title.
       claim_correct: the claim equals an accepted answer after normalisation.
       claim_f1: its best F1 against an accepted answer, in [0, 1].
+      claim_rouge_l: its best ROUGE-L against one, in [0, 1].
       quote_contains_answer: a verbatim quote says an accepted answer.
-      supported: the claim is correct, and a verbatim quote proves it by the gold evidence.
+      supported: the claim is correct, and a verbatim quote proves it by the gold evidence: what
+        the record can say of supported and plausible.
+      overlap: how much of the quotes is gold evidence, and the reverse.
 
-    The last four are None where the question's record does not say what is right.
+    From `claim_correct` on they are None where the question's record does not say what is right.
     """
 
     triples: tuple[Evidence, ...]
@@ -36,8 +41,20 @@ class Judgement:
     verbatim: bool
     claim_correct: bool | None
     claim_f1: float | None
+    claim_rouge_l: float | None
     quote_contains_answer: bool | None
     supported: bool | None
+    overlap: EvidenceOverlap | None
+
+    @property
+    def evidence_precision(self) -> float | None:
+        """The share of the quotes' characters that are gold evidence."""
+        return None if self.overlap is None else self.overlap.precision
+
+    @property
+    def evidence_recall(self) -> float | None:
+        """The share of the gold evidence's characters that are quoted."""
+        return None if self.overlap is None else self.overlap.recall
 
 
 def judge(text: str, question: Question) -> Judgement:
@@ -71,12 +88,14 @@ def judge(text: str, question: Question) -> Judgement:
         verbatim=bool(triples) and len(verbatim) == len(quotes),
         claim_correct=correct if known else None,
         claim_f1=(f1(claim, question.answers) if triples else 0.0) if known else None,
+        claim_rouge_l=max(rouge_l(claim, a) for a in question.answers) if known else None,
         quote_contains_answer=(
             any(contains_answer(quote, question.answers) for quote, _ in verbatim)
             if known
             else None
         ),
         supported=(proven and (correct or not known)) if question.evidence else None,
+        overlap=evidence_overlap(quotes, question.evidence) if question.evidence else None,
     )
 
 

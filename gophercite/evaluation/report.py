@@ -4,11 +4,12 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 
 from gophercite.evaluation.answers import JudgedSample
+from gophercite.evaluation.citations import CitationQuality
 from gophercite.evaluation.intervals import Estimate, estimate
 from gophercite.evaluation.metrics import Judgement
 from gophercite.evaluation.tables import Table, on_one_line
 
-# Fields of `Judgement` by their headings.
+# Fields of `Judgement` by their headings: those that every report has …
 _COLUMNS = {
     "well-formed %": "well_formed",
     "verbatim quote %": "verbatim",
@@ -17,13 +18,20 @@ _COLUMNS = {
     "quote contains answer %": "quote_contains_answer",
     "supported %": "supported",
 }
+# … and those that only written ones have.
+_DETAILS = {
+    "claim ROUGE-L %": "claim_rouge_l",
+    "evidence precision %": "evidence_precision",
+    "evidence recall %": "evidence_recall",
+}
+HEADINGS = _COLUMNS | _DETAILS
 
 
 def summarise(judgements: Iterable[Judgement]) -> dict[str, Estimate]:
     """Returns the estimate of each field of `Judgement` that is known for some answers."""
     judgements = list(judgements)
     summary = {}
-    for field in _COLUMNS.values():
+    for field in HEADINGS.values():
         values = [getattr(judgement, field) for judgement in judgements]
         known = [float(value) for value in values if value is not None]
         if known:
@@ -39,6 +47,32 @@ def metrics_table(systems: Mapping[str, Sequence[Judgement]]) -> Table:
         cells = [str(summary[field]) if field in summary else "–" for field in _COLUMNS.values()]
         rows.append([name, str(len(judgements)), *cells])
     return Table(["system", "answers", *_COLUMNS], rows)
+
+
+def details_table(
+    systems: Mapping[str, Sequence[Judgement]],
+    citations: Mapping[str, Sequence[CitationQuality | None]],
+) -> Table:
+    """Returns a table likewise of how near claims and quotes are to the gold ones.
+
+    Args:
+      systems: judgements by name.
+      citations: of some systems, in their answers' order; an answer without any counts as 0.
+    """
+    measured = ["citation recall %", "citation precision %"] if citations else []
+    rows = []
+    for name, judgements in systems.items():
+        summary = summarise(judgements)
+        cells = [str(summary[field]) if field in summary else "–" for field in _DETAILS.values()]
+        if citations:
+            found = citations.get(name, ())
+            for values in (
+                [0.0 if quality is None else quality.recall for quality in found],
+                [0.0 if quality is None else quality.precision for quality in found],
+            ):
+                cells.append(str(estimate(values)) if values else "–")
+        rows.append([name, *cells])
+    return Table(["system", *_DETAILS, *measured], rows)
 
 
 def samples_table(samples: Iterable[JudgedSample]) -> Table:

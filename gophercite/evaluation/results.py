@@ -9,14 +9,15 @@ from typing import Any, Literal
 from etils import epath
 
 from gophercite.evaluation.answers import JudgedSample
+from gophercite.evaluation.citations import CitationQuality
+from gophercite.evaluation.figure_sections import SavedSystem, figures_section
 from gophercite.evaluation.metrics import Judgement
-from gophercite.evaluation.report import metrics_table, samples_table
+from gophercite.evaluation.report import details_table, metrics_table, summarise
+from gophercite.evaluation.report_files import Section, write_files, write_report
 from gophercite.evaluation.tables import Table
 from gophercite.records import Question
 
-_SHOWN = 100  # answers in the Markdown report
-
-Choice = Literal["likelihood", "rouge"]
+Choice = Literal["likelihood", "reward", "rouge"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,11 +43,14 @@ def choose(samples: Sequence[JudgedSample], by: Choice = "likelihood") -> Judged
 
     Args:
       samples: of one question, at least one.
-      by: "likelihood", the likeliest; "rouge", that with the second-highest ROUGE-L of its claim
-        against the evidence that was found for it, which people liked best (section 3.2).
+      by: "likelihood", the likeliest; "reward", that with the highest; "rouge", that with the
+        second-highest ROUGE-L of its claim against the evidence that was found for it, which
+        people liked best (section 3.2).
     """
     if by == "likelihood":
         return max(samples, key=lambda sample: sample.log_prob)
+    if by == "reward":
+        return max(samples, key=lambda sample: sample.reward or 0.0)
     scored = sorted(samples, key=lambda sample: -(sample.evidence_score or 0.0))
     return scored[min(1, len(scored) - 1)]
 
@@ -62,6 +66,9 @@ class Results:
       outcomes: of each question; none without a model.
       best: the answers that count, of the questions that were not declined.
       model: what the model is called in the lines.
+      citations: of the answers that count, by a language-inference model; none without one.
+      sections: that the report has beside tables, figures and answers.
+      files: that are written beside it, contents by what follows the prefix.
     """
 
     title: str
@@ -70,6 +77,9 @@ class Results:
     outcomes: Sequence[Outcome] = ()
     best: Sequence[JudgedSample] = ()
     model: str = ""
+    citations: Sequence[CitationQuality | None] = ()
+    sections: Sequence[Section] = ()
+    files: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
     def declined(self) -> list[Outcome]:
@@ -80,8 +90,34 @@ class Results:
         """Returns a row for each system."""
         return metrics_table(self.systems)
 
+    def details(self) -> Table:
+        """Returns a row for each system, of what the first table has no room for."""
+        asked = next(iter(self.systems))  # the model, if there is one
+        return details_table(self.systems, {asked: self.citations} if self.citations else {})
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Returns a line for each question: the answer that counts, or why there is none."""
+        found = [sample_line(s, self.model, self._seed) | {"declined": False} for s in self.best]
+        return found + [
+            {
+                "question_id": outcome.question.id,
+                "question": outcome.question.question,
+                "declined": True,
+                "reason": outcome.answer,
+            }
+            for outcome in self.declined
+        ]
+
+    def sample_lines(self) -> list[dict[str, Any]]:
+        """Returns a line for each sample, question by question."""
+        every = (sample for outcome in self.outcomes for sample in outcome.samples)
+        return [sample_line(sample, self.model, self._seed) for sample in every]
+
     def write(self, prefix: epath.PathLike) -> list[str]:
-        """Writes PREFIX.md and, of a model, PREFIX.jsonl and PREFIX_samples.jsonl.
+        """Writes the report and, of a model, all answers.
+
+        PREFIX.json has the settings and all shares; PREFIX.jsonl the answers that count and
+        PREFIX_samples.jsonl all samples, where questions have several.
 
         Args:
           prefix: a path, or a URL of a bucket.
@@ -89,42 +125,39 @@ class Results:
         Returns:
           The files.
         """
-        files = {".md": self.markdown()}
-        if self.outcomes:
-            seed = int(self.run.get("seed", 0))
-            lines = [sample_line(s, self.model, seed) | {"declined": False} for s in self.best]
-            lines += [
-                {
-                    "question_id": outcome.question.id,
-                    "question": outcome.question.question,
-                    "declined": True,
-                    "reason": outcome.answer,
-                }
-                for outcome in self.declined
-            ]
-            files[".jsonl"] = _json_lines(lines)
-            if any(len(outcome.samples) > 1 for outcome in self.outcomes):
-                every = (sample for outcome in self.outcomes for sample in outcome.samples)
-                files["_samples.jsonl"] = _json_lines(
-                    sample_line(s, self.model, seed) for s in every
-                )
-        written = []
-        for suffix, content in files.items():
-            path = epath.Path(f"{epath.Path(prefix)}{suffix}")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(content)
-            written.append(str(path))
-        return written
-
-    def markdown(self) -> str:
-        """Returns the report: the table and the first answers."""
-        text = f"# {self.title}\n\n{self._settings()}\n\n{self.table().markdown()}"
+        summary = {
+            "title": self.title,
+            "run": self.run,
+            "declined": len(self.declined),
+            "systems": {
+                name: {field: dataclasses.asdict(e) for field, e in summarise(found).items()}
+                for name, found in self.systems.items()
+            },
+        }
+        files: dict[str, str | bytes] = {
+            ".json": json.dumps(summary, indent=2, ensure_ascii=False) + "\n"
+        }
+        sections = [Section("", [self._settings()], [self.table(), self.details()])]
         if self.declined:
-            text += f"\nDeclined, and in no row: {len(self.declined)} questions.\n"
-        if self.best:
-            shown = samples_table(self.best[:_SHOWN])
-            text += f"\n## Answers\n\n{shown.markdown(aligned=False)}"
-        return text
+            sections.append(
+                Section("", [f"Declined, and in no row: {len(self.declined)} questions."])
+            )
+        sections += self.sections
+        if self.outcomes:
+            lines = self.lines()
+            files[".jsonl"] = json_lines(lines)
+            samples = self.sample_lines()
+            if len(samples) > len(self.best):
+                files["_samples.jsonl"] = json_lines(samples)
+            sections.append(figures_section({"": SavedSystem(self.model, lines, samples)}))
+            sections.append(Section("Answers", answers=self.best))
+        return write_report(prefix, self.title, sections) + write_files(
+            prefix, {**files, **self.files}
+        )
+
+    @property
+    def _seed(self) -> int:
+        return int(self.run.get("seed", 0))
 
     def _settings(self) -> str:
         sampling = self.run.get("sampling")
@@ -132,7 +165,7 @@ class Results:
             return "Percentages with 90 % intervals."
         return (
             f"Temperature {sampling['temperature']}, top-p {sampling['top_p']}, "
-            f"seed {self.run['seed']}; percentages with 90 % intervals."
+            f"seed {self._seed}; percentages with 90 % intervals."
         )
 
 
@@ -145,7 +178,11 @@ def sample_line(sample: JudgedSample, model: str, seed: int) -> dict[str, Any]:
       seed: of the draws.
     """
     judgement = sample.judgement
-    scores = {"evidence_score": sample.evidence_score, "reward": sample.reward}
+    scores = {
+        "evidence_score": sample.evidence_score,
+        "reward": sample.reward,
+        "supported_and_plausible": sample.supported_and_plausible,
+    }
     return {
         "question_id": sample.question.id,
         "question": sample.question.question,
@@ -159,12 +196,16 @@ def sample_line(sample: JudgedSample, model: str, seed: int) -> dict[str, Any]:
         "verbatim": judgement.verbatim,
         "claim_correct": judgement.claim_correct,
         "claim_f1": judgement.claim_f1,
+        "claim_rouge_l": judgement.claim_rouge_l,
         "quote_contains_answer": judgement.quote_contains_answer,
         "supported": judgement.supported,
+        "evidence_precision": judgement.evidence_precision,
+        "evidence_recall": judgement.evidence_recall,
         "seed": seed,
         "model": model,
     }
 
 
-def _json_lines(lines: Iterable[Mapping[str, Any]]) -> str:
+def json_lines(lines: Iterable[Mapping[str, Any]]) -> str:
+    """Returns JSON lines."""
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)

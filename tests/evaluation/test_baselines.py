@@ -36,6 +36,39 @@ def test_first_sentences() -> None:
     assert baselines.gold_first_sentence(QUESTION) == gold
 
 
+def test_the_gold_evidence_is_quoted_whole() -> None:
+    assert baselines.gold_evidence(QUESTION) == Evidence("Ada Fenwick", "Ormsby", ANSWERING)
+    assert baselines.gold_evidence(dataclasses.replace(QUESTION, evidence=())) is None
+    elsewhere = dataclasses.replace(QUESTION, documents=(ILSE, Hit("o", "a snippet")))
+    assert baselines.gold_evidence(elsewhere) is None
+
+
+def test_random_sentences_are_of_the_gold_page_and_stay_the_same() -> None:
+    drawn = set()
+    for number in range(40):
+        question = dataclasses.replace(QUESTION, id=str(number))
+        found = baselines.gold_random_sentence(question)
+        assert found is not None
+        assert found == baselines.gold_random_sentence(question)
+        drawn.add(found.quote)
+    assert len(drawn) == 4
+    assert all(sentence in ORMSBY.text for sentence in drawn)
+
+
+def test_the_first_chunk_that_says_the_answer_is_quoted() -> None:
+    filler = "word " * 98
+    # The first chunk of a hundred words ends between the answer's two, the second begins there.
+    text = f"{filler}\nmore Ada\nFenwick {filler}\n\nmore Ada  Fenwick built it."
+    question = dataclasses.replace(
+        QUESTION, documents=(ILSE, Document("p", "P", text), ORMSBY), evidence=()
+    )
+    found = baselines.gold_answering_chunk(question)
+    assert found == Evidence("Ada Fenwick", "P", "Ada  Fenwick built it.")
+    assert judge(format(found), question).verbatim
+    only = dataclasses.replace(question, documents=(ILSE,))
+    assert baselines.gold_answering_chunk(only) is None
+
+
 def test_the_answer_in_the_query_changes_the_nearest_sentence() -> None:
     """As the paper found: question and answer together do better than the question alone."""
     alone = baselines.tfidf_sentence(QUESTION)
@@ -75,7 +108,7 @@ def test_sentences_that_evidence_cannot_hold_are_passed_over() -> None:
 def test_without_pages_or_answers_there_is_nothing_to_say() -> None:
     for documents in ((), (Hit("h", "snippet"),), (Document("e", "Empty", " "),)):
         question = dataclasses.replace(QUESTION, documents=documents)
-        assert [baseline(question) for baseline in baselines.BASELINES.values()] == [None] * 4
+        assert [baseline(question) for baseline in baselines.BASELINES.values()] == [None] * 7
     unanswered = dataclasses.replace(QUESTION, answers=())
     assert baselines.gold_tfidf_sentence(unanswered) is None
     assert baselines.first_sentence(unanswered) is not None

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from gophercite import evidence
 from gophercite.documents import Document
 from gophercite.evaluation import metrics
+from gophercite.evaluation.evidence_overlap import EvidenceOverlap
 from gophercite.evidence import Evidence, Fault
 from gophercite.records import Hit, Question, Span
 
@@ -40,8 +41,10 @@ def test_a_right_answer() -> None:
         verbatim=True,
         claim_correct=True,
         claim_f1=1.0,
+        claim_rouge_l=1.0,
         quote_contains_answer=True,
         supported=True,
+        overlap=EvidenceOverlap(1.0, 1.0),
     )
 
 
@@ -93,11 +96,42 @@ def test_any_occurrence_of_the_quote_counts() -> None:
     assert metrics.judge(write(claim="so", quote="It is so."), question).supported
 
 
+@pytest.mark.parametrize(
+    ("quotes", "gold", "precision", "recall"),
+    [
+        (["cdef"], [(2, 6)], 1.0, 1.0),
+        (["cdefghij"], [(4, 8)], 0.5, 1.0),
+        (["cd"], [(2, 6)], 1.0, 0.5),
+        (["ab"], [(2, 6)], 0.0, 0.0),
+        (["cd", "no such"], [(2, 4)], 2 / 9, 1.0),
+        (["cd", "ef"], [(2, 6)], 1.0, 1.0),
+        (["cde", "def"], [(2, 6)], 4 / 6, 1.0),  # what is quoted twice is long, and covered once
+        (["cdef"], [(0, 3), (2, 7)], 1.0, 0.8),  # spans are alternatives: the one that fits best
+        (["xy"], [(12, 14)], 1.0, 1.0),  # its second occurrence
+        ([""], [(2, 6)], 0.0, 0.0),
+    ],
+)
+def test_quotes_beside_gold_evidence(
+    quotes: list[str], gold: list[tuple[int, int]], precision: float, recall: float
+) -> None:
+    page = Document("o", "Ormsby", "abcdefghijxyxy")
+    other = Document("i", "Ilse", page.text)
+    spans = tuple(Span("o", *place) for place in gold)
+    question = dataclasses.replace(QUESTION, documents=(page, other), evidence=spans)
+    text = "".join(write(quote=quote) for quote in quotes)
+    judgement = metrics.judge(text, question)
+    assert judgement.evidence_precision == pytest.approx(precision)
+    assert judgement.evidence_recall == pytest.approx(recall)
+    elsewhere = "".join(write(quote=quote, title="Ilse") for quote in quotes)
+    assert metrics.judge(elsewhere, question).evidence_recall == 0
+
+
 def test_what_the_record_does_not_say_is_not_judged() -> None:
     bare = dataclasses.replace(QUESTION, answers=(), evidence=())
     judgement = metrics.judge(write(), bare)
     assert judgement.verbatim
-    assert judgement.claim_correct is judgement.claim_f1 is None
+    assert judgement.claim_correct is judgement.claim_f1 is judgement.claim_rouge_l is None
+    assert judgement.evidence_precision is judgement.evidence_recall is None
     assert judgement.quote_contains_answer is judgement.supported is None
     spans_only = dataclasses.replace(QUESTION, answers=())
     assert metrics.judge(write(claim="whatever"), spans_only).supported

@@ -1,0 +1,169 @@
+"""Do the quotes entail the claims? Citation recall and precision by a language-inference model.
+
+As Gao et al. (2023, "Enabling Large Language Models to Generate Text with Citations", ALCE) define
+them: a claim is recalled when its quotes together entail it; a citation is precise when its claim
+is recalled and it is needed: it entails the claim by itself, or the others without it don't. Claims
+of the same words that follow each other are one claim with several quotes.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from typing import Protocol
+
+import httpx
+
+from gophercite.evidence import Evidence
+
+ENTAILED = 0.5  # the probability from which a claim counts as entailed
+
+
+class EntailmentModel(Protocol):
+    """A language-inference model."""
+
+    def __call__(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+        """Returns how likely, in 0 … 1, each premise entails its hypothesis."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CitationQuality:
+    """Of one answer's citations.
+
+    Attributes:
+      recall: the share of claims that their quotes entail.
+      precision: the share of quotes that are needed by a claim that is entailed.
+    """
+
+    recall: float
+    precision: float
+
+
+def citation_quality(
+    answers: Sequence[Sequence[Evidence]], entails: EntailmentModel
+) -> list[CitationQuality | None]:
+    """Measures answers' citations; all questions to the model are asked at once.
+
+    Args:
+      answers: the triples of each; None is returned for one that has none.
+      entails: the model.
+    """
+    claims = [_claims(triples) for triples in answers]
+    asked = {pair for claim in itertools.chain(*claims) for pair in claim.pairs()}
+    pairs = sorted(asked)
+    likely = dict(zip(pairs, entails(pairs) if pairs else [], strict=True))
+    holds = {pair for pair in pairs if likely[pair] >= ENTAILED}
+    return [_quality(claims_of_one, holds) if claims_of_one else None for claims_of_one in claims]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Claim:
+    text: str
+    quotes: tuple[str, ...]
+
+    @property
+    def together(self) -> tuple[str, str]:
+        return " ".join(self.quotes), self.text
+
+    def alone(self, place: int) -> tuple[str, str]:
+        return self.quotes[place], self.text
+
+    def without(self, place: int) -> tuple[str, str]:
+        return " ".join(self.quotes[:place] + self.quotes[place + 1 :]), self.text
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """All that is asked of the model: of a single quote one pair is enough."""
+        if len(self.quotes) == 1:
+            return [self.together]
+        places = range(len(self.quotes))
+        return [self.together, *map(self.alone, places), *map(self.without, places)]
+
+    def needed(self, place: int, holds: set[tuple[str, str]]) -> bool:
+        """Whether a quote counts for a claim that is entailed."""
+        if len(self.quotes) == 1:
+            return True
+        return self.alone(place) in holds or self.without(place) not in holds
+
+
+def _claims(triples: Sequence[Evidence]) -> list[_Claim]:
+    groups = itertools.groupby(triples, key=lambda triple: triple.claim)
+    return [_Claim(text, tuple(triple.quote for triple in group)) for text, group in groups]
+
+
+def _quality(claims: Sequence[_Claim], holds: set[tuple[str, str]]) -> CitationQuality:
+    entailed = [claim for claim in claims if claim.together in holds]
+    needed = sum(
+        claim.needed(place, holds) for claim in entailed for place in range(len(claim.quotes))
+    )
+    return CitationQuality(
+        len(entailed) / len(claims), needed / sum(len(claim.quotes) for claim in claims)
+    )
+
+
+class EntailmentServerError(ValueError):
+    """A server of a language-inference model can't be used as such."""
+
+
+class EntailmentServer:
+    """A model behind Hugging Face's text-embeddings-inference, or a server with its `/predict`.
+
+    It serves classifiers such as `cross-encoder/nli-deberta-v3-base`:
+
+        POST /predict {"inputs": [[premise, hypothesis], …], "truncate": true}
+        [[{"label": "entailment", "score": 0.97}, …], …]
+
+    Args:
+      url: of the server, without `/predict`.
+      batch_size: pairs in a request; the server's limit is 32 if nothing else was set.
+      timeout: seconds for a request.
+    """
+
+    def __init__(self, url: str, batch_size: int = 32, timeout: float = 60.0) -> None:
+        self._url = url.rstrip("/") + "/predict"
+        self._batch_size = batch_size
+        self._timeout = timeout
+
+    def __call__(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+        """See `EntailmentModel`.
+
+        Raises:
+          EntailmentServerError: the server can't be reached, refuses, or says something else than
+            the scores of labels of which one is "entailment" (or "entailed", in any case).
+        """
+        scores: list[float] = []
+        with httpx.Client(timeout=self._timeout) as client:
+            for start in range(0, len(pairs), self._batch_size):
+                batch = pairs[start : start + self._batch_size]
+                scores += self._ask(client, batch)
+        return scores
+
+    def _ask(self, client: httpx.Client, batch: Sequence[tuple[str, str]]) -> list[float]:
+        body = {"inputs": [list(pair) for pair in batch], "truncate": True}
+        try:
+            answer = client.post(self._url, json=body)
+            answer.raise_for_status()
+            found = answer.json()
+        except (httpx.HTTPError, ValueError) as error:
+            raise EntailmentServerError(f"{self._url}: {error}") from error
+        try:
+            scores = [_entailment(labels) for labels in found]
+        except (TypeError, KeyError, ValueError, StopIteration) as error:
+            raise EntailmentServerError(
+                f"{self._url}: answered {str(found)[:200]!r}, not with the scores of each pair's "
+                "labels, of which one is 'entailment'"
+            ) from error
+        if len(scores) != len(batch):
+            problem = f"answered {len(scores)} pairs of the {len(batch)} asked"
+            raise EntailmentServerError(f"{self._url}: {problem}")
+        return scores
+
+
+def _entailment(labels: Sequence[dict[str, object]]) -> float:
+    entailed = next(label for label in labels if _means_entailed(str(label["label"])))
+    score = float(str(entailed["score"]))
+    if not 0 <= score <= 1:
+        raise ValueError(f"{score} is no probability")
+    return score
+
+
+def _means_entailed(label: str) -> bool:
+    return label.lower() in ("entailment", "entailed")

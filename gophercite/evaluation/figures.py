@@ -1,0 +1,156 @@
+"""The paper's figures from results: coverage, best of N, model scale, ROC.
+
+Needs matplotlib (`pip install gophercite[report]`), which is imported with this module alone.
+Colours are those of Okabe and Ito (2008), which people with any colour vision tell apart; lines
+also differ in dash and marker, so that print in grey is enough.
+"""
+
+import io
+from collections.abc import Mapping
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+
+from gophercite.evaluation.abstention import CoverageCurve
+from gophercite.evaluation.intervals import Estimate
+from gophercite.evaluation.roc import RocCurve
+
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_DASHES = ("-", "--", "-.", ":")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+
+
+def coverage_figure(
+    curves: Mapping[str, CoverageCurve], quality: str = "good answers, of those given"
+) -> Figure:
+    """Quality by coverage (figures 4 and 11), with each curve's confidence band.
+
+    Args:
+      curves: by what they are scored by.
+      quality: what the y-axis shows.
+    """
+    figure, axes = _figure()
+    for number, (name, curve) in enumerate(curves.items()):
+        style = _style(number, marker=False)
+        # Between two points nothing is observed: fewer questions can't be answered.
+        axes.step(curve.coverage, curve.quality, where="post", label=_label(name), **style)
+        axes.fill_between(
+            curve.coverage, curve.low, curve.high, step="post", alpha=0.15, color=style["color"]
+        )
+    axes.set_xlabel("questions answered")
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.set_xlim(0, 1)
+    return _finished(figure, axes, quality)
+
+
+def best_of_figure(
+    systems: Mapping[str, Mapping[int, Estimate]], quality: str = "supported and plausible"
+) -> Figure:
+    """Quality by the number of samples that the best is chosen from (figures 5 and 6).
+
+    Args:
+      systems: for each, the share of good answers by N.
+      quality: what the y-axis shows.
+    """
+    figure, axes = _figure()
+    _shares(axes, systems)
+    axes.set_xscale("log", base=2)
+    sizes = sorted({size for shares in systems.values() for size in shares})
+    axes.set_xticks(sizes, [str(size) for size in sizes])
+    axes.set_xlabel("samples to choose from")
+    return _finished(figure, axes, quality)
+
+
+def scale_figure(
+    systems: Mapping[str, Mapping[int, Estimate]], quality: str = "supported and plausible"
+) -> Figure:
+    """Quality by the number of a model's parameters (figure 7).
+
+    Args:
+      systems: for each way to answer, the share of good answers by parameters.
+      quality: what the y-axis shows.
+    """
+    figure, axes = _figure()
+    _shares(axes, systems)
+    axes.set_xscale("log")
+    sizes = sorted({size for shares in systems.values() for size in shares})
+    axes.set_xticks(sizes, [parameters_in_words(size) for size in sizes])
+    axes.minorticks_off()
+    axes.set_xlabel("parameters")
+    return _finished(figure, axes, quality)
+
+
+def roc_figure(curves: Mapping[str, RocCurve]) -> Figure:
+    """ROC curves of scores as judges of good answers, with their areas.
+
+    Args:
+      curves: by what they are scored by.
+    """
+    figure, axes = _figure()
+    axes.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle=":", label="chance (area 0.50)")
+    for number, (name, curve) in enumerate(curves.items()):
+        label = f"{_label(name)} (area {curve.area:.2f})"
+        style = _style(number, marker=False)
+        axes.plot(curve.false_positives, curve.true_positives, label=label, **style)
+    axes.set_xlabel("bad answers let through")
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.set_xlim(0, 1)
+    return _finished(figure, axes, "good answers let through")
+
+
+def png(figure: Figure) -> bytes:
+    """Returns a figure as PNG; the same figure gives the same bytes."""
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=144, metadata={"Software": None})
+    return file.getvalue()
+
+
+def parameters_in_words(count: int) -> str:
+    """Returns a number of parameters as people say it: 44M, 1.4B."""
+    for unit, size in (("B", 10**9), ("M", 10**6), ("k", 10**3)):
+        if count >= size:
+            value = count / size
+            return f"{value:.1f}".removesuffix(".0") + unit if value < 10 else f"{value:.0f}{unit}"
+    return str(count)
+
+
+def _figure() -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(6.0, 4.0), layout="constrained")
+    return figure, figure.add_subplot()
+
+
+def _shares(axes: Axes, systems: Mapping[str, Mapping[int, Estimate]]) -> None:
+    for number, (name, shares) in enumerate(systems.items()):
+        places = sorted(shares)
+        style = _style(number)
+        axes.plot(places, [shares[place].mean for place in places], label=_label(name), **style)
+        low, high = ([getattr(shares[p], end) for p in places] for end in ("low", "high"))
+        axes.fill_between(places, low, high, alpha=0.15, color=style["color"])
+
+
+def _label(name: str) -> str:
+    """A name as it is: matplotlib takes $ for a formula, and leaves out what begins with _."""
+    return "\u200b" + name.replace("$", r"\$")
+
+
+def _style(number: int, *, marker: bool = True) -> dict[str, Any]:
+    style = {
+        "color": _COLOURS[number % len(_COLOURS)],
+        "linestyle": _DASHES[number % len(_DASHES)],
+    }
+    return style | {"marker": _MARKERS[number % len(_MARKERS)]} if marker else style
+
+
+def _finished(figure: Figure, axes: Axes, quality: str) -> Figure:
+    axes.set_ylabel(quality)
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.set_ylim(0, 1.01)
+    axes.grid(color="0.9")
+    axes.set_axisbelow(True)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    if axes.get_legend_handles_labels()[1]:
+        axes.legend(fontsize="small", frameon=False)
+    return figure

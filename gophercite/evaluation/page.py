@@ -1,0 +1,106 @@
+"""One HTML page that needs nothing else: tables, figures, and answers to browse.
+
+Pages, questions and answers come from strangers. Everything is escaped, and the page's own policy
+forbids scripts, and anything from elsewhere.
+"""
+
+import base64
+from collections.abc import Iterable
+
+from gophercite.evaluation.answers import JudgedSample
+from gophercite.evaluation.tables import escape_html
+
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+_STYLE = """
+:root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }
+body { margin: 2rem auto; max-width: 72rem; padding: 0 1rem; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; }
+th, td { border-bottom: 1px solid #8884; padding: .25rem .75rem; text-align: left; }
+td.number { font-variant-numeric: tabular-nums; text-align: right; white-space: nowrap; }
+figure { display: inline-block; margin: 1rem 1rem 1rem 0; max-width: 100%; }
+figure img { background: #fff; max-width: 100%; width: 36rem; }
+details { border-bottom: 1px solid #8884; padding: .25rem 0; }
+blockquote { border-left: 3px solid #8888; margin: .5rem 0; padding-left: 1rem; }
+blockquote { white-space: pre-wrap; }
+.yes { color: #00795a; } .no { color: #b34700; }
+@media (prefers-color-scheme: dark) { .yes { color: #5fd3b3; } .no { color: #ff9d5c; } }
+"""
+
+
+def page(title: str, sections: Iterable[str]) -> str:
+    """Returns a whole page.
+
+    Args:
+      title: any text.
+      sections: HTML, made by the functions below or by `Table.html`.
+    """
+    head = escape_html(title)
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+        '<meta name="viewport" content="width=device-width">\n'
+        f"<title>{head}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<h1>{head}</h1>\n"
+        f"{''.join(sections)}</body>\n</html>\n"
+    )
+
+
+def heading(text: str) -> str:
+    """Returns a heading of a section."""
+    return f"<h2>{escape_html(text)}</h2>\n"
+
+
+def paragraph(text: str) -> str:
+    """Returns a paragraph."""
+    return f"<p>{escape_html(text)}</p>\n"
+
+
+def wide(table: str) -> str:
+    """Returns a table in a box that scrolls by itself where the screen is narrow."""
+    return f'<div class="wide">{table}</div>\n'
+
+
+def image(png: bytes, caption: str) -> str:
+    """Returns a figure, its image within the page."""
+    data = base64.b64encode(png).decode()
+    words = escape_html(caption)
+    return (
+        f'<figure><img alt="{words}" src="data:image/png;base64,{data}">'
+        f"<figcaption>{words}</figcaption></figure>\n"
+    )
+
+
+def answers(samples: Iterable[JudgedSample]) -> str:
+    """Returns answers to browse: questions that open to claim, quote and what is known of them."""
+    return "".join(map(_answer, samples))
+
+
+def _answer(sample: JudgedSample) -> str:
+    judgement = sample.judgement
+    parts = [
+        f"<p><strong>{escape_html(triple.claim)}</strong></p>\n"
+        f"<blockquote>{escape_html(triple.quote)}</blockquote>\n"
+        f"<p>{escape_html(triple.title)}</p>\n"
+        for triple in judgement.triples
+    ] or [f"<blockquote>{escape_html(sample.text)}</blockquote>\n"]
+    accepted = " / ".join(sample.question.answers)
+    if accepted:
+        parts.append(paragraph(f"Accepted: {accepted}"))
+    named = {
+        "well-formed": judgement.well_formed,
+        "verbatim": judgement.verbatim,
+        "claim correct": judgement.claim_correct,
+        "supported": judgement.supported,
+    }
+    marks = [_mark(name, value) for name, value in named.items() if value is not None]
+    faults = [escape_html(f) for f in sorted(fault.value for fault in judgement.faults)]
+    summary = escape_html(sample.question.question)
+    return (
+        f"<details><summary>{summary}</summary>\n{''.join(parts)}"
+        f"<p>{' · '.join(marks + faults)}</p></details>\n"
+    )
+
+
+def _mark(name: str, holds: bool) -> str:
+    sign, kind = ("✓", "yes") if holds else ("✗", "no")
+    return f'<span class="{kind}">{sign} {name}</span>'

@@ -1,0 +1,55 @@
+"""The ROC curve: of good and bad answers, how many each threshold of a score lets through."""
+
+import dataclasses
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+
+@dataclasses.dataclass(frozen=True)
+class RocCurve:
+    """One point for each threshold between different scores, from none let through to all.
+
+    Attributes:
+      threshold: the lowest score that is let through; infinity at the first point.
+      false_positives: share of the bad answers that are.
+      true_positives: share of the good ones.
+    """
+
+    threshold: Float[np.ndarray, " points"]
+    false_positives: Float[np.ndarray, " points"]
+    true_positives: Float[np.ndarray, " points"]
+
+    @property
+    def area(self) -> float:
+        """How likely a good answer has the higher score than a bad one; equal ones count half."""
+        return float(np.trapezoid(self.true_positives, self.false_positives))
+
+
+def roc_curve(
+    scores: Float[np.ndarray, " answers"], good: Bool[np.ndarray, " answers"]
+) -> RocCurve:
+    """Computes the curve.
+
+    Args:
+      scores: of the answers; the higher, the surer.
+      good: whether each is, by what counts.
+
+    Raises:
+      ValueError: shapes differ, a score is not a number, or all answers are good, or all bad.
+    """
+    scores, good = np.asarray(scores, float), np.asarray(good, bool)
+    if scores.ndim != 1 or scores.shape != good.shape:
+        raise ValueError(f"scores have shape {scores.shape}, labels {good.shape}")
+    if np.isnan(scores).any():
+        raise ValueError("a score is not a number")
+    if good.all() or not good.any():
+        raise ValueError("a ROC curve needs good answers and bad ones")
+    order = np.argsort(-scores, kind="stable")
+    falling, right = scores[order], good[order]
+    last = np.append(falling[1:] < falling[:-1], True)  # of each group of equal scores
+
+    def shares(counted: Bool[np.ndarray, " answers"]) -> Float[np.ndarray, " points"]:
+        return np.append(0.0, np.cumsum(counted)[last] / counted.sum())
+
+    return RocCurve(np.append(np.inf, falling[last]), shares(~right), shares(right))

@@ -1,0 +1,120 @@
+"""Results of several evaluations, read back and put side by side."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from etils import epath
+
+from gophercite.evaluation.curves import Line
+from gophercite.evaluation.figure_sections import SavedSystem
+from gophercite.evaluation.intervals import Estimate, estimate
+from gophercite.evaluation.report import HEADINGS
+from gophercite.evaluation.tables import Table
+
+
+class SavedResultsError(ValueError):
+    """Results that can't be read; the message names the file, and the line where there is one."""
+
+
+def read_system(name: str, prefix: epath.PathLike) -> SavedSystem:
+    """Reads what an evaluation with this prefix has written.
+
+    Args:
+      name: what to call the system.
+      prefix: of its results, a path or a URL.
+
+    Raises:
+      SavedResultsError: there are no such results, or a line is none.
+    """
+    root = f"{epath.Path(prefix)}"
+    answers = _lines(epath.Path(f"{root}.jsonl"))
+    samples = epath.Path(f"{root}_samples.jsonl")
+    return SavedSystem(
+        name,
+        [line for line in answers if not line.get("declined")],
+        _lines(samples) if samples.exists() else answers,
+        _parameters(epath.Path(f"{root}.json")),
+    )
+
+
+def shared(systems: Sequence[SavedSystem]) -> dict[str, list[Line]]:
+    """Returns each system's answers to the questions that every system has answered, in one order.
+
+    Args:
+      systems: each with another name.
+    """
+    by_question = [{line["question_id"]: line for line in system.answers} for system in systems]
+    everywhere = [
+        question
+        for question in (by_question[0] if by_question else {})
+        if all(question in found for found in by_question)
+    ]
+    return {
+        system.name: [found[question] for question in everywhere]
+        for system, found in zip(systems, by_question, strict=True)
+    }
+
+
+def shared_table(answers: Mapping[str, Sequence[Line]]) -> Table:
+    """Returns a row for each system: shares in percent with 90 % intervals (table 1).
+
+    Args:
+      answers: of each system to the same questions (`shared`).
+    """
+    columns = {
+        heading: field
+        for heading, field in HEADINGS.items()
+        if any(line.get(field) is not None for lines in answers.values() for line in lines)
+    }
+    rows = []
+    for name, lines in answers.items():
+        cells = []
+        for field in columns.values():
+            known = [float(line[field]) for line in lines if line.get(field) is not None]
+            cells.append(str(estimate(known)) if known else "–")
+        rows.append([name, str(len(lines)), *cells])
+    return Table(["system", "answers", *columns], rows)
+
+
+def preference_by_score(
+    first: Sequence[Line], second: Sequence[Line], score: str = "reward"
+) -> Estimate | None:
+    """Returns how often the second system's answer has the higher score, a tie counting half.
+
+    Args:
+      first: answers of one system.
+      second: answers of another to the same questions, in the same order.
+      score: what prefers; None is returned where some answer has none.
+    """
+    points = []
+    for one, other in zip(first, second, strict=True):
+        if one.get(score) is None or other.get(score) is None:
+            return None
+        points.append(0.5 * (1 + (other[score] > one[score]) - (other[score] < one[score])))
+    return estimate(points) if points else None
+
+
+def _lines(path: epath.Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        raise SavedResultsError(f"{path}: there is no such file; launch/eval.py --output writes it")
+    lines = []
+    for number, text in enumerate(path.read_text().split("\n"), start=1):
+        if not text.strip():
+            continue
+        try:
+            line = json.loads(text)
+            line["question_id"] = str(line["question_id"])
+        except (ValueError, KeyError, TypeError):
+            raise SavedResultsError(f"{path}:{number}: is no line of results") from None
+        lines.append(line)
+    return lines
+
+
+def _parameters(path: epath.Path) -> int | None:
+    """How many parameters the model had, if that is on record."""
+    try:
+        found = json.loads(path.read_text())["run"]["parameters"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return found if isinstance(found, int) else None

@@ -1,0 +1,148 @@
+"""Puts results of several evaluations side by side: tables, preferences and the paper's figures.
+
+    python launch/compare.py SFT=runs/sft/test RL=runs/rl/test --output runs/compared
+    python launch/compare.py SFT=runs/sft/test RL=runs/rl/test --output runs/compared \\
+      --ratings rated_answers.jsonl --preferences "SFT over gold=comparisons.jsonl"
+
+Each NAME=PREFIX is what launch/eval.py --output PREFIX has written. Scored are the questions that
+all systems have answered. Ratings are rated answers (docs/records.md), whose `model` names the
+system; of comparisons the second response is the one of which NAME says how often it is preferred.
+Exit status: 0 done; 1 refused or failed, with one line that says why; 2 wrong usage.
+"""
+
+import argparse
+import itertools
+import pathlib
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+from gophercite.evaluation.figure_sections import SavedSystem, figures_section
+from gophercite.evaluation.human import both_intervals, human_table, preference, rated_for_all
+from gophercite.evaluation.intervals import Estimate
+from gophercite.evaluation.report_files import Section, write_report
+from gophercite.evaluation.saved_results import (
+    preference_by_score,
+    read_system,
+    shared,
+    shared_table,
+)
+from gophercite.evaluation.tables import Table
+from gophercite.records import Comparison, RatedAnswer, Report, read
+
+R = TypeVar("R", RatedAnswer, Comparison)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command and returns its exit status."""
+    flags = _parse(arguments)
+    try:
+        systems = [read_system(name, prefix) for name, prefix in flags.system]
+        sections = [*_automatic(systems), *_human(flags)]
+        sections.append(figures_section({system.name: system for system in systems}))
+        files = write_report(flags.output, flags.title, sections)
+    except (OSError, ValueError) as error:
+        print(f"compare: {error}", file=sys.stderr)
+        return 1
+    for section in sections:
+        for table in section.tables:
+            print(f"{section.heading}\n\n{table.markdown()}")
+    print(f"Written: {', '.join(files)}")
+    return 0
+
+
+def _automatic(systems: Sequence[SavedSystem]) -> list[Section]:
+    """What can be said without people.
+
+    Raises:
+      ValueError: no question was answered by all.
+    """
+    if not systems:
+        return []
+    answers = shared(systems)
+    if not next(iter(answers.values())):
+        raise ValueError("no question was answered by all systems: are they of the same questions?")
+    sections = [
+        Section(
+            "Automatic judgements",
+            ["Percentages with 90 % intervals (Wilson) of the questions that all have answered."],
+            [shared_table(answers)],
+        )
+    ]
+    found = {
+        f"{second} over {first}": share
+        for first, second in itertools.permutations(answers, 2)
+        if (share := preference_by_score(answers[first], answers[second])) is not None
+    }
+    if found:
+        text = ["By reward; a tie counts half."]
+        sections.append(Section("Preferences of the reward model", text, [_preferences(found)]))
+    return sections
+
+
+def _human(flags: argparse.Namespace) -> list[Section]:
+    """What people said."""
+    sections = []
+    intervals = "± as in the paper, z √(p(1 − p)/n), and in brackets Wilson's; both of 90 %."
+    if flags.ratings:
+        rated = rated_for_all(a for path in flags.ratings for a in _read(path, RatedAnswer))
+        text = [f"By majority, on the questions that were rated for every system; {intervals}"]
+        sections.append(Section("People's ratings", text, [human_table(rated)]))
+    found = {name: preference(_read(path, Comparison)) for name, path in flags.preferences}
+    if found:
+        text = [f"A tie counts half; {intervals}"]
+        sections.append(Section("People's preferences", text, [_preferences(found)]))
+    return sections
+
+
+def _preferences(found: Mapping[str, Estimate | None]) -> Table:
+    rows = [
+        [name, str(share.count) if share else "0", both_intervals(share)]
+        for name, share in found.items()
+    ]
+    return Table(["preferred", "comparisons", "%"], rows)
+
+
+def _read(path: str, kind: type[R]) -> list[R]:
+    report = Report()
+    found = list(read(pathlib.Path(path), kind, report=report))
+    if report.skipped:
+        print(f"{path}: {report}", file=sys.stderr)
+    return found
+
+
+def _named(text: str) -> tuple[str, str]:
+    name, equals, path = text.partition("=")
+    if not (name and equals and path):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=PATH")
+    return name, path
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="compare.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("system", nargs="*", type=_named, metavar="NAME=PREFIX", help="results of an evaluation")
+    add("--output", required=True, metavar="PREFIX", help="of the report: PREFIX.md, .html, .png")
+    add("--title", default="Systems compared", help="of the report")
+    add("--ratings", nargs="+", metavar="FILE", default=[], help="rated answers of the systems")
+    add(
+        "--preferences",
+        nargs="+",
+        type=_named,
+        metavar="NAME=FILE",
+        default=[],
+        help="comparisons of two systems; NAME says of which",
+    )
+    flags = parser.parse_args(arguments)
+    names = [name for name, _ in flags.system]
+    if len(set(names)) < len(names):
+        parser.error("two systems have one name")
+    if not (flags.system or flags.ratings or flags.preferences):
+        parser.error("nothing to compare: give NAME=PREFIX, --ratings or --preferences")
+    return flags
+
+
+if __name__ == "__main__":
+    sys.exit(main())

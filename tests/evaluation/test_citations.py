@@ -1,0 +1,78 @@
+"""Citation recall and precision, and a real server of a model on loopback."""
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+from entailment import entailment_server, says
+
+from gophercite.evaluation.citations import (
+    CitationQuality,
+    EntailmentServer,
+    EntailmentServerError,
+    citation_quality,
+)
+from gophercite.evidence import Evidence
+
+
+def by_words(pairs: Sequence[tuple[str, str]]) -> list[float]:
+    assert len(set(pairs)) == len(pairs), "nothing is asked twice"
+    return [0.9 if says(*pair) else 0.2 for pair in pairs]
+
+
+def answer(*claims: tuple[str, str]) -> tuple[Evidence, ...]:
+    return tuple(Evidence(claim, "Page", quote) for claim, quote in claims)
+
+
+@pytest.mark.parametrize(
+    ("triples", "recall", "precision"),
+    [
+        ([("a b", "a b c")], 1, 1),
+        ([("a b", "b c")], 0, 0),
+        ([("a b", "a b"), ("c", "d")], 1 / 2, 1 / 2),
+        # One claim with two quotes: together enough, each needed …
+        ([("a b", "a"), ("a b", "b")], 1, 1),
+        # … one of them not needed, as the other is enough …
+        ([("a b", "a b"), ("a b", "c")], 1, 1 / 2),
+        # … both enough.
+        ([("a b", "a b"), ("a b", "b a")], 1, 1),
+        ([("a b", "a"), ("c", "c"), ("a b", "b")], 1 / 3, 1 / 3),
+    ],
+)
+def test_recall_and_precision(
+    triples: list[tuple[str, str]], recall: float, precision: float
+) -> None:
+    found, nothing = citation_quality([answer(*triples), ()], by_words)
+    assert found == CitationQuality(pytest.approx(recall), pytest.approx(precision))  # type: ignore[arg-type]
+    assert nothing is None
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with entailment_server(most=2) as url:
+        yield url
+
+
+def test_a_server_is_asked_in_batches(server: str) -> None:
+    pairs = [("a b", "a"), ("c", "a"), ("a", "a"), ("b", "b c"), ("d", "d")]
+    entails = EntailmentServer(server + "/", batch_size=2)
+    assert entails(pairs) == [0.75, 0.25, 0.75, 0.25, 0.75]
+    assert entails([]) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/refuse", "413"),
+        ("/text", "Expecting value"),
+        ("/other", "LABEL_0.*not with the scores"),
+        ("/few", "answered 1 pairs of the 2 asked"),
+    ],
+)
+def test_what_is_wrong_with_a_server_is_said(server: str, path: str, said: str) -> None:
+    with pytest.raises(EntailmentServerError, match=said):
+        EntailmentServer(server + path, batch_size=2)([("a", "a"), ("b", "b")])
+
+
+def test_a_server_that_is_not_there_is_named() -> None:
+    with pytest.raises(EntailmentServerError, match=r"http://127\.0\.0\.1:9/predict: "):
+        EntailmentServer("http://127.0.0.1:9", timeout=5)([("a", "a")])

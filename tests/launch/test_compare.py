@@ -1,0 +1,151 @@
+"""The command that puts results side by side: from result files, ratings and comparisons."""
+
+import html.parser
+import json
+import pathlib
+
+import compare
+import pytest
+
+from gophercite import records
+from gophercite.documents import Document
+from gophercite.evaluation.answers import JudgedSample
+from gophercite.evaluation.metrics import judge
+from gophercite.evaluation.results import Outcome, Results
+from gophercite.records import Comparison, Question, RatedAnswer, Span
+
+PAGE = Document("o", "Ormsby", "Its lighthouse was built in 1874. <script>alert(1)</script>")
+HOSTILE = "<img src=x onerror=alert(1)> & \x1b[31m"
+
+
+def results(rewards: list[float], parameters: int, *, right: int) -> Results:
+    """Answers to four questions, the last declined; the first `right` ones are right."""
+    outcomes, best = [], []
+    for number, reward in enumerate(rewards):
+        asked = Question(
+            f"q{number}", f"When? {HOSTILE}", "test", (PAGE,), ("1874",), (Span("o", 0, 33),)
+        )
+        claim = "1874" if number < right else "1875"
+        text = f"%<{claim}>%(Ormsby)%[Its lighthouse was built in 1874.]%"
+        sample = JudgedSample(asked, text, text, judge(text, asked), (1,), -1.0 * number, "o",
+                              reward=reward)  # fmt: skip
+        best.append(sample)
+        outcomes.append(Outcome(asked, (sample, sample)))
+    outcomes.append(Outcome(Question("q9", "Why?", "test", ()), "no page can be shown"))
+    run = {"parameters": parameters, "seed": 0}
+    systems = {"model": [sample.judgement for sample in best]}
+    return Results("A <title>", systems, run, outcomes, best, "m")
+
+
+class Tags(html.parser.HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: set[str] = set()
+        self.links: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.found.add(tag)
+        self.links += [str(value) for name, value in attributes if name in ("src", "href")]
+        assert not any(name.startswith("on") for name, _ in attributes)
+
+
+@pytest.fixture
+def saved(tmp_path: pathlib.Path) -> list[str]:
+    results([1.0, 2.0, 0.0], 44_000_000, right=1).write(tmp_path / "sft")
+    results([1.0, 3.0, -1.0, 0.0], 1_400_000_000, right=3).write(tmp_path / "rl")
+    return [f"SFT={tmp_path / 'sft'}", f"RL={tmp_path / 'rl'}"]
+
+
+def test_an_evaluation_writes_one_page_that_needs_nothing_else(tmp_path: pathlib.Path) -> None:
+    written = results([1.0, 2.0], 10, right=1).write(tmp_path / "sub" / "test")
+    names = [pathlib.Path(path).name for path in written]
+    assert names == [
+        "test.md", "test.html", "test_coverage.png", "test_roc.png", "test_best_of.png",
+        "test.json", "test.jsonl", "test_samples.jsonl",
+    ]  # fmt: skip
+    page = (tmp_path / "sub" / "test.html").read_text()
+    tags = Tags(page)
+    assert tags.found.isdisjoint({"script", "b"})
+    assert len(tags.links) == 3
+    assert all(link.startswith("data:image/png;base64,") for link in tags.links)
+    assert "default-src 'none'" in page
+    assert "<title>A &lt;title&gt;</title>" in page
+    assert page.count("<details>") == 2
+    markdown = (tmp_path / "sub" / "test.md").read_text()
+    assert "](test_coverage.png)" in markdown
+    assert "<img" not in markdown
+    summary = json.loads((tmp_path / "sub" / "test.json").read_text())
+    assert summary["systems"]["model"]["claim_correct"]["mean"] == 0.5
+    assert summary["declined"] == 1
+
+
+def test_systems_are_compared_on_the_questions_that_all_have_answered(
+    saved: list[str], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rated = [
+        RatedAnswer("q", "When?", (PAGE,), "1874", "Ormsby", "built in 1874", "o", good, True,
+                    model=name)
+        for name, good in (("SFT", True), ("gold", False))
+    ]  # fmt: skip
+    compared = [
+        Comparison(str(n), "When?", "test", ("a", "b"), preferred)
+        for n, preferred in enumerate((1.0, 0.5, None))
+    ]
+    records.write(tmp_path / "rated.jsonl", rated)
+    records.write(tmp_path / "compared.jsonl", compared)
+    output = tmp_path / "compared"
+    status = compare.main(
+        [*saved, "--output", str(output), "--ratings", str(tmp_path / "rated.jsonl"),
+         "--preferences", f"SFT over gold={tmp_path / 'compared.jsonl'}"]
+    )  # fmt: skip
+    printed = capsys.readouterr().out
+    assert status == 0
+    cells = [[cell.strip() for cell in row.split("|")[1:-1]] for row in printed.splitlines()]
+    rows = {row[0]: row[1:] for row in cells if row}
+    assert rows["RL"][0] == "3"  # its fourth question SFT was not asked
+    assert rows["RL over SFT"] == ["3", "50.0 ± 47.5 (15.6–84.4)"]
+    assert rows["SFT over gold"][0] == "2"
+    assert rows["SFT over gold"][1].startswith("75.0 ± 50.4 (")
+    assert rows["gold"][:2] == ["1", "0.0 ± 0.0 (0.0–73.0)"]
+    assert sorted(path.name for path in tmp_path.glob("compared_*.png")) == [
+        f"compared_{name}.png" for name in ("best_of", "coverage", "roc", "scale")
+    ]
+    assert len(Tags(output.with_suffix(".html").read_text()).links) == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["SFT=nowhere/test"], 1, "nowhere/test.jsonl: there is no such file"),
+        (["SFT"], 2, "'SFT' is not NAME=PATH"),
+        (["a=x", "a=y"], 2, "two systems have one name"),
+        ([], 2, "nothing to compare"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    status: int,
+    said: str,
+) -> None:
+    try:
+        found = compare.main([*arguments, "--output", str(tmp_path / "out")])
+    except SystemExit as exit:
+        found = exit.code
+    assert found == status
+    assert said in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_line_that_is_no_result_is_named(
+    saved: list[str], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (tmp_path / "rl.jsonl").open("a") as file:
+        file.write("nonsense\n")
+    assert compare.main([*saved, "--output", str(tmp_path / "out")]) == 1
+    assert "rl.jsonl:6: is no line of results" in capsys.readouterr().err
+    empty = tmp_path / "empty.jsonl"
+    empty.write_text("")
+    assert compare.main([saved[0], f"none={tmp_path / 'empty'}", "--output", str(empty)]) == 1
+    assert "no question was answered by all systems" in capsys.readouterr().err
