@@ -61,6 +61,9 @@ class Sample:
       likelihood: log-probability of the text under the model, in nats.
       constrained_likelihood: the same among the tokens that the quote constraint allowed, which is
         what it was drawn from at temperature 1.
+      tokens: how many the text has, its end included.
+      reward: the reward model's, where there is one.
+      supported_and_plausible: the probability that raters find it both, by the reward model.
     """
 
     citations: tuple[Citation, ...]
@@ -68,6 +71,9 @@ class Sample:
     score: float
     likelihood: float
     constrained_likelihood: float
+    tokens: int
+    reward: float | None = None
+    supported_and_plausible: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,9 +87,13 @@ class Answer:
       citations: the claims with their proofs; empty when the answer is declined.
       reason: why it is declined; None when it is not.
       text: the raw text in the syntax of inline evidence.
-      score: how good the answer is held to be.
+      score: how good the answer is held to be; of an answer that is declined for it, the score of
+        the one that is not given.
       scored_by: what that score is.
       likelihood: log-probability of the text under the model, in nats.
+      reward_model: by whose reward the answer was chosen; None where there was none.
+      supported_and_plausible: the probability that raters find it both, by the reward model.
+      threshold: what a score had to exceed, where answers below it are declined.
       left_out: pages that were found and could not be used.
       samples: all answers that were sampled, in their order, where they were asked for.
     """
@@ -97,6 +107,9 @@ class Answer:
     score: float | None = None
     scored_by: str | None = None
     likelihood: float | None = None
+    reward_model: str | None = None
+    supported_and_plausible: float | None = None
+    threshold: float | None = None
     left_out: tuple[LeftOut, ...] = ()
     samples: tuple[Sample, ...] = ()
 
@@ -145,6 +158,9 @@ def answer_to_json(answer: Answer) -> dict[str, Any]:
         "score": answer.score,
         "scored_by": answer.scored_by,
         "likelihood": answer.likelihood,
+        "reward_model": answer.reward_model,
+        "supported_and_plausible": answer.supported_and_plausible,
+        "threshold": answer.threshold,
         "text": answer.text,
         "model": answer.model,
         "baseline": answer.is_baseline,
@@ -158,6 +174,9 @@ def answer_to_json(answer: Answer) -> dict[str, Any]:
                 "score": sample.score,
                 "likelihood": sample.likelihood,
                 "constrained_likelihood": sample.constrained_likelihood,
+                "tokens": sample.tokens,
+                "reward": sample.reward,
+                "supported_and_plausible": sample.supported_and_plausible,
             }
             for sample in answer.samples
         ]
@@ -189,6 +208,9 @@ def answer_from_json(value: object) -> Answer:
         score=fields.optional_number("score"),
         scored_by=fields.optional_text("scored_by"),
         likelihood=fields.optional_number("likelihood"),
+        reward_model=fields.optional_text("reward_model"),
+        supported_and_plausible=fields.optional_number("supported_and_plausible"),
+        threshold=fields.optional_number("threshold"),
         left_out=tuple(
             LeftOut(page.text("document", empty=True), page.text("reason"))
             for page in fields.objects("left_out", _names(LeftOut))
@@ -251,10 +273,17 @@ def _citation(fields: JsonFields) -> Citation:
 
 
 def _sample(fields: JsonFields) -> Sample:
-    numbers = {}
+    numbers: dict[str, float] = {}
     for name in ("score", "likelihood", "constrained_likelihood"):
         value = fields.optional_number(name)
         if value is None:
             raise fields.error(name, "is missing, and must be a number")
         numbers[name] = value
-    return Sample(_citations(fields), fields.text("text", empty=True, raw=True), **numbers)
+    return Sample(
+        _citations(fields),
+        fields.text("text", empty=True, raw=True),
+        tokens=fields.integer("tokens"),
+        reward=fields.optional_number("reward"),
+        supported_and_plausible=fields.optional_number("supported_and_plausible"),
+        **numbers,
+    )

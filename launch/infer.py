@@ -14,7 +14,6 @@ with the reason.
 import argparse
 import collections
 import contextlib
-import dataclasses
 import pathlib
 import sys
 import zlib
@@ -22,13 +21,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from gophercite.answering.answerer import Answerer, AnsweringSettings
+from gophercite.answering.declining import answering_settings
 from gophercite.answering.pages import FoundPages, IndexedPages
 from gophercite.answers import Answer, answer_to_json
 from gophercite.contexts import SearchResult
 from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.models.checkpoint_files import CheckpointError
-from gophercite.models.folder import Model, load_model
+from gophercite.models.folder import load_model
+from gophercite.models.reward_model import load_reward_model
 from gophercite.models.tensors import TensorFileError
 from gophercite.records import Document, FoundDocument, Question, Report, read
 from gophercite.result_file import ResultFile
@@ -44,11 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with contextlib.ExitStack() as stack:
             questions = _read_questions(flags)
-            settings = _settings(flags)
             index = stack.enter_context(DocumentIndex(flags.index)) if flags.index else None
-            model = load_model(flags.model)
-            answers = stack.enter_context(ResultFile(flags.output, _run(flags, settings, model)))
-            _answer_all(questions, Answerer(model, settings, flags.model), index, answers, flags)
+            answerer = _answerer(flags)
+            answers = stack.enter_context(ResultFile(flags.output, _run(flags, answerer)))
+            _answer_all(questions, answerer, index, answers, flags)
     except (OSError, ValueError, CheckpointError, TensorFileError, IndexFileError) as error:
         print(f"infer: {error}", file=sys.stderr)
         return 1
@@ -117,26 +117,34 @@ def _read_questions(flags: argparse.Namespace) -> list[Question]:
     return questions
 
 
-def _settings(flags: argparse.Namespace) -> AnsweringSettings:
-    return AnsweringSettings(
+def _answerer(flags: argparse.Namespace) -> Answerer:
+    settings = AnsweringSettings(
         samples=flags.samples,
         prompt_tokens=flags.prompt_tokens,
         joint=flags.joint,
+        likelihood=flags.likelihood,
         sampling=SamplingSettings(flags.max_tokens, flags.temperature, flags.top_k, flags.top_p),
         quotes=QuoteSettings(maximum_triples=flags.claims),
     )
+    rewards = None if flags.reward_model is None else load_reward_model(flags.reward_model)
+    return Answerer(
+        load_model(flags.model),
+        settings,
+        flags.model,
+        reward_model=rewards,
+        reward_name=flags.reward_model,
+    )
 
 
-def _run(flags: argparse.Namespace, settings: AnsweringSettings, model: Model) -> dict[str, Any]:
+def _run(flags: argparse.Namespace, answerer: Answerer) -> dict[str, Any]:
     """What decides an answer, beside the question: a file holds answers of one kind."""
     return {
-        "model": str(flags.model),
-        "provenance": model.provenance,
+        "model": answerer.name,
+        "reward_model": answerer.reward_name,
         "index": flags.index,
-        "pages": flags.pages,
         "seed": flags.seed,
         "all_samples": flags.all_samples,
-        **dataclasses.asdict(settings),
+        **answering_settings(answerer, flags.pages),
     }
 
 
@@ -151,6 +159,13 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--index", metavar="FILE", help="has the pages of questions that bring hits, or none")
     add("--pages", type=int, default=5, help="most pages to a question (default: 5)")
     add("--samples", type=int, default=16, help="answers to choose from (default: 16)")
+    add("--reward-model", metavar="FOLDER", help="chooses among the samples")
+    add(
+        "--likelihood",
+        choices=("mean", "sum"),
+        default="mean",
+        help="without one, of the tokens' log-probabilities what chooses (default: mean)",
+    )
     add("--joint", action="store_true", help="all pages in one prompt, not one in each")
     add("--claims", type=int, default=1, help="most claims in an answer (default: 1)")
     add("--max-tokens", type=int, default=256, help="longest answer (default: 256)")

@@ -46,7 +46,7 @@ def answers(draw: st.DrawFn) -> Answer:
     found = tuple(draw(st.lists(citations(), max_size=2)))
     drawn = st.builds(
         Sample, st.just(found), st.text(st.characters(exclude_categories=["Cs"])), numbers,
-        numbers, numbers,
+        numbers, numbers, st.integers(1), st.none() | numbers, st.none() | numbers,
     )  # fmt: skip
     return Answer(
         question=draw(texts),
@@ -58,6 +58,9 @@ def answers(draw: st.DrawFn) -> Answer:
         score=draw(st.none() | numbers),
         scored_by=draw(optional),
         likelihood=draw(st.none() | numbers),
+        reward_model=draw(optional),
+        supported_and_plausible=draw(st.none() | numbers),
+        threshold=draw(st.none() | numbers),
         left_out=tuple(draw(st.lists(st.builds(LeftOut, texts, texts), max_size=2))),
         samples=tuple(draw(st.lists(drawn, max_size=2))),
     )

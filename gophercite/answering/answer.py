@@ -1,6 +1,7 @@
 """`gophercite.answer`: a question, documents and a model in, an answer with its proof out."""
 
 import contextlib
+import dataclasses
 import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -28,7 +29,9 @@ def answer(
     documents: Documents,
     model: "Model | Paths | None",
     *,
+    reward_model: "Model | Paths | None" = None,
     pages: int = PAGES,
+    samples: int | None = None,
     settings: "AnsweringSettings | None" = None,
     seed: int = 0,
     keep_samples: bool = False,
@@ -44,7 +47,10 @@ def answer(
         (`gophercite.answering.pages`). Files that can't be read are passed over.
       model: a model, or a folder with one; None for the baseline that needs none, which quotes a
         sentence by rule (`gophercite.answering.extractive`).
+      reward_model: a reward model, or a folder with one, that chooses among the samples; None
+        leaves it to the likelihood (`AnsweringSettings.likelihood`).
       pages: how many pages are looked at.
+      samples: answers to choose from; as many as the settings say when None.
       settings: how the model answers.
       seed: of the draws.
       keep_samples: whether the answer carries all samples.
@@ -53,24 +59,34 @@ def answer(
       The answer; `declined`, with the reason, where there is none.
 
     Raises:
-      ValueError: when there is no question.
+      ValueError: when there is no question, or a reward model without a model.
       FileNotFoundError: when there is no such file or folder of documents.
       SearchError: when the engine can't answer.
       ModelFolderError, TensorFileError, CheckpointError: when there is no such model.
     """
     asked(question)
+    if model is None and reward_model is not None:
+        raise ValueError("a reward model chooses among a model's answers, and there is no model")
     with contextlib.ExitStack() as stack:
         found = _source(documents, stack).find(question, pages)
     if model is None:
         return extractive_answer(question, found)
 
-    from gophercite.answering.answerer import Answerer
+    from gophercite.answering.answerer import Answerer, AnsweringSettings
     from gophercite.models.folder import Model, load_model
+    from gophercite.models.reward_model import load_reward_model
 
-    if isinstance(model, Model):
-        answerer = Answerer(model, settings)
-    else:
-        answerer = Answerer(load_model(model), settings, os.fspath(model))
+    settings = settings or AnsweringSettings()
+    if samples is not None:
+        settings = dataclasses.replace(settings, samples=samples)
+    names = {}
+    if not isinstance(model, Model):
+        names["name"] = os.fspath(model)
+        model = load_model(model)
+    if not isinstance(reward_model, Model | None):
+        names["reward_name"] = os.fspath(reward_model)
+        reward_model = load_reward_model(reward_model)
+    answerer = Answerer(model, settings, reward_model=reward_model, **names)
     return answerer.answer(question, found, seed=seed, keep_samples=keep_samples)
 
 

@@ -2,14 +2,15 @@
 
 Each page gets a prompt of its own, cut to a window around its snippet, and the samples go round the
 prompts; or all pages share one prompt. Every sample is drawn under the quote constraint, so that it
-is well formed and its quotes are verbatim: what remains is to choose.
+is well formed and its quotes are verbatim: what remains is to choose. A reward model does so; where
+there is none, the model's own likelihood has to.
 """
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Literal
 
 import jax
-import numpy as np
 
 from gophercite import evidence
 from gophercite.answering.extractive import why_nothing
@@ -24,12 +25,19 @@ from gophercite.contexts import (
 )
 from gophercite.decoding.constraint import NoLegalAnswer, PromptGraph, QuoteConstraint
 from gophercite.decoding.quote_settings import QuoteSettings
-from gophercite.decoding.sampler import Samples, SamplingSettings, sample
+from gophercite.decoding.rerank import Candidate, Scorer, sample_in_turn
+from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.documents import Window
 from gophercite.evidence import Evidence
 from gophercite.models.folder import Model
 
-LOG_PROBABILITY = "log-probability"
+Likelihood = Literal["mean", "sum"]
+
+REWARD = "reward"
+LIKELIHOODS: dict[Likelihood, str] = {
+    "mean": "mean log-probability of a token",
+    "sum": "log-probability",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +48,8 @@ class AnsweringSettings:
       samples: answers that are drawn, of which the best is given: the paper's N.
       prompt_tokens: longest prompt; with the answer it has to fit what the model was trained for.
       joint: show all pages in one prompt, not each in one of its own.
+      likelihood: what chooses where no reward model does: "mean", the mean of the tokens'
+        log-probabilities, or "sum", which favours short answers.
       sampling: how tokens are drawn.
       quotes: what answers may look like.
       contexts: how pages are cut.
@@ -48,6 +58,7 @@ class AnsweringSettings:
     samples: int = 16
     prompt_tokens: int = 4096 - 256
     joint: bool = False
+    likelihood: Likelihood = "mean"
     sampling: SamplingSettings = dataclasses.field(default_factory=SamplingSettings)
     quotes: QuoteSettings = dataclasses.field(default_factory=QuoteSettings)
     contexts: ContextSettings = dataclasses.field(default_factory=ContextSettings)
@@ -56,6 +67,8 @@ class AnsweringSettings:
         for name in ("samples", "prompt_tokens"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} = {getattr(self, name)}: must be at least 1")
+        if self.likelihood not in LIKELIHOODS:
+            raise ValueError(f"likelihood = {self.likelihood!r}: must be 'mean' or 'sum'")
 
 
 class Answerer:
@@ -65,18 +78,40 @@ class Answerer:
       model: what answers.
       settings: how.
       name: what the model is called in answers where its provenance has no `id`.
+      reward_model: chooses among the samples (`gophercite.models.reward_model.load_reward_model`);
+        without, the likeliest is chosen, as the settings say.
+      reward_name: what that is called, likewise.
 
     Attributes:
-      name: what it is called.
+      name: what the model is called.
+      reward_name: what the reward model is called; None without one.
+      provenance: where their parameters come from.
+      settings: how questions are answered.
+      scored_by: what decides.
     """
 
     def __init__(
-        self, model: Model, settings: AnsweringSettings | None = None, name: str = "model"
+        self,
+        model: Model,
+        settings: AnsweringSettings | None = None,
+        name: str = "model",
+        *,
+        reward_model: Model | None = None,
+        reward_name: str | None = None,
     ) -> None:
         self.name = str(model.provenance.get("id", name))
+        self.provenance = [model.provenance]
+        self.settings = settings or AnsweringSettings()
+        self.reward_name: str | None = None
+        self.scored_by = LIKELIHOODS[self.settings.likelihood]
         self._model = model
-        self._settings = settings or AnsweringSettings()
-        self._constraint = QuoteConstraint(model.vocabulary, self._settings.quotes)
+        self._scorer: Scorer | None = None
+        if reward_model is not None:
+            self.reward_name = str(reward_model.provenance.get("id", reward_name or "reward model"))
+            self.provenance.append(reward_model.provenance)
+            self.scored_by = REWARD
+            self._scorer = Scorer(reward_model)
+        self._constraint = QuoteConstraint(model.vocabulary, self.settings.quotes)
 
     def answer(
         self, question: str, found: FoundPages, *, seed: int = 0, keep_samples: bool = False
@@ -101,7 +136,7 @@ class Answerer:
                 reason=why_nothing(found, left_out),
                 left_out=tuple(left_out),
             )
-        samples = self._sample(prompts, seed)
+        samples = self._samples(question, prompts, seed)
         best = max(samples, key=lambda each: each.score)
         return Answer(
             question=question,
@@ -109,8 +144,10 @@ class Answerer:
             citations=best.citations,
             text=best.text,
             score=best.score,
-            scored_by=LOG_PROBABILITY,
+            scored_by=self.scored_by,
             likelihood=best.likelihood,
+            reward_model=self.reward_name,
+            supported_and_plausible=best.supported_and_plausible,
             left_out=tuple(left_out),
             samples=tuple(samples) if keep_samples else (),
         )
@@ -121,7 +158,7 @@ class Answerer:
         """The prompts from which something can be quoted, and the pages that are in none."""
         contexts, left_out = self._contexts(question, found)
         prompts = []
-        longest = self._settings.sampling.max_tokens
+        longest = self.settings.sampling.max_tokens
         for context in contexts:
             try:
                 graph = self._constraint.graph(context.windows)
@@ -141,7 +178,7 @@ class Answerer:
     def _contexts(
         self, question: str, found: FoundPages
     ) -> tuple[Sequence[Context], list[LeftOut]]:
-        vocabulary, settings = self._model.vocabulary, self._settings
+        vocabulary, settings = self._model.vocabulary, self.settings
         left_out = list(found.left_out)
         arguments = (question, found.results, settings.prompt_tokens, vocabulary, settings.contexts)
         if settings.joint:
@@ -156,48 +193,56 @@ class Answerer:
         left_out += [LeftOut(page, reason.value) for page, reason in passed_over]
         return contexts, left_out
 
-    def _sample(self, prompts: Sequence[tuple[Context, PromptGraph]], seed: int) -> list[Sample]:
-        """Samples in round robin: sample i is of prompt i modulo their number."""
-        settings, vocabulary = self._settings, self._model.vocabulary
+    def _samples(
+        self, question: str, prompts: Sequence[tuple[Context, PromptGraph]], seed: int
+    ) -> list[Sample]:
+        """Samples round the prompts, each with its score."""
+        settings = self.settings
         prompts = prompts[: settings.samples]
-        rounds = -(-settings.samples // len(prompts))
-        drawn = sample(
-            self._model.transformer,
-            self._model.params,
+        drawn = sample_in_turn(
+            self._model,
             [context.tokens for context, _ in prompts],
+            settings.samples,
             jax.random.key(seed),
             settings.sampling,
-            eos_id=vocabulary.eos_id,
-            pad_id=vocabulary.pad_id,
-            quotes=self._constraint.tables(
-                [graph for _, graph in prompts], settings.sampling.max_tokens
-            ),
-            samples_per_prompt=rounds,
-            vocabulary_size=vocabulary.size,
+            self._constraint.tables([graph for _, graph in prompts], settings.sampling.max_tokens),
         )
+        said = [evidence.parse(each.text) for each in drawn]
         samples = []
-        for number in range(settings.samples):
-            turn, prompt = divmod(number, len(prompts))
-            windows = prompts[prompt][0].windows
-            samples.append(self._read(drawn, prompt * rounds + turn, windows))
+        for candidate, triples, verdict in zip(
+            drawn, said, self._verdicts(question, said), strict=True
+        ):
+            reward, supported_and_plausible = verdict
+            assert candidate.constrained_log_prob is not None  # there was a constraint
+            windows = prompts[candidate.prompt][0].windows
+            samples.append(
+                Sample(
+                    citations=tuple(_cite(triple, windows) for triple in triples),
+                    text=candidate.text,
+                    score=self._likelihood(candidate) if reward is None else reward,
+                    likelihood=candidate.log_prob,
+                    constrained_likelihood=candidate.constrained_log_prob,
+                    tokens=len(candidate.tokens),
+                    reward=reward,
+                    supported_and_plausible=supported_and_plausible,
+                )
+            )
         return samples
 
-    def _read(self, drawn: Samples, row: int, windows: Sequence[Window]) -> Sample:
-        tokens = drawn.tokens[row, : drawn.lengths[row]].tolist()
-        text = self._model.vocabulary.decode(tokens)
-        likelihood = _sum(drawn.log_probs, row)
-        return Sample(
-            citations=tuple(_cite(triple, windows) for triple in evidence.parse(text)),
-            text=text,
-            score=likelihood,
-            likelihood=likelihood,
-            constrained_likelihood=_sum(drawn.constrained_log_probs, row),
+    def _verdicts(
+        self, question: str, said: Sequence[tuple[Evidence, ...]]
+    ) -> Sequence[tuple[float, float] | tuple[None, None]]:
+        """Reward, and probability to be supported and plausible, of each answer."""
+        if self._scorer is None:
+            return [(None, None)] * len(said)
+        scored = self._scorer.score(question, said)
+        return list(
+            zip(scored.reward.tolist(), scored.supported_and_plausible.tolist(), strict=True)
         )
 
-
-def _sum(log_probs: np.ndarray | None, row: int) -> float:
-    assert log_probs is not None  # both were asked for: by the settings, and by a constraint
-    return float(np.sum(log_probs[row], dtype=np.float64))
+    def _likelihood(self, candidate: Candidate) -> float:
+        mean = self.settings.likelihood == "mean"
+        return candidate.mean_log_prob if mean else candidate.log_prob
 
 
 def _cite(triple: Evidence, windows: Sequence[Window]) -> Citation:

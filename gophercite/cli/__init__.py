@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 import gophercite
-from gophercite.cli import ask, import_weights, index, info, validate, verify
+from gophercite.cli import ask, calibrate, import_weights, index, info, validate, verify
 from gophercite.cli.output import FAILED, INTERRUPTED, RefusedError
 from gophercite.json_fields import printable
 
@@ -18,6 +18,7 @@ examples:
   gophercite ask "When was the lighthouse built?" --documents notes/ --extractive
   gophercite ask "When was the lighthouse built?" --index corpus.db --model runs/sft --json
   gophercite verify answer.json --documents notes/
+  gophercite calibrate answers.jsonl --questions gold.jsonl --out calibration.json
   gophercite index notes/ papers/ --out corpus.db
   gophercite validate questions.jsonl --kind questions
   gophercite info runs/quickstart --json
@@ -56,6 +57,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=gophercite.__version__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for command in (ask, verify, index, validate, info, import_weights):
+    for command in (ask, verify, calibrate, index, validate, info, import_weights):
         command.add(commands)
     return parser

@@ -47,6 +47,14 @@ def positive(text: str) -> int:
     return number
 
 
+def share(text: str) -> float:
+    """A number between 0 and 1, neither of them."""
+    number = float(text)
+    if not 0 < number < 1:
+        raise argparse.ArgumentTypeError(f"{text}: must be between 0 and 1")
+    return number
+
+
 def seed(text: str) -> int:
     """A whole number that fits 32 bits."""
     number = int(text)

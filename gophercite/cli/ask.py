@@ -6,14 +6,16 @@ import os
 import pathlib
 from typing import TYPE_CHECKING, Any
 
-from gophercite.cli.arguments import add_command, add_html, add_networks, positive, seed
+from gophercite.cli.arguments import add_command, add_html, add_networks, positive, seed, share
 from gophercite.cli.output import DONE, RefusedError, doing, note, print_json, print_text
 from gophercite.cli.sources import ENGINES, page_source
 
 if TYPE_CHECKING:
     from gophercite.answering.answerer import Answerer, AnsweringSettings
+    from gophercite.answering.declining import By
     from gophercite.answering.pages import FoundPages
     from gophercite.answers import Answer
+    from gophercite.decoding.abstention import Promise
 
 _NO_MODEL = (
     "say who answers: --model FOLDER (launch/quickstart.sh trains a small one), or --extractive "
@@ -47,6 +49,14 @@ def add(commands: Any) -> None:
     model = command.add_argument_group("how a model answers")
     add_argument = model.add_argument
     add_argument("--samples", type=positive, default=16, help="answers to choose from (default 16)")
+    add_argument("--reward-model", metavar="FOLDER", help="chooses among the samples")
+    add_argument(
+        "--likelihood",
+        choices=("mean", "sum"),
+        default="mean",
+        help="without a reward model: of its tokens' log-probabilities, what chooses (default "
+        "mean; sum favours short answers)",
+    )
     add_argument("--joint", action="store_true", help="all pages in one prompt, not one in each")
     add_argument("--claims", type=positive, default=1, help="most claims in an answer (default: 1)")
     add_argument("--max-tokens", type=positive, default=256, help="longest answer (default: 256)")
@@ -56,6 +66,23 @@ def add(commands: Any) -> None:
     add_argument("--temperature", type=float, default=1.0, help="of the sampling (default: 1)")
     add_argument("--seed", type=seed, default=0, help="of the sampling (default: 0)")
     add_argument("--all-samples", action="store_true", help="with --json: list all samples")
+    declining = command.add_argument_group("declining when unsure")
+    declining.add_argument(
+        "--min-quality",
+        type=share,
+        metavar="SHARE",
+        help="answer only where this share of the answers given is good, such as 0.9",
+    )
+    declining.add_argument(
+        "--calibration", metavar="FILE", help="what `gophercite calibrate` made, for --min-quality"
+    )
+    declining.add_argument(
+        "--confidence",
+        type=share,
+        default=0.95,
+        metavar="SHARE",
+        help="with which that is promised (default: 0.95)",
+    )
     web = command.add_argument_group("the web")
     web.add_argument("--search-cache", metavar="FOLDER", help="keep the engine's answers here")
     add_networks(web)
@@ -68,11 +95,11 @@ def run(options: argparse.Namespace) -> int:
     from gophercite.cli.answer_text import AnswerText
     from gophercite.retrieval.engine import SearchError
 
-    if options.model is None and not options.extractive:
-        raise RefusedError(_NO_MODEL)
+    _refuse_what_does_not_fit(options)
     try:
         asked(options.question)
         answerer = None if options.extractive else _answerer(options)
+        threshold = _threshold(options, answerer)
         with contextlib.ExitStack() as stack:
             source = page_source(options, stack)
             with doing("searching"):
@@ -80,6 +107,10 @@ def run(options: argparse.Namespace) -> int:
     except (ValueError, SearchError) as error:
         raise RefusedError(str(error)) from error
     answer = _answer(options, answerer, found)
+    if threshold is not None:
+        from gophercite.answering.declining import decline
+
+        answer = decline(answer, *threshold)
     if options.json:
         print_json(answer_to_json(answer))
         return DONE
@@ -87,6 +118,40 @@ def run(options: argparse.Namespace) -> int:
         note(f"left out: {page.document}: {page.reason}")
     print_text(AnswerText().answer(answer))
     return DONE
+
+
+def _refuse_what_does_not_fit(options: argparse.Namespace) -> None:
+    if options.model is None and not options.extractive:
+        raise RefusedError(_NO_MODEL)
+    if (options.min_quality is None) != (options.calibration is None):
+        raise RefusedError(
+            "--min-quality and --calibration need each other: `gophercite calibrate` makes a "
+            "calibration from labelled answers"
+        )
+    for flag in ("reward_model", "calibration"):
+        if options.extractive and getattr(options, flag) is not None:
+            name = flag.replace("_", "-")
+            raise RefusedError(f"--{name} needs --model: --extractive has no samples and no reward")
+
+
+def _threshold(
+    options: argparse.Namespace, answerer: "Answerer | None"
+) -> "tuple[Promise, By] | None":
+    """Below what to decline.
+
+    Raises:
+      ValueError: the calibration is damaged, of another system, or too small for the promise.
+    """
+    if options.calibration is None or answerer is None:
+        return None
+    from gophercite.answering.declining import read_calibration
+
+    calibration = read_calibration(options.calibration)
+    try:
+        calibration.require_same(answerer, options.pages)
+        return calibration.promise(options.min_quality, options.confidence), calibration.by
+    except ValueError as error:
+        raise ValueError(f"{options.calibration}: {error}") from error
 
 
 def _answer(
@@ -114,11 +179,18 @@ def _answerer(options: argparse.Namespace) -> "Answerer":
         from gophercite.answering.answerer import Answerer
         from gophercite.models.checkpoint_files import CheckpointError
         from gophercite.models.folder import load_model
+        from gophercite.models.reward_model import load_reward_model
         from gophercite.models.tensors import TensorFileError
 
-        settings = _settings(options)
+        settings, rewards = _settings(options), options.reward_model
         try:
-            return Answerer(load_model(options.model), settings, options.model)
+            return Answerer(
+                load_model(options.model),
+                settings,
+                options.model,
+                reward_model=None if rewards is None else load_reward_model(rewards),
+                reward_name=rewards,
+            )
         except (CheckpointError, TensorFileError) as error:
             raise RefusedError(str(error)) from error
 
@@ -132,6 +204,7 @@ def _settings(options: argparse.Namespace) -> "AnsweringSettings":
         samples=options.samples,
         prompt_tokens=options.prompt_tokens,
         joint=options.joint,
+        likelihood=options.likelihood,
         sampling=SamplingSettings(options.max_tokens, options.temperature),
         quotes=QuoteSettings(maximum_triples=options.claims),
     )

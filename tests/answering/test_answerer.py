@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import pathlib
 
+import jax
 import pytest
 
 import gophercite
@@ -13,9 +14,12 @@ from gophercite.answering.pages import FoundPages, IndexedPages, index_in_memory
 from gophercite.answers import Answer, LeftOut
 from gophercite.contexts import SearchResult
 from gophercite.decoding.quote_settings import QuoteSettings
+from gophercite.decoding.rerank import Scorer
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.documents import Document
 from gophercite.models.folder import Model, load_model
+from gophercite.models.reward_model import RewardModel
+from gophercite.models.transformer import HEADS
 from gophercite.retrieval.index import DocumentIndex
 
 MODEL = pathlib.Path(__file__).parents[2] / "data_pipelines" / "sample_world" / "model"
@@ -78,16 +82,47 @@ def test_every_sample_is_proved_by_its_page(joint: bool) -> None:
             assert page.text[citation.start : citation.end] == citation.quote
             assert (citation.title, citation.url) == (page.title, page.url)
             assert (citation.sha256, citation.retrieved_at) == (page.sha256, page.retrieved_at)
-        assert sample.score == sample.likelihood <= sample.constrained_likelihood <= 0
+        assert sample.likelihood <= sample.score <= 0
+        assert sample.likelihood <= sample.constrained_likelihood <= 0
 
 
 def test_the_best_sample_is_the_answer() -> None:
     answer = answered()
     best = max(answer.samples, key=lambda sample: sample.score)
     assert (answer.citations, answer.text) == (best.citations, best.text)
-    assert answer.score == answer.likelihood == best.score
-    assert answer.scored_by == "log-probability"
+    assert (answer.score, answer.likelihood) == (best.score, best.likelihood)
+    assert answer.scored_by == "mean log-probability of a token"
     assert not answer.declined
+
+
+def test_the_sum_of_log_probabilities_may_choose() -> None:
+    settings = dataclasses.replace(SETTINGS, likelihood="sum")
+    answer = Answerer(model(), settings).answer(QUESTION, found_pages(), keep_samples=True)
+    assert answer.scored_by == "log-probability"
+    assert all(sample.score == sample.likelihood for sample in answer.samples)
+    assert answer.score == max(sample.likelihood for sample in answered().samples)
+
+
+@functools.cache
+def reward_model() -> Model:
+    """Heads drawn at random on the bundled model: what they say is not the matter here."""
+    transformer, params = model().transformer, dict(model().params)
+    params[HEADS] = RewardModel(transformer).init_heads(jax.random.key(0))
+    return Model(transformer, params, model().vocabulary, {})
+
+
+def test_a_reward_model_chooses_among_the_same_samples() -> None:
+    by_reward = Answerer(model(), SETTINGS, reward_model=reward_model(), reward_name="taste")
+    answer = by_reward.answer(QUESTION, found_pages(), keep_samples=True)
+    assert [sample.text for sample in answer.samples] == [s.text for s in answered().samples]
+    best = max(answer.samples, key=lambda sample: sample.reward or 0.0)
+    assert (answer.scored_by, answer.reward_model) == ("reward", "taste")
+    assert (answer.text, answer.score) == (best.text, best.reward)
+    assert answer.supported_and_plausible == best.supported_and_plausible
+    # What is scored is the question with what the sample says, and no page.
+    scored = Scorer(reward_model()).score(QUESTION, [evidence.parse(best.text)])
+    assert best.reward == pytest.approx(scored.reward[0], abs=1e-5)
+    assert best.supported_and_plausible == pytest.approx(scored.supported_and_plausible[0])
 
 
 def test_samples_go_round_the_pages() -> None:
@@ -186,3 +221,5 @@ def test_from_python_without_a_model() -> None:
         gophercite.answer(" ", [RIVER], None)
     with pytest.raises(FileNotFoundError):
         gophercite.answer("Why?", ["nowhere"], None)
+    with pytest.raises(ValueError, match="there is no model"):
+        gophercite.answer("Why?", [RIVER], None, reward_model="runs/rm")

@@ -1,5 +1,6 @@
 """`gophercite ask` and `gophercite verify`: what people and programs see of an answer."""
 
+import dataclasses
 import io
 import json
 import pathlib
@@ -111,6 +112,11 @@ def test_without_an_answer_it_declines(notes: pathlib.Path, capsys: Capture) -> 
         ([QUESTION, "--index", "nowhere.db", "--extractive"], "there is no such index"),
         ([QUESTION, "--documents", "{notes}", "--model", "{notes}"], "not a model folder"),
         ([QUESTION, "--engine", "brave", "--extractive"], "BRAVE_API_KEY is not set"),
+        ([QUESTION, "--documents", "{notes}", "--extractive", "--min-quality", "0.9"], "need each"),
+        (
+            [QUESTION, "--documents", "{notes}", "--extractive", "--reward-model", "runs/rm"],
+            "--reward-model needs --model",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(
@@ -131,7 +137,13 @@ def test_what_is_wrong_is_said_in_one_line(
 
 @pytest.mark.parametrize(
     ("flag", "value"),
-    [("--samples", "0"), ("--pages", "x"), ("--allow-network", "nonsense"), ("--seed", "-1")],
+    [
+        ("--samples", "0"),
+        ("--pages", "x"),
+        ("--allow-network", "nonsense"),
+        ("--seed", "-1"),
+        ("--min-quality", "90"),
+    ],
 )
 def test_wrong_values_name_their_flag(
     notes: pathlib.Path, capsys: Capture, flag: str, value: str
@@ -318,4 +330,27 @@ def test_a_model_answers(notes: pathlib.Path, compiled: pathlib.Path, capsys: Ca
     assert all(TEXT[c.start : c.end] == c.quote for s in found.samples for c in s.citations)
     assert cli.main(command) == 0
     assert f"  │ {found.citations[0].quote}" in capsys.readouterr().out
+    # Sure enough, or not, for what was promised on labelled answers of the same model.
+    answers, calibration = notes.parent / "answers.jsonl", notes.parent / "calibration.json"
+    for lift, given in ((-1.0, True), (1.0, False)):
+        score = (found.score or 0.0) + lift
+        line = answer_to_json(dataclasses.replace(found, score=score, samples=())) | {"good": True}
+        worse = line | {"score": score - 1, "good": False}
+        answers.write_text("".join(json.dumps(each) + "\n" for each in [line, worse] * 80))
+        assert cli.main(["calibrate", str(answers), "--out", str(calibration), "--json"]) == 0
+        captured = capsys.readouterr()
+        promises = {each["quality"]: each for each in json.loads(captured.out)["promises"]}
+        assert promises[0.9]["coverage"] == 0.5
+        assert "answers.run.json" in captured.err
+        unsure = [*command, "--min-quality", "0.9", "--calibration", str(calibration), "--json"]
+        assert cli.main(unsure) == 0
+        told = answer_from_json(json.loads(capsys.readouterr().out))
+        assert told.declined != given
+        assert told.threshold == score - 1
+    assert told.reason is not None
+    assert "from where on 90% of the answers are good" in told.reason
+    assert cli.main([*unsure, "--min-quality", "0.99"]) == 1
+    assert "too few to promise 99% good ones" in capsys.readouterr().err
+    assert cli.main([*unsure, "--likelihood", "sum"]) == 1
+    assert "score = 'mean log-probability of a token', not" in capsys.readouterr().err
     assert jax.config.values["jax_compilation_cache_dir"] == str(compiled)

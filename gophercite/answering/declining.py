@@ -1,0 +1,236 @@
+"""Declining to answer below a threshold that comes with a promise (GopherCite, section 2.9).
+
+A calibration holds labelled answers: the score of each, and whether it is good. From it comes, for
+any quality that is wanted, the threshold that keeps the promise (`gophercite.decoding.abstention`).
+The promise is for questions like those, answered in the same way: a calibration knows by what.
+"""
+
+import collections
+import dataclasses
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+from gophercite.answering.answerer import Answerer, AnsweringSettings
+from gophercite.answers import Answer
+from gophercite.decoding.abstention import Promise, promise_quality
+from gophercite.json_fields import JsonFields, RecordError
+from gophercite.json_lines import read_json
+
+By = Literal["score", "likelihood"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Calibration:
+    """Labelled answers of one system.
+
+    Attributes:
+      model: what answered.
+      reward_model: what chose; None where the likeliest answer was.
+      scored_by: what the answers' `score` is.
+      by: what thresholds are on: the answer's `score`, or its `likelihood` whatever chose it.
+      settings: how the questions were answered (JSON); None where that is not known.
+      scores: of each answer, by what thresholds are on.
+      good: whether it is good; for the paper, supported and plausible.
+    """
+
+    model: str
+    reward_model: str | None
+    scored_by: str
+    by: By
+    settings: Mapping[str, Any] | None
+    scores: tuple[float, ...]
+    good: tuple[bool, ...]
+
+    def promise(self, quality: float, confidence: float = 0.95) -> Promise:
+        """The threshold for a quality; arguments and errors as `promise_quality`'s."""
+        return promise_quality(np.array(self.scores), np.array(self.good), quality, confidence)
+
+    def require_same(self, answerer: Answerer, pages: int) -> None:
+        """Refuses to promise anything of answers that come about in another way.
+
+        Args:
+          answerer: what is to answer.
+          pages: how many pages it is given.
+
+        Raises:
+          ValueError: with what differs.
+        """
+        here = {
+            "model": answerer.name,
+            "reward model": answerer.reward_name,
+            "score": answerer.scored_by,
+        }
+        there: dict[str, Any] = {
+            "model": self.model,
+            "reward model": self.reward_model,
+            "score": self.scored_by,
+        }
+        if self.settings is not None:
+            here |= answering_settings(answerer, pages)
+            there |= self.settings
+        for name in sorted(here.keys() | there.keys()):
+            if here.get(name) != there.get(name):
+                raise ValueError(
+                    f"the calibration is of answers with {name} = {there.get(name)!r}, not "
+                    f"{here.get(name)!r}: it promises nothing of these; ask as it was made, or "
+                    "make another"
+                )
+
+
+def answering_settings(answerer: Answerer, pages: int) -> dict[str, Any]:
+    """How an answerer answers, as JSON: its settings, its models' provenance, how many pages."""
+    value = dataclasses.asdict(answerer.settings)
+    value |= {"pages": pages, "provenance": answerer.provenance}
+    settings: dict[str, Any] = json.loads(json.dumps(value))
+    return settings
+
+
+def settings_among(run: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what `answering_settings` has of what a run of many questions wrote of itself.
+
+    Raises:
+      ValueError: something is missing.
+    """
+    names = [field.name for field in dataclasses.fields(AnsweringSettings)]
+    names += ["pages", "provenance"]
+    missing = [name for name in names if name not in run]
+    if missing:
+        raise ValueError(f"does not say with which {', '.join(missing)} the answers came about")
+    return {name: run[name] for name in names}
+
+
+def calibrate(
+    labelled: Iterable[tuple[Answer, bool]],
+    by: By = "score",
+    settings: Mapping[str, Any] | None = None,
+) -> Calibration:
+    """Makes a calibration of labelled answers.
+
+    Args:
+      labelled: answers that are not declined, each with whether it is good; their questions were
+        not used to train what scores.
+      by: what thresholds shall be on.
+      settings: how the questions were answered, where that is known (`answering_settings`).
+
+    Returns:
+      The calibration.
+
+    Raises:
+      ValueError: there is none, they are not all of one system, or one has no such score.
+    """
+    systems: collections.Counter[tuple[str, str | None, str | None]] = collections.Counter()
+    scores, labels = [], []
+    for answer, good in labelled:
+        systems[answer.model, answer.reward_model, answer.scored_by] += 1
+        scores.append(score_of(answer, by))
+        labels.append(good)
+    if not scores:
+        raise ValueError("there is no labelled answer")
+    if len(systems) > 1:
+        (first, _), (second, _) = systems.most_common(2)
+        raise ValueError(f"the answers are of several systems: {first} and {second}")
+    ((model, reward_model, scored_by),) = systems
+    if scored_by is None:
+        raise ValueError("the answers do not say what their score is ('scored_by')")
+    return Calibration(
+        model, reward_model, scored_by, by, settings, tuple(scores), tuple(labels)
+    )  # fmt: skip
+
+
+def score_of(answer: Answer, by: By) -> float:
+    """What a threshold is compared with.
+
+    Raises:
+      ValueError: the answer has no such score.
+    """
+    value = answer.score if by == "score" else answer.likelihood
+    if value is None:
+        raise ValueError(f"the answer to {answer.question!r} has no {by}")
+    return value
+
+
+def decline(answer: Answer, promise: Promise, by: By) -> Answer:
+    """Returns the answer when it is above the threshold, and else why it is not given.
+
+    Args:
+      answer: of the system that the promise is about.
+      promise: the threshold.
+      by: what it is on.
+    """
+    if answer.declined:
+        return answer
+    if promise.threshold == -math.inf:
+        return answer
+    answer = dataclasses.replace(answer, threshold=promise.threshold)
+    score = score_of(answer, by)
+    if score > promise.threshold:
+        return answer
+    name = answer.scored_by if by == "score" else "log-probability"
+    reason = (
+        f"the best answer's {name}, {score:.4g}, is not above {promise.threshold:.4g}, from where "
+        f"on {promise.quality:.0%} of the answers are good with confidence {promise.confidence:.0%}"
+    )
+    return dataclasses.replace(
+        answer, citations=(), text="", supported_and_plausible=None, reason=reason
+    )
+
+
+# --- JSON ---
+
+
+def calibration_to_json(calibration: Calibration) -> dict[str, Any]:
+    """Returns the JSON object of a calibration."""
+    value = dataclasses.asdict(calibration)
+    del value["scores"], value["good"]
+    pairs = zip(calibration.scores, calibration.good, strict=True)
+    return {**value, "answers": [{"score": score, "good": good} for score, good in pairs]}
+
+
+def read_calibration(path: str | os.PathLike[str]) -> Calibration:
+    """Reads a file that holds a calibration.
+
+    Raises:
+      FileNotFoundError: when there is no such file.
+      RecordError: when it holds something else, with the file and the field.
+    """
+    value = read_json(path)
+    try:
+        return _from_json(value)
+    except RecordError as error:
+        raise RecordError(error.problem, error.field, path) from None
+
+
+def _from_json(value: object) -> Calibration:
+    fields = JsonFields(value, _FIELDS, collections.Counter())
+    by = fields.text("by")
+    if by not in ("score", "likelihood"):
+        raise fields.error("by", f"must be 'score' or 'likelihood', got {by!r}")
+    settings = fields.values.get("settings")
+    if not isinstance(settings, dict | None):
+        raise fields.error("settings", "must be an object or null")
+    scores, good = [], []
+    for answer in fields.objects("answers", ("score", "good"), required=True):
+        score, label = answer.optional_number("score"), answer.flag("good")
+        if score is None or label is None:
+            raise answer.error("score" if score is None else "good", "is missing")
+        scores.append(score)
+        good.append(label)
+    return Calibration(
+        model=fields.text("model"),
+        reward_model=fields.optional_text("reward_model"),
+        scored_by=fields.text("scored_by"),
+        by=by,  # type: ignore[arg-type]
+        settings=settings,
+        scores=tuple(scores),
+        good=tuple(good),
+    )
+
+
+_FIELDS = {field.name for field in dataclasses.fields(Calibration)} - {"scores", "good"} | {
+    "answers"
+}

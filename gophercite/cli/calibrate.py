@@ -1,0 +1,173 @@
+"""`gophercite calibrate`: labelled answers as what `gophercite ask --min-quality` needs."""
+
+import argparse
+import json
+import pathlib
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from gophercite.cli.arguments import add_command, share
+from gophercite.cli.output import DONE, RefusedError, note, print_json, print_text
+
+if TYPE_CHECKING:
+    from gophercite.answering.declining import Calibration
+    from gophercite.answers import Answer
+    from gophercite.records import Question
+
+_QUALITIES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
+
+
+def add(commands: Any) -> None:
+    """Adds the command."""
+    command = add_command(
+        commands, "calibrate", run, "find out how sure a model must be, from labelled answers"
+    )
+    add_argument = command.add_argument
+    add_argument(
+        "answers",
+        metavar="ANSWERS.jsonl",
+        help='answers, a line each as launch/infer.py writes them; with "good": true or false',
+    )
+    add_argument(
+        "--questions",
+        metavar="FILE",
+        help="judge answers without a label by these questions' gold answers and evidence",
+    )
+    add_argument(
+        "--by",
+        choices=("score", "likelihood"),
+        default="score",
+        help="put thresholds on what chose the answer, such as the reward, or on its likelihood",
+    )
+    add_argument("--confidence", type=share, default=0.95, help="of the summary (default: 0.95)")
+    add_argument("--out", required=True, metavar="FILE", help="the calibration, a JSON file")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Writes the calibration, and shows what it can promise."""
+    from gophercite.answering.declining import calibrate, calibration_to_json
+    from gophercite.evaluation.abstention import coverage_curve
+
+    try:
+        labelled = list(_labelled(options))
+        calibration = calibrate(labelled, options.by, _settings(options.answers))
+    except ValueError as error:
+        raise RefusedError(f"{options.answers}: {error}") from error
+    text = json.dumps(calibration_to_json(calibration), ensure_ascii=False, indent=2)
+    pathlib.Path(options.out).write_text(text + "\n", encoding="utf-8")
+    curve = coverage_curve(calibration.scores, calibration.good)  # type: ignore[arg-type]
+    result = {
+        "calibration": options.out,
+        "answers": len(calibration.good),
+        "good": sum(calibration.good),
+        "area_under_coverage_curve": curve.area,
+        "confidence": options.confidence,
+        "promises": [_promised(calibration, quality, options) for quality in _QUALITIES],
+    }
+    if options.json:
+        print_json(result)
+    else:
+        print_text(_summary(result))
+    return DONE
+
+
+def _labelled(options: argparse.Namespace) -> "Iterator[tuple[Answer, bool]]":
+    """Yields the answers that have a label; says how many have none.
+
+    Raises:
+      RecordError: a line is no answer, or its label is neither true nor false.
+    """
+    from gophercite.answers import answer_from_json
+    from gophercite.json_fields import RecordError
+    from gophercite.json_lines import read_json_lines
+
+    questions = _questions(options.questions)
+    declined = unlabelled = 0
+    for number, value in read_json_lines(options.answers):
+        if isinstance(value, RecordError):
+            raise value
+        try:
+            answer = answer_from_json(value)
+            assert isinstance(value, dict)  # or it would be no answer
+            label = value.get("good")
+            if not isinstance(label, bool | None):
+                raise RecordError("must be true or false", "good")
+        except RecordError as error:
+            raise RecordError(error.problem, error.field, options.answers, number) from None
+        if label is None:
+            label = _gold_label(answer, questions.get(str(value.get("question_id"))))
+        if answer.declined:
+            declined += 1
+        elif label is None:
+            unlabelled += 1
+        else:
+            yield answer, label
+    if declined or unlabelled:
+        note(f"left out: {declined} questions without an answer, {unlabelled} without a label")
+
+
+def _questions(path: str | None) -> "dict[str, Question]":
+    from gophercite import records
+
+    if path is None:
+        return {}
+    report = records.Report()
+    questions = {
+        question.id: question for question in records.read(path, records.Question, report=report)
+    }
+    if report.skipped:
+        note(str(report))
+    return questions
+
+
+def _gold_label(answer: "Answer", question: "Question | None") -> bool | None:
+    """Whether the claim is right and the quote proves it; None where the record does not say."""
+    from gophercite.evaluation.metrics import judge
+    from gophercite.records import Document
+
+    if question is None or not all(isinstance(page, Document) for page in question.documents):
+        return None
+    return judge(answer.text, question).supported
+
+
+def _settings(answers: str) -> Mapping[str, Any] | None:
+    """How the answers came about, from what `launch/infer.py` wrote beside them."""
+    from gophercite.answering.declining import settings_among
+    from gophercite.json_lines import read_json
+
+    path = pathlib.Path(answers).with_suffix(".run.json")
+    if not path.exists():
+        note(
+            f"{path.name}, which says how the answers came about, is not there: that later ones "
+            "come about in the same way is yours to see to"
+        )
+        return None
+    run = read_json(path)
+    try:
+        return settings_among(run if isinstance(run, dict) else {})
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _promised(
+    calibration: "Calibration", quality: float, options: argparse.Namespace
+) -> dict[str, Any]:
+    from gophercite.decoding.abstention import TooFewLabelsError
+
+    try:
+        promise = calibration.promise(quality, options.confidence)
+    except TooFewLabelsError as error:
+        return {"quality": quality, "coverage": None, "reason": str(error)}
+    return {"quality": quality, "coverage": promise.coverage, "reason": None}
+
+
+def _summary(result: dict[str, Any]) -> str:
+    lines = [
+        f"{result['calibration']}: {result['answers']} answers, {result['good']} of them good; "
+        f"area under the coverage curve {result['area_under_coverage_curve']:.3f}",
+        f"with confidence {result['confidence']:.0%} it can promise",
+    ]
+    for promise in result["promises"]:
+        can = promise["reason"] or f"answering {promise['coverage']:.0%} of the questions"
+        lines.append(f"  {promise['quality']:4.0%} good answers: {can}")
+    return "\n".join(lines)

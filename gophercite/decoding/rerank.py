@@ -1,0 +1,183 @@
+"""Best of n: samples drawn from several prompts in turn, and a reward model that scores them.
+
+GopherCite, figure 2 and section 2.8: each of the K pages that were found has a prompt of its own,
+N > K samples go round the prompts, and the one with the highest reward is the answer.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float, Int, Key
+from scipy.special import expit
+
+from gophercite.decoding.quote_state import QuoteTables
+from gophercite.decoding.rows import padded_rows
+from gophercite.decoding.sampler import sample
+from gophercite.decoding.sampling_settings import SamplingSettings
+from gophercite.models.folder import Model
+from gophercite.models.reward_model import RewardModel, Verdict
+from gophercite.models.transformer import Params
+from gophercite.prompts import encode_judged
+from gophercite.records import Response
+
+
+class Candidate(NamedTuple):
+    """One sample.
+
+    Attributes:
+      prompt: which of the prompts it continues.
+      tokens: its ids, the end of sequence included where there is one.
+      text: what they say.
+      log_prob: the sum of their log-probabilities under the model itself, in nats.
+      constrained_log_prob: the same among the tokens that the quotes' constraint allowed; None
+        where there was none.
+    """
+
+    prompt: int
+    tokens: tuple[int, ...]
+    text: str
+    log_prob: float
+    constrained_log_prob: float | None
+
+    @property
+    def mean_log_prob(self) -> float:
+        """The mean of its tokens' log-probabilities, in nats: of what a short text has less."""
+        return self.log_prob / len(self.tokens)
+
+
+def sample_in_turn(
+    model: Model,
+    prompts: Sequence[Sequence[int]],
+    count: int,
+    key: Key[Array, ""],
+    settings: SamplingSettings,
+    quotes: QuoteTables | None = None,
+) -> list[Candidate]:
+    """Draws samples round the prompts: number i is of prompt i modulo how many there are.
+
+    Each prompt is read once, and its samples share its keys and values.
+
+    Args:
+      model: a language model.
+      prompts: token ids; those after the first `count` get no sample.
+      count: how many samples, at least 1.
+      key: of the draws.
+      settings: how tokens are drawn.
+      quotes: the prompts' tables (`QuoteConstraint.tables`), as many as prompts get samples.
+
+    Returns:
+      The samples, in their order.
+
+    Raises:
+      ValueError: there is no prompt, one is empty, `count` is less than 1, or `settings` leave out
+        the model's own log-probabilities.
+    """
+    if not settings.free_log_probs:
+        raise ValueError("free_log_probs=False leaves nothing to compare samples by")
+    vocabulary = model.vocabulary
+    shown = prompts[:count]
+    rounds = -(-count // max(len(shown), 1))
+    drawn = sample(
+        model.transformer,
+        model.params,
+        shown,
+        key,
+        settings,
+        eos_id=vocabulary.eos_id,
+        pad_id=vocabulary.pad_id,
+        quotes=quotes,
+        samples_per_prompt=rounds,
+        vocabulary_size=vocabulary.size,
+    )
+    candidates = []
+    for number in range(count):
+        turn, prompt = divmod(number, len(shown))
+        row = prompt * rounds + turn
+        tokens = tuple(drawn.tokens[row, : drawn.lengths[row]].tolist())
+        log_prob = _sum(drawn.log_probs, row)
+        assert log_prob is not None  # the settings ask for it
+        constrained = _sum(drawn.constrained_log_probs, row)
+        text = vocabulary.decode(tokens)
+        candidates.append(Candidate(prompt, tokens, text, log_prob, constrained))
+    return candidates
+
+
+class Rewards(NamedTuple):
+    """What a reward model says of responses.
+
+    Attributes:
+      reward: differences of two responses' rewards are the log-odds that people prefer the one.
+      supported_and_plausible: the probability that raters find a response both.
+    """
+
+    reward: Float[np.ndarray, " responses"]
+    supported_and_plausible: Float[np.ndarray, " responses"]
+
+
+class Scorer:
+    """A reward model that scores responses in batches of one size.
+
+    Args:
+      model: a reward model (`gophercite.models.reward_model.load_reward_model`).
+      batch_size: responses that go through it at once; bounds the memory.
+
+    Raises:
+      ValueError: `batch_size` is less than 1.
+    """
+
+    def __init__(self, model: Model, batch_size: int = 16) -> None:
+        if batch_size < 1:
+            raise ValueError(f"batch_size = {batch_size}: must be at least 1")
+        self._model = model
+        self._batch_size = batch_size
+
+    def score(self, question: str, responses: Sequence[Response]) -> Rewards:
+        """Scores responses to one question; see `score_each`."""
+        return self.score_each([(question, response) for response in responses])
+
+    def score_each(self, answered: Sequence[tuple[str, Response]]) -> Rewards:
+        """Scores responses, each to its question; what was said twice is read once.
+
+        Args:
+          answered: questions, without their pages (the model knows what a rater is shown), and
+            responses: claims with their evidence, or texts of another form.
+
+        Returns:
+          The rewards, in the responses' order.
+
+        Raises:
+          ValueError: a claim, title or quote holds a reserved mark.
+        """
+        encoded = [tuple(encode_judged(self._model.vocabulary, *each)) for each in answered]
+        # Short ones together, so that little is spent on padding.
+        unique = sorted(set(encoded), key=len)
+        size = self._batch_size
+        verdicts: dict[tuple[int, ...], tuple[float, float]] = {}
+        for start in range(0, len(unique), size):
+            batch = unique[start : start + size]
+            filled = batch + [batch[0]] * (size - len(batch))  # one shape for all batches
+            rows, lengths = padded_rows(filled, self._model.vocabulary.pad_id, "response")
+            verdict = jax.device_get(
+                _judge(RewardModel(self._model.transformer), self._model.params, rows, lengths)
+            )
+            both = expit(verdict.supported_and_plausible)
+            verdicts |= zip(batch, zip(verdict.reward, both, strict=True), strict=False)
+        found = np.array([verdicts[tokens] for tokens in encoded], float).reshape(-1, 2)
+        return Rewards(found[:, 0], found[:, 1])
+
+
+@partial(jax.jit, static_argnums=0)
+def _judge(
+    model: RewardModel,
+    params: Params,
+    tokens: Int[Array, "batch length"],
+    lengths: Int[Array, " batch"],
+) -> Verdict:
+    return model.judge(params, tokens, lengths)
+
+
+def _sum(log_probs: Float[np.ndarray, "samples tokens"] | None, row: int) -> float | None:
+    return None if log_probs is None else float(np.sum(log_probs[row], dtype=np.float64))

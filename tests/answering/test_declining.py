@@ -1,0 +1,149 @@
+"""Calibrations: files of them, what they refuse, and the answers that are not given."""
+
+import dataclasses
+import functools
+import json
+import math
+import pathlib
+
+import pytest
+
+from gophercite.answering.answerer import Answerer, AnsweringSettings
+from gophercite.answering.declining import (
+    Calibration,
+    answering_settings,
+    calibrate,
+    calibration_to_json,
+    decline,
+    read_calibration,
+    settings_among,
+)
+from gophercite.answers import Answer, cite
+from gophercite.decoding.abstention import Promise, TooFewLabelsError
+from gophercite.documents import Document
+from gophercite.evidence import Evidence
+from gophercite.json_fields import RecordError
+from gophercite.models.folder import load_model
+
+MODEL = pathlib.Path(__file__).parents[2] / "data_pipelines" / "sample_world" / "model"
+PAGE = Document("o", "Ormsby", "Its lighthouse was built in 1874.")
+CITATION = cite(Evidence("1874", "Ormsby", "built in 1874"), PAGE, 19)
+ANSWER = Answer(
+    "When?", "tiny", citations=(CITATION,), text=" %<…", score=0.5, scored_by="reward",
+    likelihood=-2.0, reward_model="taste", supported_and_plausible=0.8,
+)  # fmt: skip
+
+
+def scored(score: float, **changes: object) -> Answer:
+    return dataclasses.replace(ANSWER, score=score, likelihood=-score, **changes)  # type: ignore[arg-type]
+
+
+def labelled() -> list[tuple[Answer, bool]]:
+    """A hundred answers, of which those above a score of 30 are good."""
+    return [(scored(float(number)), number > 30) for number in range(100)]
+
+
+def promise(threshold: float) -> Promise:
+    return Promise(threshold, 0.9, 0.95, 0.5, 1.0, 100)
+
+
+@functools.cache
+def answerer() -> Answerer:
+    return Answerer(load_model(MODEL), AnsweringSettings(samples=4), "tiny")
+
+
+def test_a_calibration_promises_by_score_or_likelihood() -> None:
+    by_score = calibrate(labelled())
+    assert (by_score.model, by_score.reward_model, by_score.scored_by) == (
+        "tiny", "taste", "reward",
+    )  # fmt: skip
+    found = by_score.promise(0.9)
+    assert 25 <= found.threshold <= 35
+    assert found.coverage == pytest.approx((99 - found.threshold) / 100)
+    by_likelihood = calibrate(labelled(), "likelihood")
+    assert by_likelihood.scores == tuple(-score for score in by_score.scores)
+    with pytest.raises(TooFewLabelsError):  # likelihood is the wrong way round here
+        by_likelihood.promise(0.9)
+
+
+def test_a_file_keeps_a_calibration(tmp_path: pathlib.Path) -> None:
+    settings = answering_settings(answerer(), pages=5)
+    calibration = calibrate(labelled(), "likelihood", settings)
+    path = tmp_path / "calibration.json"
+    path.write_text(json.dumps(calibration_to_json(calibration)))
+    assert read_calibration(path) == calibration
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"by": "taste"}, "by"),
+        ({"answers": None}, "answers"),
+        ({"answers": [{"score": "high", "good": True}]}, "answers[0].score"),
+        ({"answers": [{"score": 1, "good": None}]}, "answers[0].good"),
+        ({"settings": 3}, "settings"),
+        ({"scored_by": None}, "scored_by"),
+    ],
+)
+def test_what_is_no_calibration_is_refused(
+    tmp_path: pathlib.Path, change: dict[str, object], field: str
+) -> None:
+    path = tmp_path / "calibration.json"
+    path.write_text(json.dumps(calibration_to_json(calibrate(labelled())) | change))
+    with pytest.raises(RecordError) as raised:
+        read_calibration(path)
+    assert (raised.value.path, raised.value.field) == (path, field)
+
+
+def test_answers_of_several_systems_are_no_calibration() -> None:
+    with pytest.raises(ValueError, match="several systems"):
+        calibrate([*labelled(), (scored(1.0, model="other"), True)])
+    with pytest.raises(ValueError, match="no labelled answer"):
+        calibrate([])
+    with pytest.raises(ValueError, match="has no score"):
+        calibrate([(dataclasses.replace(ANSWER, score=None), True)])
+
+
+def test_it_is_for_the_same_way_of_answering_alone() -> None:
+    here = Calibration(
+        "tiny", None, answerer().scored_by, "score", answering_settings(answerer(), 5), (), ()
+    )
+    here.require_same(answerer(), pages=5)
+    settings = dict(here.settings or {})
+    for change, said in (
+        ({"model": "other"}, "model = 'other', not 'tiny'"),
+        ({"reward_model": "taste"}, "reward model = 'taste', not None"),
+        ({"scored_by": "reward"}, "score = 'reward'"),
+        ({"settings": settings | {"samples": 16}}, "samples = 16, not 4"),
+        ({"settings": settings | {"pages": 3}}, "pages = 3, not 5"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            dataclasses.replace(here, **change).require_same(answerer(), pages=5)  # type: ignore[arg-type]
+    # Who does not know how its answers came about compares the models alone.
+    dataclasses.replace(here, settings=None).require_same(answerer(), pages=7)
+
+
+def test_settings_are_found_among_those_of_a_run() -> None:
+    settings = answering_settings(answerer(), 5)
+    assert settings_among({"seed": 0, **settings}) == settings
+    with pytest.raises(ValueError, match="which samples, pages"):
+        settings_among({name: settings[name] for name in settings.keys() - {"samples", "pages"}})
+
+
+def test_answers_at_or_below_the_threshold_are_not_given() -> None:
+    given = decline(ANSWER, promise(0.4), "score")
+    assert given == dataclasses.replace(ANSWER, threshold=0.4)
+    declined = decline(ANSWER, promise(0.5), "score")
+    assert (declined.citations, declined.text, declined.score) == ((), "", 0.5)
+    assert declined.reason == (
+        "the best answer's reward, 0.5, is not above 0.5, from where on 90% of the answers are "
+        "good with confidence 95%"
+    )
+    by_likelihood = decline(ANSWER, promise(0.4), "likelihood")
+    assert "log-probability, -2, is not above 0.4" in (by_likelihood.reason or "")
+
+
+def test_without_a_threshold_all_are_given_and_what_is_declined_stays_so() -> None:
+    assert decline(ANSWER, promise(-math.inf), "score") == ANSWER
+    nothing = Answer("When?", "tiny", reason="no page")
+    assert decline(nothing, promise(0.4), "score") == nothing

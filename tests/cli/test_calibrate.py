@@ -1,0 +1,101 @@
+"""`gophercite calibrate`: labels by hand or by gold answers, and what is left out or refused."""
+
+import json
+import pathlib
+from typing import Any
+
+import pytest
+
+from gophercite import cli, records
+from gophercite.answering.declining import read_calibration
+from gophercite.answers import Answer, answer_to_json, cite
+from gophercite.documents import Document
+from gophercite.evidence import Evidence
+from gophercite.records import Question, Span
+
+PAGE = Document("o", "Ormsby", "A town. Its lighthouse was built in 1874.")
+RIGHT = Evidence("1874", "Ormsby", "Its lighthouse was built in 1874.")
+WRONG = Evidence("A town", "Ormsby", "A town.")
+GOLD = Question("q", "When?", "mine", (PAGE,), ("1874",), (Span("o", 8, 41),))
+
+Capture = pytest.CaptureFixture[str]
+
+
+def line(triple: Evidence | None, score: float, **more: object) -> dict[str, Any]:
+    """An answer with this claim, or a declined one, as a line of a file."""
+    citations, text = (), ""
+    if triple is not None:
+        citations = (cite(triple, PAGE, PAGE.text.index(triple.quote)),)
+        text = f" %<{triple.claim}>%({triple.title})%[{triple.quote}]%"
+    answer = Answer(
+        "When?", "tiny", citations=citations, reason=None if citations else "no page", text=text,
+        score=score, scored_by="reward", likelihood=-3.0, reward_model="taste",
+    )  # fmt: skip
+    return {"question_id": "q", **answer_to_json(answer), **more}
+
+
+def calibrate(tmp_path: pathlib.Path, lines: list[Any], *flags: str) -> int:
+    answers = tmp_path / "answers.jsonl"
+    answers.write_text("".join(json.dumps(each) + "\n" for each in lines))
+    return cli.main(["calibrate", str(answers), "--out", str(tmp_path / "c.json"), *flags])
+
+
+def test_labels_by_hand_and_by_gold(tmp_path: pathlib.Path, capsys: Capture) -> None:
+    questions = tmp_path / "questions.jsonl"
+    records.write(questions, [GOLD])
+    lines = [
+        line(RIGHT, 1.0),
+        line(WRONG, 0.5),
+        line(WRONG, 0.7, good=True),  # a person knows better
+        line(None, 0.1),
+        line(RIGHT, 0.2, question_id="unknown"),
+    ]
+    assert calibrate(tmp_path, lines, "--questions", str(questions), "--json") == 0
+    captured = capsys.readouterr()
+    value = json.loads(captured.out)
+    assert (value["answers"], value["good"]) == (3, 2)
+    assert "left out: 1 questions without an answer, 1 without a label" in captured.err
+    found = read_calibration(tmp_path / "c.json")
+    assert (found.scores, found.good) == ((1.0, 0.5, 0.7), (True, False, True))
+    assert (found.model, found.reward_model, found.settings) == ("tiny", "taste", None)
+
+
+def test_what_can_be_promised_is_shown(tmp_path: pathlib.Path, capsys: Capture) -> None:
+    lines = [line(RIGHT, float(n), good=n >= 40) for n in range(140)]
+    assert calibrate(tmp_path, lines) == 0
+    out = capsys.readouterr().out
+    assert "140 answers, 100 of them good" in out
+    assert "   50% good answers: answering 100% of the questions" in out
+    assert "   95% good answers: at no threshold do 140" in out or "it would take" in out
+    assert calibrate(tmp_path, lines, "--by", "likelihood") == 0
+    assert set(read_calibration(tmp_path / "c.json").scores) == {-3.0}
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ([], "there is no labelled answer"),
+        (["text"], "answers.jsonl:1: "),
+        ([line(RIGHT, 1.0, good="yes")], "answers.jsonl:1: field 'good': must be true or false"),
+        (
+            [line(RIGHT, 1.0, good=True), line(RIGHT, 1.0, good=True, model="other")],
+            "several systems",
+        ),
+    ],
+)
+def test_what_is_no_set_of_labelled_answers_is_refused(
+    tmp_path: pathlib.Path, capsys: Capture, lines: list[Any], message: str
+) -> None:
+    assert calibrate(tmp_path, lines) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.splitlines()[-1].startswith("gophercite calibrate: ")
+    assert message in captured.err
+    assert not (tmp_path / "c.json").exists()
+
+
+def test_how_the_answers_came_about_is_kept(tmp_path: pathlib.Path, capsys: Capture) -> None:
+    run = tmp_path / "answers.run.json"
+    run.write_text('{"samples": 4}')
+    assert calibrate(tmp_path, [line(RIGHT, 1.0, good=True)]) == 1
+    assert "answers.run.json: does not say with which prompt_tokens" in capsys.readouterr().err

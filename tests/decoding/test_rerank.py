@@ -1,0 +1,91 @@
+"""Samples in turn are the sampler's own, and scores do not depend on what is scored beside them."""
+
+import functools
+import pathlib
+
+import jax
+import numpy as np
+import pytest
+
+from gophercite.decoding.rerank import Scorer, sample_in_turn
+from gophercite.decoding.sampler import sample
+from gophercite.decoding.sampling_settings import SamplingSettings
+from gophercite.evidence import Evidence
+from gophercite.models.config import TransformerConfig
+from gophercite.models.folder import Model
+from gophercite.models.reward_model import RewardModel
+from gophercite.models.transformer import HEADS, Transformer
+from gophercite.prompts import encode_judged
+from gophercite.vocabularies import load_vocabulary
+
+VOCABULARY = (
+    pathlib.Path(__file__).parents[2] / "data_pipelines" / "sample_world" / "model" / "vocabulary"
+)
+CONFIG = TransformerConfig(
+    vocab_size=2048, d_model=16, num_layers=1, num_heads=2, head_dim=8, dtype="float32"
+)
+SETTINGS = SamplingSettings(max_tokens=8)
+QUESTION = "When was the mill built?"
+ANSWERS = [
+    (Evidence("1812", "The mill", "It was built in 1812."),),
+    "In 1812, they say.",
+    (Evidence("1874", "The mill", "It burned down in the summer of 1874, and nobody knows why."),),
+    (Evidence("1812", "The mill", "It was built in 1812."),),
+    (Evidence("Yes", "The mill", "Grain"), Evidence("No", "The mill", "Flour")),
+]
+
+
+@functools.cache
+def model(with_heads: bool = False) -> Model:
+    transformer = Transformer(CONFIG)
+    params = transformer.init(jax.random.key(0))
+    if with_heads:
+        params = {**params, HEADS: RewardModel(transformer).init_heads(jax.random.key(1))}
+    return Model(transformer, params, load_vocabulary(VOCABULARY), {})
+
+
+def test_samples_go_round_the_prompts() -> None:
+    prompts = [[5, 6, 7], [8, 9]]
+    key = jax.random.key(3)
+    found = sample_in_turn(model(), prompts, 5, key, SETTINGS)
+    assert [candidate.prompt for candidate in found] == [0, 1, 0, 1, 0]
+    vocabulary = model().vocabulary
+    drawn = sample(
+        model().transformer, model().params, prompts, key, SETTINGS, samples_per_prompt=3,
+        eos_id=vocabulary.eos_id, pad_id=vocabulary.pad_id, vocabulary_size=vocabulary.size,
+    )  # fmt: skip
+    assert drawn.log_probs is not None
+    for candidate, row in zip(found, (0, 3, 1, 4, 2), strict=True):
+        tokens = drawn.tokens[row, : drawn.lengths[row]].tolist()
+        assert list(candidate.tokens) == tokens
+        assert candidate.text == vocabulary.decode(tokens)
+        assert candidate.log_prob == pytest.approx(drawn.log_probs[row].sum(), rel=1e-5)
+        assert candidate.mean_log_prob == pytest.approx(candidate.log_prob / len(tokens))
+        assert candidate.constrained_log_prob is None
+
+
+def test_without_likelihoods_there_is_nothing_to_compare() -> None:
+    settings = SamplingSettings(max_tokens=8, free_log_probs=False)
+    with pytest.raises(ValueError, match="free_log_probs=False"):
+        sample_in_turn(model(), [[5]], 1, jax.random.key(0), settings)
+
+
+def test_scores_are_those_of_each_response_alone() -> None:
+    judge = jax.jit(RewardModel(model(True).transformer).judge)
+    found = Scorer(model(True), batch_size=2).score(QUESTION, ANSWERS)
+    for number, answer in enumerate(ANSWERS):
+        ids = encode_judged(model().vocabulary, QUESTION, answer)
+        tokens = np.zeros((1, 64), np.int32)
+        tokens[0, : len(ids)] = ids
+        verdict = judge(model(True).params, tokens, np.array([len(ids)]))
+        assert found.reward[number] == pytest.approx(float(verdict.reward[0]), abs=1e-5)
+        both = 1 / (1 + np.exp(-float(verdict.supported_and_plausible[0])))
+        assert found.supported_and_plausible[number] == pytest.approx(both, abs=1e-5)
+    assert found.reward[0] == found.reward[3] != found.reward[2]
+
+
+def test_no_responses_have_no_scores() -> None:
+    found = Scorer(model(True)).score(QUESTION, [])
+    assert found.reward.shape == found.supported_and_plausible.shape == (0,)
+    with pytest.raises(ValueError, match="batch_size = 0"):
+        Scorer(model(True), batch_size=0)
