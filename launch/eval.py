@@ -23,7 +23,7 @@ import contextlib
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import gin
 import gin_files
@@ -32,6 +32,7 @@ import processes
 from etils import epath
 from evaluation_settings import Evaluation
 
+from gophercite.decoding.rerank import Scorer
 from gophercite.evaluation.answer_log import (
     AnswerLog,
     describe_asking,
@@ -39,12 +40,17 @@ from gophercite.evaluation.answer_log import (
     shared_questions,
 )
 from gophercite.evaluation.baselines import judge_baselines
+from gophercite.evaluation.citations import CitationQuality, EntailmentServer, citation_quality
+from gophercite.evaluation.overlap import overlap_splits, overlap_table
 from gophercite.evaluation.question_prompts import PromptReport
 from gophercite.evaluation.report import describe
-from gophercite.evaluation.results import Outcome, Results, choose
+from gophercite.evaluation.report_files import Section
+from gophercite.evaluation.results import Choice, Outcome, Results, choose, json_lines
+from gophercite.evaluation.truthfulqa import rating_line, truthfulqa_section
 from gophercite.few_shot.prompting import Style
 from gophercite.models.checkpoint_files import CheckpointError
 from gophercite.models.folder import Model, load_model
+from gophercite.models.reward_model import load_reward_model
 from gophercite.models.tensors import TensorFileError
 from gophercite.records import Question, Report
 from gophercite.retrieval.index_file import IndexFileError
@@ -94,26 +100,58 @@ def _evaluate(evaluation: Evaluation, process: int, count: int) -> Results | Non
         systems = judge_baselines(questions)
         return Results(f"Baselines on {evaluation.questions}", systems)
     model = load_model(evaluation.model)
-    run = describe_asking(model, str(evaluation.model), evaluation.asking(), questions)
+    judge = load_reward_model(evaluation.reward_model) if evaluation.reward_model else None
+    settings = evaluation.asking()
+    run = describe_asking(model, str(evaluation.model), settings, questions, judge)
     with _log(evaluation, run) as log:
-        _ask(evaluation, model, questions, log, process, count)
+        _ask(evaluation, model, judge, questions, log, process, count)
         lines = log.read()
     left = sum(question.id not in lines for question in questions)
     if left:
         print(f"Done here; {left} questions are left to the other processes.", file=sys.stderr)
         return None
     outcomes = [Outcome(q, read_answer(q, lines[q.id])) for q in questions]
-    asked = [outcome.question for outcome in outcomes if outcome.samples]
-    if not asked:
+    if not any(outcome.samples for outcome in outcomes):
         raise ValueError("every question was declined: there is nothing to score")
+    return _results(evaluation, model, run, outcomes)
+
+
+def _results(
+    evaluation: Evaluation, model: Model, run: dict[str, Any], outcomes: Sequence[Outcome]
+) -> Results:
+    """Judges the answers that count, and the baselines on the same questions."""
+    asked = [outcome.question for outcome in outcomes if outcome.samples]
+    best = [choose(outcome.samples, evaluation.choice) for outcome in outcomes if outcome.samples]
     name = "model, constrained" if evaluation.constrained else "model"
-    best = [choose(outcome.samples, evaluation.choose) for outcome in outcomes if outcome.samples]
     systems = {name: [sample.judgement for sample in best]}
     if evaluation.baselines:
         systems |= judge_baselines(asked)
-    title = f"{evaluation.model} on {evaluation.questions}"
-    identity = str(model.provenance.get("id", evaluation.model))
-    return Results(title, systems, run, outcomes, best, identity)
+    citations: list[CitationQuality | None] = []
+    if evaluation.nli is not None:
+        triples = [sample.judgement.triples for sample in best]
+        citations = citation_quality(triples, EntailmentServer(evaluation.nli))
+    sections = []
+    if evaluation.train:
+        splits = overlap_splits(asked, evaluation.read_training_questions())
+        judged = [(sample.question.id, sample.judgement) for sample in best]
+        text = ["By what of a question was in the training data."]
+        sections.append(Section("Overlap", text, [overlap_table(splits, judged)]))
+    files = {}
+    if any(question.incorrect_answers for question in asked):
+        lines = [rating_line(sample, model.vocabulary) for sample in best]
+        files["_claims.jsonl"] = json_lines(lines)
+        sections.append(truthfulqa_section(lines))
+    return Results(
+        title=f"{evaluation.model} on {evaluation.questions}",
+        systems=systems,
+        run=run,
+        outcomes=outcomes,
+        best=best,
+        model=str(model.provenance.get("id", evaluation.model)),
+        citations=citations,
+        sections=sections,
+        files=files,
+    )
 
 
 @contextlib.contextmanager
@@ -130,6 +168,7 @@ def _log(evaluation: Evaluation, run: dict[str, Any]) -> Iterator[AnswerLog]:
 def _ask(
     evaluation: Evaluation,
     model: Model,
+    judge: Model | None,
     questions: Sequence[Question],
     log: AnswerLog,
     process: int,
@@ -139,7 +178,8 @@ def _ask(
     total = shared_questions(len(questions), evaluation.batch_size, process, count)
     progress = Progress(sys.stderr, total, unit="question")
     report = PromptReport()
-    counts = log.ask(model, questions, evaluation.asking(), report, process, count)
+    scorer = None if judge is None else Scorer(judge)
+    counts = log.ask(model, questions, evaluation.asking(), report, scorer, process, count)
     begun = shown = next(counts)
     if begun:
         progress.note(f"{total} questions, {begun} answered already")
@@ -220,10 +260,14 @@ def _add_settings(group: argparse._ArgumentGroup) -> None:
     add("--seed", type=int, help="of the sampling (default: 0)")
     add(
         "--choose",
-        choices=("likelihood", "rouge"),
-        help="which of a question's samples counts: the likeliest, or of a few-shot model's claims "
-        "that with the second best evidence, as the paper (default: likelihood)",
+        choices=get_args(Choice),
+        help="which of a question's samples counts: the likeliest, that with the highest reward, "
+        "or of a few-shot model's claims that with the second best evidence (default: by reward "
+        "where there is a reward model)",
     )
+    add("--reward-model", metavar="FOLDER", help="of a reward model's run; scores all samples")
+    add("--nli", metavar="URL", help="of a language-inference server (docs/evaluation.md)")
+    add("--train", nargs="+", metavar="FILE", help="training questions, to score by overlap")
     add("--examples", type=int, help="answers to print (default: 5)")
     add("--strict", action=yes_or_no, help="stop at the first bad line of the questions")
     add("--baselines", action=yes_or_no, help="score the baselines on the same questions")

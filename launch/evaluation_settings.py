@@ -3,13 +3,15 @@
 import dataclasses
 import functools
 import pathlib
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from typing import Literal, get_args
 
 import gin
 
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.evaluation.answer_log import AskingSettings
 from gophercite.evaluation.question_prompts import PromptSettings
+from gophercite.evaluation.results import Choice
 from gophercite.few_shot.prompting import FewShotSettings, Style
 from gophercite.records import Question, Report, read
 from gophercite.retrieval.index import DocumentIndex
@@ -37,7 +39,11 @@ class Evaluation:
       top_p: nucleus to sample from.
       constrained: whether answers have to be well formed and quote the pages verbatim.
       seed: of the sampling.
-      choose: which of a question's samples counts.
+      choose: which of a question's samples counts; by default the one with the highest reward where
+        there is a reward model, else the likeliest.
+      reward_model: folder of a reward model's run, which scores all samples.
+      nli: URL of a language-inference server, for citation recall and precision.
+      train: files of questions that the model was trained on, to score by overlap with them.
       examples: answers to print.
       strict: whether the first bad line of the questions ends the run.
       baselines: whether to score the baselines on the same questions.
@@ -58,7 +64,10 @@ class Evaluation:
     top_p: float = 1.0
     constrained: bool = False
     seed: int = 0
-    choose: Literal["likelihood", "rouge"] = "likelihood"
+    choose: Choice | None = None
+    reward_model: str | None = None
+    nli: str | None = None
+    train: Sequence[str] = ()
     examples: int = 5
     strict: bool = False
     baselines: bool = True
@@ -75,11 +84,18 @@ class Evaluation:
                 raise ValueError(f"{name} is {value}: must be at least 1")
         if self.model is None and not self.baselines:
             raise ValueError("without a model and without baselines there is nothing to score")
-        if self.choose not in ("likelihood", "rouge"):
-            raise ValueError(f"choose is {self.choose!r}: must be 'likelihood' or 'rouge'")
+        if self.choose not in (None, *get_args(Choice)):
+            raise ValueError(f"choose is {self.choose!r}: must be one of {get_args(Choice)}")
+        if self.choose == "reward" and self.reward_model is None:
+            raise ValueError("choose = 'reward' needs a reward_model")
         if self.choose == "rouge" and self.few_shot != Style.LONG.value:
             raise ValueError("choose = 'rouge' needs few_shot = 'long', whose evidence has a score")
         self.asking()
+
+    @property
+    def choice(self) -> Choice:
+        """Which of a question's samples counts."""
+        return self.choose or ("likelihood" if self.reward_model is None else "reward")
 
     def asking(self) -> AskingSettings:
         """How the model is asked.
@@ -120,6 +136,11 @@ class Evaluation:
         with DocumentIndex(self.index) as index:
             page = functools.cache(index.document)
             return [with_pages(question, page) for question in questions]
+
+    def read_training_questions(self) -> Iterator[Question]:
+        """The questions of the training data; bad lines are passed over."""
+        for path in self.train:
+            yield from read(pathlib.Path(path), Question)
 
 
 gin.external_configurable(Evaluation, module="gophercite")

@@ -18,6 +18,7 @@ import jax
 from etils import epath
 
 from gophercite.decoding.constraint import QuoteConstraint
+from gophercite.decoding.rerank import Scorer
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.evaluation.answers import JudgedSample, answer_questions
 from gophercite.evaluation.metrics import judge
@@ -29,6 +30,7 @@ from gophercite.records import Question, to_json
 from gophercite.result_file import ResultFile, read_results
 
 _BATCHES_IN_BLOCK = 8  # enough to find prompts of like length for each batch
+_SCORES = ("evidence_score", "reward", "supported_and_plausible")  # of `JudgedSample`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,28 +55,39 @@ class AskingSettings:
 
 
 def describe_asking(
-    model: Model, name: str, settings: AskingSettings, questions: Sequence[Question]
+    model: Model,
+    name: str,
+    settings: AskingSettings,
+    questions: Sequence[Question],
+    reward_model: Model | None = None,
 ) -> dict[str, Any]:
-    """Returns all that decides a model's answers, as JSON; large parts by their digests.
+    """Returns all that decides a model's answers and their scores, as JSON; large parts by digests.
 
     Args:
       model: what is asked.
       name: where it was read from.
       settings: how it is asked.
       questions: with their pages.
+      reward_model: what scores the answers.
     """
     asked = hashlib.sha256()
     for question in questions:
         asked.update(json.dumps(to_json(question), sort_keys=True).encode() + b"\n")
-    parameters = sorted(digests(name_leaves(model.params)).items())
     return {
         "model": name,
         "provenance": model.provenance,
-        "parameters": hashlib.sha256(repr(parameters).encode()).hexdigest(),
+        "parameters": sum(leaf.size for leaf in name_leaves(model.params).values()),
+        "parameters_sha256": _digest(model),
+        "reward_model_sha256": None if reward_model is None else _digest(reward_model),
         "questions": len(questions),
         "questions_sha256": asked.hexdigest(),
         **json.loads(json.dumps(dataclasses.asdict(settings), default=_plain)),
     }
+
+
+def _digest(model: Model) -> str:
+    found = sorted(digests(name_leaves(model.params)).items())
+    return hashlib.sha256(repr(found).encode()).hexdigest()
 
 
 class AnswerLog:
@@ -109,6 +122,7 @@ class AnswerLog:
         questions: Sequence[Question],
         settings: AskingSettings,
         report: PromptReport | None = None,
+        scorer: Scorer | None = None,
         process: int = 0,
         processes: int = 1,
     ) -> Iterator[int]:
@@ -119,6 +133,7 @@ class AnswerLog:
           questions: all of them, with their pages; each id is one question's.
           settings: how.
           report: counts the prompts that were made now.
+          scorer: gives samples their rewards.
           process: which of the processes this is, from 0.
           processes: that share the questions.
 
@@ -144,10 +159,15 @@ class AnswerLog:
                 if len(answered) == len(block):
                     continue
                 made = PromptReport()
-                for lines in _ask_block(model, block, settings, constraint, made, answered):
-                    file.append(*lines)
-                    finished += len(lines)
+                asked = _ask_block(model, block, settings, constraint, made, answered)
+                for place, samples in asked:
+                    file.append(_line(block[place], _scored(block[place], samples, scorer)))
+                    finished += 1
                     yield finished
+                declined = sorted(made.declined.keys() - answered)
+                file.append(*(_declined_line(block[at], made.declined[at]) for at in declined))
+                finished += len(declined)
+                yield finished
                 total.add(made, indices.start)
 
 
@@ -170,9 +190,8 @@ def _ask_block(
     constraint: QuoteConstraint | None,
     report: PromptReport,
     answered: set[int],
-) -> Iterator[list[dict[str, Any]]]:
-    """Yields the lines of some questions at a time, until all have one that are not `answered`."""
-    for index, samples in answer_questions(
+) -> Iterator[tuple[int, tuple[JudgedSample, ...]]]:
+    return answer_questions(
         model.transformer,
         model.params,
         model.vocabulary,
@@ -185,13 +204,20 @@ def _ask_block(
         samples=settings.samples,
         report=report,
         answered=answered,
-    ):
-        yield [_line(block[index], samples)]
-    declined = sorted(report.declined.items())
-    yield [
-        {"question_id": block[index].id, "declined": reason}
-        for index, reason in declined
-        if index not in answered
+    )
+
+
+def _scored(
+    question: Question, samples: Sequence[JudgedSample], scorer: Scorer | None
+) -> Sequence[JudgedSample]:
+    """Returns samples with their rewards; what is malformed is scored as the text that it is."""
+    if scorer is None:
+        return samples
+    responses = [sample.judgement.triples or sample.answer for sample in samples]
+    rewards = scorer.score(question.question, responses)
+    return [
+        dataclasses.replace(sample, reward=float(reward), supported_and_plausible=float(both))
+        for sample, reward, both in zip(samples, *rewards, strict=True)
     ]
 
 
@@ -217,7 +243,7 @@ def _read_sample(question: Question, line: Mapping[str, Any]) -> JudgedSample:
         tuple(line["tokens"]),
         line["log_prob"],
         line["document"],
-        line.get("evidence_score"),
+        **{name: line.get(name) for name in _SCORES},
     )
 
 
@@ -234,9 +260,12 @@ def _sample_line(sample: JudgedSample) -> dict[str, Any]:
     }
     if sample.answer != sample.text:
         line["answer"] = sample.answer
-    if sample.evidence_score is not None:
-        line["evidence_score"] = sample.evidence_score
-    return line
+    scores = {name: getattr(sample, name) for name in _SCORES}
+    return line | {name: score for name, score in scores.items() if score is not None}
+
+
+def _declined_line(question: Question, reason: str) -> dict[str, Any]:
+    return {"question_id": question.id, "declined": reason}
 
 
 def _plain(value: object) -> Any:

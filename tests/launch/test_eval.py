@@ -12,6 +12,7 @@ import time
 
 import jax
 import pytest
+from entailment import entailment_server
 from vocabulary_fixtures import trained
 
 from data_pipelines import bootstrap
@@ -19,6 +20,7 @@ from gophercite import records
 from gophercite.documents import Document
 from gophercite.models.config import TransformerConfig
 from gophercite.models.folder import Model, save_model
+from gophercite.models.reward_model import HEADS, RewardModel
 from gophercite.models.transformer import Transformer
 from gophercite.records import Hit, Question, Span
 from gophercite.retrieval.index import DocumentIndex
@@ -36,12 +38,19 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     transformer = Transformer(config)
     params = transformer.init(jax.random.key(0))
     save_model(folder, Model(transformer, params, trained(), {"id": "tiny"}))
+    heads = RewardModel(transformer).init_heads(jax.random.key(1))
+    judge = Model(transformer, {**params, HEADS: heads}, trained(), {"id": "judge"})
+    save_model(folder.with_name("judge"), judge)
     return folder
 
 
-def start(*arguments: object) -> subprocess.Popen[str]:
+def start(compiled: pathlib.Path, *arguments: object) -> subprocess.Popen[str]:
     command = [sys.executable, SCRIPT, *arguments]
-    environment = os.environ | {"JAX_PLATFORMS": "cpu"}
+    environment = os.environ | {
+        "JAX_PLATFORMS": "cpu",
+        "JAX_COMPILATION_CACHE_DIR": str(compiled),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
     return subprocess.Popen(
         list(map(str, command)), stderr=subprocess.PIPE, text=True, env=environment
     )
@@ -105,7 +114,10 @@ def test_search_results_are_looked_up_and_asked_about_one_by_one(
         index.add(Document(id, f"Page {id}", text) for id, text in texts.items())
     hits = {id: Hit(id, text[:30]) for id, text in texts.items()}
     asked = [
-        Question("several", "When?", "test", (hits["o"], hits["i"], hits["s"]), ("1874",)),
+        Question(
+            *("several", "When?", "test", (hits["o"], hits["i"], hits["s"]), ("1874",)),
+            incorrect_answers=("never",),
+        ),
         Question("nothing", "When?", "test", (hits["s"],), ("1874",)),
     ]
     path = tmp_path / "questions.jsonl"
@@ -117,7 +129,9 @@ def test_search_results_are_looked_up_and_asked_about_one_by_one(
         "--batch-size": 4, "--output": tmp_path / "out",
     }  # fmt: skip
     arguments = [str(part) for flag in flags.items() for part in flag]
-    assert main([*arguments, "--constrained"]) == 0
+    judged = ["--reward-model", str(model_folder.with_name("judge")), "--train", str(path)]
+    with entailment_server() as url:
+        assert main([*arguments, "--constrained", *judged, "--nli", url]) == 0
     printed = capsys.readouterr()
     assert "4 prompts, of which 1 show pages in part" in printed.err
     assert "1 questions declined: nothing can be quoted" in printed.err
@@ -129,7 +143,14 @@ def test_search_results_are_looked_up_and_asked_about_one_by_one(
     assert "Declined, and in no row: 1 questions." in (tmp_path / "out.md").read_text()
     every = [json.loads(line) for line in (tmp_path / "out_samples.jsonl").open()]
     assert sorted(sample["document"] for sample in every) == ["i", "i", "o", "o"]
-    assert best["log_prob"] == max(sample["log_prob"] for sample in every)
+    assert best["reward"] == max(sample["reward"] for sample in every)
+    assert all(0 < sample["supported_and_plausible"] < 1 for sample in every)
+    report = (tmp_path / "out.md").read_text()
+    assert "citation recall %" in report
+    assert re.search(r"\| question overlap +\| 1 ", report)
+    assert "nearer to a right answer" in report
+    (claim,) = (json.loads(line) for line in (tmp_path / "out_claims.jsonl").open())
+    assert claim["incorrect_answers"] == ["never"]
 
     # The samples are what bootstrapping takes.
     rated = tmp_path / "rated.jsonl"
@@ -172,7 +193,7 @@ def test_a_run_that_is_killed_ends_with_what_one_that_is_not_has(
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert run(*arguments, f"--gin.OUTPUT={whole}") == 0
 
-    first = start(*arguments, f"--gin.OUTPUT={killed}")
+    first = start(tmp_path / "compiled", *arguments, f"--gin.OUTPUT={killed}")
     while not any(log.read_bytes().count(b"\n") >= 3 for log in logs(killed)):
         assert first.poll() is None, first.stderr and first.stderr.read()
         time.sleep(0.01)
