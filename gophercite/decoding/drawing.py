@@ -139,6 +139,20 @@ def given(logits: Float[Array, "samples vocab"]) -> LogitsOf:
     )
 
 
+def draw_thin(
+    logits: LogitsOf,
+    uniforms: Float[Array, " samples"],
+    settings: SamplingSettings,
+    tables: QuoteTables,
+    state: QuoteState,
+    left: Int[Array, " samples"],
+) -> Drawn:
+    """Draws one allowed token a row where all rows have few; see `draw_allowed`."""
+    tokens, legal = edges_allowed(tables, state, left, 0, THIN)
+    few = draw(jnp.where(legal, logits.tokens(tokens), MASKED), uniforms, settings)
+    return Drawn(jnp.take_along_axis(tokens, few.token[:, None], axis=1)[:, 0], few.log_prob)
+
+
 def draw_allowed(
     logits: LogitsOf,
     uniforms: Float[Array, " samples"],
@@ -167,10 +181,7 @@ def draw_allowed(
       Token ids; log-probabilities among the allowed tokens.
     """
     samples = uniforms.shape[0]
-    tokens, legal = edges_allowed(tables, state, left, 0, THIN)
-    few = draw(jnp.where(legal, logits.tokens(tokens), MASKED), uniforms, settings)
-    thin = Drawn(jnp.take_along_axis(tokens, few.token[:, None], axis=1)[:, 0], few.log_prob)
-
+    thin = draw_thin(logits, uniforms, settings, tables, state, left)
     wide = ((tables.claim[state.node] >= 0) | (degrees(tables, state) > THIN)) & ~done
     sizes = sorted({0, *(-(-samples // part) for part in (8, 4, 2, 1))})
 

@@ -112,6 +112,50 @@ def forget_rows(cache: Cache, forgotten: Bool[Array, "prompts samples"]) -> Cach
     return cache._replace(slots=slots._replace(filled=slots.filled & ~forgotten[..., None]))
 
 
+def keep_first(cache: Cache, kept: Int[Array, "prompts samples"], length: int) -> Cache:
+    """Takes back all but the first of the tokens that were just added.
+
+    Args:
+      cache: with them.
+      kept: of each row, how many stay.
+      length: how many were added.
+
+    Returns:
+      The cache; slots of what was taken back stay empty until `compact`.
+    """
+    slots = cache.slots
+    added = jnp.arange(slots.filled.shape[2]) - first_slot(slots, length)
+    dropped = (added >= kept[..., None]) & (added < length)
+    return cache._replace(slots=slots._replace(filled=slots.filled & ~dropped))
+
+
+def compact(cache: Cache) -> Cache:
+    """Moves each row's tokens to its first slots, so that those behind them can be taken anew."""
+    slots = cache.slots
+    order = jnp.argsort(~slots.filled, axis=-1, stable=True)
+    moved = lambda x: jnp.take_along_axis(x, order, axis=-1)  # noqa: E731
+    filled = moved(slots.filled)
+
+    # Of one sample of one prompt; whole rows of a head's are moved, not elements.
+    of_sample = lambda rows, order: jnp.take(rows, order, axis=1, mode="clip")  # noqa: E731
+    of_all = jax.vmap(jax.vmap(of_sample, in_axes=(1, 0), out_axes=1))
+
+    def move(layer: LayerCache) -> LayerCache:
+        prompts, kv_heads = layer.prompt_keys.shape[:2]
+        shape = (prompts, kv_heads, slots.filled.shape[1], *layer.keys.shape[-2:])
+        keys, values = (
+            _stored(of_all(rows.reshape(shape), order)) for rows in (layer.keys, layer.values)
+        )
+        return layer._replace(keys=keys, values=values)
+
+    if isinstance(cache.layers, LayerCache):
+        layers: LayerCache | tuple[LayerCache, ...] = jax.vmap(move)(cache.layers)
+    else:
+        layers = tuple(move(layer) for layer in cache.layers)
+    taken = jnp.max(jnp.sum(filled, axis=-1)).astype(jnp.int32)
+    return Cache(layers, Slots(slots.lengths, moved(slots.positions), filled, taken))
+
+
 def empty_rows(
     prompt_keys: Float[Array, "prompts kv_heads length head_dim"], samples: int, room: int
 ) -> Float[Array, "*rows room head_dim"]:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from gophercite import evidence
 from gophercite.decoding.constraint import QuoteConstraint
+from gophercite.decoding.decode_loop import decode
 from gophercite.decoding.drawing import draw
 from gophercite.decoding.response_automaton import faults_of
 from gophercite.decoding.sampler import sample
@@ -192,21 +193,17 @@ def test_eight_devices_sample_what_one_does(prompts, scan_layers):
 
 
 def test_one_program_serves_prompts_of_a_bucket():
-    from gophercite.decoding import sampler
-
     settings = SamplingSettings(max_tokens=5)
     run(settings)
-    before = sampler._decode._cache_size()
+    before = decode._cache_size()
     run(settings, [[5] * 40, [2], [3, 4]])
-    assert sampler._decode._cache_size() == before
+    assert decode._cache_size() == before
 
 
 def test_one_program_serves_all_pages_of_a_bucket():
-    from gophercite.decoding import sampler
-
     settings = SamplingSettings(max_tokens=30)
     constrained(settings)
-    before = sampler._decode._cache_size()
+    before = decode._cache_size()
     other = [
         [
             Document(
@@ -219,7 +216,7 @@ def test_one_program_serves_all_pages_of_a_bucket():
     ]
     constrained(settings, key=5, pages=other)
     constrained(settings, key=6, pages=[*other[1:], PAGES[0]])
-    assert sampler._decode._cache_size() == before
+    assert decode._cache_size() == before
 
 
 @pytest.mark.parametrize(

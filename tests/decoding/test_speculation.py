@@ -1,0 +1,123 @@
+"""Drafts change how often the model runs, and nothing else."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gophercite.decoding.constraint import QuoteConstraint
+from gophercite.decoding.quote_settings import QuoteSettings
+from gophercite.decoding.sampler import sample
+from gophercite.decoding.sampling_settings import SamplingSettings
+from gophercite.decoding.speculation import Draft, accepted
+from gophercite.decoding.watching import FaultWatch
+from gophercite.documents import Document
+from gophercite.models.cache import compact, forget_rows, keep_first
+from gophercite.models.config import TransformerConfig
+from gophercite.models.transformer import Transformer
+from tests.decoding.quote_worlds import TokenList
+
+# Bytes alone: on from most places in a quote goes one token, besides its end.
+BYTES = TokenList(())
+PAGES = [
+    [Document("a", "Cats", "the cat sat on the mat. it was warm there and it slept until noon.")],
+    [Document("b", "Dogs", "a dog ran. it barked at cats."), Document("c", "Do", "do not run.")],
+]
+PROMPTS = [[3, 4, 5], [7, 8]]
+CONFIG = TransformerConfig(
+    vocab_size=BYTES.size + 1, d_model=16, num_layers=2, num_heads=2, head_dim=8, dtype="float32"
+)
+MODEL = Transformer(CONFIG)
+PARAMS = jax.jit(MODEL.init)(jax.random.key(0))
+PARAMS["embed"]["embedding"] *= 2  # neither flat nor certain
+SETTINGS = SamplingSettings(max_tokens=60)
+QUOTES = QuoteSettings(minimum_quote=10, maximum_claim=6)
+
+
+def run(draft_tokens, model=MODEL, quotes=QUOTES, settings=SETTINGS, **options):
+    constraint = QuoteConstraint(BYTES, quotes)
+    tables = constraint.tables([constraint.graph(p) for p in PAGES], settings.max_tokens)
+    return sample(
+        model,
+        PARAMS,
+        PROMPTS,
+        jax.random.key(1),
+        dataclasses.replace(settings, draft_tokens=draft_tokens),
+        eos_id=BYTES.eos_id,
+        pad_id=BYTES.pad_id,
+        quotes=tables,
+        **options,
+    )
+
+
+@pytest.mark.parametrize(
+    ("draft_tokens", "scan_layers", "options"),
+    [
+        (3, False, {"samples_per_prompt": 3}),
+        (4, True, {"samples_per_prompt": 7, "rows_per_prompt": 2}),
+    ],
+)
+def test_samples_are_those_of_plain_sampling(draft_tokens, scan_layers, options):
+    """Rows that begin anew and the moves that make room in the cache included."""
+    model = Transformer(dataclasses.replace(CONFIG, scan_layers=scan_layers))
+    watch = FaultWatch(BYTES)
+    options["watch"] = watch.tables([watch.graph(pages) for pages in PAGES])
+    plain, quick = (run(count, model, **options) for count in (0, draft_tokens))
+    np.testing.assert_array_equal(quick.tokens, plain.tokens)
+    np.testing.assert_array_equal(quick.lengths, plain.lengths)
+    np.testing.assert_allclose(quick.log_probs, plain.log_probs, atol=1e-5)
+    np.testing.assert_allclose(quick.constrained_log_probs, plain.constrained_log_probs, atol=1e-5)
+    assert not np.any(quick.faults)
+    assert quick.passes < plain.passes
+
+
+def test_what_can_only_go_on_one_way_takes_a_pass_for_each_draft():
+    whole = QuoteSettings(minimum_quote=len(PAGES[0][0].text), maximum_claim=1)
+    settings = SamplingSettings(max_tokens=100, free_log_probs=False)
+    constraint = QuoteConstraint(BYTES, whole)
+    tables = constraint.tables([constraint.graph(PAGES[0])], settings.max_tokens)
+    made = sample(
+        MODEL,
+        PARAMS,
+        PROMPTS[:1],
+        jax.random.key(1),
+        dataclasses.replace(settings, draft_tokens=3),
+        eos_id=BYTES.eos_id,
+        pad_id=BYTES.pad_id,
+        quotes=tables,
+    )
+    assert PAGES[0][0].text in BYTES.decode(made.tokens[0])
+    # " %<x>" a token a pass; what follows in fours; the last draft may be cut short.
+    assert made.passes <= 5 + -(-(made.lengths[0] - 5) // 4) + 1
+
+
+def test_a_draft_counts_up_to_its_first_token_that_was_not_drawn():
+    tokens = jnp.array([[1, 2, 3], [1, 2, 3], [1, 2, 3], [1, 2, 3]])
+    made = jnp.array([[True] * 3, [True] * 3, [True, False, False], [False] * 3])
+    drawn = jnp.array([[1, 2, 3], [1, 9, 3], [1, 2, 3], [1, 2, 3]])
+    assert accepted(Draft(tokens, made, states=None), drawn).tolist() == [3, 1, 1, 0]
+
+
+def test_moving_a_cache_s_tokens_together_changes_nothing():
+    prompts, lengths = jnp.array([[5, 6, 7], [8, 9, 0]]), jnp.array([3, 2])
+    _, cache = MODEL.prefill(PARAMS, prompts, lengths, 12, 2)
+    drafted = jnp.arange(16).reshape(4, 4) + 3
+    first = jnp.repeat(lengths, 2)[:, None]
+    _, cache = MODEL.decode(PARAMS, drafted, first + jnp.arange(4), jnp.ones((4, 4), bool), cache)
+    kept = jnp.array([[4, 1], [2, 3]])
+    cache = keep_first(cache, kept, 4)
+    cache = forget_rows(cache, jnp.array([[False, False], [False, True]]))
+    kept = kept.at[1, 1].set(0)
+    np.testing.assert_array_equal(cache.slots.filled.sum(axis=-1), kept)
+
+    moved = compact(cache)
+    assert int(moved.slots.next) == 4
+    places = first + kept.reshape(-1, 1)
+    following = jnp.array([[3], [4], [5], [6]])
+    real = jnp.ones((4, 1), bool)
+    before, _ = MODEL.decode(PARAMS, following, places, real, cache)
+    after, now = MODEL.decode(PARAMS, following, places, real, moved)
+    np.testing.assert_allclose(after, before, atol=1e-6)
+    np.testing.assert_array_equal(now.slots.filled.sum(axis=-1), kept + 1)
