@@ -29,10 +29,13 @@ QUOTE_MARK = ")%["
 END_MARK = "]%"
 MARKS = (CLAIM_MARK, TITLE_MARK, QUOTE_MARK, END_MARK)
 
+OMISSION = " [...] "  # where a quote leaves words out; plain text unless that is allowed
+
 MINIMUM_QUOTE_LENGTH = 5  # characters; `min_quote_length` in appendix F.1
 
 _MARK = re.compile("|".join(map(re.escape, MARKS)))
 _SPACE = re.compile(r"\s*")
+_NO_OMISSION = str.maketrans("", "", OMISSION)
 _ASCII_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 
 
@@ -128,6 +131,7 @@ def faults(
     documents: Iterable[Document | Window],
     *,
     minimum_quote_length: int = MINIMUM_QUOTE_LENGTH,
+    maximum_omissions: int = 0,
 ) -> frozenset[Fault]:
     """Says what is wrong with a response; the empty set means nothing is. Never raises.
 
@@ -139,6 +143,9 @@ def faults(
       documents: what may be cited: whole pages when judging an answer (the paper's "full source"),
         windows when only what the prompt showed counts.
       minimum_quote_length: a quote with fewer characters is short.
+      maximum_omissions: ` [...] ` that a quote may have, where it leaves words out. Each run
+        between them must then be verbatim, long enough and not blank (`is_blank`). With none,
+        ` [...] ` is text like any other.
     """
     try:
         triples = parse(text)
@@ -147,8 +154,17 @@ def faults(
     sources = tuple(documents)
     found: set[Fault] = set()
     for triple in triples:
-        found |= _faults_of_triple(triple, sources, minimum_quote_length)
+        found |= _faults_of_triple(triple, sources, minimum_quote_length, maximum_omissions)
     return frozenset(found)
+
+
+def is_blank(run: str, omissions: bool = False) -> bool:
+    """Whether a quote, or a run of one, has nothing but white space.
+
+    Where quotes may leave words out, dots and square brackets are nothing, either: what is left of
+    a run when its end turns out to be the beginning of ` [...] ` then always is a run, too.
+    """
+    return not (run.translate(_NO_OMISSION) if omissions else run).strip()
 
 
 def is_verbatim(quote: str, text: str) -> bool:
@@ -166,20 +182,26 @@ def fold_case(text: str) -> str:
 
 
 def _faults_of_triple(
-    triple: Evidence, sources: Collection[Document | Window], minimum_quote_length: int
+    triple: Evidence,
+    sources: Collection[Document | Window],
+    minimum_quote_length: int,
+    maximum_omissions: int,
 ) -> set[Fault]:
     # Titles are not unique: the quote may come from any document of that name. Where the title
     # names none, the quote is sought in all, so that a wrong title alone is one fault, not two.
     named = [source for source in sources if source.title == triple.title]
+    omits = maximum_omissions > 0
+    runs = triple.quote.split(OMISSION) if omits else [triple.quote]
     holds = {
         Fault.RESERVED_SYNTAX: holds_mark(triple.quote),
         Fault.WRONG_TITLE: not named,
-        Fault.WRONG_QUOTE: not any(
-            is_verbatim(triple.quote, source.text) for source in named or sources
+        Fault.WRONG_QUOTE: len(runs) > maximum_omissions + 1
+        or not all(
+            any(is_verbatim(run, source.text) for source in named or sources) for run in runs
         ),
         Fault.EMPTY_CLAIM: not triple.claim.strip(),
-        Fault.EMPTY_QUOTE: not triple.quote.strip(),
-        Fault.SHORT_QUOTE: len(triple.quote) < minimum_quote_length,
+        Fault.EMPTY_QUOTE: any(is_blank(run, omits) for run in runs),
+        Fault.SHORT_QUOTE: any(len(run) < minimum_quote_length for run in runs),
     }
     return {fault for fault, is_so in holds.items() if is_so}
 

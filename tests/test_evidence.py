@@ -242,6 +242,36 @@ def test_the_minimum_length_is_a_setting() -> None:
     assert faults(write(quote="1874"), [PAGE], minimum_quote_length=4) == set()
 
 
+@pytest.mark.parametrize(
+    ("quote", "expected"),
+    [
+        ("Ormsby is [...] built in 1874", set()),
+        ("BUILT in 1874 [...] ormsby", set()),  # in whatever order
+        ("Ormsby is  [...]  small town", set()),  # further spaces are the runs'
+        ("Ormsby is[...] small town", {Fault.WRONG_QUOTE}),
+        ("Ormsby is […] small town", {Fault.WRONG_QUOTE}),
+        ("Ormsby is [...] 40 km long", {Fault.WRONG_QUOTE}),  # of another page
+        ("Ormsby is [...] lighthouse [...] built in 1874", {Fault.WRONG_QUOTE}),  # one too many
+        ("Ormsby is [...] 1874", {Fault.SHORT_QUOTE}),
+        ("Ormsby is [...] ", {Fault.EMPTY_QUOTE, Fault.SHORT_QUOTE}),
+        (" [...] Ormsby is", {Fault.EMPTY_QUOTE, Fault.SHORT_QUOTE}),
+        ("Ormsby is [...] .\n", {Fault.EMPTY_QUOTE, Fault.SHORT_QUOTE}),  # a dot says nothing
+    ],
+)
+def test_omissions_are_judged_run_by_run(quote: str, expected: set[Fault]) -> None:
+    assert faults(write(quote=quote), [PAGE, OTHER], maximum_omissions=1) == expected
+    assert Fault.WRONG_QUOTE in faults(write(quote=quote), [PAGE, OTHER])
+
+
+def test_an_omission_of_the_page_itself() -> None:
+    page = Document("1", "Ormsby", "He said [...] that it was lit.")
+    whole, short = write(quote="He said [...] that it"), write(quote="said [...] that it")
+    for text in (whole, short):
+        assert faults(text, [page]) == set()
+    assert faults(whole, [page], maximum_omissions=1) == set()
+    assert faults(short, [page], maximum_omissions=1) == {Fault.SHORT_QUOTE}
+
+
 @given(st.text(), st.text())
 def test_folding_keeps_lengths_and_touches_ascii_only(left: str, right: str) -> None:
     folded = evidence.fold_case(left)

@@ -10,16 +10,16 @@ import numba
 import numpy as np
 from jaxtyping import Int, Int16
 
-from gophercite.decoding.claims import ClaimAutomaton
-from gophercite.decoding.quote_graph import (
+from gophercite.decoding.byte_edges import (
     AFTER_BRACKET,
     AFTER_PERCENT,
     AFTER_SPACE,
     DONE,
     ENDED,
     Parts,
-    QuoteGraph,
 )
+from gophercite.decoding.claims import ClaimAutomaton
+from gophercite.decoding.quote_graph import QuoteGraph
 from gophercite.decoding.token_edges import UNLIMITED, Limits, TokenEdges
 from gophercite.decoding.token_trie import ClaimTokens
 
@@ -87,6 +87,7 @@ def shortest_completions(
     cost[parts.start + DONE] = 0
     _relax(cost, edges, parts.start + np.array([ENDED, AFTER_BRACKET]), limits)
     _relax_quotes(cost, edges, _by_length(graph.longest), parts.quote, limits)
+    _relax(cost, edges, np.arange(parts.quote - 1, parts.start + DONE, -1), limits)
     _relax(cost, edges, np.arange(parts.start - 1, parts.prefix - 1, -1), limits)
     _relax_claims(cost, edges, steps, parts, limits, claim.content)
     start = parts.start + np.array([AFTER_PERCENT, AFTER_SPACE, 0])
@@ -116,7 +117,7 @@ def _relax(cost: np.ndarray, edges: TokenEdges, order: np.ndarray, limits: Limit
     for node in order:
         best = NO_END
         for i in range(edges.start[node], edges.start[node + 1]):
-            if not edges.opens[i] and edges.reach[i] <= limits.maximum_quote:
+            if not edges.begins[i] and edges.reach[i] <= limits.maximum_quote:
                 best = min(best, 1 + _after(cost, edges, i))
         cost[node] = best
 
@@ -138,7 +139,7 @@ def _relax_quotes(
     for place in order:
         best[:] = NO_END
         for i in range(edges.start[quote + place], edges.start[quote + place + 1]):
-            if edges.opens[i]:
+            if edges.begins[i]:
                 continue
             after, need, reach = cost[edges.node[i]], edges.need[i], edges.reach[i]
             characters = max(0, edges.characters[i]) if edges.node[i] >= quote else enough

@@ -12,11 +12,12 @@ from collections.abc import Sequence
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, Int32
+from jaxtyping import Array, Int
 
 from gophercite.decoding.claims import claim_automaton
 from gophercite.decoding.completions import NO_END, longest_steps, shortest_completions
-from gophercite.decoding.quote_graph import QuoteGraph, quotable_pieces
+from gophercite.decoding.pieces import quotable_pieces
+from gophercite.decoding.quote_graph import QuoteGraph
 from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.quote_state import QuoteTables
 from gophercite.decoding.token_edges import TokenEdges, token_edges
@@ -61,7 +62,6 @@ class QuoteConstraint:
         self.settings = settings or QuoteSettings()
         self._eos_id = vocabulary.eos_id
         self._trie = TokenTrie.build(vocabulary)
-        self._sizes = _sizes(vocabulary)
         self._claim = claim_automaton()
         self._claim_tokens = ClaimTokens.build(self._claim, self._trie)
         self._steps = longest_steps(self._claim, self._claim_tokens, self.settings.limits)
@@ -73,14 +73,15 @@ class QuoteConstraint:
           NoLegalAnswer: no source has anything that can be quoted.
         """
         limits = self.settings.limits
-        pieces = quotable_pieces(sources, limits.minimum_quote)
+        omissions = limits.maximum_omissions > 0
+        pieces = quotable_pieces(sources, limits.minimum_quote, omissions)
         if not pieces:
             raise NoLegalAnswer(
                 f"nothing can be quoted from the {len(sources)} documents: each is shorter than "
                 f"{limits.minimum_quote} characters, blank, or only reserved marks, or its title "
                 "holds one"
             )
-        graph = QuoteGraph.build(pieces)
+        graph = QuoteGraph.build(pieces, omissions)
         edges = token_edges(
             graph, self._claim, self._trie, self._claim_tokens, limits, self._eos_id
         )
@@ -138,24 +139,13 @@ class QuoteConstraint:
             characters=column("characters"),
             need=column("need"),
             reach=column("reach"),
-            opens=column("opens"),
+            begins=column("begins"),
             claim_next=jnp.asarray(self._claim_tokens.next),
             claim_added=jnp.asarray(self._claim_tokens.added),
             claim_content=jnp.asarray(self._claim.content),
-            size=jnp.asarray(self._sizes),
             first=jnp.asarray(node + [graph.start for graph in graphs], jnp.int32),
             settings=self.settings,
         )
-
-
-def _sizes(vocabulary: Vocabulary) -> Int32[np.ndarray, " vocab"]:
-    """Bytes of each token's text; 0 for those that a tokenizer has another token for.
-
-    Those are SentencePiece's bytes, which come before the pieces that spell the same.
-    """
-    texts = [vocabulary.token_bytes(id) or b"" for id in range(vocabulary.size)]
-    usual = {text: id for id, text in enumerate(texts)}
-    return np.array([len(text) * (usual[text] == id) for id, text in enumerate(texts)], np.int32)
 
 
 def _bucket(size: int) -> int:

@@ -8,70 +8,44 @@ document's text. The graph's nodes, by number:
     one for each prefix of "title)%[" of the titles in context, the empty one first
     start + 0, 1, 2        nothing yet; after " "; after " %"
     start + 3, 4, 5        after the "]" that ends a quote; after its "%"; after end of sequence
+    omissions              see `omissions.py`, which also tells what else they change; most often
+                           there are none
     quotes                 states of a suffix automaton for each title; then twins of those that
                            white space alone, or white space and one "]", can reach
 
 A quote is a run of one text that starts and ends between characters and is not all white space,
 which is why states reached by white space alone are kept apart. No run holds a reserved mark: texts
-are cut so that the pieces overlap in all but one of each mark's characters.
+come cut at them (`pieces.py`).
 """
 
 import dataclasses
 import functools
-import re
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numba
 import numpy as np
 from jaxtyping import Int, Int8, Int32, UInt8
 
+from gophercite.decoding import omissions
+from gophercite.decoding.byte_edges import (
+    AFTER_BRACKET,
+    AFTER_PERCENT,
+    AFTER_SPACE,
+    BRACKET,
+    CLOSED_BEFORE,
+    CLOSES,
+    DONE,
+    ENDED,
+    OPENS,
+    PERCENT,
+    STRUCTURE,
+    ByteEdges,
+    Parts,
+)
 from gophercite.decoding.claims import CLOSED, DEAD, claim_automaton
 from gophercite.decoding.suffix_automaton import build_suffix_automata
 from gophercite.decoding.utf8 import WHITE_SPACE
-from gophercite.documents import Document, Window
-from gophercite.evidence import END_MARK, MARKS, QUOTE_MARK, holds_mark
-
-AFTER_SPACE, AFTER_PERCENT, AFTER_BRACKET, ENDED, DONE = 1, 2, 3, 4, 5  # from the start on
-_STRUCTURE = 6
-
-_EVERY_MARK = re.compile(f"(?=({'|'.join(map(re.escape, MARKS))}))")
-_BRACKET, _PERCENT = END_MARK.encode()
-
-
-class ByteEdges(NamedTuple):
-    """Bytes from node to node.
-
-    Attributes:
-      start: of each node's edges; one more entry than nodes.
-      byte: read along the edge.
-      node: where it leads.
-      event: what the byte demands or does beside: 0, `CLOSES`, `CLOSED_BEFORE` or `OPENS`.
-    """
-
-    start: Int[np.ndarray, " nodes_and_one"]
-    byte: UInt8[np.ndarray, " edges"]
-    node: Int[np.ndarray, " edges"]
-    event: UInt8[np.ndarray, " edges"]
-
-
-# Events. A quote that a byte closes must have its minimum length before that byte; where the run
-# itself goes on with "]", the end shows only at the "%" and is one character back.
-CLOSES, CLOSED_BEFORE, OPENS = 1, 2, 3
-
-
-class Parts(NamedTuple):
-    """Where the parts of a graph's nodes begin; claims' states are the first.
-
-    Attributes:
-      prefix: the empty title prefix.
-      start: where an answer begins.
-      quote: the first of the quotes' nodes; those that stand for no run, or white space, included.
-    """
-
-    prefix: int
-    start: int
-    quote: int
+from gophercite.evidence import QUOTE_MARK
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,11 +72,14 @@ class QuoteGraph:
         return len(self.edges.start) - 1
 
     @classmethod
-    def build(cls, pieces: Mapping[str, Sequence[str]]) -> "QuoteGraph":
+    def build(
+        cls, pieces: Mapping[str, Sequence[str]], with_omissions: bool = False
+    ) -> "QuoteGraph":
         """Makes the graph.
 
         Args:
           pieces: what can be quoted under each title, as `quotable_pieces` finds it; not empty.
+          with_omissions: whether quotes may leave words out.
         """
         encoded = [[piece.encode() for piece in group] for group in pieces.values()]
         text = np.frombuffer(b"".join(b"".join(group) for group in encoded), np.uint8)
@@ -116,60 +93,45 @@ class QuoteGraph:
             letter[text], ends - sizes, ends, groups, len(byte)
         )
         complete = np.append((text[1:] & 0xC0) != 0x80, True)[: len(text)]
-        space = _ends_white_space(text)
+        space = _ends_blank(text, with_omissions)
         twins = _twins(step, place, roots, byte, complete, space)
+        twin_state, _, blank, _ = twins
 
         prefixes = title_prefixes([(title + QUOTE_MARK).encode() for title in pieces])
         prefix = len(claim_automaton().next)
         start = prefix + len(prefixes)
-        quote = start + _STRUCTURE
-        edges = _quote_edges(step, place, byte, text, complete, space, *twins, start, quote)
-        twin_state, _, blank, _ = twins
-        first = _first_edges(prefixes, prefix, start, quote + len(step) + blank[roots])
-        pending = np.zeros(quote + len(step) + len(twin_state), np.int8)
+        quote = start + STRUCTURE + with_omissions * len(roots) * omissions.NODES
+        runs = quote + len(step) + blank[roots]
+        edges = ByteEdges(
+            *_quote_edges(step, place, byte, text, complete, space, *twins, start, quote)
+        )
+        longest = np.concatenate([length, length[twin_state]])
+        if with_omissions:
+            states = np.flatnonzero(np.append(complete, False)[place])  # of no root: place -1
+            begun = omissions.begun(text)[place[states]]
+            ends_in = omissions.ends_of_runs(step, byte, states, begun)
+            edges = omissions.add_edges(edges, ends_in, roots, runs, start, quote)
+            longest = np.append(longest, np.full(len(roots), longest.max() + 1))
+        last = omissions.rows(start + STRUCTURE, runs) if with_omissions else []
+        first = _first_edges(prefixes, prefix, start, runs, last)
+        pending = np.zeros(quote + len(longest), np.int8)
         pending[:prefix] = claim_automaton().pending
-        pending[quote : quote + len(step)] = np.append(text == _BRACKET, False)[place]  # roots: -1
+        pending[quote : quote + len(step)] = np.append(text == BRACKET, False)[place]  # roots: -1
+        pending[quote + len(step) + len(twin_state) :] = 1
         return cls(
-            ByteEdges(
-                np.concatenate([first.start[:-1], edges[0] + first.start[-1]]),
-                np.concatenate([first.byte, edges[1]]),
-                np.concatenate([first.node, edges[2]]),
-                np.concatenate([first.event, edges[3]]),
-            ),
+            first.followed_by(edges),
             Parts(prefix, start, quote),
             pending,
-            np.concatenate([length, length[twin_state]]),
+            longest,
         )
 
 
-def quotable_pieces(
-    sources: Sequence[Document | Window], minimum_quote: int
-) -> dict[str, list[str]]:
-    """The pieces of text that quotes may be runs of, by title.
-
-    Args:
-      sources: what a prompt shows. Those that share a title are quotable under it alike; those with
-        nothing to quote, or whose title holds a mark, are left out.
-      minimum_quote: characters of the shortest quote.
-    """
-    pieces: dict[str, dict[str, None]] = {}  # in order, each piece once
-    for source in sources:
-        if holds_mark(source.title):
-            continue
-        start, text = 0, source.text
-        cuts = [(mark.start(), mark.start() + len(mark[1])) for mark in _EVERY_MARK.finditer(text)]
-        for begin, end in [*cuts, (len(text), len(text) + 1)]:
-            piece = text[start : end - 1]
-            start = begin + 1
-            if len(piece) >= minimum_quote and piece.strip():
-                pieces.setdefault(source.title, {})[piece] = None
-    return {title: list(texts) for title, texts in pieces.items()}
-
-
-def _ends_white_space(text: np.ndarray) -> np.ndarray:
-    """Whether the character that ends at each place is white space."""
+def _ends_blank(text: np.ndarray, with_omissions: bool) -> np.ndarray:
+    """Whether the character that ends at each place does not make a run (`evidence.is_blank`)."""
     alone = np.zeros(256, bool)
     alone[[ord(blank) for blank in WHITE_SPACE if len(blank) == 1]] = True
+    if with_omissions:
+        alone[omissions.SPELLED] = True
     space = alone[text]
     spelled = text.tobytes()
     for blank in WHITE_SPACE:
@@ -215,7 +177,7 @@ def _twins(
                     blank[after] = size
                     twin_state[size] = after
                     size += 1
-            elif byte[letter] == _BRACKET and bracket[after] < 0:
+            elif byte[letter] == BRACKET and bracket[after] < 0:
                 bracket[after] = size
                 twin_state[size] = after
                 twin_level[size] = 1
@@ -238,11 +200,23 @@ def title_prefixes(spellings: list[bytes]) -> list[dict[int, int]]:
 
 
 def _first_edges(
-    prefixes: list[dict[int, int]], first: int, start: int, quotes: np.ndarray
+    prefixes: list[dict[int, int]],
+    first: int,
+    start: int,
+    runs: np.ndarray,
+    last: list[dict[int, int]],
 ) -> ByteEdges:
-    """The edges of all nodes before the quotes; `quotes` has the first node of each title's."""
+    """The edges of all nodes before the quotes.
+
+    Args:
+      prefixes: of titles.
+      first: the node of the empty one.
+      start: the node where an answer begins.
+      runs: the node where runs of each title begin.
+      last: the edges of the nodes right before the quotes.
+    """
     rows: list[dict[int, int]] = [
-        {byte: first + at if at >= 0 else int(quotes[~at]) for byte, at in prefix.items()}
+        {byte: first + at if at >= 0 else int(runs[~at]) for byte, at in prefix.items()}
         for prefix in prefixes
     ]
     space, percent, less = b" %<"
@@ -253,6 +227,7 @@ def _first_edges(
         {percent: start + ENDED},
         {space: start + AFTER_SPACE},
         {},
+        *last,
     ]
     claim, claim_byte, claim_node = _claim_edges()
     byte = [byte for row in rows for byte in sorted(row)]
@@ -325,17 +300,17 @@ def _quote_edges(
                 leads[size] = quote + after
             elif not complete[place[after]] or space[place[after]]:
                 leads[size] = quote + states + blank[after]
-            elif byte[letter] == _BRACKET:
+            elif byte[letter] == BRACKET:
                 leads[size] = quote + states + bracket[after]
             else:
                 leads[size] = quote + after
-            closed = closed or byte[letter] == _BRACKET
+            closed = closed or byte[letter] == BRACKET
             size += 1
         if ends and not closed:
-            read[size], leads[size], event[size] = _BRACKET, start + AFTER_BRACKET, CLOSES
+            read[size], leads[size], event[size] = BRACKET, start + AFTER_BRACKET, CLOSES
             size += 1
-        if ends and level == 2 and text[at] == _BRACKET:
-            read[size], leads[size], event[size] = _PERCENT, start + ENDED, CLOSED_BEFORE
+        if ends and level == 2 and text[at] == BRACKET:
+            read[size], leads[size], event[size] = PERCENT, start + ENDED, CLOSED_BEFORE
             size += 1
     begins[nodes] = size
     return begins, read[:size].copy(), leads[:size].copy(), event[:size].copy()

@@ -4,7 +4,7 @@ import dataclasses
 
 import jax
 
-from gophercite.decoding.token_edges import UNLIMITED, Limits
+from gophercite.decoding.token_edges import MOST_OMISSIONS, UNLIMITED, Limits
 from gophercite.evidence import MINIMUM_QUOTE_LENGTH
 
 
@@ -14,12 +14,16 @@ class QuoteSettings:
     """What answers may look like.
 
     Attributes:
-      minimum_quote: characters of the shortest quote.
+      minimum_quote: characters of the shortest quote; with omissions, of each run of it.
       maximum_quote: characters of the longest; None for no limit. With a limit, a quote has fewer
-        than `minimum_quote` characters of white space before its first other one.
+        than `minimum_quote` characters of white space before its first other one. With omissions
+        it is the limit of each run, to which what the page itself has of a ` [...] ` counts.
       minimum_claim: characters of the shortest claim.
       maximum_claim: characters of the longest; None for no limit.
       maximum_triples: claims, each with its quote, in one answer.
+      maximum_omissions: ` [...] ` in one quote, which then is that many runs and one, each from
+        some page of the title (as in bootstrapping, appendix H). What is left out can change what
+        the rest means, so that by default a quote is one run.
     """
 
     minimum_quote: int = MINIMUM_QUOTE_LENGTH
@@ -27,6 +31,7 @@ class QuoteSettings:
     minimum_claim: int = 1
     maximum_claim: int | None = None
     maximum_triples: int = 1
+    maximum_omissions: int = 0
 
     def __post_init__(self) -> None:
         """Refuses settings that allow no answer, naming the field.
@@ -38,6 +43,10 @@ class QuoteSettings:
             value = getattr(self, name)
             if not 1 <= value < UNLIMITED:
                 raise ValueError(f"{name} = {value}: must be at least 1 and under {UNLIMITED}")
+        if not 0 <= self.maximum_omissions <= MOST_OMISSIONS:
+            raise ValueError(
+                f"maximum_omissions = {self.maximum_omissions}: must be 0 … {MOST_OMISSIONS}"
+            )
         for part in ("quote", "claim"):
             least, most = getattr(self, f"minimum_{part}"), getattr(self, f"maximum_{part}")
             if most is not None and not least <= most < UNLIMITED:
@@ -54,4 +63,5 @@ class QuoteSettings:
             self.maximum_quote or UNLIMITED,
             self.minimum_claim,
             self.maximum_claim or UNLIMITED,
+            self.maximum_omissions,
         )

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
 from gophercite.decoding.quote_settings import QuoteSettings
+from gophercite.decoding.token_edges import AN_OMISSION
 
 # Nearly all nodes have so few edges that one look takes in all; the others' are taken by the load.
 THIN, LOAD = 16, 512
@@ -28,11 +29,10 @@ class QuoteTables(NamedTuple):
       characters: see `TokenEdges`, as are the next three.
       need: characters that the quote must have.
       reach: characters that the run must have room for.
-      opens: whether a further triple begins.
+      begins: which triples and omissions do.
       claim_next: state after each token in a claim, the same for all prompts.
       claim_added: characters that it adds.
       claim_content: whether a claim's state has anything but white space.
-      size: bytes of each token's text; 0 where another token is the usual one for it.
       first: the node where each prompt's answers begin.
       settings: what answers may look like; part of the program, not of its input.
     """
@@ -45,11 +45,10 @@ class QuoteTables(NamedTuple):
     characters: Int[Array, " edges"]
     need: Int[Array, " edges"]
     reach: Int[Array, " edges"]
-    opens: Int[Array, " edges"]
+    begins: Int[Array, " edges"]
     claim_next: Int[Array, "states vocab"]
     claim_added: Int[Array, "states vocab"]
     claim_content: Bool[Array, " states"]
-    size: Int[Array, " vocab"]
     first: Int[Array, " prompts"]
     settings: QuoteSettings
 
@@ -59,13 +58,15 @@ class QuoteState(NamedTuple):
 
     Attributes:
       node: its node.
-      characters: of the present claim or quote.
+      characters: of the present claim or run.
       triples: begun so far.
+      omissions: begun so far in the present triple's quote.
     """
 
     node: Int[Array, " samples"]
     characters: Int[Array, " samples"]
     triples: Int[Array, " samples"]
+    omissions: Int[Array, " samples"]
 
 
 def initial(tables: QuoteTables, prompts: Int[Array, " samples"]) -> QuoteState:
@@ -79,7 +80,7 @@ def initial(tables: QuoteTables, prompts: Int[Array, " samples"]) -> QuoteState:
       One state a sample.
     """
     zeros = jnp.zeros(prompts.shape, jnp.int32)
-    return QuoteState(tables.first[prompts], zeros, zeros + 1)
+    return QuoteState(tables.first[prompts], zeros, zeros + 1, zeros)
 
 
 def degrees(tables: QuoteTables, state: QuoteState) -> Int[Array, " samples"]:
@@ -126,10 +127,13 @@ def edges_allowed(
     legal = place < degrees(tables, state)[:, None]
     legal &= tables.need[edge] <= had
     legal &= tables.cost[tables.node[edge], missing] < tokens_left[:, None]
+    triples, omissions = _begun(tables, edge)
     if settings.maximum_triples > 1:
-        legal &= state.triples[:, None] + tables.opens[edge] <= settings.maximum_triples
+        legal &= state.triples[:, None] + triples <= settings.maximum_triples
     else:
-        legal &= tables.opens[edge] == 0
+        legal &= triples == 0
+    if settings.maximum_omissions:
+        legal &= state.omissions[:, None] + omissions <= settings.maximum_omissions
     if settings.maximum_quote is not None or settings.maximum_claim is not None:
         in_claim = (tables.claim[state.node] >= 0)[:, None]
         longest = jnp.where(in_claim, limits.maximum_claim, limits.maximum_quote)
@@ -233,6 +237,11 @@ def advance(tables: QuoteTables, state: QuoteState, token: Int[Array, " samples"
     edge, found = _edge_of(tables, state, token)
     characters = tables.characters[edge].astype(jnp.int32)
     along = jnp.where(characters < 0, ~characters, state.characters + characters)
+    moves = found & ~stays
+    triples, begun = _begun(tables, edge)
+    omissions = state.omissions
+    if tables.settings.maximum_omissions:
+        omissions = jnp.where(moves, jnp.where(triples > 0, 0, omissions + begun), omissions)
     return QuoteState(
         node=jnp.where(
             stays,
@@ -242,8 +251,17 @@ def advance(tables: QuoteTables, state: QuoteState, token: Int[Array, " samples"
         characters=jnp.where(
             stays, state.characters + added, jnp.where(found, along, state.characters)
         ),
-        triples=state.triples + jnp.where(found & ~stays, tables.opens[edge], 0),
+        triples=state.triples + jnp.where(moves, triples, 0),
+        omissions=omissions,
     )
+
+
+def _begun(tables: QuoteTables, edge: Int[Array, "..."]) -> tuple[Array, Array | int]:
+    """How many triples and omissions begin along some edges."""
+    begins = tables.begins[edge]
+    if not tables.settings.maximum_omissions:
+        return begins, 0
+    return begins % AN_OMISSION, begins // AN_OMISSION
 
 
 def _edge_of(

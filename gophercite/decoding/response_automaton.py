@@ -10,7 +10,7 @@ import enum
 import functools
 
 import numpy as np
-from jaxtyping import Bool, Int16
+from jaxtyping import Bool, Int16, Int32
 
 from gophercite.decoding.utf8 import (
     WHITE_SPACE,
@@ -19,7 +19,15 @@ from gophercite.decoding.utf8 import (
     may_be_white_space,
     representative,
 )
-from gophercite.evidence import END_MARK, MARKS, QUOTE_MARK, TITLE_MARK, Fault
+from gophercite.evidence import (
+    END_MARK,
+    MARKS,
+    OMISSION,
+    QUOTE_MARK,
+    TITLE_MARK,
+    Fault,
+    is_blank,
+)
 
 FAULTS = tuple(Fault)  # a set of them is a number: fault i is its bit i
 MALFORMED = 0  # the state of what is no response, whatever follows
@@ -36,7 +44,9 @@ class Action(enum.IntFlag):
     OPEN_TITLE = 32  # it ends `>%(`
     OPEN_QUOTE = 64  # it ends `)%[`
     CLOSE_QUOTE = 128  # it ends `]%`
-    FAULT = 256  # times a set of faults that are now certain
+    HOLD = 256  # an omission may begin with it, so that the run may have ended before it
+    OMIT = 512  # it ends ` [...] `
+    FAULT = 1024  # times a set of faults that are now certain
 
 
 class _Part(enum.Enum):
@@ -46,15 +56,27 @@ class _Part(enum.Enum):
     CLAIM = enum.auto()
     TITLE = enum.auto()
     QUOTE = enum.auto()
+    RUN = enum.auto()  # a quote, or a run of one, where quotes may leave words out
     ENDED = enum.auto()  # right after `]%`
     BETWEEN = enum.auto()  # white space after it, and "%"
     REST = enum.auto()  # what is ignored
 
 
-_CLOSING = {_Part.CLAIM: TITLE_MARK, _Part.TITLE: QUOTE_MARK, _Part.QUOTE: END_MARK}
-_PREFIXES = sorted(
-    {mark[:n].encode() for mark in MARKS for n in range(1, len(mark))}, key=len, reverse=True
-)
+_CLOSING = {
+    _Part.CLAIM: TITLE_MARK,
+    _Part.TITLE: QUOTE_MARK,
+    _Part.QUOTE: END_MARK,
+    _Part.RUN: END_MARK,
+}
+
+
+def _beginnings(*marks: str) -> list[bytes]:
+    """What marks begin with, the longest first."""
+    prefixes = {mark[:n].encode() for mark in marks for n in range(1, len(mark))}
+    return sorted(prefixes, key=len, reverse=True)
+
+
+_PREFIXES = dict.fromkeys(_Part, _beginnings(*MARKS)) | {_Part.RUN: _beginnings(*MARKS, OMISSION)}
 _MARKS = tuple(mark.encode() for mark in MARKS)
 
 
@@ -64,9 +86,9 @@ class _State:
 
     Attributes:
       part: where it ends.
-      mark: the longest end of the part that begins a mark.
+      mark: the longest end of the part that begins a mark, or an omission.
       character: first bytes of an unfinished character; equivalent beginnings share one.
-      content: whether the claim or quote has anything but white space.
+      content: whether the claim, quote or run is not blank.
     """
 
     part: _Part
@@ -87,22 +109,28 @@ class ResponseAutomaton:
     """
 
     next: Int16[np.ndarray, "states 256"]
-    action: Int16[np.ndarray, "states 256"]
+    action: Int32[np.ndarray, "states 256"]
     well_formed: Bool[np.ndarray, " states"]
     start: int
 
 
 @functools.cache
-def response_automaton() -> ResponseAutomaton:
-    """Returns the automaton, which is made once."""
+def response_automaton(omissions: bool = False) -> ResponseAutomaton:
+    """Returns the automaton, which is made once.
+
+    Args:
+      omissions: whether quotes may leave words out.
+    """
     start = _State(_Part.BEFORE)
     numbers: dict[_State | None, int] = {None: MALFORMED, start: 1}
     states = [start]
-    rows, actions = [np.zeros(256, np.int16)], [np.zeros(256, np.int16)]
+    rows, actions = [np.zeros(256, np.int16)], [np.zeros(256, np.int32)]
     for state in states:  # grows while it is walked
-        row, action = np.zeros(256, np.int16), np.zeros(256, np.int16)
+        row, action = np.zeros(256, np.int16), np.zeros(256, np.int32)
         for byte in range(256):
             after, action[byte] = _step(state, byte)
+            if after is not None and after.part is _Part.QUOTE and omissions:
+                after = dataclasses.replace(after, part=_Part.RUN)
             if after is not None and after not in numbers:
                 states.append(after)
                 numbers[after] = len(states)
@@ -146,12 +174,12 @@ def _step(state: _State, byte: int) -> _Step:
 
 def _walk(state: _State) -> int:
     """What the walks do where a character begins."""
-    return Action.BEGIN if state.part in (_Part.TITLE, _Part.QUOTE) else 0
+    return Action.BEGIN if state.part in (_Part.TITLE, _Part.QUOTE, _Part.RUN) else 0
 
 
 def _steps(state: _State) -> int:
     """What the walks do at a byte that is a title's or quote's."""
-    if state.part is _Part.QUOTE:
+    if state.part in (_Part.QUOTE, _Part.RUN):
         return Action.STEP | Action.FOLD
     return Action.STEP if state.part is _Part.TITLE else 0
 
@@ -175,13 +203,13 @@ def _begin(state: _State, byte: int) -> _Step:
 def _is_open(state: _State) -> bool:
     """Whether it matters if the next character is white space."""
     return state.part in (_Part.BEFORE, _Part.ENDED, _Part.BETWEEN) or (
-        state.part in (_Part.CLAIM, _Part.QUOTE) and not state.content
+        state.part in (_Part.CLAIM, _Part.QUOTE, _Part.RUN) and not state.content
     )
 
 
 def _matters(state: _State) -> bool:
     """Whether it matters how characters are spelled."""
-    return _is_open(state) or state.part in (_Part.TITLE, _Part.QUOTE)
+    return _is_open(state) or state.part in (_Part.TITLE, _Part.QUOTE, _Part.RUN)
 
 
 def _go_on(state: _State, byte: int) -> _Step:
@@ -212,6 +240,8 @@ def _after_character(state: _State, white: bool) -> _State | None:
         return _State(_Part.REST)
     if part in (_Part.CLAIM, _Part.QUOTE):
         return _State(part, content=state.content or bool(state.mark) or not white)
+    if part is _Part.RUN:
+        return _State(part, content=state.content or not white)
     return _State(part)
 
 
@@ -229,16 +259,23 @@ def _step_ascii(state: _State, byte: int) -> _Step:
     if part is not _Part.REST and text.endswith(_CLOSING[part].encode()):
         return _close(state)
     action = _walk(state) | _steps(state)
-    if not text.endswith(_MARKS):
-        return _read_on(state, part, character), action
-    if part is not _Part.QUOTE:
-        return None, 0
-    return _State(part, content=True), action | Action.FAULT * fault_bits(Fault.RESERVED_SYNTAX)
+    if text.endswith(_MARKS):
+        if part not in (_Part.QUOTE, _Part.RUN):
+            return None, 0
+        return _State(part, content=True), action | Action.FAULT * fault_bits(Fault.RESERVED_SYNTAX)
+    if part is _Part.RUN and text.endswith(OMISSION.encode()):
+        return _State(part), action | Action.OMIT | _fault_unless(state.content, Fault.EMPTY_QUOTE)
+    if part is _Part.RUN and OMISSION.startswith(character.decode()):
+        action |= Action.HOLD
+    return _read_on(state, part, character), action
 
 
 def _read_on(state: _State, part: _Part, character: bytes) -> _State:
     text = state.mark + character
-    mark = next((prefix for prefix in _PREFIXES if text.endswith(prefix)), b"")
+    mark = next((prefix for prefix in _PREFIXES[part] if text.endswith(prefix)), b"")
+    if part is _Part.RUN:
+        blank = is_blank(character.decode(), omissions=True)
+        return _State(part, mark, content=state.content or not blank)
     if part not in (_Part.CLAIM, _Part.QUOTE):
         return _State(part, mark)
     # What may be the closing mark's is not the part's yet.
@@ -254,7 +291,9 @@ def _close(state: _State) -> _Step:
     claim = state.part is _Part.CLAIM
     after = _State(_Part.TITLE if claim else _Part.ENDED)
     action: int = Action.OPEN_TITLE if claim else Action.CLOSE_QUOTE
-    if not state.content:
-        empty = Fault.EMPTY_CLAIM if claim else Fault.EMPTY_QUOTE
-        action |= Action.FAULT * fault_bits(empty)
-    return after, action
+    empty = Fault.EMPTY_CLAIM if claim else Fault.EMPTY_QUOTE
+    return after, action | _fault_unless(state.content, empty)
+
+
+def _fault_unless(fine: bool, fault: Fault) -> int:
+    return 0 if fine else Action.FAULT * fault_bits(fault)

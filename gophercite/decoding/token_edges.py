@@ -6,16 +6,17 @@ import numba
 import numpy as np
 from jaxtyping import Int, Int8, Int16, Int32
 
-from gophercite.decoding.claims import ClaimAutomaton
-from gophercite.decoding.quote_graph import (
+from gophercite.decoding.byte_edges import (
     CLOSED_BEFORE,
     DONE,
     ENDED,
+    OMITS,
     OPENS,
     ByteEdges,
     Parts,
-    QuoteGraph,
 )
+from gophercite.decoding.claims import ClaimAutomaton
+from gophercite.decoding.quote_graph import QuoteGraph
 from gophercite.decoding.token_trie import ClaimTokens, TokenTrie, trie_child
 
 UNLIMITED = 30_000  # characters: a maximum that forbids nothing
@@ -23,12 +24,21 @@ NO_REACH = -UNLIMITED  # the reach of a token that no maximum forbids
 
 
 class Limits(NamedTuple):
-    """How long quotes and claims may be, in characters; maxima may be `UNLIMITED`."""
+    """How long quotes and claims may be, in characters; maxima may be `UNLIMITED`.
+
+    With omissions, a quote's limits are those of each of its runs.
+    """
 
     minimum_quote: int
     maximum_quote: int
     minimum_claim: int
     maximum_claim: int
+    maximum_omissions: int
+
+
+# Added up in `TokenEdges.begins`.
+A_TRIPLE, AN_OMISSION = 1, 2
+MOST_OMISSIONS = 60  # so that their sum fits
 
 
 class TokenEdges(NamedTuple):
@@ -38,11 +48,12 @@ class TokenEdges(NamedTuple):
       start: of each node's edges; one more entry than nodes.
       token: read along the edge.
       node: where it leads.
-      characters: of the run (claim or quote) after it: n adds n to those before; ~n says that the
-        run began within the token and has n.
+      characters: of the run (of a quote, or a claim) after it: n adds n to those before; ~n says
+        that the run began within the token and has n.
       need: characters that the run must have before the token, because it ends within it.
       reach: characters that the run must have room for, beside those before the token.
-      opens: 1 where a further triple begins within it.
+      begins: `A_TRIPLE` where a further one begins within it, and `AN_OMISSION` for each that
+        does before.
     """
 
     start: Int32[np.ndarray, " nodes_and_one"]
@@ -51,7 +62,7 @@ class TokenEdges(NamedTuple):
     characters: Int16[np.ndarray, " edges"]
     need: Int16[np.ndarray, " edges"]
     reach: Int16[np.ndarray, " edges"]
-    opens: Int8[np.ndarray, " edges"]
+    begins: Int8[np.ndarray, " edges"]
 
 
 class _Claims(NamedTuple):
@@ -120,7 +131,7 @@ class _Walk(NamedTuple):
       fresh: whether the run began there.
       need: see `TokenEdges`, as are the next two.
       reach: characters.
-      opens: 0 or 1.
+      begins: see `TokenEdges`.
     """
 
     leaf: Any  # of 64 bits, as the next: a compiled function needs one type for each
@@ -129,36 +140,41 @@ class _Walk(NamedTuple):
     fresh: int
     need: int
     reach: int
-    opens: int
+    begins: int
 
 
 @numba.njit(cache=True)
 def _read(
     walk: _Walk, leaf: int, byte: int, after: int, event: int, parts: Parts, limits: Limits
 ) -> tuple[bool, _Walk]:
-    """Moves a walk along a byte edge; False where a run within the token has no legal length."""
+    """Moves a walk along a byte edge; False where what is within the token is not legal."""
     node, count, fresh, need = walk.node, walk.length, walk.fresh, walk.need
-    reach, opens = walk.reach, walk.opens
+    reach, begins = walk.reach, walk.begins
     legal = True
-    if event == OPENS:
-        opens = 1
-    elif event != 0:
-        back = 1 if event == CLOSED_BEFORE else 0  # the last character was not the quote's
+    if event >= OPENS:
+        # A token that would begin a triple and then an omission, or another triple, is left out:
+        # one number could not count them.
+        legal = begins & A_TRIPLE == 0 and begins <= AN_OMISSION * limits.maximum_omissions
+        begins += A_TRIPLE if event == OPENS else AN_OMISSION
+    if event != 0 and event != OPENS:
+        # The last characters were not the run's.
+        back = event - OMITS if event >= OMITS else 1 if event == CLOSED_BEFORE else 0
         length = count - back
         if fresh == 0:
             need, reach = limits.minimum_quote - length, length
         else:
-            legal = limits.minimum_quote <= length <= limits.maximum_quote
+            legal = legal and limits.minimum_quote <= length <= limits.maximum_quote
     elif node < parts.prefix <= after:
         length = count - 2  # ">%", the last two, were not the claim's
         legal = limits.minimum_claim <= length <= limits.maximum_claim
-    if (node >= parts.quote and after >= parts.quote) or (
-        node < parts.prefix and after < parts.prefix
+    if event < OMITS and (
+        (node >= parts.quote and after >= parts.quote)
+        or (node < parts.prefix and after < parts.prefix)
     ):
         count += (byte & 0xC0) != 0x80
     else:
         count, fresh = 0, 1
-    arrived = _Walk(np.int64(leaf), np.int64(after), count, fresh, need, reach, opens)
+    arrived = _Walk(np.int64(leaf), np.int64(after), count, fresh, need, reach, begins)
     return legal, arrived
 
 
@@ -195,7 +211,7 @@ def _arrive(
         characters = ~count
     edge = found[size]
     edge[0], edge[1], edge[2] = token, node, characters
-    edge[3], edge[4], edge[5] = walk.need, reach, walk.opens
+    edge[3], edge[4], edge[5] = walk.need, reach, walk.begins
     return size + 1
 
 
@@ -251,7 +267,7 @@ def _collect(
                         row = stack[waiting]
                         row[0], row[1], row[2] = after.leaf, after.node, after.length
                         row[3], row[4], row[5] = after.fresh, after.need, after.reach
-                        row[6] = after.opens
+                        row[6] = after.begins
                         waiting += legal
         if size + many > columns.token.shape[0]:
             columns = _grown(columns, size + many)
@@ -265,7 +281,7 @@ def _collect(
         columns.characters[:size],
         columns.need[:size],
         columns.reach[:size],
-        columns.opens[:size],
+        columns.begins[:size],
     )
 
 
@@ -293,7 +309,7 @@ def _grown(columns: TokenEdges, needed: int) -> TokenEdges:
     larger.characters[:size] = columns.characters
     larger.need[:size] = columns.need
     larger.reach[:size] = columns.reach
-    larger.opens[:size] = columns.opens
+    larger.begins[:size] = columns.begins
     return larger
 
 
@@ -316,7 +332,7 @@ def _append(columns: TokenEdges, at: int, found: np.ndarray, order: np.ndarray) 
     for key in order:
         edge = found[key & 0xFFFFFFFF]
         columns.token[at], columns.node[at], columns.characters[at] = edge[0], edge[1], edge[2]
-        columns.need[at], columns.reach[at], columns.opens[at] = edge[3], edge[4], edge[5]
+        columns.need[at], columns.reach[at], columns.begins[at] = edge[3], edge[4], edge[5]
         at += 1
 
 
@@ -349,6 +365,6 @@ def _leave_claim(
                 break
         # A token that would hold a whole answer and the next one's beginning is left out: how many
         # answers there are is not looked at in claims.
-        if legal and walk.opens == 0:
+        if legal and walk.begins & A_TRIPLE == 0:
             many = _arrive(found, many, token, walk, parts, pending, claims.content, limits)
     return many

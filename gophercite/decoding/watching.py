@@ -9,7 +9,8 @@ The syntax is an automaton of its own (`response_automaton`). A quote is a walk 
 automaton of the documents of its title, or of all where the title names none, with the case of
 ASCII letters folded; a title is a walk on the trie of titles, which leads to those automata's
 roots. Where a character turns out to be none, or a `]` to be the quote's end, the walk is one
-character too far: it remembers its node before the present character.
+character too far: it remembers its node before the present character. Where quotes may leave words
+out, it also remembers its node before the last space, with which ` [...] ` may begin.
 """
 
 import dataclasses
@@ -31,7 +32,14 @@ from gophercite.decoding.response_automaton import (
 from gophercite.decoding.suffix_automaton import build_suffix_automata
 from gophercite.decoding.token_trie import spell_tokens
 from gophercite.documents import Document, Window
-from gophercite.evidence import MINIMUM_QUOTE_LENGTH, QUOTE_MARK, Fault, fold_case, holds_mark
+from gophercite.evidence import (
+    MINIMUM_QUOTE_LENGTH,
+    OMISSION,
+    QUOTE_MARK,
+    Fault,
+    fold_case,
+    holds_mark,
+)
 from gophercite.vocabularies import Vocabulary
 
 _REPLACEMENT = "\ufffd".encode()
@@ -73,7 +81,8 @@ class WatchTables(NamedTuple):
       next: see `ResponseAutomaton`, as are the next two.
       action: of states and bytes.
       well_formed: of states.
-      minimum_quote: characters under which a quote is short.
+      minimum_quote: characters under which a quote, or a run of one, is short.
+      maximum_omissions: that a quote may have; None where ` [...] ` is text like any other.
     """
 
     start: Int[Array, " nodes_and_one"]
@@ -88,6 +97,21 @@ class WatchTables(NamedTuple):
     action: Int[Array, "states 256"]
     well_formed: Bool[Array, " states"]
     minimum_quote: Int[Array, ""]
+    maximum_omissions: Int[Array, ""] | None
+
+
+class WatchedRun(NamedTuple):
+    """What is remembered of a quote that may leave words out.
+
+    Attributes:
+      root: the node where its runs begin.
+      held: the node before the last space.
+      omissions: that it has so far.
+    """
+
+    root: Int[Array, " samples"]
+    held: Int[Array, " samples"]
+    omissions: Int[Array, " samples"]
 
 
 class WatchState(NamedTuple):
@@ -98,8 +122,9 @@ class WatchState(NamedTuple):
       state: of the response automaton.
       node: of its title or quote; -1 where no title or quote goes on so.
       before: the node before the present character.
-      characters: of the quote.
+      characters: of the quote, or of its present run.
       faults: of the triples so far, as a set of bits (`faults_of`).
+      run: None where ` [...] ` is text like any other.
     """
 
     prompt: Int[Array, " samples"]
@@ -108,6 +133,7 @@ class WatchState(NamedTuple):
     before: Int[Array, " samples"]
     characters: Int[Array, " samples"]
     faults: Int[Array, " samples"]
+    run: WatchedRun | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,11 +142,13 @@ class FaultWatch:
 
     Attributes:
       vocabulary: what samples are drawn from.
-      minimum_quote: characters under which a quote is short.
+      minimum_quote: characters under which a quote, or a run of one, is short.
+      maximum_omissions: ` [...] ` that a quote may have, see `evidence.faults`.
     """
 
     vocabulary: Vocabulary
     minimum_quote: int = MINIMUM_QUOTE_LENGTH
+    maximum_omissions: int = 0
 
     def graph(self, sources: Sequence[Document | Window]) -> WatchGraph:
         """The graph of a prompt that shows `sources`; any will do, and none."""
@@ -174,7 +202,8 @@ class FaultWatch:
         together = list(zip(graphs, nodes, edges, strict=False))
         node_room, edge_room = _bucket(nodes[-1]), _bucket(edges[-1])
         spelled, spelling = spell_tokens(self.vocabulary)
-        automaton = response_automaton()
+        automaton = response_automaton(self.maximum_omissions > 0)
+        most = jnp.asarray(self.maximum_omissions, jnp.int32)
         return WatchTables(
             start=joined([g.start[:-1] + at for g, _, at in together], node_room + 1, edges[-1]),
             byte=joined([g.byte for g in graphs], edge_room, 0),
@@ -190,6 +219,7 @@ class FaultWatch:
             action=jnp.asarray(automaton.action),
             well_formed=jnp.asarray(automaton.well_formed),
             minimum_quote=jnp.asarray(self.minimum_quote, jnp.int32),
+            maximum_omissions=most if self.maximum_omissions else None,
         )
 
 
@@ -245,8 +275,9 @@ def initial(tables: WatchTables, prompts: Int[Array, " samples"]) -> WatchState:
       One state a sample.
     """
     nothing = jnp.zeros(prompts.shape, jnp.int32)
-    start = nothing + response_automaton().start
-    return WatchState(prompts.astype(jnp.int32), start, nothing, nothing, nothing, nothing)
+    start = nothing + response_automaton(tables.maximum_omissions is not None).start
+    run = WatchedRun(nothing, nothing, nothing) if tables.maximum_omissions is not None else None
+    return WatchState(prompts.astype(jnp.int32), start, nothing, nothing, nothing, nothing, run)
 
 
 def advance(tables: WatchTables, watch: WatchState, token: Int[Array, " samples"]) -> WatchState:
@@ -307,6 +338,18 @@ def _read(tables: WatchTables, watch: WatchState, byte: Int[Array, " samples"]) 
     node = jnp.where(opens & ~named, tables.everything[watch.prompt], node)
     short = characters - 1 < tables.minimum_quote  # the "]" is not the quote's
     found = action // int(Action.FAULT)
+    run, omits = watch.run, jnp.zeros_like(opens)
+    most = tables.maximum_omissions
+    if run is not None and most is not None:
+        omits = does(Action.OMIT)
+        wrong = (run.held < 0) | (run.omissions >= most)
+        found |= jnp.where(omits & wrong, fault_bits(Fault.WRONG_QUOTE), 0)
+        too_few = characters - len(OMISSION) < tables.minimum_quote
+        found |= jnp.where(omits & too_few, fault_bits(Fault.SHORT_QUOTE), 0)
+        root = jnp.where(opens, node, run.root)
+        node = jnp.where(omits, root, node)
+        held = jnp.where(does(Action.HOLD), before, run.held)
+        run = WatchedRun(root, held, jnp.where(opens, 0, run.omissions + omits))
     for fault, is_so in (
         (Fault.WRONG_TITLE, opens & ~named),
         (Fault.WRONG_QUOTE, closes & (before < 0)),
@@ -318,8 +361,9 @@ def _read(tables: WatchTables, watch: WatchState, byte: Int[Array, " samples"]) 
         tables.next[watch.state, byte].astype(jnp.int32),
         node,
         before,
-        jnp.where(opens, 0, characters),
+        jnp.where(opens | omits, 0, characters),
         watch.faults | found,
+        run,
     )
 
 

@@ -1,6 +1,7 @@
 """Quotes that leave words out, marked by `[...]`, and the run of the page that they are from.
 
-A base model may write them (table 14). What is left out can change what the rest means, so nothing
+A base model may write them (table 14), in more ways than ` [...] `, the one that constrained
+sampling knows (`evidence.OMISSION`). What is left out can change what the rest means, so nothing
 is trained on them as they are: the words are put back.
 """
 

@@ -1,11 +1,16 @@
 """Vocabularies, documents and a judge of answers that knows nothing of automata."""
 
+import functools
+import pathlib
 import random
 from collections.abc import Iterable, Sequence
 
 from gophercite import evidence
 from gophercite.documents import Document
-from gophercite.vocabularies import Vocabulary
+from gophercite.vocabularies import Vocabulary, load_vocabulary
+from tests import vocabulary_fixtures
+
+BUNDLED = pathlib.Path(__file__).parents[2] / "data_pipelines/sample_world/model/vocabulary"
 
 
 class TokenList(Vocabulary):
@@ -39,11 +44,13 @@ HOSTILE_PIECES = (
     b")%[the ", b"]%", b".]%", b"e]%", b"]", b" x]%", b"]%<", b"]% %<", b"]% %<a", b"the ",
     b"the", b" the ", b"  ", b" \n", b"e the", b"ab", b"\xc3\xa9", b"\xa9", b" \xc3",
     b"\xe2\x98", b"\x98\x83", b"\x83 x", b"\xf0\x9f\x98", b">%(T)%[the", b"the cat]%",
+    b" [", b"e [", b" [...", b"...]", b"...]%", b"] ", b"] the", b" [...] ", b"e [...] t",
 )  # fmt: skip
 
 _SCRAPS = (
     "the", "cat", "Paris", " ", " ", "  ", "\n", ".", ",", "]", "[", "%", "(", ")", "<", ">", "%<",
     ">%(", ")%[", "]%", "é", "☃", "😀", "\u2003", "\xa0", "\x00", "\x7f", "ß", "中文", "[...]",
+    " [...] ", " [", " [...",
 )  # fmt: skip
 
 
@@ -59,15 +66,55 @@ def hostile_documents(rng: random.Random, scraps: int) -> list[Document]:
     ]
 
 
-def is_legal(text: str, documents: Sequence[Document], minimum: int = 5, triples: int = 1) -> bool:
+def is_legal(
+    text: str,
+    documents: Sequence[Document],
+    minimum: int = 5,
+    triples: int = 1,
+    omissions: int = 0,
+) -> bool:
     """Whether a text is an answer that may be given: in form, and with verbatim quotes."""
-    if evidence.faults(text, documents, minimum_quote_length=minimum):
+    lengths = {"minimum_quote_length": minimum, "maximum_omissions": omissions}
+    if evidence.faults(text, documents, **lengths):
         return False
     found = evidence.parse(text)
     return (
         text == " " + evidence.format(*found)
         and len(found) <= triples
         and all(
-            any(each.quote in d.text for d in documents if d.title == each.title) for each in found
+            any(run in d.text for d in documents if d.title == each.title)
+            for each in found
+            for run in (each.quote.split(" [...] ") if omissions else [each.quote])
         )
     )
+
+
+def spell(rng: random.Random, vocabulary: Vocabulary, spelling: bytes) -> list[int]:
+    """Some tokens that spell some bytes."""
+    known, ids, at = tokens_of(vocabulary), [], 0
+    while at < len(spelling):
+        lengths = [n for n in range(1, 13) if spelling[at : at + n] in known]
+        chosen = spelling[at : at + rng.choice(lengths)]
+        ids.append(rng.choice(known[chosen]))
+        at += len(chosen)
+    return ids
+
+
+@functools.cache
+def tokens_of(vocabulary: Vocabulary) -> dict[bytes | None, list[int]]:
+    """Tokens by what they spell."""
+    found: dict[bytes | None, list[int]] = {}
+    for id in range(vocabulary.size):
+        found.setdefault(vocabulary.token_bytes(id), []).append(id)
+    return found
+
+
+@functools.cache
+def vocabulary_of_kind(kind: str) -> Vocabulary:
+    """A real vocabulary with byte fallback, a byte-level one, bytes alone, or hostile tokens."""
+    return {
+        "sentencepiece": lambda: load_vocabulary(BUNDLED),
+        "byte-level": lambda: vocabulary_fixtures.vocabularies()["byte-level"],
+        "bytes": lambda: TokenList([]),
+        "hostile": lambda: TokenList(HOSTILE_PIECES),
+    }[kind]()

@@ -13,6 +13,7 @@ from gophercite.decoding.constraint import NoLegalAnswer, QuoteConstraint
 from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.quote_state import advance, allowed, initial
 from gophercite.documents import Document
+from gophercite.evidence import OMISSION
 from tests.decoding.quote_worlds import (
     HOSTILE_PIECES,
     TokenList,
@@ -68,11 +69,13 @@ def texts(vocabulary, tokens):
         QuoteSettings(),
         QuoteSettings(minimum_quote=1, minimum_claim=9, maximum_triples=3),
         QuoteSettings(3, maximum_quote=6, minimum_claim=3, maximum_claim=4, maximum_triples=2),
+        QuoteSettings(2, maximum_quote=9, maximum_triples=2, maximum_omissions=2),
     ],
-    ids=["plain", "triples", "lengths"],
+    ids=["plain", "triples", "lengths", "omissions"],
 )
 def test_every_sample_is_legal_at_every_budget(settings):
     rng = random.Random(settings.minimum_quote)
+    joined = 0
     for seed in range(3):
         prompts, graphs = [], []
         while len(graphs) < 32:
@@ -94,10 +97,19 @@ def test_every_sample_is_legal_at_every_budget(settings):
         assert done
         for i, text in enumerate(texts(HOSTILE, tokens)):
             documents = prompts[i // copies]
-            assert is_legal(text, documents, settings.minimum_quote, settings.maximum_triples), text
+            assert is_legal(
+                text,
+                documents,
+                settings.minimum_quote,
+                settings.maximum_triples,
+                settings.maximum_omissions,
+            ), text
             for each in evidence.parse(text):
                 assert settings.minimum_claim <= len(each.claim) <= (settings.maximum_claim or 1000)
-                assert len(each.quote) <= (settings.maximum_quote or 1000)
+                runs = each.quote.split(OMISSION) if settings.maximum_omissions else [each.quote]
+                assert max(map(len, runs)) <= (settings.maximum_quote or 1000)
+                joined += len(runs) > 1
+    assert (joined > 100) == (settings.maximum_omissions > 0)
 
 
 @functools.cache
@@ -111,67 +123,91 @@ def spelled(vocabulary, tail):
     )
 
 
-# A letter, and what may be missing of a character.
-_EXTRAS = [b"", b"a", b"\x83", b"\x98\x83", b"\xa9"]
-_EXTRAS += [b"\x80", b"\x80\x80", b"\xa0\x80", b"\x80\x80\x80", b"\x90\x80\x80", b"\x9f\x98\x83"]
-_EXTRAS += [b"\x80\x98\x83"]
+# What may be missing of a character, and a letter.
+_EXTRAS = [b"", b"\x83", b"\x98\x83", b"\xa9", b"\x80", b"\x80\x80", b"\xa0\x80", b"\x80\x80\x80"]
+_EXTRAS += [b"\x90\x80\x80", b"\x9f\x98\x83", b"\x80\x98\x83"]
+_EXTRAS += [extra + b"a" for extra in _EXTRAS]
 
 
-def fewest_tokens(vocabulary, before, documents, minimum):
+@functools.cache
+def endings(document, minimum, omissions):
+    """What may still follow, in kinds: if one of a kind may, all of it may."""
+    title, text = document.title, document.text
+    runs = [
+        text[i:j]
+        for i in range(len(text))
+        for j in range(i + minimum, len(text) + 1)
+        if is_legal(f" %<a>%({title})%[{text[i:j]}]%", [document], minimum, 1, omissions)
+    ]
+    return [
+        [b"]%"],
+        [f">%({title})%[{run}]%".encode() for run in runs],
+        *([[f"{OMISSION}{run}]%".encode() for run in runs]] if omissions else []),
+    ]
+
+
+def fewest_tokens(vocabulary, before, document, minimum, omissions):
     """Tokens from some bytes of an answer to its end; None if no legal answer begins so.
 
-    Tries what may follow: the rest of a character, a letter, the rest of the marks, every quote.
+    Tries what may follow: the rest of a character, a letter, the rest of the marks, every quote,
+    every run after an omission.
     """
-    ends = {b"]%"}
-    for document in documents:
-        text = document.text
-        for i in range(len(text)):
-            for j in range(i + minimum, len(text) + 1):
-                ends.add(f">%({document.title})%[{text[i:j]}]%".encode())
     opening = b" %<"[len(before) :]
-    tails = {
-        opening + extra + end[cut:]
-        for end in ends
-        for cut in range(len(end) + 1)
-        if before.endswith(end[:cut]) and not (cut and opening)
-        for extra in (_EXTRAS if cut == 0 else [b""])
-    }
+    tails = set()
+    for kind in endings(document, minimum, omissions):
+        tails |= {
+            opening + min((extra + end for end in kind), key=lambda end: spelled(vocabulary, end))
+            for extra in _EXTRAS
+        }
+        tails |= {
+            end[cut:]
+            for end in kind
+            for cut in range(1, len(end) + 1)
+            if not opening and before.endswith(end[:cut])
+        }
     best = None
-    for tail in sorted(tails, key=len):
+    for tail in tails:
         try:
             text = (before + tail).decode()
         except UnicodeDecodeError:
             continue
-        if is_legal(text, documents, minimum):
+        if is_legal(text, [document], minimum, 1, omissions):
             tokens = spelled(vocabulary, tail) + 1
             best = tokens if best is None else min(best, tokens)
     return best
 
 
 SMALL = TokenList(HOSTILE_PIECES[::2])
+mask_of, follow = jax.jit(allowed), jax.jit(advance)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_the_mask_is_exactly_what_can_still_be_finished(seed):
+@pytest.mark.parametrize(
+    ("seed", "texts", "omissions"),
+    [
+        *((seed, ["the c]at", "é the ☃ x", "a  ]e]"], 0) for seed in range(3)),
+        *((seed, ["the c [..x", "e [...]the", "é the [x"], 1) for seed in range(4)),
+    ],
+)
+def test_the_mask_is_exactly_what_can_still_be_finished(seed, texts, omissions):
     rng = random.Random(seed)
-    documents = [Document("a", "T", rng.choice(["the c]at", "é the ☃ x", "a  ]e]"]))]
-    settings = QuoteSettings(minimum_quote=3)
-    tables = constraint(settings, SMALL).tables([constraint(settings, SMALL).graph(documents)], 100)
+    document = Document("a", "T", texts[seed % 3])
+    settings = QuoteSettings(minimum_quote=3, maximum_omissions=omissions)
+    graph = constraint(settings, SMALL).graph([document])
+    tables = constraint(settings, SMALL).tables([graph], 100)
     state, before = initial(tables, jnp.array([0])), b""
-    mask_of = jax.jit(lambda state, left: allowed(tables, state, left))
     while True:
         candidates = list(range(257, SMALL.size)) + rng.sample(range(1, 257), 6)
-        candidates += [1 + byte for byte in b" %<>()[]T\xa9\x9f\x98\x83\x80"]
-        candidates += [1 + byte for byte in documents[0].text.encode()]
+        candidates += [1 + byte for byte in b" %<>()[].T\xa9\x9f\x98\x83\x80"]
+        candidates += [1 + byte for byte in document.text.encode()]
         needs = {
-            id: fewest_tokens(SMALL, before + SMALL.token_bytes(id), documents, 3)
+            id: fewest_tokens(SMALL, before + SMALL.token_bytes(id), document, 3, omissions)
             for id in set(candidates)
         }
         possible = [id for id, need in needs.items() if need is not None]
         if not possible:
             break
         for left in {2, 100, *(needs[id] + d for id in possible for d in (0, 1, 2))}:
-            mask = np.asarray(mask_of(state, jnp.array([left])))[0]
+            mask = np.asarray(mask_of(tables, state, jnp.array([left])))[0]
             for id, need in needs.items():
                 assert mask[id] == (need is not None and 1 + need <= left), (
                     before,
@@ -179,13 +215,17 @@ def test_the_mask_is_exactly_what_can_still_be_finished(seed):
                     need,
                     left,
                 )
+        if omissions and OMISSION.encode() not in before:  # the way there, not to an end
+            after = {id: before + SMALL.token_bytes(id) for id in possible}
+            possible = [id for id in possible if b"[...]" in after[id] or b"]" not in after[id]]
         marks = [id for id in possible if set(SMALL.token_bytes(id)) & set(b"%()[]<>")]
         choice = rng.choice(marks if marks and rng.random() < 0.7 else possible)
         before += SMALL.token_bytes(choice)
-        state = advance(tables, state, jnp.array([choice]))
+        state = follow(tables, state, jnp.array([choice]))
         if len(before) > 60:
             break
     assert b"]%" in before or len(before) > 60
+    assert not omissions or OMISSION.encode() in before
 
 
 @pytest.mark.parametrize(
@@ -237,6 +277,8 @@ def test_a_budget_below_the_shortest_answer_is_refused():
         {"maximum_claim": 0},
         {"maximum_claim": 4, "minimum_claim": 5},
         {"maximum_triples": 0},
+        {"maximum_omissions": -1},
+        {"maximum_omissions": 61},
     ],
 )
 def test_settings_that_allow_no_answer_are_refused(settings):

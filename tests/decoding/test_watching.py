@@ -1,7 +1,5 @@
 """Faults read off in the loop are those that `evidence.faults` finds in the text."""
 
-import functools
-import pathlib
 import random
 
 import jax
@@ -16,42 +14,13 @@ from gophercite.decoding.response_automaton import MALFORMED, faults_of, respons
 from gophercite.decoding.watching import FaultWatch, advance, faults, initial
 from gophercite.documents import Document, Window
 from gophercite.evidence import Fault
-from gophercite.vocabularies import load_vocabulary
-from tests import vocabulary_fixtures
-from tests.decoding.quote_worlds import HOSTILE_PIECES, TokenList, hostile_documents
+from tests.decoding.quote_worlds import (
+    hostile_documents,
+    spell,
+    vocabulary_of_kind,
+)
 
-BUNDLED = pathlib.Path(__file__).parents[2] / "data_pipelines/sample_world/model/vocabulary"
 LONGEST = 64  # tokens
-
-
-@functools.cache
-def vocabulary(name):
-    return {
-        "sentencepiece": lambda: load_vocabulary(BUNDLED),
-        "byte-level": lambda: vocabulary_fixtures.vocabularies()["byte-level"],
-        "bytes": lambda: TokenList([]),
-        "hostile": lambda: TokenList(HOSTILE_PIECES),
-    }[name]()
-
-
-@functools.cache
-def tokens_of(name):
-    """Tokens by what they spell."""
-    found = {}
-    for id in range(vocabulary(name).size):
-        found.setdefault(vocabulary(name).token_bytes(id), []).append(id)
-    return found
-
-
-def spell(rng, name, spelling):
-    """Some tokens that spell some bytes."""
-    ids, at = [], 0
-    while at < len(spelling):
-        lengths = [n for n in range(1, 13) if spelling[at : at + n] in tokens_of(name)]
-        chosen = spelling[at : at + rng.choice(lengths)]
-        ids.append(rng.choice(tokens_of(name)[chosen]))
-        at += len(chosen)
-    return ids
 
 
 _ODDITIES = (
@@ -68,14 +37,20 @@ def part(rng, proper):
     return b"".join(rng.choice(_ODDITIES + _MARKS) for _ in range(rng.randrange(4)))
 
 
-def response(rng, sources):
+_JOINTS = (b" [...] ",) * 5 + (b" [...]", b"[...] ", b" [...] [...] ", b"")
+
+
+def response(rng, sources, most_runs=1):
     """A response that is nearly right."""
     spelling = part(rng, rng.choice([b"", b" ", b"\n "]))
     for _ in range(rng.randrange(1, 3)):
         source = rng.choice(sources)
-        begin = rng.randrange(len(source.text) + 1)
-        quote = source.text[begin : begin + rng.choice([0, 3, 4, 5, 6, 9, 20])]
-        quote = rng.choice([str, str, str.upper, str.swapcase])(quote).encode()
+        quote = b""
+        for turn in range(rng.randrange(most_runs) + 1):
+            begin = rng.randrange(len(source.text) + 1)
+            run = source.text[begin : begin + rng.choice([0, 3, 4, 5, 6, 9, 20])]
+            run = rng.choice([str, str, str.upper, str.swapcase])(run).encode()
+            quote += rng.choice(_JOINTS) * (turn > 0) + run
         title = rng.choice([source, source, rng.choice(sources)]).title.encode()
         if rng.random() < 0.15:  # a character that is none, or one too many
             at = rng.randrange(len(quote) + 1)
@@ -116,9 +91,9 @@ def watched(tables, prompts, tokens, lengths):
     return faults(tables, watch)
 
 
-def check(name, prompts, samples, minimum=5):
+def check(name, prompts, samples, minimum=5, omissions=0):
     """Compares for each prompt, and each of its samples."""
-    watch = FaultWatch(vocabulary(name), minimum)
+    watch = FaultWatch(vocabulary_of_kind(name), minimum, omissions)
     tables = watch.tables([watch.graph(sources) for sources in prompts])
     rows = [(i, row[:LONGEST]) for i, those in enumerate(samples) for row in those]
     tokens = np.zeros((len(rows), LONGEST), np.int32)
@@ -128,8 +103,10 @@ def check(name, prompts, samples, minimum=5):
     seen = np.asarray(watched(tables, owners, tokens, lengths))
     counts = dict.fromkeys(Fault, 0)
     for (i, ids), bits in zip(rows, seen.tolist(), strict=True):
-        text = vocabulary(name).decode(ids)
-        expected = evidence.faults(text, prompts[i], minimum_quote_length=minimum)
+        text = vocabulary_of_kind(name).decode(ids)
+        expected = evidence.faults(
+            text, prompts[i], minimum_quote_length=minimum, maximum_omissions=omissions
+        )
         assert faults_of(bits) == expected, (text, prompts[i])
         for fault in expected:
             counts[fault] += 1
@@ -142,7 +119,8 @@ def test_nearly_right_responses(name):
     rng = random.Random(name)
     prompts = list(worlds(rng, 60))
     samples = [
-        [spell(rng, name, response(rng, sources)) for _ in range(100)] for sources in prompts
+        [spell(rng, vocabulary_of_kind(name), response(rng, sources)) for _ in range(100)]
+        for sources in prompts
     ]
     if name == "bytes":  # no token has two: those that are short enough
         samples = [[row for row in rows if len(row) <= LONGEST] for rows in samples]
@@ -150,17 +128,33 @@ def test_nearly_right_responses(name):
     assert min(counts.values()) > 20, counts  # every fault, and none
 
 
+@pytest.mark.parametrize(
+    ("name", "minimum", "omissions"), [("sentencepiece", 3, 1), ("hostile", 4, 2)]
+)
+def test_quotes_that_leave_words_out(name, minimum, omissions):
+    rng = random.Random(name)
+    prompts = list(worlds(rng, 40))
+    samples = [
+        [spell(rng, vocabulary_of_kind(name), response(rng, sources, 4)) for _ in range(100)]
+        for sources in prompts
+    ]
+    counts = check(name, prompts, samples, minimum, omissions)
+    assert min(counts.values()) > 20, counts  # every fault, and none
+
+
 @pytest.mark.parametrize("name", ["sentencepiece", "byte-level", "hostile"])
 def test_tokens_at_random(name):
     rng = random.Random(name)
     prompts = list(worlds(rng, 20))
-    size = vocabulary(name).size
+    size = vocabulary_of_kind(name).size
     preferred = [
-        id for id in range(size) if set(vocabulary(name).token_bytes(id) or b"") & set(b"%()[]<>")
+        id
+        for id in range(size)
+        if set(vocabulary_of_kind(name).token_bytes(id) or b"") & set(b"%()[]<>")
     ]
     samples = [
         [
-            spell(rng, name, response(rng, sources)[: rng.randrange(60)])
+            spell(rng, vocabulary_of_kind(name), response(rng, sources)[: rng.randrange(60)])
             + [
                 rng.choice(preferred) if rng.random() < 0.7 else rng.randrange(size)
                 for _ in range(rng.randrange(12))
@@ -176,7 +170,10 @@ def test_tokens_at_random(name):
 def test_the_minimum_is_a_setting(minimum):
     rng = random.Random(minimum)
     prompts = list(worlds(rng, 20))
-    samples = [[spell(rng, "hostile", response(rng, s)) for _ in range(50)] for s in prompts]
+    samples = [
+        [spell(rng, vocabulary_of_kind("hostile"), response(rng, s)) for _ in range(50)]
+        for s in prompts
+    ]
     check("hostile", prompts, samples, minimum)
 
 
@@ -197,12 +194,15 @@ def test_prompts_that_show_little(sources):
         for quote in ("", "the cat", "]]]]]", "]", "Sat o")
     ]
     rng = random.Random(0)
-    check("hostile", [sources], [[spell(rng, "hostile", text.encode()) for text in texts]])
+    check(
+        "hostile",
+        [sources],
+        [[spell(rng, vocabulary_of_kind("hostile"), text.encode()) for text in texts]],
+    )
 
 
-def read(spelling):
-    """The response automaton's verdict, and what the walks would have read."""
-    automaton = response_automaton()
+def read(automaton, spelling):
+    """The state of a response automaton after some bytes."""
     state = automaton.start
     for byte in spelling:
         state = automaton.next[state, byte]
@@ -217,7 +217,10 @@ def read(spelling):
 def test_the_automaton_parses_what_evidence_parses(spelling):
     text = spelling.decode(errors="replace")
     malformed = Fault.MALFORMED in evidence.faults(text, [])
-    state = read(spelling)
-    assert response_automaton().well_formed[state] == (not malformed)
-    if state == MALFORMED:
+    states = []
+    for omissions in (False, True):
+        automaton = response_automaton(omissions)
+        states.append(read(automaton, spelling))
+        assert automaton.well_formed[states[-1]] == (not malformed)
+    if MALFORMED in states:
         assert Fault.MALFORMED in evidence.faults(text + "]%", [])

@@ -1,0 +1,137 @@
+"""Quotes of several runs, joined by ` [...] `: all that are legal, and nothing else."""
+
+import random
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gophercite.decoding.constraint import NoLegalAnswer, QuoteConstraint
+from gophercite.decoding.quote_settings import QuoteSettings
+from gophercite.decoding.quote_state import advance, allowed, initial
+from gophercite.documents import Document
+from gophercite.evidence import OMISSION
+from gophercite.few_shot import splices
+from tests.decoding.quote_worlds import is_legal, spell, vocabulary_of_kind
+
+LONGEST = 64  # tokens
+SETTINGS = QuoteSettings(minimum_quote=3, maximum_omissions=2, maximum_triples=2)
+
+# Pages that have the beginnings of omissions, their ends, and whole ones.
+_SCRAPS = 3 * ("the", "cat", "é", "a", "on", " ") + (
+    "☃", " [", "[", ".", "..", "...", "]", "[...]", " [...]", "[...] ", " [...] ", " [..", "]%",
+    "\n", "\u2003",
+)  # fmt: skip
+_JOINTS = (OMISSION,) * 12 + (" [...]", "[...] ", " [...] [...] ", " […] ", "  [...] ", " ", "")
+
+
+def page_text(rng, scraps=16):
+    return "".join(rng.choice(_SCRAPS) for _ in range(rng.randrange(4, scraps)))
+
+
+def pages(rng):
+    count = rng.randrange(1, 4)
+    return [Document(str(i), rng.choice(["T", "T", "U"]), page_text(rng)) for i in range(count)]
+
+
+def answer(rng, documents):
+    """An answer that is nearly legal, most often."""
+    triples = []
+    for _ in range(rng.choice([1, 1, 2])):
+        title = rng.choice(documents).title
+        of_title = [each for each in documents if each.title == title]
+        quote = ""
+        for turn in range(rng.choice([1, 2, 2, 2, 3, 3, 4])):
+            text = rng.choice(of_title).text
+            begin = rng.randrange(max(1, len(text) - 3))
+            length = rng.choice([2, 3, 4, 4, 5, 6, 8, 10])
+            quote += rng.choice(_JOINTS) * (turn > 0) + text[begin : begin + length]
+        triples.append(f"%<a>%({title})%[{quote}]%")
+    return " " + " ".join(triples)
+
+
+@jax.jit
+def accepted(tables, prompts, tokens, lengths):
+    """Whether each row's tokens are allowed, one by one, where many more may follow."""
+
+    def turn(carry, step):
+        state, fine = carry
+        place, token = step
+        mask = allowed(tables, state, jnp.full(prompts.shape, 1000))
+        fine &= (place >= lengths) | jnp.take_along_axis(mask, token[:, None], axis=1)[:, 0]
+        return (advance(tables, state, token), fine), None
+
+    first = initial(tables, prompts), jnp.ones(prompts.shape, bool)
+    (_, fine), _ = jax.lax.scan(turn, first, (jnp.arange(tokens.shape[1]), tokens.T))
+    return fine
+
+
+@pytest.mark.parametrize("kind", ["sentencepiece", "byte-level", "hostile"])
+def test_an_answer_is_allowed_just_where_it_is_legal_however_it_is_spelled(kind):
+    rng = random.Random(kind)
+    vocabulary = vocabulary_of_kind(kind)
+    constraint = QuoteConstraint(vocabulary, SETTINGS)
+    prompts, graphs, rows = [], [], []
+    while len(graphs) < 40:
+        documents = pages(rng)
+        try:
+            graphs.append(constraint.graph(documents))
+        except NoLegalAnswer:
+            continue
+        prompts.append(documents)
+        for _ in range(30):
+            text = answer(rng, documents)
+            ids = [*spell(rng, vocabulary, text.encode()), vocabulary.eos_id]
+            if len(ids) <= LONGEST:
+                rows.append((len(graphs) - 1, text, ids))
+    tokens = np.zeros((len(rows), LONGEST), np.int32)
+    for row, (_, _, ids) in zip(tokens, rows, strict=True):
+        row[: len(ids)] = ids
+    owners = jnp.array([owner for owner, _, _ in rows])
+    lengths = jnp.array([len(ids) for _, _, ids in rows])
+    found = accepted(constraint.tables(graphs, 1000), owners, tokens, lengths)
+    joined = 0
+    for (owner, text, ids), fine in zip(rows, found.tolist(), strict=True):
+        legal = is_legal(text, prompts[owner], 3, 2, omissions=2)
+        assert fine == legal, (text, prompts[owner], [vocabulary.token_bytes(id) for id in ids])
+        joined += legal and OMISSION in text
+    assert joined > 100
+
+
+def test_pages_of_nothing_but_omissions_are_refused():
+    constraint = QuoteConstraint(vocabulary_of_kind("hostile"), SETTINGS)
+    with pytest.raises(NoLegalAnswer, match="nothing can be quoted"):
+        constraint.graph([Document("a", "T", "[...] [...] ...] [..")])
+
+
+def test_without_omissions_they_are_text_like_any_other():
+    vocabulary = vocabulary_of_kind("hostile")
+    constraint = QuoteConstraint(vocabulary, QuoteSettings(minimum_quote=1))
+    page = Document("a", "T", "ab [...] cd")
+    graph = constraint.graph([page])
+    found = []
+    for quote in ("ab [...] cd", "[...]", "a [...] cd", "ab [...] [...] cd"):
+        ids = [*vocabulary.encode(f" %<a>%(T)%[{quote}]%"), vocabulary.eos_id]
+        tokens = np.zeros((1, LONGEST), np.int32)
+        tokens[0, : len(ids)] = ids
+        tables = constraint.tables([graph], 1000)
+        found.append(bool(accepted(tables, jnp.array([0]), tokens, jnp.array([len(ids)]))[0]))
+    assert found == [True, True, False, False]
+
+
+def test_the_words_that_a_legal_quote_leaves_out_can_be_put_back():
+    rng = random.Random(0)
+    restored = 0
+    for _ in range(300):
+        text = "".join(rng.choice(("the ", "cat ", "é, ", "on\n", "mat. ")) for _ in range(20))
+        ends = sorted(rng.sample(range(len(text)), 4))
+        runs = text[ends[0] : ends[1]], text[ends[2] : ends[3]]
+        page, quote = Document("a", "T", text), OMISSION.join(runs)
+        if not is_legal(f" %<a>%(T)%[{quote}]%", [page], 3, 1, omissions=1):
+            continue
+        start, end = splices.restore(quote, page.text)
+        assert page.text[start:end].startswith(runs[0].rstrip())
+        assert page.text[start:end].endswith(runs[1].lstrip())
+        restored += 1
+    assert restored > 100
