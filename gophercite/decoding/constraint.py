@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int
+from jaxtyping import Array, Int, Int32
 
 from gophercite.decoding.claims import claim_automaton
 from gophercite.decoding.completions import NO_END, longest_steps, shortest_completions
@@ -62,6 +62,7 @@ class QuoteConstraint:
         self.settings = settings or QuoteSettings()
         self._eos_id = vocabulary.eos_id
         self._trie = TokenTrie.build(vocabulary)
+        self._sizes = _sizes(vocabulary)
         self._claim = claim_automaton()
         self._claim_tokens = ClaimTokens.build(self._claim, self._trie)
         self._steps = longest_steps(self._claim, self._claim_tokens, self.settings.limits)
@@ -143,9 +144,20 @@ class QuoteConstraint:
             claim_next=jnp.asarray(self._claim_tokens.next),
             claim_added=jnp.asarray(self._claim_tokens.added),
             claim_content=jnp.asarray(self._claim.content),
+            size=jnp.asarray(self._sizes),
             first=jnp.asarray(node + [graph.start for graph in graphs], jnp.int32),
             settings=self.settings,
         )
+
+
+def _sizes(vocabulary: Vocabulary) -> Int32[np.ndarray, " vocab"]:
+    """Bytes of each token's text; 0 for those that a tokenizer has another token for.
+
+    Those are SentencePiece's bytes, which come before the pieces that spell the same.
+    """
+    texts = [vocabulary.token_bytes(id) or b"" for id in range(vocabulary.size)]
+    usual = {text: id for id, text in enumerate(texts)}
+    return np.array([len(text) * (usual[text] == id) for id, text in enumerate(texts)], np.int32)
 
 
 def _bucket(size: int) -> int:

@@ -33,6 +33,7 @@ class QuoteTables(NamedTuple):
       claim_next: state after each token in a claim, the same for all prompts.
       claim_added: characters that it adds.
       claim_content: whether a claim's state has anything but white space.
+      size: bytes of each token's text; 0 where another token is the usual one for it.
       first: the node where each prompt's answers begin.
       settings: what answers may look like; part of the program, not of its input.
     """
@@ -49,6 +50,7 @@ class QuoteTables(NamedTuple):
     claim_next: Int[Array, "states vocab"]
     claim_added: Int[Array, "states vocab"]
     claim_content: Bool[Array, " states"]
+    size: Int[Array, " vocab"]
     first: Int[Array, " prompts"]
     settings: QuoteSettings
 
