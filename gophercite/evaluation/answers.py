@@ -3,7 +3,8 @@
 import contextlib
 import dataclasses
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import jax
 import numpy as np
@@ -110,12 +111,11 @@ def answer_questions(
     found: list[list[JudgedSample]] = [[] for _ in questions]
     draw = _Sampler(transformer, params, vocabulary, settings, constraint, batch_size, samples)
     asked.sort(key=lambda prompt: len(prompt.tokens))
-    for start in range(0, len(asked), batch_size):
-        batch = asked[start : start + batch_size]
-        if all(prompt.index in answered for prompt in batch):
-            continue
+    batches = (asked[start : start + batch_size] for start in range(0, len(asked), batch_size))
+    wanted = (batch for batch in batches if any(each.index not in answered for each in batch))
+    for batch, graphs in _ahead(draw.graphs, wanted):
         keys = _keys(key, batch, questions)
-        for prompt, drawn in zip(batch, draw(batch, keys), strict=True):
+        for prompt, drawn in zip(batch, draw(batch, graphs, keys), strict=True):
             question = questions[prompt.index]
             for tokens, log_prob in drawn:
                 text = vocabulary.decode(tokens)
@@ -144,11 +144,13 @@ class _Sampler:
     samples: int
 
     def __call__(
-        self, batch: Sequence[QuestionPrompt], keys: Key[Array, " prompts"]
+        self,
+        batch: Sequence[QuestionPrompt],
+        graphs: dict[int, PromptGraph] | None,
+        keys: Key[Array, " prompts"],
     ) -> list[list[tuple[tuple[int, ...], float]]]:
         """Returns tokens and log-probability of each prompt's samples, none where none is legal."""
         drawn: list[list[tuple[tuple[int, ...], float]]] = [[] for _ in batch]
-        graphs = self._graphs(batch)
         rows = [row for row in range(len(batch)) if graphs is None or row in graphs]
         if not rows:
             return drawn
@@ -178,7 +180,7 @@ class _Sampler:
             drawn[rows[place // self.samples]].append((tokens, log_prob))
         return drawn
 
-    def _graphs(self, batch: Sequence[QuestionPrompt]) -> dict[int, PromptGraph] | None:
+    def graphs(self, batch: Sequence[QuestionPrompt]) -> dict[int, PromptGraph] | None:
         """Returns what each prompt's answers may be, by its row; some have none that is legal."""
         if self.constraint is None:
             return None
@@ -189,6 +191,22 @@ class _Sampler:
                 if graph.shortest_answer <= self.settings.max_tokens:
                     graphs[row] = graph
         return graphs
+
+
+def _ahead(
+    graphs_of: Callable[[Sequence[QuestionPrompt]], dict[int, PromptGraph] | None],
+    batches: Iterable[Sequence[QuestionPrompt]],
+) -> Iterator[tuple[Sequence[QuestionPrompt], dict[int, PromptGraph] | None]]:
+    """Yields batches with their graphs; those of the next are built while one is answered."""
+    before: tuple[Sequence[QuestionPrompt], Future[dict[int, PromptGraph] | None]] | None = None
+    with ThreadPoolExecutor(1) as builder:
+        for batch in batches:
+            coming = builder.submit(graphs_of, batch)
+            if before is not None:
+                yield before[0], before[1].result()
+            before = batch, coming
+        if before is not None:
+            yield before[0], before[1].result()
 
 
 def _keys(

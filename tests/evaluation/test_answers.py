@@ -1,5 +1,7 @@
 """A model answers questions: a real model, real sampling, real judgements."""
 
+import threading
+
 import jax
 import pytest
 from vocabulary_fixtures import trained
@@ -109,6 +111,37 @@ def test_questions_without_a_legal_answer_are_declined(transformer: Transformer)
     nothing, report = answered(transformer, [short], constraint=QuoteConstraint(trained()))
     assert nothing == {}
     assert list(report.declined) == [0]
+
+
+def test_graphs_of_the_next_batch_are_built_while_one_is_answered(
+    transformer: Transformer,
+) -> None:
+    begun: list[str] = []
+    second = threading.Event()
+
+    class Watched(QuoteConstraint):
+        def graph(self, sources):  # type: ignore[no-untyped-def]
+            begun.append(sources[0].title)
+            if len(begun) == 2:
+                second.set()
+            return super().graph(sources)
+
+    pages = [Document(f"p{n}", f"Page {n}", "Built in 1874.") for n in range(3)]
+    questions = [Question(f"q{n}", "When?", "test", (page,)) for n, page in enumerate(pages)]
+    found = answer_questions(
+        transformer,
+        transformer.init(jax.random.key(0)),
+        trained(),
+        questions,
+        SamplingSettings(max_tokens=40),
+        jax.random.key(1),
+        batch_size=1,
+        constraint=Watched(trained()),
+    )
+    next(found)
+    assert second.wait(60)  # nobody has asked for the second question's answers yet
+    assert len(list(found)) == 2
+    assert begun == ["Page 0", "Page 1", "Page 2"]
 
 
 def test_claims_of_a_few_shot_prompt_get_evidence_by_rule(transformer: Transformer) -> None:
