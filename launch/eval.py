@@ -4,7 +4,7 @@ examples:
   python launch/eval.py --model runs/sft --questions questions_test.jsonl --output runs/sft/test
 
   # settings from a file; flags come after and win
-  python launch/eval.py --gin_file=gin_configs/eval_nq.gin --gin.MODEL=runs/sft \\
+  python launch/eval.py --gin_file=gin_configs/evaluation/paper.gin --gin.MODEL=runs/sft \\
     --gin.QUESTIONS=questions_test.jsonl --gin.OUTPUT=runs/sft/test --batch-size 64
 
   # one of four processes that share the questions, on one machine or on four

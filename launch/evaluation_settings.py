@@ -121,7 +121,11 @@ class Evaluation:
 
         Raises:
           ValueError: there is none, two have one id, or the index lacks a page.
+          FileNotFoundError: a file is missing, of training questions too.
         """
+        for file in self.train:
+            if not pathlib.Path(file).is_file():
+                raise FileNotFoundError(f"{file}: there is no such file of training questions")
         path = pathlib.Path(self.questions)
         questions = list(read(path, Question, strict=self.strict, report=report))[: self.limit]
         if not questions:

@@ -240,6 +240,12 @@ def whole_lines(log: pathlib.Path) -> list[bytes]:
         (["--batch-size", "0"], 2, "--batch-size is 0: must be at least 1"),
         (["--process_id", "1"], 2, "--process_id is 1: must be from 0 to 0"),
         (["--choose", "rouge"], 1, "choose = 'rouge' needs few_shot = 'long'"),
+        (["--train", "missing.jsonl"], 1, "missing.jsonl: there is no such file of training"),
+        (
+            ["--gin_file=gin_configs/evaluation/paper.gin", "--gin.REWARD_MODEL=nowhere"]
+            + [f"--gin.{name}=nothing" for name in ("MODEL", "QUESTIONS", "OUTPUT")],
+            *(1, "nowhere: not a model folder"),
+        ),
         (["--gin.Evaluation.sample=2"], 1, "did you mean Evaluation.samples?"),
         (["--model", "nowhere"], 1, "nowhere: not a model folder"),
     ],
