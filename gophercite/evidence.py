@@ -158,6 +158,11 @@ def faults(
     return frozenset(found)
 
 
+def runs_of(quote: str, maximum_omissions: int) -> list[str]:
+    """The runs of a quote: one, but between its omissions where it may have some."""
+    return quote.split(OMISSION) if maximum_omissions else [quote]
+
+
 def is_blank(run: str, omissions: bool = False) -> bool:
     """Whether a quote, or a run of one, has nothing but white space.
 
@@ -190,8 +195,7 @@ def _faults_of_triple(
     # Titles are not unique: the quote may come from any document of that name. Where the title
     # names none, the quote is sought in all, so that a wrong title alone is one fault, not two.
     named = [source for source in sources if source.title == triple.title]
-    omits = maximum_omissions > 0
-    runs = triple.quote.split(OMISSION) if omits else [triple.quote]
+    runs, omits = runs_of(triple.quote, maximum_omissions), maximum_omissions > 0
     holds = {
         Fault.RESERVED_SYNTAX: holds_mark(triple.quote),
         Fault.WRONG_TITLE: not named,

@@ -110,7 +110,7 @@ def _evaluate(evaluation: Evaluation, process: int, count: int) -> Results | Non
     if left:
         print(f"Done here; {left} questions are left to the other processes.", file=sys.stderr)
         return None
-    outcomes = [Outcome(q, read_answer(q, lines[q.id])) for q in questions]
+    outcomes = [Outcome(q, read_answer(q, lines[q.id], evaluation.omissions)) for q in questions]
     if not any(outcome.samples for outcome in outcomes):
         raise ValueError("every question was declined: there is nothing to score")
     return _results(evaluation, model, run, outcomes)
@@ -257,6 +257,7 @@ def _add_settings(group: argparse._ArgumentGroup) -> None:
         action=yes_or_no,
         help="allow only answers that are well formed and quote the pages verbatim",
     )
+    add("--omissions", type=int, help="of words, by ` [...] `, in a constrained quote (default: 0)")
     add("--seed", type=int, help="of the sampling (default: 0)")
     add(
         "--choose",

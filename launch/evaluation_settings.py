@@ -8,6 +8,7 @@ from typing import Literal, get_args
 
 import gin
 
+from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.evaluation.answer_log import AskingSettings
 from gophercite.evaluation.question_prompts import PromptSettings
@@ -38,6 +39,7 @@ class Evaluation:
       temperature: of the sampling; 0 takes the likeliest token.
       top_p: nucleus to sample from.
       constrained: whether answers have to be well formed and quote the pages verbatim.
+      omissions: how often a constrained quote may leave words out, by ` [...] `.
       seed: of the sampling.
       choose: which of a question's samples counts; by default the one with the highest reward where
         there is a reward model, else the likeliest.
@@ -63,6 +65,7 @@ class Evaluation:
     temperature: float = 0.0
     top_p: float = 1.0
     constrained: bool = False
+    omissions: int = 0
     seed: int = 0
     choose: Choice | None = None
     reward_model: str | None = None
@@ -90,6 +93,11 @@ class Evaluation:
             raise ValueError("choose = 'reward' needs a reward_model")
         if self.choose == "rouge" and self.few_shot != Style.LONG.value:
             raise ValueError("choose = 'rouge' needs few_shot = 'long', whose evidence has a score")
+        QuoteSettings(maximum_omissions=self.omissions)
+        if self.omissions and not self.constrained:
+            raise ValueError(
+                "omissions need constrained: free quotes are what the model makes them"
+            )
         self.asking()
 
     @property
@@ -111,6 +119,7 @@ class Evaluation:
             self.constrained,
             self.batch_size,
             self.seed,
+            self.omissions,
         )
 
     def read_questions(self, report: Report) -> list[Question]:

@@ -18,6 +18,7 @@ import jax
 from etils import epath
 
 from gophercite.decoding.constraint import QuoteConstraint
+from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.rerank import Scorer
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.evaluation.answers import JudgedSample, answer_questions
@@ -27,7 +28,7 @@ from gophercite.models.checkpoint_files import name_leaves
 from gophercite.models.digests import digests
 from gophercite.models.folder import Model
 from gophercite.records import Question, to_json
-from gophercite.result_file import ResultFile, read_results
+from gophercite.result_file import ResultFile, files_in, read_results
 
 _BATCHES_IN_BLOCK = 8  # enough to find prompts of like length for each batch
 _SCORES = ("evidence_score", "reward", "supported_and_plausible")  # of `JudgedSample`
@@ -44,6 +45,7 @@ class AskingSettings:
       constrained: whether answers have to be well formed and their quotes verbatim.
       batch_size: prompts that are answered at once.
       seed: of the draws.
+      maximum_omissions: how often a constrained quote may leave words out (`QuoteSettings`).
     """
 
     sampling: SamplingSettings
@@ -52,6 +54,7 @@ class AskingSettings:
     constrained: bool = False
     batch_size: int = 16
     seed: int = 0
+    maximum_omissions: int = 0
 
 
 def describe_asking(
@@ -109,10 +112,8 @@ class AnswerLog:
         Raises:
           ResultFileError: a line is no result.
         """
-        if not self.folder.exists():
-            return {}
         # In a bucket a file that is being written is there by its parts alone.
-        names = {path.name.removesuffix(".parts") for path in self.folder.iterdir()}
+        names = {path.name.removesuffix(".parts") for path in files_in(self.folder)}
         lines = (read_results(self.folder / n) for n in sorted(names) if n.endswith(".jsonl"))
         return {line["question_id"]: line for file in lines for line in file}
 
@@ -147,7 +148,8 @@ class AnswerLog:
         done = self.read().keys()
         total = PromptReport() if report is None else report
         self.folder.mkdir(parents=True, exist_ok=True)
-        constraint = QuoteConstraint(model.vocabulary) if settings.constrained else None
+        quotes = QuoteSettings(maximum_omissions=settings.maximum_omissions)
+        constraint = QuoteConstraint(model.vocabulary, quotes) if settings.constrained else None
         share = _share(len(questions), settings.batch_size, process, processes)
         finished = sum(questions[index].id in done for block in share for index in block)
         yield finished
@@ -221,25 +223,30 @@ def _scored(
     ]
 
 
-def read_answer(question: Question, line: Mapping[str, Any]) -> tuple[JudgedSample, ...] | str:
+def read_answer(
+    question: Question, line: Mapping[str, Any], maximum_omissions: int = 0
+) -> tuple[JudgedSample, ...] | str:
     """Returns a question's samples, judged, the likeliest first; or why it was declined.
 
     Args:
       question: as it was asked.
       line: what `AnswerLog` keeps of it.
+      maximum_omissions: as the model was asked.
     """
     if "declined" in line:
         return str(line["declined"])
-    return tuple(_read_sample(question, sample) for sample in line["samples"])
+    return tuple(_read_sample(question, sample, maximum_omissions) for sample in line["samples"])
 
 
-def _read_sample(question: Question, line: Mapping[str, Any]) -> JudgedSample:
+def _read_sample(
+    question: Question, line: Mapping[str, Any], maximum_omissions: int
+) -> JudgedSample:
     answer = line.get("answer", line["text"])
     return JudgedSample(
         question,
         line["text"],
         answer,
-        judge(answer, question),
+        judge(answer, question, maximum_omissions),
         tuple(line["tokens"]),
         line["log_prob"],
         line["document"],

@@ -92,7 +92,8 @@ def answer_questions(
       settings: how tokens are drawn.
       key: of the draws: each by the question's id, its prompt's and the sample's number.
       batch_size: prompts that are answered at once.
-      constraint: makes every answer well formed and its quote verbatim in the pages shown.
+      constraint: makes every answer well formed and its quote verbatim in the pages shown; where
+        it allows omissions, so do the judgements.
       prompts: how questions are asked; by default with all of their pages whole in one prompt.
       samples: answers to each prompt.
       report: counts prompts and names the questions that are declined.
@@ -109,6 +110,7 @@ def answer_questions(
     asked = question_prompts(questions, vocabulary, prompts, report)
     missing = np.bincount([prompt.index for prompt in asked], minlength=len(questions))
     found: list[list[JudgedSample]] = [[] for _ in questions]
+    omissions = 0 if constraint is None else constraint.settings.maximum_omissions
     draw = _Sampler(transformer, params, vocabulary, settings, constraint, batch_size, samples)
     asked.sort(key=lambda prompt: len(prompt.tokens))
     batches = (asked[start : start + batch_size] for start in range(0, len(asked), batch_size))
@@ -122,8 +124,8 @@ def answer_questions(
                 answer, score = _answer_in(text, prompt, prompts)
                 found[prompt.index].append(
                     JudgedSample(
-                        question, text, answer, judge(answer, question), tokens, log_prob,
-                        prompt.document, score,
+                        question, text, answer, judge(answer, question, omissions), tokens,
+                        log_prob, prompt.document, score,
                     )
                 )  # fmt: skip
         yield from _finished(

@@ -57,7 +57,7 @@ class Judgement:
         return None if self.overlap is None else self.overlap.recall
 
 
-def judge(text: str, question: Question) -> Judgement:
+def judge(text: str, question: Question, maximum_omissions: int = 0) -> Judgement:
     """Judges the raw text of a sample against the question's pages, answers and gold evidence.
 
     Supported means: the claim is correct, its quote is verbatim in the named document, and there it
@@ -69,6 +69,8 @@ def judge(text: str, question: Question) -> Judgement:
       text: what the model wrote, evidence marks included.
       question: the question as it was asked; documents that it gives by snippet only can't be
         checked and count as absent.
+      maximum_omissions: ` [...] ` that a quote may have; each run between them then counts as a
+        quote (`evidence.faults`).
     """
     pages = [source for source in question.documents if isinstance(source, Document)]
     try:
@@ -76,14 +78,18 @@ def judge(text: str, question: Question) -> Judgement:
     except SyntaxFault:
         triples = ()
     claim = " ".join(triple.claim for triple in triples)
-    quotes = [(triple.quote, _pages_with(triple, pages)) for triple in triples]
+    quotes = [
+        (run, _pages_with(triple.title, run, pages))
+        for triple in triples
+        for run in evidence.runs_of(triple.quote, maximum_omissions)
+    ]
     verbatim = [(quote, holders) for quote, holders in quotes if holders]
     known = bool(question.answers)
     correct = bool(triples) and exact_match(claim, question.answers)
     proven = any(_proves(quote, holders, question) for quote, holders in verbatim)
     return Judgement(
         triples=triples,
-        faults=evidence.faults(text, pages),
+        faults=evidence.faults(text, pages, maximum_omissions=maximum_omissions),
         well_formed=bool(triples),
         verbatim=bool(triples) and len(verbatim) == len(quotes),
         claim_correct=correct if known else None,
@@ -99,11 +105,11 @@ def judge(text: str, question: Question) -> Judgement:
     )
 
 
-def _pages_with(triple: Evidence, pages: Iterable[Document]) -> list[Document]:
-    """Returns the pages of the triple's title in which its quote stands exactly."""
-    if not triple.quote.strip():
+def _pages_with(title: str, quote: str, pages: Iterable[Document]) -> list[Document]:
+    """Returns the pages of a title in which a quote stands exactly."""
+    if not quote.strip():
         return []
-    return [page for page in pages if page.title == triple.title and triple.quote in page.text]
+    return [page for page in pages if page.title == title and quote in page.text]
 
 
 def _proves(quote: str, holders: Iterable[Document], question: Question) -> bool:

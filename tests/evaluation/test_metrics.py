@@ -80,6 +80,17 @@ def test_each_judgement_at_its_boundary(
     assert judgement.supported == supported
 
 
+def test_the_runs_of_a_quote_that_leaves_words_out_are_judged_one_by_one() -> None:
+    text = write(quote=f"Ormsby is a town. [...] {SENTENCE}")
+    judgement = metrics.judge(text, QUESTION, maximum_omissions=1)
+    assert judgement.verbatim
+    assert judgement.supported
+    assert not judgement.faults
+    assert not metrics.judge(text, QUESTION).verbatim
+    elsewhere = write(quote="Ormsby is a town. [...] The Ilse is a river.")
+    assert not metrics.judge(elsewhere, QUESTION, maximum_omissions=1).verbatim
+
+
 def test_of_a_gold_passage_the_answering_sentence_suffices() -> None:
     passage = dataclasses.replace(QUESTION, evidence=(Span("o", 0, len(TEXT)),))
     assert metrics.judge(write(), passage).supported

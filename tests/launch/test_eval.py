@@ -130,8 +130,9 @@ def test_search_results_are_looked_up_and_asked_about_one_by_one(
     }  # fmt: skip
     arguments = [str(part) for flag in flags.items() for part in flag]
     judged = ["--reward-model", str(model_folder.with_name("judge")), "--train", str(path)]
+    constrained = ["--constrained", "--omissions", "2"]
     with entailment_server() as url:
-        assert main([*arguments, "--constrained", *judged, "--nli", url]) == 0
+        assert main([*arguments, *constrained, *judged, "--nli", url]) == 0
     printed = capsys.readouterr()
     assert "4 prompts, of which 1 show pages in part" in printed.err
     assert "1 questions declined: nothing can be quoted" in printed.err
@@ -239,6 +240,7 @@ def whole_lines(log: pathlib.Path) -> list[bytes]:
         (["--temperature", "-1"], 1, "temperature = -1.0"),
         (["--batch-size", "0"], 2, "--batch-size is 0: must be at least 1"),
         (["--process_id", "1"], 2, "--process_id is 1: must be from 0 to 0"),
+        (["--omissions", "1"], 1, "omissions need constrained"),
         (["--choose", "rouge"], 1, "choose = 'rouge' needs few_shot = 'long'"),
         (["--train", "missing.jsonl"], 1, "missing.jsonl: there is no such file of training"),
         (
