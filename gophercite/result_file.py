@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, BinaryIO, Protocol
 
 from etils import epath
+from etils.epath import backend
 
 
 class ResultFileError(ValueError):
@@ -107,6 +108,23 @@ def read_results(path: epath.PathLike) -> Iterator[dict[str, Any]]:
         yield from _results(path, path.read_bytes())
 
 
+def files_in(folder: epath.PathLike) -> list[epath.Path]:
+    """Returns what is in a folder now, by name; nothing where there is no such folder."""
+    folder = epath.Path(folder)
+    if is_remote(folder):
+        _forget_listings(folder)
+    return sorted(folder.iterdir()) if folder.exists() else []
+
+
+def _forget_listings(folder: epath.Path) -> None:
+    """Clients of buckets keep listings, and another process may have written since."""
+    try:
+        client = backend.fsspec_backend.fs(folder)  # the one that epath asks
+    except ImportError:  # epath asks TensorFlow's, which keeps none
+        return
+    client.invalidate_cache()
+
+
 def is_remote(path: epath.PathLike) -> bool:
     """Whether a path is of a bucket, whose objects can't grow."""
     return "://" in os.fspath(path)
@@ -174,14 +192,11 @@ class _Objects:
     def __init__(self, path: epath.Path) -> None:
         self._path, self._folder = path, path.with_name(path.name + ".parts")
 
-    def _parts(self) -> list[epath.Path]:
-        return sorted(self._folder.iterdir()) if self._folder.exists() else []
-
     def read(self) -> bytes:
-        return b"".join(part.read_bytes() for part in self._parts())
+        return b"".join(part.read_bytes() for part in files_in(self._folder))
 
     def repair(self) -> None:
-        self._count = len(self._parts())
+        self._count = len(files_in(self._folder))
 
     def append(self, data: bytes) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
