@@ -7,7 +7,7 @@ question. Sets with gold passages (squad, natural_questions, natural_questions_s
 fairytaleqa, trivia_qa, fever, fool_me_twice) give `documents_SPLIT.jsonl`, `questions_SPLIT.jsonl`
 and `rated_answers_SPLIT.jsonl`: the claim is the answer, the quote the sentence that holds it. Sets
 of questions (natural_questions_open, eli5, alce, asqa, truthfulqa) give `questions_SPLIT.jsonl`,
-textbooks documents. Comparisons (webgpt_comparisons; fever_comparisons,
+textbooks documents. Comparisons (webgpt_comparisons, qa_feedback; fever_comparisons,
 fool_me_twice_comparisons and fever_symmetric_comparisons, which are made of checked claims) give
 `comparisons_SPLIT.jsonl`. Counts go to standard output, bad
 records by name to standard error.
@@ -44,6 +44,7 @@ from data_pipelines.converters.open_questions import (
     convert_natural_questions_open,
     convert_truthfulqa,
 )
+from data_pipelines.converters.qa_feedback import convert_qa_feedback
 from data_pipelines.converters.squad import convert_squad
 from data_pipelines.converters.textbooks import convert_textbooks
 from data_pipelines.converters.trivia_qa import convert_trivia_qa
@@ -56,8 +57,10 @@ from data_pipelines.converters.writing import (
     write_records,
 )
 from data_pipelines.fabricated_comparisons import TYPES, fabricate
+from gophercite.records import Comparison
 
 T = TypeVar("T")
+ComparisonConverter = Callable[[Path, ConversionReport], Iterator[Comparison]]
 
 GOLD: dict[str, Converter] = {
     "squad": convert_squad,
@@ -80,7 +83,10 @@ CLAIMS: dict[str, ClaimReader] = {
     "fool_me_twice_comparisons": read_fool_me_twice,
     "fever_symmetric_comparisons": read_fever_symmetric,
 }
-OTHERS = ("textbooks", "webgpt_comparisons")
+COMPARISONS: dict[str, ComparisonConverter] = {
+    "webgpt_comparisons": convert_webgpt_comparisons,
+    "qa_feedback": convert_qa_feedback,
+}
 _WITH_ARTICLES = ("squad", "natural_questions", "natural_questions_simplified")
 
 
@@ -108,8 +114,8 @@ def _convert(
         pages = list(convert_textbooks(flags.input, report))
         write_documents(flags.out, pages, settings, report)
         return len(pages)
-    if flags.format == "webgpt_comparisons":
-        compared = _all(convert_webgpt_comparisons, flags.input, report)
+    if flags.format in COMPARISONS:
+        compared = _all(COMPARISONS[flags.format], flags.input, report)
         write_comparisons(flags.out, compared, settings, report)
         return len(compared)
     if flags.format in CLAIMS:
@@ -151,7 +157,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         prog="python -m data_pipelines.convert",
         description="Converts public data into the project's JSON lines.",
     )
-    formats = sorted([*GOLD, *QUESTIONS, *CLAIMS, *OTHERS])
+    formats = sorted([*GOLD, *QUESTIONS, *CLAIMS, *COMPARISONS, "textbooks"])
     parser.add_argument("format", choices=formats, help="of the files")
     parser.add_argument(
         "input", type=Path, nargs="+", metavar="IN", help="a file, compressed or not"

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from data_pipelines import convert
 from data_pipelines.converters.gold import ConversionReport
 from data_pipelines.converters.open_questions import convert_eli5
+from data_pipelines.converters.qa_feedback import convert_qa_feedback
 from data_pipelines.converters.webgpt import convert_webgpt_comparisons
 from gophercite import records
 from gophercite.records import Comparison, Document, Question, RatedAnswer
@@ -32,6 +33,11 @@ FEVER_PAGE = {
     "id": "Alda_-LRB-port-RRB-",
     "text": "…",
     "lines": "0\tAlda -LRB- a port -RRB- was founded in 1812 .\tport\tPort\n1\t\n2\tShips call .\t",
+}
+FEEDBACK = {
+    "question": "When did the mill burn?",
+    **{f"prediction {n}": f"In the year {n}." for n in (1, 2, 3, 4)},
+    "preference": [1, 2, 0, 1, 2, 0],
 }
 FOOLED = {
     "id": "f",
@@ -306,6 +312,18 @@ def test_webgpt_comparisons_keep_references_and_merge_degrees(tmp_path: Path) ->
     assert (first.preferred, second.preferred) == (1.0, 0.5)
 
 
+def test_qa_feedback_gives_six_comparisons_of_four_answers(tmp_path: Path) -> None:
+    bad = [FEEDBACK | {"preference": [1] * 5}, FEEDBACK | {"preference": [1, 2, 3, 0, 0, True]}]
+    path = json_lines(tmp_path / "feedback.jsonl", FEEDBACK, *bad, "no object", {})
+    made = converted("qa_feedback", path, Comparison, "comparisons")
+    pairs = [(c.responses[0][-2], c.responses[1][-2]) for c in made]
+    assert pairs == [("1", "2"), ("1", "3"), ("1", "4"), ("2", "3"), ("2", "4"), ("3", "4")]
+    assert [c.preferred for c in made] == [0.0, 1.0, 0.5, 0.0, 1.0, 0.5]
+    same = FEEDBACK | {"prediction 2": FEEDBACK["prediction 1"]}
+    path = json_lines(tmp_path / "same.jsonl", same)
+    assert len(converted("qa_feedback", path, Comparison, "comparisons")) == 5
+
+
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=3),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
@@ -316,17 +334,26 @@ anything = st.recursive(
 @settings(deadline=None)
 @given(data=st.data())
 @pytest.mark.parametrize(
-    ("convert_lines", "good"), [(convert_eli5, KILT), (convert_webgpt_comparisons, WEBGPT)]
+    ("convert_lines", "good", "each"),
+    [
+        (convert_eli5, KILT, 1),
+        (convert_webgpt_comparisons, WEBGPT, 1),
+        (convert_qa_feedback, FEEDBACK, 6),
+    ],
 )
 def test_anything_in_any_field_is_converted_or_named(
-    tmp_path_factory: pytest.TempPathFactory, convert_lines: Any, good: Any, data: st.DataObject
+    tmp_path_factory: pytest.TempPathFactory,
+    convert_lines: Any,
+    good: Any,
+    each: int,
+    data: st.DataObject,
 ) -> None:
     name = data.draw(st.sampled_from(list(good)))
     path = tmp_path_factory.mktemp("sets") / "set.jsonl"
     json_lines(path, good | {name: data.draw(anything)}, data.draw(anything))
     report = ConversionReport()
     found = list(convert_lines(path, report))
-    assert len(found) + report.counts["bad records skipped"] == 2
+    assert len(found) / each + report.counts["bad records skipped"] == 2
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="no public data beside the repository")
