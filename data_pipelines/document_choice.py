@@ -29,6 +29,7 @@ from gophercite.contexts import (
 from gophercite.documents import Document, Window
 from gophercite.json_fields import RecordError
 from gophercite.retrieval.index import DocumentIndex
+from gophercite.retrieval.tokenised_pages import TokenisedPages
 from gophercite.search_results import with_pages
 from gophercite.vocabularies import Vocabulary
 
@@ -104,12 +105,13 @@ def choose_documents(
         )
     counts = ContextReport() if report is None else report
     page = None if index is None else page_reader(DocumentIndex(index))
+    pages = TokenisedPages(vocabulary) if vocabulary.splits_words else None
 
     def choose(record: bytes, id: bytes, seed: int) -> str:
         answer = records.from_json(json.loads(record), records.RatedAnswer)
         draw = draws(int(seed), "documents", id.decode())
         try:
-            context = context_of(answer, prompt_tokens, vocabulary, draw, settings, page)
+            context = context_of(answer, prompt_tokens, vocabulary, draw, settings, page, pages)
         except ContextError as error:
             counts.drop(f"{id.decode()} (question {answer.question_id!r})", error)
             return ""
@@ -138,6 +140,7 @@ def context_of(
     draw: random.Random,
     settings: ContextSettings,
     page: Callable[[str], Document] | None = None,
+    pages: TokenisedPages | None = None,
 ) -> Context:
     """Returns the prompt of one rated answer (`gophercite.contexts.training_context`).
 
@@ -148,6 +151,7 @@ def context_of(
       draw: the random numbers of this example and epoch.
       settings: of the choice.
       page: gives the page of a hit by its id, where records hold hits.
+      pages: holds pages that many prompts show.
 
     Raises:
       ContextError: when the quote is not in its page, or cannot be shown.
@@ -157,12 +161,13 @@ def context_of(
             answer = with_pages(answer, page)
         except RecordError as error:
             raise ContextError(Reason.OTHER_PAGE, str(error)) from None
-    pages = [page for page in answer.documents if isinstance(page, Document)]
-    target = next(page for page in pages if page.id == answer.document)
-    others = [SearchResult(page, _snippet(page)) for page in pages if page is not target]
+    found = [page for page in answer.documents if isinstance(page, Document)]
+    target = next(page for page in found if page.id == answer.document)
+    others = [SearchResult(page, _snippet(page)) for page in found if page is not target]
     return training_context(
-        answer.question, target, answer.quote, others, prompt_tokens, vocabulary, draw, settings
-    )
+        answer.question, target, answer.quote, others, prompt_tokens, vocabulary, draw, settings,
+        pages=pages,
+    )  # fmt: skip
 
 
 def _snippet(page: Document) -> str | None:

@@ -23,6 +23,7 @@ from gophercite.documents import Document
 from gophercite.records import RatedAnswer
 from gophercite.retrieval.index import DocumentIndex
 from gophercite.retrieval.index_file import IndexFileError
+from gophercite.retrieval.tokenised_pages import TokenisedPages
 from gophercite.vocabularies import Vocabulary, load_vocabulary
 
 
@@ -99,11 +100,12 @@ def measure_prompts(
       seed: of the draws.
     """
     measured = PromptStatistics()
+    pages = TokenisedPages(vocabulary) if vocabulary.splits_words else None
     for number, (epoch, answer) in enumerate((e, a) for e in range(epochs) for a in answers):
         begun = time.process_time()
         draw = draws(seed, "documents", f"{epoch}/{number}")
         try:
-            context = context_of(answer, prompt_tokens, vocabulary, draw, settings, page)
+            context = context_of(answer, prompt_tokens, vocabulary, draw, settings, page, pages)
         except ContextError as error:
             measured.report.drop(f"question {answer.question_id!r}", error)
         else:

@@ -16,6 +16,7 @@ from gophercite import evidence, prompts
 from gophercite.documents import Document, Window
 from gophercite.retrieval import snippets, windows
 from gophercite.retrieval.snippets import Engine, Span
+from gophercite.retrieval.tokenised_pages import TokenisedPages
 from gophercite.vocabularies import Vocabulary
 
 
@@ -121,6 +122,8 @@ def training_context(
     vocabulary: Vocabulary,
     draw: random.Random,
     settings: ContextSettings | None = None,
+    *,
+    pages: TokenisedPages | None = None,
 ) -> Context:
     """Returns the prompt of a training example, which shows the target document with the quote.
 
@@ -133,6 +136,8 @@ def training_context(
       vocabulary: of the model.
       draw: the random numbers of this example and epoch.
       settings: the paper's by default.
+      pages: holds pages that many prompts show, tokenised by this vocabulary. Sentences are found
+        in the whole page there and near the span without, so a few starts may differ.
 
     Raises:
       ContextError: when the quote is not in the document, or cannot be shown.
@@ -142,27 +147,27 @@ def training_context(
     single = draw.random() < settings.single_fraction
     number = 1 if single else draw.randint(1, settings.max_documents)
     left_out: list[tuple[str, Reason]] = []
-    pages = [_Page(target, (place,))]
+    chosen = [_Page(target, (place,))]
     for result in others:
-        if len(pages) == number:
+        if len(chosen) == number:
             break
-        if any(_is_same(result.document, page.document) for page in pages):
+        if any(_is_same(result.document, page.document) for page in chosen):
             continue
-        spans = _spans(result, settings, draw)
+        spans = _spans(result, settings, draw, pages)
         if isinstance(spans, Reason):
             left_out.append((result.document.id, spans))
         else:
-            pages.append(_Page(result.document, spans))
-    draw.shuffle(pages)
-    pages = [
+            chosen.append(_Page(result.document, spans))
+    draw.shuffle(chosen)
+    chosen = [
         dataclasses.replace(
             page,
             factor=draw.uniform(settings.least_factor, settings.largest_factor),
             seed=draw.getrandbits(64),
         )
-        for page in pages
+        for page in chosen
     ]
-    return _fill(question, pages, target, prompt_tokens, vocabulary, settings, left_out)
+    return _fill(question, chosen, target, prompt_tokens, vocabulary, settings, left_out, pages)
 
 
 def single_contexts(
@@ -234,7 +239,10 @@ def _find_quote(quote: str, document: Document) -> Span:
 
 
 def _spans(
-    result: SearchResult, settings: ContextSettings, draw: random.Random | None
+    result: SearchResult,
+    settings: ContextSettings,
+    draw: random.Random | None,
+    pages: TokenisedPages | None = None,
 ) -> tuple[Span, ...] | Reason:
     """Returns what a window of the page should contain, widest first, or why there is none."""
     text = result.document.text
@@ -243,8 +251,9 @@ def _spans(
     if result.snippet is None or not snippets.fragments(result.snippet):
         place = 0 if draw is None else draw.randrange(len(text))
         return ((place, place),)
+    plain = text if pages is None else pages.page(result.document).plain
     match = snippets.find_snippet(
-        result.snippet, text, threshold=settings.threshold, engine=settings.engine
+        result.snippet, plain, threshold=settings.threshold, engine=settings.engine
     )
     return Reason.SNIPPET_NOT_FOUND if match is None else tuple(match.hulls())
 
@@ -260,6 +269,7 @@ def _fill(
     vocabulary: Vocabulary,
     settings: ContextSettings,
     left_out: Sequence[tuple[str, Reason]],
+    tokenised: TokenisedPages | None = None,
 ) -> Context:
     """Cuts each page to its share of the prompt; `target` must be among what is shown."""
     bare = [Document(page.document.id, page.document.title, "") for page in pages]
@@ -271,7 +281,7 @@ def _fill(
         shown: list[Window] = []
         dropped: list[tuple[str, Reason]] = []
         for page, share in zip(pages, _shares(pages, target, allowance, vocabulary), strict=True):
-            window = _cut(page, share, vocabulary, settings)
+            window = _cut(page, share, vocabulary, settings, tokenised)
             if window is not None:
                 shown.append(window)
             elif page.document is target:
@@ -280,7 +290,11 @@ def _fill(
                 )
             else:
                 dropped.append((page.document.id, Reason.SNIPPET_TOO_LONG))
-        tokens = prompts.encode_prompt(vocabulary, question, shown)
+        tokens = (
+            prompts.encode_prompt(vocabulary, question, shown)
+            if tokenised is None
+            else tokenised.encode_prompt(question, shown)
+        )
         excess = len(tokens) - prompt_tokens
         if excess <= 0:
             return Context(tuple(shown), tuple(tokens), (*left_out, *dropped))
@@ -305,7 +319,11 @@ def _shares(
 
 
 def _cut(
-    page: _Page, share: int, vocabulary: Vocabulary, settings: ContextSettings
+    page: _Page,
+    share: int,
+    vocabulary: Vocabulary,
+    settings: ContextSettings,
+    tokenised: TokenisedPages | None,
 ) -> Window | None:
     """Returns the window around the widest span of the page that fits its share."""
     for span in page.spans:
@@ -315,7 +333,10 @@ def _cut(
             )
         else:
             draw = random.Random(page.seed)  # the same, should the shares change
-            window = windows.training_window(page.document, span, share, vocabulary, draw)
+            if tokenised is None:
+                window = windows.training_window(page.document, span, share, vocabulary, draw)
+            else:
+                window = tokenised.page(page.document).training_window(span, share, draw)
         if window is not None:
             return window
     return None

@@ -14,8 +14,17 @@ from gophercite.vocabularies import Vocabulary
 
 def prompt(question: str, sources: Sequence[Window | Document]) -> str:
     r"""Returns `Page: {title}\n{text}\n\n` for each source, then `Question: …\nAnswer:`."""
-    pages = "".join(f"Page: {source.title}\n{source.text}\n\n" for source in sources)
-    return f"{pages}Question: {question}\nAnswer:"
+    before, end = frame(question, sources)
+    texts = (source.text for source in sources)
+    return "".join(part for pair in zip(before, texts, strict=True) for part in pair) + end
+
+
+def frame(question: str, sources: Sequence[Window | Document]) -> tuple[list[str], str]:
+    """Returns what a prompt has before the text of each source, and what it ends with."""
+    titles = [f"Page: {source.title}\n" for source in sources]
+    before = [f"\n\n{title}" if place else title for place, title in enumerate(titles)]
+    asked = f"Question: {question}\nAnswer:"
+    return before, f"\n\n{asked}" if sources else asked
 
 
 def response(*triples: Evidence) -> str:

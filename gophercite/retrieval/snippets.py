@@ -6,13 +6,14 @@ is sought exactly first and by fuzzy match then, and a page is dropped when too 
 """
 
 import dataclasses
+import functools
 import html
 import importlib
 import re
 from collections.abc import Iterator
 from typing import Literal
 
-from rapidfuzz import fuzz
+from rapidfuzz import fuzz, process
 
 from gophercite.documents import normalise_text
 
@@ -28,6 +29,12 @@ _BREAK = re.compile(r"<br\s{0,8}/?>", re.IGNORECASE)
 _ELLIPSIS = re.compile(r"…|\.{3,}+|(?:\. ){2,}\.")
 _SHORTEST_FRAGMENT = 10  # characters; what is shorter stands anywhere, and says nothing
 
+# Of a run that stands in the page once: its least length, how far the rest may have moved, and the
+# ratio of the whole fragment, in per cent, from which on the place is sure.
+_LONG_RUN = 40
+_SHIFT = 16
+_SURE = 90.0
+
 _MONTH = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]{0,6}\.?"
 _DATE = re.compile(
     rf"(?:{_MONTH} \d{{1,2}}, \d{{4}}|\d{{1,2}} {_MONTH},? \d{{4}}|\d{{4}}-\d\d-\d\d"
@@ -36,7 +43,6 @@ _DATE = re.compile(
 )
 _DATE_IN_FRONT = re.compile(rf"{_DATE.pattern}\s?(?:[—–·|:-]|\Z)\s?", re.IGNORECASE)
 
-# Spaces of every kind become plain ones, one for one, so that offsets stay.
 _SPACES = "\n\t\r\v\f\xa0\u2009\u202f"
 
 
@@ -61,7 +67,8 @@ class SnippetMatch:
             yield min(starts), max(ends)
 
 
-def fragments(snippet: str) -> list[str]:
+@functools.lru_cache(maxsize=1024)
+def fragments(snippet: str) -> tuple[str, ...]:
     """Returns the runs of page text that a snippet shows, in its order, without decoration.
 
     Bold marks, HTML escapes, ellipses and a date in front go, white space becomes single spaces.
@@ -74,7 +81,7 @@ def fragments(snippet: str) -> list[str]:
     if parts and _DATE.fullmatch(parts[0]):
         del parts[0]
     parts = [part for part in parts if part]
-    return [part for part in parts if len(part) >= _SHORTEST_FRAGMENT] or parts
+    return tuple(part for part in parts if len(part) >= _SHORTEST_FRAGMENT) or tuple(parts)
 
 
 def find_snippet(
@@ -102,9 +109,7 @@ def find_snippet(
     """
     if engine not in ("rapidfuzz", "fuzzywuzzy"):
         raise ValueError(f"no engine is named {engine!r}; there are 'rapidfuzz' and 'fuzzywuzzy'")
-    page = text
-    for space in _SPACES:
-        page = page.replace(space, " ")
+    page = plain_spaces(text)
     parts = fragments(snippet)
     found: list[tuple[float, Span]] = []  # matching characters, place
     for part in parts:
@@ -119,6 +124,13 @@ def find_snippet(
         return None
     found.sort(key=lambda item: -item[0])
     return SnippetMatch(ratio, tuple(span for _, span in found))
+
+
+def plain_spaces(text: str) -> str:
+    """Returns a text with plain spaces for those of every kind, one for one: offsets stay."""
+    for space in _SPACES:
+        text = text.replace(space, " ")
+    return text
 
 
 def _align(part: str, page: str, threshold: float, engine: Engine) -> tuple[float, Span] | None:
@@ -142,11 +154,41 @@ def _place(part: str, page: str, cutoff: float) -> tuple[float, Span] | None:
         # of two texts of one length it would seek either in the other.
         score = fuzz.ratio(part, page, score_cutoff=cutoff)
         return (score / 100, (0, len(page))) if score and score >= cutoff else None
+    found = _place_by_run(part, page, cutoff)
+    if found is not None:
+        return found
     # None under the cutoff, in spite of its stub; the alignment's offsets are into the page.
     alignment = fuzz.partial_ratio_alignment(part, page, score_cutoff=cutoff)
     if alignment is None or alignment.score == 0:
         return _place_across_spaces(part, page)
     return alignment.score / 100, (alignment.dest_start, alignment.dest_end)
+
+
+def _place_by_run(part: str, page: str, cutoff: float) -> tuple[float, Span] | None:
+    """Finds a fragment of which a third stands in the page as it is, once, and most of the rest.
+
+    There is no other place to look for then, and seeking through the page costs many times more.
+    """
+    length, least = len(part) // 3, max(_SURE, cutoff)
+    if length < _LONG_RUN:
+        return None
+    for start in (0, len(part) - length, length):
+        run = part[start : start + length]
+        at = page.find(run)
+        if at < 0 or page.find(run, at + 1) >= 0:
+            continue
+        first = at - start - _SHIFT
+        # At the ends of the page, alignments are shorter.
+        places = [
+            (max(0, place), min(len(page), place + len(part)))
+            for place in range(first, first + 2 * _SHIFT + 1)
+        ]
+        texts = [page[slice(*place)] for place in places]
+        best = process.extractOne(part, texts, scorer=fuzz.ratio, score_cutoff=least)
+        if best is not None:
+            _, score, number = best
+            return score / 100, places[number]
+    return None
 
 
 def _place_across_spaces(part: str, page: str) -> tuple[float, Span] | None:

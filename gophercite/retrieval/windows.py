@@ -23,7 +23,7 @@ CHARACTERS_BEFORE = 500  # appendix A, at inference
 
 _CHARACTERS_PER_TOKEN = 6  # a first guess, generous for prose; wrong ones cost time alone
 _MARGIN = 16  # tokens by which the parts of a text may differ from its whole
-_LONGEST_WORD = 40  # characters; in text without spaces, words are cut
+LONGEST_WORD = 40  # characters; in text without spaces, words are cut
 _LINE = re.compile(r"^[^\S\n]*+(?=\S)", re.MULTILINE)  # up to where its text starts
 _RESYNCHRONISE = 200  # characters of text that the sentence splitter sees before what it splits
 
@@ -96,7 +96,7 @@ def _window(
         if draw is not None:
             draw.shuffle(starts)  # the first that fits is drawn evenly from those that fit
         for candidate in starts:
-            window_end = _longest_end(text, candidate, end, budget, vocabulary)
+            window_end = longest_end(text, candidate, end, budget, vocabulary)
             if window_end is not None:
                 return Window(document, candidate, window_end)
     return None
@@ -113,7 +113,7 @@ def _starts(text: str, first: int, last: int) -> Iterator[list[int]]:
     """
     yield _sentence_starts(text, first, last)
     yield [line.end() for line in _LINE.finditer(text, first, last + 1) if line.end() <= last]
-    space = max(text.rfind(space, max(first, last - _LONGEST_WORD), last) for space in " \n\t")
+    space = max(text.rfind(space, max(first, last - LONGEST_WORD), last) for space in " \n\t")
     yield [space + 1] if 0 <= space < last - 1 else []
     yield [last]
 
@@ -150,7 +150,7 @@ def _reach(text: str, span: Span, budget: int, vocabulary: Vocabulary) -> int:
         size *= 2
 
 
-def _longest_end(
+def longest_end(
     text: str, start: int, least: int, budget: int, vocabulary: Vocabulary
 ) -> int | None:
     """Returns the end of the longest window from `start`, or None when `least` is beyond it.
@@ -189,7 +189,7 @@ def _word_end(text: str, end: int) -> int:
     """Returns `end`, or the end of the last whole word before it where it cuts one."""
     if end >= len(text) or text[end].isspace():
         return end
-    for place in range(end, max(0, end - _LONGEST_WORD), -1):
+    for place in range(end, max(0, end - LONGEST_WORD), -1):
         if text[place - 1].isspace():
             return place - 1
     return end

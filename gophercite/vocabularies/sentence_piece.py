@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
@@ -16,6 +17,7 @@ from gophercite.vocabularies.vocabulary import (
 FILE_NAME = "vocabulary.model"
 
 SPACE = "\u2581"  # how pieces write a space
+_OVER_WORDS = re.compile(rf"[^{SPACE}\n][{SPACE}\n]")  # a word and the white space that follows it
 _PieceType = sentencepiece_model_pb2.ModelProto.SentencePiece.Type
 
 
@@ -34,6 +36,7 @@ class SentencePieceVocabulary(Vocabulary):
         proto = _read_proto(model)
         self._model = model  # `save` gives back what was loaded
         self.dummy_prefix = proto.normalizer_spec.add_dummy_prefix
+        self.splits_words = not any(_OVER_WORDS.search(piece.piece) for piece in proto.pieces)
 
         pieces = proto.pieces
         byte_ids = {

@@ -7,6 +7,11 @@ from collections.abc import Iterable, Sequence
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
+# A word with the white space before it; at the end of a text there may be white space alone.
+WORD = re.compile(r"[ \n]*+[^ \n]++|[ \n]++")
+_HELD_WORDS = 1 << 17  # whose tokens are remembered
+_LONGEST_HELD = 64  # characters
+
 BYTES = 256
 MAXIMUM_SIZE = 1 << 24  # a file that claims more ids would only fill the memory
 
@@ -39,6 +44,9 @@ class Vocabulary(abc.ABC):
       bos_id: begins a prompt, for models that were trained with one.
       unk_id: the tokenizer's token for the unknown, which `encode` never gives.
       dummy_prefix: whether the model was trained with a space before the first word of a text.
+      splits_words: whether no token reaches from a word over the white space that follows it, so
+        that texts are tokenised word by word: a word, with the white space before it (`WORD`), has
+        the same tokens wherever it stands.
     """
 
     size: int
@@ -47,6 +55,7 @@ class Vocabulary(abc.ABC):
     bos_id: int | None
     unk_id: int | None
     dummy_prefix: bool
+    splits_words: bool = False
 
     def __init__(self, token_bytes: Sequence[bytes | None], byte_ids: Sequence[int]) -> None:
         """Called by the kinds of vocabulary.
@@ -58,6 +67,7 @@ class Vocabulary(abc.ABC):
         self._token_bytes = tuple(token_bytes)
         self._byte_ids = tuple(byte_ids)
         self._is_kept: dict[str, bool] = {}
+        self._words: dict[str, list[int]] = {}
         self.size = len(self._token_bytes)
 
     @abc.abstractmethod
@@ -81,10 +91,12 @@ class Vocabulary(abc.ABC):
                 f"the text holds the lone surrogate {text[error.start]!r} at character "
                 f"{error.start}: pass it through gophercite.documents.normalise_text first"
             ) from None
-        ids = self._tokenize(text)
-        if self._spell(ids) == expected:
-            return ids
-        return self._encode_around_changes(text)
+        if not self.splits_words:
+            return self._encode_whole(text, expected)
+        ids: list[int] = []
+        for word in WORD.findall(text):
+            ids += self._words.get(word) or self._encode_word(word)
+        return ids
 
     def decode(self, ids: Iterable[int]) -> str:
         """Returns the text of `ids`, to which special tokens add nothing.
@@ -101,6 +113,19 @@ class Vocabulary(abc.ABC):
         that space, also at the start of a text.
         """
         return self._token_bytes[id]
+
+    def _encode_word(self, word: str) -> list[int]:
+        """Returns the ids of a word, which are remembered: most words of a text are frequent."""
+        ids = self._encode_whole(word, word.encode("utf-8"))
+        if len(word) <= _LONGEST_HELD:
+            if len(self._words) >= _HELD_WORDS:
+                self._words.clear()
+            self._words[word] = ids
+        return ids
+
+    def _encode_whole(self, text: str, expected: bytes) -> list[int]:
+        ids = self._tokenize(text)
+        return ids if self._spell(ids) == expected else self._encode_around_changes(text)
 
     def _spell(self, ids: Iterable[int]) -> bytes | None:
         """Returns the bytes of `ids`, or None when a special token is among them."""

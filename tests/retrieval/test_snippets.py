@@ -56,7 +56,7 @@ def test_decorations_do_not_matter(snippet: str) -> None:
 
 def test_fragments_are_found_each_at_its_place_the_longest_first() -> None:
     snippet = f"{TOWN} ... {LAMP} ... the"
-    assert fragments(snippet) == [TOWN, LAMP]
+    assert fragments(snippet) == (TOWN, LAMP)
     assert shown(snippet) == [LAMP, TOWN]
     match = find_snippet(snippet, PAGE)
     assert match is not None
@@ -64,11 +64,35 @@ def test_fragments_are_found_each_at_its_place_the_longest_first() -> None:
     assert list(match.hulls()) == [(lamp[0], town[1]), lamp]
 
 
+PROSE = " ".join(f"In the year {1700 + n} mill {n} of {n % 7} was built." for n in range(60))
+
+
+@pytest.mark.parametrize("changed", ["start", "middle", "end"])
+def test_a_run_that_stands_once_decides_the_place(changed: str) -> None:
+    """Where a third of a long fragment is verbatim, the place is that of a full alignment."""
+    for first in range(0, 1200, 97):
+        run = PROSE[first : first + 160]
+        place = {"start": 4, "middle": 78, "end": 150}[changed]
+        snippet = f"{run[:place]}formerly{run[place + 5 :]}".strip()
+        match = find_snippet(snippet, PROSE)
+        best = fuzz.partial_ratio_alignment(snippet, PROSE)
+        assert match is not None
+        assert best is not None
+        assert match.ratio == pytest.approx(best.score / 100, abs=0.01)
+        ((start, end),) = match.spans
+        assert abs(start - best.dest_start) <= 4
+        assert end - start == best.dest_end - best.dest_start
+    # Runs that stand twice decide nothing, nor does one whose rest is something else.
+    twice = f"{PROSE} and later {PROSE[:300]}x{PROSE[300:]}"
+    assert find_snippet(PROSE[200:360].replace("built", "burnt"), twice) is not None
+    assert find_snippet(PROSE[:50] + " nobody knows, and nobody ever will " * 3, PROSE) is None
+
+
 def test_text_that_looks_like_markup_is_text() -> None:
     assert shown("where 5 &lt; 7 pans are used") == ["where 5 < 7 pans are used"]
-    assert fragments("write &lt;b&gt;bold&lt;/b&gt; in <nav>HTML</nav>") == [
-        "write <b>bold</b> in <nav>HTML</nav>"
-    ]
+    assert fragments("write &lt;b&gt;bold&lt;/b&gt; in <nav>HTML</nav>") == (
+        "write <b>bold</b> in <nav>HTML</nav>",
+    )
 
 
 def test_a_changed_page_is_still_found_and_another_is_not() -> None:
@@ -103,7 +127,7 @@ def test_missing_fragments_count_against_the_page() -> None:
 
 @pytest.mark.parametrize("snippet", ["", "...", "<b></b>", "Mar 3, 2019 …", "\u200b", "&nbsp;"])
 def test_a_snippet_that_says_nothing_matches_nothing(snippet: str) -> None:
-    assert fragments(snippet) == []
+    assert fragments(snippet) == ()
     assert find_snippet(snippet, PAGE) is None
 
 
@@ -115,7 +139,7 @@ def test_a_page_shorter_than_the_snippet_is_not_found_inside_it() -> None:
 @given(pages, st.integers(0, 60), st.integers(1, 40))
 def test_what_stands_in_the_page_is_found_exactly(page: str, start: int, length: int) -> None:
     snippet = page[start : start + length]
-    if fragments(snippet) != [snippet]:
+    if fragments(snippet) != (snippet,):
         return  # not as a results page would show it
     match = find_snippet(html.escape(snippet), page)
     assert match is not None
