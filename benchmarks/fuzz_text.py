@@ -10,6 +10,7 @@ how many of each gave what, and how long the slowest took.
 
 import argparse
 import collections
+import copy
 import json
 import pathlib
 import random
@@ -140,7 +141,7 @@ def damage(value: object, draw: random.Random) -> None:
         if draw.random() < 0.3:
             del value[key]  # type: ignore[arg-type]
         else:
-            value[key] = draw.choice([*JUNK, text(draw, 4)])  # type: ignore[index, call-overload]
+            value[key] = copy.deepcopy(draw.choice([*JUNK, text(draw, 4)]))  # type: ignore[index, call-overload]
         return
 
 
