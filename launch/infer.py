@@ -155,7 +155,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--model", required=True, metavar="FOLDER", help="model folder, or folder of a run")
     add("--questions", type=pathlib.Path, required=True, metavar="FILE", help="questions.jsonl")
-    add("--output", type=pathlib.Path, required=True, metavar="FILE", help="answers.jsonl")
+    add("--output", required=True, metavar="FILE", help="answers.jsonl; a path, or gs://…")
     add("--index", metavar="FILE", help="has the pages of questions that bring hits, or none")
     add("--pages", type=int, default=5, help="most pages to a question (default: 5)")
     add("--samples", type=int, default=16, help="answers to choose from (default: 16)")
