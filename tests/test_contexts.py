@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import event, given
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from vocabulary_fixtures import vocabularies
 
@@ -104,6 +104,7 @@ def test_equal_draws_give_equal_prompts_and_others_others() -> None:
     assert len({context.tokens for context in first}) > 15
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 60), st.booleans()), max_size=6),
     st.integers(60, 400),

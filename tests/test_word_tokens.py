@@ -10,6 +10,7 @@ from gophercite.vocabularies.vocabulary import WORD
 PARTS = st.lists(st.sampled_from(["The", "mill", "\u2581", "]%", "%<", "é", " ", "\n", "  "]))
 
 
+@settings(deadline=None)
 @given(PARTS.map("".join))
 def test_words_cover_a_text(text: str) -> None:
     words = WORD.findall(text)
