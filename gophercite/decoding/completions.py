@@ -86,7 +86,8 @@ def shortest_completions(
     cost = np.full((graph.nodes, _enough(limits) + 1), NO_END, np.int16)
     cost[parts.start + DONE] = 0
     _relax(cost, edges, parts.start + np.array([ENDED, AFTER_BRACKET]), limits)
-    _relax_quotes(cost, edges, _by_length(graph.longest), parts.quote, limits)
+    order = _by_length(graph.longest, int(graph.longest.max()))
+    _relax_quotes(cost, edges, order, parts.quote, limits)
     _relax(cost, edges, np.arange(parts.quote - 1, parts.start + DONE, -1), limits)
     _relax(cost, edges, np.arange(parts.start - 1, parts.prefix - 1, -1), limits)
     _relax_claims(cost, edges, steps, parts, limits, claim.content)
@@ -96,9 +97,9 @@ def shortest_completions(
 
 
 @numba.njit(cache=True)
-def _by_length(longest: np.ndarray) -> np.ndarray:
-    """Places by falling length."""
-    begins = np.zeros(longest.max() + 2, np.int64)
+def _by_length(longest: np.ndarray, most: int) -> np.ndarray:
+    """Places by falling length, of which the greatest is `most`."""
+    begins = np.zeros(most + 2, np.int64)
     for length in longest:
         begins[length] += 1
     total = 0
@@ -150,7 +151,8 @@ def _relax_quotes(
             least = max(1, enough + reach - limits.maximum_quote) if limited else 1
             for missing in range(least, most + 1):
                 best[missing] = min(best[missing], 1 + after[max(0, missing - characters)])
-        cost[quote + place] = best
+        for missing in range(enough + 1):  # a row assigned as a whole takes seconds to compile
+            cost[quote + place, missing] = best[missing]
 
 
 @numba.njit(cache=True)

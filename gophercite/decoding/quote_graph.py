@@ -182,7 +182,7 @@ def _twins(
                 twin_state[size] = after
                 twin_level[size] = 1
                 size += 1
-    return twin_state[:size].copy(), twin_level[:size].copy(), blank, bracket
+    return twin_state[:size], twin_level[:size], blank, bracket
 
 
 def title_prefixes(spellings: list[bytes]) -> list[dict[int, int]]:
@@ -273,18 +273,15 @@ def _quote_edges(
     states = step.shape[0]
     nodes = states + twin_state.shape[0]
     begins = np.zeros(nodes + 1, np.int32)
-    capacity = 4 * nodes + 2 * byte.shape[0] + 256
-    read = np.empty(capacity, np.uint8)
-    leads = np.empty(capacity, np.int32)
-    event = np.zeros(capacity, np.uint8)
+    # A suffix automaton has no more steps than states and letters of its texts together, which its
+    # twins may have again, at two levels.
+    most = 3 * (states + text.shape[0]) + 2 * nodes
+    read = np.empty(most, np.uint8)
+    leads = np.empty(most, np.int32)
+    event = np.zeros(most, np.uint8)
     size = 0
     for node in range(nodes):
         begins[node] = size
-        if size + 258 > capacity:
-            capacity *= 2
-            read = np.append(read, np.empty(capacity - read.shape[0], np.uint8))
-            leads = np.append(leads, np.empty(capacity - leads.shape[0], np.int32))
-            event = np.append(event, np.zeros(capacity - event.shape[0], np.uint8))
         state = node if node < states else twin_state[node - states]
         level = 2 if node < states else twin_level[node - states]
         at = place[state]
@@ -313,4 +310,4 @@ def _quote_edges(
             read[size], leads[size], event[size] = PERCENT, start + ENDED, CLOSED_BEFORE
             size += 1
     begins[nodes] = size
-    return begins, read[:size].copy(), leads[:size].copy(), event[:size].copy()
+    return begins, read[:size], leads[:size], event[:size]

@@ -4,6 +4,8 @@ Reading a run byte by byte from the root ends in a state; runs share one exactly
 the same places (Blumer et al. 1985). One array holds the automata of several groups of texts.
 """
 
+from typing import Any
+
 import numba
 import numpy as np
 
@@ -44,10 +46,10 @@ def build_suffix_automata(
             roots[group] = size
             step[size] = -1
             size += 1
-        last = roots[group]
+        last: Any = np.int64(roots[group])
         for at in range(starts[text], ends[text]):
             letter = data[at]
-            known = step[last, letter]
+            known: Any = np.int64(step[last, letter])  # one type for all: see `_split`
             if known >= 0 and length[known] == length[last] + 1:
                 last = known  # an earlier text has this run, and it has a state of its own
                 continue
@@ -67,7 +69,7 @@ def build_suffix_automata(
             if state < 0:
                 link[new] = roots[group]
             else:
-                target = step[state, letter]
+                target: Any = np.int64(step[state, letter])
                 if length[target] != length[state] + 1:
                     target = _split(step, link, length, place, state, letter, size)
                     size += 1
@@ -88,7 +90,8 @@ def _split(
 ) -> int:
     """Gives the runs up to the present length of a state that also has longer ones their own."""
     target = step[state, letter]
-    step[clone] = step[target]
+    for other in range(step.shape[1]):  # a row assigned as a whole takes seconds to compile
+        step[clone, other] = step[target, other]
     link[clone] = link[target]
     length[clone] = length[state] + 1
     place[clone] = place[target]

@@ -236,7 +236,7 @@ def _collect(
     found = np.empty((most, 6), np.int32)
     order = np.empty(most, np.int64)
     stack = np.empty((children.shape[0] + 256, 7), np.int64)
-    size = 0
+    size: Any = np.int64(0)  # of one type throughout: a literal would be compiled for, too
     for node in range(count):
         start[node] = size
         if node < parts.prefix:
@@ -304,12 +304,10 @@ def _grown(columns: TokenEdges, needed: int) -> TokenEdges:
     """The same columns with more room."""
     size = columns.token.shape[0]
     larger = _room(columns.start, 2 * needed)
-    larger.token[:size] = columns.token
-    larger.node[:size] = columns.node
-    larger.characters[:size] = columns.characters
-    larger.need[:size] = columns.need
-    larger.reach[:size] = columns.reach
-    larger.begins[:size] = columns.begins
+    for i in range(size):  # one by one: slices take seconds to compile
+        larger.token[i], larger.node[i] = columns.token[i], columns.node[i]
+        larger.characters[i], larger.need[i] = columns.characters[i], columns.need[i]
+        larger.reach[i], larger.begins[i] = columns.reach[i], columns.begins[i]
     return larger
 
 
@@ -320,15 +318,17 @@ def _append(columns: TokenEdges, at: int, found: np.ndarray, order: np.ndarray) 
     for i in range(count):
         token: Any = np.int64(found[i, 0])
         order[i] = token << 32 | i
-    if count > 64:
-        order[:] = np.sort(order)
-    else:
-        for i in range(1, count):
+    gap = 1
+    while gap < count // 9:
+        gap = 3 * gap + 1
+    while gap > 0:  # Shell's sort: its insertions for the few, and NumPy's takes long to compile
+        for i in range(gap, count):
             key, j = order[i], i
-            while j > 0 and order[j - 1] > key:
-                order[j] = order[j - 1]
-                j -= 1
+            while j >= gap and order[j - gap] > key:
+                order[j] = order[j - gap]
+                j -= gap
             order[j] = key
+        gap //= 3
     for key in order:
         edge = found[key & 0xFFFFFFFF]
         columns.token[at], columns.node[at], columns.characters[at] = edge[0], edge[1], edge[2]
@@ -351,7 +351,7 @@ def _leave_claim(
     for i in range(claims.leaving[node], claims.leaving[node + 1]):
         token = claims.leaving_token[i]
         added: Any = np.int64(claims.added[node, token])
-        walk = _Walk(0, parts.prefix, 0, 1, limits.minimum_claim - added, added, 0)
+        walk = _Walk(np.int64(0), parts.prefix, 0, 1, limits.minimum_claim - added, added, 0)
         legal = True
         begin = claims.spelled[token] + claims.leaving_read[i]
         for place in range(begin, claims.spelled[token + 1]):
@@ -359,7 +359,9 @@ def _leave_claim(
             legal = False
             for j in range(edges.start[walk.node], edges.start[walk.node + 1]):
                 if edges.byte[j] == byte:
-                    legal, walk = _read(walk, 0, byte, edges.node[j], edges.event[j], parts, limits)
+                    legal, walk = _read(
+                        walk, walk.leaf, byte, edges.node[j], edges.event[j], parts, limits
+                    )
                     break
             if not legal:
                 break
