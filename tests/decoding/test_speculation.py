@@ -5,7 +5,6 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from gophercite.decoding.constraint import QuoteConstraint
 from gophercite.decoding.quote_settings import QuoteSettings
@@ -52,19 +51,15 @@ def run(draft_tokens, model=MODEL, quotes=QUOTES, settings=SETTINGS, **options):
     )
 
 
-@pytest.mark.parametrize(
-    ("draft_tokens", "scan_layers", "options"),
-    [
-        (3, False, {"samples_per_prompt": 3}),
-        (4, True, {"samples_per_prompt": 7, "rows_per_prompt": 2}),
-    ],
-)
-def test_samples_are_those_of_plain_sampling(draft_tokens, scan_layers, options):
+def test_samples_are_those_of_plain_sampling():
     """Rows that begin anew and the moves that make room in the cache included."""
-    model = Transformer(dataclasses.replace(CONFIG, scan_layers=scan_layers))
+    model = Transformer(dataclasses.replace(CONFIG, scan_layers=False))
     watch = FaultWatch(BYTES)
-    options["watch"] = watch.tables([watch.graph(pages) for pages in PAGES])
-    plain, quick = (run(count, model, **options) for count in (0, draft_tokens))
+    watched = watch.tables([watch.graph(pages) for pages in PAGES])
+    plain, quick = (
+        run(count, model, watch=watched, samples_per_prompt=7, rows_per_prompt=2)
+        for count in (0, 4)
+    )
     np.testing.assert_array_equal(quick.tokens, plain.tokens)
     np.testing.assert_array_equal(quick.lengths, plain.lengths)
     np.testing.assert_allclose(quick.log_probs, plain.log_probs, atol=1e-5)

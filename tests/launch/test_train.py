@@ -138,7 +138,7 @@ def text_with_includes(file: str) -> str:
 
 @pytest.mark.parametrize("file", sorted(RUNS))
 def test_every_run_s_file_is_complete_but_for_paths(file):
-    paths = ["MODEL_DIR", "VOCABULARY", "DATA_DIR", "TRAIN_FILES", "ELI5_FILE", "NQ_FILE"]
+    paths = ["MODEL_DIR", "VOCABULARY", "DATA_DIR", "TRAIN_FILES", "ELI5_FILE", "NQ_FILE", "INDEX"]
     text = text_with_includes(file)
     bindings = {name: "a" for name in paths if f"%{name}" in text or name == "MODEL_DIR"}
     gin_files.load([f"gin_configs/{file}"], bindings)
