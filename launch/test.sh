@@ -12,4 +12,5 @@ export JAX_PLATFORMS=cpu
 ruff check .
 ruff format --check .
 mypy
-exec python -m pytest "$@"
+# Whole files side by side, so that what a file's tests share is made once.
+exec python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile "$@"
