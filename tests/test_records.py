@@ -358,18 +358,20 @@ def test_a_damaged_compressed_file_stops(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("text", "lost", "message"),
     [
-        (gzip.compress(b'{"data": []}')[:-9], "r.json.gz: the compressed file is damaged"),
-        (gzip.compress(b"[" * 200_000), "r.json.gz: is nested too deeply"),
-        (gzip.compress(b'{\n"data": }'), "r.json.gz: is no JSON: Expecting value at character 11"),
+        ('{"data": []}', 9, "r.json.gz: the compressed file is damaged"),
+        ("[" * 200_000, 0, "r.json.gz: is nested too deeply"),
+        ('{\n"data": }', 0, "r.json.gz: is no JSON: Expecting value at character 11"),
     ],
+    ids=("damaged", "nested", "no JSON"),
 )
 def test_a_file_of_one_value_names_what_is_wrong(
-    tmp_path: pathlib.Path, content: bytes, message: str
+    tmp_path: pathlib.Path, text: str, lost: int, message: str
 ) -> None:
     path = tmp_path / "r.json.gz"
-    path.write_bytes(content)
+    compressed = gzip.compress(text.encode())
+    path.write_bytes(compressed[: len(compressed) - lost])
     with pytest.raises(RecordError) as raised:
         read_json(path)
     assert message in str(raised.value)
