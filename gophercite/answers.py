@@ -12,8 +12,8 @@ from typing import Any
 
 from gophercite.documents import Document, normalise_text
 from gophercite.evidence import Evidence
-from gophercite.json_fields import JsonFields, RecordError
-from gophercite.json_lines import read_json
+from gophercite.json_fields import JsonFields
+from gophercite.json_lines import read_one
 
 
 @dataclasses.dataclass(frozen=True)
@@ -226,11 +226,7 @@ def read_answer(path: str | os.PathLike[str]) -> Answer:
       FileNotFoundError: when there is no such file.
       RecordError: when it holds something else, with the file and the field.
     """
-    value = read_json(path)
-    try:
-        return answer_from_json(value)
-    except RecordError as error:
-        raise RecordError(error.problem, error.field, path) from None
+    return read_one(path, answer_from_json)
 
 
 def _names(kind: type) -> frozenset[str]:

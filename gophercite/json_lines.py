@@ -7,14 +7,16 @@ import math
 import os
 import pathlib
 import zlib
-from collections.abc import Iterator
-from typing import IO, cast
+from collections.abc import Callable, Iterator
+from typing import IO, TypeVar, cast
 
 from gophercite.json_fields import RecordError
 
 MAXIMUM_LINE_BYTES = 1 << 26  # a longer line is passed over without being held
 MAXIMUM_FILE_BYTES = 1 << 30  # of a file with one value, decompressed
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+Value = TypeVar("Value")
 
 
 def read_json_lines(
@@ -55,6 +57,24 @@ def read_json(path: str | os.PathLike[str]) -> object:
         return _loads(text.removeprefix(_BYTE_ORDER_MARK))
     except RecordError as error:
         raise RecordError(error.problem, None, path) from None
+
+
+def read_one(path: str | os.PathLike[str], parse: Callable[[object], Value]) -> Value:
+    """Returns what a JSON file holds, as `parse` understands it.
+
+    Args:
+      path: as for `read_json`.
+      parse: makes something of the file's value, or raises `RecordError` with the field.
+
+    Raises:
+      FileNotFoundError: when there is no such file.
+      RecordError: as for `read_json`, or from `parse`; with the file.
+    """
+    value = read_json(path)
+    try:
+        return parse(value)
+    except RecordError as error:
+        raise RecordError(error.problem, error.field, path) from None
 
 
 def open_bytes(path: str | os.PathLike[str]) -> IO[bytes]:

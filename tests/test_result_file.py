@@ -66,7 +66,7 @@ def in_a_bucket() -> None:
 
 
 def test_in_a_bucket_lines_are_objects_of_their_own() -> None:
-    pytest.importorskip("gcsfs")
+    pytest.importorskip("gcsfs", reason="needs the extra gcs")
     with bucket() as server:
         environment = os.environ | {
             "STORAGE_EMULATOR_HOST": server.url,

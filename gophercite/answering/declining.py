@@ -18,8 +18,8 @@ import numpy as np
 from gophercite.answering.answerer import Answerer, AnsweringSettings
 from gophercite.answers import Answer
 from gophercite.decoding.abstention import Promise, promise_quality
-from gophercite.json_fields import JsonFields, RecordError
-from gophercite.json_lines import read_json
+from gophercite.json_fields import JsonFields
+from gophercite.json_lines import read_one
 
 By = Literal["score", "likelihood"]
 
@@ -198,11 +198,7 @@ def read_calibration(path: str | os.PathLike[str]) -> Calibration:
       FileNotFoundError: when there is no such file.
       RecordError: when it holds something else, with the file and the field.
     """
-    value = read_json(path)
-    try:
-        return _from_json(value)
-    except RecordError as error:
-        raise RecordError(error.problem, error.field, path) from None
+    return read_one(path, _from_json)
 
 
 def _from_json(value: object) -> Calibration:

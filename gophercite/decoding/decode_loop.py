@@ -158,32 +158,30 @@ def decode(
     def at_work(now: _Progress) -> Bool[Array, ""]:
         return jnp.any(now.sample < plan.samples)
 
-    if quotes is None or not drafts:
-        return jax.lax.while_loop(at_work, partial(_turn, plan, rows, 0), now).made
-
-    def fits(now: _Progress) -> Bool[Array, ""]:
-        return now.cache.slots.next + drafts + 1 <= room
-
-    def worth_it(now: _Progress) -> Bool[Array, ""]:
-        """Whether most rows are where tokens can be drafted."""
-        assert now.quote is not None
-        alive = now.sample.reshape(-1) < plan.samples
-        drafting = alive & (quotes.claim[now.quote.node] < 0)
-        return 2 * jnp.sum(drafting) > jnp.sum(alive)
+    def fits(cache: Cache) -> Bool[Array, ""]:
+        return cache.slots.next + drafts + 1 <= room
 
     def stretch(now: _Progress) -> _Progress:
         # Loops, not branches: what they carry is rewritten in place.
-        for turns, wanted in ((0, False), (drafts, True)):
-            goes_on = lambda now, wanted=wanted: (  # noqa: E731
-                at_work(now) & fits(now) & (worth_it(now) == wanted)
+        for drafted, where in ((0, False), (drafts, True)):
+            goes_on = lambda now, where=where: (  # noqa: E731
+                at_work(now) & fits(now.cache) & (_mostly_outside_claims(plan, rows, now) == where)
             )
-            now = jax.lax.while_loop(goes_on, partial(_turn, plan, rows, turns), now)
-        moved = jax.lax.while_loop(
-            lambda cache: ~fits(now._replace(cache=cache)), compact, now.cache
-        )
-        return now._replace(cache=moved)
+            now = jax.lax.while_loop(goes_on, partial(_turn, plan, rows, drafted), now)
+        cache = jax.lax.while_loop(lambda cache: ~fits(cache), compact, now.cache)
+        return now._replace(cache=cache)
 
-    return jax.lax.while_loop(at_work, stretch, now).made
+    body = stretch if drafts else partial(_turn, plan, rows, 0)
+    return jax.lax.while_loop(at_work, body, now).made
+
+
+def _mostly_outside_claims(plan: Plan, rows: _Rows, now: _Progress) -> Bool[Array, ""]:
+    """Whether most rows are in titles and quotes, where tokens can be drafted."""
+    assert rows.quotes is not None
+    assert now.quote is not None
+    alive = now.sample.reshape(-1) < plan.samples
+    outside = alive & (rows.quotes.claim[now.quote.node] < 0)
+    return 2 * jnp.sum(outside) > jnp.sum(alive)
 
 
 def _beginning(plan: Plan, rows: _Rows, cache: Cache) -> _Progress:

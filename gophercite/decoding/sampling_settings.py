@@ -17,8 +17,8 @@ class SamplingSettings:
         Without, the logits of tokens that are not allowed need not be computed.
       draft_tokens: under a constraint, tokens of the document's own continuation that are tried in
         one pass of the model inside titles and quotes; the samples are the same (`speculation`).
-        Pays where a pass costs about as much for several tokens a row as for one: on accelerators,
-        and on CPUs with few rows.
+        Pays where a pass costs about as much for several tokens a row as for one, as it should on
+        accelerators (not measured); on a CPU hardly ever (docs/measurements.md).
     """
 
     max_tokens: int = 256

@@ -31,17 +31,15 @@ CONFIG = TransformerConfig(
 MODEL = Transformer(CONFIG)
 PARAMS = jax.jit(MODEL.init)(jax.random.key(0))
 PARAMS["embed"]["embedding"] *= 2  # neither flat nor certain
-SETTINGS = SamplingSettings(max_tokens=60)
-QUOTES = QuoteSettings(minimum_quote=10, maximum_claim=6)
 
 
-def run(draft_tokens, model=MODEL, quotes=QUOTES, settings=SETTINGS, **options):
+def run(draft_tokens, quotes, settings, pages=PAGES, model=MODEL, **options):
     constraint = QuoteConstraint(BYTES, quotes)
-    tables = constraint.tables([constraint.graph(p) for p in PAGES], settings.max_tokens)
+    tables = constraint.tables([constraint.graph(shown) for shown in pages], settings.max_tokens)
     return sample(
         model,
         PARAMS,
-        PROMPTS,
+        PROMPTS[: len(pages)],
         jax.random.key(1),
         dataclasses.replace(settings, draft_tokens=draft_tokens),
         eos_id=BYTES.eos_id,
@@ -52,38 +50,32 @@ def run(draft_tokens, model=MODEL, quotes=QUOTES, settings=SETTINGS, **options):
 
 
 def test_samples_are_those_of_plain_sampling():
-    """Rows that begin anew and the moves that make room in the cache included."""
+    """Rows that begin anew, moves that make room in the cache, and quotes of several runs, too."""
+    quotes = QuoteSettings(minimum_quote=10, maximum_claim=6, maximum_omissions=1)
     model = Transformer(dataclasses.replace(CONFIG, scan_layers=False))
-    watch = FaultWatch(BYTES)
-    watched = watch.tables([watch.graph(pages) for pages in PAGES])
-    plain, quick = (
-        run(count, model, watch=watched, samples_per_prompt=7, rows_per_prompt=2)
-        for count in (0, 4)
-    )
+    watch = FaultWatch(BYTES, quotes.minimum_quote, quotes.maximum_omissions)
+    options = {
+        "watch": watch.tables([watch.graph(pages) for pages in PAGES]),
+        "samples_per_prompt": 7,
+        "rows_per_prompt": 2,
+    }
+    settings = SamplingSettings(max_tokens=80)
+    plain, quick = (run(count, quotes, settings, model=model, **options) for count in (0, 4))
     np.testing.assert_array_equal(quick.tokens, plain.tokens)
     np.testing.assert_array_equal(quick.lengths, plain.lengths)
     np.testing.assert_allclose(quick.log_probs, plain.log_probs, atol=1e-5)
     np.testing.assert_allclose(quick.constrained_log_probs, plain.constrained_log_probs, atol=1e-5)
     assert not np.any(quick.faults)
+    assert any(" [...] " in BYTES.decode(row) for row in quick.tokens)
     assert quick.passes < plain.passes
 
 
 def test_what_can_only_go_on_one_way_takes_a_pass_for_each_draft():
-    whole = QuoteSettings(minimum_quote=len(PAGES[0][0].text), maximum_claim=1)
+    text = PAGES[0][0].text
+    whole = QuoteSettings(minimum_quote=len(text), maximum_claim=1)
     settings = SamplingSettings(max_tokens=100, free_log_probs=False)
-    constraint = QuoteConstraint(BYTES, whole)
-    tables = constraint.tables([constraint.graph(PAGES[0])], settings.max_tokens)
-    made = sample(
-        MODEL,
-        PARAMS,
-        PROMPTS[:1],
-        jax.random.key(1),
-        dataclasses.replace(settings, draft_tokens=3),
-        eos_id=BYTES.eos_id,
-        pad_id=BYTES.pad_id,
-        quotes=tables,
-    )
-    assert PAGES[0][0].text in BYTES.decode(made.tokens[0])
+    made = run(3, whole, settings, PAGES[:1])
+    assert text in BYTES.decode(made.tokens[0])
     # " %<x>" a token a pass; what follows in fours; the last draft may be cut short.
     assert made.passes <= 5 + -(-(made.lengths[0] - 5) // 4) + 1
 
