@@ -117,7 +117,7 @@ def add_edges(
         (source, edges.byte, node, event),
         (brackets, *percent, np.full(len(roots), CLOSED_BEFORE)),
     ]
-    for back, byte in enumerate(SPELLED):
+    for back, spelled in enumerate(SPELLED):
         if back == BEFORE_BRACKET:
             continue
         states, title = ends[back], np.searchsorted(roots, ends[back], "right") - 1
@@ -127,7 +127,7 @@ def add_edges(
         else:
             after = start + STRUCTURE + NODES * title + back
         size = len(states)
-        columns.append((states, np.full(size, byte), after, np.full(size, OMITS + back)))
+        columns.append((states, np.full(size, spelled), after, np.full(size, OMITS + back)))
     source, byte, node, event = (np.concatenate(column) for column in zip(*columns, strict=True))
     order = np.argsort(source, kind="stable")
     begins = np.zeros(nodes + len(roots) + 1, np.int32)
