@@ -172,7 +172,7 @@ def cache_bytes(prompts: int, samples: int, longest: int, room: int) -> int:
     transformer = our_model()
     shown = jax.ShapeDtypeStruct((prompts, longest), jnp.int32)
     lengths = jax.ShapeDtypeStruct((prompts,), jnp.int32)
-    _, cache = jax.eval_shape(
+    _, cache, _ = jax.eval_shape(
         lambda params, shown, lengths: transformer.prefill(params, shown, lengths, room, samples),
         transformer.abstract(),
         shown,

@@ -26,7 +26,8 @@ from gophercite.decoding.quote_state import QuoteState, QuoteTables, advance, in
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.decoding.speculation import accepted, draft
 from gophercite.models.cache import Cache, compact, forget_rows, keep_first
-from gophercite.models.transformer import Params, Transformer, unstack_layers
+from gophercite.models.parameters import Params, unstack_layers
+from gophercite.models.transformer import Reading, Transformer
 
 # Drafted tokens that were not drawn leave empty slots in the cache; after so many turns at the
 # least are the rest moved together.
@@ -45,6 +46,7 @@ class Plan:
       vocabulary_size: ids from here on are never drawn.
       samples: of each prompt.
       rows: of each prompt that are in flight at a time.
+      boundary: whether what the trained stack read is wanted too.
     """
 
     transformer: Transformer
@@ -54,10 +56,23 @@ class Plan:
     vocabulary_size: int
     samples: int
     rows: int
+    boundary: bool = False
+
+
+class Boundary(NamedTuple):
+    """What the trained stack read (`Transformer.boundary`), for a learner that reads on from there.
+
+    Attributes:
+      prompts: of the prompts' tokens.
+      samples: of each sample's; zeros from its last token on, which nothing is drawn after.
+    """
+
+    prompts: Float[Array, "prompts length d_model"]
+    samples: Float[Array, "prompts samples max_tokens d_model"]
 
 
 class Decoded(NamedTuple):
-    """What has been sampled, by prompt and sample; `sampler.Samples` says what the parts are."""
+    """What has been sampled, by prompt and sample; `sampler.Samples` says what most parts are."""
 
     tokens: Int[Array, "prompts samples max_tokens"]
     lengths: Int[Array, "prompts samples"]
@@ -65,6 +80,7 @@ class Decoded(NamedTuple):
     constrained_log_probs: Float[Array, "prompts samples max_tokens"] | None
     faults: Int[Array, "prompts samples"] | None
     passes: Int[Array, ""]
+    boundary: Boundary | None
 
 
 class _Rows(NamedTuple):
@@ -140,7 +156,7 @@ def decode(
     transformer, settings = plan.transformer, plan.settings
     drafts = settings.draft_tokens if quotes is not None else 0
     room = settings.max_tokens + (_TURNS_WITHOUT_MOVING * (drafts + 1) if drafts else 0)
-    hidden, cache = transformer.prefill(params, prompts, lengths, room, plan.rows)
+    hidden, cache, boundary = transformer.prefill(params, prompts, lengths, room, plan.rows)
     last = jnp.take_along_axis(hidden, (lengths - 1)[:, None, None], axis=1)
     of_row = jnp.repeat(jnp.arange(len(prompts)), plan.rows)
     rows = _Rows(
@@ -153,7 +169,7 @@ def decode(
         watch,
         watching.initial(watch, of_row) if watch is not None else None,
     )
-    now = _beginning(plan, rows, cache)
+    now = _beginning(plan, rows, cache, boundary)
 
     def at_work(now: _Progress) -> Bool[Array, ""]:
         return jnp.any(now.sample < plan.samples)
@@ -184,7 +200,9 @@ def _mostly_outside_claims(plan: Plan, rows: _Rows, now: _Progress) -> Bool[Arra
     return 2 * jnp.sum(outside) > jnp.sum(alive)
 
 
-def _beginning(plan: Plan, rows: _Rows, cache: Cache) -> _Progress:
+def _beginning(
+    plan: Plan, rows: _Rows, cache: Cache, boundary: Float[Array, "prompts length d_model"]
+) -> _Progress:
     """Before the first turn."""
     count = rows.lengths.shape[0]
     shape = (count, plan.samples, plan.settings.max_tokens)
@@ -198,6 +216,9 @@ def _beginning(plan: Plan, rows: _Rows, cache: Cache) -> _Progress:
             zeros if constrained else None,
             jnp.zeros(shape[:2], jnp.int32) if rows.watch is not None else None,
             jnp.zeros((), jnp.int32),
+            Boundary(boundary, jnp.zeros((*shape, boundary.shape[-1]), boundary.dtype))
+            if plan.boundary
+            else None,
         ),
         sample=jnp.broadcast_to(jnp.arange(plan.rows), (count, plan.rows)),
         place=jnp.zeros((count, plan.rows), jnp.int32),
@@ -228,8 +249,10 @@ def _turn(plan: Plan, rows: _Rows, drafts: int, now: _Progress) -> _Progress:
     if drafts:
         now = _with_draft(plan, rows, drafts, now, token, alive & ~ended)
     else:
-        hidden, cache = _pass(plan, rows, now, token[..., None], (alive & ~ended)[..., None])
-        now = now._replace(hidden=hidden[:, 0], cache=cache)
+        goes_on = (alive & ~ended)[..., None]
+        hidden, cache, boundary = _pass(plan, rows, now, token[..., None], goes_on)
+        made = _with_boundary(now, boundary, goes_on)
+        now = now._replace(made=made, hidden=hidden[:, 0], cache=cache)
 
     # The prompt's next samples, dealt out to the rows that are free now.
     dealt = jnp.max(now.sample, axis=1, keepdims=True) + jnp.cumsum(ended, axis=1)
@@ -262,7 +285,7 @@ def _with_draft(
     by_row = lambda x: x.reshape(*token.shape, -1)  # noqa: E731
     tokens = jnp.concatenate([token[..., None], by_row(planned.tokens)], axis=2)
     real = jnp.concatenate([goes_on[..., None], by_row(planned.made)], axis=2)
-    hidden, cache = _pass(plan, rows, now, tokens, real)
+    hidden, cache, boundary = _pass(plan, rows, now, tokens, real)
 
     logits, everything = _logits(plan, rows, hidden[:, :-1].reshape(-1, hidden.shape[-1]))
     uniforms = _uniforms(rows.keys, now.sample[..., None], now.place[..., None] + after)
@@ -276,6 +299,8 @@ def _with_draft(
     )
     count = accepted(planned, drawn.token.reshape(planned.tokens.shape))
     kept = by_row(after < count[:, None])
+    was_read = jnp.concatenate([goes_on[..., None], kept], axis=2)
+    now = now._replace(made=_with_boundary(now, boundary, was_read))
     now = _with_tokens(rows, now, tokens[..., 1:], kept, drawn, everything)
     return now._replace(
         hidden=jnp.take_along_axis(hidden, count[:, None, None], axis=1)[:, 0],
@@ -290,12 +315,29 @@ def _pass(
     now: _Progress,
     tokens: Int[Array, "prompts rows length"],
     real: Bool[Array, "prompts rows length"],
-) -> tuple[Float[Array, "batch length d_model"], Cache]:
+) -> Reading:
     """Reads tokens, the first of them the last that was drawn."""
     length = tokens.shape[2]
     positions = (rows.lengths[:, None] + now.place - 1)[..., None] + jnp.arange(length)
     flat = tuple(x.reshape(-1, length) for x in (tokens, positions, real))
     return plan.transformer.decode(rows.params, flat[0], flat[1], flat[2], now.cache)
+
+
+def _with_boundary(
+    now: _Progress,
+    boundary: Float[Array, "batch length d_model"],
+    was_read: Bool[Array, "prompts rows length"],
+) -> Decoded:
+    """The samples with what the trained stack read of their last token and those after it."""
+    made = now.made
+    if made.boundary is None:
+        return made
+    prompts, rows, length = was_read.shape
+    sample = jnp.where(was_read, now.sample[..., None], made.tokens.shape[1])
+    place = now.place[..., None] - 1 + jnp.arange(length)
+    read = boundary.reshape(prompts, rows, length, -1)
+    at = made.boundary.samples.at[jnp.arange(prompts)[:, None, None], sample, place]
+    return made._replace(boundary=made.boundary._replace(samples=at.set(read, mode="drop")))
 
 
 def _uniforms(
@@ -375,6 +417,7 @@ def _with_tokens(
             put_some(made.constrained_log_probs, constrained),
             faults,
             made.passes,
+            made.boundary,
         ),
         place=now.place + jnp.sum(kept, axis=2),
         watch=seen,

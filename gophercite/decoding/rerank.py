@@ -18,8 +18,8 @@ from gophercite.decoding.rows import padded_rows
 from gophercite.decoding.sampler import sample
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.models.folder import Model
+from gophercite.models.parameters import Params
 from gophercite.models.reward_model import RewardModel, Verdict
-from gophercite.models.transformer import Params
 from gophercite.prompts import encode_judged
 from gophercite.records import Response
 

@@ -19,7 +19,8 @@ from gophercite.decoding.quote_state import QuoteTables
 from gophercite.decoding.rows import padded_rows
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.decoding.watching import WatchTables
-from gophercite.models.transformer import Params, Transformer
+from gophercite.models.parameters import Params
+from gophercite.models.transformer import Transformer
 
 
 class Samples(NamedTuple):
@@ -110,9 +111,9 @@ def sample(
         min(rows, samples_per_prompt),
     )
     made = decode(plan, params, tokens, lengths, keys, quotes, watch)
-    *by_sample, passes = made
+    by_sample = made.tokens, made.lengths, made.log_probs, made.constrained_log_probs, made.faults
     flat = [
         np.asarray(part).reshape(-1, *part.shape[2:]) if part is not None else None
         for part in by_sample
     ]
-    return Samples(*flat, int(passes))  # type: ignore[arg-type, call-arg]
+    return Samples(*flat, int(made.passes))  # type: ignore[arg-type, call-arg]

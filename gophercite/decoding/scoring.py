@@ -13,7 +13,8 @@ from gophercite.decoding.drawing import log_prob_of
 from gophercite.decoding.quote_state import QuoteTables, advance, allowed, initial
 from gophercite.decoding.rows import padded_rows
 from gophercite.models.attention import MASKED
-from gophercite.models.transformer import Params, Transformer
+from gophercite.models.parameters import Params
+from gophercite.models.transformer import Transformer
 
 
 class Scores(NamedTuple):
@@ -87,12 +88,12 @@ def _score(
     """The texts are read in one piece; logits are made a place at a time."""
     count, longest = texts.shape
     each = count // prompts.shape[0]
-    hidden, cache = transformer.prefill(params, prompts, lengths, longest, each)
+    hidden, cache, _ = transformer.prefill(params, prompts, lengths, longest, each)
     last = jnp.take_along_axis(hidden, (lengths - 1)[:, None, None], axis=1)
     places = jnp.arange(longest)
     real = places < sizes[:, None]
     positions = jnp.repeat(lengths, each)[:, None] + places
-    inside, _ = transformer.decode(params, texts, positions, real, cache)
+    inside = transformer.decode(params, texts, positions, real, cache).hidden
     # What predicts a token is the representation of the one before.
     before = jnp.concatenate([jnp.repeat(last, each, axis=0), inside[:, :-1]], axis=1)
     start = None

@@ -25,7 +25,8 @@ from gophercite.evaluation.question_prompts import (
 from gophercite.evidence import Evidence
 from gophercite.few_shot.evidence_search import find_evidence
 from gophercite.few_shot.prompting import Style, first_answer
-from gophercite.models.transformer import Params, Transformer
+from gophercite.models.parameters import Params
+from gophercite.models.transformer import Transformer
 from gophercite.records import Question
 from gophercite.vocabularies import Vocabulary
 

@@ -13,14 +13,8 @@ from gophercite.learning import ema
 from gophercite.learning.clipping import clip_by_global_norm, global_norm
 from gophercite.learning.optimizers import Optimizer
 from gophercite.learning.state import Batch, HostTotals, Metrics, TrainState, means
-from gophercite.models.transformer import (
-    FROZEN,
-    TRAINED,
-    Axes,
-    Params,
-    Transformer,
-    frozen_layers,
-)
+from gophercite.models.parameters import FROZEN, TRAINED, Axes, Params, frozen_layers
+from gophercite.models.transformer import Transformer
 
 Schedule = Callable[[Int[Array, ""]], Float[Array, ""]]
 

@@ -11,8 +11,8 @@ from jaxtyping import Array, Float
 from gophercite.learning import preference_metrics
 from gophercite.learning.gradient_learner import GradientLearner, cut_rows
 from gophercite.learning.state import Batch, HostTotals, Metrics, Totals, TrainState
+from gophercite.models.parameters import HEADS, Axes, Params
 from gophercite.models.reward_model import RewardModel, Verdict
-from gophercite.models.transformer import HEADS, Axes, Params
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from gophercite.models.transformer import Params
+from gophercite.models.parameters import Params
 
 Batch = dict[str, Array]
 Metrics = dict[str, Float[Array, ""]]

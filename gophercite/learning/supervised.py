@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from gophercite.learning.cross_entropy import correct_predictions, cross_entropy
 from gophercite.learning.gradient_learner import GradientLearner, cut_rows
 from gophercite.learning.state import Batch, Metrics, Totals, TrainState
-from gophercite.models.transformer import Params
+from gophercite.models.parameters import Params
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,7 +21,7 @@ import orbax.checkpoint as ocp
 from etils import epath
 
 from gophercite.models.digests import Digest, digests
-from gophercite.models.transformer import Params
+from gophercite.models.parameters import Params
 
 CHECKPOINTS = "checkpoints"
 PARAMETERS = "params/"

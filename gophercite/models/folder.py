@@ -33,17 +33,17 @@ from gophercite.models.checkpoint_files import (
 )
 from gophercite.models.config import TransformerConfig
 from gophercite.models.config_json import config_from_json, config_to_json
-from gophercite.models.tensors import Stored, TensorFileError, TensorReader, write_tensors
-from gophercite.models.transformer import (
+from gophercite.models.parameters import (
     FROZEN,
     HEADS,
     TRAINED,
     Params,
-    Transformer,
     frozen_layers,
     merge_layers,
     split_layers,
 )
+from gophercite.models.tensors import Stored, TensorFileError, TensorReader, write_tensors
+from gophercite.models.transformer import Transformer
 from gophercite.vocabularies import Vocabulary, load_vocabulary
 
 DESCRIPTION = "model.json"

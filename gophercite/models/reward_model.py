@@ -19,7 +19,8 @@ from etils import epath
 from jaxtyping import Array, Float, Int, Key
 
 from gophercite.models.folder import Model, load_model, read_description
-from gophercite.models.transformer import HEADS, Axes, Params, Transformer
+from gophercite.models.parameters import HEADS, Axes, Params
+from gophercite.models.transformer import Transformer
 from gophercite.partitioning import constrain
 
 REWARD, SUPPORTED_AND_PLAUSIBLE = "reward", "supported_and_plausible"

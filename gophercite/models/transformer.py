@@ -1,21 +1,7 @@
-"""A decoder-only Transformer as pure functions of its parameters.
-
-Parameters are a dictionary of named parts:
-
-    {"embed": {"embedding": [vocab, d_model]},
-     "frozen_layers": {...: [frozen, ...]},      # absent when nothing is frozen
-     "trained_layers": {...: [trained, ...]},
-     "final_norm": {"scale": [d_model]},
-     "unembed": {"kernel": [d_model, vocab]}}    # absent when embeddings are tied
-
-The two stacks of layers run one after the other, the frozen one under `stop_gradient` in a scan of
-its own: it keeps no activations, has no backward pass and no optimiser state. A mask over one
-stack's update would save none of these. Checkpoints hold one stack (`merge_layers`), which a run
-splits where it freezes (`split_layers`).
-"""
+"""A decoder-only Transformer as pure functions of its parameters (see `parameters`)."""
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -25,15 +11,33 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from gophercite.models.block import Block, Context, rms_norm
 from gophercite.models.cache import Cache, LayerCache, empty_rows, empty_slots, enter_tokens
 from gophercite.models.config import TransformerConfig
+from gophercite.models.parameters import (
+    FROZEN,
+    TRAINED,
+    Axes,
+    Params,
+    depth,
+    frozen_layers,
+    layer_at,
+    split_layers,
+)
 from gophercite.models.positions import sinusoids
 from gophercite.models.stack import run_stack
 from gophercite.partitioning import constrain
 
-Params = dict[str, Any]
-Axes = dict[str, Any]
 
-FROZEN, TRAINED = "frozen_layers", "trained_layers"
-HEADS = "heads"  # what a model has beside the language model's: a reward model's linear heads
+class Reading(NamedTuple):
+    """What comes of reading tokens into a cache.
+
+    Attributes:
+      hidden: representations after the final norm.
+      cache: with the tokens.
+      boundary: what the trained stack read, see `Transformer.boundary`.
+    """
+
+    hidden: Float[Array, "batch length d_model"]
+    cache: Cache
+    boundary: Float[Array, "batch length d_model"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,38 +138,70 @@ class Transformer:
           tokens (None without one).
         """
         if cache is not None:
-            return self.decode(params, tokens, positions, segments > 0, cache)
-        c = self.config
-        context = Context(positions, segments, self._sinusoids(tokens.shape[1]))
+            return self.decode(params, tokens, positions, segments > 0, cache)[:2]
+        x = self.boundary(params, tokens, positions, segments)
+        return self.from_boundary(params, x, positions, segments, accumulated=accumulated), None
 
-        def layer(weights: Params, settings: Any, x: Array, context: Context) -> Array:
-            y, _ = Block(c).apply({"params": weights}, x, settings, context)
-            return constrain(y, "batch", "residual_length", "activation_embed")
+    def boundary(
+        self,
+        params: Params,
+        tokens: Int[Array, "batch length"],
+        positions: Int[Array, "batch length"],
+        segments: Int[Array, "batch length"],
+    ) -> Float[Array, "batch length d_model"]:
+        """What the trained stack reads: what the frozen one makes of the embeddings.
 
+        Args:
+          params: the model's parameters.
+          tokens: token ids.
+          positions: each token's place in its segment, from 0.
+          segments: as `apply` takes them.
+
+        Returns:
+          The residual stream; embeddings where nothing is frozen. Nothing frozen has a gradient.
+        """
         x = self.embed(params, tokens)
-        frozen, trained = self._settings(params)
-        if FROZEN in params:
-            weights = jax.lax.stop_gradient(params[FROZEN])
-            x = run_stack(
-                layer,
-                weights,
-                frozen,
-                jax.lax.stop_gradient(x),
-                context,
-                unroll=not c.scan_layers,
-            )
-            x = jax.lax.stop_gradient(x)
+        if FROZEN not in params:
+            return x
         x = run_stack(
-            layer,
+            self._layer,
+            jax.lax.stop_gradient(params[FROZEN]),
+            self._settings(params)[0],
+            jax.lax.stop_gradient(x),
+            Context(positions, segments, self._sinusoids(tokens.shape[1])),
+            unroll=not self.config.scan_layers,
+        )
+        return jax.lax.stop_gradient(x)
+
+    def from_boundary(
+        self,
+        params: Params,
+        x: Float[Array, "batch length d_model"],
+        positions: Int[Array, "batch length"],
+        segments: Int[Array, "batch length"],
+        *,
+        accumulated: Any = None,
+    ) -> Float[Array, "batch length d_model"]:
+        """The final representations, from what `boundary` gives; arguments as there.
+
+        Models that differ in their trained stack alone share what they read.
+        """
+        c = self.config
+        x = run_stack(
+            self._layer,
             params[TRAINED],
-            trained,
+            self._settings(params)[1],
             x,
-            context,
+            Context(positions, segments, self._sinusoids(x.shape[1])),
             remat_every=c.remat_every,
             unroll=not c.scan_layers,
             accumulated=accumulated,
         )
-        return rms_norm(x, params["final_norm"]["scale"], c.norm_epsilon), None
+        return rms_norm(x, params["final_norm"]["scale"], c.norm_epsilon)
+
+    def _layer(self, weights: Params, settings: Any, x: Array, context: Context) -> Array:
+        y, _ = Block(self.config).apply({"params": weights}, x, settings, context)
+        return constrain(y, "batch", "residual_length", "activation_embed")
 
     def embed(
         self, params: Params, tokens: Int[Array, "batch length"]
@@ -208,7 +244,7 @@ class Transformer:
         lengths: Int[Array, " prompts"],
         room: int,
         samples: int = 1,
-    ) -> tuple[Float[Array, "prompts length d_model"], Cache]:
+    ) -> Reading:
         """Reads prompts of different lengths, padded on the right, into a new cache.
 
         Args:
@@ -219,8 +255,8 @@ class Transformer:
           samples: sequences that go on from each prompt, which share its keys and values.
 
         Returns:
-          Representations after the final norm, and the cache. Padding is never attended to; the
-          next token of a prompt has the position `lengths[prompt]`.
+          The reading. Padding is never attended to; the next token of a prompt has the position
+          `lengths[prompt]`.
         """
         c = self.config
         prompts, length = tokens.shape
@@ -245,18 +281,21 @@ class Transformer:
             return x, LayerCache(keys, values, own, own, relative)
 
         x = self.embed(params, tokens)
-        merged = merge_layers(params)
-        weights, settings = merged[TRAINED], self._settings(merged)[1]
-        layers: Any
+        parts: list[Any] = []
+        for weights, settings in self._stacks(params):
+            boundary = x
+            if c.scan_layers:
+                x, of_stack = jax.lax.scan(layer, x, (weights, settings))
+                parts.append(of_stack)
+                continue
+            for i in range(depth(weights)):
+                x, of_layer = layer(x, (layer_at(weights, i), layer_at(settings, i)))
+                parts.append(of_layer)
+        layers = tuple(parts)
         if c.scan_layers:
-            x, layers = jax.lax.scan(layer, x, (weights, settings))
-        else:
-            layers = ()
-            for i in range(c.num_layers):
-                x, of_layer = layer(x, (_layer_at(weights, i), _layer_at(settings, i)))
-                layers += (of_layer,)
+            layers = jax.tree.map(lambda *stacks: jnp.concatenate(stacks), *parts)
         hidden = rms_norm(x, params["final_norm"]["scale"], c.norm_epsilon)
-        return hidden, Cache(layers, empty_slots(lengths, samples, room))
+        return Reading(hidden, Cache(layers, empty_slots(lengths, samples, room)), boundary)
 
     def decode(
         self,
@@ -265,7 +304,7 @@ class Transformer:
         positions: Int[Array, "batch length"],
         real: Bool[Array, "batch length"],
         cache: Cache,
-    ) -> tuple[Float[Array, "batch length d_model"], Cache]:
+    ) -> Reading:
         """Reads new tokens after those in a cache.
 
         Args:
@@ -276,8 +315,7 @@ class Transformer:
           cache: with room for them.
 
         Returns:
-          Representations after the final norm, and the cache with the new tokens, each layer's part
-          rewritten in place.
+          The reading; each layer's part of the cache is rewritten in place.
         """
         x = self.embed(params, tokens)
         slots = enter_tokens(cache.slots, positions, real)
@@ -289,26 +327,21 @@ class Transformer:
                 {"params": weights}, x, settings, positions, slots, of_layer, method=Block.decode
             )
 
-        parts = [
-            (params[part], settings)
-            for part, settings in zip((FROZEN, TRAINED), self._settings(params), strict=True)
-            if part in params
-        ]
-        layers: Any
-        if isinstance(cache.layers, LayerCache):
-            x, layers = _decode_in_a_loop(layer, x, parts, cache.layers)
-        else:
-            layers = ()
-            leaves = [
-                (_layer_at(weights, i), _layer_at(settings, i))
-                for weights, settings in parts
-                for i in range(_depth(weights))
-            ]
-            for leaf, of_layer in zip(leaves, cache.layers, strict=True):
-                x, after = layer(x, leaf, of_layer)
-                layers += (after,)
+        layers, first = cache.layers, 0
+        for weights, settings in self._stacks(params):
+            boundary, last = x, first + depth(weights)
+            if isinstance(layers, LayerCache):
+                x, layers = _decode_in_a_loop(layer, x, (weights, settings), layers, first)
+            else:
+                written = []
+                for i in range(first, last):
+                    leaf = (layer_at(weights, i - first), layer_at(settings, i - first))
+                    x, of_layer = layer(x, leaf, layers[i])
+                    written.append(of_layer)
+                layers = (*layers[:first], *written, *layers[last:])
+            first = last
         hidden = rms_norm(x, params["final_norm"]["scale"], self.config.norm_epsilon)
-        return hidden, Cache(layers, slots)
+        return Reading(hidden, Cache(layers, slots), boundary)
 
     def _sinusoids(self, distances: int) -> Float[Array, "distances d_model"] | None:
         if self.config.position != "transformer_xl":
@@ -330,6 +363,11 @@ class Transformer:
     def _first_settings(self) -> dict[str, Array]:
         return {name: values[0] for name, values in self._layer_settings().items()}
 
+    def _stacks(self, params: Params) -> list[tuple[Params, Any]]:
+        """The stacks that there are, in turn, each with its layers' settings."""
+        parts = zip((FROZEN, TRAINED), self._settings(params), strict=True)
+        return [(params[part], settings) for part, settings in parts if part in params]
+
     def _settings(self, params: Params) -> tuple[dict[str, Array], dict[str, Array]]:
         """Per-layer settings of the frozen and of the trained stack."""
         frozen = frozen_layers(params)
@@ -341,91 +379,24 @@ class Transformer:
 
 
 def _decode_in_a_loop(
-    layer: Any, x: Array, parts: list[tuple[Params, Any]], cache: LayerCache
+    layer: Any, x: Array, stack: tuple[Params, Any], cache: LayerCache, first: int
 ) -> tuple[Array, LayerCache]:
-    """Runs the stacks of layers, whose own keys and values are rewritten in place."""
+    """Runs a stack, whose layers' own keys and values are rewritten in place from the first on."""
 
     def body(
         carry: tuple[Array, Array, Array], leaf: tuple[Any, ...]
     ) -> tuple[tuple[Array, Array, Array], None]:
         x, keys, values = carry
         weights_and_settings, prompt_keys, prompt_values, relative, index = leaf
-        at = lambda stack: jax.lax.dynamic_index_in_dim(stack, index, keepdims=False)  # noqa: E731
+        at = lambda rows: jax.lax.dynamic_index_in_dim(rows, index, keepdims=False)  # noqa: E731
         before = LayerCache(prompt_keys, prompt_values, at(keys), at(values), relative)
         x, after = layer(x, weights_and_settings, before)
         put = jax.lax.dynamic_update_index_in_dim
         return (x, put(keys, after.keys, index, 0), put(values, after.values, index, 0)), None
 
-    carry = (x, cache.keys, cache.values)
-    first = 0
-    for part in parts:
-        last = first + _depth(part[0])
-        read = (cache.prompt_keys, cache.prompt_values, cache.relative)
-        read = jax.tree.map(lambda leaf: leaf[first:last], read)  # noqa: B023
-        carry, _ = jax.lax.scan(body, carry, (part, *read, jnp.arange(first, last)))
-        first = last
-    x, keys, values = carry
+    last = first + depth(stack[0])
+    read = (cache.prompt_keys, cache.prompt_values, cache.relative)
+    read = jax.tree.map(lambda leaf: leaf[first:last], read)
+    leaves = (stack, *read, jnp.arange(first, last))
+    (x, keys, values), _ = jax.lax.scan(body, (x, cache.keys, cache.values), leaves)
     return x, cache._replace(keys=keys, values=values)
-
-
-def frozen_layers(params: Params) -> int:
-    """Layers in the frozen stack of a tree of parameters (or of anything shaped like it)."""
-    if FROZEN not in params:
-        return 0
-    return _depth(params[FROZEN])
-
-
-def unstack_layers(params: Params) -> Params:
-    """Takes the layers apart, each stack a tuple, for `decode` without a loop over them.
-
-    A loop over tokens would cut the layers out of their stack for every token.
-    """
-    return {
-        name: tuple(_layer_at(part, i) for i in range(_depth(part)))
-        if name in (FROZEN, TRAINED)
-        else part
-        for name, part in params.items()
-    }
-
-
-def _layer_at(stack: Any, index: int) -> Any:
-    return stack[index] if isinstance(stack, tuple) else jax.tree.map(lambda x: x[index], stack)
-
-
-def _depth(stack: Any) -> int:
-    return len(stack) if isinstance(stack, tuple) else jax.tree.leaves(stack)[0].shape[0]
-
-
-def split_layers(params: Params, frozen: int) -> Params:
-    """Divides the layers into a frozen and a trained stack.
-
-    Args:
-      params: parameters with one stack, `trained_layers` (else it is merged first).
-      frozen: layers in the frozen stack, from the first.
-
-    Returns:
-      The same parameters in the two stacks.
-
-    Raises:
-      ValueError: fewer layers than that, or none left to train.
-    """
-    merged = merge_layers(params)
-    depth = _depth(merged[TRAINED])
-    if not 0 <= frozen < depth:
-        raise ValueError(f"can't freeze {frozen} of {depth} layers: 0 to {depth - 1} are possible")
-    if frozen == 0:
-        return merged
-    first = jax.tree.map(lambda leaf: leaf[:frozen], merged[TRAINED])
-    rest = jax.tree.map(lambda leaf: leaf[frozen:], merged[TRAINED])
-    return {FROZEN: first, **merged, TRAINED: rest}
-
-
-def merge_layers(params: Params) -> Params:
-    """Joins the frozen and the trained stack into one, `trained_layers`, as checkpoints hold it."""
-    if FROZEN not in params:
-        return params
-    rest = {name: part for name, part in params.items() if name != FROZEN}
-    rest[TRAINED] = jax.tree.map(
-        lambda first, second: jnp.concatenate([first, second]), params[FROZEN], params[TRAINED]
-    )
-    return rest

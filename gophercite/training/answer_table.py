@@ -8,7 +8,8 @@ import jax
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.evaluation.answers import answer_questions
 from gophercite.evaluation.report import metrics_table, samples_table, summarise
-from gophercite.models.transformer import Params, Transformer
+from gophercite.models.parameters import Params
+from gophercite.models.transformer import Transformer
 from gophercite.records import Question
 from gophercite.vocabularies import Vocabulary
 

@@ -28,7 +28,7 @@ from gophercite.models.checkpoint_files import (
     saved_steps,
 )
 from gophercite.models.digests import digests
-from gophercite.models.transformer import Params, frozen_layers, merge_layers
+from gophercite.models.parameters import Params, frozen_layers, merge_layers
 from gophercite.training.stacks import assemble, state_tree, stored_shardings
 
 Fresh = Callable[[Params, jax.Array], TrainState]

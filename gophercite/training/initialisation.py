@@ -8,8 +8,9 @@ from jaxtyping import Array, Key
 
 from gophercite.models.config import TransformerConfig
 from gophercite.models.folder import load_model, read_description
+from gophercite.models.parameters import HEADS, Params
 from gophercite.models.reward_model import RewardModel
-from gophercite.models.transformer import HEADS, Params, Transformer
+from gophercite.models.transformer import Transformer
 
 # How a model is computed may change between runs; what it is may not.
 _FREE_FIELDS = frozenset(

@@ -19,7 +19,7 @@ from etils import epath
 
 from gophercite.learning.state import Learner, TrainState
 from gophercite.models.checkpoint_files import best_step
-from gophercite.models.transformer import Params
+from gophercite.models.parameters import Params
 from gophercite.partitioning import Partitioner
 from gophercite.training.checkpoints import Checkpoints
 from gophercite.training.early_stopping import EarlyStopping, Watch

@@ -12,7 +12,7 @@ import jax
 from jaxtyping import Array, Key
 
 from gophercite.learning.state import Learner, TrainState
-from gophercite.models.transformer import Params
+from gophercite.models.parameters import Params
 from gophercite.partitioning import Partitioner
 from gophercite.training.feed import DeviceBatch
 

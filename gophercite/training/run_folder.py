@@ -13,7 +13,7 @@ from etils import epath
 
 from gophercite.learning.state import TrainState
 from gophercite.models.checkpoint_files import name_leaves
-from gophercite.models.transformer import Params
+from gophercite.models.parameters import Params
 from gophercite.training.metrics import TRAIN, read_metrics
 
 _PACKAGES = (

@@ -16,12 +16,7 @@ from gophercite.models.checkpoint_files import (
     Metadata,
     name_leaves,
 )
-from gophercite.models.transformer import (
-    FROZEN,
-    frozen_layers,
-    merge_layers,
-    split_layers,
-)
+from gophercite.models.parameters import FROZEN, frozen_layers, merge_layers, split_layers
 
 
 def state_tree(state: TrainState) -> dict[str, Any]:

@@ -13,8 +13,9 @@ import numpy as np
 from gophercite.models.checkpoint_files import name_leaves
 from gophercite.models.config import TransformerConfig
 from gophercite.models.folder import STEM, Description, describe_model, unfinished_folder
+from gophercite.models.parameters import TRAINED
 from gophercite.models.tensors import Stream, write_streams
-from gophercite.models.transformer import TRAINED, Transformer
+from gophercite.models.transformer import Transformer
 from gophercite.vocabularies import Vocabulary, load_vocabulary
 from gophercite.weights.architectures import read_architecture
 from gophercite.weights.checkpoint import Checkpoint, WeightsError, read_json

@@ -13,8 +13,9 @@ from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.evidence import Evidence
 from gophercite.models.config import TransformerConfig
 from gophercite.models.folder import Model
+from gophercite.models.parameters import HEADS
 from gophercite.models.reward_model import RewardModel
-from gophercite.models.transformer import HEADS, Transformer
+from gophercite.models.transformer import Transformer
 from gophercite.prompts import encode_judged
 from gophercite.vocabularies import load_vocabulary
 

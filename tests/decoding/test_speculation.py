@@ -89,7 +89,7 @@ def test_a_draft_counts_up_to_its_first_token_that_was_not_drawn():
 
 def test_moving_a_cache_s_tokens_together_changes_nothing():
     prompts, lengths = jnp.array([[5, 6, 7], [8, 9, 0]]), jnp.array([3, 2])
-    _, cache = MODEL.prefill(PARAMS, prompts, lengths, 12, 2)
+    cache = MODEL.prefill(PARAMS, prompts, lengths, 12, 2).cache
     drafted = jnp.arange(16).reshape(4, 4) + 3
     first = jnp.repeat(lengths, 2)[:, None]
     _, cache = MODEL.decode(PARAMS, drafted, first + jnp.arange(4), jnp.ones((4, 4), bool), cache)

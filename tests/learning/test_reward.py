@@ -13,8 +13,9 @@ from gophercite.learning.optimizers import adam
 from gophercite.learning.preference_metrics import area_under_roc
 from gophercite.learning.reward import RewardLearner
 from gophercite.models.config import TransformerConfig
+from gophercite.models.parameters import split_layers
 from gophercite.models.reward_model import RewardModel, Verdict
-from gophercite.models.transformer import Transformer, split_layers
+from gophercite.models.transformer import Transformer
 from gophercite.partitioning import Partitioner, make_mesh
 
 CONFIG = TransformerConfig(

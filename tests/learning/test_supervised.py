@@ -10,7 +10,8 @@ from benchmarks.hlo_flops import dot_flops
 from gophercite.learning.optimizers import adafactor, adam
 from gophercite.learning.supervised import SupervisedLearner
 from gophercite.models.config import TransformerConfig
-from gophercite.models.transformer import Transformer, split_layers
+from gophercite.models.parameters import split_layers
+from gophercite.models.transformer import Transformer
 from gophercite.partitioning import Partitioner, make_mesh
 
 CONFIG = TransformerConfig(

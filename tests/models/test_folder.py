@@ -23,6 +23,7 @@ from gophercite.models.folder import (
     read_description,
     save_model,
 )
+from gophercite.models.parameters import split_layers
 from gophercite.models.tensors import (
     Stream,
     TensorFileError,
@@ -30,7 +31,7 @@ from gophercite.models.tensors import (
     write_streams,
     write_tensors,
 )
-from gophercite.models.transformer import Transformer, split_layers
+from gophercite.models.transformer import Transformer
 from gophercite.partitioning import Partitioner, make_mesh
 from gophercite.training.checkpoints import Checkpoints
 from gophercite.vocabularies import Vocabulary, train_sentencepiece

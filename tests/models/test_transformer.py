@@ -10,7 +10,8 @@ import pytest
 from gophercite.models.config import RopeScaling, TransformerConfig
 from gophercite.models.config_json import config_from_json, config_to_json
 from gophercite.models.families import GOPHER_SIZES, gemma, gopher, llama
-from gophercite.models.transformer import Transformer, merge_layers, split_layers
+from gophercite.models.parameters import merge_layers, split_layers
+from gophercite.models.transformer import Transformer
 from tests.models import reference
 
 SMALL = TransformerConfig(
@@ -107,7 +108,7 @@ def test_decoding_with_a_cache_equals_one_pass(config):
     whole, _ = compiled(config)(params, tokens, places, np.ones_like(tokens))
     lengths = np.array([8, 3])
     prefill = jax.jit(model.prefill, static_argnames="room")
-    hidden, cache = prefill(params, tokens[:, :8], lengths, room=4)
+    hidden, cache, _ = prefill(params, tokens[:, :8], lengths, room=4)
     for row, length in enumerate(lengths):
         np.testing.assert_allclose(hidden[row, :length], whole[row, :length], rtol=1e-4, atol=1e-5)
     done = 0
@@ -228,7 +229,7 @@ def test_the_full_280b_model_is_right_in_shape():
         lambda x: (x.shape, x.dtype), trained
     )
     lengths = jax.ShapeDtypeStruct((2,), jnp.int32)
-    hidden, cache = jax.eval_shape(lambda *a: model.prefill(*a, 256), params, tokens, lengths)
+    hidden, cache, _ = jax.eval_shape(lambda *a: model.prefill(*a, 256), params, tokens, lengths)
     one = jax.ShapeDtypeStruct((2, 1), jnp.int32)
     hidden, after = jax.eval_shape(model.apply, params, one, one, one, cache)
     assert hidden.shape == (2, 1, 16384)

@@ -23,7 +23,7 @@ from gophercite.models.checkpoint_files import (
     saved_steps,
 )
 from gophercite.models.digests import digests
-from gophercite.models.transformer import FROZEN, TRAINED, merge_layers
+from gophercite.models.parameters import FROZEN, TRAINED, merge_layers
 from gophercite.training.checkpoints import Checkpoints, NonFiniteStateError, Restored
 from gophercite.training.program import Program
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from gophercite.learning.optimizers import Optimizer, adafactor
 from gophercite.learning.state import Batch, HostTotals, Metrics, Totals, TrainState, means
-from gophercite.models.transformer import FROZEN, TRAINED, Params, split_layers
+from gophercite.models.parameters import FROZEN, TRAINED, Params, split_layers
 from gophercite.partitioning import Partitioner, make_mesh
 
 # Wide enough that TensorStore keeps a kernel in a data file of its own, not in its index.

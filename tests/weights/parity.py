@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from gophercite.models.folder import load_model
-from gophercite.models.transformer import Params, Transformer
+from gophercite.models.parameters import Params
+from gophercite.models.transformer import Transformer
 from gophercite.weights.hugging_face import import_weights
 from tests.weights.samples import CHECKPOINTS, FAMILIES, LOGITS, checkpoint
 
@@ -69,12 +70,12 @@ def with_cache(transformer: Transformer, params: Params, sequences: Rows) -> Row
 
     @jax.jit
     def run(params: Params) -> tuple[jax.Array, jax.Array]:
-        hidden, cache = transformer.prefill(params, tokens[:, : read.max()], read, steps)
+        hidden, cache, _ = transformer.prefill(params, tokens[:, : read.max()], read, steps)
 
         def step(cache: object, done: jax.Array) -> tuple[object, jax.Array]:
             places = read[:, None] + done
             new = jnp.take_along_axis(tokens, jnp.minimum(places, tokens.shape[1] - 1), axis=1)
-            hidden, cache = transformer.decode(
+            hidden, cache, _ = transformer.decode(
                 params, new, places, places < lengths[:, None], cache
             )
             return cache, transformer.logits(params, hidden)[:, 0]

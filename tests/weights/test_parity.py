@@ -5,7 +5,8 @@ import pathlib
 
 import pytest
 
-from gophercite.models.transformer import Params, Transformer
+from gophercite.models.parameters import Params
+from gophercite.models.transformer import Transformer
 from tests.weights import parity
 from tests.weights.samples import FAMILIES
 

@@ -1,0 +1,75 @@
+"""What the trained stack read while sampling is what it would read of the finished text."""
+
+import jax
+import numpy as np
+import pytest
+
+from gophercite.decoding.constraint import QuoteConstraint
+from gophercite.decoding.decode_loop import Plan, decode
+from gophercite.decoding.quote_settings import QuoteSettings
+from gophercite.decoding.rows import padded_rows
+from gophercite.decoding.sampling_settings import SamplingSettings
+from gophercite.documents import Document
+from gophercite.models.config import TransformerConfig
+from gophercite.models.transformer import Transformer
+from tests.decoding.quote_worlds import TokenList
+
+BYTES = TokenList(())
+SETTINGS = SamplingSettings(max_tokens=40)
+PAGES = [
+    [Document("a", "Ab", "the cat sat on the mat")],
+    [Document("b", "B", "a dog, a log and a frog")],
+]
+PROMPTS = [[5, 6, 7], [8, 9, 10, 11, 12]]
+
+
+def config(position: str, scan_layers: bool) -> TransformerConfig:
+    return TransformerConfig(
+        vocab_size=BYTES.size + 1,
+        d_model=16,
+        num_layers=3,
+        num_heads=2,
+        head_dim=8,
+        position=position,
+        scan_layers=scan_layers,
+        dtype="float32",
+    )
+
+
+@pytest.mark.parametrize(
+    ("position", "scan_layers", "frozen", "drafts"),
+    [("rope", False, 2, 3), ("transformer_xl", True, 1, 0), ("rope", True, 0, 0)],
+)
+def test_boundary_of_samples(position: str, scan_layers: bool, frozen: int, drafts: int) -> None:
+    model = Transformer(config(position, scan_layers))
+    params = jax.jit(model.init, static_argnums=1)(jax.random.key(0), frozen)
+    constraint = QuoteConstraint(BYTES, QuoteSettings(minimum_quote=8, maximum_claim=5))
+    tables = constraint.tables([constraint.graph(shown) for shown in PAGES], SETTINGS.max_tokens)
+    tokens, lengths = padded_rows(PROMPTS, BYTES.pad_id, "prompt")
+    settings = SamplingSettings(max_tokens=SETTINGS.max_tokens, draft_tokens=drafts)
+    plan = Plan(model, settings, BYTES.eos_id, BYTES.pad_id, BYTES.size, 3, 2, boundary=True)
+    keys = jax.random.split(jax.random.key(1), len(PROMPTS))
+    made = decode(plan, params, tokens, lengths, keys, tables, None)
+    assert made.boundary is not None
+
+    whole = jax.jit(model.boundary)
+    onwards = jax.jit(model.from_boundary)
+    room = tokens.shape[1] + SETTINGS.max_tokens
+    for prompt, ids in enumerate(PROMPTS):
+        for sample in range(plan.samples):
+            length = int(made.lengths[prompt, sample])
+            text = [*ids, *np.asarray(made.tokens[prompt, sample, : length - 1])]
+            row = np.zeros((1, room), np.int32)
+            row[0, : len(text)] = text
+            places, real = np.arange(room)[None], (np.arange(room) < len(text)).astype(int)[None]
+            expected = whole(params, row, places, real)
+            read = np.asarray(made.boundary.samples[prompt, sample, : length - 1])
+            np.testing.assert_allclose(read, expected[0, len(ids) : len(text)], atol=1e-4)
+            shown = made.boundary.prompts[prompt, : len(ids)]
+            np.testing.assert_allclose(shown, expected[0, : len(ids)], atol=1e-4)
+            assert not np.any(made.boundary.samples[prompt, sample, length - 1 :])
+    # And reading on from there is reading all.
+    hidden = onwards(params, expected, places, real)
+    np.testing.assert_allclose(
+        hidden, model.apply(params, row, places, real)[0], rtol=1e-4, atol=1e-4
+    )
