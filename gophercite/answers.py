@@ -2,7 +2,8 @@
 
 Each claim comes with a citation: the quote, the page that it is from, and the quote's place in that
 page's text. Who has the page can check it without trusting us: the SHA-256 says whether it is the
-same text, and `text[start:end]` is the quote. `docs/ask.md` lists the fields of the JSON form.
+same text, and `text[start:end]` is the quote; of a quote that leaves words out, each run of it has
+such a span. `docs/ask.md` lists the fields of the JSON form.
 """
 
 import collections
@@ -10,6 +11,7 @@ import dataclasses
 import os
 from typing import Any
 
+from gophercite import evidence
 from gophercite.documents import Document, normalise_text
 from gophercite.evidence import Evidence
 from gophercite.json_fields import JsonFields
@@ -23,12 +25,12 @@ class Citation:
     Attributes:
       claim: what is said.
       title: of the page.
-      quote: a run of the page's text.
+      quote: a run of the page's text, or several, joined by ` [...] ` where words are left out.
       document: the page's id where it was found.
       url: the page's address, where it has one.
       retrieved_at: when the page was fetched, in ISO 8601.
       sha256: of the page's normalised text, in UTF-8 (`Document.sha256`).
-      start, end: the quote is `text[start:end]` of that text, in code points.
+      spans: where the runs stand: each is `text[start:end]` of that text, in code points.
     """
 
     claim: str
@@ -38,8 +40,22 @@ class Citation:
     url: str | None
     retrieved_at: str | None
     sha256: str
-    start: int
-    end: int
+    spans: tuple[tuple[int, int], ...]
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """The quote's runs, as many as spans; one where no words are left out."""
+        return tuple(evidence.runs_of(self.quote, len(self.spans) - 1))
+
+    @property
+    def start(self) -> int | None:
+        """Where the quote begins in the text; None where words are left out of it."""
+        return self.spans[0][0] if len(self.spans) == 1 else None
+
+    @property
+    def end(self) -> int | None:
+        """Where the quote ends in the text; None where words are left out of it."""
+        return self.spans[0][1] if len(self.spans) == 1 else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,15 +139,25 @@ class Answer:
         return self.reason is not None
 
 
-def cite(triple: Evidence, document: Document, start: int) -> Citation:
-    """Returns the citation of a quote that stands at `start` in a page.
+def cite(triple: Evidence, document: Document, *starts: int) -> Citation:
+    """Returns the citation of a quote in a page.
+
+    Args:
+      triple: claim, title and quote.
+      document: the page.
+      starts: where the quote begins in the page's text; where it leaves words out, where each run
+        of it does.
 
     Raises:
-      ValueError: when it does not.
+      ValueError: when it does not stand there.
     """
-    end = start + len(triple.quote)
-    if document.text[start:end] != triple.quote:
-        raise ValueError(f"the quote is not at {start}:{end} of document {document.id!r}")
+    runs = evidence.runs_of(triple.quote, len(starts) - 1)
+    if len(runs) != len(starts):
+        raise ValueError(f"the quote has {len(runs)} runs, and {len(starts)} places")
+    spans = tuple((start, start + len(run)) for start, run in zip(starts, runs, strict=True))
+    for (start, end), run in zip(spans, runs, strict=True):
+        if document.text[start:end] != run:
+            raise ValueError(f"the quote is not at {start}:{end} of document {document.id!r}")
     return Citation(
         claim=normalise_text(triple.claim),
         title=document.title,
@@ -140,8 +166,7 @@ def cite(triple: Evidence, document: Document, start: int) -> Citation:
         url=document.url or None,
         retrieved_at=document.retrieved_at or None,
         sha256=document.sha256,
-        start=start,
-        end=end,
+        spans=spans,
     )
 
 
@@ -233,14 +258,24 @@ def _names(kind: type) -> frozenset[str]:
     return frozenset(field.name for field in dataclasses.fields(kind))
 
 
-_CITATION = _names(Citation) | {"status"}
+_CITATION = _names(Citation) | {"start", "end", "status"}
 _SAMPLE = _names(Sample) - {"citations"} | {"answer"}
 _ANSWER = _names(Answer) - {"citations", "is_baseline"} | {"answer", "declined", "baseline"}
 
 
 def _citations_to_json(citations: tuple[Citation, ...]) -> list[dict[str, Any]]:
-    # Whoever made a citation had the page at hand (`cite`).
-    return [dataclasses.asdict(citation) | {"status": "exact"} for citation in citations]
+    return [_citation_to_json(citation) for citation in citations]
+
+
+def _citation_to_json(citation: Citation) -> dict[str, Any]:
+    value = dataclasses.asdict(citation)
+    del value["spans"]
+    return value | {
+        "start": citation.start,
+        "end": citation.end,
+        "spans": [{"start": start, "end": end} for start, end in citation.spans],
+        "status": "exact",  # whoever made a citation had the page at hand (`cite`)
+    }
 
 
 def _citations(parent: JsonFields) -> tuple[Citation, ...]:
@@ -248,24 +283,45 @@ def _citations(parent: JsonFields) -> tuple[Citation, ...]:
 
 
 def _citation(fields: JsonFields) -> Citation:
-    citation = Citation(
+    quote = fields.text("quote")
+    return Citation(
         claim=fields.text("claim"),
         title=fields.text("title", empty=True),
-        quote=fields.text("quote"),
+        quote=quote,
         document=fields.text("document", empty=True),
         url=fields.optional_text("url"),
         retrieved_at=fields.optional_text("retrieved_at"),
         sha256=fields.text("sha256"),
-        start=fields.integer("start"),
-        end=fields.integer("end"),
+        spans=_spans(fields, quote),
     )
-    if not 0 <= citation.start <= citation.end == citation.start + len(citation.quote):
+
+
+def _spans(fields: JsonFields, quote: str) -> tuple[tuple[int, int], ...]:
+    """The places of a quote's runs: of one `start` and `end` say it, of several `spans`."""
+    parts = list(fields.objects("spans", ("start", "end")))
+    if len(parts) > 1:
+        runs = evidence.runs_of(quote, len(parts) - 1)
+        if len(runs) != len(parts):
+            raise fields.error(
+                "spans", f"has {len(parts)} places, and the quote's runs are {len(runs)}"
+            )
+        for name in ("start", "end"):
+            if name in fields:
+                raise fields.error(name, "must be null where the quote leaves words out")
+        return tuple(_span(part, run) for part, run in zip(parts, runs, strict=True))
+    span = _span(fields, quote)
+    if parts and _span(parts[0], quote) != span:
+        raise fields.error("spans", "must be the place that start and end give, or have several")
+    return (span,)
+
+
+def _span(fields: JsonFields, run: str) -> tuple[int, int]:
+    start, end = fields.integer("start"), fields.integer("end")
+    if not 0 <= start <= end == start + len(run):
         raise fields.error(
-            "end",
-            f"{citation.start} and {citation.end} are no place of a quote with "
-            f"{len(citation.quote)} characters",
+            "end", f"{start} and {end} are no place of a quote with {len(run)} characters"
         )
-    return citation
+    return start, end
 
 
 def _sample(fields: JsonFields) -> Sample:

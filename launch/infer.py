@@ -123,8 +123,14 @@ def _answerer(flags: argparse.Namespace) -> Answerer:
         prompt_tokens=flags.prompt_tokens,
         joint=flags.joint,
         likelihood=flags.likelihood,
-        sampling=SamplingSettings(flags.max_tokens, flags.temperature, flags.top_k, flags.top_p),
-        quotes=QuoteSettings(maximum_triples=flags.claims),
+        sampling=SamplingSettings(
+            flags.max_tokens,
+            flags.temperature,
+            flags.top_k,
+            flags.top_p,
+            draft_tokens=flags.draft_tokens,
+        ),
+        quotes=QuoteSettings(maximum_triples=flags.claims, maximum_omissions=flags.omissions),
     )
     rewards = None if flags.reward_model is None else load_reward_model(flags.reward_model)
     return Answerer(
@@ -168,12 +174,19 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     add("--joint", action="store_true", help="all pages in one prompt, not one in each")
     add("--claims", type=int, default=1, help="most claims in an answer (default: 1)")
+    add("--omissions", type=int, default=0, help="of words in a quote, by ' [...] ' (default: 0)")
     add("--max-tokens", type=int, default=256, help="longest answer (default: 256)")
     add("--prompt-tokens", type=int, default=3840, help="longest prompt (default: 3840)")
     add("--temperature", type=float, default=1.0, help="0 takes the likeliest (default: 1)")
     add("--top-k", type=int, help="draw from the likeliest k tokens (default: all)")
     add("--top-p", type=float, default=1.0, help="nucleus to sample from (default: 1, everything)")
     add("--seed", type=int, default=0, help="of the sampling (default: 0)")
+    add(
+        "--draft-tokens",
+        type=int,
+        default=0,
+        help="tokens of the page read ahead: the same answers in fewer, larger steps (default: 0)",
+    )
     add("--all-samples", action="store_true", help="write all samples of each answer")
     add("--strict", action="store_true", help="stop at the first bad line of the questions")
     flags = parser.parse_args(arguments)

@@ -20,13 +20,16 @@ from gophercite.answers import (
     read_answer,
 )
 from gophercite.documents import Document, normalise_text
-from gophercite.evidence import Evidence
+from gophercite.evidence import OMISSION, Evidence
 from gophercite.json_fields import RecordError
 
 PAGE = Document("o", "Ormsby", "A town. Its lighthouse was built in 1874.", "https://o.example/")
 TRIPLE = Evidence("In 1874.", "Ormsby", "built in 1874")
 CITATION = cite(TRIPLE, PAGE, PAGE.text.index(TRIPLE.quote))
 ANSWER = Answer("When?", "tiny", citations=(CITATION,), text=" %<…", score=-1.5, likelihood=-1.5)
+
+JOINED = dataclasses.replace(TRIPLE, quote="A town. [...] built in 1874")
+RUNS = cite(JOINED, PAGE, 0, 27)
 
 texts = st.text(min_size=1).map(normalise_text).filter(str.strip)
 optional = st.none() | texts
@@ -37,8 +40,10 @@ numbers = st.floats(allow_nan=False, allow_infinity=False)
 def citations(draw: st.DrawFn) -> Citation:
     quote = draw(texts)
     page = Document("d", draw(st.text()), draw(st.text()) + quote, draw(optional), draw(optional))
-    triple = Evidence(draw(texts), page.title, page.text[-len(quote) :])
-    return cite(triple, page, len(page.text) - len(quote))
+    quote = page.text[-len(quote) :]
+    runs = 1 if OMISSION in quote else draw(st.integers(1, 3))
+    triple = Evidence(draw(texts), page.title, OMISSION.join([quote] * runs))
+    return cite(triple, page, *[len(page.text) - len(quote)] * runs)
 
 
 @st.composite
@@ -87,6 +92,7 @@ def test_the_fields_of_an_answer() -> None:
             "sha256": PAGE.sha256,
             "start": 27,
             "end": 40,
+            "spans": [{"start": 27, "end": 40}],
             "status": "exact",
         }
     ]
@@ -98,6 +104,55 @@ def test_the_fields_of_an_answer() -> None:
 def test_a_quote_that_is_not_there_is_not_cited() -> None:
     with pytest.raises(ValueError, match="the quote is not at 26:39 of document 'o'"):
         cite(TRIPLE, PAGE, 26)
+
+
+def test_a_quote_that_leaves_words_out_has_the_places_of_its_runs() -> None:
+    (value,) = answer_to_json(dataclasses.replace(ANSWER, citations=(RUNS,)))["answer"]
+    assert value["quote"] == "A town. [...] built in 1874"
+    assert (value["start"], value["end"]) == (None, None)
+    assert value["spans"] == [{"start": 0, "end": 7}, {"start": 27, "end": 40}]
+    assert RUNS.runs == ("A town.", "built in 1874")
+    with pytest.raises(ValueError, match="the quote is not at 1:8 of document 'o'"):
+        cite(JOINED, PAGE, 1, 27)
+    with pytest.raises(ValueError, match="2 runs, and 3 places"):
+        cite(JOINED, PAGE, 0, 7, 27)
+
+
+def test_a_page_s_own_brackets_are_text_in_one_run() -> None:
+    page = dataclasses.replace(PAGE, text=f"It said: {JOINED.quote}")
+    citation = cite(JOINED, page, 9)
+    assert citation.runs == (JOINED.quote,)
+    answer = dataclasses.replace(ANSWER, citations=(citation,))
+    assert answer_from_json(answer_to_json(answer)) == answer
+
+
+def test_answers_from_before_there_were_spans_are_read() -> None:
+    value = answer_to_json(ANSWER)
+    del value["answer"][0]["spans"]
+    assert answer_from_json(value) == ANSWER
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "problem"),
+    [
+        ({"spans": [{"start": 0, "end": 7}] * 3}, "spans", "has 3 places.* are 2"),
+        ({"spans": [{"start": 0, "end": 7}, {"start": 27}]}, "spans[1].end", "is missing"),
+        ({"spans": [{"start": 0, "end": 7}, {"start": 27, "end": 41}]}, "spans[1].end", "no place"),
+        ({"spans": [{"start": 0, "end": 27}], "start": 1, "end": 28}, "spans", "must be the place"),
+        ({"spans": [], "start": 0, "end": 26}, "end", "no place of a quote with 27"),
+        ({"spans": None}, "start", "is missing"),
+        ({"end": 40}, "end", "must be null"),
+    ],
+    ids=["too many", "half", "elsewhere", "two places", "no span", "none", "an end"],
+)
+def test_places_that_are_none_of_the_runs_are_refused(
+    change: dict[str, Any], field: str, problem: str
+) -> None:
+    value = answer_to_json(dataclasses.replace(ANSWER, citations=(RUNS,)))
+    value["answer"][0] |= change
+    with pytest.raises(RecordError, match=problem) as raised:
+        answer_from_json(value)
+    assert raised.value.field == f"answer[0].{field}"
 
 
 @pytest.mark.parametrize("change", [{"citations": ()}, {"reason": "too hard"}])
@@ -128,7 +183,7 @@ def test_bad_fields_are_named(change: dict[str, Any], field: str, problem: str) 
 @pytest.mark.parametrize("place", [(28, 40), (-1, 12), (40, 27)])
 def test_a_place_that_is_none_of_the_quote_is_refused(place: tuple[int, int]) -> None:
     value = answer_to_json(ANSWER)
-    value["answer"][0] |= {"start": place[0], "end": place[1]}
+    value["answer"][0] |= {"start": place[0], "end": place[1], "spans": None}
     with pytest.raises(RecordError, match="no place of a quote with 13 characters") as raised:
         answer_from_json(value)
     assert raised.value.field == "answer[0].end"

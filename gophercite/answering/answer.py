@@ -32,6 +32,7 @@ def answer(
     reward_model: "Model | Paths | None" = None,
     pages: int = PAGES,
     samples: int | None = None,
+    omissions: int | None = None,
     settings: "AnsweringSettings | None" = None,
     seed: int = 0,
     keep_samples: bool = False,
@@ -51,6 +52,8 @@ def answer(
         leaves it to the likelihood (`AnsweringSettings.likelihood`).
       pages: how many pages are looked at.
       samples: answers to choose from; as many as the settings say when None.
+      omissions: how often a quote of a model may leave words out, by ` [...] `; as often as the
+        settings say when None, and they say never by default: it can change what the rest means.
       settings: how the model answers.
       seed: of the draws.
       keep_samples: whether the answer carries all samples.
@@ -59,7 +62,8 @@ def answer(
       The answer; `declined`, with the reason, where there is none.
 
     Raises:
-      ValueError: when there is no question, or a reward model without a model.
+      ValueError: when there is no question, a reward model without a model, or `samples` or
+        `omissions` are out of range.
       FileNotFoundError: when there is no such file or folder of documents.
       SearchError: when the engine can't answer.
       ModelFolderError, TensorFileError, CheckpointError: when there is no such model.
@@ -79,6 +83,9 @@ def answer(
     settings = settings or AnsweringSettings()
     if samples is not None:
         settings = dataclasses.replace(settings, samples=samples)
+    if omissions is not None:
+        quotes = dataclasses.replace(settings.quotes, maximum_omissions=omissions)
+        settings = dataclasses.replace(settings, quotes=quotes)
     names = {}
     if not isinstance(model, Model):
         names["name"] = os.fspath(model)

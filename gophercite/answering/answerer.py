@@ -7,7 +7,7 @@ there is none, the model's own likelihood has to.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import jax
@@ -215,9 +215,14 @@ class Answerer:
             reward, supported_and_plausible = verdict
             assert candidate.constrained_log_prob is not None  # there was a constraint
             windows = prompts[candidate.prompt][0].windows
+            citations = [
+                citation
+                for triple in triples
+                for citation in _cite(triple, windows, settings.quotes.maximum_omissions)
+            ]
             samples.append(
                 Sample(
-                    citations=tuple(_cite(triple, windows) for triple in triples),
+                    citations=tuple(citations),
                     text=candidate.text,
                     score=self._likelihood(candidate) if reward is None else reward,
                     likelihood=candidate.log_prob,
@@ -245,10 +250,37 @@ class Answerer:
         return candidate.mean_log_prob if mean else candidate.log_prob
 
 
-def _cite(triple: Evidence, windows: Sequence[Window]) -> Citation:
-    """Finds the quote where the model read it: in the first window of its title that holds it."""
-    for window in windows:
-        place = window.text.find(triple.quote)
-        if window.title == triple.title and place >= 0:
-            return cite(triple, window.document, window.start + place)
-    raise ValueError(f"no page shown with the title {triple.title!r} holds the quote")
+def _cite(triple: Evidence, windows: Sequence[Window], omissions: int) -> Iterator[Citation]:
+    """Finds the quote where the model read it: in the first window of its title that holds it.
+
+    The runs of a quote that leaves words out may be from several pages of its title. There is a
+    citation for each then, of the same claim: first of the page that holds most runs from the first
+    on, and so forth.
+    """
+    named = [window for window in windows if window.title == triple.title]
+    runs = evidence.runs_of(triple.quote, omissions)
+    while runs:
+        places = [_places(runs, window.text) for window in named]
+        most = max(places, key=len, default=[])
+        if not most:
+            raise ValueError(f"no page shown with the title {triple.title!r} holds the quote")
+        window = named[places.index(most)]
+        quote = evidence.OMISSION.join(runs[: len(most)])
+        starts = [window.start + place for place in most]
+        yield cite(dataclasses.replace(triple, quote=quote), window.document, *starts)
+        del runs[: len(most)]
+
+
+def _places(runs: Sequence[str], text: str) -> list[int]:
+    """Where runs stand in a text, up to the first that does not: behind each other if they do."""
+    places: list[int] = []
+    end = 0
+    for run in runs:
+        place = text.find(run, end)
+        if place < 0:
+            place = text.find(run)
+        if place < 0:
+            break
+        places.append(place)
+        end = place + len(run)
+    return places

@@ -83,8 +83,12 @@ class Calibration:
 
 
 def answering_settings(answerer: Answerer, pages: int) -> dict[str, Any]:
-    """How an answerer answers, as JSON: its settings, its models' provenance, how many pages."""
+    """How an answerer answers, as JSON: its settings, its models' provenance, how many pages.
+
+    Without the drafts, by which answers are not other ones, but sooner there.
+    """
     value = dataclasses.asdict(answerer.settings)
+    del value["sampling"]["draft_tokens"]
     value |= {"pages": pages, "provenance": answerer.provenance}
     settings: dict[str, Any] = json.loads(json.dumps(value))
     return settings

@@ -32,10 +32,11 @@ class Verdict(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """What was found for one citation.
+    """What was found for one run of a citation's quote: all of it where no words are left out.
 
     Attributes:
       citation: what was checked.
+      quote: the run.
       verdict: `EXACT`: the quote is where the citation says. `MOVED`: it is elsewhere in the page.
         `CHANGED`: only something like it is in the page. `MISSING`: not even that, or no page.
       detail: what a person would want to know besides; may be empty.
@@ -44,6 +45,7 @@ class Check:
     """
 
     citation: Citation
+    quote: str
     verdict: Verdict
     detail: str
     page: Document | None = None
@@ -79,16 +81,23 @@ Finder = Callable[[Citation], Pages]
 
 
 def verify(answer: Answer, find: Finder) -> list[Check]:
-    """Checks each citation of an answer, in order; there are none when it is declined."""
-    return [check(citation, find(citation)) for citation in answer.citations]
+    """Checks each run of each quote of an answer, in order; a declined answer has none."""
+    return [one for citation in answer.citations for one in check(citation, find(citation))]
 
 
-def check(citation: Citation, pages: Pages) -> Check:
-    """Compares a citation with the pages that it may mean; the best verdict counts."""
+def check(citation: Citation, pages: Pages) -> list[Check]:
+    """Compares a citation with the pages that it may mean; returns a check for each run.
+
+    All runs are sought in one page: in that of which the worst verdict is best, then the next.
+    """
     order = list(Verdict)
-    checks = [_compare(citation, page) for page in pages.documents]
-    missing = Check(citation, Verdict.MISSING, pages.problem)
-    return min(checks, key=lambda one: order.index(one.verdict), default=missing)
+
+    def worst_first(checks: list[Check]) -> list[int]:
+        return sorted((order.index(each.verdict) for each in checks), reverse=True)
+
+    of_pages = [_compare(citation, page) for page in pages.documents]
+    missing = [Check(citation, run, Verdict.MISSING, pages.problem) for run in citation.runs]
+    return min(of_pages, key=worst_first, default=missing)
 
 
 # --- Where pages come from ---
@@ -146,20 +155,25 @@ def _is_meant(citation: Citation, page: Document) -> bool:
 # --- Comparing ---
 
 
-def _compare(citation: Citation, page: Document) -> Check:
-    quote, text = citation.quote, page.text
-    if text.startswith(quote, citation.start):
+def _compare(citation: Citation, page: Document) -> list[Check]:
+    runs = zip(citation.runs, citation.spans, strict=True)
+    return [_compare_run(citation, run, start, page) for run, (start, _) in runs]
+
+
+def _compare_run(citation: Citation, run: str, start: int, page: Document) -> Check:
+    text = page.text
+    if text.startswith(run, start):
         changed = page.sha256 != citation.sha256
         detail = "other parts of the page have changed" if changed else ""
-        return Check(citation, Verdict.EXACT, detail, page, citation.start, citation.end)
-    start = _nearest(quote, text, citation.start)
-    if start is not None:
+        return Check(citation, run, Verdict.EXACT, detail, page, start, start + len(run))
+    place = _nearest(run, text, start)
+    if place is not None:
         detail = "it is elsewhere in the page"
-        return Check(citation, Verdict.MOVED, detail, page, start, start + len(quote))
-    match = find_snippet(quote[:_COMPARED], text)
+        return Check(citation, run, Verdict.MOVED, detail, page, place, place + len(run))
+    match = find_snippet(run[:_COMPARED], text)
     if match is None:
-        return Check(citation, Verdict.MISSING, "the page holds nothing like it", page)
-    return Check(citation, Verdict.CHANGED, "the page has other words", page, *match.spans[0])
+        return Check(citation, run, Verdict.MISSING, "the page holds nothing like it", page)
+    return Check(citation, run, Verdict.CHANGED, "the page has other words", page, *match.spans[0])
 
 
 def _nearest(quote: str, text: str, start: int) -> int | None:

@@ -44,7 +44,8 @@ class AnswerText:
 
     def citation(self, citation: Citation) -> list[str]:
         """A claim with its box, and an empty line."""
-        about = [f"characters {citation.start}–{citation.end}"]
+        places = ", ".join(f"{start}–{end}" for start, end in citation.spans)
+        about = [f"characters {places}"]
         if citation.retrieved_at:
             about.append(f"retrieved {citation.retrieved_at}")
         about.append(f"SHA-256 {citation.sha256[:12]}…")
@@ -59,7 +60,7 @@ class AnswerText:
         ]
 
     def check(self, check: Check) -> str:
-        """What became of a quote: the verdict, the quote, and what stands there now."""
+        """What became of a quote's run: the verdict, the run, and what stands there now."""
         citation = check.citation
         colour = _GREEN if check.holds else _RED
         verdict = check.verdict.value.ljust(_VERDICT)
@@ -72,7 +73,7 @@ class AnswerText:
         if check.page is not None and check.page.title != citation.title:
             about += f"{'; ' if about else ''}the page's title is {check.page.title!r}"
         lines = [
-            *self._wrapped(citation.quote, _PLAIN, self.paint(verdict, colour), margin),
+            *self._wrapped(check.quote, _PLAIN, self.paint(verdict, colour), margin),
             *self._wrapped(citation.url or citation.document, _DIM, margin, margin),
         ]
         return "\n".join(lines + (self._wrapped(about, _DIM, margin, margin) if about else []))

@@ -59,12 +59,27 @@ def add(commands: Any) -> None:
     )
     add_argument("--joint", action="store_true", help="all pages in one prompt, not one in each")
     add_argument("--claims", type=positive, default=1, help="most claims in an answer (default: 1)")
+    add_argument(
+        "--omissions",
+        type=int,
+        default=0,
+        metavar="N",
+        help="a quote may leave words out so often, by ' [...] ' (default: 0, never)",
+    )
     add_argument("--max-tokens", type=positive, default=256, help="longest answer (default: 256)")
     add_argument(
         "--prompt-tokens", type=positive, default=3840, help="longest prompt (default: 3840)"
     )
     add_argument("--temperature", type=float, default=1.0, help="of the sampling (default: 1)")
     add_argument("--seed", type=seed, default=0, help="of the sampling (default: 0)")
+    add_argument(
+        "--draft-tokens",
+        type=int,
+        default=0,
+        metavar="N",
+        help="read so many tokens of the page ahead: the same answers in fewer, larger steps "
+        "(default: 0)",
+    )
     add_argument("--all-samples", action="store_true", help="with --json: list all samples")
     declining = command.add_argument_group("declining when unsure")
     declining.add_argument(
@@ -205,8 +220,10 @@ def _settings(options: argparse.Namespace) -> "AnsweringSettings":
         prompt_tokens=options.prompt_tokens,
         joint=options.joint,
         likelihood=options.likelihood,
-        sampling=SamplingSettings(options.max_tokens, options.temperature),
-        quotes=QuoteSettings(maximum_triples=options.claims),
+        sampling=SamplingSettings(
+            options.max_tokens, options.temperature, draft_tokens=options.draft_tokens
+        ),
+        quotes=QuoteSettings(maximum_triples=options.claims, maximum_omissions=options.omissions),
     )
 
 

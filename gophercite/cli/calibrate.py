@@ -125,9 +125,14 @@ def _gold_label(answer: "Answer", question: "Question | None") -> bool | None:
     from gophercite.evaluation.metrics import judge
     from gophercite.records import Document
 
-    if question is None or not all(isinstance(page, Document) for page in question.documents):
+    if (
+        question is None
+        or answer.declined
+        or not all(isinstance(page, Document) for page in question.documents)
+    ):
         return None
-    return judge(answer.text, question).supported
+    omissions = max(len(citation.spans) for citation in answer.citations) - 1
+    return judge(answer.text, question, omissions).supported
 
 
 def _settings(answers: str) -> Mapping[str, Any] | None:

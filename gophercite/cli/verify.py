@@ -74,7 +74,7 @@ def _to_json(check: "Check") -> dict[str, Any]:
         "verdict": check.verdict.value,
         "detail": check.detail,
         "claim": citation.claim,
-        "quote": citation.quote,
+        "quote": check.quote,
         "title": citation.title,
         "page_title": check.page.title if check.page else None,
         "document": citation.document,

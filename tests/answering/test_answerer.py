@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import pathlib
 
 import jax
@@ -18,8 +19,8 @@ from gophercite.decoding.rerank import Scorer
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.documents import Document
 from gophercite.models.folder import Model, load_model
+from gophercite.models.parameters import HEADS
 from gophercite.models.reward_model import RewardModel
-from gophercite.models.transformer import HEADS
 from gophercite.retrieval.index import DocumentIndex
 
 MODEL = pathlib.Path(__file__).parents[2] / "data_pipelines" / "sample_world" / "model"
@@ -30,6 +31,13 @@ SETTINGS = AnsweringSettings(
     quotes=QuoteSettings(maximum_claim=12, maximum_quote=40, maximum_triples=2),
 )
 FILLER = " In winter the roads are often closed." * 40
+HOT = dataclasses.replace(
+    SETTINGS,
+    samples=64,
+    joint=True,
+    sampling=SamplingSettings(max_tokens=48, temperature=3.0),
+    quotes=QuoteSettings(maximum_claim=4, maximum_quote=12),
+)
 BORAVEL = Document(
     "b",
     "Boravel",
@@ -38,6 +46,7 @@ BORAVEL = Document(
     "2026-11-21T09:30:00Z",
 )
 RIVER = Document("r", "River Istira", "The River Istira is 310 kilometres long. It has pike.")
+SECOND_RIVER = Document("s", "River Istira", "Its source is in a wood. It has been dammed twice.")
 MARKED = Document("m", "A ]% title", "Boravel has a population of 12.")
 EMPTY = Document("e", "Empty", " ")
 QUESTION = "What is the population of Boravel, and how long is the River Istira?"
@@ -84,6 +93,44 @@ def test_every_sample_is_proved_by_its_page(joint: bool) -> None:
             assert (citation.sha256, citation.retrieved_at) == (page.sha256, page.retrieved_at)
         assert sample.likelihood <= sample.score <= 0
         assert sample.likelihood <= sample.constrained_likelihood <= 0
+
+
+@functools.cache
+def answered_with_omissions() -> Answer:
+    """Two pages of one title in one prompt; the sampling so hot that words are left out."""
+    quotes = dataclasses.replace(HOT.quotes, maximum_omissions=2)
+    settings = dataclasses.replace(HOT, quotes=quotes)
+    with index_in_memory([RIVER, SECOND_RIVER]) as index:
+        found = IndexedPages(index).find(QUESTION, 5)
+    return Answerer(model(), settings).answer(QUESTION, found, keep_samples=True)
+
+
+def test_every_run_of_a_joined_quote_is_proved_by_its_page() -> None:
+    samples = answered_with_omissions().samples
+    pages = {page.id: page for page in (RIVER, SECOND_RIVER)}
+    joined = 0
+    for sample in samples:
+        (triple,) = evidence.parse(sample.text)
+        assert not evidence.faults(sample.text, pages.values(), maximum_omissions=2)
+        said = [run for citation in sample.citations for run in citation.runs]
+        assert said == triple.quote.split(evidence.OMISSION)
+        for citation in sample.citations:
+            page = pages[citation.document]
+            assert citation.runs == tuple(page.text[start:end] for start, end in citation.spans)
+            assert citation.sha256 == page.sha256
+            joined += len(citation.runs) > 1
+    assert joined > 5
+
+
+def test_a_quote_of_several_pages_has_a_citation_for_each() -> None:
+    samples = answered_with_omissions().samples
+    several = [sample for sample in samples if len(sample.citations) > 1]
+    assert several
+    for sample in several:
+        cited = [citation.document for citation in sample.citations]
+        assert all(one != other for one, other in itertools.pairwise(cited))
+        assert {citation.claim for citation in sample.citations} == {sample.citations[0].claim}
+    assert any(len(sample.citations) == 1 for sample in samples)
 
 
 def test_the_best_sample_is_the_answer() -> None:
@@ -209,6 +256,13 @@ def test_from_python(tmp_path: pathlib.Path) -> None:
     assert [sample.text for sample in read.samples] == [sample.text for sample in given.samples]
     addresses = {(tmp_path / f"{page.title}.txt").as_uri() for page in (BORAVEL, RIVER)}
     assert {c.url for sample in read.samples for c in sample.citations} == addresses
+
+
+def test_omissions_from_python() -> None:
+    given = gophercite.answer(
+        QUESTION, [RIVER, SECOND_RIVER], MODEL, omissions=2, settings=HOT, keep_samples=True
+    )
+    assert given.samples == answered_with_omissions().samples
 
 
 def test_from_python_without_a_model() -> None:

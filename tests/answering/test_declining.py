@@ -109,6 +109,9 @@ def test_it_is_for_the_same_way_of_answering_alone() -> None:
         "tiny", None, answerer().scored_by, "score", answering_settings(answerer(), 5), (), ()
     )
     here.require_same(answerer(), pages=5)
+    drafting = dataclasses.replace(answerer().settings.sampling, draft_tokens=3)
+    drafts = dataclasses.replace(answerer().settings, sampling=drafting)
+    here.require_same(Answerer(load_model(MODEL), drafts, "tiny"), pages=5)
     settings = dict(here.settings or {})
     for change, said in (
         ({"model": "other"}, "model = 'other', not 'tiny'"),

@@ -17,7 +17,7 @@ from gophercite.answering.verification import (
     on_the_web,
     verify,
 )
-from gophercite.answers import Answer, cite
+from gophercite.answers import Answer, Citation, cite
 from gophercite.documents import Document
 from gophercite.evidence import Evidence
 from gophercite.retrieval.extraction import Extractor
@@ -29,9 +29,17 @@ CITATION = cite(Evidence("In 1874.", "Ormsby", QUOTE), PAGE, TEXT.index(QUOTE))
 ANSWER = Answer("When?", "tiny", citations=(CITATION,))
 
 
+RUNS = ("Ormsby is a town.", "built in 1874")
+JOINED = cite(Evidence("In 1874.", "Ormsby", " [...] ".join(RUNS)), PAGE, 0, TEXT.index(RUNS[1]))
+
+
 def checked(*texts: str) -> Check:
-    pages = [dataclasses.replace(PAGE, text=text) for text in texts]
-    return check(CITATION, Pages(pages))
+    (result,) = checked_runs(CITATION, *texts)
+    return result
+
+
+def checked_runs(citation: Citation, *texts: str) -> list[Check]:
+    return check(citation, Pages([dataclasses.replace(PAGE, text=text) for text in texts]))
 
 
 @pytest.mark.parametrize(
@@ -73,7 +81,7 @@ def test_the_nearest_place_of_a_quote_that_was_moved() -> None:
 @given(st.text(max_size=30), st.text(max_size=30))
 def test_a_quote_that_is_in_the_page_is_found(before: str, after: str) -> None:
     page = dataclasses.replace(PAGE, text=f"{before}\n{QUOTE}\n{after}")
-    result = check(CITATION, Pages([page]))
+    (result,) = check(CITATION, Pages([page]))
     assert result.holds
     assert result.found == QUOTE
     assert (result.verdict is Verdict.EXACT) == (result.start == CITATION.start)
@@ -81,16 +89,47 @@ def test_a_quote_that_is_in_the_page_is_found(before: str, after: str) -> None:
 
 def test_the_best_of_several_pages_counts() -> None:
     assert checked("Bees.", TEXT, "News! " + TEXT).verdict is Verdict.EXACT
-    assert check(CITATION, Pages([], "gone")) == Check(CITATION, Verdict.MISSING, "gone")
+    assert check(CITATION, Pages([], "gone")) == [Check(CITATION, QUOTE, Verdict.MISSING, "gone")]
+
+
+@pytest.mark.parametrize(
+    ("text", "verdicts"),
+    [
+        (TEXT, (Verdict.EXACT, Verdict.EXACT)),
+        ("News! " + TEXT, (Verdict.MOVED, Verdict.MOVED)),
+        (TEXT.replace("a town", "a city"), (Verdict.CHANGED, Verdict.EXACT)),
+        (TEXT.replace("built in 1874", "here"), (Verdict.EXACT, Verdict.MISSING)),
+        ("built in 1874: it is all about bees now.", (Verdict.MISSING, Verdict.MOVED)),
+    ],
+    ids=["same", "shifted", "first changed", "second gone", "first gone"],
+)
+def test_each_run_of_a_joined_quote_is_checked(text: str, verdicts: tuple[Verdict, ...]) -> None:
+    checks = checked_runs(JOINED, text)
+    assert tuple(each.verdict for each in checks) == verdicts
+    assert tuple(each.quote for each in checks) == RUNS
+    assert all(each.found == each.quote for each in checks if each.holds)
+
+
+def test_all_runs_of_a_joined_quote_are_sought_in_one_page() -> None:
+    only_first, only_second = "Ormsby is a town.", "It was built in 1874"
+    verdicts = [each.verdict for each in checked_runs(JOINED, only_first, only_second)]
+    assert verdicts == [Verdict.EXACT, Verdict.MISSING]
+    assert all(each.holds for each in checked_runs(JOINED, only_first, only_second, TEXT))
+    assert verify(
+        dataclasses.replace(ANSWER, citations=(CITATION, JOINED)), in_documents([], ANSWER)
+    ) == [
+        Check(citation, quote, Verdict.MISSING, "there is no such page")
+        for citation, quote in ((CITATION, QUOTE), (JOINED, RUNS[0]), (JOINED, RUNS[1]))
+    ]
 
 
 def test_a_huge_page_and_a_huge_quote() -> None:
     quote = "The roads are closed. " * 10_000
     page = dataclasses.replace(PAGE, text=quote)
     citation = cite(Evidence("Closed.", "Ormsby", quote), page, 0)
-    assert check(citation, Pages([page])).verdict is Verdict.EXACT
+    assert [each.verdict for each in check(citation, Pages([page]))] == [Verdict.EXACT]
     other = dataclasses.replace(page, text=quote.replace("closed", "opened"))
-    assert check(citation, Pages([other])).verdict is Verdict.CHANGED
+    assert [each.verdict for each in check(citation, Pages([other]))] == [Verdict.CHANGED]
 
 
 def test_pages_are_found_by_id_or_address() -> None:

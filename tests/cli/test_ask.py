@@ -111,6 +111,14 @@ def test_without_an_answer_it_declines(notes: pathlib.Path, capsys: Capture) -> 
         ([QUESTION, "--documents", "nowhere", "--extractive"], "nowhere"),
         ([QUESTION, "--index", "nowhere.db", "--extractive"], "there is no such index"),
         ([QUESTION, "--documents", "{notes}", "--model", "{notes}"], "not a model folder"),
+        (
+            [QUESTION, "--documents", "{notes}", "--model", "{notes}", "--omissions", "-1"],
+            "omissions = -1: must be",
+        ),
+        (
+            [QUESTION, "--documents", "{notes}", "--model", "{notes}", "--draft-tokens", "-1"],
+            "draft_tokens = -1: must be",
+        ),
         ([QUESTION, "--engine", "brave", "--extractive"], "BRAVE_API_KEY is not set"),
         ([QUESTION, "--documents", "{notes}", "--extractive", "--min-quality", "0.9"], "need each"),
         (
@@ -250,6 +258,32 @@ def test_verdicts_for_people(notes: pathlib.Path, tmp_path: pathlib.Path, capsys
     assert lines[-1] == "1 changed"
 
 
+def test_a_quote_that_leaves_words_out(
+    notes: pathlib.Path, tmp_path: pathlib.Path, capsys: Capture
+) -> None:
+    page = Document((notes / "Ormsby.txt").as_uri(), "Ormsby", TEXT)
+    runs = ("Its lighthouse was built", "in 1874")
+    triple = Evidence("1874", "Ormsby", " [...] ".join(runs))
+    found = Answer("When?", "tiny", citations=(cite(triple, page, 26, 66),))
+    printed = AnswerText(io.StringIO()).answer(found)
+    assert "  │ Its lighthouse was built [...] in 1874\n" in printed
+    assert "characters 26–50, 66–73 · SHA-256" in printed
+
+    path = tmp_path / "answer.json"
+    path.write_text(json.dumps(answer_to_json(found)))
+    status, checks = verify(capsys, path, "--documents", notes)
+    assert [(each["verdict"], each["quote"], each["start"]) for each in checks] == [
+        ("exact", runs[0], 26),
+        ("exact", runs[1], 66),
+    ]
+    assert status == 0
+    (notes / "Ormsby.txt").write_text(TEXT.replace(" was", "").replace("in 1874", "once"))
+    assert cli.main(["verify", str(path), "--documents", str(notes)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "changed  Its lighthouse was built"
+    assert lines[-1] == "1 changed, 1 missing"
+
+
 def test_a_declined_answer_verifies(tmp_path: pathlib.Path, capsys: Capture) -> None:
     path = tmp_path / "answer.json"
     path.write_text(json.dumps(answer_to_json(Answer("Why?", "tiny", reason="no page"))))
@@ -322,12 +356,14 @@ def compiled(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
 def test_a_model_answers(notes: pathlib.Path, compiled: pathlib.Path, capsys: Capture) -> None:
     arguments = ["--model", str(MODEL), "--samples", "3", "--pages", "1", "--max-tokens", "40"]
+    arguments += ["--omissions", "1"]
     command = ["ask", QUESTION, "--documents", str(notes), *arguments]
     assert cli.main([*command, "--json", "--all-samples"]) == 0
     found = answer_from_json(json.loads(capsys.readouterr().out))
     assert len(found.samples) == 3
     assert not found.is_baseline
-    assert all(TEXT[c.start : c.end] == c.quote for s in found.samples for c in s.citations)
+    for citation in (c for sample in found.samples for c in sample.citations):
+        assert citation.runs == tuple(TEXT[start:end] for start, end in citation.spans)
     assert cli.main(command) == 0
     assert f"  │ {found.citations[0].quote}" in capsys.readouterr().out
     # Sure enough, or not, for what was promised on labelled answers of the same model.

@@ -10,7 +10,7 @@ from gophercite import cli, records
 from gophercite.answering.declining import read_calibration
 from gophercite.answers import Answer, answer_to_json, cite
 from gophercite.documents import Document
-from gophercite.evidence import Evidence
+from gophercite.evidence import OMISSION, Evidence
 from gophercite.records import Question, Span
 
 PAGE = Document("o", "Ormsby", "A town. Its lighthouse was built in 1874.")
@@ -21,11 +21,15 @@ GOLD = Question("q", "When?", "mine", (PAGE,), ("1874",), (Span("o", 8, 41),))
 Capture = pytest.CaptureFixture[str]
 
 
+JOINED = Evidence("1874", "Ormsby", "A town. [...] Its lighthouse was built in 1874.")
+
+
 def line(triple: Evidence | None, score: float, **more: object) -> dict[str, Any]:
     """An answer with this claim, or a declined one, as a line of a file."""
     citations, text = (), ""
     if triple is not None:
-        citations = (cite(triple, PAGE, PAGE.text.index(triple.quote)),)
+        places = (PAGE.text.index(run) for run in triple.quote.split(OMISSION))
+        citations = (cite(triple, PAGE, *places),)
         text = f" %<{triple.claim}>%({triple.title})%[{triple.quote}]%"
     answer = Answer(
         "When?", "tiny", citations=citations, reason=None if citations else "no page", text=text,
@@ -48,15 +52,16 @@ def test_labels_by_hand_and_by_gold(tmp_path: pathlib.Path, capsys: Capture) -> 
         line(WRONG, 0.5),
         line(WRONG, 0.7, good=True),  # a person knows better
         line(None, 0.1),
+        line(JOINED, 0.9),
         line(RIGHT, 0.2, question_id="unknown"),
     ]
     assert calibrate(tmp_path, lines, "--questions", str(questions), "--json") == 0
     captured = capsys.readouterr()
     value = json.loads(captured.out)
-    assert (value["answers"], value["good"]) == (3, 2)
+    assert (value["answers"], value["good"]) == (4, 3)
     assert "left out: 1 questions without an answer, 1 without a label" in captured.err
     found = read_calibration(tmp_path / "c.json")
-    assert (found.scores, found.good) == ((1.0, 0.5, 0.7), (True, False, True))
+    assert (found.scores, found.good) == ((1.0, 0.5, 0.7, 0.9), (True, False, True, True))
     assert (found.model, found.reward_model, found.settings) == ("tiny", "taste", None)
 
 

@@ -100,8 +100,12 @@ def test_a_run_that_is_killed_ends_with_what_one_that_is_not_has(
     assert [answer.reason is None for answer in answers[-2:]] == [False, False]
     assert "snippet" in str(answers[-1].reason)
 
-    other = start(command, whole, "--temperature", "0.5")
+    # Drafts change no answer, so that a run may go on with them; whatever else does is refused.
+    with_drafts = start(command, whole, "--draft-tokens", "3")
+    _, said = with_drafts.communicate()
+    assert (with_drafts.returncode, f"{len(QUESTIONS)} answered already" in said) == (0, True)
+    other = start(command, whole, "--omissions", "2")
     _, said = other.communicate()
     assert other.returncode == 1
-    assert "temperature" in said
+    assert "'maximum_omissions': 2" in said
     assert "Traceback" not in said
