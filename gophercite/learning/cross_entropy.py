@@ -42,14 +42,14 @@ def cross_entropy(
         sums: tuple[Array, Array], leaf: tuple[Array, ...]
     ) -> tuple[tuple[Array, Array], None]:
         x, target, weight = leaf
-        logits = _logits(x, kernel)
+        logits = chunk_logits(x, kernel)
         log_z = jax.nn.logsumexp(logits, axis=-1)
         nll = weight * (log_z - _at(logits, target))
         z = z_loss * weight * jnp.square(log_z)
         return (sums[0] + jnp.sum(nll + z), sums[1] + jnp.sum(nll)), None
 
     zeros = (jnp.zeros(()), jnp.zeros(()))
-    return jax.lax.scan(body, zeros, _chunks(chunk, hidden, targets, weights))[0]
+    return jax.lax.scan(body, zeros, in_chunks(chunk, hidden, targets, weights))[0]
 
 
 def _forward(
@@ -60,7 +60,7 @@ def _forward(
     ) -> tuple[tuple[Array, Array, Array], Array]:
         objective, total, for_kernel = sums
         x, target, weight = leaf
-        logits = _logits(x, kernel)
+        logits = chunk_logits(x, kernel)
         peak = jnp.max(logits, axis=-1, keepdims=True)
         exponentials = jnp.exp(logits - peak)
         partition = jnp.sum(exponentials, axis=-1, keepdims=True)
@@ -72,14 +72,14 @@ def _forward(
         hit = jnp.arange(kernel.shape[0]) == target[..., None]
         slope = jnp.where(hit, slope - weight[..., None], slope).astype(hidden.dtype)
         slope = constrain(slope, "batch", "length", "vocab")
-        # Tokens as rows of one matrix: see `_logits`.
+        # Tokens as rows of one matrix: see `chunk_logits`.
         rows, inputs = slope.reshape(-1, slope.shape[-1]), x.reshape(-1, x.shape[-1])
         for_hidden = (rows @ kernel.astype(hidden.dtype)).reshape(x.shape)
         for_kernel += jnp.einsum("tv,td->vd", rows, inputs, preferred_element_type=jnp.float32)
         return (objective + jnp.sum(nll + z), total + jnp.sum(nll), for_kernel), for_hidden
 
     zeros = (jnp.zeros(()), jnp.zeros(()), jnp.zeros(kernel.shape, jnp.float32))
-    chunks = _chunks(chunk, hidden, targets, weights)
+    chunks = in_chunks(chunk, hidden, targets, weights)
     (objective, total, for_kernel), for_hidden = jax.lax.scan(body, zeros, chunks)
     batch, length, width = hidden.shape
     for_hidden = jnp.moveaxis(for_hidden, 0, 1).reshape(batch, -1, width)[:, :length]
@@ -113,13 +113,16 @@ def correct_predictions(
 
     def body(total: Array, leaf: tuple[Array, ...]) -> tuple[Array, None]:
         x, target, weight = leaf
-        right = jnp.argmax(_logits(x, kernel), axis=-1) == target
+        right = jnp.argmax(chunk_logits(x, kernel), axis=-1) == target
         return total + jnp.sum(weight * right), None
 
-    return jax.lax.scan(body, jnp.zeros(()), _chunks(chunk, hidden, targets, weights))[0]
+    return jax.lax.scan(body, jnp.zeros(()), in_chunks(chunk, hidden, targets, weights))[0]
 
 
-def _logits(x: Array, kernel: Array) -> Float[Array, "batch chunk vocab"]:
+def chunk_logits(
+    x: Float[Array, "batch chunk d_model"], kernel: Float[Array, "vocab d_model"]
+) -> Float[Array, "batch chunk vocab"]:
+    """Logits of a chunk's tokens, in float32."""
     # Tokens as rows of one matrix: a gradient that sums over two axes would be transposed first.
     rows = x.reshape(-1, x.shape[-1])
     logits = jnp.einsum(
@@ -132,7 +135,7 @@ def _at(logits: Array, target: Array) -> Array:
     return jnp.take_along_axis(logits, target[..., None], axis=-1)[..., 0]
 
 
-def _chunks(chunk: int, *arrays: Array) -> tuple[Array, ...]:
+def in_chunks(chunk: int, *arrays: Array) -> tuple[Array, ...]:
     """Cuts [batch, length, …] along the length into [chunks, batch, tokens, …], padded with zeros.
 
     Cutting the length and not the flat list of tokens leaves the batch's sharding alone.

@@ -1,0 +1,357 @@
+"""Advantage actor-critic against a reward model (GopherCite, 2.8 and F.1).
+
+One compiled step samples, judges, and updates: nothing goes to the host. What the frozen layers
+make of prompts and samples is computed while sampling, once, and read by policy, value and teacher;
+the teacher holds only what the policy trains.
+"""
+
+import dataclasses
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+from gophercite.decoding.decode_loop import Plan
+from gophercite.decoding.quote_state import QuoteTables
+from gophercite.decoding.response_automaton import FAULTS
+from gophercite.decoding.sampling_settings import SamplingSettings
+from gophercite.learning.gradient_learner import GradientLearner, cut_rows
+from gophercite.learning.policy_terms import Places, Readouts, policy_terms
+from gophercite.learning.rollouts import Rewards, Rollouts, distinct_samples, roll_out
+from gophercite.learning.state import Batch, Metrics, Totals, TrainState
+from gophercite.models.parameters import (
+    FROZEN,
+    HEADS,
+    REWARD_MODEL,
+    TEACHER,
+    VALUE_HEAD,
+    Axes,
+    Params,
+)
+from gophercite.models.value_head import ValueHead
+
+_EXTRA = (VALUE_HEAD, TEACHER, REWARD_MODEL)
+_ROLLOUTS, _EVALUATION = 1, 2  # what a key is folded with, by purpose
+
+
+class Shared(NamedTuple):
+    """What all microbatches of rollouts share.
+
+    Attributes:
+      scale: of their sums.
+      quotes: the tables that samples were constrained by.
+    """
+
+    scale: Float[Array, ""]
+    quotes: QuoteTables | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class A2CLearner(GradientLearner):
+    """One synchronous update a batch of prompts.
+
+    The objective is α · KL(policy ‖ teacher) + (1 − α) · (policy loss + value loss), each the mean
+    over rows and places, where places after a sample's end count as zero: the number of tokens
+    depends on what was sampled, so dividing by it would bias the gradient. The value at a place is
+    what final reward is expected there, undiscounted; the advantage is the reward less that value.
+    Batches are described in `rollouts`.
+
+    The parameters are the policy's with three parts more: `value_head`; `teacher`, the trained
+    parts as they were at first; and `reward_model`. The last two are not trained.
+
+    Attributes:
+      rewards: what samples are rewarded for.
+      sampling: how they are drawn: from the model's own distribution among what is allowed.
+      eos_id: the token that ends a sample.
+      pad_id: fills what lies after it.
+      vocabulary_size: ids from here on are rows to spare, and never drawn.
+      samples_per_prompt: rollouts of each prompt.
+      kl_weight: α.
+      value_weight: of the value loss beside the policy loss.
+      value_width: of the value's two hidden layers.
+      loss_chunk: places whose logits exist at once.
+    """
+
+    rewards: Rewards
+    sampling: SamplingSettings
+    eos_id: int
+    pad_id: int
+    vocabulary_size: int
+    samples_per_prompt: int = 1
+    kl_weight: float = 0.1
+    value_weight: float = 0.5
+    value_width: int = 2048
+    loss_chunk: int = 512
+
+    def __post_init__(self) -> None:
+        """Refuses what would not be the policy's gradient.
+
+        Raises:
+          ValueError: a weight is out of range, or samples are not drawn from the distribution
+            itself.
+        """
+        if not 0 <= self.kl_weight <= 1:
+            raise ValueError(f"A2CLearner.kl_weight = {self.kl_weight}: must be from 0 to 1")
+        if self.samples_per_prompt < 1:
+            raise ValueError(
+                f"A2CLearner.samples_per_prompt = {self.samples_per_prompt}: must be at least 1"
+            )
+        drawn = self.sampling
+        if drawn.temperature != 1 or drawn.top_p != 1 or drawn.top_k is not None:
+            raise ValueError(
+                f"A2CLearner.sampling = {drawn}: the policy's gradient is that of its own "
+                "distribution; set temperature = 1, top_p = 1 and top_k = None"
+            )
+
+    @property
+    def value_head(self) -> ValueHead:
+        """The value function."""
+        return ValueHead(self.transformer.config, self.value_width)
+
+    def policy_parts(self, params: Params) -> Params:
+        """The language model's parts alone."""
+        return {name: part for name, part in params.items() if name not in _EXTRA}
+
+    def trained(self, params: Params) -> Params:
+        """The parts of a tree of parameters that are trained."""
+        parts = super().trained(params)
+        return {name: parts[name] for name in parts if name not in (TEACHER, REWARD_MODEL)}
+
+    def with_extra_parts(self, policy: Params, reward_model: Params, value_head: Params) -> Params:
+        """The parameters of a run's first step, from those of a policy.
+
+        Args:
+          policy: a language model's, split where the run freezes layers.
+          reward_model: a reward model's, its heads included.
+          value_head: the value function's.
+
+        Returns:
+          All parts; the teacher is a copy of what is trained of the policy.
+        """
+        teacher = {n: part for n, part in super().trained(policy).items() if n != FROZEN}
+        return {
+            **policy,
+            VALUE_HEAD: value_head,
+            TEACHER: jax.tree.map(jnp.copy, teacher),
+            REWARD_MODEL: reward_model,
+        }
+
+    def logical_axes(self, params: Params) -> Axes:
+        """Logical axis names of each parameter, for parameters or their shapes."""
+        policy = super().logical_axes(params)
+        judge = self.rewards.model
+        return {
+            **policy,
+            VALUE_HEAD: self.value_head.axes(),
+            TEACHER: {name: policy[name] for name in params[TEACHER]},
+            REWARD_MODEL: {**judge.transformer.logical_axes(), HEADS: judge.heads_axes()},
+        }
+
+    def update(self, state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
+        """Samples, judges, and takes one step.
+
+        Args:
+          state: before the step; may be donated.
+          batch: see `rollouts`.
+
+        Returns:
+          The state after it, and metrics (docs/reinforcement_learning.md names each).
+        """
+        key = jax.random.fold_in(jax.random.fold_in(state.key, _ROLLOUTS), state.step)
+        rollouts = roll_out(self.plan, self.rewards, state.params, batch, key)
+        return self.learn(state, rollouts, batch.get("quotes"))  # type: ignore[arg-type]
+
+    def learn(
+        self, state: TrainState, rollouts: Rollouts, quotes: QuoteTables | None
+    ) -> tuple[TrainState, Metrics]:
+        """The step from given rollouts on.
+
+        Args:
+          state: before the step.
+          rollouts: of its policy.
+          quotes: the tables that they were constrained by.
+
+        Returns:
+          As `update`.
+        """
+        scale = 1 / jnp.asarray(rollouts.responses.size, jnp.float32)
+        shared = Shared(scale, quotes)
+        gradients, sums = self.gradients(state.params, rollouts._asdict(), shared)
+        after, metrics = self.descend(state, gradients)
+        return after, {**metrics, **_loss_metrics(sums), **self._rollout_metrics(rollouts)}
+
+    def losses(
+        self, params: Params, batch: Any, weights: Any, accumulated: Params | None
+    ) -> tuple[Float[Array, ""], Metrics]:
+        """See `GradientLearner`; `batch` are rows of rollouts, `weights` what they share."""
+        objective, sums = self._totals(params, Rollouts(**batch), weights.quotes, accumulated)
+        total = weights.scale * objective
+        return total, {**sums, "loss/total": total}
+
+    @property
+    def plan(self) -> Plan:
+        """How rollouts are sampled."""
+        return Plan(
+            self.transformer,
+            self.sampling,
+            self.eos_id,
+            self.pad_id,
+            self.vocabulary_size,
+            samples=self.samples_per_prompt,
+            rows=self.samples_per_prompt,
+        )
+
+    def evaluate(self, params: Params, batch: Batch) -> Totals:
+        """One sample of each prompt, judged; the draws are the same at every evaluation.
+
+        Args:
+          params: all parameters.
+          batch: see `rollouts`.
+
+        Returns:
+          Totals of `reward`, `score`, `supported_and_plausible`, `length`, `kl` (of a sample, in
+          nats) and of each kind of fault, with the samples' number.
+        """
+        plan = dataclasses.replace(self.plan, samples=1, rows=1)
+        key: Key[Array, ""] = jax.random.key(_EVALUATION)
+        rollouts = roll_out(plan, self.rewards, params, batch, key)
+        quotes: Any = batch.get("quotes")
+        pieces = math.gcd(self.microbatches, rollouts.tokens.shape[0])
+        kl = jax.lax.map(
+            lambda rows: self._totals(params, Rollouts(**rows), quotes, None)[1]["kl"],
+            cut_rows(rollouts._asdict(), pieces),
+        )
+        count = jnp.sum(rollouts.weights)
+        return {
+            **{name: (total, count) for name, total in _sample_sums(rollouts).items()},
+            "kl": (jnp.sum(kl), count),
+        }
+
+    def _totals(
+        self,
+        params: Params,
+        rollouts: Rollouts,
+        quotes: QuoteTables | None,
+        accumulated: Params | None,
+    ) -> tuple[Float[Array, ""], Metrics]:
+        """The objective of some rows of rollouts, not yet scaled, and sums over their places."""
+        rows, places = rollouts.responses.shape
+        place = jnp.arange(places)
+        real = place < rollouts.response_lengths[:, None]
+        weights = real * rollouts.weights[:, None]
+        hidden, reference = self._representations(params, rollouts, accumulated)
+        values = self.value_head.apply(params[VALUE_HEAD], hidden)
+        rewards = rollouts.rewards[:, None]
+        advantages = jax.lax.stop_gradient(rewards - values)
+        objective, sums = policy_terms(
+            Readouts(hidden, self.transformer.unembedding(params)),
+            Readouts(reference, self._teacher_kernel(params)),
+            Places(
+                rollouts.responses,
+                jnp.broadcast_to(self.sampling.max_tokens - place, (rows, places)),
+                weights,
+                advantages,
+                rollouts.quote,
+            ),
+            quotes,
+            self.kl_weight,
+            self.vocabulary_size,
+            self.loss_chunk,
+        )
+        value_loss = 0.5 * jnp.sum(weights * jnp.square(rewards - values))
+        objective += (1 - self.kl_weight) * self.value_weight * value_loss
+        rewarded = jnp.broadcast_to(rewards, weights.shape)
+        return objective, {
+            **sums._asdict(),
+            "value_loss": value_loss,
+            "places": jnp.sum(weights),
+            "rows": jnp.sum(rollouts.weights),
+            "advantage": jnp.sum(weights * advantages),
+            "advantage_square": jnp.sum(weights * jnp.square(advantages)),
+            "reward": jnp.sum(weights * rewarded),
+            "reward_square": jnp.sum(weights * jnp.square(rewarded)),
+        }
+
+    def _representations(
+        self, params: Params, rollouts: Rollouts, accumulated: Params | None
+    ) -> tuple[Float[Array, "rows places d_model"], Float[Array, "rows places d_model"]]:
+        """What policy and teacher have before each token of the samples."""
+        positions = jnp.broadcast_to(jnp.arange(rollouts.tokens.shape[1]), rollouts.tokens.shape)
+        ends = rollouts.prompt_lengths + rollouts.response_lengths
+        segments = (positions < ends[:, None]).astype(jnp.int32)
+        before = rollouts.prompt_lengths[:, None] - 1 + jnp.arange(rollouts.responses.shape[1])
+
+        def read(params: Params, **options: Any) -> Array:
+            x = rollouts.boundary
+            if x is None:
+                x = self.transformer.embed(params, rollouts.tokens)
+            hidden = self.transformer.from_boundary(params, x, positions, segments, **options)
+            return jnp.take_along_axis(hidden, before[..., None], axis=1)
+
+        reference = read({**params, **params[TEACHER]})
+        return read(params, accumulated=accumulated), jax.lax.stop_gradient(reference)
+
+    def _teacher_kernel(self, params: Params) -> Float[Array, "vocab d_model"]:
+        teacher = self.transformer.unembedding({**params, **params[TEACHER]})
+        return jax.lax.stop_gradient(teacher)
+
+    def _rollout_metrics(self, rollouts: Rollouts) -> Metrics:
+        count = jnp.maximum(jnp.sum(rollouts.weights), 1)
+        means = {name: total / count for name, total in _sample_sums(rollouts).items()}
+        real = rollouts.weights > 0
+        faults = {f"faults/{n}": means[n] for n in [_name(i) for i in range(len(FAULTS))]}
+        return {
+            "objective/scores": means["score"],
+            "objective/rlhf_reward": means["reward"],
+            "reward/min": jnp.min(rollouts.rewards, where=real, initial=jnp.inf),
+            "reward/max": jnp.max(rollouts.rewards, where=real, initial=-jnp.inf),
+            "reward/supported_and_plausible": means["supported_and_plausible"],
+            "faults/any": means["faults"],
+            **faults,
+            "samples/length": means["length"],
+            "samples/distinct": distinct_samples(rollouts.responses, self.samples_per_prompt),
+            "throughput/samples": count,
+        }
+
+
+def _name(fault: int) -> str:
+    return FAULTS[fault].name.lower()
+
+
+def _sample_sums(rollouts: Rollouts) -> Metrics:
+    """Sums over samples of what there is one of for each."""
+    total = lambda values: jnp.sum(rollouts.weights * values)  # noqa: E731
+    verdicts = rollouts.verdicts
+    return {
+        "reward": total(rollouts.rewards),
+        "score": total(verdicts.reward),
+        "supported_and_plausible": total(jax.nn.sigmoid(verdicts.supported_and_plausible)),
+        "length": total(rollouts.response_lengths),
+        "faults": total(rollouts.faults != 0),
+        **{_name(i): total(rollouts.faults >> i & 1) for i in range(len(FAULTS))},
+    }
+
+
+def _loss_metrics(sums: Metrics) -> Metrics:
+    """Means of the sums over places of a whole batch."""
+    places, rows = jnp.maximum(sums["places"], 1), jnp.maximum(sums["rows"], 1)
+    mean = {name: total / places for name, total in sums.items()}
+    spread = mean["reward_square"] - jnp.square(mean["reward"])
+    error = mean["advantage_square"] - jnp.square(mean["advantage"])
+    return {
+        "loss/total": sums["loss/total"],
+        "loss/policy_avg": -mean["advantage_log_prob"],
+        "loss/value_avg": mean["value_loss"],
+        "critic/vf_explained_var": 1 - error / jnp.maximum(spread, 1e-9),
+        "objective/kl": sums["kl"] / rows,
+        "objective/entropy": sums["entropy"] / rows,
+        "policy/kl_avg": mean["kl"],
+        "policy/entropy_avg": mean["entropy"],
+        "policy/log_prob_avg": mean["log_prob"],
+        "policy/outside_claims": mean["outside_claims"],
+        "policy/forced": mean["forced"],
+        "advantage/mean": mean["advantage"],
+        "advantage/std": jnp.sqrt(jnp.maximum(error, 0)),
+    }

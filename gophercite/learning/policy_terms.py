@@ -1,0 +1,206 @@
+"""What actor-critic makes of the distributions over next tokens (GopherCite, 2.8 and F.1).
+
+Policy gradients are those of the distribution that was sampled from, among the tokens that the
+quotes' constraint allowed; the divergence from the teacher is that of the whole distributions over
+next tokens, as the model itself has them. As in `cross_entropy`, tokens go in chunks, and a chunk's
+gradient is formed while its logits are at hand.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from gophercite.decoding.quote_state import QuoteState, QuoteTables, allowed
+from gophercite.learning.cross_entropy import chunk_logits, in_chunks
+from gophercite.models.attention import MASKED
+
+
+class Places(NamedTuple):
+    """The places of samples, each with the token that was drawn there.
+
+    Attributes:
+      tokens: what was drawn.
+      tokens_left: that the sample might still have there, this one included.
+      weights: 1 where there is a token, 0 after a sample's end.
+      advantages: how much better the sample's reward is than was expected at this place.
+      quote: where the sample was in its prompt's graph; None where nothing constrained it.
+    """
+
+    tokens: Int[Array, "rows places"]
+    tokens_left: Int[Array, "rows places"]
+    weights: Float[Array, "rows places"]
+    advantages: Float[Array, "rows places"]
+    quote: QuoteState | None
+
+
+class PolicySums(NamedTuple):
+    """Weighted sums over places.
+
+    Attributes:
+      log_prob: of the tokens that were drawn, among those that could be, in nats.
+      advantage_log_prob: the same times the advantages.
+      kl: of the policy from the teacher, over all tokens, in nats.
+      entropy: of the policy, over all tokens, in nats.
+      outside_claims: places where only a title's, a quote's or a mark's text could follow.
+      forced: places where there was one token to draw.
+    """
+
+    log_prob: Float[Array, ""]
+    advantage_log_prob: Float[Array, ""]
+    kl: Float[Array, ""]
+    entropy: Float[Array, ""]
+    outside_claims: Float[Array, ""]
+    forced: Float[Array, ""]
+
+
+class Readouts(NamedTuple):
+    """Representations before each place, and the unembedding that they meet.
+
+    Attributes:
+      hidden: final representations.
+      kernel: row v gives token v's logit.
+    """
+
+    hidden: Float[Array, "rows places d_model"]
+    kernel: Float[Array, "vocab d_model"]
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(4, 5, 6))
+def policy_terms(
+    policy: Readouts,
+    teacher: Readouts,
+    places: Places,
+    quotes: QuoteTables | None,
+    kl_weight: float,
+    vocabulary_size: int,
+    chunk: int,
+) -> tuple[Float[Array, ""], PolicySums]:
+    """Policy gradient and divergence from the teacher.
+
+    A place where only one token could be drawn has no policy gradient, whatever its advantage: that
+    token's probability among the allowed is 1. The divergence counts there as everywhere.
+
+    Args:
+      policy: of the policy.
+      teacher: of the teacher; has no gradient.
+      places: what was sampled.
+      quotes: the tables that samples were constrained by; None where they were free.
+      kl_weight: α.
+      vocabulary_size: the model's ids from here on are rows to spare.
+      chunk: places whose logits exist at once, over all rows.
+
+    Returns:
+      α · KL − (1 − α) · Σ advantage · log π, which is differentiable in `policy` alone, and sums,
+      which are not differentiable.
+    """
+
+    def body(carry: tuple[Array, PolicySums], leaf: tuple[Array, Array, Places]) -> tuple:
+        x, reference, at = leaf
+        term = _term(
+            x, policy.kernel, reference, teacher.kernel, at, quotes, kl_weight, vocabulary_size
+        )
+        return jax.tree.map(jnp.add, carry, term), None
+
+    return jax.lax.scan(body, _nothing(), _leaves(chunk, policy, teacher, places))[0]
+
+
+def _forward(
+    policy: Readouts,
+    teacher: Readouts,
+    places: Places,
+    quotes: QuoteTables | None,
+    kl_weight: float,
+    vocabulary_size: int,
+    chunk: int,
+) -> tuple[tuple[Array, PolicySums], Readouts]:
+    slope = jax.value_and_grad(_term, argnums=(0, 1), has_aux=True)
+
+    def body(
+        carry: tuple[tuple[Array, PolicySums], Array], leaf: tuple[Array, Array, Places]
+    ) -> tuple[tuple[tuple[Array, PolicySums], Array], Array]:
+        x, reference, at = leaf
+        term, (for_hidden, for_kernel) = slope(
+            x, policy.kernel, reference, teacher.kernel, at, quotes, kl_weight, vocabulary_size
+        )
+        sums = jax.tree.map(jnp.add, carry[0], term)
+        return (sums, carry[1] + for_kernel.astype(jnp.float32)), for_hidden
+
+    start = (_nothing(), jnp.zeros(policy.kernel.shape, jnp.float32))
+    (sums, for_kernel), for_hidden = jax.lax.scan(
+        body, start, _leaves(chunk, policy, teacher, places)
+    )
+    rows, length, width = policy.hidden.shape
+    for_hidden = jnp.moveaxis(for_hidden, 0, 1).reshape(rows, -1, width)[:, :length]
+    return sums, Readouts(for_hidden, for_kernel.astype(policy.kernel.dtype))
+
+
+def _backward(
+    kl_weight: float,
+    vocabulary_size: int,
+    chunk: int,
+    slopes: Readouts,
+    gradients: tuple[Array, PolicySums],
+) -> tuple[Readouts, None, None, None]:
+    of_objective = gradients[0]  # the sums only report; the docstring says so
+    scaled = jax.tree.map(lambda slope: slope * of_objective.astype(slope.dtype), slopes)
+    return scaled, None, None, None
+
+
+policy_terms.defvjp(_forward, _backward)
+
+
+def _term(
+    x: Array,
+    kernel: Array,
+    reference: Array,
+    reference_kernel: Array,
+    at: Places,
+    quotes: QuoteTables | None,
+    kl_weight: float,
+    vocabulary_size: int,
+) -> tuple[Array, PolicySums]:
+    """Those of one chunk."""
+    logits = chunk_logits(x, kernel)[..., :vocabulary_size]
+    log_p = jax.nn.log_softmax(logits)
+    log_q = jax.nn.log_softmax(chunk_logits(reference, reference_kernel)[..., :vocabulary_size])
+    p = jnp.exp(log_p)
+    kl = jnp.sum(p * (log_p - log_q), axis=-1)
+    if quotes is None or at.quote is None:
+        log_prob = _at(log_p, at.tokens)
+        outside = forced = jnp.zeros(at.tokens.shape)
+    else:
+        flat = jax.tree.map(lambda part: part.reshape(-1), at.quote)
+        mask = allowed(quotes, flat, at.tokens_left.reshape(-1)).reshape(logits.shape)
+        log_prob = _at(jax.nn.log_softmax(jnp.where(mask, logits, MASKED)), at.tokens)
+        outside = quotes.claim[at.quote.node] < 0
+        forced = jnp.sum(mask, axis=-1) == 1
+    total = lambda values: jnp.sum(at.weights * values)  # noqa: E731
+    sums = PolicySums(
+        log_prob=total(log_prob),
+        advantage_log_prob=total(at.advantages * log_prob),
+        kl=total(kl),
+        entropy=total(-jnp.sum(p * log_p, axis=-1)),
+        outside_claims=total(outside),
+        forced=total(forced),
+    )
+    return kl_weight * sums.kl - (1 - kl_weight) * sums.advantage_log_prob, sums
+
+
+def _at(values: Array, tokens: Array) -> Array:
+    return jnp.take_along_axis(values, tokens[..., None], axis=-1)[..., 0]
+
+
+def _nothing() -> tuple[Array, PolicySums]:
+    zero = jnp.zeros(())
+    return zero, PolicySums(*(zero for _ in PolicySums._fields))
+
+
+def _leaves(
+    chunk: int, policy: Readouts, teacher: Readouts, places: Places
+) -> tuple[Array, Array, Places]:
+    leaves, tree = jax.tree.flatten((policy.hidden, teacher.hidden, places))
+    cut: tuple[Array, Array, Places] = jax.tree.unflatten(tree, in_chunks(chunk, *leaves))
+    return cut

@@ -1,0 +1,211 @@
+"""Rollouts: samples of the policy with their rewards, made and kept on the device.
+
+A batch of prompts has
+
+* `prompts` [prompts, length], padded on the right, and `prompt_lengths` [prompts];
+* `questions` [prompts, question_length], what the reward model reads before a response, and
+  `question_lengths` [prompts];
+* `weights` [prompts], 0 where a row only fills a batch up;
+* `quotes`: `QuoteTables`, to sample under the quotes' constraint; or `watch`: `WatchTables`, to
+  sample freely and learn each sample's faults; neither samples freely and finds no fault.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key, Shaped
+
+from gophercite.decoding.decode_loop import Decoded, Plan, decode
+from gophercite.decoding.quote_state import QuoteState, QuoteTables, advance, initial
+from gophercite.models.parameters import FROZEN, REWARD_MODEL, Params
+from gophercite.models.reward_model import RewardModel, Verdict
+
+Prompts = Mapping[str, Any]  # see the module
+
+# (tokens of samples, their lengths) to what the reward model reads of them; see `Rewards`.
+Reencode = Callable[[Any, Any], tuple[Any, Any]]
+
+
+class Rollouts(NamedTuple):
+    """Samples as rows, those of one prompt neighbours.
+
+    Attributes:
+      tokens: each prompt with a sample of its own, then padding.
+      prompt_lengths: tokens of each row's prompt.
+      responses: the samples alone.
+      response_lengths: their tokens, the end of sequence included.
+      boundary: what the trained stack read (`Transformer.boundary`); None where nothing is frozen.
+      quote: where each sample was before each of its tokens; None where nothing constrained it.
+      verdicts: the reward model's.
+      rewards: what is maximised.
+      faults: of each sample, as sets of bits.
+      weights: 0 for samples that don't count.
+    """
+
+    tokens: Int[Array, "rows length"]
+    prompt_lengths: Int[Array, " rows"]
+    responses: Int[Array, "rows places"]
+    response_lengths: Int[Array, " rows"]
+    boundary: Float[Array, "rows length d_model"] | None
+    quote: QuoteState | None
+    verdicts: Verdict
+    rewards: Float[Array, " rows"]
+    faults: Int[Array, " rows"]
+    weights: Float[Array, " rows"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Rewards:
+    """What samples are rewarded for.
+
+    Attributes:
+      model: judges a question with a response; its parameters are the part `reward_model`.
+      syntax_penalty: taken off a sample's reward when it has any of the seven faults of the syntax
+        (F.1).
+      reencode: for a reward model with a vocabulary of its own: host function from the policy's
+        tokens to those of the same text ([rows, places] and [rows] in and out). None when the
+        vocabularies agree; then nothing leaves the device.
+    """
+
+    model: RewardModel
+    syntax_penalty: float = 2.0
+    reencode: Reencode | None = None
+
+
+def roll_out(
+    plan: Plan, rewards: Rewards, params: Params, batch: Prompts, key: Key[Array, ""]
+) -> Rollouts:
+    """Samples, and judges the samples.
+
+    Args:
+      plan: how to sample.
+      rewards: how to judge.
+      params: the policy's, with the part `reward_model`.
+      batch: see the module.
+      key: of the draws.
+
+    Returns:
+      The rollouts.
+    """
+    prompts, lengths = batch["prompts"], batch["prompt_lengths"]
+    count = prompts.shape[0]
+    keys = jax.vmap(lambda row: jax.random.fold_in(key, row))(jnp.arange(count))
+    plan = dataclasses.replace(plan, boundary=FROZEN in params)
+    policy = {name: part for name, part in params.items() if name != REWARD_MODEL}
+    quotes = batch.get("quotes")
+    made = decode(plan, policy, prompts, lengths, keys, quotes, batch.get("watch"))
+
+    of_row = jnp.repeat(jnp.arange(count), plan.samples)
+    flat = lambda part: part.reshape(-1, *part.shape[2:])  # noqa: E731
+    responses, sizes = flat(made.tokens), flat(made.lengths)
+    boundary = None
+    if made.boundary is not None:
+        read = made.boundary
+        boundary = append(read.prompts[of_row], lengths[of_row], flat(read.samples))
+    verdicts = _judge(plan, rewards, params, batch, responses, sizes)
+    faults = _faults(made)
+    return Rollouts(
+        tokens=append(prompts[of_row], lengths[of_row], responses),
+        prompt_lengths=lengths[of_row],
+        responses=responses,
+        response_lengths=sizes,
+        boundary=boundary,
+        quote=states_along(quotes, of_row, responses) if quotes is not None else None,
+        verdicts=verdicts,
+        rewards=verdicts.reward - rewards.syntax_penalty * (faults != 0),
+        faults=faults,
+        weights=batch["weights"][of_row],
+    )
+
+
+def append(
+    first: Shaped[Array, "rows length *rest"],
+    lengths: Int[Array, " rows"],
+    second: Shaped[Array, "rows places *rest"],
+) -> Shaped[Array, "rows length+places *rest"]:
+    """Puts what is padded on the right behind what is, without a gap.
+
+    Args:
+      first: rows.
+      lengths: how much of each is real.
+      second: what is to follow each.
+
+    Returns:
+      Rows; what lies behind the second's end is of no meaning.
+    """
+    both = jnp.concatenate([first, second], axis=1)
+    place = jnp.arange(both.shape[1])
+    start = lengths[:, None]
+    index = jnp.where(place < start, place, first.shape[1] + place - start)
+    index = jnp.minimum(index, both.shape[1] - 1).reshape(*index.shape, *[1] * (both.ndim - 2))
+    return jnp.take_along_axis(both, index, axis=1)
+
+
+def states_along(
+    quotes: QuoteTables, prompts: Int[Array, " rows"], tokens: Int[Array, "rows places"]
+) -> QuoteState:
+    """Where samples were in their prompts' graphs before each token.
+
+    Args:
+      quotes: of the batch.
+      prompts: which prompt each row answers.
+      tokens: of each row.
+
+    Returns:
+      States whose parts are [rows, places].
+    """
+
+    def step(state: QuoteState, token: Array) -> tuple[QuoteState, QuoteState]:
+        return advance(quotes, state, token), state
+
+    states = jax.lax.scan(step, initial(quotes, prompts), tokens.T)[1]
+    return jax.tree.map(lambda part: part.T, states)
+
+
+def distinct_samples(responses: Int[Array, "rows places"], samples: int) -> Float[Array, ""]:
+    """How many different samples a prompt has, in the mean; `samples` are neighbours."""
+    by_prompt = responses.reshape(-1, samples, responses.shape[-1])
+    same = jnp.all(by_prompt[:, :, None] == by_prompt[:, None], axis=-1)
+    earlier = jnp.tril(jnp.ones((samples, samples), bool), -1)
+    repeated = jnp.any(same & earlier, axis=-1)
+    return jnp.mean(jnp.sum(~repeated, axis=-1).astype(jnp.float32))
+
+
+def _faults(made: Decoded) -> Int[Array, " rows"]:
+    if made.faults is not None:
+        return made.faults.reshape(-1)
+    return jnp.zeros(made.lengths.size, jnp.int32)
+
+
+def _judge(
+    plan: Plan,
+    rewards: Rewards,
+    params: Params,
+    batch: Prompts,
+    responses: Int[Array, "rows places"],
+    lengths: Int[Array, " rows"],
+) -> Verdict:
+    """Verdicts on questions with samples; one that was cut short gets its end of sequence."""
+    if rewards.reencode is not None:
+        shapes = tuple(jax.ShapeDtypeStruct(x.shape, jnp.int32) for x in (responses, lengths))
+        responses, lengths = jax.pure_callback(rewards.reencode, shapes, responses, lengths)
+    else:
+        responses, lengths = _ended(plan.eos_id, responses, lengths)
+    questions, asked = batch["questions"], batch["question_lengths"]
+    of_row = jnp.repeat(jnp.arange(questions.shape[0]), plan.samples)
+    tokens = append(questions[of_row], asked[of_row], responses)
+    return rewards.model.judge(params[REWARD_MODEL], tokens, asked[of_row] + lengths)
+
+
+def _ended(
+    eos_id: int, tokens: Int[Array, "rows places"], lengths: Int[Array, " rows"]
+) -> tuple[Int[Array, "rows places+1"], Int[Array, " rows"]]:
+    place = jnp.arange(tokens.shape[1] + 1)
+    inside: Bool[Array, "rows places"] = place[:-1] < lengths[:, None]
+    ended = jnp.any(inside & (tokens == eos_id), axis=1)
+    room = jnp.pad(tokens, [(0, 0), (0, 1)])
+    put = ~ended[:, None] & (place == lengths[:, None])
+    return jnp.where(put, eos_id, room), lengths + ~ended
