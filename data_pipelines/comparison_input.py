@@ -1,13 +1,13 @@
 """A task of comparisons as the batches that reward modelling takes."""
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float32, Int32
 
 from data_pipelines.inputs import Batch, Input
+from data_pipelines.task_input import Features
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -42,7 +42,7 @@ class ComparisonInput(Input):
 
     pack: bool = dataclasses.field(default=False, init=False)
 
-    def _example(self, features: Mapping[str, Any]) -> Any:
+    def _example(self, features: Features) -> Any:
         return Pair(features["tokens"], features["second_tokens"], features["labels"])
 
     def _batch(self, rows: list[list[Any]]) -> Batch:

@@ -1,6 +1,7 @@
 """Which documents a training prompt shows, and how much of each, as a step before the encoding.
 
-The rules are `gophercite.contexts`' (appendix D.2), the draws are keyed by (seed, epoch, example).
+Prompts of rated answers show the document that is quoted, those of questions what was found. The
+rules are `gophercite.contexts`' (appendix D.2), the draws are keyed by (seed, epoch, example).
 """
 
 import collections
@@ -11,6 +12,7 @@ import logging
 import random
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import seqio
 import tensorflow as tf
@@ -24,13 +26,14 @@ from gophercite.contexts import (
     ContextSettings,
     Reason,
     SearchResult,
+    rollout_context,
     training_context,
 )
 from gophercite.documents import Document, Window
 from gophercite.json_fields import RecordError
 from gophercite.retrieval.index import DocumentIndex
 from gophercite.retrieval.tokenised_pages import TokenisedPages
-from gophercite.search_results import with_pages
+from gophercite.search_results import R, with_pages
 from gophercite.vocabularies import Vocabulary
 
 KEPT_ERRORS = 100  # what `ContextReport.errors` holds at most
@@ -96,36 +99,36 @@ def choose_documents(
       IndexFileError: when there is no such index.
       ValueError: when rows are too short for any prompt.
     """
-    vocabulary = plain_vocabulary(output_features)
     prompt_tokens = sequence_length["tokens"] - settings.response_tokens
     if prompt_tokens < 1:
         raise ValueError(
             f"rows have {sequence_length['tokens']} tokens, of which response_tokens="
             f"{settings.response_tokens} are kept for the response: nothing is left for a prompt"
         )
-    counts = ContextReport() if report is None else report
-    page = None if index is None else page_reader(DocumentIndex(index))
-    pages = TokenisedPages(vocabulary) if vocabulary.splits_words else None
+    vocabulary = plain_vocabulary(output_features)
+    choose = _Choice(records.RatedAnswer, context_of, prompt_tokens, vocabulary, settings, index)
+    return choose.among(dataset, ContextReport() if report is None else report)
 
-    def choose(record: bytes, id: bytes, seed: int) -> str:
-        answer = records.from_json(json.loads(record), records.RatedAnswer)
-        draw = draws(int(seed), "documents", id.decode())
-        try:
-            context = context_of(answer, prompt_tokens, vocabulary, draw, settings, page, pages)
-        except ContextError as error:
-            counts.drop(f"{id.decode()} (question {answer.question_id!r})", error)
-            return ""
-        counts.add(context)
-        shown = tuple(map(_as_document, context.windows))
-        changed = dataclasses.replace(answer, documents=shown)
-        return json.dumps(records.to_json(changed), ensure_ascii=False)
 
-    def chosen(example: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        inputs = [example[name] for name in ("record", "id", "seed")]
-        record = tf.numpy_function(choose, inputs, tf.string, stateful=False)
-        return {**example, "record": tf.ensure_shape(record, [])}
+def choose_question_documents(
+    dataset: tf.data.Dataset,
+    output_features: Mapping[str, seqio.Feature],
+    sequence_length: Mapping[str, int],
+    settings: ContextSettings,
+    report: ContextReport | None = None,
+    index: str | Path | None = None,
+) -> tf.data.Dataset:
+    """Gives each question the documents, cut to windows, that its prompt shows in this epoch.
 
-    return dataset.map(chosen).filter(lambda example: tf.strings.length(example["record"]) > 0)
+    Questions that can have no prompt are dropped. Gold spans move with the windows; those that are
+    not shown go. Arguments and errors are those of `choose_documents`, but that there is no
+    response to keep room for: `tokens` is the prompt's length.
+    """
+    vocabulary = plain_vocabulary(output_features)
+    choose = _Choice(
+        records.Question, rollout_context_of, sequence_length["tokens"], vocabulary, settings, index
+    )
+    return choose.among(dataset, ContextReport() if report is None else report)
 
 
 def page_reader(index: DocumentIndex) -> Callable[[str], Document]:
@@ -156,11 +159,7 @@ def context_of(
     Raises:
       ContextError: when the quote is not in its page, or cannot be shown.
     """
-    if page is not None:
-        try:
-            answer = with_pages(answer, page)
-        except RecordError as error:
-            raise ContextError(Reason.OTHER_PAGE, str(error)) from None
+    answer = _with_pages(answer, page)
     found = [page for page in answer.documents if isinstance(page, Document)]
     target = next(page for page in found if page.id == answer.document)
     others = [SearchResult(page, _snippet(page)) for page in found if page is not target]
@@ -168,6 +167,98 @@ def context_of(
         answer.question, target, answer.quote, others, prompt_tokens, vocabulary, draw, settings,
         pages=pages,
     )  # fmt: skip
+
+
+def rollout_context_of(
+    question: records.Question,
+    prompt_tokens: int,
+    vocabulary: Vocabulary,
+    draw: random.Random,
+    settings: ContextSettings,
+    page: Callable[[str], Document] | None = None,
+    pages: TokenisedPages | None = None,
+) -> Context:
+    """Returns the prompt of one question (`gophercite.contexts.rollout_context`).
+
+    Arguments are those of `context_of`.
+
+    Raises:
+      ContextError: when no page can be shown.
+    """
+    question = _with_pages(question, page)
+    found = [page for page in question.documents if isinstance(page, Document)]
+    results = [SearchResult(page, _snippet(page)) for page in found]
+    return rollout_context(
+        question.question, results, prompt_tokens, vocabulary, draw, settings, pages=pages
+    )
+
+
+class _Choice:
+    """Chooses by one of the two functions above, for records of its kind."""
+
+    def __init__(
+        self,
+        kind: type[Any],
+        context_of: Callable[..., Context],
+        prompt_tokens: int,
+        vocabulary: Vocabulary,
+        settings: ContextSettings,
+        index: str | Path | None,
+    ) -> None:
+        self._kind = kind
+        self._context_of = context_of
+        page = None if index is None else page_reader(DocumentIndex(index))
+        pages = TokenisedPages(vocabulary) if vocabulary.splits_words else None
+        self._arguments = (prompt_tokens, vocabulary)
+        self._keywords = {"settings": settings, "page": page, "pages": pages}
+
+    def among(self, dataset: tf.data.Dataset, report: ContextReport) -> tf.data.Dataset:
+        def choose(record: bytes, id: bytes, seed: int) -> str:
+            value = records.from_json(json.loads(record), self._kind)
+            draw = draws(int(seed), "documents", id.decode())
+            try:
+                context = self._context_of(value, *self._arguments, draw, **self._keywords)
+            except ContextError as error:
+                report.drop(f"{id.decode()} ({_name(value)})", error)
+                return ""
+            report.add(context)
+            return json.dumps(records.to_json(_showing(value, context)), ensure_ascii=False)
+
+        def chosen(example: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+            inputs = [example[name] for name in ("record", "id", "seed")]
+            record = tf.numpy_function(choose, inputs, tf.string, stateful=False)
+            return {**example, "record": tf.ensure_shape(record, [])}
+
+        return dataset.map(chosen).filter(lambda example: tf.strings.length(example["record"]) > 0)
+
+
+def _with_pages(record: R, page: Callable[[str], Document] | None) -> R:
+    if page is None:
+        return record
+    try:
+        return with_pages(record, page)
+    except RecordError as error:
+        raise ContextError(Reason.OTHER_PAGE, str(error)) from None
+
+
+def _name(record: records.RatedAnswer | records.Question) -> str:
+    id = record.question_id if isinstance(record, records.RatedAnswer) else record.id
+    return f"question {id!r}"
+
+
+def _showing(record: R, context: Context) -> R:
+    """Returns a record with the windows of its prompt as its documents."""
+    documents = tuple(map(_as_document, context.windows))
+    if isinstance(record, records.RatedAnswer):
+        return dataclasses.replace(record, documents=documents)
+    windows = {window.document.id: window for window in context.windows}
+    spans = []
+    for span in record.evidence:
+        window = windows.get(span.document)
+        if window is not None and window.start <= span.start and span.end <= window.end:
+            moved = (span.start - window.start, span.end - window.start)
+            spans.append(records.Span(span.document, *moved))
+    return dataclasses.replace(record, documents=documents, evidence=tuple(spans))
 
 
 def _snippet(page: Document) -> str | None:

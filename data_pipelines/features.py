@@ -92,13 +92,18 @@ class SeqioVocabulary(seqio.Vocabulary):
 
 
 def output_features(vocabulary: SeqioVocabulary) -> dict[str, seqio.Feature]:
-    """Returns the features that every task of this project has."""
+    """Returns the features of tasks whose texts are trained on."""
     return {
         "tokens": seqio.Feature(vocabulary, add_eos=False, dtype=tf.int32),
         "weights": seqio.Feature(
             seqio.PassThroughVocabulary(size=0), add_eos=False, dtype=tf.float32
         ),
     }
+
+
+def prompt_features(vocabulary: SeqioVocabulary) -> dict[str, seqio.Feature]:
+    """Returns the features of tasks that have prompts alone."""
+    return {"tokens": seqio.Feature(vocabulary, add_eos=False, dtype=tf.int32)}
 
 
 def plain_vocabulary(output_features: Mapping[str, seqio.Feature]) -> Vocabulary:

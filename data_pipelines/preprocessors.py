@@ -88,6 +88,30 @@ def encode_rated_answers(
     return _encode(dataset, encode)
 
 
+def encode_questions(
+    dataset: tf.data.Dataset, output_features: Mapping[str, seqio.Feature]
+) -> tf.data.Dataset:
+    """Encodes questions: `tokens` are the prompt of table 12 with all documents, as at inference.
+
+    Args:
+      dataset: questions whose documents are all there.
+      output_features: of the task, whose vocabulary encodes.
+    """
+    vocabulary = plain_vocabulary(output_features)
+
+    def encode(record: bytes) -> np.ndarray:
+        question = records.from_json(json.loads(record), records.Question)
+        pages = [page for page in question.documents if isinstance(page, Document)]
+        tokens = prompts.encode_prompt(vocabulary, question.question, pages)
+        return np.asarray(tokens, np.int32)
+
+    def encoded(example: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        tokens = tf.numpy_function(encode, [example["record"]], tf.int32, stateful=False)
+        return {**example, "tokens": tf.ensure_shape(tokens, [None])}
+
+    return dataset.map(encoded)
+
+
 def encode_closed_book(
     dataset: tf.data.Dataset, output_features: Mapping[str, seqio.Feature]
 ) -> tf.data.Dataset:

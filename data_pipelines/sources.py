@@ -107,7 +107,7 @@ class JsonLinesSource(RecordSource):
       kind: what the lines are: `records.Document`, `records.Question`, `records.RatedAnswer` or
         `records.Comparison`.
       strict: whether the first bad line is an error.
-      hits: whether rated answers may name pages that are elsewhere.
+      hits: whether rated answers and questions may name pages that are elsewhere.
     """
 
     def __init__(
@@ -167,13 +167,17 @@ class JsonLinesSource(RecordSource):
 
 
 def _missing_text(record: records.Record, path: str | Path) -> records.RecordError | None:
-    """Says that an answer has a document without text, which no prompt can show."""
+    """Says that a record has a document without text, which no prompt can show."""
     if isinstance(record, records.RatedAnswer):
-        for place, document in enumerate(record.documents):
-            if isinstance(document, records.Hit):
-                field = f"documents[{place}].text"
-                problem = f"{path}: the answer to {record.question_id!r} lacks field {field!r}"
-                return records.RecordError(problem)
+        name = f"the answer to {record.question_id!r}"
+    elif isinstance(record, records.Question):
+        name = f"question {record.id!r}"
+    else:
+        return None
+    for place, document in enumerate(record.documents):
+        if isinstance(document, records.Hit):
+            field = f"documents[{place}].text"
+            return records.RecordError(f"{path}: {name} lacks field {field!r}")
     return None
 
 

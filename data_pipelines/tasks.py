@@ -13,8 +13,12 @@ import seqio
 from data_pipelines import comparisons, preprocessors, sources, tfds_sources
 from data_pipelines.citations import Part
 from data_pipelines.cloze import cloze
-from data_pipelines.document_choice import ContextReport, choose_documents
-from data_pipelines.features import SeqioVocabulary, output_features
+from data_pipelines.document_choice import (
+    ContextReport,
+    choose_documents,
+    choose_question_documents,
+)
+from data_pipelines.features import SeqioVocabulary, output_features, prompt_features
 from data_pipelines.repeats import repeats
 from data_pipelines.sample_world.vocabulary import VOCABULARY_FOLDER
 from gophercite import records
@@ -55,8 +59,7 @@ def add_rated_answers(
     Raises:
       ValueError: when there is an `index` without `contexts`.
     """
-    if index is not None and contexts is None:
-        raise ValueError("an index of pages needs contexts, which say what prompts show of them")
+    _refuse_unread_index(index, contexts)
     source = sources.JsonLinesSource(
         files, records.RatedAnswer, strict=strict, hits=index is not None
     )
@@ -67,6 +70,34 @@ def add_rated_answers(
             functools.partial(choose_documents, settings=contexts, report=report, index=index)
         )
     return _add(name, source, [*steps, encode], vocabulary)
+
+
+def add_questions(
+    name: str,
+    files: Files,
+    vocabulary: Vocabulary | str | Path,
+    *,
+    contexts: ContextSettings | None = None,
+    report: ContextReport | None = None,
+    index: str | Path | None = None,
+    strict: bool = False,
+) -> str:
+    """Registers the prompts of questions, whose answers are to be sampled (appendix F.2).
+
+    `RolloutInput` makes the batches. With `contexts` a prompt shows the first one to five documents
+    in random order, as those of supervised fine-tuning do but for the quoted document; without it
+    shows all of them whole, in their order. Arguments and errors are those of `add_rated_answers`.
+    """
+    _refuse_unread_index(index, contexts)
+    source = sources.JsonLinesSource(files, records.Question, strict=strict, hits=index is not None)
+    steps: list[preprocessors.Preprocessor] = []
+    if contexts is not None:
+        steps.append(
+            functools.partial(
+                choose_question_documents, settings=contexts, report=report, index=index
+            )
+        )
+    return _add_questions(name, source, steps, vocabulary)
 
 
 def add_documents(
@@ -171,6 +202,23 @@ def add_mixture(name: str, rates: Mapping[str, float]) -> str:
     return name
 
 
+def _refuse_unread_index(index: str | Path | None, contexts: ContextSettings | None) -> None:
+    if index is not None and contexts is None:
+        raise ValueError("an index of pages needs contexts, which say what prompts show of them")
+
+
+def _add_questions(
+    name: str,
+    source: seqio.DataSource,
+    steps: Sequence[preprocessors.Preprocessor],
+    vocabulary: Vocabulary | str | Path,
+) -> str:
+    features = prompt_features(SeqioVocabulary(vocabulary))
+    return _add(
+        name, source, [*steps, preprocessors.encode_questions], vocabulary, features=features
+    )
+
+
 def _add_comparisons(
     name: str, source: seqio.DataSource, vocabulary: Vocabulary | str | Path
 ) -> str:
@@ -211,6 +259,10 @@ _add(
     sources.SampleWorldSource(sources.rated_answer_of),
     [preprocessors.keep_rated_good, preprocessors.encode_rated_answers],
     VOCABULARY_FOLDER,
+)
+# Reinforcement learning: questions, whose answers are sampled.
+_add_questions(
+    "sample_world_questions", sources.SampleWorldSource(sources.question_of), [], VOCABULARY_FOLDER
 )
 # Reward modelling: two answers and which of them is better.
 _add_comparisons(

@@ -1,10 +1,11 @@
 """Which pages a prompt shows, and how much of each (GopherCite, sections 2.7, 2.3 and D.2).
 
 In training a third of the prompts have one document, that of the target; the others have one to
-five, shuffled: the target's and the first of the other search results. The prompt's tokens are
-divided among them at random, and each is cut to a window around its snippet, the target's around
-the quote. At inference each result gets a prompt of its own, for samples in round robin, or all
-share one.
+five, shuffled: the target's and the first of the other search results. Where answers are sampled in
+training there is no target, and the first of all results are shown (appendix F.2). The prompt's
+tokens are divided among them at random, and each is cut to a window around its snippet, the
+target's around the quote. At inference each result gets a prompt of its own, for samples in round
+robin, or all share one.
 """
 
 import dataclasses
@@ -143,17 +144,53 @@ def training_context(
       ContextError: when the quote is not in the document, or cannot be shown.
     """
     settings = settings or ContextSettings()
-    place = _find_quote(quote, target)
+    shown = _Page(target, (_find_quote(quote, target),))
+    return _drawn(question, [shown], others, prompt_tokens, vocabulary, draw, settings, pages)
+
+
+def rollout_context(
+    question: str,
+    results: Sequence[SearchResult],
+    prompt_tokens: int,
+    vocabulary: Vocabulary,
+    draw: random.Random,
+    settings: ContextSettings | None = None,
+    *,
+    pages: TokenisedPages | None = None,
+) -> Context:
+    """Returns the prompt of a question whose answer is to be sampled in training.
+
+    Arguments are those of `training_context`; of the results, the first ones that can be shown are.
+
+    Raises:
+      ContextError: when no result can be shown; the reason is the first one's.
+    """
+    settings = settings or ContextSettings()
+    context = _drawn(question, [], results, prompt_tokens, vocabulary, draw, settings, pages)
+    return _require_a_window(context)
+
+
+def _drawn(
+    question: str,
+    target: list[_Page],
+    others: Sequence[SearchResult],
+    prompt_tokens: int,
+    vocabulary: Vocabulary,
+    draw: random.Random,
+    settings: ContextSettings,
+    tokenised: TokenisedPages | None,
+) -> Context:
+    """Draws how many pages a prompt shows, in which order, how much of each and where it starts."""
     single = draw.random() < settings.single_fraction
     number = 1 if single else draw.randint(1, settings.max_documents)
     left_out: list[tuple[str, Reason]] = []
-    chosen = [_Page(target, (place,))]
+    chosen = list(target)
     for result in others:
         if len(chosen) == number:
             break
         if any(_is_same(result.document, page.document) for page in chosen):
             continue
-        spans = _spans(result, settings, draw, pages)
+        spans = _spans(result, settings, draw, tokenised)
         if isinstance(spans, Reason):
             left_out.append((result.document.id, spans))
         else:
@@ -167,7 +204,8 @@ def training_context(
         )
         for page in chosen
     ]
-    return _fill(question, chosen, target, prompt_tokens, vocabulary, settings, left_out, pages)
+    quoted = target[0].document if target else None
+    return _fill(question, chosen, quoted, prompt_tokens, vocabulary, settings, left_out, tokenised)
 
 
 def single_contexts(
@@ -218,6 +256,10 @@ def joint_context(
         else:
             pages.append(_Page(result.document, spans))
     context = _fill(question, pages, None, prompt_tokens, vocabulary, settings, left_out)
+    return _require_a_window(context)
+
+
+def _require_a_window(context: Context) -> Context:
     if not context.windows:
         left_out = [*context.left_out, ("no results", Reason.NO_PAGE)]
         raise ContextError(left_out[0][1], left_out[0][0])

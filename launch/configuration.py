@@ -16,8 +16,11 @@ from etils import epath
 from data_pipelines import tasks
 from data_pipelines.comparison_input import ComparisonInput
 from data_pipelines.inputs import Input
+from data_pipelines.rollout_input import RolloutInput
 from data_pipelines.sample_world.vocabulary import VOCABULARY_FOLDER
+from data_pipelines.task_input import TaskInput
 from gophercite.contexts import ContextSettings
+from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.learning import optimizers, schedules
 from gophercite.learning.reward import RewardLearner
@@ -53,7 +56,7 @@ class Answers:
       batch_size: questions that are answered at once.
     """
 
-    input: Input
+    input: TaskInput
     settings: SamplingSettings
     questions: int = 32
     shown: int = 10
@@ -80,8 +83,8 @@ class Run:
     learner: Learner
     initialisation: Initialisation
     partitioner: Partitioner
-    input: Input
-    evaluations: Mapping[str, Input]
+    input: TaskInput
+    evaluations: Mapping[str, TaskInput]
     answers: Answers | None = None
 
     def __post_init__(self) -> None:
@@ -102,11 +105,8 @@ class Run:
             )
         index, count = process_share(self.partitioner)
 
-        def share(whole: Input) -> Input:
-            return dataclasses.replace(whole, process_index=index, process_count=count)
-
-        object.__setattr__(self, "input", share(self.input))
-        shared = {name: share(whole) for name, whole in self.evaluations.items()}
+        object.__setattr__(self, "input", self.input.share(index, count))
+        shared = {name: whole.share(index, count) for name, whole in self.evaluations.items()}
         object.__setattr__(self, "evaluations", shared)
 
     def answer_table(self) -> AnswerTable | None:
@@ -218,7 +218,9 @@ def _register() -> None:
         ContextSettings,
         EarlyStopping,
         Input,
+        QuoteSettings,
         RewardLearner,
+        RolloutInput,
         Run,
         SamplingSettings,
         SupervisedLearner,
@@ -240,6 +242,7 @@ def _register() -> None:
         tasks.add_comparisons,
         tasks.add_documents,
         tasks.add_mixture,
+        tasks.add_questions,
         tasks.add_rated_answers,
         tasks.add_repeats,
         tasks.add_tfds,

@@ -8,11 +8,14 @@ every sample is legal.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, Int32
+from jaxtyping import Int, Int32
 
 from gophercite.decoding.claims import claim_automaton
 from gophercite.decoding.completions import NO_END, longest_steps, shortest_completions
@@ -20,10 +23,13 @@ from gophercite.decoding.pieces import quotable_pieces
 from gophercite.decoding.quote_graph import QuoteGraph
 from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.quote_state import QuoteTables
+from gophercite.decoding.table_sizes import TableSizes
 from gophercite.decoding.token_edges import TokenEdges, token_edges
 from gophercite.decoding.token_trie import ClaimTokens, TokenTrie
 from gophercite.documents import Document, Window
 from gophercite.vocabularies import Vocabulary
+
+_ALONG_EDGES = ("token", "characters", "need", "reach", "begins")
 
 
 class NoLegalAnswer(ValueError):  # noqa: N818 (the name in the project's contracts)
@@ -48,6 +54,11 @@ class PromptGraph:
     def shortest_answer(self) -> int:
         """Tokens of the shortest legal answer, its end of sequence included."""
         return int(self.cost[self.start, 0])
+
+    @property
+    def sizes(self) -> TableSizes:
+        """How many nodes and edges there are."""
+        return TableSizes(len(self.cost), len(self.edges.token))
 
 
 class QuoteConstraint:
@@ -90,7 +101,7 @@ class QuoteConstraint:
         return PromptGraph(graph.parts.start, edges, cost)
 
     def tables(self, graphs: Sequence[PromptGraph], max_tokens: int) -> QuoteTables:
-        """Puts graphs together for a batch.
+        """Puts graphs together for a batch, on the device.
 
         Their sizes are rounded up to powers of two, so that few programs serve all batches.
 
@@ -104,50 +115,57 @@ class QuoteConstraint:
         Raises:
           NoLegalAnswer: some prompt's shortest answer has more tokens than that.
         """
+        made: QuoteTables = jax.tree.map(jnp.asarray, self.host_tables(graphs, max_tokens))
+        return made
+
+    def host_tables(
+        self, graphs: Sequence[PromptGraph], max_tokens: int, sizes: TableSizes | None = None
+    ) -> QuoteTables:
+        """Puts graphs together for a batch, as arrays of numpy.
+
+        Args:
+          graphs: one a prompt.
+          max_tokens: as in `tables`.
+          sizes: of the tables; those that are too small become powers of two, all do when None.
+
+        Returns:
+          The tables.
+
+        Raises:
+          NoLegalAnswer: as `tables`.
+        """
         for i, graph in enumerate(graphs):
             if graph.shortest_answer > max_tokens:
                 raise NoLegalAnswer(
                     f"prompt {i}: the shortest legal answer has {graph.shortest_answer} tokens, "
                     f"but samples may have {max_tokens}"
                 )
-        sizes = np.array([len(graph.cost) for graph in graphs])
-        counts = np.array([len(graph.edges.token) for graph in graphs])
-        node, edge = np.cumsum(sizes) - sizes, np.cumsum(counts) - counts
-        nodes, edges = _bucket(int(sizes.sum())), _bucket(int(counts.sum()))
-        together = list(zip(graphs, node, edge, strict=True))
+        node = [0, *itertools.accumulate(graph.sizes.nodes for graph in graphs)]
+        edge = [0, *itertools.accumulate(graph.sizes.edges for graph in graphs)]
+        nodes, edges = (sizes or TableSizes()).holding(node[-1], edge[-1])
+        together = list(zip(graphs, node, edge, strict=False))
         states = np.arange(len(self._claim.next))
         claim = np.full(nodes, -1, np.int8)
-        claim[node[:, None] + states] = states
+        claim[np.add.outer(node[:-1], states)] = states
 
-        def column(name: str) -> Array:
-            parts = [getattr(graph.edges, name) for graph in graphs]
-            return jnp.asarray(_padded(np.concatenate(parts), edges, 0))
+        def column(name: str) -> np.ndarray:
+            return _padded([getattr(graph.edges, name) for graph in graphs], edges, 0)
 
-        return QuoteTables(
-            start=jnp.asarray(
-                _padded(
-                    np.concatenate([g.edges.start[:-1] + at for g, _, at in together]),
-                    nodes + 1,
-                    int(counts.sum()),
-                )
+        columns: dict[str, Any] = {
+            "start": _padded(
+                [graph.edges.start[:-1] + at for graph, _, at in together], nodes + 1, edge[-1]
             ),
-            claim=jnp.asarray(claim),
-            cost=jnp.asarray(_padded(np.concatenate([g.cost for g in graphs]), nodes, NO_END)),
-            token=column("token"),
-            node=jnp.asarray(
-                _padded(np.concatenate([g.edges.node + at for g, at, _ in together]), edges, 0)
-            ),
-            characters=column("characters"),
-            need=column("need"),
-            reach=column("reach"),
-            begins=column("begins"),
-            claim_next=jnp.asarray(self._claim_tokens.next),
-            claim_added=jnp.asarray(self._claim_tokens.added),
-            claim_content=jnp.asarray(self._claim.content),
-            size=jnp.asarray(self._sizes),
-            first=jnp.asarray(node + [graph.start for graph in graphs], jnp.int32),
-            settings=self.settings,
-        )
+            "claim": claim,
+            "cost": _padded([graph.cost for graph in graphs], nodes, NO_END),
+            "node": _padded([graph.edges.node + at for graph, at, _ in together], edges, 0),
+            "claim_next": self._claim_tokens.next,
+            "claim_added": self._claim_tokens.added,
+            "claim_content": self._claim.content,
+            "size": self._sizes,
+            "first": np.array([at + graph.start for graph, at, _ in together], np.int32),
+        }
+        columns |= {name: column(name) for name in _ALONG_EDGES}
+        return QuoteTables(**columns, settings=self.settings)
 
 
 def _sizes(vocabulary: Vocabulary) -> Int32[np.ndarray, " vocab"]:
@@ -160,10 +178,7 @@ def _sizes(vocabulary: Vocabulary) -> Int32[np.ndarray, " vocab"]:
     return np.array([len(text) * (usual[text] == id) for id, text in enumerate(texts)], np.int32)
 
 
-def _bucket(size: int) -> int:
-    return 1 << max(10, (size - 1).bit_length())
-
-
-def _padded(array: np.ndarray, size: int, value: int) -> np.ndarray:
-    room = np.full((size - len(array), *array.shape[1:]), value, array.dtype)
-    return np.concatenate([array, room])
+def _padded(parts: Sequence[np.ndarray], size: int, value: int) -> np.ndarray:
+    whole = np.full((size, *parts[0].shape[1:]), value, parts[0].dtype)
+    np.concatenate(parts, out=whole[: sum(map(len, parts))])
+    return whole

@@ -14,8 +14,10 @@ out, it also remembers its node before the last space, with which ` [...] ` may 
 """
 
 import dataclasses
+import functools
+import itertools
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +32,7 @@ from gophercite.decoding.response_automaton import (
     response_automaton,
 )
 from gophercite.decoding.suffix_automaton import build_suffix_automata
+from gophercite.decoding.table_sizes import TableSizes
 from gophercite.decoding.token_trie import spell_tokens
 from gophercite.documents import Document, Window
 from gophercite.evidence import (
@@ -64,6 +67,11 @@ class WatchGraph(NamedTuple):
     replaced: Int32[np.ndarray, " nodes"]
     titles: int
     everything: int
+
+    @property
+    def sizes(self) -> TableSizes:
+        """How many nodes and edges there are."""
+        return TableSizes(len(self.replaced), len(self.byte))
 
 
 class WatchTables(NamedTuple):
@@ -178,53 +186,57 @@ class FaultWatch:
         )
 
     def tables(self, graphs: Sequence[WatchGraph]) -> WatchTables:
-        """Puts graphs together for a batch.
+        """`host_tables` on the device, its sizes powers of two: few programs serve all batches."""
+        made: WatchTables = jax.tree.map(jnp.asarray, self.host_tables(graphs))
+        return made
 
-        Their sizes are rounded up to powers of two, so that few programs serve all batches.
+    def host_tables(
+        self, graphs: Sequence[WatchGraph], sizes: TableSizes | None = None
+    ) -> WatchTables:
+        """Puts graphs together for a batch, as arrays of numpy.
 
         Args:
           graphs: one a prompt.
+          sizes: of the tables; those that are too small become powers of two, all do when None.
 
         Returns:
           The tables.
         """
-        nodes = np.cumsum([0, *(len(graph.replaced) for graph in graphs)])
-        edges = np.cumsum([0, *(len(graph.byte) for graph in graphs)])
+        first_node = [0, *itertools.accumulate(graph.sizes.nodes for graph in graphs)]
+        first_edge = [0, *itertools.accumulate(graph.sizes.edges for graph in graphs)]
+        nodes, edges = (sizes or TableSizes()).holding(first_node[-1], first_edge[-1])
 
-        def joined(parts: list[np.ndarray], size: int, filling: int) -> Array:
+        def joined(parts: list[np.ndarray], size: int, filling: int) -> np.ndarray:
             whole = np.full(size, filling, parts[0].dtype)
             np.concatenate(parts, out=whole[: sum(map(len, parts))])
-            return jnp.asarray(whole)
+            return whole
 
         def moved(numbers: np.ndarray | list[int], by: int) -> np.ndarray:
             return np.where(np.array(numbers) < 0, -1, np.array(numbers) + by).astype(np.int32)
 
-        together = list(zip(graphs, nodes, edges, strict=False))
-        node_room, edge_room = _bucket(nodes[-1]), _bucket(edges[-1])
-        spelled, spelling = spell_tokens(self.vocabulary)
+        together = list(zip(graphs, first_node, first_edge, strict=False))
         automaton = response_automaton(self.maximum_omissions > 0)
-        most = jnp.asarray(self.maximum_omissions, jnp.int32)
-        return WatchTables(
-            start=joined([g.start[:-1] + at for g, _, at in together], node_room + 1, edges[-1]),
-            byte=joined([g.byte for g in graphs], edge_room, 0),
-            node=joined([moved(g.node, at) for g, at, _ in together], edge_room, -1),
-            replaced=joined([moved(g.replaced, at) for g, at, _ in together], node_room, -1),
-            titles=jnp.asarray(np.concatenate([moved([g.titles], at) for g, at, _ in together])),
-            everything=jnp.asarray(
-                np.concatenate([moved([g.everything], at) for g, at, _ in together])
-            ),
-            spelled=jnp.asarray(spelled),
-            spelling=jnp.asarray(spelling),
-            next=jnp.asarray(automaton.next),
-            action=jnp.asarray(automaton.action),
-            well_formed=jnp.asarray(automaton.well_formed),
-            minimum_quote=jnp.asarray(self.minimum_quote, jnp.int32),
-            maximum_omissions=most if self.maximum_omissions else None,
-        )
+        starts = [graph.start[:-1] + at for graph, _, at in together]
+        most = np.array(self.maximum_omissions, np.int32)
+        columns: dict[str, Any] = {
+            "start": joined(starts, nodes + 1, first_edge[-1]),
+            "byte": joined([graph.byte for graph in graphs], edges, 0),
+            "node": joined([moved(graph.node, at) for graph, at, _ in together], edges, -1),
+            "replaced": joined([moved(graph.replaced, at) for graph, at, _ in together], nodes, -1),
+            "titles": np.concatenate([moved([g.titles], at) for g, at, _ in together]),
+            "everything": np.concatenate([moved([g.everything], at) for g, at, _ in together]),
+            **dict(zip(("spelled", "spelling"), self._spellings, strict=True)),
+            "next": automaton.next,
+            "action": automaton.action,
+            "well_formed": automaton.well_formed,
+            "minimum_quote": np.array(self.minimum_quote, np.int32),
+            "maximum_omissions": most if self.maximum_omissions else None,
+        }
+        return WatchTables(**columns)
 
-
-def _bucket(size: int) -> int:
-    return 1 << max(10, int(size - 1).bit_length())
+    @functools.cached_property
+    def _spellings(self) -> tuple[np.ndarray, np.ndarray]:
+        return spell_tokens(self.vocabulary)
 
 
 def _extended(array: np.ndarray, by: list[int]) -> np.ndarray:

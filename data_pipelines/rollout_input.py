@@ -1,0 +1,280 @@
+"""A task of questions as the batches that reinforcement learning takes: prompts to be answered."""
+
+import collections
+import dataclasses
+import enum
+import functools
+import itertools
+import json
+import logging
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int32
+
+from data_pipelines.task_input import Features, TaskInput
+from gophercite import evidence, prompts, records
+from gophercite.decoding.constraint import QuoteConstraint
+from gophercite.decoding.pieces import quotable_pieces
+from gophercite.decoding.quote_settings import QuoteSettings
+from gophercite.decoding.table_sizes import TableSizes, usual_sizes
+from gophercite.decoding.watching import FaultWatch
+from gophercite.documents import Document
+from gophercite.evidence import Evidence
+from gophercite.vocabularies import Vocabulary, load_vocabulary
+
+RolloutBatch = dict[str, Any]  # arrays, and one tuple of tables
+
+_SAMPLED = 32  # prompts that tell how large a run's tables are
+_log = logging.getLogger(__name__)
+
+
+class Dropped(enum.Enum):
+    """Why a question is not asked."""
+
+    LONG_PROMPT = "the prompt has more tokens than prompt_length"
+    LONG_QUESTION = "the question has more tokens than question_length"
+    NO_QUOTE = "nothing can be quoted from the documents shown"
+    NO_ROOM = "no legal answer has so few tokens as max_tokens"
+
+
+@dataclasses.dataclass
+class RolloutReport:
+    """What became of the questions, over all iterators of an input.
+
+    Attributes:
+      asked: prompts in batches, or before the one that a run starts at.
+      dropped: how many questions were not asked, by reason.
+    """
+
+    asked: int = 0
+    dropped: collections.Counter[Dropped] = dataclasses.field(default_factory=collections.Counter)
+
+    def __str__(self) -> str:
+        """Returns the counts, and every reason."""
+        reasons = "".join(f"; {count}: {why.value}" for why, count in self.dropped.most_common())
+        return f"{self.asked} questions asked, {self.dropped.total()} dropped{reasons}"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Prompt:
+    """A question as it is asked; `dropped` says why it is not."""
+
+    name: str
+    tokens: Int32[np.ndarray, " tokens"]
+    question: list[int]
+    sources: tuple[Document, ...]
+    dropped: Dropped | None
+
+
+@dataclasses.dataclass(frozen=True)
+class RolloutInput(TaskInput):
+    """One seqio task or mixture of questions as batches of prompts.
+
+    A batch has, for the prompts of this process, `prompts` and `prompt_lengths`, `questions` and
+    `question_lengths` (int32), and `weights` (float32): 1, but 0 for what fills up the last batch
+    of one pass, which are copies of its first prompt. A question is what a reward model reads
+    before a response (`prompts.encode_judged`). Rows are padded on the right. For the prompts of
+    all processes a batch has `quotes` (`QuoteTables`) where samples are constrained, else `watch`
+    (`WatchTables`), of numpy's arrays; prompts are numbered through in them.
+
+    The tables of nearly all batches have one size, which the first prompts of the split tell: it
+    depends neither on the batch that a run starts at, nor on how many processes share it.
+
+    Attributes:
+      mixture_or_task_name: as registered with seqio (`data_pipelines.tasks.add_questions`).
+      split: of the task's source.
+      prompt_length: tokens of a padded prompt; questions with a longer one are dropped.
+      question_length: tokens of a padded question; longer ones are dropped.
+      max_tokens: that a sample may have, its end of sequence included.
+      batch_size: prompts of a batch, over all processes.
+      seed: of shuffling, mixing and all random draws.
+      quotes: what constrained answers may look like; None where they are free, and watched. A
+        question to which no answer is legal is dropped.
+      judge_vocabulary: of the reward model, or its folder or file; None for the task's own.
+      table_sizes: nodes and edges of the tables, in place of what is found.
+      shuffle: whether each epoch has an order of its own.
+      process_index, process_count: which share of each batch this process gets.
+      report: what became of the questions.
+    """
+
+    mixture_or_task_name: str
+    split: str
+    prompt_length: int
+    question_length: int
+    max_tokens: int
+    batch_size: int
+    seed: int
+    quotes: QuoteSettings | None = None
+    judge_vocabulary: Vocabulary | str | Path | None = None
+    table_sizes: tuple[int, int] | None = None
+    shuffle: bool = True
+    process_index: int = 0
+    process_count: int = 1
+    report: RolloutReport = dataclasses.field(
+        default_factory=RolloutReport, compare=False, repr=False
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("prompt_length", "question_length", "max_tokens"):
+            value = getattr(self, name)
+            if value < 1:
+                raise ValueError(f"{name} is {value}; it must be at least 1")
+        super().__post_init__()
+
+    def batches(self, start: int = 0) -> Iterator[RolloutBatch]:
+        """Yields batch `start`, `start + 1`, … without end.
+
+        The questions before `start` are read and encoded anew, but no graphs are made of them.
+
+        Raises:
+          RecordError: when in a whole epoch of a task no question can be asked.
+        """
+        asked = self._asked(self._endless(self._prompt, _is_asked))
+        for _ in itertools.islice(asked, start * self.batch_size):
+            pass
+        while True:
+            yield self._batch(list(itertools.islice(asked, self.batch_size)))
+
+    def one_pass(self) -> Iterator[RolloutBatch]:
+        """Yields each question of the split once; the last batch is filled up.
+
+        Random draws are those of epoch 0, so that every pass is the same.
+
+        Raises:
+          RecordError: when no question can be asked.
+        """
+        asked = self._asked(map(self._prompt, self._each_once()))
+        empty = True
+        while some := list(itertools.islice(asked, self.batch_size)):
+            empty = False
+            yield self._batch(some)
+        if empty:
+            raise self._nothing_left(self.mixture_or_task_name)
+
+    @property
+    def _example_length(self) -> int:
+        return self.prompt_length
+
+    def _why_none(self) -> str:
+        return f" and can be asked: {self.report}" if self.report.dropped else ""
+
+    # --- From examples to prompts ---
+
+    def _asked(self, examples: Iterable[_Prompt]) -> Iterator[_Prompt]:
+        """Yields the prompts that are asked, and counts."""
+        for prompt in examples:
+            if prompt.dropped is None:
+                self.report.asked += 1
+                yield prompt
+                continue
+            if not self.report.dropped[prompt.dropped]:
+                _log.warning(
+                    "%s: question %r was dropped (the report counts the others): %s",
+                    self.mixture_or_task_name,
+                    prompt.name,
+                    prompt.dropped.value,
+                )
+            self.report.dropped[prompt.dropped] += 1
+
+    def _prompt(self, features: Features) -> _Prompt:
+        record = records.from_json(json.loads(features["record"]), records.Question)
+        sources = tuple(page for page in record.documents if isinstance(page, Document))
+        question = prompts.encode_prompt(self._judge, record.question, [])
+        dropped = None
+        if len(features["tokens"]) > self.prompt_length:
+            dropped = Dropped.LONG_PROMPT
+        elif len(question) > self.question_length:
+            dropped = Dropped.LONG_QUESTION
+        elif self.quotes is not None:
+            dropped = self._illegal(self.quotes, sources)
+        return _Prompt(record.id, features["tokens"], question, sources, dropped)
+
+    def _illegal(self, quotes: QuoteSettings, sources: Sequence[Document]) -> Dropped | None:
+        """Why no answer is legal, if none is."""
+        pieces = quotable_pieces(sources, quotes.minimum_quote, quotes.maximum_omissions > 0)
+        if not pieces:
+            return Dropped.NO_QUOTE
+        # A graph costs as much as all the rest, and on the way to a late batch it would be for
+        # nothing: nearly always some short answer shows that there is one.
+        for title, texts in pieces.items():
+            quote = texts[0].lstrip()[: quotes.minimum_quote]
+            triple = Evidence("a" * quotes.minimum_claim, title, quote)
+            response = prompts.encode_response(self.vocabulary, triple)
+            if len(response) <= self.max_tokens and not evidence.faults(
+                evidence.format(triple), sources, minimum_quote_length=quotes.minimum_quote
+            ):
+                return None
+        shortest = self._constraint.graph(sources).shortest_answer
+        return Dropped.NO_ROOM if shortest > self.max_tokens else None
+
+    @functools.cached_property
+    def _judge(self) -> Vocabulary:
+        judge = self.judge_vocabulary
+        if judge is None:
+            return self.vocabulary
+        return judge if isinstance(judge, Vocabulary) else load_vocabulary(str(judge))
+
+    # --- From prompts to batches ---
+
+    def _batch(self, asked: list[_Prompt]) -> RolloutBatch:
+        weights = np.zeros(self.batch_size, np.float32)
+        weights[: len(asked)] = 1
+        whole = asked + asked[:1] * (self.batch_size - len(asked))
+        mine = self._share(whole)
+        tokens = [prompt.tokens for prompt in mine]
+        questions = [prompt.question for prompt in mine]
+        return {
+            "prompts": _padded(tokens, self.prompt_length, self.vocabulary.pad_id),
+            "prompt_lengths": np.array(list(map(len, tokens)), np.int32),
+            "questions": _padded(questions, self.question_length, self._judge.pad_id),
+            "question_lengths": np.array(list(map(len, questions)), np.int32),
+            "weights": np.array(self._share(weights.tolist()), np.float32),
+            **self._tables([prompt.sources for prompt in asked]),
+        }
+
+    def _tables(self, shown: Sequence[Sequence[Document]]) -> Mapping[str, Any]:
+        """The tables of a whole batch, whose last prompts are the first one's copies."""
+        copies = self.batch_size - len(shown)
+        if self.quotes is None:
+            watched = [self._watch.graph(sources) for sources in shown]
+            watched += watched[:1] * copies
+            return {"watch": self._watch.host_tables(watched, self._sizes)}
+        graphs = [self._constraint.graph(sources) for sources in shown]
+        graphs += graphs[:1] * copies
+        return {"quotes": self._constraint.host_tables(graphs, self.max_tokens, self._sizes)}
+
+    @functools.cached_property
+    def _sizes(self) -> TableSizes:
+        if self.table_sizes is not None:
+            return TableSizes(*self.table_sizes)
+        first: list[_Prompt] = []
+        for task, rate in zip(self._tasks, self._rates, strict=True):
+            examples = map(self._prompt, self._epoch(task, 0, self.shuffle))
+            first += itertools.islice(filter(_is_asked, examples), math.ceil(_SAMPLED * rate))
+        maker = self._watch if self.quotes is None else self._constraint
+        return usual_sizes([maker.graph(each.sources).sizes for each in first], self.batch_size)
+
+    @functools.cached_property
+    def _constraint(self) -> QuoteConstraint:
+        return QuoteConstraint(self.vocabulary, self.quotes)
+
+    @functools.cached_property
+    def _watch(self) -> FaultWatch:
+        return FaultWatch(self.vocabulary)
+
+
+def _is_asked(prompt: _Prompt) -> bool:
+    return prompt.dropped is None
+
+
+def _padded(
+    rows: Sequence[Sequence[int] | np.ndarray], length: int, pad_id: int
+) -> Int32[np.ndarray, "rows length"]:
+    padded = np.full((len(rows), length), pad_id, np.int32)
+    for place, row in zip(padded, rows, strict=True):
+        place[: len(row)] = row
+    return padded

@@ -1,0 +1,225 @@
+"""What all inputs have in common: the examples of a seqio task or mixture, epoch after epoch.
+
+Batch i is the same whatever batch a run starts from and however many hosts share it: examples are
+shuffled and drawn by (seed, epoch, example) and mixed by (seed, number of the example); every host
+makes the whole stream and keeps its rows. Making it costs tokenising alone, which is little beside
+a training step, and buys that a run may move to another number of hosts.
+"""
+
+import abc
+import dataclasses
+import itertools
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Self, TypeVar, cast
+
+import seqio
+import tensorflow as tf
+
+from data_pipelines.features import SeqioVocabulary
+from data_pipelines.randomness import draws, epoch_seed
+from gophercite import records
+from gophercite.json_fields import RecordError
+from gophercite.vocabularies import Vocabulary
+
+# TensorFlow reads data here and nothing else: left alone, it would take an accelerator's memory.
+tf.config.set_visible_devices([], "GPU")
+
+Features = Mapping[str, Any]  # of one example, as numpy arrays
+E = TypeVar("E")
+
+
+class TaskInput(abc.ABC):
+    """One split of a seqio task or mixture as batches; a base of frozen dataclasses.
+
+    Attributes:
+      mixture_or_task_name: as registered with seqio (`data_pipelines.tasks`).
+      split: of the task's source.
+      batch_size: rows of a batch, over all processes.
+      seed: of shuffling, mixing and all random draws.
+      shuffle: whether each epoch has an order of its own.
+      process_index, process_count: which share of each batch this process gets.
+    """
+
+    mixture_or_task_name: str
+    split: str
+    batch_size: int
+    seed: int
+    shuffle: bool
+    process_index: int
+    process_count: int
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1 or self.batch_size % self.process_count:
+            raise ValueError(
+                f"batch_size is {self.batch_size}; it must be a positive multiple of the number "
+                f"of processes, {self.process_count}"
+            )
+        if not 0 <= self.process_index < self.process_count:
+            raise ValueError(
+                f"process_index is {self.process_index}; it must be below {self.process_count}"
+            )
+        known = [*seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()]
+        if self.mixture_or_task_name not in known:
+            raise ValueError(
+                f"no task or mixture is named {self.mixture_or_task_name!r}; "
+                f"there are {', '.join(sorted(known))}"
+            )
+        for task in self._tasks:
+            if self.split not in task.splits:
+                raise ValueError(
+                    f"task {task.name!r} has no split {self.split!r}; "
+                    f"it has {', '.join(task.splits)}"
+                )
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The vocabulary of the task."""
+        features = seqio.get_mixture_or_task(self.mixture_or_task_name).output_features
+        vocabulary = features["tokens"].vocabulary
+        if not isinstance(vocabulary, SeqioVocabulary):
+            raise TypeError(f"task {self.mixture_or_task_name!r} has no vocabulary of this project")
+        return vocabulary.plain
+
+    @abc.abstractmethod
+    def batches(self, start: int = 0) -> Iterator[dict[str, Any]]:
+        """Yields batch `start`, `start + 1`, … without end.
+
+        Raises:
+          RecordError: when in a whole epoch of a task no example can be used.
+        """
+
+    @abc.abstractmethod
+    def one_pass(self) -> Iterator[dict[str, Any]]:
+        """Yields each example of the split once; the last batch is filled up.
+
+        Random draws are those of epoch 0, so that every pass is the same.
+
+        Raises:
+          RecordError: when no example can be used.
+        """
+
+    def share(self, process_index: int, process_count: int) -> Self:
+        """Returns this input with another share of each batch."""
+        changes = {"process_index": process_index, "process_count": process_count}
+        return cast(Self, dataclasses.replace(cast(Any, self), **changes))
+
+    def questions(self, limit: int) -> list[records.Question]:
+        """Returns the first `limit` questions of the split, with documents, answers and evidence.
+
+        They are what the task's prompts were encoded from, in order, each question once; a task of
+        plain texts has none.
+        """
+        found: dict[str, records.Question] = {}
+        for task in self._tasks:
+            for features in self._epoch(task, 0, shuffle=False):
+                if len(found) >= limit:
+                    break
+                question = _question_of(json.loads(features["record"]), task.name)
+                if question is None:
+                    break
+                found.setdefault(question.id, question)
+        return list(found.values())
+
+    @property
+    @abc.abstractmethod
+    def _example_length(self) -> int:
+        """How many tokens an example may have; a longer one can't be used."""
+
+    @abc.abstractmethod
+    def _why_none(self) -> str:
+        """What to say of a split of which no example passes the task's filters and can be used."""
+
+    @property
+    def _tasks(self) -> list[seqio.Task]:
+        provider = seqio.get_mixture_or_task(self.mixture_or_task_name)
+        return list(provider.tasks) if isinstance(provider, seqio.Mixture) else [provider]
+
+    @property
+    def _rates(self) -> list[float]:
+        """Which share of the examples comes from each task."""
+        provider = seqio.get_mixture_or_task(self.mixture_or_task_name)
+        if not isinstance(provider, seqio.Mixture):
+            return [1.0]
+        rates = [provider.get_rate(task) for task in self._tasks]
+        return [rate / sum(rates) for rate in rates]
+
+    def _epoch(self, task: seqio.Task, epoch: int, shuffle: bool) -> Iterator[Features]:
+        lengths = dict.fromkeys(task.output_features, self._example_length)
+        dataset = task.get_dataset(
+            sequence_length=lengths,
+            split=self.split,
+            shuffle=shuffle,
+            seed=epoch_seed(self.seed, task.name, epoch),
+            num_epochs=1,
+            trim_output_features=False,
+            try_in_mem_cache=False,
+        )
+        return iter(dataset.as_numpy_iterator())
+
+    def _each_once(self) -> Iterator[Features]:
+        """The examples of all tasks in order, with the draws of epoch 0."""
+        return itertools.chain.from_iterable(
+            self._epoch(task, 0, shuffle=False) for task in self._tasks
+        )
+
+    def _endless(
+        self, convert: Callable[[Features], E], usable: Callable[[E], bool]
+    ) -> Iterator[E]:
+        """Yields examples, the mixture's tasks at their rates, those that can't be used, too."""
+        streams = [self._epochs(task, convert, usable) for task in self._tasks]
+        if len(streams) == 1:
+            yield from streams[0]
+            return
+        for number in itertools.count():
+            (stream,) = draws(self.seed, "mixture", str(number)).choices(streams, self._rates)
+            yield next(stream)
+
+    def _epochs(
+        self, task: seqio.Task, convert: Callable[[Features], E], usable: Callable[[E], bool]
+    ) -> Iterator[E]:
+        for epoch in itertools.count():
+            empty = True
+            for features in self._epoch(task, epoch, self.shuffle):
+                example = convert(features)
+                empty = empty and not usable(example)
+                yield example
+            if empty:  # else this would go on for ever
+                raise self._nothing_left(task.name)
+
+    def _nothing_left(self, name: str) -> RecordError:
+        return RecordError(
+            f"{name}: no example of split {self.split!r} passes the task's filters"
+            f"{self._why_none()}"
+        )
+
+    def _share(self, rows: list[E]) -> list[E]:
+        """The rows of a batch that are this process's."""
+        share = self.batch_size // self.process_count
+        return rows[self.process_index * share : (self.process_index + 1) * share]
+
+
+def _question_of(value: dict[str, Any], source: str) -> records.Question | None:
+    """The question of a record as JSON; None where it has none."""
+    if "claim" in value:
+        return _rated_question(records.from_json(value, records.RatedAnswer), source)
+    if "question" in value and "documents" in value:
+        return records.from_json(value, records.Question)
+    return None
+
+
+def _rated_question(answer: records.RatedAnswer, source: str) -> records.Question:
+    start = end = 0
+    for document in answer.documents:
+        if document.id == answer.document and isinstance(document, records.Document):
+            start = document.text.find(answer.quote)
+            end = start + len(answer.quote)
+    evidence = (records.Span(answer.document, start, end),) if 0 <= start < end else ()
+    return records.Question(
+        id=answer.question_id,
+        question=answer.question,
+        source=source,
+        documents=answer.documents,
+        answers=(answer.claim,),
+        evidence=evidence,
+    )

@@ -1,0 +1,53 @@
+"""How large the tables of a batch of prompts are, so that one program serves nearly all batches.
+
+A program is compiled for the tables' shapes, and no two batches have graphs of one size. So tables
+are filled up: to sizes that a run fixes at its beginning, or to powers of two.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+_LEAST = 1024
+_DEVIATIONS = 5  # of a batch's size, by which it exceeds the usual one hardly ever
+_STEPS = 8  # sizes between a power of two and the next
+
+
+class TableSizes(NamedTuple):
+    """Nodes and edges, of one prompt's graph or of the tables of a batch."""
+
+    nodes: int = 0
+    edges: int = 0
+
+    def holding(self, nodes: int, edges: int) -> "TableSizes":
+        """These sizes, but a power of two for what they don't hold."""
+        return TableSizes(_held(self.nodes, nodes), _held(self.edges, edges))
+
+
+def usual_sizes(graphs: Sequence[TableSizes], prompts: int) -> TableSizes:
+    """Sizes that hold the tables of nearly every batch.
+
+    Args:
+      graphs: of some prompts like those to come; a few dozen tell enough.
+      prompts: of a batch.
+
+    Returns:
+      What so many such prompts have on average and five standard deviations more, rounded up;
+      nothing where no prompt is given.
+    """
+    if not graphs:
+        return TableSizes()
+    means, deviations = np.mean(graphs, axis=0), np.std(graphs, axis=0)
+    nodes, edges = means * prompts + _DEVIATIONS * deviations * math.sqrt(prompts)
+    return TableSizes(_rounded(math.ceil(nodes)), _rounded(math.ceil(edges)))
+
+
+def _held(size: int, least: int) -> int:
+    return size if 0 < size >= least else 1 << (max(least, _LEAST) - 1).bit_length()
+
+
+def _rounded(size: int) -> int:
+    step = 1 << max(0, max(size, _LEAST).bit_length() - _STEPS.bit_length())
+    return max(_LEAST, -(-size // step) * step)
