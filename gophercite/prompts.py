@@ -63,6 +63,11 @@ def encode_response(vocabulary: Vocabulary, *triples: Evidence) -> list[int]:
     return [*vocabulary.encode(response(*triples)), vocabulary.eos_id]
 
 
+def encode_response_text(vocabulary: Vocabulary, text: str) -> list[int]:
+    """Returns the ids of a response of any form, after one space, without an end of sequence."""
+    return vocabulary.encode(f" {text.lstrip(' ')}")
+
+
 def encode_judged(
     vocabulary: Vocabulary, question: str, answer: tuple[Evidence, ...] | str
 ) -> list[int]:
@@ -79,5 +84,5 @@ def encode_judged(
     """
     asked = encode_prompt(vocabulary, question, [])
     if isinstance(answer, str):
-        return [*asked, *vocabulary.encode(f" {answer.lstrip(' ')}"), vocabulary.eos_id]
+        return [*asked, *encode_response_text(vocabulary, answer), vocabulary.eos_id]
     return [*asked, *encode_response(vocabulary, *answer)]

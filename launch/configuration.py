@@ -6,6 +6,7 @@ Names that T5X's users know stay what they are there: the macros `MODEL_DIR`, `T
 """
 
 import dataclasses
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,21 +21,27 @@ from data_pipelines.rollout_input import RolloutInput
 from data_pipelines.sample_world.vocabulary import VOCABULARY_FOLDER
 from data_pipelines.task_input import TaskInput
 from gophercite.contexts import ContextSettings
+from gophercite.decoding.decode_loop import Plan
 from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.learning import optimizers, schedules
+from gophercite.learning.a2c import A2CLearner
+from gophercite.learning.reencoding import Reencoding, same_tokens
 from gophercite.learning.reward import RewardLearner
+from gophercite.learning.rollouts import Rewards
 from gophercite.learning.state import Learner
 from gophercite.learning.supervised import SupervisedLearner
 from gophercite.models import families
 from gophercite.models.config import TransformerConfig
-from gophercite.models.folder import describe_run
+from gophercite.models.folder import VOCABULARY, describe_run, read_description
+from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer
 from gophercite.partitioning import DEFAULT_RULES, Partitioner, make_mesh
 from gophercite.training.answer_table import AnswerTable
 from gophercite.training.early_stopping import EarlyStopping
 from gophercite.training.feed import process_share, refuse_uneven
 from gophercite.training.initialisation import (
+    ActorCriticInitialisation,
     PretrainedInitialisation,
     RandomInitialisation,
     RewardInitialisation,
@@ -42,6 +49,7 @@ from gophercite.training.initialisation import (
 )
 from gophercite.training.loop import Outcome, TrainSettings, refuse_unknown_sets, train
 from gophercite.training.program import Initialisation
+from gophercite.vocabularies import Vocabulary, load_vocabulary
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,6 +180,79 @@ def reward_initialisation(
     return RewardInitialisation(initialisation(transformer, folder, frozen_fraction))
 
 
+def rollout_plan(
+    transformer: Transformer, input: RolloutInput, samples_per_prompt: int = 1
+) -> Plan:
+    """How reinforcement learning samples: from the policy's own distribution.
+
+    Args:
+      transformer: the policy's.
+      input: the prompts, which say how long samples may be.
+      samples_per_prompt: rollouts of each.
+
+    Returns:
+      The plan.
+    """
+    vocabulary = input.vocabulary
+    return Plan(
+        transformer,
+        SamplingSettings(max_tokens=input.max_tokens),
+        vocabulary.eos_id,
+        vocabulary.pad_id,
+        vocabulary.size,
+        samples=samples_per_prompt,
+        rows=samples_per_prompt,
+    )
+
+
+def rewards(folder: str, input: RolloutInput, syntax_penalty: float = 2.0) -> Rewards:
+    """What samples are rewarded for.
+
+    Args:
+      folder: a reward model's folder, or its training run's.
+      input: the prompts, in the policy's vocabulary.
+      syntax_penalty: taken off where a sample has a fault of the syntax.
+
+    Returns:
+      The rewards; a reward model with a vocabulary of its own reads samples by way of their text.
+    """
+    model = RewardModel(Transformer(read_description(folder).config))
+    judge = judge_vocabulary(folder)
+    same = same_tokens(input.vocabulary, judge)
+    reencode = None if same else Reencoding(input.vocabulary, judge, input.max_tokens)
+    return Rewards(model, syntax_penalty, reencode)
+
+
+def judge_vocabulary(folder: str) -> Vocabulary:
+    """A reward model's vocabulary.
+
+    Args:
+      folder: its folder, or its training run's.
+
+    Returns:
+      The vocabulary.
+    """
+    return load_vocabulary(os.fspath(epath.Path(folder) / VOCABULARY))
+
+
+def actor_critic_initialisation(
+    learner: A2CLearner, reward_model: str, folder: str | None = None, frozen_fraction: float = 0.6
+) -> ActorCriticInitialisation:
+    """Likewise for actor-critic: its teacher is what the policy is at first.
+
+    Args:
+      learner: what is optimised.
+      reward_model: a reward model's folder, or its training run's.
+      folder: the policy's: a model folder or a run's; None draws it at random.
+      frozen_fraction: of the policy's layers.
+
+    Returns:
+      The initialisation.
+    """
+    policy = initialisation(learner.transformer, folder, frozen_fraction)
+    return ActorCriticInitialisation(learner, policy, reward_model)
+
+
 def partitioner(data: int = 1, fsdp: int = -1, model: int = 1) -> Partitioner:
     """A mesh over all devices with the default rules.
 
@@ -213,6 +294,7 @@ def build() -> Run:
 def _register() -> None:
     """Makes the library's objects known to gin; once, as gin refuses a name that it knows."""
     for configurable in (
+        A2CLearner,
         Answers,
         ComparisonInput,
         ContextSettings,
@@ -226,14 +308,18 @@ def _register() -> None:
         SupervisedLearner,
         Transformer,
         TransformerConfig,
+        actor_critic_initialisation,
         families.gemma,
         families.gopher,
         families.llama,
         initialisation,
+        judge_vocabulary,
         optimizers.adafactor,
         optimizers.adam,
         partitioner,
         reward_initialisation,
+        rewards,
+        rollout_plan,
         schedules.inverse_sqrt,
         schedules.linear_warmup_cosine,
         schedules.linear_warmup_linear,

@@ -6,7 +6,7 @@ import configuration
 import jax
 import numpy as np
 
-from gophercite.training.feed import put
+from gophercite.training.feed import HostBatch, put
 from gophercite.training.program import Program
 from gophercite.training.run_folder import parameter_table, trained_parts
 from gophercite.vocabularies import Vocabulary
@@ -25,15 +25,7 @@ def show(run: configuration.Run, out: TextIO) -> None:
     """
     batch = next(run.input.batches())
     out.write(f"First batch: {run.input.mixture_or_task_name}, split {run.input.split}\n\n")
-    shape = " × ".join(map(str, batch["tokens"].shape))
-    if "preferred" in batch:
-        out.write(first_pair(batch, run.input.vocabulary))
-        out.write(f"\n{shape} tokens: {batch['lengths'].sum()} real\n\n")
-    else:
-        out.write(first_row(batch, run.input.vocabulary))
-        real = int(np.count_nonzero(batch["segments"]))
-        targets = int(np.count_nonzero(batch["weights"]))
-        out.write(f"\n{shape} tokens: {real} real, {targets} of them learned\n\n")
+    out.write(first_of(batch, run.input.vocabulary))
 
     program = Program(run.learner, run.initialisation, run.partitioner)
     target = program.state_target()
@@ -61,7 +53,51 @@ def show(run: configuration.Run, out: TextIO) -> None:
         out.write(f"  {label:<40}{size / _MIB:>12,.1f} MiB\n")
 
 
-def first_row(batch: dict[str, np.ndarray], vocabulary: Vocabulary) -> str:
+def first_of(batch: HostBatch, vocabulary: Vocabulary) -> str:
+    """What a batch begins with, as text, and how many tokens it has.
+
+    Args:
+      batch: of any input.
+      vocabulary: of the task.
+
+    Returns:
+      Lines, the last of them blank.
+    """
+    if "prompts" in batch:
+        shape, real = batch["prompts"].shape, batch["prompt_lengths"].sum()
+        text, count = first_prompt(batch, vocabulary), f"{real} real"
+    elif "preferred" in batch:
+        shape, real = batch["tokens"].shape, batch["lengths"].sum()
+        text, count = first_pair(batch, vocabulary), f"{real} real"
+    else:
+        shape, real = batch["tokens"].shape, np.count_nonzero(batch["segments"])
+        learned = np.count_nonzero(batch["weights"])
+        text, count = first_row(batch, vocabulary), f"{real} real, {learned} of them learned"
+    return f"{text}\n{' × '.join(map(str, shape))} tokens: {count}\n\n"
+
+
+def first_prompt(batch: HostBatch, vocabulary: Vocabulary) -> str:
+    """The first prompt of a batch, and the tables that its samples go by.
+
+    Args:
+      batch: of `RolloutInput`.
+      vocabulary: of the task.
+
+    Returns:
+      The prompt's text, and the tables' size.
+    """
+    length = batch["prompt_lengths"][0]
+    prompt = vocabulary.decode(batch["prompts"][0, :length].tolist())
+    kind = "quotes" if "quotes" in batch else "watch"
+    tables = sum(leaf.nbytes for leaf in jax.tree.leaves(batch[kind]))
+    how = "constrained to verbatim quotes" if kind == "quotes" else "free, and watched"
+    return (
+        f"--- prompt: {length} tokens\n{prompt}\n"
+        f"--- samples are {how}; tables of the batch: {tables / _MIB:.1f} MiB\n"
+    )
+
+
+def first_row(batch: HostBatch, vocabulary: Vocabulary) -> str:
     """The first row of a batch as text, what is learned in ⟦ ⟧.
 
     Args:
@@ -89,7 +125,7 @@ def first_row(batch: dict[str, np.ndarray], vocabulary: Vocabulary) -> str:
     return "".join(lines)
 
 
-def first_pair(batch: dict[str, np.ndarray], vocabulary: Vocabulary) -> str:
+def first_pair(batch: HostBatch, vocabulary: Vocabulary) -> str:
     """The first pair of a batch of comparisons as text, with what is known of it.
 
     Args:

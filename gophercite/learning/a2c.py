@@ -16,12 +16,12 @@ from jaxtyping import Array, Float, Key
 from gophercite.decoding.decode_loop import Plan
 from gophercite.decoding.quote_state import QuoteTables
 from gophercite.decoding.response_automaton import FAULTS
-from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.learning.gradient_learner import GradientLearner, cut_rows
 from gophercite.learning.policy_terms import Places, Readouts, policy_terms
 from gophercite.learning.rollouts import Rewards, Rollouts, distinct_samples, roll_out
 from gophercite.learning.state import Batch, Metrics, Totals, TrainState
 from gophercite.models.parameters import (
+    BESIDE_THE_POLICY,
     FROZEN,
     HEADS,
     REWARD_MODEL,
@@ -32,7 +32,6 @@ from gophercite.models.parameters import (
 )
 from gophercite.models.value_head import ValueHead
 
-_EXTRA = (VALUE_HEAD, TEACHER, REWARD_MODEL)
 _ROLLOUTS, _EVALUATION = 1, 2  # what a key is folded with, by purpose
 
 
@@ -63,11 +62,7 @@ class A2CLearner(GradientLearner):
 
     Attributes:
       rewards: what samples are rewarded for.
-      sampling: how they are drawn: from the model's own distribution among what is allowed.
-      eos_id: the token that ends a sample.
-      pad_id: fills what lies after it.
-      vocabulary_size: ids from here on are rows to spare, and never drawn.
-      samples_per_prompt: rollouts of each prompt.
+      plan: how they are sampled: from the model's own distribution among what is allowed.
       kl_weight: α.
       value_weight: of the value loss beside the policy loss.
       value_width: of the value's two hidden layers.
@@ -75,11 +70,7 @@ class A2CLearner(GradientLearner):
     """
 
     rewards: Rewards
-    sampling: SamplingSettings
-    eos_id: int
-    pad_id: int
-    vocabulary_size: int
-    samples_per_prompt: int = 1
+    plan: Plan
     kl_weight: float = 0.1
     value_weight: float = 0.5
     value_width: int = 2048
@@ -94,14 +85,10 @@ class A2CLearner(GradientLearner):
         """
         if not 0 <= self.kl_weight <= 1:
             raise ValueError(f"A2CLearner.kl_weight = {self.kl_weight}: must be from 0 to 1")
-        if self.samples_per_prompt < 1:
-            raise ValueError(
-                f"A2CLearner.samples_per_prompt = {self.samples_per_prompt}: must be at least 1"
-            )
-        drawn = self.sampling
+        drawn = self.plan.settings
         if drawn.temperature != 1 or drawn.top_p != 1 or drawn.top_k is not None:
             raise ValueError(
-                f"A2CLearner.sampling = {drawn}: the policy's gradient is that of its own "
+                f"A2CLearner samples with {drawn}: the policy's gradient is that of its own "
                 "distribution; set temperature = 1, top_p = 1 and top_k = None"
             )
 
@@ -112,7 +99,7 @@ class A2CLearner(GradientLearner):
 
     def policy_parts(self, params: Params) -> Params:
         """The language model's parts alone."""
-        return {name: part for name, part in params.items() if name not in _EXTRA}
+        return {name: part for name, part in params.items() if name not in BESIDE_THE_POLICY}
 
     def trained(self, params: Params) -> Params:
         """The parts of a tree of parameters that are trained."""
@@ -190,19 +177,6 @@ class A2CLearner(GradientLearner):
         total = weights.scale * objective
         return total, {**sums, "loss/total": total}
 
-    @property
-    def plan(self) -> Plan:
-        """How rollouts are sampled."""
-        return Plan(
-            self.transformer,
-            self.sampling,
-            self.eos_id,
-            self.pad_id,
-            self.vocabulary_size,
-            samples=self.samples_per_prompt,
-            rows=self.samples_per_prompt,
-        )
-
     def evaluate(self, params: Params, batch: Batch) -> Totals:
         """One sample of each prompt, judged; the draws are the same at every evaluation.
 
@@ -250,14 +224,14 @@ class A2CLearner(GradientLearner):
             Readouts(reference, self._teacher_kernel(params)),
             Places(
                 rollouts.responses,
-                jnp.broadcast_to(self.sampling.max_tokens - place, (rows, places)),
+                jnp.broadcast_to(self.plan.settings.max_tokens - place, (rows, places)),
                 weights,
                 advantages,
                 rollouts.quote,
             ),
             quotes,
             self.kl_weight,
-            self.vocabulary_size,
+            self.plan.vocabulary_size,
             self.loss_chunk,
         )
         value_loss = 0.5 * jnp.sum(weights * jnp.square(rewards - values))
@@ -311,7 +285,7 @@ class A2CLearner(GradientLearner):
             "faults/any": means["faults"],
             **faults,
             "samples/length": means["length"],
-            "samples/distinct": distinct_samples(rollouts.responses, self.samples_per_prompt),
+            "samples/distinct": distinct_samples(rollouts.responses, self.plan.samples),
             "throughput/samples": count,
         }
 

@@ -11,7 +11,7 @@ A batch of prompts has
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -20,13 +20,11 @@ from jaxtyping import Array, Bool, Float, Int, Key, Shaped
 
 from gophercite.decoding.decode_loop import Decoded, Plan, decode
 from gophercite.decoding.quote_state import QuoteState, QuoteTables, advance, initial
+from gophercite.learning.reencoding import Reencoding
 from gophercite.models.parameters import FROZEN, REWARD_MODEL, Params
 from gophercite.models.reward_model import RewardModel, Verdict
 
 Prompts = Mapping[str, Any]  # see the module
-
-# (tokens of samples, their lengths) to what the reward model reads of them; see `Rewards`.
-Reencode = Callable[[Any, Any], tuple[Any, Any]]
 
 
 class Rollouts(NamedTuple):
@@ -65,14 +63,14 @@ class Rewards:
       model: judges a question with a response; its parameters are the part `reward_model`.
       syntax_penalty: taken off a sample's reward when it has any of the seven faults of the syntax
         (F.1).
-      reencode: for a reward model with a vocabulary of its own: host function from the policy's
-        tokens to those of the same text ([rows, places] and [rows] in and out). None when the
-        vocabularies agree; then nothing leaves the device.
+      reencode: for a reward model with a vocabulary of its own: samples then go to the host and
+        back, in one process alone. None when the vocabularies agree; then nothing leaves the
+        device.
     """
 
     model: RewardModel
     syntax_penalty: float = 2.0
-    reencode: Reencode | None = None
+    reencode: Reencoding | None = None
 
 
 def roll_out(
@@ -190,7 +188,8 @@ def _judge(
 ) -> Verdict:
     """Verdicts on questions with samples; one that was cut short gets its end of sequence."""
     if rewards.reencode is not None:
-        shapes = tuple(jax.ShapeDtypeStruct(x.shape, jnp.int32) for x in (responses, lengths))
+        sizes = (len(responses), rewards.reencode.longest), lengths.shape
+        shapes = tuple(jax.ShapeDtypeStruct(size, jnp.int32) for size in sizes)
         responses, lengths = jax.pure_callback(rewards.reencode, shapes, responses, lengths)
     else:
         responses, lengths = _ended(plan.eos_id, responses, lengths)

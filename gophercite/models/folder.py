@@ -34,6 +34,7 @@ from gophercite.models.checkpoint_files import (
 from gophercite.models.config import TransformerConfig
 from gophercite.models.config_json import config_from_json, config_to_json
 from gophercite.models.parameters import (
+    BESIDE_THE_POLICY,
     FROZEN,
     HEADS,
     TRAINED,
@@ -307,6 +308,7 @@ def _read_checkpoint(root: epath.Path, step: int, needed: Params, shardings: Par
         name.removeprefix(PARAMETERS): array.shape
         for name, array in read_metadata(root, step).arrays.items()
         if name.startswith(PARAMETERS)
+        and name.removeprefix(PARAMETERS).split("/")[0] not in BESIDE_THE_POLICY
     }
     merged = jax.eval_shape(merge_layers, needed)
     leaves = name_leaves(merged)

@@ -24,6 +24,7 @@ FROZEN, TRAINED = "frozen_layers", "trained_layers"
 HEADS = "heads"  # what a model has beside the language model's: a reward model's linear heads
 # What reinforcement learning adds to a policy's parameters, and inference has no use for.
 VALUE_HEAD, TEACHER, REWARD_MODEL = "value_head", "teacher", "reward_model"
+BESIDE_THE_POLICY = (VALUE_HEAD, TEACHER, REWARD_MODEL)
 
 
 def frozen_layers(params: Params) -> int:

@@ -1,4 +1,4 @@
-"""When to stop: as soon as any one of several validation metrics has stopped improving."""
+"""When to stop: when a validation metric has stopped improving, or has passed its limit."""
 
 import dataclasses
 import math
@@ -16,13 +16,16 @@ class EarlyStopping:
       metrics: names of evaluation metrics ("eval/nq/loss"); each is watched on its own.
       patience: evaluations in a row without improvement after which a metric has stopped.
       min_delta: what a metric must gain over its best value to count as improved.
-      higher_is_better: for accuracies; losses and perplexities fall.
+      higher_is_better: for accuracies and rewards; losses and perplexities fall.
+      limits: what evaluation metrics may reach at most ("eval/nq/kl": nats that a policy may have
+        moved from its teacher). A state beyond a limit is never the best one, and ends the run.
     """
 
     metrics: tuple[str, ...]
     patience: int = 1
     min_delta: float = 0.0
     higher_is_better: bool = False
+    limits: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuses settings that could never stop, or always would.
@@ -38,6 +41,22 @@ class EarlyStopping:
                 f"EarlyStopping.patience = {self.patience}, min_delta = {self.min_delta}: "
                 "must be at least 1 and at least 0"
             )
+
+    def beyond(self, values: Mapping[str, float]) -> str | None:
+        """Which limit an evaluation has passed, in words, or None.
+
+        Raises:
+          ValueError: the evaluation does not have a limit's metric.
+        """
+        for name, limit in self.limits.items():
+            if name not in values:
+                raise ValueError(
+                    f"EarlyStopping.limits names {name!r}; evaluations give "
+                    f"{', '.join(sorted(values))}"
+                )
+            if not values[name] <= limit:
+                return f"{name} is {values[name]:.4g}, beyond its limit of {limit:.4g}"
+        return None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 from gophercite.learning.state import TrainState
 from gophercite.training.feed import HostBatch, put
 from gophercite.training.pending import LATE
-from gophercite.training.program import Program
+from gophercite.training.program import Program, shapes_of
 
 Evaluations = Mapping[str, Callable[[], Iterator[HostBatch]]]
 
@@ -66,7 +66,7 @@ class Evaluator:
             if interrupted():
                 return None
             placed = put(self._program.partitioner, batch)
-            shapes = tuple((key, value.shape) for key, value in sorted(placed.items()))
+            shapes = shapes_of(placed)
             if shapes not in self._compiled:
                 self._compiled[shapes] = self._program.compile_evaluate(placed)
             parts.append(self._compiled[shapes](state, placed))

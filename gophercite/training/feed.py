@@ -9,12 +9,11 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Shaped
 
 from gophercite.partitioning import Partitioner
 
-HostBatch = Mapping[str, Shaped[np.ndarray, "batch ..."]]
-DeviceBatch = dict[str, jax.Array]
+HostBatch = Mapping[str, Any]  # arrays of rows; or trees of arrays that are the whole batch's
+DeviceBatch = dict[str, Any]
 
 
 def process_share(partitioner: Partitioner) -> tuple[int, int]:
@@ -48,7 +47,8 @@ def put(partitioner: Partitioner, batch: HostBatch) -> DeviceBatch:
 
     Args:
       partitioner: says where they go.
-      batch: the rows that `process_share` names.
+      batch: arrays of the rows that `process_share` names. A tree of arrays (tables that rows
+        refer to) is the same in every process, and goes to every device.
 
     Returns:
       Global arrays.
@@ -58,14 +58,20 @@ def put(partitioner: Partitioner, batch: HostBatch) -> DeviceBatch:
     """
     _, count = process_share(partitioner)
 
-    def one(array: np.ndarray) -> jax.Array:
+    def rows(array: np.ndarray) -> jax.Array:
         shape = (array.shape[0] * count, *array.shape[1:])
         refuse_uneven(partitioner, shape[0])
         return jax.make_array_from_process_local_data(
             _sharding(partitioner, array.ndim), array, shape
         )
 
-    return {name: one(np.asarray(array)) for name, array in batch.items()}
+    def whole(array: np.ndarray) -> jax.Array:
+        return jax.make_array_from_process_local_data(partitioner.replicated, array, array.shape)
+
+    return {
+        name: rows(part) if isinstance(part, np.ndarray) else jax.tree.map(whole, part)
+        for name, part in batch.items()
+    }
 
 
 def refuse_uneven(partitioner: Partitioner, batch_size: int) -> None:

@@ -6,10 +6,11 @@ import jax
 from etils import epath
 from jaxtyping import Array, Key
 
+from gophercite.learning.a2c import A2CLearner
 from gophercite.models.config import TransformerConfig
 from gophercite.models.folder import load_model, read_description
-from gophercite.models.parameters import HEADS, Params
-from gophercite.models.reward_model import RewardModel
+from gophercite.models.parameters import HEADS, REWARD_MODEL, VALUE_HEAD, Params
+from gophercite.models.reward_model import RewardModel, load_reward_model
 from gophercite.models.transformer import Transformer
 
 # How a model is computed may change between runs; what it is may not.
@@ -137,3 +138,49 @@ class RewardInitialisation:
     @property
     def _model(self) -> RewardModel:
         return RewardModel(self.trunk.transformer)
+
+
+@dataclasses.dataclass(frozen=True)
+class ActorCriticInitialisation:
+    """A policy, its first parameters as teacher, a reward model, and a value head that is drawn.
+
+    Attributes:
+      learner: what is trained of the policy, and what the other parts are.
+      policy: where the policy's parameters come from.
+      reward_model: a reward model's folder, or its training run's.
+    """
+
+    learner: A2CLearner
+    policy: RandomInitialisation | PretrainedInitialisation
+    reward_model: epath.PathLike
+
+    @property
+    def folder(self) -> epath.PathLike | None:
+        """Where the policy's parameters are read; None when they are drawn."""
+        return self.policy.folder if isinstance(self.policy, PretrainedInitialisation) else None
+
+    def shapes(self) -> Params:
+        """Shapes and dtypes of all parts.
+
+        Raises:
+          ModelFolderError, ValueError: as the policy's.
+        """
+        judge = self.learner.rewards.model
+        reward_model = {**judge.transformer.abstract(), HEADS: judge.abstract_heads()}
+        value_head = self.learner.value_head.abstract()
+        return jax.eval_shape(
+            self.learner.with_extra_parts, self.policy.shapes(), reward_model, value_head
+        )
+
+    def parameters(self, key: Key[Array, ""], shardings: Params) -> Params:
+        """Reads or draws the policy, reads the reward model, draws the value head."""
+        policy_key, value_key = jax.random.split(key)
+        policy_shardings = self.learner.policy_parts(shardings)
+        policy = self.policy.parameters(policy_key, policy_shardings)
+        draw = jax.jit(self.learner.value_head.init, out_shardings=shardings[VALUE_HEAD])
+        reward_model = load_reward_model(
+            self.reward_model,
+            param_dtype=self.learner.rewards.model.transformer.config.param_dtype,
+            shardings=shardings[REWARD_MODEL],
+        )
+        return self.learner.with_extra_parts(policy, reward_model.params, draw(value_key))

@@ -27,7 +27,7 @@ from gophercite.training.evaluate import Evaluations, Evaluator
 from gophercite.training.feed import Feed, HostBatch
 from gophercite.training.metrics import MetricsWriter
 from gophercite.training.preemption import Preempted, Preemption
-from gophercite.training.program import Initialisation, Program, evaluated_params
+from gophercite.training.program import Initialisation, Program, evaluated_params, shapes_of
 from gophercite.training.progress import Progress
 from gophercite.training.run_folder import (
     parameter_table,
@@ -188,7 +188,7 @@ def train(
         describe(folder)
     progress.note(overview.splitlines()[-1])
 
-    update: jax.stages.Compiled | None = None
+    updates: dict[Any, jax.stages.Compiled] = {}  # by shapes, of which nearly all batches have one
     score: float | None = None
     feed = Feed(batches(clock.step), partitioner)
     with Preemption() as preemption, closing(feed), closing(writer), closing(checkpoints):
@@ -224,11 +224,12 @@ def train(
 
             # -------------------------------------------------------- step
             batch = next(feed)
-            if update is None:
-                update = program.compile_update(batch)
-                feed.take_wait()  # for the first batch: start-up, and no step's
+            shapes = shapes_of(batch)
+            if shapes not in updates:
+                updates[shapes] = program.compile_update(batch)
+                feed.take_wait()  # while it compiled: start-up, and no step's
                 log.resume()
-            state, metrics = update(state, batch)
+            state, metrics = updates[shapes](state, batch)
             clock, score = dataclasses.replace(clock, step=clock.step + 1, evaluated=False), None
             log.add(clock.step, metrics, next(iter(batch.values())).size, feed.take_wait())
 
@@ -263,14 +264,15 @@ def judge(
     values = {name: value for of_set in results.values() for name, value in of_set.items()}
     rule = settings.early_stopping
     watch, stopped = clock.watch, clock.stopped
+    beyond = None
     if rule:
-        watch = watch.observe(rule, values)
-        stopped = stopped or watch.stopped(rule)
+        watch, beyond = watch.observe(rule, values), rule.beyond(values)
+        stopped = stopped or beyond or watch.stopped(rule)
     name = settings.best_metric or next(
         iter(rule.metrics if rule else (n for n in values if n.endswith("/loss"))), None
     )
     score = values.get(name) if name else None
-    if score is None or not math.isfinite(score):
+    if beyond or score is None or not math.isfinite(score):
         score = None  # a set without targets has no loss: such a state can't be the best
     elif rule and rule.higher_is_better and name in rule.metrics:
         score = -score
@@ -289,7 +291,9 @@ def refuse_unknown_sets(settings: TrainSettings, evaluations: Collection[str]) -
     """
     named = [("best_metric", settings.best_metric)] if settings.best_metric else []
     if settings.early_stopping:
-        named += [("early_stopping.metrics", name) for name in settings.early_stopping.metrics]
+        rule = settings.early_stopping
+        named += [("early_stopping.metrics", name) for name in rule.metrics]
+        named += [("early_stopping.limits", name) for name in rule.limits]
     for field, name in named:
         parts = name.split("/")
         if len(parts) < 3 or parts[0] != "eval" or "/".join(parts[1:-1]) not in evaluations:

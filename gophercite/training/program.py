@@ -6,6 +6,7 @@ program takes of memory is known before it starts.
 
 import ctypes
 import dataclasses
+from collections.abc import Hashable
 from typing import Any, Protocol
 
 import jax
@@ -95,6 +96,12 @@ class Program:
         step = jax.jit(evaluate, out_shardings=self.partitioner.replicated)
         with self.partitioner.activate():
             return compile_lowered(step.lower(target, batch))
+
+
+def shapes_of(batch: DeviceBatch) -> Hashable:
+    """What a program is compiled for; nearly all batches of a run have the same."""
+    leaves, tree = jax.tree.flatten(batch)
+    return tree, tuple((leaf.shape, leaf.dtype) for leaf in leaves)
 
 
 # Parameters of glibc's `mallopt` (malloc.h).

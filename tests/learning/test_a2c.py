@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gophercite.decoding.constraint import QuoteConstraint
-from gophercite.decoding.decode_loop import decode
+from gophercite.decoding.decode_loop import Plan, decode
 from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.rows import padded_rows
 from gophercite.decoding.sampling_settings import SamplingSettings
@@ -45,6 +45,11 @@ PROMPTS = [[3, 4, 5], [7, 8]]
 QUESTIONS = [[3, 4], [7]]
 
 
+def plan(max_tokens: int, samples: int = 4, **settings: Any) -> Plan:
+    drawn = SamplingSettings(max_tokens=max_tokens, **settings)
+    return Plan(MODEL, drawn, BYTES.eos_id, BYTES.pad_id, BYTES.size, samples, samples)
+
+
 def learner(**changes: Any) -> A2CLearner:
     settings: dict[str, Any] = {
         "transformer": MODEL,
@@ -52,11 +57,7 @@ def learner(**changes: Any) -> A2CLearner:
         "schedule": schedules.constant(1e-2),
         "frozen_parts": ("embed",),
         "rewards": Rewards(RewardModel(MODEL)),
-        "sampling": SamplingSettings(max_tokens=MAX_TOKENS),
-        "eos_id": BYTES.eos_id,
-        "pad_id": BYTES.pad_id,
-        "vocabulary_size": BYTES.size,
-        "samples_per_prompt": 4,
+        "plan": plan(MAX_TOKENS),
         "value_width": 8,
     }
     return A2CLearner(**{**settings, **changes})
@@ -113,13 +114,12 @@ def jitted(of: A2CLearner) -> Any:
 def test_the_trainer_agrees_with_the_sampler_on_what_was_drawn(made: Any) -> None:
     """Within float32's tolerance, so that no old log-probabilities need be carried along."""
     of, params, rollouts = made
-    plan = dataclasses.replace(of.plan, boundary=True)
     shown = batch()
     key = jax.random.key(5)
     keys = jax.vmap(lambda row: jax.random.fold_in(key, row))(jnp.arange(2))
     policy = of.policy_parts(params)
     sampled = decode(
-        plan, policy, shown["prompts"], shown["prompt_lengths"], keys, shown["quotes"], None
+        of.plan, policy, shown["prompts"], shown["prompt_lengths"], keys, shown["quotes"], None
     )
     _, sums = jitted(of)(params, rollouts, shown["quotes"])
     np.testing.assert_array_equal(rollouts.responses, sampled.tokens.reshape(8, -1))
@@ -176,7 +176,7 @@ def test_no_gradient_where_nothing_was_chosen(made: Any) -> None:
 
 
 # Prompts and answers of one token.
-BANDIT = learner(sampling=SamplingSettings(max_tokens=1), kl_weight=0.0, value_weight=0.0)
+BANDIT = learner(plan=plan(1), kl_weight=0.0, value_weight=0.0)
 
 
 def log_policy(params: Params) -> jax.Array:
@@ -249,7 +249,7 @@ def test_with_all_weight_on_the_divergence_the_policy_stays_with_its_teacher() -
 def test_what_is_rewarded_is_learnt_and_what_to_expect() -> None:
     """Answers of one token, which a reward model of random weights likes more or less."""
     of = dataclasses.replace(
-        BANDIT, samples_per_prompt=64, microbatches=2, max_grad_norm=1.0, value_weight=0.5
+        BANDIT, plan=plan(1, samples=64), microbatches=2, max_grad_norm=1.0, value_weight=0.5
     )
     params = parameters(of)
     state = of.init_state(params, jax.random.key(2))
@@ -277,6 +277,6 @@ def test_distinct_samples() -> None:
 
 def test_what_is_no_policy_gradient_is_refused() -> None:
     with pytest.raises(ValueError, match="temperature = 1"):
-        learner(sampling=SamplingSettings(max_tokens=4, temperature=0.5))
+        learner(plan=plan(4, temperature=0.5))
     with pytest.raises(ValueError, match=r"kl_weight = 1\.5"):
         learner(kl_weight=1.5)
