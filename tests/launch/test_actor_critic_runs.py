@@ -1,0 +1,114 @@
+"""Reinforcement learning by launch/train.py: from folders of models to a policy, and on from it."""
+
+import io
+import shutil
+
+import configuration
+import dry_run
+import gin_files
+import jax
+import numpy as np
+import pytest
+import train
+from tiny_runs import TINY
+
+from data_pipelines.sample_world.vocabulary import bundled_vocabulary
+from gophercite.models.checkpoint_files import read_parameters, saved_steps
+from gophercite.models.folder import Model, load_model, save_model
+from gophercite.models.parameters import HEADS, REWARD_MODEL, TEACHER, TRAINED, VALUE_HEAD
+from gophercite.models.reward_model import RewardModel
+from gophercite.models.transformer import Transformer
+from gophercite.training.metrics import read_metrics
+
+RUN = "gin_configs/a2c_sample_world.gin"
+SMALL = TINY | {
+    "TRAIN_STEPS": "4",
+    "rollout_plan.samples_per_prompt": "2",
+    "A2CLearner.microbatches": "1",
+    "A2CLearner.value_width": "8",
+    "linear_warmup_cosine.learning_rate": "1e-2",
+    "train.evaluate_every": "4",
+    "train.save_every": "2",
+    "train.log_every": "1",
+    "validation/RolloutInput.mixture_or_task_name": '"sample_world_questions"',
+    "validation/RolloutInput.split": '"validation"',
+    "validation/RolloutInput.batch_size": "64",
+    "EarlyStopping.limits": "{}",
+}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A policy and a reward model of random weights."""
+    root = tmp_path_factory.mktemp("models")
+    settings = {"MODEL_DIR": "x", "INITIAL_CHECKPOINT": "None"}
+    gin_files.load(["gin_configs/sft_sample_world.gin"], TINY | settings)
+    transformer = Transformer(configuration.build().transformer.config)
+    params = transformer.init(jax.random.key(3))
+    vocabulary = bundled_vocabulary()
+    save_model(root / "policy", Model(transformer, params, vocabulary, {}))
+    heads = RewardModel(transformer).init_heads(jax.random.key(4))
+    save_model(root / "judge", Model(transformer, {**params, HEADS: heads}, vocabulary, {}))
+    return {
+        "INITIAL_CHECKPOINT": repr(str(root / "policy")),
+        "REWARD_MODEL": repr(str(root / "judge")),
+    }
+
+
+def lines(folder):
+    return [
+        {name: value for name, value in line.items() if not name.startswith("time/")}
+        for line in read_metrics(folder)
+    ]
+
+
+def test_a_run_and_one_that_goes_on_from_its_middle_end_alike(tmp_path, folders):
+    """Bit for bit, rollouts included; and the run's folder is a language model's."""
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+
+    def run(folder):
+        settings = {**SMALL, **folders, "MODEL_DIR": repr(str(folder))}
+        flags = [f"--gin_file={RUN}", f"--compilation_cache={tmp_path / 'cache'}"]
+        assert train.main([*flags, *(f"--gin.{k}={v}" for k, v in settings.items())]) == 0
+
+    run(whole)
+    assert saved_steps(whole) == [2, 4]
+    shutil.copytree(whole, broken)
+    shutil.rmtree(broken / "checkpoints" / "4")
+    run(broken)
+    first, second = (read_parameters(folder, 4) for folder in (whole, broken))
+    jax.tree.map(np.testing.assert_array_equal, first, second)
+    assert lines(whole) == lines(broken)
+
+    metrics = lines(whole)
+    steps = [line for line in metrics if line["split"] == "train"]
+    assert [line["faults/any"] for line in steps] == [0] * 4
+    assert steps[0]["objective/kl"] == pytest.approx(0, abs=1e-4)
+    assert steps[-1]["objective/kl"] > 0
+    evaluated = [line for line in metrics if line["split"] == "validation"]
+    assert [line["step"] for line in evaluated] == [0, 4]
+    assert evaluated[0]["eval/validation/faults"] == 0
+
+    start = load_model(folders["INITIAL_CHECKPOINT"].strip("'")).params
+    jax.tree.map(np.testing.assert_array_equal, first[TEACHER][TRAINED], _last(start[TRAINED]))
+    assert np.any(first[VALUE_HEAD]["last"]["kernel"])
+    policy = load_model(whole)
+    assert set(policy.params) == set(start)
+    jax.tree.map(np.testing.assert_array_equal, policy.params[TRAINED], first[TRAINED])
+    assert np.any(first[TRAINED]["down"] != start[TRAINED]["down"])
+
+
+def _last(stack):
+    """The trained one of two layers."""
+    return jax.tree.map(lambda leaf: leaf[1:], stack)
+
+
+def test_a_dry_run_shows_the_first_prompt(folders):
+    free = {**SMALL, **folders, "MODEL_DIR": "x", "QUOTES": "None"}
+    gin_files.load([RUN], free)
+    out = io.StringIO()
+    dry_run.show(configuration.build(), out)
+    text = out.getvalue()
+    assert "Question: " in text
+    assert "--- samples are free, and watched" in text
+    assert f"{REWARD_MODEL}/heads/reward/kernel" in text
