@@ -29,17 +29,15 @@ def python(*arguments: object) -> None:
 
 
 def make_records(data: pathlib.Path, work: pathlib.Path) -> None:
-    """Writes articles, their index and a file of search results for each split."""
+    """Writes articles, their index, a file of search results and a vocabulary."""
     made = work / "articles"
-    if not (made / "found_validation.jsonl").exists():
+    if not (made / "found_train.jsonl").exists():
         python("-m", "data_pipelines.convert", "squad", data / "squad/wikipedia.json.gz", made,
-               "--articles", "--validation", 0.08, "--test", 0)  # fmt: skip
-        pages = sorted(made.glob("documents_*.jsonl"))
-        python("-m", "gophercite.cli", "index", *pages, "--out", made / "corpus.db")
-        for split in ("train", "validation"):
-            python("-m", "data_pipelines.search", "rated-answers",
-                   made / f"rated_answers_{split}.jsonl", made / f"found_{split}.jsonl",
-                   "--index", made / "corpus.db")  # fmt: skip
+               "--articles", "--validation", 0, "--test", 0)  # fmt: skip
+        index, answers = made / "corpus.db", made / "rated_answers_train.jsonl"
+        python("-m", "gophercite.cli", "index", made / "documents_train.jsonl", "--out", index)
+        python("-m", "data_pipelines.search", "rated-answers", answers, made / "found_train.jsonl",
+               "--index", index)  # fmt: skip
     if not (work / "vocabulary").exists():
         python("launch/train_vocabulary.py", "--size", 2048, "--output", work / "vocabulary",
                "--input", made / "documents_train.jsonl")  # fmt: skip
@@ -51,7 +49,7 @@ def train(work: pathlib.Path, run: pathlib.Path, steps: int) -> list[dict[str, f
         "DATA_DIR": work / "articles", "INDEX": work / "articles/corpus.db",
         "VOCABULARY": work / "vocabulary", "MODEL_DIR": run, "TRAIN_STEPS": steps,
         "linear_warmup_cosine.warmup_steps": 10, "train.early_stopping": None,
-        "Run.evaluations": "{}", "Run.answers": None,
+        "Run.evaluations": {}, "Run.answers": None, "split_files.splits": ("train",),
     }  # fmt: skip
     bindings = [f"--gin.{name}={value}" for name, value in settings.items()]
     python("launch/train.py", "--gin_file=gin_configs/sft_long_pages.gin", *bindings)

@@ -4,10 +4,10 @@
 
 Speed, on one core: a target page and nine results of 5 to 200 kB with their snippets, half of which
 have changed by a word since; prompts of 4096 - 256 tokens. The same with `fuzzywuzzy` where that is
-installed (extra `paper`): both from pages that are held with their tokens, and both
-from pages that are not, so that the search for the snippet alone differs. Contents: questions on
-articles (SQuAD and SquadShifts' Wikipedia) that the embedded index finds among all articles and
-stories, with its snippets.
+installed (extra `paper`): both from pages that are held with their tokens, and both from pages that
+are not, so that the search for the snippet alone differs. They take turns, and the least processor
+time of three turns counts. Contents: questions on articles (SQuAD and SquadShifts' Wikipedia) that
+the embedded index finds among all articles and stories, with its snippets.
 """
 
 import argparse
@@ -39,6 +39,7 @@ from gophercite.vocabularies import Vocabulary, load_vocabulary, train_sentencep
 
 PROMPT_TOKENS = 4096 - 256
 RESULTS = 10
+TURNS = 3
 SMALLEST, LARGEST = 5_000, 200_000  # characters of a page
 DATA = pathlib.Path(__file__).resolve().parents[1] / "../shared/data"
 
@@ -131,7 +132,7 @@ def measure_speed(data: pathlib.Path, vocabulary: Vocabulary, prompts: int) -> N
     making: dict[tuple[str, bool], float] = {}
     shown: collections.Counter[str] = collections.Counter()
     sought: collections.Counter[str] = collections.Counter()
-    for cached, engine in itertools.product((True, False), engines):
+    for _, cached, engine in itertools.product(range(TURNS), (True, False), engines):
         fragments.cache_clear()
         settings = ContextSettings(engine=engine)
         contexts = []
@@ -142,7 +143,8 @@ def measure_speed(data: pathlib.Path, vocabulary: Vocabulary, prompts: int) -> N
                 random.Random(number), settings, pages=held if cached else None,
             )  # fmt: skip
             contexts.append(context)
-        making[engine, cached] = time.process_time() - begun
+        seconds = time.process_time() - begun
+        making[engine, cached] = min(seconds, making.get((engine, cached), seconds))
         shown[engine] = sum(len(context.windows) - 1 for context in contexts)
         sought[engine] = shown[engine] + sum(len(context.left_out) for context in contexts)
     print("| engine | prompts/s, pages held | prompts/s, pages new | snippets found |")
