@@ -20,8 +20,9 @@ from gophercite.decoding.byte_edges import (
 )
 from gophercite.decoding.claims import ClaimAutomaton
 from gophercite.decoding.quote_graph import QuoteGraph
-from gophercite.decoding.token_edges import UNLIMITED, Limits, TokenEdges
+from gophercite.decoding.token_edges import TokenEdges
 from gophercite.decoding.token_trie import ClaimTokens
+from gophercite.decoding.token_walks import UNLIMITED, Limits
 
 NO_END = 30_000  # tokens: where an answer cannot be finished; no budget is so large
 

@@ -4,7 +4,7 @@ import dataclasses
 
 import jax
 
-from gophercite.decoding.token_edges import MOST_OMISSIONS, UNLIMITED, Limits
+from gophercite.decoding.token_walks import MOST_OMISSIONS, UNLIMITED, Limits
 from gophercite.evidence import MINIMUM_QUOTE_LENGTH
 
 
