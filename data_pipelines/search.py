@@ -1,25 +1,36 @@
-"""Gives questions and rated answers their search results from an index of whole pages.
+"""Gives questions and rated answers their search results, from an index of whole pages or the web.
 
     python -m data_pipelines.search rated-answers IN.jsonl OUT.jsonl --index corpus.db
-    python -m data_pipelines.search questions     IN.jsonl OUT.jsonl --index corpus.db
+    python -m data_pipelines.search questions     IN.jsonl OUT.jsonl --index web.db --engine brave
 
 Each record of OUT has hits in place of documents: ids of pages in the index (`gophercite index`
-makes it) in rank order, with the snippets that it shows. Prints the gold pages' recall.
+makes it) in rank order, with the snippets that the results page shows. With an engine of the web,
+pages that it finds are fetched and added to the index, which need not exist before. Prints the gold
+pages' recall.
 """
 
 import argparse
+import contextlib
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from gophercite import records
 from gophercite.json_fields import RecordError
 from gophercite.records import Question, RatedAnswer
+from gophercite.retrieval.apis import ENGINES, api_from_environment
+from gophercite.retrieval.engine import SearchError
+from gophercite.retrieval.extraction import Extractor
+from gophercite.retrieval.fetch import FetchSettings
 from gophercite.retrieval.index import DocumentIndex
 from gophercite.retrieval.index_file import IndexFileError
+from gophercite.retrieval.stored_web import StoredWeb
+from gophercite.retrieval.web import WebEngine, WebSettings
 from gophercite.search_results import R, SearchReport, SearchSettings, with_search_results
 
 _KEPT_PROBLEMS = 100
+_SECONDS_BETWEEN_NOTES = 10.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,28 +38,60 @@ def main(arguments: Sequence[str] | None = None) -> int:
     flags = _parse(arguments)
     read, found = records.Report(), SearchReport()
     problems: list[str] = []
+    web: StoredWeb | None = None
     try:
         settings = SearchSettings(flags.results, flags.append, not flags.found_only)
-        with DocumentIndex(flags.index) as index:
+        with contextlib.ExitStack() as stack:
+            index = stack.enter_context(DocumentIndex(flags.index, write=flags.engine is not None))
+            web = None if flags.engine is None else _web(flags, index, stack)
 
             def search(record: R) -> R:
-                return with_search_results(record, index, settings, found)
+                return with_search_results(record, index, settings, found, web)
 
             if flags.kind == "questions":
                 questions = records.read(flags.input, Question, strict=flags.strict, report=read)
-                written = records.write(flags.out, _found(questions, search, flags, problems))
+                asked = _noted(questions, web)
+                written = records.write(flags.out, _found(asked, search, flags, problems))
             else:
                 answers = records.read(flags.input, RatedAnswer, strict=flags.strict, report=read)
-                written = records.write(flags.out, _found(answers, search, flags, problems))
-    except (OSError, ValueError, IndexFileError) as error:
+                rated = _noted(answers, web)
+                written = records.write(flags.out, _found(rated, search, flags, problems))
+    except (OSError, ValueError, IndexFileError, SearchError) as error:
         print(f"search: {error}", file=sys.stderr)
         return 1
     if read.skipped:
         print(f"{flags.input}: {read}", file=sys.stderr)
-    for problem in problems[:_KEPT_PROBLEMS]:
+    failures = [f"{url}: {why}" for url, why in web.failed.items()] if web else []
+    for problem in (*problems[:_KEPT_PROBLEMS], *failures[:_KEPT_PROBLEMS]):
         print(problem, file=sys.stderr)
     print(_summary(flags.out, written, len(problems), found, settings))
+    if web is not None:
+        print(f"{web.fetched} pages fetched, {len(web.failed)} not to be had")
     return 0 if written else 1
+
+
+def _web(flags: argparse.Namespace, index: DocumentIndex, stack: contextlib.ExitStack) -> StoredWeb:
+    """The engine that the flags name; `stack` closes it."""
+    api = api_from_environment(flags.engine)
+    engine = stack.enter_context(WebEngine(api, WebSettings(cache=flags.search_cache)))
+    extractor = stack.enter_context(Extractor(flags.html))
+    settings = FetchSettings(allowed_networks=tuple(flags.networks))
+    return StoredWeb(engine, index, extractor, settings)
+
+
+def _noted(asked: Iterator[R], web: StoredWeb | None) -> Iterator[R]:
+    """Yields records; while the web is searched, which takes hours, says now and then how far."""
+    begun = noted = time.monotonic()
+    for number, record in enumerate(asked):
+        now = time.monotonic()
+        if web is not None and now - noted > _SECONDS_BETWEEN_NOTES:
+            noted = now
+            print(
+                f"{number} records searched for, {number / (now - begun):.2f} a second; "
+                f"{web.fetched} pages fetched, {len(web.failed)} not to be had",
+                file=sys.stderr,
+            )
+        yield record
 
 
 def _found(
@@ -87,13 +130,14 @@ def _summary(
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m data_pipelines.search",
-        description="Gives questions and rated answers their search results from an index.",
+        description="Gives questions and rated answers their search results.",
     )
     add = parser.add_argument
     add("kind", choices=("questions", "rated-answers"), help="what the records are")
     add("input", type=Path, metavar="IN", help="JSON lines, compressed or not")
     add("out", type=Path, metavar="OUT", help="file to write")
     add("--index", required=True, metavar="FILE", help="the index, as `gophercite index` makes it")
+    add("--engine", choices=ENGINES, help="search the web; its pages are added to the index")
     add("--results", type=int, default=10, help="pages wanted for each question (default 10)")
     add("--append", default="", metavar="WORDS", help="to each query, such as -site:reddit.com")
     add(
@@ -102,6 +146,15 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="of questions: show only what was found; else gold pages that were not come last",
     )
     add("--strict", action="store_true", help="stop at the first bad record")
+    web = parser.add_argument_group("with --engine")
+    web.add_argument("--search-cache", metavar="FOLDER", help="keep the engine's answers here")
+    web.add_argument(
+        "--html", choices=("article", "full"), default="article", help="what of HTML pages is read"
+    )
+    web.add_argument(
+        "--allow-network", dest="networks", action="append", default=[], metavar="NETWORK",
+        help="also fetch pages from this network, which is not public, such as 10.1.0.0/16",
+    )  # fmt: skip
     flags = parser.parse_args(arguments)
     if flags.kind == "rated-answers" and flags.found_only:
         parser.error("--found-only is for questions: an answer needs the page that it quotes")

@@ -13,6 +13,7 @@ from gophercite import evidence
 from gophercite.documents import Document
 from gophercite.json_fields import RecordError
 from gophercite.records import FoundDocument, Hit, Question, RatedAnswer
+from gophercite.retrieval.engine import SearchEngine
 from gophercite.retrieval.index import DocumentIndex
 
 R = TypeVar("R", Question, RatedAnswer)
@@ -66,9 +67,13 @@ class SearchReport:
 
 
 def with_search_results(
-    record: R, index: DocumentIndex, settings: SearchSettings, report: SearchReport
+    record: R,
+    index: DocumentIndex,
+    settings: SearchSettings,
+    report: SearchReport,
+    engine: SearchEngine | None = None,
 ) -> R:
-    """Returns a record with what the index finds for its question in place of its documents.
+    """Returns a record with what is found for its question in place of its documents.
 
     The documents are hits in rank order. A gold page among them is one like the others; one that is
     not is kept behind them as `settings.keep_gold` says.
@@ -78,13 +83,17 @@ def with_search_results(
       index: holds the pages, the gold ones under the ids that the record gives them.
       settings: of the search.
       report: counts what was found.
+      engine: finds pages of the index, as `retrieval.stored_web.StoredWeb` does; by default the
+        index itself.
 
     Raises:
       RecordError: when the index has another page under a gold document's id.
+      SearchError: when the engine can't answer.
     """
     gold = _gold_ids(record)
     query = f"{record.question} {settings.keywords}"
-    found = [hit for hit in index.search(query, settings.results) if hit.snippet.strip()]
+    hits = (engine or index).search(query, settings.results)
+    found = [hit for hit in hits if hit.snippet.strip()]
     sources: list[Document | Hit] = [Hit(hit.id or "", hit.snippet) for hit in found]
     ids = {source.id for source in sources}
     for source in record.documents:

@@ -1,10 +1,8 @@
 """Where the pages for a question come from (GopherCite, section 2.3): one's own, or the web's."""
 
-import asyncio
-import concurrent.futures
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Protocol
 
 from gophercite.answers import LeftOut
@@ -12,7 +10,7 @@ from gophercite.contexts import SearchResult
 from gophercite.documents import Document
 from gophercite.retrieval.engine import SearchEngine, parse_query
 from gophercite.retrieval.extraction import Extractor
-from gophercite.retrieval.fetch import Fetcher, FetchError, FetchSettings
+from gophercite.retrieval.fetch import FetchError, FetchSettings, fetch_documents
 from gophercite.retrieval.index import DocumentIndex
 
 
@@ -111,17 +109,3 @@ def index_in_memory(documents: Iterable[Document]) -> DocumentIndex:
     index = DocumentIndex(None)
     index.add(documents)
     return index
-
-
-def fetch_documents(
-    urls: Sequence[str], extractor: Extractor, settings: FetchSettings | None = None
-) -> list[Document | FetchError]:
-    """Returns, in order, the document of each address, or why there is none."""
-
-    async def fetch() -> list[Document | FetchError]:
-        async with Fetcher(settings, extractor) as fetcher:
-            return await fetcher.documents(urls)
-
-    # In a thread of its own: a notebook has an event loop running already.
-    with concurrent.futures.ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, fetch()).result()

@@ -10,11 +10,10 @@ import enum
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from gophercite.answering.pages import fetch_documents
 from gophercite.answers import Answer, Citation
 from gophercite.documents import Document
 from gophercite.retrieval.extraction import Extractor
-from gophercite.retrieval.fetch import FetchError, FetchSettings
+from gophercite.retrieval.fetch import FetchError, FetchSettings, fetch_documents
 from gophercite.retrieval.index import DocumentIndex
 from gophercite.retrieval.snippets import find_snippet
 

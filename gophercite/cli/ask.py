@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from gophercite.cli.arguments import add_command, add_html, add_networks, positive, seed, share
 from gophercite.cli.output import DONE, RefusedError, doing, note, print_json, print_text
-from gophercite.cli.sources import ENGINES, page_source
+from gophercite.cli.sources import page_source
+from gophercite.retrieval.apis import ENGINES
 
 if TYPE_CHECKING:
     from gophercite.answering.answerer import Answerer, AnsweringSettings

@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import importlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -14,9 +13,6 @@ if TYPE_CHECKING:
     from gophercite.retrieval.fetch import FetchSettings
     from gophercite.retrieval.index import DocumentIndex
     from gophercite.retrieval.web import WebEngine
-
-_APIS = {"brave": "Brave", "google": "Google", "searxng": "SearXng"}
-ENGINES = tuple(_APIS)
 
 
 def page_source(options: argparse.Namespace, stack: contextlib.ExitStack) -> "PageSource":
@@ -74,9 +70,9 @@ def fetch_settings(options: argparse.Namespace) -> "FetchSettings":
 
 @contextlib.contextmanager
 def _engine(options: argparse.Namespace) -> "Iterator[WebEngine]":
+    from gophercite.retrieval.apis import api_from_environment
     from gophercite.retrieval.web import WebEngine, WebSettings
 
-    module = importlib.import_module(f"gophercite.retrieval.{options.engine}")
-    api = getattr(module, _APIS[options.engine]).from_environment()
+    api = api_from_environment(options.engine)
     with WebEngine(api, WebSettings(cache=options.search_cache)) as engine:
         yield engine

@@ -2,10 +2,11 @@
 
 import asyncio
 import collections
+import concurrent.futures
 import dataclasses
 import datetime
 import zlib
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Self
 
 import httpcore
@@ -209,6 +210,20 @@ class Fetcher:
         except FetchError as error:
             return error.problem
         return protego.Protego.parse(page.content.decode("utf-8", errors="replace"))
+
+
+def fetch_documents(
+    urls: Sequence[str], extractor: Extractor, settings: FetchSettings | None = None
+) -> list[Document | FetchError]:
+    """Returns, in order, the document of each address, or why there is none."""
+
+    async def fetch() -> list[Document | FetchError]:
+        async with Fetcher(settings, extractor) as fetcher:
+            return await fetcher.documents(urls)
+
+    # In a thread of its own: a notebook has an event loop running already.
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, fetch()).result()
 
 
 class _StatusError(FetchError):

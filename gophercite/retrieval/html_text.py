@@ -24,8 +24,8 @@ _CELLS = frozenset({"td", "th"})
 # What a reader of the page doesn't see, or sees on every page of the site.
 _SKIPPED = frozenset(
     _NAME.findall("""
-    audio button canvas datalist head iframe math nav noscript object script select style svg
-    template textarea video
+    audio button canvas datalist iframe math nav noscript object script select style svg template
+    textarea title video
     """)
 )
 _HIDDEN = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
@@ -78,7 +78,7 @@ def _parse(page: str) -> lxml.html.HtmlElement | None:
     except lxml.etree.ParserError:  # there is nothing in it
         return None
     # What is hidden from readers is no evidence, and may be written for machines only.
-    for element in tree.xpath("/html/body//*[@hidden or @style]"):
+    for element in tree.xpath("/html/*//*[@hidden or @style]"):
         if "hidden" in element.attrib or _HIDDEN.search(element.get("style", "")):
             element.clear(keep_tail=True)
     return tree

@@ -90,6 +90,13 @@ def test_hidden_text_is_not_read(mode: str) -> None:
         ("<h1>Head</h1>x\0y", PageText("Head", "Head\n\nxy")),
         ("<meta property='og:title' content='Og'><p>x", PageText("Og", "x")),
         ("<?xml version='1.0' encoding='utf-8'?><html><body>é", PageText("", "é")),
+        # HTML 5 may leave out `<html>`, `<head>` and `<body>`, which older parsers open and close
+        # by the elements that they know.
+        (
+            "<title>T</title><meta name=a><style>no</style><main><p>a</p><p hidden>no</p></main>b",
+            PageText("T", "a\n\nb"),
+        ),
+        ("<title>T</title><article>a</article>", PageText("T", "a")),
         ("a&#1;b&#x1f c&#10;d<i hidden>e</i>&#0008;f\x01&#100;", PageText("", "ab c dfd")),
         ("<table><tr><td>a<td><td>b<tr><td>c</table>", PageText("", "a | | b\nc")),
         ("<ul><li>a<ul><li>b</ul><li>c</ul>", PageText("", "- a\n\n- b\n\n- c")),

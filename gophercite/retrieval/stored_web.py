@@ -1,0 +1,62 @@
+"""What a search engine of the web finds, with its pages kept in an index of one's own.
+
+Training data are made once from pages that change every day (GopherCite, sections 2.3 and 2.4):
+what a prompt shows, and what a quote is checked against, is the page as it was fetched.
+"""
+
+import dataclasses
+
+from gophercite.retrieval.engine import Hit, SearchEngine
+from gophercite.retrieval.extraction import Extractor
+from gophercite.retrieval.fetch import FetchError, FetchSettings, fetch_documents
+from gophercite.retrieval.index import DocumentIndex
+
+
+class StoredWeb:
+    """A search engine whose hits are pages of an index, fetched when they are first found.
+
+    A page's id there is the address that the engine gave, also where it was redirected.
+
+    Args:
+      engine: finds addresses.
+      index: open for writing; the caller's to close, as is the extractor.
+      extractor: makes text of pages.
+      settings: of the fetching.
+
+    Attributes:
+      fetched: how many pages were fetched.
+      failed: addresses whose page can't be had, each with the reason; they are not tried again.
+    """
+
+    def __init__(
+        self,
+        engine: SearchEngine,
+        index: DocumentIndex,
+        extractor: Extractor,
+        settings: FetchSettings | None = None,
+    ) -> None:
+        self.fetched = 0
+        self.failed: dict[str, str] = {}
+        self._engine = engine
+        self._index = index
+        self._extractor = extractor
+        self._settings = settings
+        self._known = set(index.ids())
+
+    def search(self, query: str, k: int) -> list[Hit]:
+        """As `SearchEngine.search`; what can't be fetched is left out, so there may be fewer."""
+        hits = self._engine.search(query, k)
+        missing = [
+            hit.url for hit in hits if hit.url not in self._known and hit.url not in self.failed
+        ]
+        pages = fetch_documents(missing, self._extractor, self._settings) if missing else []
+        found = []
+        for url, page in zip(missing, pages, strict=True):
+            if isinstance(page, FetchError):
+                self.failed[url] = page.problem
+            else:
+                found.append(dataclasses.replace(page, id=url))
+        self._index.add(found)
+        self.fetched += len(found)
+        self._known.update(page.id for page in found)
+        return [dataclasses.replace(hit, id=hit.url) for hit in hits if hit.url in self._known]
