@@ -126,7 +126,13 @@ def test_an_argument_that_is_no_setting_is_wrong_usage(capsys):
 
 
 # What runs include.
-SHARED = {"supervised.gin", "reward.gin", "rm_gopher.gin", "real_questions_documents.gin"}
+SHARED = {
+    "supervised.gin",
+    "reward.gin",
+    "actor_critic.gin",
+    "rm_gopher.gin",
+    "real_questions_documents.gin",
+}
 RUNS = {path.name for path in (ROOT / "gin_configs").glob("*.gin")} - SHARED
 
 
@@ -138,7 +144,8 @@ def text_with_includes(file: str) -> str:
 
 @pytest.mark.parametrize("file", sorted(RUNS))
 def test_every_run_s_file_is_complete_but_for_paths(file):
-    paths = ["MODEL_DIR", "VOCABULARY", "DATA_DIR", "TRAIN_FILES", "ELI5_FILE", "NQ_FILE", "INDEX"]
+    paths = ["MODEL_DIR", "INITIAL_CHECKPOINT", "REWARD_MODEL", "VOCABULARY", "INDEX", "DATA_DIR"]
+    paths += ["TRAIN_FILES", "ELI5_FILE", "NQ_FILE", "VALIDATION_FILE"]
     text = text_with_includes(file)
     bindings = {name: "a" for name in paths if f"%{name}" in text or name == "MODEL_DIR"}
     gin_files.load([f"gin_configs/{file}"], bindings)
