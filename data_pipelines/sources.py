@@ -7,6 +7,7 @@ position or host changes what an example becomes.
 """
 
 import abc
+import dataclasses
 import functools
 import json
 import logging
@@ -192,7 +193,12 @@ def question_of(world: World, index: int) -> dict[str, object]:
 
 
 def comparison_of(world: World, index: int) -> dict[str, object]:
-    """Returns comparison `index` of a world as JSON."""
+    """Returns comparison `index` of a world as JSON.
+
+    No prompt has to hold its pages, so questions may have many: the more a wrong page has in common
+    with the right one, the more is learnt from an answer that quotes it.
+    """
+    world = dataclasses.replace(world, max_documents=8, max_sentences=80)
     return records.to_json(to_comparison(world.comparison(index)))
 
 

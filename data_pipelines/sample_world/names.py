@@ -7,6 +7,7 @@ the test split meets names that it never saw, made of parts that it did.
 """
 
 import math
+import random
 from typing import Literal, get_args
 
 from data_pipelines.sample_world.values import words
@@ -66,8 +67,31 @@ def name(split: Split, index: int, offset: int = 0) -> str:
 
 def split_of(text: str) -> Split | None:
     """Returns the split that owns a name, or None when it isn't one of ours."""
+    parts = _parts(text)
+    if parts is None:
+        return None
+    residue = sum(parts) % 10
+    return next(split for split in SPLITS if residue in _RESIDUES[split])
+
+
+def resembling(text: str, draw: random.Random) -> str | None:
+    """Returns another name of the same split with the same start or ending; None when not ours."""
+    parts = _parts(text)
+    if parts is None:
+        return None
+    start, ending = parts
+    while True:
+        if draw.random() < 0.7:
+            other = draw.choice(_STARTS) + _ENDINGS[ending]
+        else:
+            other = _STARTS[start] + draw.choice(_ENDINGS)
+        if other != text and split_of(other) == split_of(text):
+            return other
+
+
+def _parts(text: str) -> tuple[int, int] | None:
+    """The places of a name's start and ending, None when it isn't one of ours."""
     for start, first in enumerate(_STARTS):
         if text.startswith(first) and text[len(first) :] in _ENDINGS:
-            residue = (start + _ENDINGS.index(text[len(first) :])) % 10
-            return next(split for split in SPLITS if residue in _RESIDUES[split])
+            return start, _ENDINGS.index(text[len(first) :])
     return None

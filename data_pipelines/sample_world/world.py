@@ -7,6 +7,7 @@ occurs in another.
 """
 
 import random
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -23,9 +24,20 @@ from data_pipelines.sample_world.wording import KINDS, Attribute, Kind
 from gophercite.documents import Document
 
 # What is wrong with an answer on purpose: the quote is another fact's; so are claim and quote; they
-# are another page's (where a question has one page, another fact's).
-AnswerFault = Literal["quote", "fact", "page"]
-FAULTS: tuple[AnswerFault, ...] = ("quote", "fact", "page")
+# are another page's; the claim is another one than the quote's, or nearly that; the quote is any
+# other sentence of the page, or stops short.
+AnswerFault = Literal["quote", "fact", "page", "claim", "slip", "sentence", "cut"]
+# Those of rated answers, of which the bundled vocabulary was made, too.
+_RATED: tuple[AnswerFault, ...] = ("quote", "fact", "page")
+# How often each is compared with a good answer: most often those that are the hardest to see.
+_COMPARED: dict[AnswerFault, int] = {
+    "claim": 12,
+    "slip": 10,
+    "sentence": 6,
+    "page": 4,
+    "fact": 1,
+    "cut": 1,
+}
 
 _KIND_INDEX = {kind.key: index for index, kind in enumerate(KINDS)}
 
@@ -194,40 +206,57 @@ class World:
         question = self.question(index)
         draw = self._draws("answer", index)
         good = draw.random() < self.good_fraction
-        return self._answer(question, draw, None if good else draw.choice(FAULTS))
+        return self._answer(question, draw, None if good else draw.choice(_RATED))
 
     def comparison(self, index: int) -> WorldComparison:
-        """Returns two answers to question `index`, at most one of them good.
+        """Returns the good answer to question `index` and one with a known fault, in either order.
 
-        Raters prefer what is both plausible and supported, then what is plausible.
+        The faults: those of rated answers; with the right quote, another value of the kind that was
+        asked for, or the right one with a slip; a sentence that states nothing; half a sentence.
+        Raters prefer the good answer.
         """
         question = self.question(index)
         draw = self._draws("comparison", index)
-        good = draw.random() < self.good_fraction
-        faults = draw.sample(FAULTS, 2)
-        first = self._answer(question, draw, None if good else faults[0])
-        second = self._answer(question, draw, faults[1])
-        answers = (second, first) if draw.random() < 0.5 else (first, second)
-        worth = [(a.plausible and a.supported, a.plausible) for a in answers]
-        preferred = 0.5 if worth[0] == worth[1] else float(worth[1] > worth[0])
-        return WorldComparison(question.id, question, answers, preferred)
+        (fault,) = draw.choices(tuple(_COMPARED), tuple(_COMPARED.values()))
+        good, faulty = (self._answer(question, draw, each) for each in (None, fault))
+        if draw.random() < 0.5:
+            return WorldComparison(question.id, question, (faulty, good), 1.0)
+        return WorldComparison(question.id, question, (good, faulty), 0.0)
 
     def _answer(
         self, question: WorldQuestion, draw: random.Random, fault: AnswerFault | None
     ) -> WorldAnswer:
         target, fact = question.target, question.fact
-        page, stated, quoted = target, fact, fact
-        if fault == "page" and len(question.pages) > 1:
+        page, claim, quote = target, fact.value, target.sentence(fact)
+        if fault == "claim":
+            claim = self._other_value(question, draw)
+        elif fault == "slip":
+            claim = _slip(claim, draw) or self._other_value(question, draw)
+        elif fault == "sentence":
+            sentences = re.findall(r"[^ .][^.]*\.", target.document.text)
+            quote = draw.choice([other for other in sentences if other != quote])
+        elif fault == "cut":
+            quote = quote[: draw.randrange(len(quote) // 3, len(quote))].rstrip()
+        elif fault == "page" and len(question.pages) > 1:
             page = draw.choice([other for other in question.pages if other is not target])
             same = [f for f in page.facts if f.attribute.key == fact.attribute.key]
-            stated = quoted = draw.choice(same or page.facts)
+            stated = draw.choice(same or page.facts)
+            claim, quote = stated.value, page.sentence(stated)
         elif fault is not None:
-            quoted = draw.choice([other for other in target.facts if other is not fact])
-            stated = fact if fault == "quote" else quoted
-        plausible, supported = judge(question, stated.value, page, page.sentence(quoted))
-        return WorldAnswer(
-            question.id, question, stated.value, page, page.sentence(quoted), plausible, supported
-        )
+            stated = draw.choice([other for other in target.facts if other is not fact])
+            claim, quote = claim if fault == "quote" else stated.value, target.sentence(stated)
+        plausible, supported = judge(question, claim, page, quote)
+        return WorldAnswer(question.id, question, claim, page, quote, plausible, supported)
+
+    def _other_value(self, question: WorldQuestion, draw: random.Random) -> str:
+        """A wrong value of the kind that was asked for: of a page shown, or of none."""
+        true, kind = question.fact.value, question.fact.attribute.value
+        shown = [f.value for p in question.pages for f in p.facts if f.attribute.value == kind]
+        wrong = [value for value in shown if value != true]
+        value = draw.choice(wrong) if wrong and draw.random() < 0.5 else true
+        while value == true:
+            value = self._value(draw, kind)
+        return value
 
     def _draws(self, purpose: str, index: int) -> random.Random:
         return random.Random(f"{self.seed}/{self.split}/{purpose}/{index}")
@@ -277,6 +306,24 @@ def judge(question: WorldQuestion, claim: str, page: Page | None, quote: str) ->
         true and page == question.target and sentence in quote and quote in page.document.text
     )
     return claim in values, supported
+
+
+def _slip(value: str, draw: random.Random) -> str | None:
+    """A value with one digit, given name, or half of a name wrong; None where it has none."""
+    words = value.split()
+    for place in draw.sample(range(len(words)), len(words)):
+        word = words[place]
+        if word.isdigit():
+            digit = draw.randrange(len(word))
+            other = draw.choice([each for each in "123456789" if each != word[digit]])
+            wrong: str | None = word[:digit] + other + word[digit + 1 :]
+        elif word in FEMALE_NAMES + MALE_NAMES:
+            wrong = draw.choice([each for each in FEMALE_NAMES + MALE_NAMES if each != word])
+        else:
+            wrong = names.resembling(word, draw)
+        if wrong is not None:
+            return " ".join((*words[:place], wrong, *words[place + 1 :]))
+    return None
 
 
 def _subject_words(title: str) -> dict[str, str]:

@@ -1,14 +1,16 @@
 """Comparisons: what ratings decide, and the batches of pairs that reward modelling reads."""
 
+import collections
 import dataclasses
 import itertools
 
 import numpy as np
 import pytest
 
-from data_pipelines import tasks
+from data_pipelines import sources, tasks
 from data_pipelines.comparison_input import ComparisonInput
 from data_pipelines.comparisons import settle, turn
+from data_pipelines.sample_world import names
 from data_pipelines.sample_world.convert import to_comparison
 from data_pipelines.sample_world.vocabulary import bundled_vocabulary
 from data_pipelines.sample_world.world import World
@@ -67,18 +69,28 @@ def test_turning_twice_changes_nothing():
 
 
 def test_the_sample_world_s_comparisons_are_true():
-    world = World(split="validation", good_fraction=0.75)
-    comparisons = [world.comparison(index) for index in range(300)]
+    comparisons = [World(split="validation").comparison(index) for index in range(300)]
     for comparison in comparisons:
         good = [answer.plausible and answer.supported for answer in comparison.answers]
-        if good[0] != good[1]:
-            assert comparison.preferred == float(good[1])
+        assert sum(good) == 1
+        assert comparison.preferred == float(good[1])
         for answer in comparison.answers:
             assert answer.quote in answer.page.document.text
-    preferred = [comparison.preferred for comparison in comparisons]
-    # Neither place is the better one by itself, and ties are rare.
-    assert 0.4 < np.mean(preferred) < 0.6
-    assert np.mean(np.array(preferred) == 0.5) < 0.2
+            assert {names.split_of(word) for word in answer.claim.split()} <= {None, "validation"}
+    # Neither place is the better one by itself.
+    assert 0.4 < np.mean([comparison.preferred for comparison in comparisons]) < 0.6
+
+
+def test_the_sample_world_compares_what_is_hard_to_tell_apart():
+    differing = collections.Counter()
+    for index in range(300):
+        record = sources.comparison_of(World(split="validation"), index)
+        (one,), (other,) = records.from_json(record, Comparison).responses
+        parts = ("claim", "title", "quote")
+        differing[tuple(p for p in parts if getattr(one, p) != getattr(other, p))] += 1
+    # A wrong claim beside the right quote most often; then a wrong quote; then another page's fact.
+    assert differing["claim",] > 150 > differing["quote",] > differing["claim", "title", "quote"]
+    assert differing["claim", "title", "quote"] > 10
 
 
 @pytest.fixture(scope="module")
