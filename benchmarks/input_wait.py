@@ -4,8 +4,10 @@
 
 Makes whole Wikipedia articles with search results for every question, then trains the small model
 with gin_configs/sft_long_pages.gin: windows of one to five pages a prompt. Prints the input's wait
-and the step's time by the run's own metrics, and how fast the input is when nothing waits for it.
-What FOLDER holds already is not made again.
+and the step's time by the run's own metrics, and how fast the input is when nothing waits for it;
+so, too, the prompts of reinforcement learning with the tables of what may be quoted, and how many
+sizes these have, for each of which a step would be compiled. What FOLDER holds already is not made
+again.
 """
 
 import argparse
@@ -17,10 +19,13 @@ import sys
 import tempfile
 import time
 
+import numpy as np
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 LENGTH, RESPONSE, ROWS = 1024, 192, 6  # as in gin_configs/sft_long_pages.gin
+PROMPTS = 16
 
 
 def python(*arguments: object) -> None:
@@ -34,10 +39,12 @@ def make_records(data: pathlib.Path, work: pathlib.Path) -> None:
     if not (made / "found_train.jsonl").exists():
         python("-m", "data_pipelines.convert", "squad", data / "squad/wikipedia.json.gz", made,
                "--articles", "--validation", 0, "--test", 0)  # fmt: skip
-        index, answers = made / "corpus.db", made / "rated_answers_train.jsonl"
+        index = made / "corpus.db"
         python("-m", "gophercite.cli", "index", made / "documents_train.jsonl", "--out", index)
-        python("-m", "data_pipelines.search", "rated-answers", answers, made / "found_train.jsonl",
-               "--index", index)  # fmt: skip
+        for kind, out in (("questions", "asked_train"), ("rated-answers", "found_train")):
+            records = made / f"{kind.replace('-', '_')}_train.jsonl"
+            python("-m", "data_pipelines.search", kind, records, made / f"{out}.jsonl",
+                   "--index", index)  # fmt: skip
     if not (work / "vocabulary").exists():
         python("launch/train_vocabulary.py", "--size", 2048, "--output", work / "vocabulary",
                "--input", made / "documents_train.jsonl")  # fmt: skip
@@ -75,6 +82,30 @@ def input_seconds(work: pathlib.Path, batches: int) -> float:
     return (time.process_time() - begun) / batches
 
 
+def rollout_seconds(work: pathlib.Path, batches: int) -> tuple[float, int]:
+    """Processor time of a batch of prompts with its tables, and how many shapes batches have."""
+    import jax
+
+    from data_pipelines import tasks
+    from data_pipelines.rollout_input import RolloutInput
+    from gophercite.contexts import ContextSettings
+    from gophercite.decoding.quote_settings import QuoteSettings
+
+    made = work / "articles"
+    tasks.add_questions(
+        "long_questions", {"train": made / "asked_train.jsonl"}, work / "vocabulary",
+        contexts=ContextSettings(), index=made / "corpus.db",
+    )  # fmt: skip
+    source = RolloutInput(
+        "long_questions", "train", LENGTH, 64, RESPONSE, PROMPTS, seed=0, quotes=QuoteSettings()
+    ).batches()
+    shapes = {str(jax.tree.map(np.shape, next(source)))}  # compiles, reads, finds the sizes
+    begun = time.process_time()
+    for batch in itertools.islice(source, batches):
+        shapes.add(str(jax.tree.map(np.shape, batch)))
+    return (time.process_time() - begun) / batches, len(shapes)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -92,12 +123,17 @@ def main() -> None:
         step = sum(line["time/step"] for line in lines) / len(lines)
         wait = sum(line["time/input_wait"] for line in lines) / len(lines)
         alone = input_seconds(work, 20)
+        rollouts, shapes = rollout_seconds(work, 20)
     print(
         f"a step of {ROWS} x {LENGTH} tokens: {step:.2f} s, of which input is waited for "
         f"{1000 * wait:.2f} ms: {wait / step:.4%} (aim: under 2 %); largest logged share "
         f"{max(shares):.4%}"
     )
     print(f"making a batch: {1000 * alone:.0f} ms of one core, {alone / step:.1%} of a step")
+    print(
+        f"a batch of {PROMPTS} prompts of up to {LENGTH} tokens with their tables: "
+        f"{1000 * rollouts:.0f} ms of one core; shapes among 21: {shapes}"
+    )
 
 
 if __name__ == "__main__":

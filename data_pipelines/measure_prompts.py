@@ -1,26 +1,34 @@
-"""Makes the training prompts of appendix D.2 from rated answers, and says what they hold.
+"""Makes the training prompts of rated answers or of questions, and says what they hold.
 
     python -m data_pipelines.measure_prompts RATED.jsonl … --vocabulary FOLDER [--index corpus.db]
+    python -m data_pipelines.measure_prompts QUESTIONS.jsonl … --questions --vocabulary FOLDER …
 
-The prompts are those that a training run would see in its first epochs. Prints how many hold the
-quote, how many documents they show, why pages were left out of them and why examples have none;
-exit status 1 when a prompt was made that does not hold its quote.
+The prompts are those that a run would see in its first epochs: of supervised fine-tuning (appendix
+D.2), or of reinforcement learning (appendix F.2). Prints how many hold the quote, or the gold
+evidence where it is known, how many documents they show, why pages were left out of them and why
+examples have none; exit status 1 when an answer's prompt does not hold its quote.
 """
 
 import argparse
 import dataclasses
+import itertools
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from data_pipelines.document_choice import ContextReport, context_of, page_reader
+from data_pipelines.document_choice import (
+    ContextReport,
+    context_of,
+    page_reader,
+    rollout_context_of,
+)
 from data_pipelines.randomness import draws
 from gophercite import evidence, records
 from gophercite.contexts import Context, ContextError, ContextSettings, Reason
 from gophercite.documents import Document
-from gophercite.records import RatedAnswer
+from gophercite.records import Question, RatedAnswer
 from gophercite.retrieval.index import DocumentIndex
 from gophercite.retrieval.index_file import IndexFileError
 from gophercite.retrieval.tokenised_pages import TokenisedPages
@@ -29,30 +37,43 @@ from gophercite.vocabularies import Vocabulary, load_vocabulary
 
 @dataclasses.dataclass
 class PromptStatistics:
-    """What the prompts of some rated answers hold.
+    """What the prompts of some rated answers or questions hold.
 
     Attributes:
       report: counts prompts, documents and reasons.
-      with_quote: prompts with a window of the quoted page that holds the quote.
-      others: windows in prompts beside those of the quoted pages.
+      to_hold: prompts of which it is known what they should hold: a quote or gold evidence.
+      with_quote: those with a window of its page that holds it.
+      others: windows in prompts beside one of a page with it, or of any page.
       tokens: of each prompt.
       seconds: processor time of making them.
     """
 
     report: ContextReport = dataclasses.field(default_factory=ContextReport)
+    to_hold: int = 0
     with_quote: int = 0
     others: int = 0
     tokens: list[int] = dataclasses.field(default_factory=list)
     seconds: float = 0.0
 
-    def add(self, answer: RatedAnswer, context: Context) -> None:
+    def add(self, record: RatedAnswer | Question, context: Context) -> None:
         """Counts one prompt."""
         self.report.add(context)
-        self.with_quote += any(
-            window.document.id == answer.document
-            and evidence.is_verbatim(answer.quote, window.text)
-            for window in context.windows
-        )
+        if isinstance(record, RatedAnswer):
+            self.to_hold += 1
+            self.with_quote += any(
+                window.document.id == record.document
+                and evidence.is_verbatim(record.quote, window.text)
+                for window in context.windows
+            )
+        elif record.evidence:
+            self.to_hold += 1
+            self.with_quote += any(
+                window.document.id == span.document
+                and window.start <= span.start
+                and span.end <= window.end
+                for window in context.windows
+                for span in record.evidence
+            )
         self.others += len(context.windows) - 1
         self.tokens.append(len(context.tokens))
 
@@ -68,8 +89,9 @@ class PromptStatistics:
         shares = (
             f"{n}: {self.report.documents[n] / made:.1%}" for n in sorted(self.report.documents)
         )
+        if self.to_hold:
+            lines.append(f"window holds the quote: {self.with_quote / self.to_hold:.2%}")
         lines += [
-            f"window holds the quote: {self.with_quote / made:.2%}",
             f"documents shown: {', '.join(shares)}",
             f"other pages dropped as their snippet was not found: {lost} of {considered}",
             f"tokens: mean {statistics.mean(self.tokens):.0f}, largest {max(self.tokens)}",
@@ -79,7 +101,7 @@ class PromptStatistics:
 
 
 def measure_prompts(
-    answers: Sequence[RatedAnswer],
+    asked: Sequence[RatedAnswer | Question],
     prompt_tokens: int,
     vocabulary: Vocabulary,
     settings: ContextSettings,
@@ -88,40 +110,48 @@ def measure_prompts(
     epochs: int = 1,
     seed: int = 0,
 ) -> PromptStatistics:
-    """Makes the prompts of rated answers and returns what they hold.
+    """Makes the prompts of rated answers or questions and returns what they hold.
 
     Args:
-      answers: Rated-Good ones.
+      asked: Rated-Good answers, or questions.
       prompt_tokens: how many tokens a prompt may have.
       vocabulary: of the model.
       settings: of the choice of documents.
-      page: gives the pages of answers that hold hits.
-      epochs: how often each answer gets a prompt, drawn anew.
+      page: gives the pages of records that hold hits.
+      epochs: how often each record gets a prompt, drawn anew.
       seed: of the draws.
     """
     measured = PromptStatistics()
     pages = TokenisedPages(vocabulary) if vocabulary.splits_words else None
-    for number, (epoch, answer) in enumerate((e, a) for e in range(epochs) for a in answers):
+    for number, (epoch, record) in enumerate((e, r) for e in range(epochs) for r in asked):
         begun = time.process_time()
         draw = draws(seed, "documents", f"{epoch}/{number}")
+        arguments = (prompt_tokens, vocabulary, draw, settings, page, pages)
         try:
-            context = context_of(answer, prompt_tokens, vocabulary, draw, settings, page, pages)
+            context = (
+                context_of(record, *arguments)
+                if isinstance(record, RatedAnswer)
+                else rollout_context_of(record, *arguments)
+            )
         except ContextError as error:
-            measured.report.drop(f"question {answer.question_id!r}", error)
+            name = record.question_id if isinstance(record, RatedAnswer) else record.id
+            measured.report.drop(f"question {name!r}", error)
         else:
             measured.seconds += time.process_time() - begun
-            measured.add(answer, context)
+            measured.add(record, context)
     return measured
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measures what the command line says; returns 1 when a prompt lacks its quote."""
+    """Measures what the command line says; returns 1 when an answer's prompt lacks its quote."""
     flags = _parse(arguments)
     read = records.Report()
+    asked: Iterator[RatedAnswer | Question] = (
+        _questions(flags.input, read) if flags.questions else _rated_good(flags.input, read)
+    )
     try:
-        answers = list(_rated_good(flags.input, read))[: flags.limit]
         found = measure_prompts(
-            answers,
+            list(itertools.islice(asked, flags.limit)),
             flags.length - flags.response_tokens,
             load_vocabulary(flags.vocabulary),
             ContextSettings(response_tokens=flags.response_tokens),
@@ -137,7 +167,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for problem in found.report.errors:
         print(problem, file=sys.stderr)
     print(found)
-    return 0 if found.report.made == found.with_quote else 1
+    return 0 if flags.questions or found.report.made == found.with_quote else 1
+
+
+def _questions(paths: Sequence[Path], report: records.Report) -> Iterator[Question]:
+    for path in paths:
+        yield from records.read(path, Question, report=report)
 
 
 def _rated_good(paths: Sequence[Path], report: records.Report) -> Iterator[RatedAnswer]:
@@ -150,16 +185,17 @@ def _rated_good(paths: Sequence[Path], report: records.Report) -> Iterator[Rated
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m data_pipelines.measure_prompts",
-        description="Makes the training prompts of rated answers and says what they hold.",
+        description="Makes the training prompts of records and says what they hold.",
     )
     add = parser.add_argument
-    add("input", type=Path, nargs="+", metavar="RATED", help="rated answers, JSON lines")
+    add("input", type=Path, nargs="+", metavar="RECORDS", help="rated answers, JSON lines")
+    add("--questions", action="store_true", help="the records are questions")
     add("--vocabulary", required=True, metavar="FOLDER", help="of the model")
-    add("--index", metavar="FILE", help="has the pages of answers that hold search results")
+    add("--index", metavar="FILE", help="has the pages of records that hold search results")
     add("--length", type=int, default=4096, help="tokens of a row (default 4096)")
     add("--response-tokens", type=int, default=256, help="kept for the response (default 256)")
-    add("--epochs", type=int, default=1, help="prompts of each answer (default 1)")
-    add("--limit", type=int, help="take only the first so many answers (default: all)")
+    add("--epochs", type=int, default=1, help="prompts of each record (default 1)")
+    add("--limit", type=int, help="take only the first so many (default: all)")
     add("--seed", type=int, default=0, help="of the draws (default 0)")
     flags = parser.parse_args(arguments)
     if flags.response_tokens >= flags.length:

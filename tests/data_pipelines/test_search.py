@@ -134,6 +134,33 @@ def test_what_the_prompts_hold_is_measured(
     assert "the index has no page 'gone'" in printed.err
 
 
+def test_what_the_prompts_of_questions_hold_is_measured(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = page("Alda").text.find(quote("Alda"))
+    gold = (Span("alda", place, place + len(quote("Alda"))),)
+    towns = [Hit("alda", quote("Alda")), Hit("dorn", quote("Dorn"))]
+    asked = [
+        Question("gold first", "When?", "us", tuple(towns), evidence=gold),
+        Question("gold last", "When?", "us", tuple(towns[::-1]), evidence=gold),
+        Question("gold unknown", "When?", "us", tuple(towns)),
+        Question("no page", "When?", "us", ()),
+    ]
+    records.write(folder / "questions.jsonl", asked)
+    arguments = [str(folder / "questions.jsonl"), "--questions", "--epochs", "30"]
+    sizes = ["--index", str(folder / "corpus.db"), "--length", "320", "--response-tokens", "64"]
+    vocabulary = ["--vocabulary", str(VOCABULARY_FOLDER)]
+    assert measure_prompts.main([*arguments, *sizes, *vocabulary]) == 0
+    printed = capsys.readouterr().out
+    assert "90 prompts, 30 examples without one" in printed
+    assert "30 there is no page to show" in printed
+    # The first page is always there, the second in the prompts that show two.
+    share = float(printed.partition("window holds the quote: ")[2].partition("%")[0])
+    two = float(printed.partition("2: ")[2].partition("%")[0])
+    assert share == pytest.approx((100 + two) / 2, abs=12)
+    assert 35 < two < 72  # 2/3 × 4/5
+
+
 def found_in(index: DocumentIndex, record, **settings):  # type: ignore[no-untyped-def]
     report = SearchReport()
     return with_search_results(record, index, SearchSettings(**settings), report), report
