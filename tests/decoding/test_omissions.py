@@ -1,6 +1,9 @@
-"""Quotes of several runs, joined by ` [...] `: all that are legal, and nothing else."""
+"""Quotes of one run, and of several joined by ` [...] `: all that are legal, and nothing else."""
 
+import contextlib
+import dataclasses
 import random
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +20,7 @@ from tests.decoding.quote_worlds import is_legal, spell, vocabulary_of_kind
 
 LONGEST = 64  # tokens
 SETTINGS = QuoteSettings(minimum_quote=3, maximum_omissions=2, maximum_triples=2)
+IN_ONE_RUN = dataclasses.replace(SETTINGS, maximum_omissions=0)
 
 # Pages that have the beginnings of omissions, their ends, and whole ones.
 _SCRAPS = 3 * ("the", "cat", "é", "a", "on", " ") + (
@@ -52,13 +56,13 @@ def answer(rng, documents):
 
 
 @jax.jit
-def accepted(tables, prompts, tokens, lengths):
-    """Whether each row's tokens are allowed, one by one, where many more may follow."""
+def accepted(tables, prompts, tokens, lengths, budgets):
+    """Whether each row's tokens are allowed, one by one, where it may have so many."""
 
     def turn(carry, step):
         state, fine = carry
         place, token = step
-        mask = allowed(tables, state, jnp.full(prompts.shape, 1000))
+        mask = allowed(tables, state, budgets - place)
         fine &= (place >= lengths) | jnp.take_along_axis(mask, token[:, None], axis=1)[:, 0]
         return (advance(tables, state, token), fine), None
 
@@ -67,13 +71,23 @@ def accepted(tables, prompts, tokens, lengths):
     return fine
 
 
-@pytest.mark.parametrize("kind", ["sentencepiece", "byte-level", "hostile"])
-def test_an_answer_is_allowed_just_where_it_is_legal_however_it_is_spelled(kind):
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("sentencepiece", SETTINGS),
+        ("byte-level", SETTINGS),
+        ("hostile", SETTINGS),
+        ("sentencepiece", IN_ONE_RUN),
+        ("byte-level", IN_ONE_RUN),
+    ],
+    ids=["sentencepiece", "byte-level", "hostile", "sentencepiece-one-run", "byte-level-one-run"],
+)
+def test_an_answer_is_allowed_just_where_it_is_legal_however_it_is_spelled(kind, settings):
     rng = random.Random(kind)
     vocabulary = vocabulary_of_kind(kind)
-    constraint = QuoteConstraint(vocabulary, SETTINGS)
+    constraint = QuoteConstraint(vocabulary, settings)
     prompts, graphs, rows = [], [], []
-    while len(graphs) < 40:
+    while len(graphs) < 24:
         documents = pages(rng)
         try:
             graphs.append(constraint.graph(documents))
@@ -90,13 +104,72 @@ def test_an_answer_is_allowed_just_where_it_is_legal_however_it_is_spelled(kind)
         row[: len(ids)] = ids
     owners = jnp.array([owner for owner, _, _ in rows])
     lengths = jnp.array([len(ids) for _, _, ids in rows])
-    found = accepted(constraint.tables(graphs, 1000), owners, tokens, lengths)
-    joined = 0
-    for (owner, text, ids), fine in zip(rows, found.tolist(), strict=True):
-        legal = is_legal(text, prompts[owner], 3, 2, omissions=2)
-        assert fine == legal, (text, prompts[owner], [vocabulary.token_bytes(id) for id in ids])
+    tables = constraint.tables(graphs, 1000)
+    # Where many more tokens may follow, and where not one more may.
+    freely, barely = (
+        accepted(tables, owners, tokens, lengths, budgets).tolist()
+        for budgets in (jnp.full(lengths.shape, 1000), lengths)
+    )
+    legal_ones = joined = 0
+    for (owner, text, ids), *fine in zip(rows, freely, barely, strict=True):
+        legal = is_legal(text, prompts[owner], 3, 2, settings.maximum_omissions)
+        spelling = [vocabulary.token_bytes(id) for id in ids]
+        assert fine == [legal, legal], (text, prompts[owner], spelling)
+        legal_ones += legal
         joined += legal and OMISSION in text
-    assert joined > 100
+    assert legal_ones > 50
+    assert settings is IN_ONE_RUN or joined > 50
+
+
+@pytest.mark.parametrize("kind", ["sentencepiece", "byte-level"])
+def test_whatever_token_is_allowed_the_answer_can_be_finished(kind):
+    rng = random.Random(kind)
+    vocabulary = vocabulary_of_kind(kind)
+    constraint = QuoteConstraint(vocabulary, SETTINGS)
+    graphs = []
+    while len(graphs) < 16:
+        with contextlib.suppress(NoLegalAnswer):
+            graphs.append(constraint.graph(pages(rng)))
+    shortest = [graph.shortest_answer for graph in graphs]
+    extra = np.tile([0, 1, 2, 5, 20, 40], len(graphs))
+    budgets = np.repeat(shortest, 6) + extra
+    tables = constraint.tables(graphs, max(shortest))
+    marks = [
+        bool(set(vocabulary.token_bytes(id) or b"") & set(b"%()[]<>"))
+        for id in range(vocabulary.size)
+    ]
+    owners, longest = jnp.repeat(jnp.arange(16), 6), int(budgets.max())
+    stuck, done = explored(tables, owners, budgets, np.array(marks), vocabulary.eos_id, longest)
+    assert done
+    assert not stuck
+
+
+@partial(jax.jit, static_argnums=(4, 5))
+def explored(tables, prompts, budgets, marks, eos_id, longest):
+    """Goes on at random, and at each place tries what eight allowed tokens lead to.
+
+    Returns:
+      Whether some of them, or none, led to where nothing may follow, and whether all have ended.
+    """
+    tries = 8
+
+    def turn(carry, place):
+        state, done, stuck = carry
+        mask = allowed(tables, state, budgets - place)
+        noise = jax.random.gumbel(jax.random.fold_in(jax.random.key(0), place), mask.shape)
+        score, tried = jax.lax.top_k(jnp.where(mask, noise, -jnp.inf), tries)
+        each = jax.tree.map(lambda leaf: jnp.repeat(leaf, tries), (state, budgets - place - 1))
+        after = advance(tables, each[0], tried.reshape(-1))
+        goes_on = allowed(tables, after, each[1]).any(axis=1).reshape(tried.shape)
+        dead_end = (score > -jnp.inf) & ~goes_on & (tried != eos_id)
+        stuck |= ((dead_end.any(axis=1) | ~mask.any(axis=1)) & ~done).any()
+        token = jnp.argmax(jnp.where(mask, noise + 4.0 * marks, -jnp.inf), axis=1)
+        state = advance(tables, state, jnp.where(done, 0, token))
+        return (state, done | (token == eos_id), stuck), None
+
+    first = initial(tables, prompts), jnp.zeros(prompts.shape, bool), jnp.bool_(False)
+    (_, done, stuck), _ = jax.lax.scan(turn, first, jnp.arange(longest))
+    return stuck, done.all()
 
 
 def test_pages_of_nothing_but_omissions_are_refused():
@@ -116,7 +189,8 @@ def test_without_omissions_they_are_text_like_any_other():
         tokens = np.zeros((1, LONGEST), np.int32)
         tokens[0, : len(ids)] = ids
         tables = constraint.tables([graph], 1000)
-        found.append(bool(accepted(tables, jnp.array([0]), tokens, jnp.array([len(ids)]))[0]))
+        owner, length = jnp.array([0]), jnp.array([len(ids)])
+        found.append(bool(accepted(tables, owner, tokens, length, jnp.array([1000]))[0]))
     assert found == [True, True, False, False]
 
 
