@@ -1,0 +1,196 @@
+"""A model before and after reinforcement learning, by samples of both to the same questions.
+
+A reward model has scored the samples, and what is known of the questions says which are supported
+and plausible. A "first answer" is any one sample: its quality is the mean over a question's
+samples. The best of N is likewise a mean, over all choices of N among them (`best_of_n`).
+"""
+
+import dataclasses
+import functools
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from gophercite.evaluation.abstention import CoverageCurve, coverage_curve
+from gophercite.evaluation.best_of_n import best_of_n
+from gophercite.evaluation.curves import Line
+from gophercite.evaluation.differences import Difference, mean_difference
+from gophercite.evaluation.intervals import Estimate, estimate
+
+
+class SampleError(ValueError):
+    """Samples that can't be compared; the message says whose, and what is wrong."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Policy:
+    """What a model has drawn.
+
+    Attributes:
+      name: of the model.
+      samples: lines of all samples of all questions (`results.sample_line`), each with `reward` and
+        `supported`.
+      free: lines of samples that nothing constrained, for their faults; may be none.
+      kl: how far the model has moved from where it began, in nats a sample; None where it hasn't,
+        or nobody knows.
+    """
+
+    name: str
+    samples: Sequence[Line]
+    free: Sequence[Line] = ()
+    kl: float | None = None
+
+
+class Drawn(NamedTuple):
+    """A policy's samples, question by question.
+
+    Attributes:
+      reward: of each.
+      good: whether each is supported and plausible.
+      distinct: how many of a question's samples differ, as texts.
+    """
+
+    reward: Float[np.ndarray, "questions samples"]
+    good: Bool[np.ndarray, "questions samples"]
+    distinct: Float[np.ndarray, " questions"]
+
+
+@dataclasses.dataclass(frozen=True)
+class PolicyStudy:
+    """A model, and what reinforcement learning has made of it with one or several seeds.
+
+    Scored are the questions of which every policy has all samples. Several policies together stand
+    for their mean, question by question; intervals are over questions where nothing else is said.
+
+    Attributes:
+      before: the model that reinforcement learning began with.
+      after: what came of it, a policy for each seed; at least one.
+    """
+
+    before: Policy
+    after: Sequence[Policy]
+
+    def __post_init__(self) -> None:
+        """Refuses what can't be compared.
+
+        Raises:
+          SampleError: there is nothing to compare with, two policies have one name, samples have no
+            reward or judgement, or no question has all samples of every policy.
+        """
+        if not self.after:
+            raise SampleError("no policy after reinforcement learning was given")
+        names = [policy.name for policy in self.policies]
+        for name, count in Counter(names).items():
+            if count > 1:
+                raise SampleError(f"{count} policies have the name {name!r}")
+        for policy in self.policies:
+            for field in ("reward", "supported"):
+                if any(line.get(field) is None for line in policy.samples):
+                    raise SampleError(f"{policy.name}: a sample has no {field!r}")
+        if not self.questions:
+            raise SampleError("no question has as many samples of every policy")
+
+    @property
+    def policies(self) -> tuple[Policy, ...]:
+        """All of them, the one before first."""
+        return (self.before, *self.after)
+
+    @functools.cached_property
+    def samples(self) -> int:
+        """How many samples a question has, of each policy."""
+        counts = [len(found) for of_policy in self._by_question for found in of_policy.values()]
+        return max(counts, default=0)
+
+    @functools.cached_property
+    def questions(self) -> list[str]:
+        """The ids of the questions that are scored."""
+        return [
+            question
+            for question in self._by_question[0]
+            if all(len(found.get(question, ())) == self.samples for found in self._by_question)
+        ]
+
+    @property
+    def sizes(self) -> list[int]:
+        """The N of which the best of N is known: 1, 2, 4 … and all."""
+        powers = {2**power for power in range(self.samples.bit_length())}
+        return sorted({size for size in powers if size <= self.samples} | {self.samples})
+
+    def drawn(self, policy: Policy) -> Drawn:
+        """Returns a policy's samples of the scored questions."""
+        of_policy = self._by_question[self.policies.index(policy)]
+        rows = [of_policy[question] for question in self.questions]
+        return Drawn(
+            np.array([[line["reward"] for line in row] for row in rows], float),
+            np.array([[line["supported"] for line in row] for row in rows], bool),
+            np.array([len({line["text"] for line in row}) for row in rows], float),
+        )
+
+    def by_question(self, policies: Sequence[Policy], size: int) -> Float[np.ndarray, " questions"]:
+        """Returns how often the best of N is good at each question, in the mean over policies.
+
+        Args:
+          policies: of this study.
+          size: the N.
+        """
+        shares = []
+        for policy in policies:
+            drawn = self.drawn(policy)
+            shares.append(best_of_n(drawn.reward, drawn.good, [size])[:, 0])
+        return np.clip(np.mean(shares, axis=0), 0.0, 1.0)  # type: ignore[no-any-return]
+
+    def quality(self, policies: Sequence[Policy]) -> dict[int, Estimate]:
+        """Returns the share of good answers by N (figure 5), in the mean over policies."""
+        return {size: estimate(self.by_question(policies, size).tolist()) for size in self.sizes}
+
+    def gain(self, size: int) -> Difference:
+        """Returns how much better the best of N is after than before, over questions."""
+        after = self.by_question(self.after, size)
+        return mean_difference((after - self.by_question([self.before], size)).tolist())
+
+    def gain_over_seeds(self, size: int) -> Difference:
+        """Returns the same over seeds: the interval says what another seed might give.
+
+        Args:
+          size: the N.
+        """
+        before = float(np.mean(self.by_question([self.before], size)))
+        each = [float(np.mean(self.by_question([policy], size))) for policy in self.after]
+        return mean_difference([share - before for share in each])
+
+    def coverage(self, policy: Policy) -> CoverageCurve:
+        """Returns quality by coverage when the best of all samples is given where its reward
+        reaches a threshold (figure 4)."""
+        drawn = self.drawn(policy)
+        best = drawn.reward.argmax(axis=1)[:, None]
+        scores, good = (np.take_along_axis(part, best, axis=1)[:, 0] for part in drawn[:2])
+        return coverage_curve(scores, good)
+
+    def distinct(self, policies: Sequence[Policy]) -> float:
+        """Returns how many different texts a question's samples are, in the mean."""
+        return float(np.mean([np.mean(self.drawn(policy).distinct) for policy in policies]))
+
+    @functools.cached_property
+    def _by_question(self) -> list[dict[str, list[Line]]]:
+        """Of each policy the samples by question."""
+        found = []
+        for policy in self.policies:
+            of_policy: dict[str, list[Line]] = {}
+            for line in policy.samples:
+                of_policy.setdefault(line["question_id"], []).append(line)
+            found.append(of_policy)
+        return found
+
+
+def faulty(lines: Sequence[Line]) -> Estimate:
+    """Returns the share of samples that have any fault of the syntax."""
+    return estimate([float(bool(line["faults"])) for line in lines])
+
+
+def fault_shares(lines: Sequence[Line]) -> Mapping[str, float]:
+    """Returns the share of samples that have each fault, of the faults that occur."""
+    counts = Counter(fault for line in lines for fault in line["faults"])
+    return {fault: count / len(lines) for fault, count in sorted(counts.items())}

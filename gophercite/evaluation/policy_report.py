@@ -1,0 +1,216 @@
+"""The report on a `PolicyStudy`: table 1, figures 4 and 5, diversity and faults."""
+
+import dataclasses
+import importlib.util
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from gophercite.evaluation.differences import Difference
+from gophercite.evaluation.human import both_intervals
+from gophercite.evaluation.intervals import Estimate
+from gophercite.evaluation.policies import Policy, PolicyStudy, fault_shares, faulty
+from gophercite.evaluation.report_files import Image, Section
+from gophercite.evaluation.tables import Table
+
+_AFTER = "RL"  # what the policies after reinforcement learning are called together
+
+
+def sections(study: PolicyStudy) -> list[Section]:
+    """Returns the report's parts.
+
+    Args:
+      study: of which models.
+    """
+    return [
+        Section("Answers (table 1)", [_said(study)], [quality_table(study)]),
+        Section("What reinforcement learning gained", _gained(study), [gains_table(study)]),
+        *_each_seed(study),
+        _figures(study),
+        Section("Diversity and faults", _about_faults(study), [variety_table(study)]),
+    ]
+
+
+def quality_table(study: PolicyStudy) -> Table:
+    """Returns table 1: first answers and the best of all samples, before and after."""
+    rows = []
+    for name, policies in _groups(study).items():
+        shares = study.quality(policies)
+        for size, answer in ((1, "first answer"), (study.samples, f"top@{study.samples}")):
+            rows.append([f"{name}, {answer}", both_intervals(shares[size]), _kl(policies)])
+    return Table(["answer", "supported and plausible %", "KL, nats an answer"], rows)
+
+
+def gains_table(study: PolicyStudy) -> Table:
+    """Returns by how many points answers are better after than before."""
+    seeds = len(study.after)
+    headings = ["best of", "over questions"] + [f"over {seeds} seeds"] * (seeds > 1)
+    rows = []
+    for size in study.sizes:
+        gains = [study.gain(size)] + [study.gain_over_seeds(size)] * (seeds > 1)
+        rows.append([str(size), *map(str, gains)])
+    return Table(headings, rows)
+
+
+def seeds_table(study: PolicyStudy) -> Table:
+    """Returns a row for each policy after reinforcement learning."""
+    rows = []
+    for policy in study.after:
+        shares = study.quality([policy])
+        rows.append(
+            [
+                policy.name,
+                str(shares[1]),
+                str(shares[study.samples]),
+                f"{study.distinct([policy]):.2f}",
+                _kl([policy]),
+            ]
+        )
+    top = f"top@{study.samples} %"
+    return Table(["policy", "first answer %", top, "distinct answers", "KL, nats an answer"], rows)
+
+
+def variety_table(study: PolicyStudy) -> Table:
+    """Returns how different a question's samples are, and how many have faults."""
+    rows = []
+    for name, policies in _groups(study).items():
+        constrained = [line for policy in policies for line in policy.samples]
+        free = [line for policy in policies for line in policy.free]
+        kinds = ", ".join(f"{fault} {100 * share:.1f}" for fault, share in _kinds(free).items())
+        rows.append(
+            [
+                name,
+                f"{study.distinct(policies):.2f}",
+                str(faulty(constrained)),
+                str(faulty(free)) if free else "–",
+                kinds or "–",
+            ]
+        )
+    return Table(
+        [
+            "model",
+            f"distinct answers of {study.samples}",
+            "faulty %, constrained",
+            "faulty %, free",
+            "of these, each fault %",
+        ],
+        rows,
+    )
+
+
+def summary(study: PolicyStudy) -> dict[str, Any]:
+    """Returns all numbers as JSON: shares in [0, 1], divergences in nats."""
+    return {
+        "questions": len(study.questions),
+        "samples": study.samples,
+        "policies": {
+            policy.name: {
+                "quality": {size: _plain(e) for size, e in study.quality([policy]).items()},
+                "coverage_area": study.coverage(policy).area,
+                "distinct": study.distinct([policy]),
+                "faulty": _plain(faulty(policy.samples)),
+                "faulty_free": _plain(faulty(policy.free)) if policy.free else None,
+                "faults_free": dict(_kinds(policy.free)),
+                "kl": policy.kl,
+            }
+            for policy in study.policies
+        },
+        "gain": {
+            size: {
+                "over_questions": _plain(study.gain(size)),
+                "over_seeds": _plain(study.gain_over_seeds(size)) if len(study.after) > 1 else None,
+            }
+            for size in study.sizes
+        },
+    }
+
+
+def _groups(study: PolicyStudy) -> dict[str, Sequence[Policy]]:
+    """The policies of one row or line: the one before, and those after together."""
+    after = study.after[0].name if len(study.after) == 1 else _AFTER
+    return {study.before.name: [study.before], after: study.after}
+
+
+def _said(study: PolicyStudy) -> str:
+    seeds = len(study.after)
+    means = f" {_AFTER} is the mean of {seeds} seeds." if seeds > 1 else ""
+    return (
+        f"{len(study.questions)} questions, {study.samples} samples each. A first answer is any "
+        f"sample, top@{study.samples} the one with the highest reward. ± as in the paper, "
+        f"z √(p(1 − p)/n), and in brackets Wilson's interval; both of 90 %, over questions.{means}"
+    )
+
+
+def _gained(study: PolicyStudy) -> list[str]:
+    said = [
+        "Points by which the best of N is more often supported and plausible after reinforcement "
+        "learning than before, with 90 % intervals (Student's t) of the differences question by "
+        "question."
+    ]
+    if len(study.after) > 1:
+        said.append(
+            "Over seeds, the interval says what another seed of reinforcement learning might give "
+            "on these questions, from the same supervised model and reward model."
+        )
+    return said
+
+
+def _each_seed(study: PolicyStudy) -> list[Section]:
+    if len(study.after) == 1:
+        return []
+    return [Section("Each seed", tables=[seeds_table(study)])]
+
+
+def _figures(study: PolicyStudy) -> Section:
+    if importlib.util.find_spec("matplotlib") is None:
+        return Section("Figures", ["Figures need matplotlib: pip install gophercite[report]"])
+    from gophercite.evaluation import figures  # here: without matplotlib reports have no figures
+
+    groups = _groups(study)
+    best_of = figures.best_of_figure({n: study.quality(each) for n, each in groups.items()})
+    # Answers of several seeds to one question are not independent: their band would be too narrow.
+    shown = (study.before, study.after[0])
+    curves = {f"{p.name}, top@{study.samples} by reward": study.coverage(p) for p in shown}
+    quality = "supported and plausible, of those given"
+    return Section(
+        "Figures",
+        images={
+            "best_of": Image(
+                figures.png(best_of),
+                "The sample with the highest reward of N: share supported and plausible, by N "
+                "(figure 5)",
+            ),
+            "coverage": Image(
+                figures.png(figures.coverage_figure(curves, quality)),
+                "Declining to answer below a reward: share supported and plausible of the answers "
+                f"given, by coverage (figure 4); {shown[1].name}, with exact 90 % bands",
+            ),
+        },
+    )
+
+
+def _about_faults(study: PolicyStudy) -> list[str]:
+    said = [
+        "Distinct are a question's samples that differ as texts. Constrained samples can have no "
+        "fault but what the constraint leaves open; free ones show what the model does by itself."
+    ]
+    if not study.before.free:
+        said.append("No free samples were drawn.")
+    return said
+
+
+def _kl(policies: Sequence[Policy]) -> str:
+    known = [policy.kl for policy in policies if policy.kl is not None]
+    return f"{np.mean(known):.3g}" if len(known) == len(policies) else "–"
+
+
+def _kinds(lines: Sequence[Any]) -> dict[str, float]:
+    return dict(fault_shares(lines)) if lines else {}
+
+
+def _plain(value: Estimate | Difference) -> dict[str, Any]:
+    """As JSON, which has no infinity."""
+    fields = dataclasses.asdict(value)
+    return {name: each if math.isfinite(each) else None for name, each in fields.items()}
