@@ -17,6 +17,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
+from named_paths import named_path
+
 from gophercite.evaluation.figure_sections import SavedSystem, figures_section
 from gophercite.evaluation.human import both_intervals, human_table, preference, rated_for_all
 from gophercite.evaluation.intervals import Estimate
@@ -111,26 +113,21 @@ def _read(path: str, kind: type[R]) -> list[R]:
     return found
 
 
-def _named(text: str) -> tuple[str, str]:
-    name, equals, path = text.partition("=")
-    if not (name and equals and path):
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=PATH")
-    return name, path
-
-
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="compare.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("system", nargs="*", type=_named, metavar="NAME=PREFIX", help="results of an evaluation")
+    add(
+        "system", nargs="*", type=named_path, metavar="NAME=PREFIX", help="results of an evaluation"
+    )
     add("--output", required=True, metavar="PREFIX", help="of the report: PREFIX.md, .html, .png")
     add("--title", default="Systems compared", help="of the report")
     add("--ratings", nargs="+", metavar="FILE", default=[], help="rated answers of the systems")
     add(
         "--preferences",
         nargs="+",
-        type=_named,
+        type=named_path,
         metavar="NAME=FILE",
         default=[],
         help="comparisons of two systems; NAME says of which",

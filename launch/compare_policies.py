@@ -1,0 +1,134 @@
+"""What reinforcement learning has made of a model: table 1, figures 4 and 5, diversity, faults.
+
+    python launch/compare_policies.py SFT=runs/sft/test RL=runs/rl/test --output runs/report
+
+    # several seeds: their gain over the first model, with an interval over seeds
+    python launch/compare_policies.py SFT=answers/sft "RL 0=answers/rl_0" "RL 1=answers/rl_1" \\
+      --trained "reward model=runs/rm" --output runs/report
+
+Each NAME=PREFIX is what launch/eval.py --output PREFIX has written with a --reward-model and
+several --samples; the first is the model before reinforcement learning. PREFIX_free, where there is
+one, has samples that nothing constrained, for their faults. How far a model has moved is what its
+run's metrics say of the checkpoint that answered. Writes OUTPUT.md, .html, .json and figures. Exit
+status: 0 done; 1 refused or failed, with one line that says why; 2 wrong usage.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from etils import epath
+from named_paths import named_path
+
+from gophercite.evaluation.policies import Policy, PolicyStudy
+from gophercite.evaluation.policy_report import quality_table, sections, summary
+from gophercite.evaluation.report_files import Section, write_files, write_report
+from gophercite.evaluation.saved_results import SavedResultsError, read_system
+from gophercite.evaluation.tables import Table
+from gophercite.models.checkpoint_files import best_step
+from gophercite.training.metrics import read_metrics
+
+_SET = "eval/validation/"
+# What the report shows of a training, with the names that people read.
+_SHOWN = {
+    "loss": "loss",
+    "preference_accuracy": "preference accuracy",
+    "supported_and_plausible_auc": "area under ROC of S&P",
+    "reward": "reward",
+    "kl": "KL",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command and returns its exit status."""
+    flags = _parse(arguments)
+    try:
+        before, *after = (_policy(name, prefix) for name, prefix in flags.policy)
+        study = PolicyStudy(before, after)
+        parts = sections(study)
+        if flags.trained:
+            parts.append(_trainings(flags.trained))
+        files = write_report(flags.output, flags.title, parts)
+        numbers = json.dumps(summary(study), indent=2, ensure_ascii=False) + "\n"
+        files += write_files(flags.output, {".json": numbers})
+    except (OSError, ValueError) as error:
+        print(f"compare_policies: {error}", file=sys.stderr)
+        return 1
+    print(f"{quality_table(study).markdown()}\nWritten: {', '.join(files)}")
+    return 0
+
+
+def _policy(name: str, prefix: str) -> Policy:
+    """Reads one policy's samples, and how far its run says that it has moved.
+
+    Raises:
+      SavedResultsError: a file is missing or is none of an evaluation.
+    """
+    samples = read_system(name, prefix).samples
+    free = f"{prefix}_free"
+    has_free = epath.Path(f"{free}.jsonl").exists()
+    return Policy(name, samples, read_system(name, free).samples if has_free else (), _kl(prefix))
+
+
+def _kl(prefix: str) -> float | None:
+    """The divergence at the checkpoint that answered; None where no metrics tell it."""
+    path = epath.Path(f"{prefix}.json")
+    try:
+        run = json.loads(path.read_text())["run"]
+        folder, step = run["model"], run["provenance"].get("step")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise SavedResultsError(
+            f"{path}: is no summary of an evaluation; launch/eval.py --output writes it"
+        ) from None
+    value = _evaluated(folder, step).get(f"{_SET}kl")
+    return None if value is None else float(value)
+
+
+def _evaluated(folder: str, step: int | None) -> dict[str, Any]:
+    """What a run's metrics say of a step on its validation set; nothing where they don't."""
+    lines = (line for line in read_metrics(folder) if line["step"] == step)
+    return next((line for line in lines if line["split"] == "validation"), {})
+
+
+def _trainings(runs: Sequence[tuple[str, str]]) -> Section:
+    """The checkpoints that trainings have chosen, and what validation says of them."""
+    rows = []
+    for name, folder in runs:
+        step = best_step(folder)
+        found = _evaluated(folder, step)
+        said = [
+            f"{words} {found[_SET + metric]:.4g}"
+            for metric, words in _SHOWN.items()
+            if found.get(_SET + metric) is not None
+        ]
+        rows.append([name, "–" if step is None else str(step), ", ".join(said) or "–"])
+    return Section("Trainings", tables=[Table(["training", "best step", "on validation"], rows)])
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="compare_policies.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add(
+        "policy", nargs="+", type=named_path, metavar="NAME=PREFIX", help="results of an evaluation"
+    )
+    add("--output", required=True, metavar="PREFIX", help="of the report: PREFIX.md, .html …")
+    add("--title", default="Before and after reinforcement learning", help="of the report")
+    add(
+        "--trained",
+        nargs="+",
+        type=named_path,
+        metavar="NAME=FOLDER",
+        default=[],
+        help="runs whose best checkpoints the report shows",
+    )
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

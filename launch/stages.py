@@ -1,0 +1,144 @@
+"""Commands that build on one another, each run once: started again, what is done is passed over.
+
+A stage has a folder of its own, where `stage.json` says what it was begun as and when it ended. One
+that has not ended is run again, and its command goes on by itself. A stage that was begun with
+other settings, or from what has since been made anew, is refused: its folder would be of two minds.
+"""
+
+import dataclasses
+import datetime
+import json
+import pathlib
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+RECORD = "stage.json"
+
+
+class StageError(ValueError):
+    """A stage that can't be run or gone on with; the message says which, and what to do."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """One command.
+
+    Attributes:
+      title: what it does, for people.
+      folder: where what it makes lies; nobody else's.
+      commands: Python programs with their arguments, one after the other.
+      needs: folders of stages whose outcome it uses.
+    """
+
+    title: str
+    folder: pathlib.Path
+    commands: Sequence[Sequence[str]]
+    needs: Sequence[pathlib.Path] = ()
+
+
+def run_stages(
+    stages: Sequence[Stage], run: Callable[[Sequence[str]], int], say: Callable[[str], None]
+) -> int:
+    """Runs the stages in their order.
+
+    Args:
+      stages: those that a stage needs come before it.
+      run: runs a command and returns its exit status.
+      say: shows a line to people.
+
+    Returns:
+      0, or the status of the first command that failed.
+
+    Raises:
+      StageError: a stage's folder holds the outcome of something else.
+    """
+    for number, stage in enumerate(stages, start=1):
+        heading = f"[{number}/{len(stages)}] {stage.title}"
+        begun = _begin(stage)
+        if begun["ended"]:
+            say(f"{heading}: there already, in {stage.folder}")
+            continue
+        say(heading)
+        start = time.monotonic()
+        for command in stage.commands:
+            status = run(command)
+            if status:
+                say(f"{heading}: ended with status {status}; the same command goes on there")
+                return status
+        seconds = time.monotonic() - start
+        _write(stage, {**begun, "ended": _now(), "seconds": round(seconds, 1)})
+        say(f"{heading}: {seconds:.0f} s")
+    return 0
+
+
+def run_python(command: Sequence[str]) -> int:
+    """Runs a Python program; when this process is asked to stop, so is the program, and may finish.
+
+    Args:
+      command: what follows `python`.
+
+    Returns:
+      Its exit status; that of one that was killed by signal n is 128 + n, as in a shell.
+    """
+    process = subprocess.Popen([sys.executable, *command])
+    # Ctrl-C reaches it by the terminal; it saves what it has, and its status says how it ended.
+    handlers = {
+        signal.SIGINT: signal.signal(signal.SIGINT, lambda *_: None),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, lambda *_: process.terminate()),
+    }
+    try:
+        status = process.wait()
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    return status if status >= 0 else 128 - status
+
+
+def _begin(stage: Stage) -> dict[str, Any]:
+    """What is on record of a stage, which is put on record if nothing is."""
+    made_of = {}
+    for folder in stage.needs:
+        needed = _read(folder)
+        if needed is None or not needed["ended"]:
+            raise StageError(f"{stage.title}: what it needs is not done: {folder}")
+        made_of[str(folder)] = needed["ended"]
+    commands = [shlex.join(command) for command in stage.commands]
+    begun = {"commands": commands, "made_of": made_of, "ended": None, "seconds": None}
+    found = _read(stage.folder)
+    if found is None:
+        _write(stage, begun)
+        return begun
+    for field, words in (("commands", "with other settings"), ("made_of", "from earlier stages")):
+        if found[field] != begun[field]:
+            raise StageError(
+                f"{stage.folder} was made {words} (see its {RECORD}): remove it to make it anew, "
+                "or name another folder for all"
+            )
+    return found
+
+
+def _read(folder: pathlib.Path) -> dict[str, Any] | None:
+    path = folder / RECORD
+    try:
+        found = json.loads(path.read_text())
+        return {name: found[name] for name in ("commands", "made_of", "ended", "seconds")}
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError):
+        raise StageError(f"{path}: is no record of a stage; remove {folder}") from None
+
+
+def _write(stage: Stage, record: dict[str, Any]) -> None:
+    stage.folder.mkdir(parents=True, exist_ok=True)
+    unfinished = stage.folder / f".{RECORD}.unfinished"
+    unfinished.write_text(json.dumps(record, indent=2) + "\n")
+    unfinished.replace(stage.folder / RECORD)
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat()
