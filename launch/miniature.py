@@ -14,6 +14,7 @@ of the stage that failed, 75 where it was asked to stop and saved.
 """
 
 import argparse
+import dataclasses
 import json
 import pathlib
 import sys
@@ -30,103 +31,116 @@ _TITLE = "The paper in miniature: supervised fine-tuning, a reward model, reinfo
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
     flags = _parse(arguments)
+    plan = Plan(flags.model_dir, flags.seed, flags.seeds, flags.questions, flags.samples)
     start = time.monotonic()
     try:
-        status = run_stages(
-            stages(flags.model_dir, flags.seed, flags.seeds, flags.questions, flags.samples),
-            run_python,
-            _say,
-        )
+        status = run_stages(plan.stages(), run_python, _say)
     except (StageError, OSError) as error:
         print(f"miniature: {error}", file=sys.stderr)
         return 1
-    if status:
-        return status
-    status = run_python(report_command(flags.model_dir, flags.seed, flags.seeds))
-    _say(f"All of it took {time.monotonic() - start:.0f} s")
+    status = status or run_python(plan.report_command())
+    if status == 0:
+        _say(f"This start took {time.monotonic() - start:.0f} s")
     return status
 
 
-def stages(
-    folder: pathlib.Path, seed: int, seeds: int, questions: int, samples: int
-) -> list[Stage]:
-    """Returns what there is to do before the report.
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What is to be done.
 
-    Args:
+    Attributes:
       folder: where all of it goes.
       seed: of all draws; reinforcement learning's own are this and the following.
       seeds: how often reinforcement learning is done.
       questions: how many questions are asked.
       samples: how many answers to each.
     """
-    world, sft, rm = folder / "world", folder / "sft", folder / "rm"
-    write_world = ["-m", "data_pipelines.sample_world", "--out", str(world)]
-    found = [
-        Stage("questions", world, [[*write_world, "--questions", str(questions)]]),
-        Stage(
-            "supervised fine-tuning",
-            sft,
-            [_train("sft_sample_world", sft, {"SEED": seed, **_SUPERVISED})],
-        ),
-        Stage("reward model", rm, [_train("rm_sample_world", rm, {"SEED": seed})]),
-    ]
-    for number in range(seed, seed + seeds):
-        models = {"INITIAL_CHECKPOINT": str(sft), "REWARD_MODEL": str(rm)}
-        found.append(
+
+    folder: pathlib.Path
+    seed: int = 0
+    seeds: int = 1
+    questions: int = 200
+    samples: int = 16
+
+    def stages(self) -> list[Stage]:
+        """Returns all but the report."""
+        write_world = ["-m", "data_pipelines.sample_world", "--out", str(self._world)]
+        return [
+            Stage("questions", self._world, [[*write_world, "--questions", str(self.questions)]]),
             Stage(
-                _of_seeds("reinforcement learning", number, seeds),
-                folder / f"rl_{number}",
-                [_train("a2c_sample_world", folder / f"rl_{number}", {"SEED": number, **models})],
-                [sft, rm],
-            )
-        )
-    policies = {"the supervised model": sft} | {
-        _of_seeds("the reinforced model", number, seeds): folder / f"rl_{number}"
-        for number in range(seed, seed + seeds)
-    }
-    for name, policy in policies.items():
-        answers = folder / "answers" / policy.name
-        prefix = answers / "test"
-        common = ["--model", str(policy), "--questions", str(world / "questions_test.jsonl")]
-        common += ["--temperature", "1", "--seed", str(seed), "--max-tokens", "64"]
-        common += ["--no-baselines", "--examples", "0"]
-        constrained = ["--constrained", "--samples", str(samples), "--reward-model", str(rm)]
-        found.append(
+                "supervised fine-tuning",
+                self._sft,
+                [_train("sft_sample_world", self._sft, {"SEED": self.seed, **_SUPERVISED})],
+            ),
             Stage(
-                f"answers of {name}",
-                answers,
-                [
-                    ["launch/eval.py", *common, *constrained, "--output", str(prefix)],
-                    ["launch/eval.py", *common, "--output", f"{prefix}_free"],
-                ],
-                [world, policy, rm],
-            )
+                "reward model",
+                self._rm,
+                [_train("rm_sample_world", self._rm, {"SEED": self.seed})],
+            ),
+            *(self._learning(name, seed) for name, seed in self._learnt.items()),
+            self._answers("SFT", self._sft),
+            *(self._answers(name, self._rl(seed)) for name, seed in self._learnt.items()),
+        ]
+
+    def report_command(self) -> list[str]:
+        """Returns the command that makes the report of what the stages have made."""
+        policies = {"SFT": self._sft, **{n: self._rl(seed) for n, seed in self._learnt.items()}}
+        trained = {**policies, "reward model": self._rm}
+        return [
+            "launch/compare_policies.py",
+            *(f"{name}={self._prefix(policy)}" for name, policy in policies.items()),
+            *("--output", str(self.folder / "report"), "--title", _TITLE),
+            *("--trained", *(f"{name}={run}" for name, run in trained.items())),
+        ]
+
+    @property
+    def _world(self) -> pathlib.Path:
+        return self.folder / "world"
+
+    @property
+    def _sft(self) -> pathlib.Path:
+        return self.folder / "sft"
+
+    @property
+    def _rm(self) -> pathlib.Path:
+        return self.folder / "rm"
+
+    def _rl(self, seed: int) -> pathlib.Path:
+        return self.folder / f"rl_{seed}"
+
+    @property
+    def _learnt(self) -> dict[str, int]:
+        """The seeds of reinforcement learning, by what its models are called."""
+        seeds = range(self.seed, self.seed + self.seeds)
+        return {"RL" if self.seeds == 1 else f"RL, seed {seed}": seed for seed in seeds}
+
+    def _prefix(self, policy: pathlib.Path) -> pathlib.Path:
+        """Of the results of a policy's answers."""
+        return self.folder / "answers" / policy.name / "test"
+
+    def _learning(self, name: str, seed: int) -> Stage:
+        folder = self._rl(seed)
+        models = {"INITIAL_CHECKPOINT": str(self._sft), "REWARD_MODEL": str(self._rm)}
+        command = _train("a2c_sample_world", folder, {"SEED": seed, **models})
+        return Stage(f"reinforcement learning: {name}", folder, [command], [self._sft, self._rm])
+
+    def _answers(self, name: str, policy: pathlib.Path) -> Stage:
+        """Samples under the constraint, with rewards; and free ones, for their faults."""
+        prefix, questions = self._prefix(policy), self._world / "questions_test.jsonl"
+        command = ["launch/eval.py", "--model", str(policy), "--questions", str(questions)]
+        command += ["--temperature", "1", "--seed", str(self.seed), "--max-tokens", "64"]
+        command += ["--no-baselines", "--examples", "0"]
+        constrained = ["--constrained", "--samples", str(self.samples)]
+        constrained += ["--reward-model", str(self._rm)]
+        return Stage(
+            f"answers of {name}",
+            prefix.parent,
+            [
+                [*command, *constrained, "--output", str(prefix)],
+                [*command, "--output", f"{prefix}_free"],
+            ],
+            [self._world, policy, self._rm],
         )
-    return found
-
-
-def report_command(folder: pathlib.Path, seed: int, seeds: int) -> list[str]:
-    """Returns the command that makes the report of what the stages have made.
-
-    Args:
-      folder: where it is.
-      seed: as of `stages`.
-      seeds: likewise.
-    """
-    runs = {_of_seeds("RL", n, seeds): folder / f"rl_{n}" for n in range(seed, seed + seeds)}
-    answers = {name: folder / "answers" / run.name / "test" for name, run in runs.items()}
-    trained = {"SFT": folder / "sft", "reward model": folder / "rm", **runs}
-    return [
-        "launch/compare_policies.py",
-        f"SFT={folder / 'answers' / 'sft' / 'test'}",
-        *(f"{name}={prefix}" for name, prefix in answers.items()),
-        *("--output", str(folder / "report"), "--title", _TITLE),
-        *("--trained", *(f"{name}={run}" for name, run in trained.items())),
-    ]
-
-
-def _of_seeds(name: str, seed: int, seeds: int) -> str:
-    return name if seeds == 1 else f"{name}, seed {seed}"
 
 
 def _train(config: str, folder: pathlib.Path, settings: Mapping[str, object]) -> list[str]:

@@ -1,0 +1,149 @@
+"""The paper in miniature: its commands, with tiny models."""
+
+import json
+import pathlib
+import runpy
+import shutil
+from collections.abc import Sequence
+
+import configuration
+import gin_files
+import jax
+import miniature
+import pytest
+from stages import RECORD, run_stages
+from test_compare import Tags
+from tiny_runs import TINY
+
+from data_pipelines.sample_world.__main__ import write_world
+from data_pipelines.sample_world.vocabulary import bundled_vocabulary
+from data_pipelines.sample_world.world import World
+from gophercite.evaluation.results import json_lines
+from gophercite.models.folder import Model, save_model
+from gophercite.models.parameters import HEADS
+from gophercite.models.reward_model import RewardModel
+from gophercite.models.transformer import Transformer
+
+LAUNCH = pathlib.Path(__file__).parents[2] / "launch"
+
+
+@pytest.fixture(scope="module")
+def models() -> dict[str, Model]:
+    """Of random weights: what the trainings would have made, by their folders' names."""
+    settings = TINY | {"MODEL_DIR": "x", "INITIAL_CHECKPOINT": "None"}
+    gin_files.load(["gin_configs/sft_sample_world.gin"], settings)
+    transformer = Transformer(configuration.build().transformer.config)
+    vocabulary = bundled_vocabulary()
+    sft, rm, rl = map(transformer.init, jax.random.split(jax.random.key(3), 3))
+    heads = RewardModel(transformer).init_heads(jax.random.key(4))
+    return {
+        "sft": Model(transformer, sft, vocabulary, {}),
+        "rm": Model(transformer, {**rm, HEADS: heads}, vocabulary, {}),
+        "rl_0": Model(transformer, rl, vocabulary, {"step": 50}),
+    }
+
+
+def bindings(command: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    files = [each.split("=", 1)[1] for each in command if each.startswith("--gin_file=")]
+    named = (each[6:].split("=", 1) for each in command if each.startswith("--gin."))
+    return files, dict(named)
+
+
+def commands(folder: pathlib.Path, **settings: int) -> dict[str, list[list[str]]]:
+    return {
+        str(stage.folder.relative_to(folder)): [list(command) for command in stage.commands]
+        for stage in miniature.Plan(folder, **settings).stages()
+    }
+
+
+def test_the_trainings_are_runs_that_can_be_built(
+    tmp_path: pathlib.Path, models: dict[str, Model]
+) -> None:
+    """With the seed that was given; reinforcement learning with its own, from the two before."""
+    made = commands(tmp_path, seed=3, seeds=2)
+    assert list(made) == [
+        "world", "sft", "rm", "rl_3", "rl_4", "answers/sft", "answers/rl_3", "answers/rl_4",
+    ]  # fmt: skip
+    for name, seed in (("sft", 3), ("rm", 3), ("rl_3", 3), ("rl_4", 4)):
+        files, settings = bindings(made[name][0])
+        gin_files.load(files, (TINY | settings) if "rl" in name else settings)
+        run = configuration.build()
+        assert (run.settings.seed, run.settings.model_dir) == (seed, str(tmp_path / name))
+        if name in models:
+            save_model(tmp_path / name, models[name])
+
+
+def test_the_stages_from_questions_to_the_report(
+    tmp_path: pathlib.Path, models: dict[str, Model], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The miniature's own commands but for the trainings, in whose stead there are the models."""
+    programs = {
+        name: runpy.run_path(str(LAUNCH / f"{name}.py"))["main"]
+        for name in ("eval", "compare_policies")
+    }
+
+    def run(command: Sequence[str]) -> int:
+        program, *flags = command
+        if program == "-m":
+            write_world(tmp_path / "world", World(split="test", pages=40), 4)
+            return 0
+        if program != "launch/train.py":
+            status: int = programs[pathlib.Path(program).stem](flags)
+            return status
+        folder = pathlib.Path(json.loads(bindings(flags)[1]["MODEL_DIR"]))
+        record = (folder / RECORD).read_text()
+        shutil.rmtree(folder)
+        save_model(folder, models[folder.name])
+        evaluated = [
+            {"step": step, "split": "validation", "eval/validation/kl": kl}
+            for step, kl in ((0, 0.0), (50, 0.25), (100, 0.5))
+        ]
+        (folder / "metrics.jsonl").write_text(json_lines(evaluated))
+        (folder / RECORD).write_text(record)
+        return 0
+
+    said: list[str] = []
+    plan = miniature.Plan(tmp_path, questions=4, samples=2)
+    stages = plan.stages()
+    assert run_stages(stages, run, said.append) == 0, capsys.readouterr().err
+    assert run(plan.report_command()) == 0
+    printed = capsys.readouterr().out
+    assert "| SFT, first answer" in printed
+    assert "| RL, top@2" in printed
+
+    numbers = json.loads((tmp_path / "report.json").read_text())
+    assert (numbers["questions"], numbers["samples"]) == (4, 2)
+    policies = numbers["policies"]
+    assert policies["RL"]["kl"] == 0.25  # at the step that answered
+    assert policies["SFT"]["kl"] is None
+    assert policies["SFT"]["faulty"]["mean"] == 0  # under the constraint
+    assert policies["SFT"]["faulty_free"]["mean"] == 1  # a random model's
+    assert len(Tags((tmp_path / "report.html").read_text()).links) == 2
+    markdown = (tmp_path / "report.md").read_text()
+    assert "](report_best_of.png)" in markdown
+    assert "| RL " in markdown.split("## Trainings")[1]
+
+    run_stages(stages, pytest.fail, said.append)  # all of it is there
+    assert said[-1].endswith(f"there already, in {tmp_path / 'answers' / 'rl_0'}")
+
+
+def test_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        miniature.main(["--seeds", "0"])
+    assert ended.value.code == 2
+    assert "--seeds is 0: must be at least 1" in capsys.readouterr().err
+
+
+def test_what_is_no_evaluation_is_named(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compare_policies = runpy.run_path(str(LAUNCH / "compare_policies.py"))["main"]
+    output = ["--output", str(tmp_path / "report")]
+    assert compare_policies([f"SFT={tmp_path / 'none'}", *output]) == 1
+    assert "none.jsonl: there is no such file" in capsys.readouterr().err
+    (tmp_path / "none.jsonl").write_text("")
+    assert compare_policies([f"SFT={tmp_path / 'none'}", *output]) == 1
+    assert "none.json: is no summary of an evaluation" in capsys.readouterr().err
+    (tmp_path / "none.json").write_text('{"run": {"model": "m", "provenance": {}}}')
+    assert compare_policies([f"SFT={tmp_path / 'none'}", *output]) == 1
+    assert "no policy after reinforcement learning" in capsys.readouterr().err
