@@ -23,7 +23,7 @@ from gophercite.decoding.pieces import quotable_pieces
 from gophercite.decoding.quote_graph import QuoteGraph
 from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.quote_state import QuoteTables
-from gophercite.decoding.table_sizes import TableSizes
+from gophercite.decoding.table_sizes import TableSizes, filled_up
 from gophercite.decoding.token_edges import TokenEdges, token_edges
 from gophercite.decoding.token_trie import ClaimTokens, TokenTrie
 from gophercite.documents import Document, Window
@@ -73,7 +73,7 @@ class QuoteConstraint:
         self.settings = settings or QuoteSettings()
         self._eos_id = vocabulary.eos_id
         self._trie = TokenTrie.build(vocabulary)
-        self._sizes = _sizes(vocabulary)
+        self._usual_lengths = _usual_lengths(vocabulary)
         self._claim = claim_automaton()
         self._claim_tokens = ClaimTokens.build(self._claim, self._trie)
         self._steps = longest_steps(self._claim, self._claim_tokens, self.settings.limits)
@@ -149,26 +149,26 @@ class QuoteConstraint:
         claim[np.add.outer(node[:-1], states)] = states
 
         def column(name: str) -> np.ndarray:
-            return _padded([getattr(graph.edges, name) for graph in graphs], edges, 0)
+            return filled_up([getattr(graph.edges, name) for graph in graphs], edges, 0)
 
         columns: dict[str, Any] = {
-            "start": _padded(
+            "start": filled_up(
                 [graph.edges.start[:-1] + at for graph, _, at in together], nodes + 1, edge[-1]
             ),
             "claim": claim,
-            "cost": _padded([graph.cost for graph in graphs], nodes, NO_END),
-            "node": _padded([graph.edges.node + at for graph, at, _ in together], edges, 0),
+            "cost": filled_up([graph.cost for graph in graphs], nodes, NO_END),
+            "node": filled_up([graph.edges.node + at for graph, at, _ in together], edges, 0),
             "claim_next": self._claim_tokens.next,
             "claim_added": self._claim_tokens.added,
             "claim_content": self._claim.content,
-            "size": self._sizes,
+            "size": self._usual_lengths,
             "first": np.array([at + graph.start for graph, at, _ in together], np.int32),
         }
         columns |= {name: column(name) for name in _ALONG_EDGES}
         return QuoteTables(**columns, settings=self.settings)
 
 
-def _sizes(vocabulary: Vocabulary) -> Int32[np.ndarray, " vocab"]:
+def _usual_lengths(vocabulary: Vocabulary) -> Int32[np.ndarray, " vocab"]:
     """Bytes of each token's text; 0 for those that a tokenizer has another token for.
 
     Those are SentencePiece's bytes, which come before the pieces that spell the same.
@@ -176,9 +176,3 @@ def _sizes(vocabulary: Vocabulary) -> Int32[np.ndarray, " vocab"]:
     texts = [vocabulary.token_bytes(id) or b"" for id in range(vocabulary.size)]
     usual = {text: id for id, text in enumerate(texts)}
     return np.array([len(text) * (usual[text] == id) for id, text in enumerate(texts)], np.int32)
-
-
-def _padded(parts: Sequence[np.ndarray], size: int, value: int) -> np.ndarray:
-    whole = np.full((size, *parts[0].shape[1:]), value, parts[0].dtype)
-    np.concatenate(parts, out=whole[: sum(map(len, parts))])
-    return whole

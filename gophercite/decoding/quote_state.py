@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
+from gophercite.decoding.bisection import first_not_less
 from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.token_walks import AN_OMISSION
 
@@ -280,13 +281,9 @@ def _edge_of(
         return jnp.minimum(first + jnp.argmax(same, axis=1), last), jnp.any(same, axis=1)
 
     def halve() -> tuple[Array, Array]:
-        low, high = first, end
-        for _ in range(int(last).bit_length()):
-            middle = (low + high) // 2
-            before = (tables.token[jnp.minimum(middle, last)] < token) & (low < high)
-            low, high = jnp.where(before, middle + 1, low), jnp.where(before, high, middle)
-        edge = jnp.minimum(low, last)
-        return edge, (low < end) & (tables.token[edge] == token)
+        place = first_not_less(tables.token, token, first, end, int(last).bit_length())
+        edge = jnp.minimum(place, last)
+        return edge, (place < end) & (tables.token[edge] == token)
 
     # One look where all nodes are thin; else a search, whose steps wait for each other.
     return jax.lax.cond(jnp.max(end - first) > THIN, halve, look)

@@ -44,6 +44,13 @@ def usual_sizes(graphs: Sequence[TableSizes], prompts: int) -> TableSizes:
     return TableSizes(_rounded(math.ceil(nodes)), _rounded(math.ceil(edges)))
 
 
+def filled_up(parts: Sequence[np.ndarray], size: int, value: int) -> np.ndarray:
+    """Returns arrays one after the other, and a value behind them up to `size` entries."""
+    whole = np.full((size, *parts[0].shape[1:]), value, parts[0].dtype)
+    np.concatenate(parts, out=whole[: sum(map(len, parts))])
+    return whole
+
+
 def _held(size: int, least: int) -> int:
     return size if 0 < size >= least else 1 << (max(least, _LEAST) - 1).bit_length()
 

@@ -24,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, Int32, UInt8
 
+from gophercite.decoding.bisection import first_not_less
 from gophercite.decoding.quote_graph import title_prefixes
 from gophercite.decoding.response_automaton import (
     MALFORMED,
@@ -32,7 +33,7 @@ from gophercite.decoding.response_automaton import (
     response_automaton,
 )
 from gophercite.decoding.suffix_automaton import build_suffix_automata
-from gophercite.decoding.table_sizes import TableSizes
+from gophercite.decoding.table_sizes import TableSizes, filled_up
 from gophercite.decoding.token_trie import spell_tokens
 from gophercite.documents import Document, Window
 from gophercite.evidence import (
@@ -206,11 +207,6 @@ class FaultWatch:
         first_edge = [0, *itertools.accumulate(graph.sizes.edges for graph in graphs)]
         nodes, edges = (sizes or TableSizes()).holding(first_node[-1], first_edge[-1])
 
-        def joined(parts: list[np.ndarray], size: int, filling: int) -> np.ndarray:
-            whole = np.full(size, filling, parts[0].dtype)
-            np.concatenate(parts, out=whole[: sum(map(len, parts))])
-            return whole
-
         def moved(numbers: np.ndarray | list[int], by: int) -> np.ndarray:
             return np.where(np.array(numbers) < 0, -1, np.array(numbers) + by).astype(np.int32)
 
@@ -219,10 +215,12 @@ class FaultWatch:
         starts = [graph.start[:-1] + at for graph, _, at in together]
         most = np.array(self.maximum_omissions, np.int32)
         columns: dict[str, Any] = {
-            "start": joined(starts, nodes + 1, first_edge[-1]),
-            "byte": joined([graph.byte for graph in graphs], edges, 0),
-            "node": joined([moved(graph.node, at) for graph, at, _ in together], edges, -1),
-            "replaced": joined([moved(graph.replaced, at) for graph, at, _ in together], nodes, -1),
+            "start": filled_up(starts, nodes + 1, first_edge[-1]),
+            "byte": filled_up([graph.byte for graph in graphs], edges, 0),
+            "node": filled_up([moved(graph.node, at) for graph, at, _ in together], edges, -1),
+            "replaced": filled_up(
+                [moved(graph.replaced, at) for graph, at, _ in together], nodes, -1
+            ),
             "titles": np.concatenate([moved([g.titles], at) for g, at, _ in together]),
             "everything": np.concatenate([moved([g.everything], at) for g, at, _ in together]),
             **dict(zip(("spelled", "spelling"), self._spellings, strict=True)),
@@ -386,14 +384,10 @@ def _at(table: Int[Array, " nodes"], node: Int[Array, " samples"]) -> Int[Array,
 def _follow_byte(
     tables: WatchTables, node: Int[Array, " samples"], byte: Int[Array, " samples"]
 ) -> Int[Array, " samples"]:
-    """The node after a byte, found by bisection; -1 for none."""
-    at, last = jnp.maximum(node, 0), tables.byte.shape[0] - 1
-    low, end = tables.start[at], tables.start[at + 1]
-    high = end
-    for _ in range(_SEARCH):
-        middle = (low + high) // 2
-        before = (tables.byte[jnp.minimum(middle, last)] < byte) & (low < high)
-        low, high = jnp.where(before, middle + 1, low), jnp.where(before, high, middle)
-    edge = jnp.minimum(low, last)
-    found = (node >= 0) & (low < end) & (tables.byte[edge] == byte)
+    """The node after a byte; -1 for none."""
+    at = jnp.maximum(node, 0)
+    end = tables.start[at + 1]
+    place = first_not_less(tables.byte, byte, tables.start[at], end, _SEARCH)
+    edge = jnp.minimum(place, tables.byte.shape[0] - 1)
+    found = (node >= 0) & (place < end) & (tables.byte[edge] == byte)
     return jnp.where(found, tables.node[edge], -1)
