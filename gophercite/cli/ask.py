@@ -47,8 +47,15 @@ def add(commands: Any) -> None:
     )
     add_argument("--pages", type=positive, default=5, help="pages to look at (default: 5)")
     add_html(command)
-    model = command.add_argument_group("how a model answers")
-    add_argument = model.add_argument
+    _add_model(command.add_argument_group("how a model answers"))
+    _add_declining(command.add_argument_group("declining when unsure"))
+    web = command.add_argument_group("the web")
+    web.add_argument("--search-cache", metavar="FOLDER", help="keep the engine's answers here")
+    add_networks(web)
+
+
+def _add_model(group: argparse._ActionsContainer) -> None:
+    add_argument = group.add_argument
     add_argument("--samples", type=positive, default=16, help="answers to choose from (default 16)")
     add_argument("--reward-model", metavar="FOLDER", help="chooses among the samples")
     add_argument(
@@ -82,26 +89,25 @@ def add(commands: Any) -> None:
         "(default: 0)",
     )
     add_argument("--all-samples", action="store_true", help="with --json: list all samples")
-    declining = command.add_argument_group("declining when unsure")
-    declining.add_argument(
+
+
+def _add_declining(group: argparse._ActionsContainer) -> None:
+    group.add_argument(
         "--min-quality",
         type=share,
         metavar="SHARE",
         help="answer only where this share of the answers given is good, such as 0.9",
     )
-    declining.add_argument(
+    group.add_argument(
         "--calibration", metavar="FILE", help="what `gophercite calibrate` made, for --min-quality"
     )
-    declining.add_argument(
+    group.add_argument(
         "--confidence",
         type=share,
         default=0.95,
         metavar="SHARE",
         help="with which that is promised (default: 0.95)",
     )
-    web = command.add_argument_group("the web")
-    web.add_argument("--search-cache", metavar="FOLDER", help="keep the engine's answers here")
-    add_networks(web)
 
 
 def run(options: argparse.Namespace) -> int:
