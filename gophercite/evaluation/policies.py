@@ -140,7 +140,7 @@ class PolicyStudy:
         for policy in policies:
             drawn = self.drawn(policy)
             shares.append(best_of_n(drawn.reward, drawn.good, [size])[:, 0])
-        return np.clip(np.mean(shares, axis=0), 0.0, 1.0)  # type: ignore[no-any-return]
+        return np.clip(np.mean(shares, axis=0), 0.0, 1.0)
 
     def quality(self, policies: Sequence[Policy]) -> dict[int, Estimate]:
         """Returns the share of good answers by N (figure 5), in the mean over policies."""
