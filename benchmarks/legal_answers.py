@@ -1,6 +1,7 @@
 """Whether every answer under the quote constraint is well formed and verbatim: the 100 % table.
 
     python benchmarks/legal_answers.py [--data ../shared/data] [--prompts 300] [--samples 8]
+    python benchmarks/legal_answers.py --omissions 2   # quotes may be several runs
 
 A model with random weights answers at temperature 1 about real pages (Wikipedia paragraphs and
 whole textbook sections) and about generated ones, over vocabularies of four kinds that are trained
@@ -31,6 +32,7 @@ sys.path.insert(0, str(ROOT))
 
 from gophercite import evidence  # noqa: E402
 from gophercite.decoding.constraint import NoLegalAnswer, PromptGraph, QuoteConstraint  # noqa: E402
+from gophercite.decoding.quote_settings import QuoteSettings  # noqa: E402
 from gophercite.decoding.quote_state import QuoteTables, advance, allowed, initial  # noqa: E402
 from gophercite.documents import Document  # noqa: E402
 from gophercite.vocabularies import (  # noqa: E402
@@ -195,18 +197,25 @@ class Counts:
 
     def __init__(self) -> None:
         self.prompts = self.pages = self.samples = self.faulty = self.illegal = self.stuck = 0
+        self.joined = 0
 
-    def add(self, text: str, sources: Prompt) -> None:
+    def add(self, text: str, sources: Prompt, omissions: int) -> None:
         self.samples += 1
-        self.faulty += bool(evidence.faults(text, sources))
-        self.illegal += not is_legal(text, sources)
+        self.faulty += bool(evidence.faults(text, sources, maximum_omissions=omissions))
+        self.illegal += not is_legal(text, sources, omissions=omissions)
+        self.joined += omissions > 0 and evidence.OMISSION in text
 
 
 def measure(
-    vocabulary: Vocabulary, make: Callable[[], Prompt], prompts: int, samples: int, seed: int
+    vocabulary: Vocabulary,
+    make: Callable[[], Prompt],
+    prompts: int,
+    samples: int,
+    seed: int,
+    omissions: int,
 ) -> Counts:
     """Samples answers to so many prompts, and judges them."""
-    constraint = QuoteConstraint(vocabulary)
+    constraint = QuoteConstraint(vocabulary, QuoteSettings(maximum_omissions=omissions))
     numbers = np.random.default_rng(seed)
     weights = (numbers.normal(size=(vocabulary.size, 8)), numbers.normal(size=(8, vocabulary.size)))
     inputs, outputs = (jnp.asarray(array, jnp.float32) for array in weights)
@@ -237,7 +246,7 @@ def measure(
         )
         counts.stuck += int(stuck)
         for owner, row in zip(owners, np.asarray(tokens), strict=True):
-            counts.add(vocabulary.decode(row), waiting[owner][0])
+            counts.add(vocabulary.decode(row), waiting[owner][0], omissions)
         waiting = []
     return counts
 
@@ -261,6 +270,7 @@ def main() -> None:
     parser.add_argument("--data", type=pathlib.Path, default=ROOT / "../shared/data")
     parser.add_argument("--prompts", type=int, default=300, help="of each kind (default: 300)")
     parser.add_argument("--samples", type=int, default=8, help="of each prompt (default: 8)")
+    parser.add_argument("--omissions", type=int, default=0, help="of words in a quote (default: 0)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--pages", nargs="+", metavar="KIND", help="only these rows")
     flags = parser.parse_args()
@@ -274,9 +284,10 @@ def main() -> None:
     if unknown := set(flags.pages or ()) - kinds.keys():
         parser.error(f"--pages: no such kind as {unknown.pop()!r}; there are {', '.join(kinds)}")
     print(
-        "| vocabulary | pages | prompts | pages in them | answers | evidence.faults | judge | s |"
+        "| vocabulary | pages | prompts | pages in them | answers | with omissions "
+        "| evidence.faults | judge | s |"
     )
-    print("|---|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|---|")
     wrong = 0
     for name, vocabulary in vocabularies(texts):
         for kind, make in kinds.items():
@@ -285,11 +296,12 @@ def main() -> None:
             # Building the tables of 100 kB takes a second or more.
             prompts = max(1, flags.prompts // (20 if kind == "100 kB" else 1))
             begun = time.perf_counter()
-            found = measure(vocabulary, make, prompts, flags.samples, flags.seed)
+            found = measure(vocabulary, make, prompts, flags.samples, flags.seed, flags.omissions)
+            seconds = time.perf_counter() - begun
             wrong += found.faulty + found.illegal + found.stuck
             print(
                 f"| {name} | {kind} | {found.prompts} | {found.pages} | {found.samples} "
-                f"| {found.faulty} | {found.illegal} | {time.perf_counter() - begun:.0f} |",
+                f"| {found.joined} | {found.faulty} | {found.illegal} | {seconds:.0f} |",
                 flush=True,
             )
     print(f"\n{wrong} answers were not legal.")

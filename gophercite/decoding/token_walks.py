@@ -24,6 +24,8 @@ from gophercite.decoding.token_trie import trie_child
 UNLIMITED = 30_000  # characters: a maximum that forbids nothing
 NO_REACH = -UNLIMITED  # the reach of a token that no maximum forbids
 
+_AT_ONCE = 8192  # edges that are found before they are sorted, about: they stay in the cache
+
 # Added up in `TokenEdges.begins`.
 A_TRIPLE, AN_OMISSION = 1, 2
 MOST_OMISSIONS = 60  # so that their sum fits
@@ -116,11 +118,11 @@ def nothing_found(nodes: int, most: int) -> Found:
 
     Args:
       nodes: of the trie.
-      most: edges that a node may have; there is room for those of many nodes.
+      most: edges that a node may have.
     """
     deep = nodes + 256
     return Found(
-        np.empty((6, 2 * most + 4096), np.int32),
+        np.empty((6, most + _AT_ONCE), np.int32),
         np.empty((deep, 3), np.int64),
         np.empty((deep, 7), np.int64),
         np.empty((6, most), np.int32),
