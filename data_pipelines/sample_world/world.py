@@ -31,10 +31,10 @@ AnswerFault = Literal["quote", "fact", "page", "claim", "slip", "sentence", "cut
 _RATED: tuple[AnswerFault, ...] = ("quote", "fact", "page")
 # How often each is compared with a good answer: most often those that are the hardest to see.
 _COMPARED: dict[AnswerFault, int] = {
-    "claim": 12,
-    "slip": 10,
-    "sentence": 6,
-    "page": 4,
+    "claim": 14,
+    "slip": 6,
+    "sentence": 3,
+    "page": 2,
     "fact": 1,
     "cut": 1,
 }

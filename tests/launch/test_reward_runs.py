@@ -96,3 +96,26 @@ def test_a_dry_run_shows_the_first_pair(comparisons):
     assert "--- first response: " in text
     assert "--- probability that the second is preferred: " in text
     assert "heads/reward/kernel" in text
+
+
+def test_real_comparisons_are_read_from_all_folders(tmp_path):
+    folders, questions = [], set()
+    for place in range(2):
+        folders.append(str(tmp_path / str(place)))
+        (tmp_path / str(place)).mkdir()
+        for split in ("train", "validation"):
+            world = World(seed=place, split=split)
+            made = [to_comparison(world.comparison(index)) for index in range(4)]
+            records.write(tmp_path / str(place) / f"comparisons_{split}.jsonl", made)
+            questions |= {one.question for one in made if split == "train"}
+    settings = {"MODEL_DIR": "x", "INITIAL_CHECKPOINT": "None", "BATCH_SIZE": "8", "LENGTH": "128"}
+    settings |= {"DATA_DIR": repr(folders), "VOCABULARY": repr(str(VOCABULARY_FOLDER))}
+    settings["RewardLearner.microbatches"] = "1"
+    gin_files.load(["gin_configs/rm_real_comparisons.gin"], settings)
+    run = configuration.build()
+    batches = list(run.input.one_pass())
+    assert [batch["tokens"].shape for batch in batches] == [(8, 2, 128)]
+    texts = [
+        run.input.vocabulary.decode(row.tolist()) for b in batches for row in b["tokens"][:, 0]
+    ]
+    assert {text.split("\n")[0].removeprefix("Question: ") for text in texts} == questions
