@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from gophercite.learning.optimizers import adam
 from gophercite.learning.reward import RewardLearner
+from gophercite.learning.schedules import constant
 from gophercite.learning.state import Batch
 from gophercite.models.config import TransformerConfig
 from gophercite.models.parameters import HEADS, Params
@@ -46,9 +47,9 @@ class TwoPasses(RewardLearner):
         return Verdict(*(jnp.stack(parts, axis=1) for parts in zip(*sides, strict=True)))
 
 
-def make_batch() -> dict[str, np.ndarray]:
+def make_batch() -> Batch:
     rng = np.random.default_rng(0)
-    return {
+    batch = {
         "tokens": rng.integers(2, VOCAB, (PAIRS, 2, LENGTH)).astype(np.int32),
         "lengths": np.full((PAIRS, 2), LENGTH, np.int32),
         "preferred": rng.integers(0, 2, PAIRS).astype(np.float32),
@@ -56,6 +57,7 @@ def make_batch() -> dict[str, np.ndarray]:
         "supported_and_plausible": rng.integers(0, 2, (PAIRS, 2)).astype(np.float32),
         "label_weights": np.ones((PAIRS, 2), np.float32),
     }
+    return jax.tree.map(jnp.asarray, batch)
 
 
 class Way:
@@ -79,11 +81,12 @@ class Way:
 
     def temporaries(self) -> dict[str, float]:
         """MiB that the compiler allots beside arguments and results."""
-        programs = {"training": self._step, "evaluation": self._evaluate}
-        return {
-            what: program.memory_analysis().temp_size_in_bytes / MIB
-            for what, program in programs.items()
-        }
+        found = {}
+        for what, program in (("training", self._step), ("evaluation", self._evaluate)):
+            memory = program.memory_analysis()
+            assert memory is not None  # this platform's compiler says
+            found[what] = memory.temp_size_in_bytes / MIB
+        return found
 
 
 def main() -> None:
@@ -95,7 +98,7 @@ def main() -> None:
     batch = make_batch()
     ways = {}
     for name, kind in (("one pass", RewardLearner), ("two passes", TwoPasses)):
-        learner = kind(Transformer(CONFIG), adam(), lambda step: 1e-4, microbatches=MICROBATCHES)
+        learner = kind(Transformer(CONFIG), adam(), constant(1e-4), microbatches=MICROBATCHES)
         ways[name] = Way(learner, batch)
     seconds: dict[tuple[str, str], list[float]] = collections.defaultdict(list)
     for turn in range(rounds + 1):

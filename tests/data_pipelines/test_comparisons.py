@@ -90,7 +90,7 @@ def test_the_sample_world_compares_what_is_hard_to_tell_apart():
         differing[tuple(p for p in parts if getattr(one, p) != getattr(other, p))] += 1
     # A wrong claim beside the right quote most often; then a wrong quote; then another page's fact.
     assert differing["claim",] > 150 > differing["quote",] > differing["claim", "title", "quote"]
-    assert differing["claim", "title", "quote"] > 10
+    assert differing["claim", "title", "quote"] > 5
 
 
 @pytest.fixture(scope="module")
