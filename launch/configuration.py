@@ -21,6 +21,7 @@ from data_pipelines.rollout_input import RolloutInput
 from data_pipelines.sample_world.vocabulary import VOCABULARY_FOLDER
 from data_pipelines.task_input import TaskInput
 from gophercite.contexts import ContextSettings
+from gophercite.decoding.constraint import QuoteConstraint
 from gophercite.decoding.decode_loop import Plan
 from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.sampling_settings import SamplingSettings
@@ -62,6 +63,7 @@ class Answers:
       questions: how many to answer.
       shown: how many of them the table has.
       batch_size: questions that are answered at once.
+      quotes: what constrained answers may look like; None: they are free.
     """
 
     input: TaskInput
@@ -69,6 +71,7 @@ class Answers:
     questions: int = 32
     shown: int = 10
     batch_size: int = 16
+    quotes: QuoteSettings | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,13 +124,16 @@ class Run:
         """Sample answers as the loop wants them."""
         if self.answers is None:
             return None
+        vocabulary, quotes = self.input.vocabulary, self.answers.quotes
+        constraint = QuoteConstraint(vocabulary, quotes) if quotes is not None else None
         return AnswerTable(
             self.transformer,
-            self.input.vocabulary,
+            vocabulary,
             self.answers.input.questions(self.answers.questions),
             self.answers.settings,
             self.answers.batch_size,
             self.answers.shown,
+            constraint=constraint,
         )
 
     def describe(self, folder: epath.Path) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import jax
 
+from gophercite.decoding.constraint import QuoteConstraint
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.evaluation.answers import answer_questions
 from gophercite.evaluation.report import metrics_table, samples_table, summarise
@@ -26,6 +27,7 @@ class AnswerTable:
       batch_size: questions that are answered at once.
       shown: how many answers the table has; rates are over all questions.
       seed: of the draws, the same at every evaluation.
+      constraint: what answers may look like; None samples freely, and shows what goes wrong.
     """
 
     transformer: Transformer
@@ -35,6 +37,7 @@ class AnswerTable:
     batch_size: int = 16
     shown: int = 10
     seed: int = 0
+    constraint: QuoteConstraint | None = None
 
     def __call__(self, params: Params, step: int) -> tuple[str, dict[str, float]]:
         """Answers and judges.
@@ -55,6 +58,7 @@ class AnswerTable:
                 self.settings,
                 jax.random.key(self.seed),
                 batch_size=self.batch_size,
+                constraint=self.constraint,
             )
         )
         in_order = [best for _, (best, *_) in sorted(answers.items())]

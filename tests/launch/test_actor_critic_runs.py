@@ -34,6 +34,8 @@ SMALL = TINY | {
     "validation/RolloutInput.split": '"validation"',
     "validation/RolloutInput.batch_size": "64",
     "EarlyStopping.limits": "{}",
+    "Answers.questions": "4",
+    "Answers.batch_size": "4",
 }
 
 
@@ -87,6 +89,9 @@ def test_a_run_and_one_that_goes_on_from_its_middle_end_alike(tmp_path, folders)
     assert steps[-1]["objective/kl"] > 0
     evaluated = [line for line in metrics if line["split"] == "validation"]
     assert [line["step"] for line in evaluated] == [0, 4]
+    rates = [line for line in metrics if line["split"] == "samples"]
+    assert [line["eval/samples/verbatim"] for line in rates] == [1, 1]
+    assert "Sample answers after step 4" in (whole / "samples" / "step_4.md").read_text()
     assert evaluated[0]["eval/validation/faults"] == 0
 
     start = load_model(folders["INITIAL_CHECKPOINT"].strip("'")).params
