@@ -186,8 +186,16 @@ class PolicyStudy:
 
 
 def faulty(lines: Sequence[Line]) -> Estimate:
-    """Returns the share of samples that have any fault of the syntax."""
-    return estimate([float(bool(line["faults"])) for line in lines])
+    """Returns the share of samples that have any fault of the syntax.
+
+    Args:
+      lines: of samples; those of one question, of several policies too, are no independent ones, so
+        the interval is over questions.
+    """
+    of_question: dict[str, list[bool]] = {}
+    for line in lines:
+        of_question.setdefault(line["question_id"], []).append(bool(line["faults"]))
+    return estimate([float(np.mean(found)) for found in of_question.values()])
 
 
 def fault_shares(lines: Sequence[Line]) -> Mapping[str, float]:
