@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from gophercite.decoding import watching
+from gophercite.decoding.decoded import Decoded, nothing_yet, with_boundary
 from gophercite.decoding.drawing import (
     Drawn,
     LogitsOf,
@@ -57,30 +58,6 @@ class Plan:
     samples: int
     rows: int
     boundary: bool = False
-
-
-class Boundary(NamedTuple):
-    """What the trained stack read (`Transformer.boundary`), for a learner that reads on from there.
-
-    Attributes:
-      prompts: of the prompts' tokens.
-      samples: of each sample's; zeros from its last token on, which nothing is drawn after.
-    """
-
-    prompts: Float[Array, "prompts length d_model"]
-    samples: Float[Array, "prompts samples max_tokens d_model"]
-
-
-class Decoded(NamedTuple):
-    """What has been sampled, by prompt and sample; `sampler.Samples` says what most parts are."""
-
-    tokens: Int[Array, "prompts samples max_tokens"]
-    lengths: Int[Array, "prompts samples"]
-    log_probs: Float[Array, "prompts samples max_tokens"] | None
-    constrained_log_probs: Float[Array, "prompts samples max_tokens"] | None
-    faults: Int[Array, "prompts samples"] | None
-    passes: Int[Array, ""]
-    boundary: Boundary | None
 
 
 class _Rows(NamedTuple):
@@ -205,20 +182,15 @@ def _beginning(
 ) -> _Progress:
     """Before the first turn."""
     count = rows.lengths.shape[0]
-    shape = (count, plan.samples, plan.settings.max_tokens)
-    zeros = jnp.zeros(shape, jnp.float32)
     constrained = rows.quotes is not None
     return _Progress(
-        made=Decoded(
-            jnp.full(shape, plan.pad_id, jnp.int32),
-            jnp.zeros(shape[:2], jnp.int32),
-            zeros if not constrained or plan.settings.free_log_probs else None,
-            zeros if constrained else None,
-            jnp.zeros(shape[:2], jnp.int32) if rows.watch is not None else None,
-            jnp.zeros((), jnp.int32),
-            Boundary(boundary, jnp.zeros((*shape, boundary.shape[-1]), boundary.dtype))
-            if plan.boundary
-            else None,
+        made=nothing_yet(
+            (count, plan.samples, plan.settings.max_tokens),
+            plan.pad_id,
+            free=not constrained or plan.settings.free_log_probs,
+            constrained=constrained,
+            watched=rows.watch is not None,
+            boundary=boundary if plan.boundary else None,
         ),
         sample=jnp.broadcast_to(jnp.arange(plan.rows), (count, plan.rows)),
         place=jnp.zeros((count, plan.rows), jnp.int32),
@@ -251,7 +223,7 @@ def _turn(plan: Plan, rows: _Rows, drafts: int, now: _Progress) -> _Progress:
     else:
         goes_on = (alive & ~ended)[..., None]
         hidden, cache, boundary = _pass(plan, rows, now, token[..., None], goes_on)
-        made = _with_boundary(now, boundary, goes_on)
+        made = with_boundary(now.made, now.sample, now.place - 1, boundary, goes_on)
         now = now._replace(made=made, hidden=hidden[:, 0], cache=cache)
 
     # The prompt's next samples, dealt out to the rows that are free now.
@@ -300,7 +272,8 @@ def _with_draft(
     count = accepted(planned, drawn.token.reshape(planned.tokens.shape))
     kept = by_row(after < count[:, None])
     was_read = jnp.concatenate([goes_on[..., None], kept], axis=2)
-    now = now._replace(made=_with_boundary(now, boundary, was_read))
+    made = with_boundary(now.made, now.sample, now.place - 1, boundary, was_read)
+    now = now._replace(made=made)
     now = _with_tokens(rows, now, tokens[..., 1:], kept, drawn, everything)
     return now._replace(
         hidden=jnp.take_along_axis(hidden, count[:, None, None], axis=1)[:, 0],
@@ -321,23 +294,6 @@ def _pass(
     positions = (rows.lengths[:, None] + now.place - 1)[..., None] + jnp.arange(length)
     flat = tuple(x.reshape(-1, length) for x in (tokens, positions, real))
     return plan.transformer.decode(rows.params, flat[0], flat[1], flat[2], now.cache)
-
-
-def _with_boundary(
-    now: _Progress,
-    boundary: Float[Array, "batch length d_model"],
-    was_read: Bool[Array, "prompts rows length"],
-) -> Decoded:
-    """The samples with what the trained stack read of their last token and those after it."""
-    made = now.made
-    if made.boundary is None:
-        return made
-    prompts, rows, length = was_read.shape
-    sample = jnp.where(was_read, now.sample[..., None], made.tokens.shape[1])
-    place = now.place[..., None] - 1 + jnp.arange(length)
-    read = boundary.reshape(prompts, rows, length, -1)
-    at = made.boundary.samples.at[jnp.arange(prompts)[:, None, None], sample, place]
-    return made._replace(boundary=made.boundary._replace(samples=at.set(read, mode="drop")))
 
 
 def _uniforms(

@@ -18,7 +18,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, Shaped
 
-from gophercite.decoding.decode_loop import Decoded, Plan, decode
+from gophercite.decoding.decode_loop import Plan, decode
+from gophercite.decoding.decoded import Decoded
 from gophercite.decoding.quote_state import QuoteState, QuoteTables, advance, initial
 from gophercite.learning.reencoding import Reencoding
 from gophercite.models.parameters import FROZEN, REWARD_MODEL, Params

@@ -92,7 +92,8 @@ def test_moving_a_cache_s_tokens_together_changes_nothing():
     cache = MODEL.prefill(PARAMS, prompts, lengths, 12, 2).cache
     drafted = jnp.arange(16).reshape(4, 4) + 3
     first = jnp.repeat(lengths, 2)[:, None]
-    _, cache = MODEL.decode(PARAMS, drafted, first + jnp.arange(4), jnp.ones((4, 4), bool), cache)
+    real = jnp.ones((4, 4), bool)
+    cache = MODEL.decode(PARAMS, drafted, first + jnp.arange(4), real, cache).cache
     kept = jnp.array([[4, 1], [2, 3]])
     cache = keep_first(cache, kept, 4)
     cache = forget_rows(cache, jnp.array([[False, False], [False, True]]))
@@ -104,7 +105,7 @@ def test_moving_a_cache_s_tokens_together_changes_nothing():
     places = first + kept.reshape(-1, 1)
     following = jnp.array([[3], [4], [5], [6]])
     real = jnp.ones((4, 1), bool)
-    before, _ = MODEL.decode(PARAMS, following, places, real, cache)
-    after, now = MODEL.decode(PARAMS, following, places, real, moved)
+    before = MODEL.decode(PARAMS, following, places, real, cache).hidden
+    after, now, _ = MODEL.decode(PARAMS, following, places, real, moved)
     np.testing.assert_allclose(after, before, atol=1e-6)
     np.testing.assert_array_equal(now.slots.filled.sum(axis=-1), kept + 1)
