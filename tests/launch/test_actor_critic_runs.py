@@ -32,7 +32,7 @@ SMALL = TINY | {
     "train.log_every": "1",
     "validation/RolloutInput.mixture_or_task_name": '"sample_world_questions"',
     "validation/RolloutInput.split": '"validation"',
-    "validation/RolloutInput.batch_size": "64",
+    "validation/RolloutInput.batch_size": "256",
     "EarlyStopping.limits": "{}",
     "Answers.questions": "4",
     "Answers.batch_size": "4",
