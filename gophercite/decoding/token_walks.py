@@ -195,7 +195,7 @@ def arrive(edges: np.ndarray, size: int, token: int, walk: Walk, ground: Ground)
 
 @numba.njit(cache=True)
 def read_tokens(
-    ground: Ground, stack: np.ndarray, waiting: int | np.int64, edges: np.ndarray, many: int
+    ground: Ground, stack: np.ndarray, waiting: Any, edges: np.ndarray, many: int
 ) -> int:
     """Ends the walks that wait on a stack.
 
