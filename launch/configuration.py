@@ -221,10 +221,19 @@ def rewards(folder: str, input: RolloutInput, syntax_penalty: float = 2.0) -> Re
 
     Returns:
       The rewards; a reward model with a vocabulary of its own reads samples by way of their text.
+
+    Raises:
+      ValueError: it has one, and there are several processes: a sample's text is on one host.
     """
     model = RewardModel(Transformer(read_description(folder).config))
     judge = judge_vocabulary(folder)
     same = same_tokens(input.vocabulary, judge)
+    if not same and jax.process_count() > 1:
+        raise ValueError(
+            f"the reward model in {folder} has another vocabulary than "
+            f"{input.mixture_or_task_name}: samples then go to the host as text, in one process "
+            "alone; train one with the policy's vocabulary for a run on several hosts"
+        )
     reencode = None if same else Reencoding(input.vocabulary, judge, input.max_tokens)
     return Rewards(model, syntax_penalty, reencode)
 

@@ -4,6 +4,10 @@ import os
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# XLA runs the collectives of simulated devices in a pool with one thread a core, and each holds its
+# thread until all devices have come. When two of a program are ready at once and cores are few, the
+# last devices find no thread, none ever goes on, and after 40 seconds the process is aborted.
+os.environ.setdefault("PJRT_NPROC", "32")
 
 import jax
 import jaxtyping

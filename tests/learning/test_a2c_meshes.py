@@ -10,6 +10,7 @@ from gophercite.learning import optimizers
 from gophercite.learning.a2c import A2CLearner, Shared
 from gophercite.learning.rollouts import Rollouts
 from gophercite.models.parameters import Params
+from gophercite.models.transformer import Transformer
 from gophercite.partitioning import DEFAULT_RULES, Partitioner, make_mesh
 from tests.learning.test_a2c import batch, learner, parameters, rolled_out
 
@@ -48,13 +49,19 @@ def test_an_update_on_a_mesh(
         np.testing.assert_allclose(of_mesh[name], value, rtol=1e-3, atol=1e-4, err_msg=name)
 
 
-def test_microbatches_change_nothing(made: tuple[A2CLearner, Params, Rollouts]) -> None:
+def test_microbatches_and_rematerialising_change_nothing(
+    made: tuple[A2CLearner, Params, Rollouts],
+) -> None:
+    """With blocks rematerialised, microbatches add their gradients into one buffer."""
     of, params, rollouts = made
+    again = Transformer(dataclasses.replace(of.transformer.config, remat_every=1))
+    in_place = dataclasses.replace(of, transformer=again)
     shared = Shared(np.float32(1 / rollouts.responses.size), batch()["quotes"])
     whole = dataclasses.replace(of, microbatches=1)
-    (one, sums), (other, same) = (
+    expected, *found = (
         jax.jit(lambda params, of=each: of.gradients(params, rollouts._asdict(), shared))(params)
-        for each in (of, whole)
+        for each in (whole, of, in_place)
     )
     compare = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5)  # noqa: E731
-    jax.tree.map(compare, (one, sums), (other, same))
+    for each in found:
+        jax.tree.map(compare, each, expected)
