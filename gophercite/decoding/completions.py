@@ -97,7 +97,7 @@ def shortest_completions(
     return cost
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _by_length(longest: np.ndarray, most: int) -> np.ndarray:
     """Places by falling length, of which the greatest is `most`."""
     begins = np.zeros(most + 2, np.int64)
@@ -113,7 +113,7 @@ def _by_length(longest: np.ndarray, most: int) -> np.ndarray:
     return order
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _relax(cost: np.ndarray, edges: TokenEdges, order: np.ndarray, limits: Limits) -> None:
     """Sets the costs of nodes in no run, whose edges lead to nodes that have theirs already."""
     for node in order:
@@ -124,13 +124,13 @@ def _relax(cost: np.ndarray, edges: TokenEdges, order: np.ndarray, limits: Limit
         cost[node] = best
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _after(cost: np.ndarray, edges: TokenEdges, i: int) -> int:
     """The cost of the node that an edge leads to which begins a run, or leads to none."""
     return cost[edges.node[i], max(0, cost.shape[1] - 1 - ~edges.characters[i])]
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _relax_quotes(
     cost: np.ndarray, edges: TokenEdges, order: np.ndarray, quote: int, limits: Limits
 ) -> None:
@@ -156,7 +156,7 @@ def _relax_quotes(
             cost[quote + place, missing] = best[missing]
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _relax_claims(
     cost: np.ndarray,
     edges: TokenEdges,

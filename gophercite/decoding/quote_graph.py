@@ -142,7 +142,7 @@ def _ends_blank(text: np.ndarray, with_omissions: bool) -> np.ndarray:
     return space
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _twins(
     step: np.ndarray,
     place: np.ndarray,
@@ -254,7 +254,7 @@ def _claim_edges() -> tuple[list[int], UInt8[np.ndarray, " edges"], Int32[np.nda
     return counts, byte.astype(np.uint8), node.astype(np.int32)
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _quote_edges(
     step: np.ndarray,
     place: np.ndarray,

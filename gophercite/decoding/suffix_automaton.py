@@ -10,7 +10,7 @@ import numba
 import numpy as np
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def build_suffix_automata(
     data: np.ndarray, starts: np.ndarray, ends: np.ndarray, groups: np.ndarray, letters: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -78,7 +78,7 @@ def build_suffix_automata(
     return step[:size], length[:size], place[:size], roots
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _split(
     step: np.ndarray,
     link: np.ndarray,
