@@ -79,9 +79,13 @@ class Checkpoint:
           transposed: give the matrix's columns as rows.
 
         Yields:
-          Rows of the result, at most `CHUNK_BYTES` together unless a single one is larger.
+          Rows of the result, at most `CHUNK_BYTES` together unless a single one is larger; a
+          vector is one row.
         """
         slices = self._slices[name]
+        if len(self.shape(name)) < 2:
+            yield slices[:]
+            return
         rows, *rest = self.shape(name)[::-1] if transposed else self.shape(name)
         step = max(1, CHUNK_BYTES // (self.dtype(name).itemsize * max(1, math.prod(rest))))
         for start in range(0, rows, step):

@@ -13,59 +13,16 @@ import numpy as np
 from gophercite.models.checkpoint_files import name_leaves
 from gophercite.models.config import TransformerConfig
 from gophercite.models.folder import STEM, Description, describe_model, unfinished_folder
-from gophercite.models.parameters import TRAINED
 from gophercite.models.tensors import Stream, write_streams
 from gophercite.models.transformer import Transformer
 from gophercite.vocabularies import Vocabulary, load_vocabulary
 from gophercite.weights.architectures import read_architecture
 from gophercite.weights.checkpoint import Checkpoint, WeightsError, read_json
+from gophercite.weights.names import LAYERS, NAMES, Place, TensorNames
 
 CONFIG = "config.json"
 
 Dtype = Literal["bfloat16", "float32"]
-
-
-class _Name(NamedTuple):
-    """A parameter's name in the checkpoint, `{}` for the layer's number.
-
-    Attributes:
-      pattern: the name.
-      transposed: PyTorch's linear layers keep [out, in], ours [in, out].
-    """
-
-    pattern: str
-    transposed: bool = False
-
-
-_LAYERS = f"{TRAINED}/"
-_NAMES = {
-    "embed/embedding": _Name("model.embed_tokens.weight"),
-    "final_norm/scale": _Name("model.norm.weight"),
-    "unembed/kernel": _Name("lm_head.weight", True),
-}
-_LAYER_NAMES = {
-    "attention_norm": _Name("input_layernorm.weight"),
-    "query": _Name("self_attn.q_proj.weight", True),
-    "key": _Name("self_attn.k_proj.weight", True),
-    "value": _Name("self_attn.v_proj.weight", True),
-    "out": _Name("self_attn.o_proj.weight", True),
-    "query_bias": _Name("self_attn.q_proj.bias"),
-    "key_bias": _Name("self_attn.k_proj.bias"),
-    "value_bias": _Name("self_attn.v_proj.bias"),
-    "query_norm": _Name("self_attn.q_norm.weight"),
-    "key_norm": _Name("self_attn.k_norm.weight"),
-    "mlp_norm": _Name("post_attention_layernorm.weight"),
-    "gate": _Name("mlp.gate_proj.weight", True),
-    "up": _Name("mlp.up_proj.weight", True),
-    "down": _Name("mlp.down_proj.weight", True),
-}
-_NAMES |= {
-    _LAYERS + ours: _Name(f"model.layers.{{}}.{name.pattern}", name.transposed)
-    for ours, name in _LAYER_NAMES.items()
-}
-
-# What follows from the architecture, and old files hold all the same.
-_DERIVED = "rotary_emb.inv_freq"
 
 
 class _Parameter(NamedTuple):
@@ -74,12 +31,14 @@ class _Parameter(NamedTuple):
     Attributes:
       shape: ours, with the axis of layers where it has one.
       sources: the checkpoint's tensors: one for each layer, or a single one.
-      transposed: whether each source is.
+      place: how the values lie in each of them.
+      columns: which of a tensor's outputs they are, where it holds several parameters.
     """
 
     shape: tuple[int, ...]
     sources: tuple[str, ...]
-    transposed: bool
+    place: Place
+    columns: list[slice] | None
 
 
 def import_weights(
@@ -110,9 +69,9 @@ def import_weights(
       ModelFolderError: `folder` holds something else.
     """
     source = pathlib.Path(source)
-    architecture = _read_config(source / CONFIG)
+    architecture, names = _read_config(source / CONFIG)
     checkpoint = Checkpoint(source)
-    parameters = _plan(source, checkpoint, architecture)
+    parameters = _plan(source, checkpoint, architecture, names)
     vocabulary = _read_vocabulary(source, architecture)
     chosen = np.dtype(dtype or _lossless(checkpoint, parameters))
     streams = {
@@ -128,16 +87,16 @@ def import_weights(
     return description
 
 
-def _read_config(path: pathlib.Path) -> TransformerConfig:
+def _read_config(path: pathlib.Path) -> tuple[TransformerConfig, TensorNames]:
     value = read_json(path)
     try:
-        return read_architecture(value)
+        return read_architecture(value), NAMES[value["model_type"]]  # type: ignore[index]
     except ValueError as error:
         raise WeightsError(f"{path}: {error}") from error
 
 
 def _plan(
-    folder: pathlib.Path, checkpoint: Checkpoint, config: TransformerConfig
+    folder: pathlib.Path, checkpoint: Checkpoint, config: TransformerConfig, names: TensorNames
 ) -> dict[str, _Parameter]:
     """Where each parameter comes from; tensors missing, surplus or misshapen are refused."""
     values = sum(math.prod(checkpoint.shape(name)) for name in checkpoint.names)
@@ -146,27 +105,29 @@ def _plan(
             f"{folder / CONFIG}: describes {config.parameters:,} parameters, the files hold only "
             f"{values:,}"
         )
+    names = names.of_files(checkpoint.names)
     plan: dict[str, _Parameter] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
     for name, array in name_leaves(Transformer(config).abstract()).items():
-        pattern, transposed = _NAMES[name]
-        layers = range(config.num_layers) if name.startswith(_LAYERS) else range(1)
-        sources = tuple(pattern.format(layer) for layer in layers)
-        plan[name] = _Parameter(array.shape, sources, transposed)
-    needed = {source for parameter in plan.values() for source in parameter.sources}
-    _refuse_any(folder, needed - checkpoint.names, "is missing")
-    derived = {name for name in checkpoint.names if name.endswith(_DERIVED)}
+        place = names.places[name]
+        layers = range(config.num_layers) if name.startswith(LAYERS) else range(1)
+        sources = tuple(place.tensor.format(layer) for layer in layers)
+        own = array.shape[1:] if name.startswith(LAYERS) else array.shape
+        columns = place.fused.columns(own[-1], config.num_heads) if place.fused else None
+        plan[name] = _Parameter(array.shape, sources, place, columns)
+        shapes |= dict.fromkeys(sources, place.tensor_shape(own))
+    _refuse_any(folder, shapes.keys() - checkpoint.names, "is missing")
+    derived = {name for name in checkpoint.names if name.endswith(names.derived)}
     if config.tied_embeddings:  # the same matrix once more
-        derived.add(_NAMES["unembed/kernel"].pattern)
-    _refuse_any(folder, checkpoint.names - needed - derived, "has no place in the architecture")
-    for name, parameter in plan.items():
-        shape = parameter.shape[1:] if name.startswith(_LAYERS) else parameter.shape
-        expected = shape[::-1] if parameter.transposed else shape
-        for tensor in parameter.sources:
-            if (found := checkpoint.shape(tensor)) != expected:
-                raise WeightsError(
-                    f"{checkpoint.place(tensor)} has the shape {list(found)}, {CONFIG} makes it "
-                    f"{list(expected)}"
-                )
+        derived.add(names.places["unembed/kernel"].tensor)
+    surplus = checkpoint.names - shapes.keys() - derived
+    _refuse_any(folder, surplus, "has no place in the architecture")
+    for tensor, expected in shapes.items():
+        if (found := checkpoint.shape(tensor)) != expected:
+            raise WeightsError(
+                f"{checkpoint.place(tensor)} has the shape {list(found)}, {CONFIG} makes it "
+                f"{list(expected)}"
+            )
     return plan
 
 
@@ -191,7 +152,9 @@ def _read_vocabulary(folder: pathlib.Path, config: TransformerConfig) -> Vocabul
 
 
 def _lossless(checkpoint: Checkpoint, parameters: dict[str, _Parameter]) -> Dtype:
-    """The smallest of our dtypes that holds every tensor exactly."""
+    """The smallest of our dtypes that loses nothing of any tensor."""
+    if any(parameter.place.added for parameter in parameters.values()):
+        return "float32"
     dtypes = {
         checkpoint.dtype(source)
         for parameter in parameters.values()
@@ -209,6 +172,12 @@ class _Reading:
     dtype: np.dtype
 
     def __call__(self) -> Iterator[np.ndarray]:
-        for source in self.parameter.sources:
-            for chunk in self.checkpoint.chunks(source, self.parameter.transposed):
-                yield chunk.astype(self.dtype, copy=False)
+        parameter, place = self.parameter, self.parameter.place
+        for source in parameter.sources:
+            for chunk in self.checkpoint.chunks(source, place.transposed):
+                values = chunk
+                if parameter.columns is not None:
+                    values = np.concatenate([chunk[..., c] for c in parameter.columns], axis=-1)
+                if place.added:
+                    values = values.astype(np.float32) + np.float32(place.added)
+                yield values.astype(self.dtype, copy=False)

@@ -1,0 +1,133 @@
+"""Where the checkpoints of each family keep our parameters, for importing and for exporting."""
+
+import dataclasses
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from gophercite.models.parameters import TRAINED
+
+LAYERS = f"{TRAINED}/"
+
+
+class Fused(NamedTuple):
+    """One of several of our parameters that share a tensor, side by side along its outputs.
+
+    Attributes:
+      part: which of them, from 0.
+      parts: how many there are, all equally wide.
+      by_head: they take turns head by head (GPT-NeoX), else each lies there whole (GPT-2).
+    """
+
+    part: int
+    parts: int
+    by_head: bool
+
+    def columns(self, width: int, heads: int) -> list[slice]:
+        """Which of the tensor's outputs are this parameter's, in order.
+
+        Args:
+          width: the parameter's own number of outputs.
+          heads: over which they are spread.
+        """
+        turns = heads if self.by_head else 1
+        step = width // turns
+        starts = ((turn * self.parts + self.part) * step for turn in range(turns))
+        return [slice(start, start + step) for start in starts]
+
+
+class Place(NamedTuple):
+    """Where the values of one of our parameters lie.
+
+    Attributes:
+      tensor: the tensor's name, `{}` for the layer's number.
+      transposed: PyTorch's linear layers keep [out, in], our matrices are [in, out].
+      fused: which part of the tensor it is; None for the whole.
+      added: what our values are larger by than the tensor's.
+    """
+
+    tensor: str
+    transposed: bool = False
+    fused: Fused | None = None
+    added: float = 0.0
+
+    def tensor_shape(self, own: tuple[int, ...]) -> tuple[int, ...]:
+        """The tensor's shape, from that of our parameter in one layer."""
+        *inputs, outputs = own
+        shape = (*inputs, outputs * (self.fused.parts if self.fused else 1))
+        return shape[::-1] if self.transposed else shape
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorNames:
+    """Where the checkpoints of a family keep our parameters.
+
+    Attributes:
+      places: by our parameters' names; those of `LAYERS` have a tensor for each layer.
+      prefix: of the tensors below the head; files that were saved without a head lack it.
+      derived: endings of tensors that follow from the architecture, and that older files hold.
+    """
+
+    places: Mapping[str, Place]
+    prefix: str
+    derived: tuple[str, ...] = ()
+
+    def of_files(self, tensors: Collection[str]) -> "TensorNames":
+        """The same places as files name them: with the prefix, or all without."""
+        if any(tensor.startswith(self.prefix) for tensor in tensors):
+            return self
+        return dataclasses.replace(
+            self,
+            places={
+                ours: place._replace(tensor=place.tensor.removeprefix(self.prefix))
+                for ours, place in self.places.items()
+            },
+        )
+
+
+def _linear(ours: str, theirs: str, bias: bool = False) -> dict[str, Place]:
+    """A linear layer's matrix, and its bias where the family may have one."""
+    places = {ours: Place(f"{theirs}.weight", transposed=True)}
+    return places | {f"{ours}_bias": Place(f"{theirs}.bias")} if bias else places
+
+
+def _layers(prefix: str, places: Mapping[str, Place]) -> dict[str, Place]:
+    """The places of a layer's parameters under the names that they have in the whole model."""
+    return {
+        LAYERS + ours: place._replace(tensor=f"{prefix}.{{}}.{place.tensor}")
+        for ours, place in places.items()
+    }
+
+
+_LLAMA = TensorNames(
+    {
+        "embed/embedding": Place("model.embed_tokens.weight"),
+        "final_norm/scale": Place("model.norm.weight"),
+        **_linear("unembed/kernel", "lm_head"),
+        **_layers(
+            "model.layers",
+            {
+                "attention_norm": Place("input_layernorm.weight"),
+                **_linear("query", "self_attn.q_proj", bias=True),
+                **_linear("key", "self_attn.k_proj", bias=True),
+                **_linear("value", "self_attn.v_proj", bias=True),
+                **_linear("out", "self_attn.o_proj"),
+                "query_norm": Place("self_attn.q_norm.weight"),
+                "key_norm": Place("self_attn.k_norm.weight"),
+                "mlp_norm": Place("post_attention_layernorm.weight"),
+                **_linear("gate", "mlp.gate_proj"),
+                **_linear("up", "mlp.up_proj"),
+                **_linear("down", "mlp.down_proj"),
+            },
+        ),
+    },
+    prefix="model.",
+    derived=("rotary_emb.inv_freq",),
+)
+
+NAMES: dict[str, TensorNames] = {
+    "llama": _LLAMA,
+    "mistral": _LLAMA,
+    "qwen2": _LLAMA,
+    "qwen3": _LLAMA,
+}
+"""By the `model_type` of `config.json`; a model has those of the parameters that it has."""
