@@ -17,6 +17,7 @@ from gophercite.decoding.decode_loop import Plan
 from gophercite.decoding.quote_state import QuoteTables
 from gophercite.decoding.response_automaton import FAULTS
 from gophercite.learning.gradient_learner import GradientLearner, cut_rows
+from gophercite.learning.phases import phase
 from gophercite.learning.policy_terms import Places, Readouts, policy_terms
 from gophercite.learning.rollouts import Rewards, Rollouts, distinct_samples, roll_out
 from gophercite.learning.state import Batch, Metrics, Totals, TrainState
@@ -216,24 +217,26 @@ class A2CLearner(GradientLearner):
         real = place < rollouts.response_lengths[:, None]
         weights = real * rollouts.weights[:, None]
         hidden, reference = self._representations(params, rollouts, accumulated)
-        values = self.value_head.apply(params[VALUE_HEAD], hidden)
+        with phase("values"):
+            values = self.value_head.apply(params[VALUE_HEAD], hidden)
         rewards = rollouts.rewards[:, None]
         advantages = jax.lax.stop_gradient(rewards - values)
-        objective, sums = policy_terms(
-            Readouts(hidden, self.transformer.unembedding(params)),
-            Readouts(reference, self._teacher_kernel(params)),
-            Places(
-                rollouts.responses,
-                jnp.broadcast_to(self.plan.settings.max_tokens - place, (rows, places)),
-                weights,
-                advantages,
-                rollouts.quote,
-            ),
-            quotes,
-            self.kl_weight,
-            self.plan.vocabulary_size,
-            self.loss_chunk,
-        )
+        with phase("distributions"):
+            objective, sums = policy_terms(
+                Readouts(hidden, self.transformer.unembedding(params)),
+                Readouts(reference, self._teacher_kernel(params)),
+                Places(
+                    rollouts.responses,
+                    jnp.broadcast_to(self.plan.settings.max_tokens - place, (rows, places)),
+                    weights,
+                    advantages,
+                    rollouts.quote,
+                ),
+                quotes,
+                self.kl_weight,
+                self.plan.vocabulary_size,
+                self.loss_chunk,
+            )
         value_loss = 0.5 * jnp.sum(weights * jnp.square(rewards - values))
         objective += (1 - self.kl_weight) * self.value_weight * value_loss
         rewarded = jnp.broadcast_to(rewards, weights.shape)
@@ -264,8 +267,10 @@ class A2CLearner(GradientLearner):
             hidden = self.transformer.from_boundary(params, x, positions, segments, **options)
             return jnp.take_along_axis(hidden, before[..., None], axis=1)
 
-        reference = read({**params, **params[TEACHER]})
-        return read(params, accumulated=accumulated), jax.lax.stop_gradient(reference)
+        with phase("teacher"):
+            reference = jax.lax.stop_gradient(read({**params, **params[TEACHER]}))
+        with phase("policy"):
+            return read(params, accumulated=accumulated), reference
 
     def _teacher_kernel(self, params: Params) -> Float[Array, "vocab d_model"]:
         teacher = self.transformer.unembedding({**params, **params[TEACHER]})

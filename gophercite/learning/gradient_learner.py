@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Int, Key
 from gophercite.learning import ema
 from gophercite.learning.clipping import clip_by_global_norm, global_norm
 from gophercite.learning.optimizers import Optimizer
+from gophercite.learning.phases import phase
 from gophercite.learning.state import Batch, HostTotals, Metrics, TrainState, means
 from gophercite.models.parameters import FROZEN, TRAINED, Axes, Params, frozen_layers
 from gophercite.models.transformer import Transformer
@@ -131,21 +132,22 @@ class GradientLearner(abc.ABC):
           The state after it, and `optimizer/grad_norm` (before clipping) and
           `optimizer/learning_rate`.
         """
-        if self.max_grad_norm is None:
-            norm = global_norm(gradients)
-        else:
-            gradients, norm = clip_by_global_norm(gradients, self.max_grad_norm)
-        learning_rate = self.schedule(state.step)
-        trained, optimizer = self.optimizer.update(
-            gradients,
-            state.optimizer,
-            self.trained(state.params),
-            learning_rate=learning_rate,
-            key=jax.random.fold_in(state.key, state.step),
-        )
-        averages = state.ema
-        if self.ema_decay is not None:
-            averages = ema.update(state.ema, trained, self.ema_decay)
+        with phase("optimizer"):
+            if self.max_grad_norm is None:
+                norm = global_norm(gradients)
+            else:
+                gradients, norm = clip_by_global_norm(gradients, self.max_grad_norm)
+            learning_rate = self.schedule(state.step)
+            trained, optimizer = self.optimizer.update(
+                gradients,
+                state.optimizer,
+                self.trained(state.params),
+                learning_rate=learning_rate,
+                key=jax.random.fold_in(state.key, state.step),
+            )
+            averages = state.ema
+            if self.ema_decay is not None:
+                averages = ema.update(state.ema, trained, self.ema_decay)
         after = TrainState(
             step=state.step + 1,
             params={**state.params, **trained},
@@ -180,7 +182,8 @@ class GradientLearner(abc.ABC):
 
         slope = jax.grad(loss, has_aux=True)
         if self.microbatches == 1:
-            return slope(trained, batch, None)
+            with phase("gradients"):
+                return slope(trained, batch, None)
 
         def body(sums: Params, batch: Batch) -> tuple[Params, Metrics]:
             accumulated = sums[TRAINED] if in_place else None
@@ -194,7 +197,8 @@ class GradientLearner(abc.ABC):
             return added, metrics
 
         zeros = jax.tree.map(jnp.zeros_like, trained)
-        sums, metrics = jax.lax.scan(body, zeros, cut_rows(batch, self.microbatches))
+        with phase("gradients"):
+            sums, metrics = jax.lax.scan(body, zeros, cut_rows(batch, self.microbatches))
         return sums, jax.tree.map(lambda values: jnp.sum(values, axis=0), metrics)
 
 

@@ -21,6 +21,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, Shaped
 from gophercite.decoding.decode_loop import Plan, decode
 from gophercite.decoding.decoded import Decoded
 from gophercite.decoding.quote_state import QuoteState, QuoteTables, advance, initial
+from gophercite.learning.phases import phase
 from gophercite.learning.reencoding import Reencoding
 from gophercite.models.parameters import FROZEN, REWARD_MODEL, Params
 from gophercite.models.reward_model import RewardModel, Verdict
@@ -95,7 +96,8 @@ def roll_out(
     plan = dataclasses.replace(plan, boundary=FROZEN in params)
     policy = {name: part for name, part in params.items() if name != REWARD_MODEL}
     quotes = batch.get("quotes")
-    made = decode(plan, policy, prompts, lengths, keys, quotes, batch.get("watch"))
+    with phase("sampling"):
+        made = decode(plan, policy, prompts, lengths, keys, quotes, batch.get("watch"))
 
     of_row = jnp.repeat(jnp.arange(count), plan.samples)
     flat = lambda part: part.reshape(-1, *part.shape[2:])  # noqa: E731
@@ -104,7 +106,8 @@ def roll_out(
     if made.boundary is not None:
         read = made.boundary
         boundary = append(read.prompts[of_row], lengths[of_row], flat(read.samples))
-    verdicts = _judge(plan, rewards, params, batch, responses, sizes)
+    with phase("rewards"):
+        verdicts = _judge(plan, rewards, params, batch, responses, sizes)
     faults = _faults(made)
     return Rollouts(
         tokens=append(prompts[of_row], lengths[of_row], responses),

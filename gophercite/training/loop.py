@@ -26,6 +26,7 @@ from gophercite.training.early_stopping import EarlyStopping, Watch
 from gophercite.training.evaluate import Evaluations, Evaluator
 from gophercite.training.feed import Feed, HostBatch
 from gophercite.training.metrics import MetricsWriter
+from gophercite.training.phase_times import profiled
 from gophercite.training.preemption import Preempted, Preemption
 from gophercite.training.program import Initialisation, Program, evaluated_params, shapes_of
 from gophercite.training.progress import Progress
@@ -59,6 +60,8 @@ class TrainSettings:
       best_metric: what scores a checkpoint ("eval/SET/loss", lower is better); None is early
         stopping's first metric, or the first evaluation set's loss.
       early_stopping: when to stop before `total_steps`; None never does.
+      profile_step: the step that is run under the profiler, to tell what its phases take; not the
+        first, in which buffers are new. None is no step.
     """
 
     model_dir: str
@@ -72,6 +75,7 @@ class TrainSettings:
     keep_best: int = 1
     best_metric: str | None = None
     early_stopping: EarlyStopping | None = None
+    profile_step: int | None = None
 
     def __post_init__(self) -> None:
         """Refuses counts that make no run.
@@ -229,8 +233,14 @@ def train(
                 updates[shapes] = program.compile_update(batch)
                 feed.take_wait()  # while it compiled: start-up, and no step's
                 log.resume()
-            state, metrics = updates[shapes](state, batch)
             clock, score = dataclasses.replace(clock, step=clock.step + 1, evaluated=False), None
+            if clock.step == settings.profile_step:
+                log.catch_up()
+                (state, metrics), seconds = profiled(updates[shapes], state, batch)
+                times = {f"time/phase/{name}": value for name, value in seconds.items()}
+                record(writer, progress, clock, {"profile": times})
+            else:
+                state, metrics = updates[shapes](state, batch)
             log.add(clock.step, metrics, next(iter(batch.values())).size, feed.take_wait())
 
     if preempted and not (last and clock.evaluated):

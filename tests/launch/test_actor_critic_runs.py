@@ -30,6 +30,7 @@ SMALL = TINY | {
     "train.evaluate_every": "4",
     "train.save_every": "2",
     "train.log_every": "1",
+    "train.profile_step": "3",
     "validation/RolloutInput.mixture_or_task_name": '"sample_world_questions"',
     "validation/RolloutInput.split": '"validation"',
     "validation/RolloutInput.batch_size": "256",
@@ -89,6 +90,9 @@ def test_a_run_and_one_that_goes_on_from_its_middle_end_alike(tmp_path, folders)
     assert steps[-1]["objective/kl"] > 0
     evaluated = [line for line in metrics if line["split"] == "validation"]
     assert [line["step"] for line in evaluated] == [0, 4]
+    (profile,) = [line for line in read_metrics(whole) if line["split"] == "profile"]
+    phases = "sampling", "rewards", "teacher", "policy", "values", "distributions", "optimizer"
+    assert all(profile[f"time/phase/{phase}"] > 0 for phase in phases)
     rates = [line for line in metrics if line["split"] == "samples"]
     assert [line["eval/samples/verbatim"] for line in rates] == [1, 1]
     assert "Sample answers after step 4" in (whole / "samples" / "step_4.md").read_text()
