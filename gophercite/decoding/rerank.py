@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 from scipy.special import expit
 
+from gophercite.decoding.in_flight import rows_per_prompt, usual_max_num_seqs
 from gophercite.decoding.quote_state import QuoteTables
 from gophercite.decoding.rows import padded_rows
 from gophercite.decoding.sampler import sample
@@ -55,6 +56,8 @@ def sample_in_turn(
     key: Key[Array, ""],
     settings: SamplingSettings,
     quotes: QuoteTables | None = None,
+    *,
+    max_num_seqs: int | None = None,
 ) -> list[Candidate]:
     """Draws samples round the prompts: number i is of prompt i modulo how many there are.
 
@@ -67,21 +70,28 @@ def sample_in_turn(
       key: of the draws.
       settings: how tokens are drawn.
       quotes: the prompts' tables (`QuoteConstraint.tables`), as many as prompts get samples.
+      max_num_seqs: samples that are drawn at a time, which bounds the memory of keys and values
+        (but one of each prompt is); by `in_flight.usual_max_num_seqs` when None. What is drawn does
+        not depend on it.
 
     Returns:
       The samples, in their order.
 
     Raises:
-      ValueError: there is no prompt, one is empty, `count` is less than 1, or `settings` leave out
-        the model's own log-probabilities.
+      ValueError: there is no prompt, one is empty, `count` or `max_num_seqs` is less than 1, or
+        `settings` leave out the model's own log-probabilities.
     """
     if not settings.free_log_probs:
         raise ValueError("free_log_probs=False leaves nothing to compare samples by")
-    vocabulary = model.vocabulary
+    vocabulary, transformer = model.vocabulary, model.transformer
+    if max_num_seqs is None:
+        max_num_seqs = usual_max_num_seqs(transformer.config, model.params, settings.max_tokens)
+    if max_num_seqs < 1:
+        raise ValueError(f"max_num_seqs = {max_num_seqs}: must be at least 1")
     shown = prompts[:count]
     rounds = -(-count // max(len(shown), 1))
     drawn = sample(
-        model.transformer,
+        transformer,
         model.params,
         shown,
         key,
@@ -90,6 +100,7 @@ def sample_in_turn(
         pad_id=vocabulary.pad_id,
         quotes=quotes,
         samples_per_prompt=rounds,
+        rows_per_prompt=rows_per_prompt(max_num_seqs, max(len(shown), 1)),
         vocabulary_size=vocabulary.size,
     )
     candidates = []

@@ -65,6 +65,19 @@ def test_samples_go_round_the_prompts() -> None:
         assert candidate.constrained_log_prob is None
 
 
+def test_samples_do_not_depend_on_how_many_are_in_flight() -> None:
+    prompts = [[5, 6, 7], [8, 9]]
+    key = jax.random.key(3)
+    together = sample_in_turn(model(), prompts, 5, key, SETTINGS)
+    for at_a_time in (1, 4):
+        few = sample_in_turn(model(), prompts, 5, key, SETTINGS, max_num_seqs=at_a_time)
+        assert [candidate.tokens for candidate in few] == [each.tokens for each in together]
+        for one, other in zip(few, together, strict=True):
+            assert one.log_prob == pytest.approx(other.log_prob, abs=1e-4)
+    with pytest.raises(ValueError, match="max_num_seqs = 0: must be at least 1"):
+        sample_in_turn(model(), prompts, 5, key, SETTINGS, max_num_seqs=0)
+
+
 def test_without_likelihoods_there_is_nothing_to_compare() -> None:
     settings = SamplingSettings(max_tokens=8, free_log_probs=False)
     with pytest.raises(ValueError, match="free_log_probs=False"):
