@@ -14,6 +14,7 @@ with the reason.
 import argparse
 import collections
 import contextlib
+import functools
 import pathlib
 import sys
 import zlib
@@ -22,8 +23,9 @@ from typing import Any
 
 from gophercite.answering.answerer import Answerer, AnsweringSettings
 from gophercite.answering.declining import answering_settings
+from gophercite.answering.many_questions import Asked, answer_each
 from gophercite.answering.pages import FoundPages, IndexedPages
-from gophercite.answers import Answer, answer_to_json
+from gophercite.answers import answer_to_json
 from gophercite.contexts import SearchResult
 from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.sampling_settings import SamplingSettings
@@ -66,27 +68,22 @@ def _answer_all(
     progress = Progress(sys.stderr, len(left), unit="question")
     progress.note(f"{len(questions)} questions, {len(questions) - len(left)} answered already")
     declined: collections.Counter[str] = collections.Counter()
-    for number, question in enumerate(left, start=1):
-        answer = _answer(question, answerer, index, flags)
-        answers.append({"question_id": question.id, **answer_to_json(answer)})
-        if answer.reason is not None:
-            declined[answer.reason] += 1
-        progress.step(number, {"declined": declined.total()})
+    asked = (_asked(question, index, flags) for question in left)
+    made = answer_each(answerer, asked, keep_samples=flags.all_samples)
+    with contextlib.closing(made):
+        for number, (question, answer) in enumerate(zip(left, made, strict=True), start=1):
+            answers.append({"question_id": question.id, **answer_to_json(answer)})
+            if answer.reason is not None:
+                declined[answer.reason] += 1
+            progress.step(number, {"declined": declined.total()})
     for reason, count in declined.most_common():
         progress.note(f"{count} declined: {reason}")
 
 
-def _answer(
-    question: Question, answerer: Answerer, index: DocumentIndex | None, flags: argparse.Namespace
-) -> Answer:
-    """One answer; what is wrong with one question becomes its reason."""
-    try:
-        found = _pages(question, index, flags.pages)
-        # By the question, not by its place: an answer does not depend on what was asked before.
-        seed = zlib.crc32(f"{flags.seed}/{question.id}".encode())
-        return answerer.answer(question.question, found, seed=seed, keep_samples=flags.all_samples)
-    except ValueError as error:
-        return Answer(question=question.question, model=answerer.name, reason=str(error))
+def _asked(question: Question, index: DocumentIndex | None, flags: argparse.Namespace) -> Asked:
+    # By the question, not by its place: an answer does not depend on what was asked before.
+    seed = zlib.crc32(f"{flags.seed}/{question.id}".encode())
+    return Asked(question.question, functools.partial(_pages, question, index, flags.pages), seed)
 
 
 def _pages(question: Question, index: DocumentIndex | None, k: int) -> FoundPages:
@@ -123,6 +120,7 @@ def _answerer(flags: argparse.Namespace) -> Answerer:
         prompt_tokens=flags.prompt_tokens,
         joint=flags.joint,
         likelihood=flags.likelihood,
+        max_num_seqs=flags.max_num_seqs,
         sampling=SamplingSettings(
             flags.max_tokens,
             flags.temperature,
@@ -186,6 +184,13 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         type=int,
         default=0,
         help="tokens of the page read ahead: the same answers in fewer, larger steps (default: 0)",
+    )
+    add(
+        "--max-num-seqs",
+        type=int,
+        metavar="N",
+        help="answers drawn at a time, which bounds the memory: the same answers (default: as many "
+        "as half of the model's own bytes, or 1 GiB, have room for)",
     )
     add("--all-samples", action="store_true", help="write all samples of each answer")
     add("--strict", action="store_true", help="stop at the first bad line of the questions")

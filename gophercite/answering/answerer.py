@@ -25,6 +25,7 @@ from gophercite.contexts import (
 )
 from gophercite.decoding.constraint import NoLegalAnswer, PromptGraph, QuoteConstraint
 from gophercite.decoding.quote_settings import QuoteSettings
+from gophercite.decoding.quote_state import QuoteTables
 from gophercite.decoding.rerank import Candidate, Scorer, sample_in_turn
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.documents import Window
@@ -50,6 +51,9 @@ class AnsweringSettings:
       joint: show all pages in one prompt, not each in one of its own.
       likelihood: what chooses where no reward model does: "mean", the mean of the tokens'
         log-probabilities, or "sum", which favours short answers.
+      max_num_seqs: answers that are drawn at a time, which bounds the memory, though one of each
+        prompt is; as many as `decoding.in_flight` finds room for when None. The answers are the
+        same.
       sampling: how tokens are drawn.
       quotes: what answers may look like.
       contexts: how pages are cut.
@@ -59,16 +63,37 @@ class AnsweringSettings:
     prompt_tokens: int = 4096 - 256
     joint: bool = False
     likelihood: Likelihood = "mean"
+    max_num_seqs: int | None = None
     sampling: SamplingSettings = dataclasses.field(default_factory=SamplingSettings)
     quotes: QuoteSettings = dataclasses.field(default_factory=QuoteSettings)
     contexts: ContextSettings = dataclasses.field(default_factory=ContextSettings)
 
     def __post_init__(self) -> None:
-        for name in ("samples", "prompt_tokens"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} = {getattr(self, name)}: must be at least 1")
+        for name in ("samples", "prompt_tokens", "max_num_seqs"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} = {value}: must be at least 1")
         if self.likelihood not in LIKELIHOODS:
             raise ValueError(f"likelihood = {self.likelihood!r}: must be 'mean' or 'sum'")
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """A question that is ready to be asked: what the host makes of it and of its pages.
+
+    Attributes:
+      question: without the filters of a search.
+      contexts: the prompts that get samples; none where nothing can be quoted.
+      quotes: their tables, on the device; None without prompts.
+      reason: why there is no prompt; None where there is one.
+      left_out: pages that no prompt shows.
+    """
+
+    question: str
+    contexts: tuple[Context, ...]
+    quotes: QuoteTables | None
+    reason: str | None
+    left_out: tuple[LeftOut, ...]
 
 
 class Answerer:
@@ -127,19 +152,45 @@ class Answerer:
         Raises:
           ValueError: when there is no question.
         """
+        prepared = self.prepare(question, found)
+        return self.answer_prepared(prepared, seed=seed, keep_samples=keep_samples)
+
+    def prepare(self, question: str, found: FoundPages) -> Prepared:
+        """Does all of `answer` that needs no model, so that it can be done ahead, in any thread.
+
+        Args:
+          question: as for `answer`.
+          found: its pages.
+
+        Raises:
+          ValueError: when there is no question.
+        """
         question = asked(question)
         prompts, left_out = self._prompts(question, found)
         if not prompts:
+            return Prepared(question, (), None, why_nothing(found, left_out), tuple(left_out))
+        shown = prompts[: self.settings.samples]
+        contexts = tuple(context for context, _ in shown)
+        quotes = self._constraint.tables(
+            [graph for _, graph in shown], self.settings.sampling.max_tokens
+        )
+        return Prepared(question, contexts, quotes, None, tuple(left_out))
+
+    def answer_prepared(
+        self, prepared: Prepared, *, seed: int = 0, keep_samples: bool = False
+    ) -> Answer:
+        """Asks what `prepare` made ready; arguments and result as `answer`'s."""
+        if not prepared.contexts:
             return Answer(
-                question=question,
+                question=prepared.question,
                 model=self.name,
-                reason=why_nothing(found, left_out),
-                left_out=tuple(left_out),
+                reason=prepared.reason,
+                left_out=prepared.left_out,
             )
-        samples = self._samples(question, prompts, seed)
+        samples = self._samples(prepared, seed)
         best = max(samples, key=lambda each: each.score)
         return Answer(
-            question=question,
+            question=prepared.question,
             model=self.name,
             citations=best.citations,
             text=best.text,
@@ -148,7 +199,7 @@ class Answerer:
             likelihood=best.likelihood,
             reward_model=self.reward_name,
             supported_and_plausible=best.supported_and_plausible,
-            left_out=tuple(left_out),
+            left_out=prepared.left_out,
             samples=tuple(samples) if keep_samples else (),
         )
 
@@ -193,28 +244,26 @@ class Answerer:
         left_out += [LeftOut(page, reason.value) for page, reason in passed_over]
         return contexts, left_out
 
-    def _samples(
-        self, question: str, prompts: Sequence[tuple[Context, PromptGraph]], seed: int
-    ) -> list[Sample]:
+    def _samples(self, prepared: Prepared, seed: int) -> list[Sample]:
         """Samples round the prompts, each with its score."""
         settings = self.settings
-        prompts = prompts[: settings.samples]
         drawn = sample_in_turn(
             self._model,
-            [context.tokens for context, _ in prompts],
+            [context.tokens for context in prepared.contexts],
             settings.samples,
             jax.random.key(seed),
             settings.sampling,
-            self._constraint.tables([graph for _, graph in prompts], settings.sampling.max_tokens),
+            prepared.quotes,
+            max_num_seqs=settings.max_num_seqs,
         )
         said = [evidence.parse(each.text) for each in drawn]
         samples = []
         for candidate, triples, verdict in zip(
-            drawn, said, self._verdicts(question, said), strict=True
+            drawn, said, self._verdicts(prepared.question, said), strict=True
         ):
             reward, supported_and_plausible = verdict
             assert candidate.constrained_log_prob is not None  # there was a constraint
-            windows = prompts[candidate.prompt][0].windows
+            windows = prepared.contexts[candidate.prompt].windows
             citations = [
                 citation
                 for triple in triples

@@ -23,6 +23,8 @@ from gophercite.json_lines import read_one
 
 By = Literal["score", "likelihood"]
 
+_AT_A_TIME = "max_num_seqs"
+
 
 @dataclasses.dataclass(frozen=True)
 class Calibration:
@@ -85,10 +87,11 @@ class Calibration:
 def answering_settings(answerer: Answerer, pages: int) -> dict[str, Any]:
     """How an answerer answers, as JSON: its settings, its models' provenance, how many pages.
 
-    Without the drafts, by which answers are not other ones, but sooner there.
+    Without the drafts and without how many answers are drawn at a time, by which they are not other
+    ones, but sooner there or in less memory.
     """
     value = dataclasses.asdict(answerer.settings)
-    del value["sampling"]["draft_tokens"]
+    del value["sampling"]["draft_tokens"], value[_AT_A_TIME]
     value |= {"pages": pages, "provenance": answerer.provenance}
     settings: dict[str, Any] = json.loads(json.dumps(value))
     return settings
@@ -100,8 +103,8 @@ def settings_among(run: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
       ValueError: something is missing.
     """
-    names = [field.name for field in dataclasses.fields(AnsweringSettings)]
-    names += ["pages", "provenance"]
+    fields = (field.name for field in dataclasses.fields(AnsweringSettings))
+    names = [*(name for name in fields if name != _AT_A_TIME), "pages", "provenance"]
     missing = [name for name in names if name not in run]
     if missing:
         raise ValueError(f"does not say with which {', '.join(missing)} the answers came about")

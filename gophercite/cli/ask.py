@@ -88,6 +88,13 @@ def _add_model(group: argparse._ActionsContainer) -> None:
         help="read so many tokens of the page ahead: the same answers in fewer, larger steps "
         "(default: 0)",
     )
+    add_argument(
+        "--max-num-seqs",
+        type=positive,
+        metavar="N",
+        help="draw so many answers at a time: the same ones in less memory (default: as many as "
+        "half of the model's own bytes, or 1 GiB, have room for)",
+    )
     add_argument("--all-samples", action="store_true", help="with --json: list all samples")
 
 
@@ -227,6 +234,7 @@ def _settings(options: argparse.Namespace) -> "AnsweringSettings":
         prompt_tokens=options.prompt_tokens,
         joint=options.joint,
         likelihood=options.likelihood,
+        max_num_seqs=options.max_num_seqs,
         sampling=SamplingSettings(
             options.max_tokens, options.temperature, draft_tokens=options.draft_tokens
         ),

@@ -238,7 +238,15 @@ def test_a_question_that_fills_the_prompt_declines() -> None:
     assert "leave no room for a page" in answer.reason
 
 
-@pytest.mark.parametrize("name", ["samples", "prompt_tokens"])
+def test_how_many_are_drawn_at_a_time_changes_no_sample() -> None:
+    settings = dataclasses.replace(SETTINGS, max_num_seqs=2)
+    answer = Answerer(model(), settings).answer(QUESTION, found_pages(), keep_samples=True)
+    assert [sample.text for sample in answer.samples] == [s.text for s in answered().samples]
+    for one, other in zip(answer.samples, answered().samples, strict=True):
+        assert one.score == pytest.approx(other.score, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["samples", "prompt_tokens", "max_num_seqs"])
 def test_settings_out_of_range_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} = 0: must be at least 1"):
         AnsweringSettings(**{name: 0})

@@ -110,8 +110,8 @@ def test_it_is_for_the_same_way_of_answering_alone() -> None:
     )
     here.require_same(answerer(), pages=5)
     drafting = dataclasses.replace(answerer().settings.sampling, draft_tokens=3)
-    drafts = dataclasses.replace(answerer().settings, sampling=drafting)
-    here.require_same(Answerer(load_model(MODEL), drafts, "tiny"), pages=5)
+    sooner = dataclasses.replace(answerer().settings, sampling=drafting, max_num_seqs=2)
+    here.require_same(Answerer(load_model(MODEL), sooner, "tiny"), pages=5)
     settings = dict(here.settings or {})
     for change, said in (
         ({"model": "other"}, "model = 'other', not 'tiny'"),

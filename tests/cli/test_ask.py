@@ -147,6 +147,7 @@ def test_what_is_wrong_is_said_in_one_line(
     ("flag", "value"),
     [
         ("--samples", "0"),
+        ("--max-num-seqs", "0"),
         ("--pages", "x"),
         ("--allow-network", "nonsense"),
         ("--seed", "-1"),

@@ -100,8 +100,9 @@ def test_a_run_that_is_killed_ends_with_what_one_that_is_not_has(
     assert [answer.reason is None for answer in answers[-2:]] == [False, False]
     assert "snippet" in str(answers[-1].reason)
 
-    # Drafts change no answer, so that a run may go on with them; whatever else does is refused.
-    with_drafts = start(command, whole, "--draft-tokens", "3")
+    # Drafts, and how many answers are drawn at a time, change no answer, so that a run may go on with
+    # others; whatever does is refused.
+    with_drafts = start(command, whole, "--draft-tokens", "3", "--max-num-seqs", "1")
     _, said = with_drafts.communicate()
     assert (with_drafts.returncode, f"{len(QUESTIONS)} answered already" in said) == (0, True)
     other = start(command, whole, "--omissions", "2")
