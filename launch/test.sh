@@ -12,5 +12,6 @@ export JAX_PLATFORMS=cpu
 ruff check .
 ruff format --check .
 mypy
-# Whole files side by side, so that what a file's tests share is made once.
-exec python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile "$@"
+# Whole files side by side, so that what a file's tests share is made once. A process that dies ends the
+# run: its test would only die again.
+exec python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --max-worker-restart 0 "$@"
