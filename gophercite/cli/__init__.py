@@ -9,9 +9,29 @@ import sys
 from collections.abc import Sequence
 
 import gophercite
-from gophercite.cli import ask, calibrate, import_weights, index, info, validate, verify
+from gophercite.cli import (
+    ask,
+    calibrate,
+    export_weights,
+    import_weights,
+    index,
+    info,
+    validate,
+    verify,
+)
 from gophercite.cli.output import FAILED, INTERRUPTED, RefusedError
 from gophercite.json_fields import printable
+
+_COMMANDS = (
+    ask,
+    verify,
+    calibrate,
+    index,
+    validate,
+    info,
+    import_weights,
+    export_weights,
+)
 
 _EXAMPLES = """\
 examples:
@@ -23,6 +43,7 @@ examples:
   gophercite validate questions.jsonl --kind questions
   gophercite info runs/quickstart --json
   gophercite import-weights downloads/Qwen3-0.6B models/qwen3
+  gophercite export-weights runs/sft exports/qwen3-citing
 
 exit status: 0 done, 1 refused or failed (one line on stderr says why), 2 wrong usage
 """
@@ -57,6 +78,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=gophercite.__version__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for command in (ask, verify, calibrate, index, validate, info, import_weights):
+    for command in _COMMANDS:
         command.add(commands)
     return parser

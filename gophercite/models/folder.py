@@ -14,7 +14,6 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -24,17 +23,19 @@ from etils import epath
 
 from gophercite.models.checkpoint_files import (
     CHECKPOINTS,
-    PARAMETERS,
     CheckpointError,
-    best_step,
     name_leaves,
-    read_metadata,
     read_parameters,
 )
 from gophercite.models.config import TransformerConfig
 from gophercite.models.config_json import config_from_json, config_to_json
+from gophercite.models.folder_contents import (
+    DESCRIPTION,
+    ModelFolderError,
+    compare_names,
+    find_checkpoint,
+)
 from gophercite.models.parameters import (
-    BESIDE_THE_POLICY,
     FROZEN,
     HEADS,
     TRAINED,
@@ -45,17 +46,13 @@ from gophercite.models.parameters import (
 )
 from gophercite.models.tensors import Stored, TensorFileError, TensorReader, write_tensors
 from gophercite.models.transformer import Transformer
+from gophercite.models.whole_folders import whole_folder
 from gophercite.vocabularies import Vocabulary, load_vocabulary
 
-DESCRIPTION = "model.json"
 VOCABULARY = "vocabulary"
 STEM = "parameters"
 _FORMAT = 1
 _FILE_NAME = re.compile(r"[^/\\\x00]+")
-
-
-class ModelFolderError(ValueError):
-    """A folder that holds no usable model; the message says which file or field, and why."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,22 +131,9 @@ def unfinished_folder(folder: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
     Raises:
       ModelFolderError: the folder holds something else.
     """
-    folder = pathlib.Path(folder).absolute()
-    _refuse_to_replace(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = folder.with_name(f".{folder.name}.{os.getpid()}.unfinished")
-    unfinished.mkdir()
-    try:
+    _refuse_to_replace(pathlib.Path(folder).absolute())
+    with whole_folder(folder) as unfinished:
         yield unfinished
-        if folder.exists():
-            replaced = folder.with_name(f".{folder.name}.{os.getpid()}.replaced")
-            folder.rename(replaced)
-            unfinished.rename(folder)
-            shutil.rmtree(replaced)
-        else:
-            unfinished.rename(folder)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def describe_run(
@@ -260,17 +244,24 @@ def load_model(
     if description.parameters is not None:
         params = _read_stored(root, needed, description.parameters, shardings)
     else:
-        step = best_step(root)
-        if step is None:
-            raise ModelFolderError(
-                f"{folder}: a training run's folder without a checkpoint: {root / CHECKPOINTS} "
-                "is empty or missing"
-            )
+        step = find_checkpoint(root, jax.eval_shape(merge_layers, needed))
         params = _read_checkpoint(root, step, needed, shardings)
         provenance["step"] = step
-    with _naming(f"{root / VOCABULARY}"), _local(root / VOCABULARY) as path:
-        vocabulary = load_vocabulary(path)
-    return Model(transformer, params, vocabulary, provenance)
+    return Model(transformer, params, read_vocabulary(root), provenance)
+
+
+def read_vocabulary(folder: epath.PathLike) -> Vocabulary:
+    """The tokenizer of a model folder, or of a training run's folder.
+
+    Args:
+      folder: where, on a disk or in a bucket.
+
+    Raises:
+      ModelFolderError: it is missing or damaged.
+    """
+    path = epath.Path(folder) / VOCABULARY
+    with _naming(str(path)), _local(path) as local:
+        return load_vocabulary(local)
 
 
 def _read_stored(
@@ -284,7 +275,7 @@ def _read_stored(
     if "://" in os.fspath(root):
         raise ModelFolderError(f"{root}: copy the model folder to a local disk first")
     frozen, merged = frozen_layers(needed), name_leaves(jax.eval_shape(merge_layers, needed))
-    _compare_names(root, merged.keys(), stored.keys())
+    compare_names(root, merged.keys(), stored.keys())
     reader = TensorReader(folder, stored)
     for name, array in merged.items():
         reader.check(name, array.shape)
@@ -304,23 +295,9 @@ def _read_stored(
 
 def _read_checkpoint(root: epath.Path, step: int, needed: Params, shardings: Params) -> Params:
     """The parameters of one checkpoint of a run; `needed` as in `_read_stored`."""
-    stored = {
-        name.removeprefix(PARAMETERS): array.shape
-        for name, array in read_metadata(root, step).arrays.items()
-        if name.startswith(PARAMETERS)
-        and name.removeprefix(PARAMETERS).split("/")[0] not in BESIDE_THE_POLICY
-    }
-    merged = jax.eval_shape(merge_layers, needed)
-    leaves = name_leaves(merged)
-    _compare_names(root, leaves.keys(), stored.keys())
-    for name, array in leaves.items():
-        if stored[name] != array.shape:
-            raise ModelFolderError(
-                f"{root / CHECKPOINTS / str(step)}: tensor {name!r} has the shape "
-                f"{list(stored[name])}, the architecture needs {list(array.shape)}"
-            )
     places = {name: part for name, part in shardings.items() if name != FROZEN}
     params = read_parameters(root, step, places)
+    merged = jax.eval_shape(merge_layers, needed)
 
     def arrange(params: Params) -> Params:
         cast = jax.tree.map(lambda leaf, shape: leaf.astype(shape.dtype), params, merged)
@@ -351,21 +328,6 @@ def _stored(value: Any) -> dict[str, Stored]:
         if entry.file in ("", ".", "..") or not _FILE_NAME.fullmatch(entry.file):
             raise TypeError(f"{name}: {entry.file!r} is not the name of a file")
     return stored
-
-
-def _compare_names(root: epath.Path, needed: Any, found: Any) -> None:
-    """Raises when tensors are missing or more than the architecture has."""
-    heads = {name for name in needed ^ found if name.startswith(f"{HEADS}/")}
-    if heads and heads == needed ^ found:
-        has = "no heads: it is no reward model" if heads <= needed else "a reward model's heads"
-        raise ModelFolderError(f"{root}: the model has {has}")
-    for names, problem in ((needed - found, "is missing"), (found - needed, "is unknown")):
-        if names:
-            more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
-            raise ModelFolderError(
-                f"{root / DESCRIPTION}: tensor {min(names)!r}{more} {problem}: the parameters are "
-                "of another architecture"
-            )
 
 
 def _refuse_to_replace(folder: pathlib.Path) -> None:

@@ -50,7 +50,7 @@ class Stored(NamedTuple):
 class _Slices(Protocol):
     """What safetensors gives for a tensor: slices of it."""
 
-    def __getitem__(self, index: tuple[slice, ...]) -> np.ndarray: ...
+    def __getitem__(self, index: tuple[int | slice, ...]) -> np.ndarray: ...
 
 
 def write_tensors(
@@ -110,7 +110,11 @@ class Stream:
 
 
 def write_streams(
-    folder: pathlib.Path, stem: str, streams: Mapping[str, Stream], file_bytes: int = FILE_BYTES
+    folder: pathlib.Path,
+    stem: str,
+    streams: Mapping[str, Stream],
+    file_bytes: int = FILE_BYTES,
+    metadata: Mapping[str, str] | None = None,
 ) -> dict[str, Stored]:
     """Writes the files that `write_tensors` would, one chunk after the other.
 
@@ -122,6 +126,7 @@ def write_streams(
       stem: beginning of the files' names.
       streams: the tensors by name.
       file_bytes: as for `write_tensors`.
+      metadata: what each file says of itself, for the programs that ask for it.
 
     Returns:
       For each name its file and digest.
@@ -130,7 +135,7 @@ def write_streams(
     sizes = {name: stream.nbytes for name, stream in streams.items()}
     for file, names in _files(stem, sizes, file_bytes):
         with (folder / file).open("wb") as out:
-            out.write(_header({name: streams[name] for name in names}))
+            out.write(_header({name: streams[name] for name in names}, metadata))
             for name in names:
                 digest = hashlib.sha256()
                 for chunk in streams[name].chunks():
@@ -141,10 +146,11 @@ def write_streams(
     return stored
 
 
-def _header(streams: Mapping[str, Stream]) -> bytes:
+def _header(streams: Mapping[str, Stream], metadata: Mapping[str, str] | None) -> bytes:
     """The beginning of a safetensors file: the length of its JSON, and the JSON."""
     names = {dtype: name for name, dtype in DTYPES.items()}
-    entries, start = {}, 0
+    entries: dict[str, Any] = {} if metadata is None else {"__metadata__": dict(metadata)}
+    start = 0
     for name, stream in streams.items():
         entries[name] = {
             "dtype": names[stream.dtype],
@@ -224,6 +230,20 @@ class TensorReader:
             return slices[(rows, *rest)].astype(result_dtype, copy=False)
 
         return jax.make_array_from_callback(result_shape, sharding, part)
+
+    def part(self, name: str, shape: tuple[int, ...], index: tuple[int | slice, ...]) -> np.ndarray:
+        """A part of a tensor in host memory, as it is stored.
+
+        Args:
+          name: one of those that were stored.
+          shape: the whole tensor's, as the architecture has it.
+          index: of the part.
+
+        Raises:
+          TensorFileError: as `read`.
+        """
+        slices, _ = self._slices(name, shape)
+        return slices[index]
 
     def check(self, name: str, shape: tuple[int, ...]) -> None:
         """Hashes a tensor's bytes.

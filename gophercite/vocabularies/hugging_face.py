@@ -7,7 +7,11 @@ from typing import Any
 
 import tokenizers
 
-from gophercite.json_fields import describe
+from gophercite.vocabularies.tokenizer_config import (
+    CONFIG_NAME,
+    read_special_names,
+    write_config,
+)
 from gophercite.vocabularies.vocabulary import (
     BYTES,
     MAXIMUM_SIZE,
@@ -17,7 +21,6 @@ from gophercite.vocabularies.vocabulary import (
 )
 
 FILE_NAME = "tokenizer.json"
-CONFIG_NAME = "tokenizer_config.json"
 
 _SPACE = "\u2581"  # how metaspace models write a space
 
@@ -80,8 +83,7 @@ class HuggingFaceVocabulary(Vocabulary):
     def from_file(cls, path: str | os.PathLike[str]) -> "HuggingFaceVocabulary":
         """Reads a `tokenizer.json`, and the special tokens in `tokenizer_config.json` beside it."""
         path = pathlib.Path(path)
-        config_path = path.with_name(CONFIG_NAME)
-        names = _read_special_names(config_path) if config_path.exists() else {}
+        names = read_special_names(path.parent)
         try:
             return cls(path.read_text("utf-8"), **names)
         except (VocabularyError, UnicodeDecodeError) as error:
@@ -92,13 +94,7 @@ class HuggingFaceVocabulary(Vocabulary):
         folder = pathlib.Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / FILE_NAME).write_text(self._json, "utf-8")
-        config: dict[str, Any] = {"eos_token": self._tokenizer.id_to_token(self.eos_id)}
-        if self.pad_id != self.eos_id:
-            config["pad_token"] = self._tokenizer.id_to_token(self.pad_id)
-        if self.bos_id is not None:
-            config["bos_token"] = self._tokenizer.id_to_token(self.bos_id)
-        config["add_bos_token"] = self.bos_id is not None
-        (folder / CONFIG_NAME).write_text(json.dumps(config, indent=1), "utf-8")
+        write_config(folder, self._tokenizer.id_to_token, self)
 
     def _tokenize(self, text: str) -> list[int]:
         return self._tokenizer.encode(text, add_special_tokens=False).ids
@@ -208,23 +204,3 @@ def _byte_of_character() -> dict[str, int]:
     alphabet = {chr(byte): byte for byte in printable}
     alphabet.update({chr(0x100 + index): byte for index, byte in enumerate(others)})
     return alphabet
-
-
-def _read_special_names(path: pathlib.Path) -> dict[str, str | None]:
-    """Reads the names of the special tokens in `tokenizer_config.json`."""
-    try:
-        config = json.loads(path.read_text("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise VocabularyError(f"{path}: is no JSON that can be read ({error})") from None
-    if not isinstance(config, dict):
-        raise VocabularyError(f"{path}: expected an object, got {describe(config)}")
-    names: dict[str, str | None] = {}
-    for field in ("eos_token", "bos_token", "pad_token"):
-        token = config.get(field)
-        name = token.get("content") if isinstance(token, dict) else token  # may be spelled out
-        if name is not None and not isinstance(name, str):
-            raise VocabularyError(
-                f"{path}: field {field!r}: expected the name of a token, got {describe(token)}"
-            )
-        names[field] = name
-    return names if config.get("add_bos_token", True) else {**names, "bos_token": ""}

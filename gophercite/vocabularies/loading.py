@@ -4,10 +4,11 @@ import os
 import pathlib
 
 from gophercite.vocabularies import hugging_face, sentence_piece
+from gophercite.vocabularies.tokenizer_config import read_chat_template
 from gophercite.vocabularies.vocabulary import Vocabulary, VocabularyError
 
-# What a folder is searched for, in this order; `tokenizer.model` is Llama's and Gemma's name.
-_SENTENCE_PIECE_NAMES = (sentence_piece.FILE_NAME, "tokenizer.model", "spiece.model")
+# What a folder is searched for, in this order.
+_SENTENCE_PIECE_NAMES = (sentence_piece.FILE_NAME, sentence_piece.PUBLISHED_NAME, "spiece.model")
 
 
 def load_vocabulary(path: str | os.PathLike[str]) -> Vocabulary:
@@ -24,13 +25,9 @@ def load_vocabulary(path: str | os.PathLike[str]) -> Vocabulary:
     if not path.exists():
         raise FileNotFoundError(f"{path}: there is no such vocabulary, neither file nor folder")
     if path.is_dir():
-        for name in _SENTENCE_PIECE_NAMES:
-            if (path / name).exists():
-                return sentence_piece.SentencePieceVocabulary.from_file(path / name)
-        if (path / hugging_face.FILE_NAME).exists():
-            return hugging_face.HuggingFaceVocabulary.from_file(path / hugging_face.FILE_NAME)
-        names = ", ".join((*_SENTENCE_PIECE_NAMES, hugging_face.FILE_NAME))
-        raise FileNotFoundError(f"{path}: the folder holds no vocabulary (one of {names})")
+        vocabulary = _load_folder(path)
+        vocabulary.chat_template = read_chat_template(path)
+        return vocabulary
     if path.suffix == ".json":
         return hugging_face.HuggingFaceVocabulary.from_file(path)
     if path.suffix == ".model":
@@ -38,3 +35,13 @@ def load_vocabulary(path: str | os.PathLike[str]) -> Vocabulary:
     raise VocabularyError(
         f"{path}: expected a SentencePiece .model file, a tokenizer.json, or a folder with one"
     )
+
+
+def _load_folder(folder: pathlib.Path) -> Vocabulary:
+    for name in _SENTENCE_PIECE_NAMES:
+        if (folder / name).exists():
+            return sentence_piece.SentencePieceVocabulary.from_file(folder / name)
+    if (folder / hugging_face.FILE_NAME).exists():
+        return hugging_face.HuggingFaceVocabulary.from_file(folder / hugging_face.FILE_NAME)
+    names = ", ".join((*_SENTENCE_PIECE_NAMES, hugging_face.FILE_NAME))
+    raise FileNotFoundError(f"{folder}: the folder holds no vocabulary (one of {names})")

@@ -7,6 +7,8 @@ import re
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
+from gophercite.vocabularies.conversion import to_tokenizer_json
+from gophercite.vocabularies.tokenizer_config import TEMPLATE_NAME, write_config
 from gophercite.vocabularies.vocabulary import (
     BYTES,
     Vocabulary,
@@ -15,6 +17,7 @@ from gophercite.vocabularies.vocabulary import (
 )
 
 FILE_NAME = "vocabulary.model"
+PUBLISHED_NAME = "tokenizer.model"  # Llama's and Gemma's
 
 SPACE = "\u2581"  # how pieces write a space
 _OVER_WORDS = re.compile(rf"[^{SPACE}\n][{SPACE}\n]")  # a word and the white space that follows it
@@ -82,6 +85,17 @@ class SentencePieceVocabulary(Vocabulary):
         folder = pathlib.Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / FILE_NAME).write_bytes(self._model)
+        if self.chat_template is not None:
+            (folder / TEMPLATE_NAME).write_text(self.chat_template, "utf-8")
+
+    def export(self, folder: str | os.PathLike[str]) -> None:
+        """Writes `tokenizer.model` and the same tokenizer as `tokenizer.json`."""
+        folder = pathlib.Path(folder)
+        (folder / PUBLISHED_NAME).write_bytes(self._model)
+        bos = None if self.bos_id is None else self._processor.id_to_piece(self.bos_id)
+        content = to_tokenizer_json(_read_proto(self._model), bos)
+        (folder / "tokenizer.json").write_text(content, "utf-8")
+        write_config(folder, self._processor.id_to_piece, self)
 
     def _tokenize(self, text: str) -> list[int]:
         return list(self._processor.encode(text))

@@ -47,6 +47,8 @@ class Vocabulary(abc.ABC):
       splits_words: whether no token reaches from a word over the white space that follows it, so
         that texts are tokenised word by word: a word, with the white space before it (`WORD`), has
         the same tokens wherever it stands.
+      chat_template: how the published model's conversations are written, in Jinja; kept, and never
+        applied. None where there is none.
     """
 
     size: int
@@ -56,6 +58,7 @@ class Vocabulary(abc.ABC):
     unk_id: int | None
     dummy_prefix: bool
     splits_words: bool = False
+    chat_template: str | None = None
 
     def __init__(self, token_bytes: Sequence[bytes | None], byte_ids: Sequence[int]) -> None:
         """Called by the kinds of vocabulary.
@@ -73,6 +76,10 @@ class Vocabulary(abc.ABC):
     @abc.abstractmethod
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Writes the files that `load_vocabulary(folder)` reads; makes the folder if need be."""
+
+    def export(self, folder: str | os.PathLike[str]) -> None:
+        """Writes the files that `transformers` reads; the folder exists."""
+        self.save(folder)
 
     @abc.abstractmethod
     def _tokenize(self, text: str) -> list[int]:

@@ -13,7 +13,7 @@ from gophercite.json_fields import describe
 from gophercite.models.tensors import CHUNK_BYTES, DTYPES, open_tensors
 
 _SINGLE = "model.safetensors"
-_INDEX = "model.safetensors.index.json"
+INDEX = "model.safetensors.index.json"
 
 
 class WeightsError(ValueError):
@@ -95,12 +95,12 @@ class Checkpoint:
 
 def _file_names(folder: pathlib.Path) -> list[str]:
     """The names of a checkpoint's files of tensors."""
-    index = folder / _INDEX
+    index = folder / INDEX
     if not index.exists():
         if (folder / _SINGLE).exists():
             return [_SINGLE]
         raise WeightsError(
-            f"{folder}: holds neither {_SINGLE} nor {_INDEX}: only checkpoints in safetensors "
+            f"{folder}: holds neither {_SINGLE} nor {INDEX}: only checkpoints in safetensors "
             "files are read"
         )
     value = read_json(index)

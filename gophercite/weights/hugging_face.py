@@ -152,9 +152,7 @@ def _read_vocabulary(folder: pathlib.Path, config: TransformerConfig) -> Vocabul
 
 
 def _lossless(checkpoint: Checkpoint, parameters: dict[str, _Parameter]) -> Dtype:
-    """The smallest of our dtypes that loses nothing of any tensor."""
-    if any(parameter.place.added for parameter in parameters.values()):
-        return "float32"
+    """The smallest of our dtypes that holds every tensor exactly."""
     dtypes = {
         checkpoint.dtype(source)
         for parameter in parameters.values()
@@ -178,6 +176,4 @@ class _Reading:
                 values = chunk
                 if parameter.columns is not None:
                     values = np.concatenate([chunk[..., c] for c in parameter.columns], axis=-1)
-                if place.added:
-                    values = values.astype(np.float32) + np.float32(place.added)
                 yield values.astype(self.dtype, copy=False)

@@ -42,13 +42,11 @@ class Place(NamedTuple):
       tensor: the tensor's name, `{}` for the layer's number.
       transposed: PyTorch's linear layers keep [out, in], our matrices are [in, out].
       fused: which part of the tensor it is; None for the whole.
-      added: what our values are larger by than the tensor's.
     """
 
     tensor: str
     transposed: bool = False
     fused: Fused | None = None
-    added: float = 0.0
 
     def tensor_shape(self, own: tuple[int, ...]) -> tuple[int, ...]:
         """The tensor's shape, from that of our parameter in one layer."""

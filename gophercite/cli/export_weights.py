@@ -1,0 +1,49 @@
+"""`gophercite export-weights`: makes a folder that `transformers` loads of a model."""
+
+import argparse
+from typing import Any
+
+from gophercite.cli.arguments import add_command
+from gophercite.cli.output import DONE, RefusedError, doing, print_json, print_text
+
+
+def add(commands: Any) -> None:
+    """Adds the command."""
+    command = add_command(
+        commands,
+        "export-weights",
+        run,
+        "make a Hugging Face folder, which transformers and others load, of a model",
+    )
+    command.add_argument(
+        "model", metavar="MODEL", help="a model folder, or a training run's (its best checkpoint)"
+    )
+    command.add_argument("folder", metavar="FOLDER", help="a new or empty one")
+    command.add_argument(
+        "--dtype",
+        choices=("bfloat16", "float32"),
+        help="of the tensors; by default as the parameters are",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Exports a model, and says as what."""
+    from gophercite.models.checkpoint_files import CheckpointError
+    from gophercite.models.folder import ModelFolderError
+    from gophercite.models.tensors import TensorFileError
+    from gophercite.weights.checkpoint import WeightsError
+    from gophercite.weights.export import export_weights
+
+    try:
+        with doing(f"exporting {options.model}"):
+            done = export_weights(options.model, options.folder, dtype=options.dtype)
+    except (WeightsError, ModelFolderError, TensorFileError, CheckpointError) as error:
+        raise RefusedError(str(error)) from error
+    if options.json:
+        print_json({"folder": options.folder, **done._asdict()})
+    else:
+        print_text(
+            f"{options.folder}: {done.parameters:,} parameters in {done.dtype}, model_type "
+            f"{done.model_type}"
+        )
+    return DONE

@@ -1,0 +1,112 @@
+"""A model's parameters in host memory, part by part: for what must never hold the whole model."""
+
+import os
+import pathlib
+from typing import Any
+
+import jax
+import numpy as np
+from etils import epath
+
+from gophercite.models.checkpoint_files import name_leaves, read_parameters
+from gophercite.models.folder import (
+    Description,
+    ModelFolderError,
+    compare_names,
+    find_checkpoint,
+)
+from gophercite.models.parameters import Params
+from gophercite.models.tensors import TensorReader
+from gophercite.models.transformer import Transformer
+
+Index = tuple[int | slice, ...]
+
+
+class HostParameters:
+    """The parameters of a model folder, or of the best checkpoint of a training run's folder.
+
+    Every tensor is checked against its digest: a model folder's at once, a run's when it is read.
+
+    Args:
+      folder: where; a model folder with tensors lies on a local disk.
+      description: what its `model.json` says.
+      together: how many parameters are read in turns; so many of a run's are held at once.
+
+    Attributes:
+      shapes: of the parameters by name, with one stack of layers.
+
+    Raises:
+      ModelFolderError: the parameters are of another architecture, or there are none.
+      TensorFileError: a file of parameters is missing, cut short or altered.
+      CheckpointError: a run's checkpoint is damaged.
+    """
+
+    def __init__(self, folder: epath.PathLike, description: Description, together: int = 1) -> None:
+        root = epath.Path(folder)
+        abstract = Transformer(description.config).abstract()
+        self.shapes = {name: leaf.shape for name, leaf in name_leaves(abstract).items()}
+        self._read = (
+            _Checkpoint(root, abstract, together)
+            if description.parameters is None
+            else _Files(root, description, self.shapes)
+        )
+
+    def part(self, name: str, index: Index) -> np.ndarray:
+        """A part of a parameter, as it is stored.
+
+        A run's parameters are read whole, and kept until others are asked for.
+
+        Args:
+          name: one of `shapes`.
+          index: of the part.
+
+        Returns:
+          The values.
+
+        Raises:
+          TensorFileError, CheckpointError: see the class.
+        """
+        return self._read(name, index)
+
+
+class _Files:
+    """The tensors of a model folder."""
+
+    def __init__(
+        self, root: epath.Path, description: Description, shapes: dict[str, tuple[int, ...]]
+    ) -> None:
+        if "://" in os.fspath(root):
+            raise ModelFolderError(f"{root}: copy the model folder to a local disk first")
+        stored = description.parameters or {}
+        compare_names(root, shapes.keys(), stored.keys())
+        self._shapes = shapes
+        self._reader = TensorReader(pathlib.Path(root), stored)
+        for name, shape in shapes.items():
+            self._reader.check(name, shape)
+
+    def __call__(self, name: str, index: Index) -> np.ndarray:
+        return self._reader.part(name, self._shapes[name], index)
+
+
+class _Checkpoint:
+    """The arrays of a run's best checkpoint."""
+
+    def __init__(self, root: epath.Path, abstract: Params, together: int) -> None:
+        self._root = root
+        self._step = find_checkpoint(root, abstract)
+        self._together = together
+        self._held: dict[str, np.ndarray] = {}  # the oldest first
+
+    def __call__(self, name: str, index: Index) -> np.ndarray:
+        if name not in self._held:
+            if len(self._held) == self._together:
+                del self._held[next(iter(self._held))]
+            self._held[name] = np.asarray(self._read(name))
+        return self._held[name][index]
+
+    def _read(self, name: str) -> jax.Array:
+        wanted: Any = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+        for key in reversed(name.split("/")):
+            wanted = {key: wanted}
+        (array,) = jax.tree.leaves(read_parameters(self._root, self._step, wanted))
+        return array

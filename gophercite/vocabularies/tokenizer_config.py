@@ -1,0 +1,113 @@
+"""What stands beside a tokenizer: the names of its special tokens, and a chat template."""
+
+import json
+import os
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+from gophercite.json_fields import describe
+from gophercite.vocabularies.vocabulary import Vocabulary, VocabularyError
+
+CONFIG_NAME = "tokenizer_config.json"
+TEMPLATE_NAME = "chat_template.jinja"
+
+# Of `transformers`: what reads any `tokenizer.json` as it is.
+_CLASS = "PreTrainedTokenizerFast"
+
+
+def read_special_names(folder: pathlib.Path) -> dict[str, str | None]:
+    """The names of the special tokens that `tokenizer_config.json` gives.
+
+    Args:
+      folder: the tokenizer's.
+
+    Returns:
+      Arguments of `HuggingFaceVocabulary`; empty without the file.
+
+    Raises:
+      VocabularyError: the file is no JSON, or a name is none.
+    """
+    config = _read_config(folder)
+    names: dict[str, str | None] = {}
+    for field in ("eos_token", "bos_token", "pad_token"):
+        token = config.get(field)
+        name = token.get("content") if isinstance(token, dict) else token  # may be spelled out
+        if name is not None and not isinstance(name, str):
+            raise VocabularyError(
+                f"{folder / CONFIG_NAME}: field {field!r}: expected the name of a token, got "
+                f"{describe(token)}"
+            )
+        names[field] = name
+    return names if config.get("add_bos_token", True) else {**names, "bos_token": ""}
+
+
+def read_chat_template(folder: pathlib.Path) -> str | None:
+    """The chat template beside a tokenizer: in a file of its own, or in its configuration.
+
+    Args:
+      folder: the tokenizer's.
+
+    Returns:
+      The template; of several the one named `default`. None where there is none.
+
+    Raises:
+      VocabularyError: the file is no text, or the field is no template.
+    """
+    path = folder / TEMPLATE_NAME
+    if path.exists():
+        try:
+            return path.read_text("utf-8")
+        except UnicodeDecodeError as error:
+            raise VocabularyError(f"{path}: is no text in UTF-8 ({error})") from None
+    template = _read_config(folder).get("chat_template")
+    if isinstance(template, list):  # of objects with a name
+        named = {each.get("name"): each for each in template if isinstance(each, dict)}
+        template = named.get("default", {}).get("template")
+    if template is not None and not isinstance(template, str):
+        raise VocabularyError(
+            f"{folder / CONFIG_NAME}: field 'chat_template': expected a template, got "
+            f"{describe(template)}"
+        )
+    return template
+
+
+def write_config(
+    folder: str | os.PathLike[str], name_of: Callable[[int], str | None], vocabulary: Vocabulary
+) -> None:
+    """Writes `tokenizer_config.json`, and the chat template where there is one.
+
+    Args:
+      folder: an existing one.
+      name_of: gives a token's name.
+      vocabulary: whose special tokens are named.
+    """
+    folder = pathlib.Path(folder)
+    config: dict[str, Any] = {
+        "tokenizer_class": _CLASS,
+        "clean_up_tokenization_spaces": False,
+        "eos_token": name_of(vocabulary.eos_id),
+    }
+    if vocabulary.pad_id != vocabulary.eos_id:
+        config["pad_token"] = name_of(vocabulary.pad_id)
+    if vocabulary.unk_id is not None:
+        config["unk_token"] = name_of(vocabulary.unk_id)
+    if vocabulary.bos_id is not None:
+        config["bos_token"] = name_of(vocabulary.bos_id)
+    config["add_bos_token"] = vocabulary.bos_id is not None
+    (folder / CONFIG_NAME).write_text(json.dumps(config, indent=1, ensure_ascii=False), "utf-8")
+    if vocabulary.chat_template is not None:
+        (folder / TEMPLATE_NAME).write_text(vocabulary.chat_template, "utf-8")
+
+
+def _read_config(folder: pathlib.Path) -> dict[str, Any]:
+    path = folder / CONFIG_NAME
+    if not path.exists():
+        return {}
+    try:
+        config = json.loads(path.read_text("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise VocabularyError(f"{path}: is no JSON that can be read ({error})") from None
+    if not isinstance(config, dict):
+        raise VocabularyError(f"{path}: expected an object, got {describe(config)}")
+    return config

@@ -1,0 +1,213 @@
+"""Exporting models as the Hugging Face folders that `transformers` and others load."""
+
+import dataclasses
+import json
+import math
+import os
+import pathlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from etils import epath
+
+from gophercite.models.folder import Description, read_description, read_vocabulary
+from gophercite.models.host_parameters import HostParameters
+from gophercite.models.tensors import CHUNK_BYTES, Stream, write_streams
+from gophercite.models.whole_folders import whole_folder
+from gophercite.vocabularies import Vocabulary
+from gophercite.weights.checkpoint import INDEX, WeightsError
+from gophercite.weights.hugging_face import CONFIG, Dtype
+from gophercite.weights.model_types import write_architecture
+from gophercite.weights.names import LAYERS, NAMES, Place, TensorNames
+
+_GENERATION = "generation_config.json"
+_STEM = "model"
+_METADATA = {"format": "pt"}  # `transformers` asks for it: of which framework's layout tensors are
+
+
+class Exported(NamedTuple):
+    """What was written.
+
+    Attributes:
+      model_type: the family's name in `config.json`.
+      parameters: how many.
+      dtype: which they are in.
+      files: names of the files of tensors.
+    """
+
+    model_type: str
+    parameters: int
+    dtype: str
+    files: tuple[str, ...]
+
+
+class _Part(NamedTuple):
+    """Outputs of one of our parameters that lie together in a tensor.
+
+    Attributes:
+      begin: the first of them in the tensor.
+      name: the parameter's.
+      columns: which of the parameter's outputs they are.
+    """
+
+    begin: int
+    name: str
+    columns: slice
+
+
+@dataclasses.dataclass(frozen=True)
+class _Tensor:
+    """One of the checkpoint's tensors, made of ours while it is written.
+
+    Attributes:
+      parameters: the model's.
+      shape: the tensor's.
+      dtype: its dtype.
+      layer: the layer's index in our stacks; empty for what no stack holds.
+      parts: what it holds, along its outputs.
+      transposed: it keeps [out, in].
+    """
+
+    parameters: HostParameters
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    layer: tuple[int, ...]
+    parts: list[_Part]
+    transposed: bool
+
+    def __call__(self) -> Iterator[np.ndarray]:
+        """The values in row-major order, at most `CHUNK_BYTES` together unless a row is larger."""
+        for chunk in self._outputs() if self.transposed else self._inputs():
+            yield chunk.astype(self.dtype, copy=False)
+
+    def _outputs(self) -> Iterator[np.ndarray]:
+        step = _rows(self.shape[1:])
+        for part in self.parts:
+            for start in range(part.columns.start, part.columns.stop, step):
+                columns = slice(start, min(start + step, part.columns.stop))
+                yield self._read(part, slice(None), columns).T
+
+    def _inputs(self) -> Iterator[np.ndarray]:
+        if len(self.shape) == 1:
+            yield np.concatenate([self._read(part, part.columns) for part in self.parts])
+            return
+        step = _rows(self.shape[1:])
+        for start in range(0, self.shape[0], step):
+            rows = slice(start, min(start + step, self.shape[0]))
+            yield np.concatenate(
+                [self._read(part, rows, part.columns) for part in self.parts], axis=-1
+            )
+
+    def _read(self, part: _Part, *index: slice) -> np.ndarray:
+        return self.parameters.part(part.name, (*self.layer, *index))
+
+
+def export_weights(
+    model: epath.PathLike,
+    folder: str | os.PathLike[str],
+    *,
+    dtype: Dtype | None = None,
+    file_bytes: int = 5 * 10**9,
+) -> Exported:
+    """Makes a Hugging Face folder of a model: whole or not at all.
+
+    Memory holds a part of one tensor at a time; of a training run's folder the parameters that make
+    a tensor, in all layers.
+
+    Args:
+      model: a model folder, or a training run's, whose best checkpoint is taken. What reinforcement
+        learning keeps beside the policy stays behind.
+      folder: a new or empty one.
+      dtype: of the tensors; as the parameters are by default.
+      file_bytes: a new file is begun when the next tensor would make the last one larger.
+
+    Returns:
+      What was written.
+
+    Raises:
+      WeightsError: no published family has the architecture, or the folder is not empty.
+      ModelFolderError: there is no usable model, or it is a reward model, whose heads no published
+        family has a place for.
+      TensorFileError, CheckpointError: its files are damaged.
+    """
+    folder = pathlib.Path(folder)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise WeightsError(f"{folder}: exists; export into a new or empty folder")
+    description = read_description(model)
+    try:
+        fields = write_architecture(description.config)
+    except ValueError as error:
+        raise WeightsError(f"{model}: {error}") from error
+    vocabulary = read_vocabulary(model)
+    chosen = np.dtype(dtype or description.config.param_dtype)
+    streams = _streams(model, description, NAMES[fields["model_type"]], chosen)
+    with whole_folder(folder) as unfinished:
+        stored = write_streams(unfinished, _STEM, streams, file_bytes, _METADATA)
+        files = sorted({tensor.file for tensor in stored.values()})
+        if len(files) > 1:
+            sizes = {"total_size": sum(stream.nbytes for stream in streams.values())}
+            places = {name: tensor.file for name, tensor in stored.items()}
+            _write_json(unfinished / INDEX, {"metadata": sizes, "weight_map": places})
+        tokens = _special_tokens(vocabulary)
+        _write_json(unfinished / CONFIG, {**fields, **tokens, "torch_dtype": chosen.name})
+        _write_json(unfinished / _GENERATION, tokens)
+        vocabulary.export(unfinished)
+    count = description.config.parameters
+    return Exported(fields["model_type"], count, chosen.name, tuple(files))
+
+
+def _streams(
+    model: epath.PathLike, description: Description, names: TensorNames, dtype: np.dtype
+) -> dict[str, Stream]:
+    """The checkpoint's tensors, those first that are made of the same parameters."""
+    config = description.config
+    together = max(place.fused.parts if place.fused else 1 for place in names.places.values())
+    parameters = HostParameters(model, description, together)
+    tensors: dict[str, _Tensor] = {}
+    for name, shape in parameters.shapes.items():
+        place = names.places[name]
+        stacked = name.startswith(LAYERS)
+        own = shape[1:] if stacked else shape
+        parts = _parts(name, place, own[-1], config.num_heads)
+        for layer in range(config.num_layers) if stacked else range(1):
+            tensor = place.tensor.format(layer)
+            others = tensors[tensor].parts if tensor in tensors else []
+            tensors[tensor] = _Tensor(
+                parameters,
+                place.tensor_shape(own),
+                dtype,
+                (layer,) if stacked else (),
+                sorted([*others, *parts], key=lambda part: part.begin),
+                place.transposed,
+            )
+    return {name: Stream(tensor.shape, dtype, tensor) for name, tensor in tensors.items()}
+
+
+def _parts(name: str, place: Place, width: int, heads: int) -> list[_Part]:
+    """Where a parameter's outputs lie in its tensor."""
+    if place.fused is None:
+        return [_Part(0, name, slice(0, width))]
+    parts, done = [], 0
+    for columns in place.fused.columns(width, heads):
+        size = columns.stop - columns.start
+        parts.append(_Part(columns.start, name, slice(done, done + size)))
+        done += size
+    return parts
+
+
+def _special_tokens(vocabulary: Vocabulary) -> dict[str, int | None]:
+    return {
+        "bos_token_id": vocabulary.bos_id,
+        "eos_token_id": vocabulary.eos_id,
+        "pad_token_id": None if vocabulary.pad_id == vocabulary.eos_id else vocabulary.pad_id,
+    }
+
+
+def _rows(shape: tuple[int, ...]) -> int:
+    """How many rows of a shape are read at once; of any dtype, none is larger than float32."""
+    return max(1, CHUNK_BYTES // (4 * math.prod(shape)))
+
+
+def _write_json(path: pathlib.Path, value: dict[str, Any]) -> None:
+    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", "utf-8")

@@ -1,0 +1,131 @@
+"""Our architectures as `config.json` of the families that `transformers` knows.
+
+What is written is read back by `architectures`, and must be the same architecture: a folder that
+another program would compute otherwise is never made.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from gophercite.models.config import Activation, TransformerConfig
+from gophercite.weights.architectures import read_architecture
+
+Fields = dict[str, Any]
+
+# How a model is computed, which is no part of what it is.
+_COMPUTING = (
+    "dtype",
+    "param_dtype",
+    "remat_every",
+    "scan_layers",
+    "attention_kernel",
+    "attention_block",
+    "attention_remat",
+)
+
+_ACTIVATIONS: dict[Activation, str] = {"silu": "silu", "gelu": "gelu_pytorch_tanh"}
+
+
+def write_architecture(config: TransformerConfig) -> Fields:
+    """What `config.json` says of an architecture: the inverse of `read_architecture`.
+
+    Args:
+      config: the architecture.
+
+    Returns:
+      The fields of the first family that has it, `model_type` and `architectures` among them.
+
+    Raises:
+      ValueError: no family has it; the message names what the nearest one has otherwise.
+    """
+    wanted = _comparable(config)
+    nearest: tuple[int, str] | None = None
+    for family, (name, write) in _FAMILIES.items():
+        fields = {"architectures": [name], "model_type": family, **write(config)}
+        try:
+            found = _comparable(read_architecture(fields))
+        except ValueError:
+            continue
+        others = [field for field, value in wanted.items() if found[field] != value]
+        if not others:
+            return fields
+        if nearest is None or len(others) < nearest[0]:
+            has = ", ".join(f"{field} = {wanted[field]!r}" for field in others)
+            nearest = len(others), f"{family} comes nearest, but has no {has}"
+    reason = nearest[1] if nearest else "its sizes fit none of them"
+    raise ValueError(f"no published family ({', '.join(_FAMILIES)}) has the architecture: {reason}")
+
+
+def _comparable(config: TransformerConfig) -> Fields:
+    """An architecture's fields, what is left to defaults filled in."""
+    fields = {
+        field.name: getattr(config, field.name)
+        for field in dataclasses.fields(config)
+        if field.name not in _COMPUTING
+    }
+    fields |= {"num_kv_heads": config.kv_heads, "d_ff": config.mlp_width}
+    for name, value in fields.items():
+        if isinstance(value, tuple) and len(set(value)) == 1:  # the same in all layers
+            fields[name] = value[0]
+    return fields
+
+
+def _llama(config: TransformerConfig) -> Fields:
+    return {
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.d_model,
+        "num_hidden_layers": config.num_layers,
+        "num_attention_heads": config.num_heads,
+        "num_key_value_heads": config.kv_heads,
+        "head_dim": config.head_dim,
+        "intermediate_size": config.mlp_width,
+        "hidden_act": _ACTIVATIONS.get(config.activation),
+        "rms_norm_eps": config.norm_epsilon,
+        "tie_word_embeddings": config.tied_embeddings,
+        "rope_theta": config.rope_theta,
+        "rope_scaling": _rope_scaling(config),
+    }
+
+
+def _mistral(config: TransformerConfig) -> Fields:
+    window = _comparable(config)["window"]
+    return {**_llama(config), "sliding_window": window}
+
+
+def _qwen(config: TransformerConfig) -> Fields:
+    windows = config.window
+    if not isinstance(windows, tuple):
+        windows = (windows,) * config.num_layers
+    sizes = {window for window in windows if window is not None}
+    kinds = ["full_attention" if window is None else "sliding_attention" for window in windows]
+    return {
+        **_llama(config),
+        "use_sliding_window": bool(sizes),
+        "sliding_window": max(sizes, default=None),
+        "max_window_layers": kinds.count("full_attention"),
+        "layer_types": kinds,
+    }
+
+
+def _rope_scaling(config: TransformerConfig) -> Fields | None:
+    """Llama 3's; by the names that all versions of `transformers` read."""
+    scaling = config.rope_scaling
+    if scaling is None:
+        return None
+    return {
+        "rope_type": "llama3",
+        "factor": scaling.factor,
+        "low_freq_factor": scaling.low_frequency_factor,
+        "high_freq_factor": scaling.high_frequency_factor,
+        "original_max_position_embeddings": scaling.original_length,
+    }
+
+
+# Tried in this order: by `model_type`, the class that computes it, and what writes its fields.
+_FAMILIES: dict[str, tuple[str, Callable[[TransformerConfig], Fields]]] = {
+    "llama": ("LlamaForCausalLM", _llama),
+    "mistral": ("MistralForCausalLM", _mistral),
+    "qwen2": ("Qwen2ForCausalLM", _qwen),
+    "qwen3": ("Qwen3ForCausalLM", _qwen),
+}
