@@ -105,7 +105,7 @@ def parts(
     segments = (positions < ends[:, None]).astype(jnp.int32)
     before = rollouts.prompt_lengths[:, None] - 1 + jnp.arange(MAX_TOKENS)
     weights = (jnp.arange(MAX_TOKENS) < rollouts.response_lengths[:, None]).astype(jnp.float32)
-    kernel = transformer.unembedding(params)
+    unembedding = transformer.unembedding(params)
     judged = jnp.zeros((PROMPTS, batch["questions"].shape[1] + MAX_TOKENS), jnp.int32)
     keys = jax.random.split(jax.random.key(1), PROMPTS)
     with_boundary = Plan(**{**vars(plan), "boundary": True})
@@ -116,12 +116,12 @@ def parts(
 
     def teacher(params: Params, boundary: Any) -> Any:
         hidden = read({**params, **params[TEACHER]}, boundary)
-        return cross_entropy(hidden, kernel, rollouts.responses, weights)
+        return cross_entropy(hidden, unembedding, rollouts.responses, weights)
 
     def policy(params: Params, boundary: Any) -> Any:
         def loss(trained: Params) -> Any:
             hidden = read({**params, **trained}, boundary)
-            return cross_entropy(hidden, kernel, rollouts.responses, weights)[0]
+            return cross_entropy(hidden, unembedding, rollouts.responses, weights)[0]
 
         return jax.grad(loss)({TRAINED: params[TRAINED]})
 

@@ -31,6 +31,7 @@ from gophercite.models.parameters import (
     Axes,
     Params,
 )
+from gophercite.models.unembedding import Unembedding
 from gophercite.models.value_head import ValueHead
 
 _ROLLOUTS, _EVALUATION = 1, 2  # what a key is folded with, by purpose
@@ -224,7 +225,7 @@ class A2CLearner(GradientLearner):
         with phase("distributions"):
             objective, sums = policy_terms(
                 Readouts(hidden, self.transformer.unembedding(params)),
-                Readouts(reference, self._teacher_kernel(params)),
+                Readouts(reference, self._teacher_unembedding(params)),
                 Places(
                     rollouts.responses,
                     jnp.broadcast_to(self.plan.settings.max_tokens - place, (rows, places)),
@@ -263,7 +264,7 @@ class A2CLearner(GradientLearner):
         def read(params: Params, **options: Any) -> Array:
             x = rollouts.boundary
             if x is None:
-                x = self.transformer.embed(params, rollouts.tokens)
+                x = self.transformer.embed(params, rollouts.tokens, positions)
             hidden = self.transformer.from_boundary(params, x, positions, segments, **options)
             return jnp.take_along_axis(hidden, before[..., None], axis=1)
 
@@ -272,9 +273,10 @@ class A2CLearner(GradientLearner):
         with phase("policy"):
             return read(params, accumulated=accumulated), reference
 
-    def _teacher_kernel(self, params: Params) -> Float[Array, "vocab d_model"]:
+    def _teacher_unembedding(self, params: Params) -> Unembedding:
         teacher = self.transformer.unembedding({**params, **params[TEACHER]})
-        return jax.lax.stop_gradient(teacher)
+        stopped: Unembedding = jax.lax.stop_gradient(teacher)
+        return stopped
 
     def _rollout_metrics(self, rollouts: Rollouts) -> Metrics:
         count = jnp.maximum(jnp.sum(rollouts.weights), 1)

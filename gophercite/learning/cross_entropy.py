@@ -11,13 +11,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from gophercite.models.soft_capping import before_soft_cap
+from gophercite.models.unembedding import Unembedding
 from gophercite.partitioning import constrain
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(4, 5))
 def cross_entropy(
     hidden: Float[Array, "batch length d_model"],
-    kernel: Float[Array, "vocab d_model"],
+    unembedding: Unembedding,
     targets: Int[Array, "batch length"],
     weights: Float[Array, "batch length"],
     z_loss: float = 0.0,
@@ -27,22 +29,22 @@ def cross_entropy(
 
     Args:
       hidden: the model's representations.
-      kernel: the unembedding; row v gives token v's logit.
+      unembedding: what turns them into logits.
       targets: the token that should come next.
       weights: of each token's loss; 0 leaves it out.
       z_loss: coefficient of log²Z, which keeps logits from drifting (Chowdhery et al. 2022, 5).
       chunk: tokens whose logits exist at once, over all sequences of the batch.
 
     Returns:
-      The objective, Σ w (nll + z_loss · log²Z), which is differentiable in `hidden` and `kernel`,
-      and Σ w · nll in nats, which is not.
+      The objective, Σ w (nll + z_loss · log²Z), which is differentiable in `hidden` and
+      `unembedding`, and Σ w · nll in nats, which is not.
     """
 
     def body(
         sums: tuple[Array, Array], leaf: tuple[Array, ...]
     ) -> tuple[tuple[Array, Array], None]:
         x, target, weight = leaf
-        logits = chunk_logits(x, kernel)
+        logits = unembedding.logits_by_row(x)
         log_z = jax.nn.logsumexp(logits, axis=-1)
         nll = weight * (log_z - _at(logits, target))
         z = z_loss * weight * jnp.square(log_z)
@@ -53,14 +55,21 @@ def cross_entropy(
 
 
 def _forward(
-    hidden: Array, kernel: Array, targets: Array, weights: Array, z_loss: float, chunk: int
-) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    hidden: Array,
+    unembedding: Unembedding,
+    targets: Array,
+    weights: Array,
+    z_loss: float,
+    chunk: int,
+) -> tuple[tuple[Array, Array], tuple[Array, Unembedding]]:
+    kernel = unembedding.kernel
+
     def body(
         sums: tuple[Array, Array, Array], leaf: tuple[Array, ...]
     ) -> tuple[tuple[Array, Array, Array], Array]:
         objective, total, for_kernel = sums
         x, target, weight = leaf
-        logits = chunk_logits(x, kernel)
+        logits = unembedding.logits_by_row(x)
         peak = jnp.max(logits, axis=-1, keepdims=True)
         exponentials = jnp.exp(logits - peak)
         partition = jnp.sum(exponentials, axis=-1, keepdims=True)
@@ -70,9 +79,10 @@ def _forward(
         scale = weight * (1.0 + 2.0 * z_loss * log_z)
         slope = exponentials * (scale[..., None] / partition)
         hit = jnp.arange(kernel.shape[0]) == target[..., None]
-        slope = jnp.where(hit, slope - weight[..., None], slope).astype(hidden.dtype)
+        slope = jnp.where(hit, slope - weight[..., None], slope)
+        slope = before_soft_cap(slope, logits, unembedding.softcap).astype(hidden.dtype)
         slope = constrain(slope, "batch", "length", "vocab")
-        # Tokens as rows of one matrix: see `chunk_logits`.
+        # Tokens as rows of one matrix: see `Unembedding.logits_by_row`.
         rows, inputs = slope.reshape(-1, slope.shape[-1]), x.reshape(-1, x.shape[-1])
         for_hidden = (rows @ kernel.astype(hidden.dtype)).reshape(x.shape)
         for_kernel += jnp.einsum("tv,td->vd", rows, inputs, preferred_element_type=jnp.float32)
@@ -83,20 +93,21 @@ def _forward(
     (objective, total, for_kernel), for_hidden = jax.lax.scan(body, zeros, chunks)
     batch, length, width = hidden.shape
     for_hidden = jnp.moveaxis(for_hidden, 0, 1).reshape(batch, -1, width)[:, :length]
-    return (objective, total), (for_hidden, for_kernel.astype(kernel.dtype))
+    for_unembedding = Unembedding(for_kernel.astype(kernel.dtype), unembedding.softcap)
+    return (objective, total), (for_hidden, for_unembedding)
 
 
 def _backward(
-    z_loss: float, chunk: int, gradients: tuple[Array, Array], slopes: tuple[Array, Array]
-) -> tuple[Array, Array, None, None]:
-    for_hidden, for_kernel = gradients
+    z_loss: float,
+    chunk: int,
+    gradients: tuple[Array, Unembedding],
+    slopes: tuple[Array, Array],
+) -> tuple[Array, Unembedding, None, None]:
     slope = slopes[0]  # the second value only reports; the docstring says so
-    return (
-        for_hidden * slope.astype(for_hidden.dtype),
-        for_kernel * slope.astype(for_kernel.dtype),
-        None,
-        None,
+    scaled: tuple[Array, Unembedding] = jax.tree.map(
+        lambda gradient: gradient * slope.astype(gradient.dtype), gradients
     )
+    return (*scaled, None, None)
 
 
 cross_entropy.defvjp(_forward, _backward)
@@ -104,7 +115,7 @@ cross_entropy.defvjp(_forward, _backward)
 
 def correct_predictions(
     hidden: Float[Array, "batch length d_model"],
-    kernel: Float[Array, "vocab d_model"],
+    unembedding: Unembedding,
     targets: Int[Array, "batch length"],
     weights: Float[Array, "batch length"],
     chunk: int = 512,
@@ -113,22 +124,10 @@ def correct_predictions(
 
     def body(total: Array, leaf: tuple[Array, ...]) -> tuple[Array, None]:
         x, target, weight = leaf
-        right = jnp.argmax(chunk_logits(x, kernel), axis=-1) == target
+        right = jnp.argmax(unembedding.logits_by_row(x), axis=-1) == target
         return total + jnp.sum(weight * right), None
 
     return jax.lax.scan(body, jnp.zeros(()), in_chunks(chunk, hidden, targets, weights))[0]
-
-
-def chunk_logits(
-    x: Float[Array, "batch chunk d_model"], kernel: Float[Array, "vocab d_model"]
-) -> Float[Array, "batch chunk vocab"]:
-    """Logits of a chunk's tokens, in float32."""
-    # Tokens as rows of one matrix: a gradient that sums over two axes would be transposed first.
-    rows = x.reshape(-1, x.shape[-1])
-    logits = jnp.einsum(
-        "td,vd->tv", rows, kernel.astype(x.dtype), preferred_element_type=jnp.float32
-    )
-    return constrain(logits.reshape(*x.shape[:-1], -1), "batch", "length", "vocab")
 
 
 def _at(logits: Array, target: Array) -> Array:

@@ -14,8 +14,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from gophercite.decoding.quote_state import QuoteState, QuoteTables, allowed
-from gophercite.learning.cross_entropy import chunk_logits, in_chunks
+from gophercite.learning.cross_entropy import in_chunks
 from gophercite.models.attention import MASKED
+from gophercite.models.unembedding import Unembedding
 
 
 class Places(NamedTuple):
@@ -61,11 +62,11 @@ class Readouts(NamedTuple):
 
     Attributes:
       hidden: final representations.
-      kernel: row v gives token v's logit.
+      unembedding: what turns them into logits.
     """
 
     hidden: Float[Array, "rows places d_model"]
-    kernel: Float[Array, "vocab d_model"]
+    unembedding: Unembedding
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(4, 5, 6))
@@ -99,9 +100,8 @@ def policy_terms(
 
     def body(carry: tuple[Array, PolicySums], leaf: tuple[Array, Array, Places]) -> tuple:
         x, reference, at = leaf
-        term = _term(
-            x, policy.kernel, reference, teacher.kernel, at, quotes, kl_weight, vocabulary_size
-        )
+        both = (policy.unembedding, reference, teacher.unembedding)
+        term = _term(x, *both, at, quotes, kl_weight, vocabulary_size)
         return jax.tree.map(jnp.add, carry, term), None
 
     return jax.lax.scan(body, _nothing(), _leaves(chunk, policy, teacher, places))[0]
@@ -119,22 +119,25 @@ def _forward(
     slope = jax.value_and_grad(_term, argnums=(0, 1), has_aux=True)
 
     def body(
-        carry: tuple[tuple[Array, PolicySums], Array], leaf: tuple[Array, Array, Places]
-    ) -> tuple[tuple[tuple[Array, PolicySums], Array], Array]:
+        carry: tuple[tuple[Array, PolicySums], Unembedding], leaf: tuple[Array, Array, Places]
+    ) -> tuple[tuple[tuple[Array, PolicySums], Unembedding], Array]:
         x, reference, at = leaf
-        term, (for_hidden, for_kernel) = slope(
-            x, policy.kernel, reference, teacher.kernel, at, quotes, kl_weight, vocabulary_size
-        )
+        both = (policy.unembedding, reference, teacher.unembedding)
+        term, (for_hidden, new) = slope(x, *both, at, quotes, kl_weight, vocabulary_size)
         sums = jax.tree.map(jnp.add, carry[0], term)
-        return (sums, carry[1] + for_kernel.astype(jnp.float32)), for_hidden
+        added = jax.tree.map(lambda old, new: old + new.astype(jnp.float32), carry[1], new)
+        return (sums, added), for_hidden
 
-    start = (_nothing(), jnp.zeros(policy.kernel.shape, jnp.float32))
-    (sums, for_kernel), for_hidden = jax.lax.scan(
-        body, start, _leaves(chunk, policy, teacher, places)
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), policy.unembedding)
+    (sums, for_unembedding), for_hidden = jax.lax.scan(
+        body, (_nothing(), zeros), _leaves(chunk, policy, teacher, places)
+    )
+    for_unembedding = jax.tree.map(
+        lambda slope, x: slope.astype(x.dtype), for_unembedding, policy.unembedding
     )
     rows, length, width = policy.hidden.shape
     for_hidden = jnp.moveaxis(for_hidden, 0, 1).reshape(rows, -1, width)[:, :length]
-    return sums, Readouts(for_hidden, for_kernel.astype(policy.kernel.dtype))
+    return sums, Readouts(for_hidden, for_unembedding)
 
 
 def _backward(
@@ -154,18 +157,18 @@ policy_terms.defvjp(_forward, _backward)
 
 def _term(
     x: Array,
-    kernel: Array,
+    unembedding: Unembedding,
     reference: Array,
-    reference_kernel: Array,
+    of_reference: Unembedding,
     at: Places,
     quotes: QuoteTables | None,
     kl_weight: float,
     vocabulary_size: int,
 ) -> tuple[Array, PolicySums]:
     """Those of one chunk."""
-    logits = chunk_logits(x, kernel)[..., :vocabulary_size]
+    logits = unembedding.logits_by_row(x)[..., :vocabulary_size]
     log_p = jax.nn.log_softmax(logits)
-    log_q = jax.nn.log_softmax(chunk_logits(reference, reference_kernel)[..., :vocabulary_size])
+    log_q = jax.nn.log_softmax(of_reference.logits_by_row(reference)[..., :vocabulary_size])
     p = jnp.exp(log_p)
     kl = jnp.sum(p * (log_p - log_q), axis=-1)
     if quotes is None or at.quote is None:

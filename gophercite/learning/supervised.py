@@ -78,15 +78,15 @@ class SupervisedLearner(GradientLearner):
         Returns:
           `loss` (nats) and `accuracy` of next tokens, each with the targets' total weight.
         """
-        kernel = self.transformer.unembedding(params)
+        unembedding = self.transformer.unembedding(params)
 
         def totals(batch: Batch) -> Totals:
             hidden, _ = self.transformer.apply(
                 params, batch["tokens"], batch["positions"], batch["segments"]
             )
             rest = (batch["targets"], batch["weights"])
-            nll = cross_entropy(hidden, kernel, *rest, 0.0, self.loss_chunk)[1]
-            right = correct_predictions(hidden, kernel, *rest, self.loss_chunk)
+            nll = cross_entropy(hidden, unembedding, *rest, 0.0, self.loss_chunk)[1]
+            right = correct_predictions(hidden, unembedding, *rest, self.loss_chunk)
             weight = jnp.sum(batch["weights"])
             return {"loss": (nll, weight), "accuracy": (right, weight)}
 

@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from gophercite.models.cache import LayerCache, Slots
 from gophercite.models.positions import align_distances
+from gophercite.models.soft_capping import soft_cap
 from gophercite.partitioning import active_platform, active_spec
 
 # Not -inf: a row that sees nothing (padding) must stay finite.
@@ -42,6 +43,8 @@ def attention(
     *,
     relative: RelativePositions | None = None,
     window: Window = None,
+    scale: float | None = None,
+    softcap: float | None = None,
     kernel: str = "auto",
     block: int = 512,
     remat: bool = True,
@@ -55,6 +58,8 @@ def attention(
       segments: packed sequences are told apart by their number; 0 is padding.
       relative: Transformer-XL's positions; None when rotary ones are already in `q` and `k`.
       window: how many tokens back a query sees, itself included.
+      scale: what queries are multiplied by; `head_dim ** -0.5` when None.
+      softcap: of the scores; None for none.
       kernel: "auto", "blocks", "cudnn" or "splash" (see `TransformerConfig.attention_kernel`).
       block: query rows a block of our own attention.
       remat: recompute probabilities in the backward pass of our own attention.
@@ -62,25 +67,28 @@ def attention(
     Returns:
       The values' mixtures, in `q`'s dtype. Rows of padding are finite and mean nothing.
     """
-    chosen = _platform_kernel(q, relative, window) if kernel == "auto" else kernel
+    chosen = _platform_kernel(q, relative, window, softcap) if kernel == "auto" else kernel
     if chosen == "cudnn":
-        return _cudnn(q, k, v, segments, window)
+        return _cudnn(q, k, v, segments, window, scale)
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
     if chosen == "splash":
-        return _splash(q, k, v, segments, window)
-    return _blocks(q, k, v, segments, relative, window, block, remat)
+        return _splash(q, k, v, segments, window, scale, softcap)
+    return _blocks(q, k, v, segments, relative, window, scale, softcap, block, remat)
 
 
-def _platform_kernel(q: Heads, relative: RelativePositions | None, window: Window) -> str:
+def _platform_kernel(
+    q: Heads, relative: RelativePositions | None, window: Window, softcap: float | None
+) -> str:
     """The fused kernel that applies here, or "blocks".
 
     Both fused kernels want static windows, whole tiles of 128 tokens and heads of 64 or 128;
-    cuDNN half precision as well.
+    cuDNN half precision as well, and no soft cap.
     """
     tiles = q.shape[1] % 128 == 0 and q.shape[-1] in (64, 128)
     if relative is not None or isinstance(window, jax.Array) or not tiles:
         return "blocks"
     platform = active_platform()
-    if platform == "gpu" and q.dtype in (jnp.bfloat16, jnp.float16):
+    if platform == "gpu" and q.dtype in (jnp.bfloat16, jnp.float16) and softcap is None:
         return "cudnn"
     if platform == "tpu" and q.shape[-1] == 128:
         return "splash"
@@ -94,13 +102,14 @@ def _blocks(
     segments: Int[Array, "batch length"],
     relative: RelativePositions | None,
     window: Window,
+    scale: float,
+    softcap: float | None,
     block: int,
     remat: bool,
 ) -> Heads:
     """Rows in blocks, each against the keys up to its last row: the future is never computed."""
     length, heads, head_dim = q.shape[1:]
     groups = heads // k.shape[2]
-    scale = head_dim**-0.5
     content, position = q, None
     if relative is not None:
         content = q + relative.content_bias.astype(q.dtype)
@@ -127,6 +136,7 @@ def _blocks(
                     preferred_element_type=jnp.float32,
                 )
                 scores += align_distances(by_distance)
+            scores = soft_cap(scores, softcap)
             distance = rows[start:stop, None] - rows[None, first:stop]
             seen = jnp.asarray(distance >= 0)
             if window is not None:
@@ -206,7 +216,12 @@ def _by_head(x: Heads, groups: int) -> Float[Array, "batch kv_heads groups lengt
 
 
 def _cudnn(
-    q: Heads, k: KeyHeads, v: KeyHeads, segments: Int[Array, "batch length"], window: Window
+    q: Heads,
+    k: KeyHeads,
+    v: KeyHeads,
+    segments: Int[Array, "batch length"],
+    window: Window,
+    scale: float | None,
 ) -> Heads:
     """cuDNN's fused attention; segments become its mask."""
     same = segments[:, None, :, None] == segments[:, None, None, :]
@@ -215,6 +230,7 @@ def _cudnn(
         k,
         v,
         mask=same,
+        scale=scale,
         is_causal=True,
         local_window_size=(int(window) - 1, 0) if window is not None else None,
         implementation="cudnn",
@@ -222,7 +238,13 @@ def _cudnn(
 
 
 def _splash(
-    q: Heads, k: KeyHeads, v: KeyHeads, segments: Int[Array, "batch length"], window: Window
+    q: Heads,
+    k: KeyHeads,
+    v: KeyHeads,
+    segments: Int[Array, "batch length"],
+    window: Window,
+    scale: float,
+    softcap: float | None,
 ) -> Heads:
     """TPU's splash attention: block-sparse, so what the mask hides costs nothing.
 
@@ -244,13 +266,15 @@ def _splash(
 
     def run(queries: Array, keys: Array, values: Array, segments: Array) -> Array:
         attend = kernel.make_splash_mha_single_device(
-            masks.MultiHeadMask([mask] * queries.shape[1]), interpret=interpret
+            masks.MultiHeadMask([mask] * queries.shape[1]),
+            attn_logits_soft_cap=softcap,
+            interpret=interpret,
         )
         ids = kernel.SegmentIds(segments, segments)
         return jax.vmap(attend)(queries, keys, values, segment_ids=ids)
 
     groups = q.shape[2] // k.shape[2]
-    queries, keys, values = (jnp.moveaxis(x, 1, 2) for x in (q * q.shape[-1] ** -0.5, k, v))
+    queries, keys, values = (jnp.moveaxis(x, 1, 2) for x in (q * scale, k, v))
     keys, values = (jnp.repeat(x, groups, axis=1) for x in (keys, values))
     if not jax.sharding.get_abstract_mesh().empty:
         by_head = active_spec(("batch", "heads", None, None), queries.shape)
@@ -269,6 +293,8 @@ def cached_attention(
     *,
     relative: RelativePositions | None = None,
     window: Window = None,
+    scale: float | None = None,
+    softcap: float | None = None,
 ) -> Heads:
     """Attends from new tokens to a cache that already holds them.
 
@@ -282,11 +308,14 @@ def cached_attention(
       slots: the cache's layout.
       relative: Transformer-XL's positions.
       window: how many tokens back a query sees, itself included.
+      scale: what queries are multiplied by; `head_dim ** -0.5` when None.
+      softcap: of the scores; None for none.
 
     Returns:
       The values' mixtures, in `q`'s dtype.
     """
     length, heads, head_dim = q.shape[1:]
+    scale = head_dim**-0.5 if scale is None else scale
     prompts, samples = slots.positions.shape[:2]
     kv_heads = cache.prompt_keys.shape[1]
     groups = heads // kv_heads
@@ -295,7 +324,7 @@ def cached_attention(
     own_keys, own_values = cache.keys.reshape(shape), cache.values.reshape(shape)
 
     def by_prompt(x: Array) -> Float[Array, "prompts kv_heads samples groups length head_dim"]:
-        x = (x * head_dim**-0.5).reshape(prompts, samples, length, kv_heads, groups, head_dim)
+        x = (x * scale).reshape(prompts, samples, length, kv_heads, groups, head_dim)
         return jnp.transpose(x, (0, 3, 1, 4, 2, 5))
 
     content = by_prompt(q if relative is None else q + relative.content_bias.astype(q.dtype))
@@ -316,6 +345,7 @@ def cached_attention(
         distance = places - key_places
         if relative is not None and biased is not None:
             found += _by_distance(biased, relative.keys, distance)
+        found = soft_cap(found, softcap)
         mask = (distance >= 0) & filled
         if window is not None:
             mask &= distance < window

@@ -1,22 +1,26 @@
 """One Transformer block as a Flax module: parameters, their logical axes, and what they compute."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import flax.linen as nn
-import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from gophercite.models.attention import RelativePositions, attention, cached_attention
 from gophercite.models.cache import LayerCache, Slots, add_tokens, first_slot
 from gophercite.models.config import TransformerConfig
+from gophercite.models.norms import Norm, normalise
 from gophercite.models.positions import rotary
 from gophercite.partitioning import constrain
 
 Hidden = Float[Array, "batch length d_model"]
 Settings = dict[str, Float[Array, ""] | Int[Array, ""]]
 
-_ACTIVATIONS = {"gelu": nn.gelu, "silu": nn.silu}
+_ACTIVATIONS = {
+    "gelu": nn.gelu,
+    "gelu_exact": partial(nn.gelu, approximate=False),
+    "silu": nn.silu,
+}
 
 
 class Context(NamedTuple):
@@ -25,7 +29,7 @@ class Context(NamedTuple):
     Attributes:
       positions: each token's place in its segment, from 0.
       segments: packed sequences are told apart by their number; 0 is padding.
-      sinusoids: Transformer-XL's embedding of each distance; None with rotary positions.
+      sinusoids: Transformer-XL's embedding of each distance; None with other positions.
     """
 
     positions: Int[Array, "batch length"]
@@ -33,35 +37,21 @@ class Context(NamedTuple):
     sinusoids: Float[Array, "distances d_model"] | None
 
 
-def rms_norm(
-    x: Float[Array, "*tokens channels"], scale: Float[Array, " channels"], epsilon: float
-) -> Float[Array, "*tokens channels"]:
-    """Root-mean-square normalisation in float32 (Zhang and Sennrich 2019).
-
-    Args:
-      x: activations.
-      scale: gain of each channel.
-      epsilon: added to the mean square.
-
-    Returns:
-      Activations of unit root mean square times `scale`, in `x`'s dtype.
-    """
-    square = jnp.mean(jnp.square(x.astype(jnp.float32)), axis=-1, keepdims=True)
-    return (x * jax.lax.rsqrt(square + epsilon) * scale).astype(x.dtype)
-
-
-def linear(x: Hidden, kernel: Float[Array, "d_model out"]) -> Float[Array, "batch length out"]:
-    """Multiplies each token's vector by a matrix, in the vectors' dtype.
+def linear(
+    x: Hidden, kernel: Float[Array, "d_model out"], bias: Float[Array, " out"] | None = None
+) -> Float[Array, "batch length out"]:
+    """Multiplies each token's vector by a matrix, and adds a bias, in the vectors' dtype.
 
     Tokens are rows of one matrix: the kernel's gradient sums over one axis, not over two, which
     XLA's CPU backend would answer with transposed copies of both factors.
     """
     y = x.reshape(-1, x.shape[-1]) @ kernel.astype(x.dtype)
-    return y.reshape(*x.shape[:-1], -1)
+    y = y.reshape(*x.shape[:-1], -1)
+    return y if bias is None else y + bias.astype(y.dtype)
 
 
 class Block(nn.Module):
-    """Pre-norm attention and MLP, each added to the residual stream.
+    """Pre-norm attention and MLP, added to the residual stream in turn or together.
 
     All matrices are two-dimensional, [in, out], heads side by side in one axis: the form that
     factored optimiser statistics, sharding rules and checkpoint importers all read.
@@ -75,7 +65,7 @@ class Block(nn.Module):
         heads, kv = c.num_heads * c.head_dim, c.kv_heads * c.head_dim
         # Residual branches start small, so that depth does not blow the stream up (GPT-2).
         branch = (2 * c.num_layers) ** -0.5
-        self.attention_norm = self._scale("attention_norm", c.d_model, "embed")
+        self.attention_norm = self._norm("attention_norm", c.d_model, "embed")
         self.query = self._matrix("query", (c.d_model, heads), ("embed", "heads"))
         self.key = self._matrix("key", (c.d_model, kv), ("embed", "kv_heads"))
         self.value = self._matrix("value", (c.d_model, kv), ("embed", "kv_heads"))
@@ -84,18 +74,24 @@ class Block(nn.Module):
             self.relative = self._matrix("relative", (c.d_model, heads), ("embed", "heads"))
             self.content_bias = self._bias("content_bias", heads, "heads")
             self.position_bias = self._bias("position_bias", heads, "heads")
-        if c.qkv_bias:
-            self.query_bias = self._bias("query_bias", heads, "heads")
-            self.key_bias = self._bias("key_bias", kv, "kv_heads")
-            self.value_bias = self._bias("value_bias", kv, "kv_heads")
+        self.query_bias = self._bias("query_bias", heads, "heads", c.qkv_bias)
+        self.key_bias = self._bias("key_bias", kv, "kv_heads", c.qkv_bias)
+        self.value_bias = self._bias("value_bias", kv, "kv_heads", c.qkv_bias)
+        self.out_bias = self._bias("out_bias", c.d_model, "embed", c.out_bias)
         if c.query_key_norm:
-            self.query_norm = self._scale("query_norm", c.head_dim, None)
-            self.key_norm = self._scale("key_norm", c.head_dim, None)
-        self.mlp_norm = self._scale("mlp_norm", c.d_model, "embed")
+            self.query_norm = self._norm("query_norm", c.head_dim, None)
+            self.key_norm = self._norm("key_norm", c.head_dim, None)
+        self.mlp_norm = self._norm("mlp_norm", c.d_model, "embed")
+        if c.post_norms:
+            self.attention_post_norm = self._norm("attention_post_norm", c.d_model, "embed")
+            self.mlp_post_norm = self._norm("mlp_post_norm", c.d_model, "embed")
         self.up = self._matrix("up", (c.d_model, c.mlp_width), ("embed", "mlp"))
+        self.up_bias = self._bias("up_bias", c.mlp_width, "mlp", c.mlp_bias)
         if c.gated_mlp:
             self.gate = self._matrix("gate", (c.d_model, c.mlp_width), ("embed", "mlp"))
+            self.gate_bias = self._bias("gate_bias", c.mlp_width, "mlp", c.mlp_bias)
         self.down = self._matrix("down", (c.mlp_width, c.d_model), ("mlp", "embed"), branch)
+        self.down_bias = self._bias("down_bias", c.d_model, "embed", c.mlp_bias)
 
     def _matrix(
         self, name: str, shape: tuple[int, int], axes: tuple[str, str], gain: float = 1.0
@@ -105,11 +101,17 @@ class Block(nn.Module):
             name, nn.with_logical_partitioning(init, axes), shape, self.config.param_dtype
         )
 
-    def _scale(self, name: str, width: int, axis: str | None) -> Any:
-        init = nn.with_logical_partitioning(nn.initializers.ones, (axis,))
-        return self.param(name, init, (width,), self.config.param_dtype)
+    def _norm(self, name: str, width: int, axis: str | None) -> Norm:
+        c = self.config
+        ones = nn.initializers.zeros if c.zero_centered_norms else nn.initializers.ones
+        init = nn.with_logical_partitioning(ones, (axis,))
+        scale: Any = self.param(name, init, (width,), c.param_dtype)
+        return Norm(scale, self._bias(f"{name}_bias", width, axis, c.norm == "layer"))
 
-    def _bias(self, name: str, width: int, axis: str) -> Any:
+    def _bias(self, name: str, width: int, axis: str | None, wanted: bool = True) -> Any:
+        """A bias where the architecture has it, else None."""
+        if not wanted:
+            return None
         init = nn.with_logical_partitioning(nn.initializers.zeros, (axis,))
         return self.param(name, init, (width,), self.config.param_dtype)
 
@@ -120,7 +122,8 @@ class Block(nn.Module):
 
         Args:
           x: the residual stream.
-          settings: what this layer has of its own: "rope_theta", "window", or nothing.
+          settings: what this layer has of its own: "rope_theta", "rope_interpolation", "window",
+            or nothing.
           context: what all layers share.
 
         Returns:
@@ -139,6 +142,8 @@ class Block(nn.Module):
             context.segments,
             relative=relative,
             window=settings.get("window", c.window),  # type: ignore[arg-type]
+            scale=c.query_scale,
+            softcap=c.attention_softcap,
             kernel=c.attention_kernel,
             block=c.attention_block,
             remat=c.attention_remat,
@@ -161,6 +166,7 @@ class Block(nn.Module):
         Returns:
           The residual stream and the cache with the new tokens.
         """
+        c = self.config
         q, k, v = self._project(x, settings, positions)
         cache = add_tokens(cache, k, v, first_slot(slots, x.shape[1]))
         relative = self._relative_positions(cache.relative) if cache.relative is not None else None
@@ -170,7 +176,9 @@ class Block(nn.Module):
             positions,
             slots,
             relative=relative,
-            window=settings.get("window", self.config.window),  # type: ignore[arg-type]
+            window=settings.get("window", c.window),  # type: ignore[arg-type]
+            scale=c.query_scale,
+            softcap=c.attention_softcap,
         )
         return self._finish(x, mixed), cache
 
@@ -183,13 +191,11 @@ class Block(nn.Module):
     ) -> tuple[Array, Array, Array]:
         """Queries, keys and values by head, normalised and rotated where the model does so."""
         c = self.config
-        normed = rms_norm(x, self.attention_norm, c.norm_epsilon)
+        normed = normalise(c, x, self.attention_norm)
         normed = constrain(normed, "batch", "length", "activation_embed")
 
         def by_head(name: str, heads: int, axis: str) -> Array:
-            y = linear(normed, getattr(self, name))
-            if c.qkv_bias:
-                y += getattr(self, f"{name}_bias").astype(y.dtype)
+            y = linear(normed, getattr(self, name), getattr(self, f"{name}_bias"))
             y = constrain(y, "batch", "length", axis)
             return y.reshape(*y.shape[:2], heads, c.head_dim)
 
@@ -197,12 +203,13 @@ class Block(nn.Module):
         k = by_head("key", c.kv_heads, "kv_heads")
         v = by_head("value", c.kv_heads, "kv_heads")
         if c.query_key_norm:
-            q = rms_norm(q, self.query_norm, c.norm_epsilon)
-            k = rms_norm(k, self.key_norm, c.norm_epsilon)
+            q = normalise(c, q, self.query_norm)
+            k = normalise(c, k, self.key_norm)
         if c.position == "rope":
-            theta = settings.get("rope_theta", c.rope_theta)
+            theta: Any = settings.get("rope_theta", c.rope_theta)
+            factor: Any = settings.get("rope_interpolation", c.rope_interpolation)
             q, k = (
-                rotary(y, positions, theta, c.rope_scaling)  # type: ignore[arg-type]
+                rotary(y, positions, theta, c.rope_scaling, factor, c.rotary_channels)
                 for y in (q, k)
             )
         return q, k, v
@@ -223,13 +230,23 @@ class Block(nn.Module):
         c = self.config
         mixed = mixed.reshape(*mixed.shape[:2], -1)
         mixed = constrain(mixed, "batch", "length", "heads")
-        x += constrain(linear(mixed, self.out), "batch", "residual_length", None)
-        normed = rms_norm(x, self.mlp_norm, c.norm_epsilon)
-        normed = constrain(normed, "batch", "length", "activation_embed")
-        inner = constrain(linear(normed, self.up), "batch", "length", "mlp")
+        attended = linear(mixed, self.out, self.out_bias)
+        if c.post_norms:
+            attended = normalise(c, attended, self.attention_post_norm)
+        after = x + constrain(attended, "batch", "residual_length", None)
+        changed = self._mlp(x if c.parallel_residual else after)
+        if c.post_norms:
+            changed = normalise(c, changed, self.mlp_post_norm)
+        return after + constrain(changed, "batch", "residual_length", None)
+
+    def _mlp(self, x: Hidden) -> Hidden:
+        c = self.config
+        normed = constrain(normalise(c, x, self.mlp_norm), "batch", "length", "activation_embed")
+        inner = constrain(linear(normed, self.up, self.up_bias), "batch", "length", "mlp")
         activation = _ACTIVATIONS[c.activation]
         if c.gated_mlp:
-            inner *= activation(constrain(linear(normed, self.gate), "batch", "length", "mlp"))
+            gate = linear(normed, self.gate, self.gate_bias)
+            inner *= activation(constrain(gate, "batch", "length", "mlp"))
         else:
             inner = activation(inner)
-        return x + constrain(linear(inner, self.down), "batch", "residual_length", None)
+        return linear(inner, self.down, self.down_bias)

@@ -2,21 +2,14 @@
 
 import dataclasses
 import math
-from typing import Literal, get_args
+from typing import Literal
 
-Activation = Literal["gelu", "silu"]
-Position = Literal["rope", "transformer_xl"]
+from gophercite.models.config_checks import check_config, require
+
+Activation = Literal["gelu", "gelu_exact", "silu"]
+NormKind = Literal["rms", "layer"]
+Position = Literal["rope", "transformer_xl", "learned"]
 AttentionKernel = Literal["auto", "blocks", "cudnn", "splash"]
-
-_SIZES = ("vocab_size", "d_model", "num_layers", "num_heads", "head_dim", "attention_block")
-_OPTIONAL_SIZES = ("num_kv_heads", "d_ff")
-_CHOICES = {
-    "activation": get_args(Activation),
-    "position": get_args(Position),
-    "attention_kernel": get_args(AttentionKernel),
-    "dtype": ("bfloat16", "float32"),
-    "param_dtype": ("bfloat16", "float32"),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,8 +41,8 @@ class RopeScaling:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             fits = isinstance(value, int | float) and value > 0
-            _require(fits, f"rope_scaling.{field.name}", value, "a number over 0")
-        _require(
+            require(fits, f"rope_scaling.{field.name}", value, "a number over 0")
+        require(
             self.high_frequency_factor > self.low_frequency_factor,
             "rope_scaling.high_frequency_factor",
             self.high_frequency_factor,
@@ -63,7 +56,8 @@ class TransformerConfig:
 
     The defaults are the Gopher family's (Rae et al. 2021: RMSNorm, Transformer-XL relative
     positions, GELU MLP of four times the width); Llama- and Gemma-like models set
-    `position="rope"`, `gated_mlp=True` and `num_kv_heads`.
+    `position="rope"`, `gated_mlp=True` and `num_kv_heads`, GPT-NeoX-like ones `norm="layer"`,
+    `parallel_residual=True` and biases.
 
     Attributes:
       vocab_size: rows of the embedding.
@@ -74,19 +68,35 @@ class TransformerConfig:
       num_kv_heads: key and value heads, `num_heads` when None (multi-head attention); a divisor
         of `num_heads` (grouped-query attention, Ainslie et al. 2023).
       d_ff: width of the MLP, `4 * d_model` when None.
-      activation: the MLP's non-linearity.
+      activation: the MLP's non-linearity; "gelu" is the tanh approximation, "gelu_exact" by the
+        error function.
       gated_mlp: `activation(gate(x)) * up(x)` (Shazeer 2020) instead of `activation(up(x))`.
-      position: rotary embeddings (Su et al. 2021) or Transformer-XL's relative positions (Dai et
-        al. 2019, section 3.3).
+      position: rotary embeddings (Su et al. 2021), Transformer-XL's relative positions (Dai et al.
+        2019, section 3.3), or embeddings of positions, learned and added to the tokens' (GPT-2).
+      max_positions: learned positions that there are; None with the other kinds.
       rope_theta: base of the rotary frequencies; one for all layers, or one a layer.
       rope_scaling: slower rotary frequencies in all layers, as Llama 3.1 has them.
+      rope_interpolation: what rotary positions are divided by (Chen et al. 2023); one for all
+        layers, or one a layer (Gemma 3).
+      rotary_fraction: share of a head's channels that are rotated, from the first (GPT-NeoX).
       qkv_bias: queries, keys and values have biases (Qwen2).
-      query_key_norm: RMSNorm of each head's query and key, before the rotation (Qwen3).
+      out_bias: attention's output has a bias.
+      mlp_bias: the MLP's matrices have biases.
+      query_key_norm: norm of each head's query and key, before the rotation (Qwen3).
+      query_pre_attn_scalar: queries are divided by its root; `head_dim` when None (Gemma 2).
+      attention_softcap: attention's scores are pressed into (-cap, cap) by tanh (Gemma 2).
       window: how many tokens back a query sees, itself included; None is all; one for all layers,
         or one a layer.
-      norm_epsilon: added to the mean square in RMSNorm.
+      norm: RMSNorm, or LayerNorm with a bias.
+      norm_epsilon: added to the mean square, or the variance.
+      zero_centered_norms: norms multiply by 1 + scale (Gemma). Kept as they are published, scales
+        near 1 lose nothing in bfloat16.
+      post_norms: norms of what attention and MLP add to the residual stream as well (Gemma 2).
+      parallel_residual: attention and MLP read the same residual stream, and both are added to it
+        at once (GPT-NeoX).
       tied_embeddings: logits by the embedding's transpose; otherwise by a matrix of their own.
       scale_embeddings: multiply embeddings by sqrt(d_model) (Gemma).
+      logit_softcap: logits are pressed into (-cap, cap) by tanh (Gemma 2).
       dtype: activations ("bfloat16" or "float32"); softmax, norms and losses are float32 always.
       param_dtype: parameters.
       remat_every: blocks a rematerialisation group; only a group's input is kept for the backward
@@ -94,7 +104,8 @@ class TransformerConfig:
       scan_layers: one loop over the blocks, compiled once. Without, and with `remat_every` 0, they
         are compiled one after the other: on CPU a few per cent faster.
       attention_kernel: "blocks" is our own (any platform), "cudnn" and "splash" are the GPU's and
-        TPU's fused ones (rotary positions only), "auto" takes the platform's where it applies.
+        TPU's fused ones (no Transformer-XL positions; cuDNN's no soft cap), "auto" takes the
+        platform's where it applies.
       attention_block: query rows a block of our own attention.
       attention_remat: recompute a block's probabilities in the backward pass instead of keeping
         them.
@@ -110,14 +121,26 @@ class TransformerConfig:
     activation: Activation = "gelu"
     gated_mlp: bool = False
     position: Position = "transformer_xl"
+    max_positions: int | None = None
     rope_theta: float | tuple[float, ...] = 10_000.0
     rope_scaling: RopeScaling | None = None
+    rope_interpolation: float | tuple[float, ...] = 1.0
+    rotary_fraction: float = 1.0
     qkv_bias: bool = False
+    out_bias: bool = False
+    mlp_bias: bool = False
     query_key_norm: bool = False
+    query_pre_attn_scalar: float | None = None
+    attention_softcap: float | None = None
     window: int | tuple[int | None, ...] | None = None
+    norm: NormKind = "rms"
     norm_epsilon: float = 1e-6
+    zero_centered_norms: bool = False
+    post_norms: bool = False
+    parallel_residual: bool = False
     tied_embeddings: bool = True
     scale_embeddings: bool = False
+    logit_softcap: float | None = None
     dtype: str = "bfloat16"
     param_dtype: str = "float32"
     remat_every: int = 0
@@ -132,59 +155,11 @@ class TransformerConfig:
         Raises:
           ValueError: a field is out of range, or two fields contradict each other.
         """
-        for name in (*_SIZES, *_OPTIONAL_SIZES):
-            value = getattr(self, name)
-            fits = type(value) is int and value >= 1
-            missing = value is None and name in _OPTIONAL_SIZES
-            _require(fits or missing, name, value, "a whole number, at least 1")
-        for name, choices in _CHOICES.items():
-            value = getattr(self, name)
-            _require(value in choices, name, value, f"one of {', '.join(map(repr, choices))}")
-        remat_every, epsilon = self.remat_every, self.norm_epsilon
-        fits = type(remat_every) is int and remat_every >= 0
-        _require(fits, "remat_every", remat_every, "a whole number, 0 for none")
-        fits = isinstance(epsilon, int | float) and epsilon > 0
-        _require(fits, "norm_epsilon", epsilon, "a number over 0")
-        _require(
-            self.num_heads % self.kv_heads == 0,
-            "num_kv_heads",
-            self.num_kv_heads,
-            f"a divisor of num_heads ({self.num_heads})",
-        )
-        if self.position == "rope":
-            _require(self.head_dim % 2 == 0, "head_dim", self.head_dim, "even for rotary positions")
-        for name in ("rope_theta", "window"):
+        for name in ("rope_theta", "rope_interpolation", "window"):
             value = getattr(self, name)
             if isinstance(value, list):  # JSON and gin have lists; a frozen config is hashable
                 object.__setattr__(self, name, tuple(value))
-            if isinstance(value, list | tuple):
-                _require(
-                    len(value) == self.num_layers,
-                    name,
-                    value,
-                    f"one value for all layers, or {self.num_layers} (num_layers)",
-                )
-        for theta in self.rope_theta if isinstance(self.rope_theta, tuple) else (self.rope_theta,):
-            fits = isinstance(theta, int | float) and theta > 0
-            _require(fits, "rope_theta", theta, "a number over 0")
-        for window in self.window if isinstance(self.window, tuple) else (self.window,):
-            fits = window is None or (type(window) is int and window >= 1)
-            _require(
-                fits, "window", window, "a whole number of tokens, at least 1, or None for all"
-            )
-        if self.position == "transformer_xl":
-            _require(
-                self.rope_scaling is None,
-                "rope_scaling",
-                self.rope_scaling,
-                "None: Transformer-XL positions do not rotate",
-            )
-            _require(
-                self.attention_kernel in ("auto", "blocks"),
-                "attention_kernel",
-                self.attention_kernel,
-                "'auto' or 'blocks': no fused kernel knows Transformer-XL positions",
-            )
+        check_config(self)
 
     @property
     def kv_heads(self) -> int:
@@ -207,20 +182,46 @@ class TransformerConfig:
         return attention + mlp + self._layer_vectors
 
     @property
+    def rotary_channels(self) -> int:
+        """Channels of a head that are rotated, with rotary positions."""
+        return round(self.head_dim * self.rotary_fraction)
+
+    @property
+    def query_scale(self) -> float | None:
+        """What queries are multiplied by before they meet keys; None for `head_dim ** -0.5`."""
+        scalar = self.query_pre_attn_scalar
+        return None if scalar is None else scalar**-0.5
+
+    @property
+    def _norm_vectors(self) -> int:
+        """Vectors of a norm's parameters."""
+        return 2 if self.norm == "layer" else 1
+
+    @property
     def _layer_vectors(self) -> int:
-        """Parameters of one block that multiply no matrix: scales of norms, biases of heads."""
-        vectors = 2 * self.d_model
+        """Parameters of one block that multiply no matrix: norms and biases."""
+        norms = (4 if self.post_norms else 2) * self.d_model
+        if self.query_key_norm:
+            norms += 2 * self.head_dim
+        vectors = norms * self._norm_vectors
         if self.qkv_bias:
             vectors += (self.num_heads + 2 * self.kv_heads) * self.head_dim
-        if self.query_key_norm:
-            vectors += 2 * self.head_dim
+        if self.out_bias:
+            vectors += self.d_model
+        if self.mlp_bias:
+            vectors += self.mlp_width * (2 if self.gated_mlp else 1) + self.d_model
         return vectors
 
     @property
     def parameters(self) -> int:
         """Parameters of the whole model."""
         embeddings = self.vocab_size * self.d_model * (1 if self.tied_embeddings else 2)
-        return embeddings + self.num_layers * self.layer_parameters + self.d_model
+        return embeddings + self.num_layers * self.layer_parameters + self._other_vectors
+
+    @property
+    def _other_vectors(self) -> int:
+        """Parameters outside of blocks that multiply no matrix: final norm, learned positions."""
+        return (self._norm_vectors + (self.max_positions or 0)) * self.d_model
 
     def training_flops(self, batch: int, length: int) -> int:
         """Floating-point operations that a training step must do, nothing recomputed.
@@ -238,7 +239,7 @@ class TransformerConfig:
         """
         heads = self.num_heads * self.head_dim
         weights = self.parameters - (0 if self.tied_embeddings else self.vocab_size * self.d_model)
-        weights -= self.num_layers * self._layer_vectors + self.d_model
+        weights -= self.num_layers * self._layer_vectors + self._other_vectors
         products = 2
         projection = 0
         if self.position == "transformer_xl":
@@ -248,8 +249,3 @@ class TransformerConfig:
         pairs = math.comb(length + 1, 2)
         attention = 3 * products * 2 * self.num_layers * batch * pairs * heads
         return 6 * weights * batch * length + attention + projection
-
-
-def _require(holds: bool, field: str, value: object, right: str) -> None:
-    if not holds:
-        raise ValueError(f"TransformerConfig.{field} = {value!r}: must be {right}")

@@ -12,25 +12,34 @@ def rotary(
     positions: Int[Array, "batch length"],
     theta: float | Float[Array, ""],
     scaling: RopeScaling | None = None,
+    interpolation: float | Float[Array, ""] = 1.0,
+    channels: int | None = None,
 ) -> Float[Array, "batch length heads head_dim"]:
     """Rotates queries or keys by their positions (Su et al. 2021, section 3.4.2).
 
-    The two halves of a head form the pairs, as in Llama and Gemma checkpoints.
+    The two halves of what is rotated form the pairs, as in Llama, Gemma and GPT-NeoX checkpoints.
 
     Args:
       x: queries or keys.
       positions: each token's place in its segment, from 0.
       theta: base of the frequencies.
       scaling: slows the low ones.
+      interpolation: positions are divided by it (Chen et al. 2023).
+      channels: of a head that are rotated, from the first; all when None.
 
     Returns:
       `x` rotated, in its own dtype; angles are float32.
     """
+    if channels is not None and channels < x.shape[-1]:
+        rotated = rotary(x[..., :channels], positions, theta, scaling, interpolation)
+        return jnp.concatenate([rotated, x[..., channels:]], axis=-1)
     half = x.shape[-1] // 2
     exponent = jnp.arange(half, dtype=jnp.float32) / half
     frequencies = jnp.power(theta, -exponent)
     if scaling is not None:
         frequencies *= _slowing(frequencies, scaling)
+    if isinstance(interpolation, jax.Array) or interpolation != 1:
+        frequencies /= interpolation
     angles = positions[..., None].astype(jnp.float32) * frequencies
     cos = jnp.cos(angles)[:, :, None].astype(x.dtype)
     sin = jnp.sin(angles)[:, :, None].astype(x.dtype)

@@ -8,21 +8,23 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from gophercite.models.block import Block, Context, rms_norm
+from gophercite.models.block import Block, Context
 from gophercite.models.cache import Cache, LayerCache, empty_rows, empty_slots, enter_tokens
 from gophercite.models.config import TransformerConfig
+from gophercite.models.layer_settings import first_layer_settings, stack_settings, stacks
+from gophercite.models.norms import Norm, normalise
 from gophercite.models.parameters import (
     FROZEN,
     TRAINED,
     Axes,
     Params,
     depth,
-    frozen_layers,
     layer_at,
     split_layers,
 )
 from gophercite.models.positions import sinusoids
 from gophercite.models.stack import run_stack
+from gophercite.models.unembedding import Unembedding
 from gophercite.partitioning import constrain
 
 
@@ -90,22 +92,32 @@ class Transformer:
         waves = self._sinusoids(1)
 
         def layer(key: Array) -> Params:
-            return block.init(key, x, self._first_settings(), Context(place, place, waves))[
-                "params"
-            ]
+            context = Context(place, place, waves)
+            return block.init(key, x, first_layer_settings(c), context)["params"]
 
-        def matrix(key: Array, shape: tuple[int, int], axes: tuple[str, str], std: float) -> Any:
+        def matrix(
+            key: Array, shape: tuple[int, int], axes: tuple[str | None, str], std: float
+        ) -> Any:
             init = nn.with_logical_partitioning(nn.initializers.normal(std), axes)
             return init(key, shape, c.param_dtype)
 
+        def vector(value: float) -> Any:
+            init = nn.with_logical_partitioning(nn.initializers.constant(value), ("embed",))
+            return init(key, (c.d_model,), c.param_dtype)
+
         # Tied embeddings read the stream out too, so they are kept small unless scaled on entry.
-        scale = nn.with_logical_partitioning(nn.initializers.ones, ("embed",))
         shape = (c.vocab_size, c.d_model)
         params = {
             "embed": {"embedding": matrix(embed_key, shape, ("vocab", "embed"), c.d_model**-0.5)},
             TRAINED: jax.vmap(layer)(jax.random.split(layer_key, c.num_layers)),
-            "final_norm": {"scale": scale(key, (c.d_model,), c.param_dtype)},
+            "final_norm": {"scale": vector(0.0 if c.zero_centered_norms else 1.0)},
         }
+        if c.norm == "layer":
+            params["final_norm"]["bias"] = vector(0.0)
+        if c.max_positions is not None:
+            places = (c.max_positions, c.d_model)
+            key = jax.random.fold_in(embed_key, 1)
+            params["embed"]["positions"] = matrix(key, places, (None, "embed"), c.d_model**-0.5)
         if not c.tied_embeddings:
             params["unembed"] = {
                 "kernel": matrix(unembed_key, shape[::-1], ("embed", "vocab"), c.d_model**-0.5)
@@ -160,13 +172,13 @@ class Transformer:
         Returns:
           The residual stream; embeddings where nothing is frozen. Nothing frozen has a gradient.
         """
-        x = self.embed(params, tokens)
+        x = self.embed(params, tokens, positions)
         if FROZEN not in params:
             return x
         x = run_stack(
             self._layer,
             jax.lax.stop_gradient(params[FROZEN]),
-            self._settings(params)[0],
+            stack_settings(self.config, params)[0],
             jax.lax.stop_gradient(x),
             Context(positions, segments, self._sinusoids(tokens.shape[1])),
             unroll=not self.config.scan_layers,
@@ -190,42 +202,50 @@ class Transformer:
         x = run_stack(
             self._layer,
             params[TRAINED],
-            self._settings(params)[1],
+            stack_settings(c, params)[1],
             x,
             Context(positions, segments, self._sinusoids(x.shape[1])),
             remat_every=c.remat_every,
             unroll=not c.scan_layers,
             accumulated=accumulated,
         )
-        return rms_norm(x, params["final_norm"]["scale"], c.norm_epsilon)
+        return self._final_norm(params, x)
+
+    def _final_norm(self, params: Params, x: Array) -> Array:
+        return normalise(self.config, x, Norm(**params["final_norm"]))
 
     def _layer(self, weights: Params, settings: Any, x: Array, context: Context) -> Array:
         y, _ = Block(self.config).apply({"params": weights}, x, settings, context)
         return constrain(y, "batch", "residual_length", "activation_embed")
 
     def embed(
-        self, params: Params, tokens: Int[Array, "batch length"]
+        self,
+        params: Params,
+        tokens: Int[Array, "batch length"],
+        positions: Int[Array, "batch length"],
     ) -> Float[Array, "batch length d_model"]:
-        """Token embeddings, in `config.dtype`."""
+        """Embeddings of tokens, and of positions where they are learned, in `config.dtype`."""
         c = self.config
         x = params["embed"]["embedding"].astype(c.dtype)[tokens]
         if c.scale_embeddings:
             x *= jnp.asarray(c.d_model**0.5, c.dtype)
+        if c.position == "learned":
+            x += params["embed"]["positions"].astype(c.dtype)[positions]
         return constrain(x, "batch", "residual_length", "activation_embed")
 
-    def unembedding(self, params: Params) -> Float[Array, "vocab d_model"]:
-        """The matrix whose rows meet a representation to give each token's logit."""
-        if self.config.tied_embeddings:
-            return params["embed"]["embedding"]
-        return params["unembed"]["kernel"].T
+    def unembedding(self, params: Params) -> Unembedding:
+        """What turns representations into logits."""
+        c = self.config
+        kernel = (
+            params["embed"]["embedding"] if c.tied_embeddings else params["unembed"]["kernel"].T
+        )
+        return Unembedding(kernel, c.logit_softcap)
 
     def logits(
         self, params: Params, hidden: Float[Array, "batch length d_model"]
     ) -> Float[Array, "batch length vocab"]:
         """Unnormalised log-probabilities of the next token, in float32."""
-        kernel = self.unembedding(params).astype(hidden.dtype)
-        logits = jnp.einsum("bld,vd->blv", hidden, kernel, preferred_element_type=jnp.float32)
-        return constrain(logits, "batch", "length", "vocab")
+        return self.unembedding(params).logits(hidden)
 
     def logits_of(
         self,
@@ -234,8 +254,7 @@ class Transformer:
         tokens: Int[Array, "batch tokens"],
     ) -> Float[Array, "batch tokens"]:
         """Logits of some tokens only, in float32."""
-        kernel = self.unembedding(params)[tokens].astype(hidden.dtype)
-        return jnp.einsum("bd,btd->bt", hidden, kernel, preferred_element_type=jnp.float32)
+        return self.unembedding(params).logits_of(hidden, tokens)
 
     def prefill(
         self,
@@ -280,9 +299,9 @@ class Transformer:
                 relative = block.apply(variables, waves, method=Block.project_distances)
             return x, LayerCache(keys, values, own, own, relative)
 
-        x = self.embed(params, tokens)
+        x = self.embed(params, tokens, positions)
         parts: list[Any] = []
-        for weights, settings in self._stacks(params):
+        for weights, settings in stacks(c, params):
             boundary = x
             if c.scan_layers:
                 x, of_stack = jax.lax.scan(layer, x, (weights, settings))
@@ -294,7 +313,7 @@ class Transformer:
         layers = tuple(parts)
         if c.scan_layers:
             layers = jax.tree.map(lambda *stacks: jnp.concatenate(stacks), *parts)
-        hidden = rms_norm(x, params["final_norm"]["scale"], c.norm_epsilon)
+        hidden = self._final_norm(params, x)
         return Reading(hidden, Cache(layers, empty_slots(lengths, samples, room)), boundary)
 
     def decode(
@@ -317,7 +336,7 @@ class Transformer:
         Returns:
           The reading; each layer's part of the cache is rewritten in place.
         """
-        x = self.embed(params, tokens)
+        x = self.embed(params, tokens, positions)
         slots = enter_tokens(cache.slots, positions, real)
         block = Block(self.config)
 
@@ -328,7 +347,7 @@ class Transformer:
             )
 
         layers, first = cache.layers, 0
-        for weights, settings in self._stacks(params):
+        for weights, settings in stacks(self.config, params):
             boundary, last = x, first + depth(weights)
             if isinstance(layers, LayerCache):
                 x, layers = _decode_in_a_loop(layer, x, (weights, settings), layers, first)
@@ -340,42 +359,13 @@ class Transformer:
                     written.append(of_layer)
                 layers = (*layers[:first], *written, *layers[last:])
             first = last
-        hidden = rms_norm(x, params["final_norm"]["scale"], self.config.norm_epsilon)
+        hidden = self._final_norm(params, x)
         return Reading(hidden, Cache(layers, slots), boundary)
 
     def _sinusoids(self, distances: int) -> Float[Array, "distances d_model"] | None:
         if self.config.position != "transformer_xl":
             return None
         return sinusoids(jnp.arange(distances), self.config.d_model)
-
-    def _layer_settings(self) -> dict[str, Array]:
-        """Settings that differ from layer to layer, as arrays to scan over: one program for all."""
-        c = self.config
-        settings: dict[str, Array] = {}
-        if isinstance(c.rope_theta, tuple):
-            settings["rope_theta"] = jnp.asarray(c.rope_theta, jnp.float32)
-        if isinstance(c.window, tuple):
-            everything = jnp.iinfo(jnp.int32).max
-            windows = [everything if w is None else w for w in c.window]
-            settings["window"] = jnp.asarray(windows, jnp.int32)
-        return settings
-
-    def _first_settings(self) -> dict[str, Array]:
-        return {name: values[0] for name, values in self._layer_settings().items()}
-
-    def _stacks(self, params: Params) -> list[tuple[Params, Any]]:
-        """The stacks that there are, in turn, each with its layers' settings."""
-        parts = zip((FROZEN, TRAINED), self._settings(params), strict=True)
-        return [(params[part], settings) for part, settings in parts if part in params]
-
-    def _settings(self, params: Params) -> tuple[dict[str, Array], dict[str, Array]]:
-        """Per-layer settings of the frozen and of the trained stack."""
-        frozen = frozen_layers(params)
-        settings = self._layer_settings()
-        return (
-            {name: values[:frozen] for name, values in settings.items()},
-            {name: values[frozen:] for name, values in settings.items()},
-        )
 
 
 def _decode_in_a_loop(

@@ -1,3 +1,5 @@
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gophercite.learning.cross_entropy import correct_predictions, cross_entropy
+from gophercite.models.unembedding import Unembedding
 
 
 def problem(batch, length, vocab=17, width=6, dtype=jnp.float32):
@@ -15,11 +18,13 @@ def problem(batch, length, vocab=17, width=6, dtype=jnp.float32):
     kernel = jax.random.normal(keys[1], (vocab, width), dtype)
     targets = jax.random.randint(keys[2], (batch, length), 0, vocab)
     weights = jax.random.uniform(keys[3], (batch, length)) * (targets % 3 > 0)
-    return hidden, kernel, targets, weights
+    return hidden, Unembedding(kernel), targets, weights
 
 
-def reference(hidden, kernel, targets, weights, z_loss):
-    logits = jnp.einsum("bld,vd->blv", hidden, kernel).astype(jnp.float32)
+def reference(hidden, unembedding, targets, weights, z_loss):
+    logits = jnp.einsum("bld,vd->blv", hidden, unembedding.kernel).astype(jnp.float32)
+    if cap := unembedding.softcap:
+        logits = jnp.tanh(logits / cap) * cap
     nll = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
     z = z_loss * jnp.square(jax.nn.logsumexp(logits, -1))
     return jnp.sum(weights * (nll + z))
@@ -32,11 +37,13 @@ def reference(hidden, kernel, targets, weights, z_loss):
     length=st.sampled_from([1, 9]),
     chunk=st.integers(1, 30),
     z_loss=st.sampled_from([0.0, 0.1]),
+    softcap=st.sampled_from([None, 1.5]),
 )
-def test_value_and_gradients_agree_with_optax_for_any_chunk(batch, length, chunk, z_loss):
-    arguments = problem(batch, length)
-    ours = lambda h, k: 0.5 * cross_entropy(h, k, *arguments[2:], z_loss, chunk)[0]  # noqa: E731
-    theirs = lambda h, k: 0.5 * reference(h, k, *arguments[2:], z_loss)  # noqa: E731
+def test_value_and_gradients_agree_with_optax_for_any_chunk(batch, length, chunk, z_loss, softcap):
+    hidden, unembedding, *rest = problem(batch, length)
+    arguments = (hidden, dataclasses.replace(unembedding, softcap=softcap), *rest)
+    ours = lambda h, u: 0.5 * cross_entropy(h, u, *rest, z_loss, chunk)[0]  # noqa: E731
+    theirs = lambda h, u: 0.5 * reference(h, u, *rest, z_loss)  # noqa: E731
     got = jax.value_and_grad(ours, (0, 1))(*arguments[:2])
     expected = jax.value_and_grad(theirs, (0, 1))(*arguments[:2])
     for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
@@ -66,8 +73,9 @@ def test_logits_never_exist_whole():
     kernel = jnp.zeros((vocab, width))
     targets = jnp.zeros((batch, length), jnp.int32)
     weights = jnp.ones((batch, length))
-    step = jax.jit(jax.grad(lambda h, k: cross_entropy(h, k, targets, weights, 0.0, 64)[0], (0, 1)))
-    memory = step.lower(hidden, kernel).compile().memory_analysis().temp_size_in_bytes
+    loss = lambda h, u: cross_entropy(h, u, targets, weights, 0.0, 64)[0]  # noqa: E731
+    step = jax.jit(jax.grad(loss, (0, 1)))
+    memory = step.lower(hidden, Unembedding(kernel)).compile().memory_analysis().temp_size_in_bytes
     assert memory < 0.3 * (4 * batch * length * vocab)
 
 
@@ -83,7 +91,7 @@ def test_a_frozen_unembedding_costs_no_gradient():
 
 
 def test_correct_predictions_count_weights():
-    hidden, kernel, targets, weights = problem(2, 9)
-    right = jnp.argmax(jnp.einsum("bld,vd->blv", hidden, kernel), -1) == targets
-    got = correct_predictions(hidden, kernel, targets, weights, 5)
+    hidden, unembedding, targets, weights = problem(2, 9)
+    right = jnp.argmax(jnp.einsum("bld,vd->blv", hidden, unembedding.kernel), -1) == targets
+    got = correct_predictions(hidden, unembedding, targets, weights, 5)
     np.testing.assert_allclose(got, jnp.sum(weights * right), rtol=1e-5)

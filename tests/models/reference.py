@@ -1,5 +1,7 @@
 """A second implementation of the model, in plain NumPy loops, to hold the first one against."""
 
+import math
+
 import numpy as np
 
 from gophercite.models.config import TransformerConfig
@@ -13,42 +15,61 @@ def forward(config, params, tokens, positions, segments):
     x = np.asarray(params["embed"]["embedding"], np.float64)[tokens]
     if c.scale_embeddings:
         x = x * np.sqrt(c.d_model)
+    if c.position == "learned":
+        x = x + np.asarray(params["embed"]["positions"], np.float64)[positions]
     for layer in range(c.num_layers):
         weights = {name: value[layer] for name, value in stack.items()}
-        x = x + _attention(
-            c, weights, _norm(c, x, weights["attention_norm"]), positions, segments, layer
-        )
-        x = x + _mlp(c, weights, _norm(c, x, weights["mlp_norm"]))
-    return _norm(c, x, np.asarray(params["final_norm"]["scale"], np.float64))
+        read = _norm(c, x, weights, "attention_norm")
+        attended = _attention(c, weights, read, positions, segments, layer)
+        if c.post_norms:
+            attended = _norm(c, attended, weights, "attention_post_norm")
+        read = x if c.parallel_residual else x + attended
+        changed = _mlp(c, weights, _norm(c, read, weights, "mlp_norm"))
+        if c.post_norms:
+            changed = _norm(c, changed, weights, "mlp_post_norm")
+        x = x + attended + changed
+    final = get(params["final_norm"])
+    final = {"final_norm": final["scale"], "final_norm_bias": final.get("bias")}
+    return _norm(c, x, final, "final_norm")
 
 
-def _norm(c, x, scale):
+def _norm(c, x, weights, name):
+    scale = weights[name] + (1 if c.zero_centered_norms else 0)
+    if c.norm == "layer":
+        return (x - x.mean(-1, keepdims=True)) / np.sqrt(
+            x.var(-1, keepdims=True) + c.norm_epsilon
+        ) * scale + weights[f"{name}_bias"]
     return x / np.sqrt(np.mean(x**2, -1, keepdims=True) + c.norm_epsilon) * scale
+
+
+def _linear(weights, name, x):
+    return x @ weights[name] + weights.get(f"{name}_bias", 0)
 
 
 def _mlp(c, weights, x):
     act = {
         "gelu": lambda z: 0.5 * z * (1 + np.tanh(np.sqrt(2 / np.pi) * (z + 0.044715 * z**3))),
+        "gelu_exact": lambda z: 0.5 * z * (1 + np.vectorize(math.erf)(z / np.sqrt(2))),
         "silu": lambda z: z / (1 + np.exp(-z)),
     }[c.activation]
-    inner = x @ weights["up"]
-    inner = inner * act(x @ weights["gate"]) if c.gated_mlp else act(inner)
-    return inner @ weights["down"]
+    inner = _linear(weights, "up", x)
+    inner = inner * act(_linear(weights, "gate", x)) if c.gated_mlp else act(inner)
+    return _linear(weights, "down", inner)
 
 
 def _per_layer(value, layer):
     return value[layer] if isinstance(value, tuple) else value
 
 
-def _rotate(c, x, position, theta):
-    half = x.shape[-1] // 2
-    angle = position * theta ** (-np.arange(half) / half)
+def _rotate(c, x, position, theta, slower):
+    width = int(len(x) * c.rotary_fraction)
+    half = width // 2
+    angle = position / slower * theta ** (-np.arange(half) / half)
     if c.rope_scaling is not None:
         angle = angle * [_slowing(c.rope_scaling, theta ** (-i / half)) for i in range(half)]
-    a, b = x[:half], x[half:]
-    return np.concatenate(
-        [a * np.cos(angle) - b * np.sin(angle), b * np.cos(angle) + a * np.sin(angle)]
-    )
+    a, b = x[:half], x[half:width]
+    turned = [a * np.cos(angle) - b * np.sin(angle), b * np.cos(angle) + a * np.sin(angle)]
+    return np.concatenate([*turned, x[width:]])
 
 
 def _slowing(scaling, frequency):
@@ -71,14 +92,13 @@ def _distance(c, weights, head, distance):
 
 def _attention(c, weights, x, positions, segments, layer):
     batch, length, _ = x.shape
-    window, theta = _per_layer(c.window, layer), _per_layer(c.rope_theta, layer)
-    q, k, v = x @ weights["query"], x @ weights["key"], x @ weights["value"]
-    if c.qkv_bias:
-        q, k, v = q + weights["query_bias"], k + weights["key_bias"], v + weights["value_bias"]
+    window = _per_layer(c.window, layer)
+    rope = _per_layer(c.rope_theta, layer), _per_layer(c.rope_interpolation, layer)
+    q, k, v = (_linear(weights, name, x) for name in ("query", "key", "value"))
     q = q.reshape(batch, length, c.num_heads, c.head_dim)
     k, v = (y.reshape(batch, length, c.kv_heads, c.head_dim) for y in (k, v))
     if c.query_key_norm:
-        q, k = _norm(c, q, weights["query_norm"]), _norm(c, k, weights["key_norm"])
+        q, k = _norm(c, q, weights, "query_norm"), _norm(c, k, weights, "key_norm")
     out = np.zeros_like(q)
     for b in range(batch):
         for h in range(c.num_heads):
@@ -89,16 +109,21 @@ def _attention(c, weights, x, positions, segments, layer):
                     if segments[b, i] != segments[b, j] or (window and i - j >= window):
                         continue
                     if c.position == "rope":
-                        score = _rotate(c, q[b, i, h], positions[b, i], theta) @ _rotate(
-                            c, k[b, j, shared], positions[b, j], theta
+                        score = _rotate(c, q[b, i, h], positions[b, i], *rope) @ _rotate(
+                            c, k[b, j, shared], positions[b, j], *rope
                         )
+                    elif c.position == "learned":
+                        score = q[b, i, h] @ k[b, j, shared]
                     else:
                         u = weights["content_bias"].reshape(c.num_heads, -1)[h]
                         w = weights["position_bias"].reshape(c.num_heads, -1)[h]
                         score = (q[b, i, h] + u) @ k[b, j, shared]
                         score += (q[b, i, h] + w) @ _distance(c, weights, h, i - j)
-                    scores.append(score / np.sqrt(c.head_dim))
+                    score = score / np.sqrt(c.query_pre_attn_scalar or c.head_dim)
+                    if c.attention_softcap:
+                        score = np.tanh(score / c.attention_softcap) * c.attention_softcap
+                    scores.append(score)
                     seen.append(v[b, j, shared])
                 weight = np.exp(np.array(scores) - max(scores))
                 out[b, i, h] = weight / weight.sum() @ np.array(seen)
-    return out.reshape(batch, length, -1) @ weights["out"]
+    return _linear(weights, "out", out.reshape(batch, length, -1))

@@ -38,7 +38,9 @@ VARIANTS = {
         SMALL, position="rope", gated_mlp=True, num_kv_heads=1, scale_embeddings=True
     ),
     "window": dataclasses.replace(SMALL, position="rope", window=3),
-    "window, relative": dataclasses.replace(SMALL, window=3),
+    "window, soft cap, relative": dataclasses.replace(
+        SMALL, window=3, attention_softcap=0.7, query_pre_attn_scalar=3.0
+    ),
     "settings by layer": dataclasses.replace(
         SMALL, position="rope", window=(2, None, 5), rope_theta=(10_000.0, 500.0, 1e6)
     ),
@@ -48,6 +50,43 @@ VARIANTS = {
     ),
     "biases": dataclasses.replace(SMALL, position="rope", num_kv_heads=2, qkv_bias=True),
     "norms of queries and keys": dataclasses.replace(SMALL, position="rope", query_key_norm=True),
+    "gemma 3": dataclasses.replace(
+        SMALL,
+        position="rope",
+        gated_mlp=True,
+        num_kv_heads=2,
+        window=(2, None, 5),
+        rope_theta=(500.0, 10_000.0, 500.0),
+        rope_interpolation=(1.0, 8.0, 1.0),
+        query_key_norm=True,
+        query_pre_attn_scalar=3.0,
+        attention_softcap=0.7,
+        logit_softcap=2.0,
+        zero_centered_norms=True,
+        post_norms=True,
+        scale_embeddings=True,
+    ),
+    "gpt neox": dataclasses.replace(
+        SMALL,
+        position="rope",
+        rotary_fraction=2 / 3,
+        norm="layer",
+        activation="gelu_exact",
+        parallel_residual=True,
+        qkv_bias=True,
+        out_bias=True,
+        mlp_bias=True,
+        tied_embeddings=False,
+    ),
+    "gpt 2": dataclasses.replace(
+        SMALL,
+        position="learned",
+        max_positions=13,
+        norm="layer",
+        qkv_bias=True,
+        out_bias=True,
+        mlp_bias=True,
+    ),
 }
 variants = pytest.mark.parametrize("config", VARIANTS.values(), ids=VARIANTS)
 
@@ -183,6 +222,7 @@ def test_parameters_are_counted(config):
     shapes = jax.tree.leaves(Transformer(config).abstract())
     assert sum(leaf.size for leaf in shapes) == config.parameters
     matrices = sum(x.size for x in shapes if x.ndim > 1 and x.shape[-2] > config.num_layers)
+    matrices -= config.d_model * (config.max_positions or 0)
     if config.tied_embeddings and config.position == "rope":  # then only matrices are multiplied
         attention = 12 * config.num_heads * config.head_dim * config.num_layers
         assert config.training_flops(1, 1) == 6 * matrices + attention
@@ -270,6 +310,21 @@ def test_families_differ_where_they_should():
         ({"rope_theta": (1e4, -1.0, 1e4)}, "rope_theta"),
         ({"attention_kernel": "cudnn"}, "attention_kernel"),
         ({"rope_scaling": RopeScaling(8.0, 1.0, 4.0, 26)}, "rope_scaling"),
+        ({"rope_interpolation": 2.0}, "rope_interpolation"),
+        ({"position": "rope", "rope_interpolation": (1.0, 0.0, 1.0)}, "rope_interpolation"),
+        ({"position": "learned", "max_positions": 8, "rotary_fraction": 0.5}, "rotary_fraction"),
+        ({"position": "rope", "rotary_fraction": 0.5}, "rotary_fraction"),
+        ({"position": "rope", "rotary_fraction": 1.5}, "rotary_fraction"),
+        ({"position": "learned"}, "max_positions"),
+        ({"max_positions": 8}, "max_positions"),
+        ({"norm": "batch"}, "norm"),
+        ({"logit_softcap": 0.0}, "logit_softcap"),
+        ({"attention_softcap": "50"}, "attention_softcap"),
+        ({"query_pre_attn_scalar": -1}, "query_pre_attn_scalar"),
+        (
+            {"position": "rope", "attention_softcap": 5.0, "attention_kernel": "cudnn"},
+            "attention_kernel",
+        ),
     ],
 )
 def test_impossible_settings_are_refused_by_name(change, named):

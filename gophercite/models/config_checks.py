@@ -1,0 +1,122 @@
+"""Which settings an architecture can have; what can't be is refused by the field's name."""
+
+import typing
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gophercite.models.config import TransformerConfig
+
+_SIZES = ("vocab_size", "d_model", "num_layers", "num_heads", "head_dim", "attention_block")
+_OPTIONAL_SIZES = ("num_kv_heads", "d_ff", "max_positions")
+_POSITIVE = ("norm_epsilon", "rotary_fraction")
+_OPTIONAL_POSITIVE = ("query_pre_attn_scalar", "attention_softcap", "logit_softcap")
+_BY_LAYER = ("rope_theta", "rope_interpolation", "window")
+_CHOICES = ("activation", "norm", "position", "attention_kernel")
+_DTYPES = ("bfloat16", "float32")
+
+
+def require(holds: bool, field: str, value: object, right: str) -> None:
+    """Raises a ValueError that names the field and says what would be right, unless it holds."""
+    if not holds:
+        raise ValueError(f"TransformerConfig.{field} = {value!r}: must be {right}")
+
+
+def check_config(config: "TransformerConfig") -> None:
+    """Refuses settings that no model can have, naming the field.
+
+    Args:
+      config: lists are tuples already.
+
+    Raises:
+      ValueError: a field is out of range, or two fields contradict each other.
+    """
+    _check_sizes(config)
+    _check_choices(config)
+    _check_by_layer(config)
+    _check_positions(config)
+    _check_kernel(config)
+
+
+def _is_positive(value: object) -> bool:
+    return isinstance(value, int | float) and value > 0
+
+
+def _check_sizes(config: "TransformerConfig") -> None:
+    for name in (*_SIZES, *_OPTIONAL_SIZES):
+        value = getattr(config, name)
+        fits = type(value) is int and value >= 1
+        missing = value is None and name in _OPTIONAL_SIZES
+        require(fits or missing, name, value, "a whole number, at least 1")
+    remat_every = config.remat_every
+    fits = type(remat_every) is int and remat_every >= 0
+    require(fits, "remat_every", remat_every, "a whole number, 0 for none")
+    for name in (*_POSITIVE, *_OPTIONAL_POSITIVE):
+        value = getattr(config, name)
+        missing = value is None and name in _OPTIONAL_POSITIVE
+        require(_is_positive(value) or missing, name, value, "a number over 0")
+    require(
+        config.num_heads % config.kv_heads == 0,
+        "num_kv_heads",
+        config.num_kv_heads,
+        f"a divisor of num_heads ({config.num_heads})",
+    )
+
+
+def _check_choices(config: "TransformerConfig") -> None:
+    hints = typing.get_type_hints(type(config))
+    choices = {name: typing.get_args(hints[name]) for name in _CHOICES}
+    for name, known in (choices | {"dtype": _DTYPES, "param_dtype": _DTYPES}).items():
+        value = getattr(config, name)
+        require(value in known, name, value, f"one of {', '.join(map(repr, known))}")
+
+
+def _check_by_layer(config: "TransformerConfig") -> None:
+    for name in _BY_LAYER:
+        value = getattr(config, name)
+        if isinstance(value, tuple):
+            require(
+                len(value) == config.num_layers,
+                name,
+                value,
+                f"one value for all layers, or {config.num_layers} (num_layers)",
+            )
+        for one in value if isinstance(value, tuple) else (value,):
+            if name == "window":
+                fits = one is None or (type(one) is int and one >= 1)
+                right = "a whole number of tokens, at least 1, or None for all"
+                require(fits, name, one, right)
+            else:
+                require(_is_positive(one), name, one, "a number over 0")
+
+
+def _check_positions(config: "TransformerConfig") -> None:
+    if config.position == "rope":
+        channels = config.head_dim * config.rotary_fraction
+        fits = channels >= 2 and channels % 2 == 0
+        whole = config.rotary_fraction == 1
+        name = "head_dim" if whole else "rotary_fraction"
+        right = "even for rotary positions" if whole else "an even share of head_dim's channels"
+        require(fits and channels <= config.head_dim, name, getattr(config, name), right)
+    else:
+        neutral = {"rope_scaling": None, "rope_interpolation": 1.0, "rotary_fraction": 1.0}
+        for name, unset in neutral.items():
+            value = getattr(config, name)
+            right = f"{unset}: {config.position!r} positions do not rotate"
+            require(value == unset, name, value, right)
+    learned = config.position == "learned"
+    require(
+        (config.max_positions is not None) == learned,
+        "max_positions",
+        config.max_positions,
+        "the number of learned positions" if learned else "None: no positions are learned",
+    )
+
+
+def _check_kernel(config: "TransformerConfig") -> None:
+    kernel = config.attention_kernel
+    if config.position == "transformer_xl":
+        right = "'auto' or 'blocks': no fused kernel knows Transformer-XL positions"
+        require(kernel in ("auto", "blocks"), "attention_kernel", kernel, right)
+    if config.attention_softcap is not None:
+        right = "another one: cuDNN knows no soft cap (attention_softcap)"
+        require(kernel != "cudnn", "attention_kernel", kernel, right)

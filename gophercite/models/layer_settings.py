@@ -1,0 +1,47 @@
+"""Settings that differ from layer to layer, as arrays to scan over: one program for all layers."""
+
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from gophercite.models.config import TransformerConfig
+from gophercite.models.parameters import FROZEN, TRAINED, Params, frozen_layers
+
+Settings = dict[str, Array]
+
+
+def layer_settings(config: TransformerConfig) -> Settings:
+    """The settings that an architecture gives layer by layer, each [layers]; those of all alike
+    are the program's own.
+    """
+    settings: Settings = {}
+    for name in ("rope_theta", "rope_interpolation"):
+        if isinstance(values := getattr(config, name), tuple):
+            settings[name] = jnp.asarray(values, jnp.float32)
+    if isinstance(config.window, tuple):
+        everything = jnp.iinfo(jnp.int32).max
+        windows = [everything if w is None else w for w in config.window]
+        settings["window"] = jnp.asarray(windows, jnp.int32)
+    return settings
+
+
+def first_layer_settings(config: TransformerConfig) -> Settings:
+    """Those of the first layer."""
+    return {name: values[0] for name, values in layer_settings(config).items()}
+
+
+def stack_settings(config: TransformerConfig, params: Params) -> tuple[Settings, Settings]:
+    """Those of the frozen and of the trained stack of a tree of parameters."""
+    frozen = frozen_layers(params)
+    settings = layer_settings(config)
+    return (
+        {name: values[:frozen] for name, values in settings.items()},
+        {name: values[frozen:] for name, values in settings.items()},
+    )
+
+
+def stacks(config: TransformerConfig, params: Params) -> list[tuple[Any, Settings]]:
+    """The stacks that there are, in turn, each with its layers' settings."""
+    parts = zip((FROZEN, TRAINED), stack_settings(config, params), strict=True)
+    return [(params[part], settings) for part, settings in parts if part in params]

@@ -1,0 +1,33 @@
+"""Soft-capping: values pressed into a range by tanh, as Gemma 2 does with scores and logits."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+
+def soft_cap(x: Float[Array, "*shape"], cap: float | None) -> Float[Array, "*shape"]:
+    """`cap · tanh(x / cap)` (Gemma Team 2024, section 2): nearly x where |x| is far under `cap`.
+
+    Args:
+      x: attention scores or logits, float32.
+      cap: what no value passes; None leaves `x` alone.
+
+    Returns:
+      The values in (-cap, cap).
+    """
+    return x if cap is None else cap * jnp.tanh(x / cap)
+
+
+def before_soft_cap(
+    slope: Float[Array, "*shape"], capped: Float[Array, "*shape"], cap: float | None
+) -> Float[Array, "*shape"]:
+    """Turns a gradient with respect to capped values into that with respect to the values before.
+
+    Args:
+      slope: the gradient.
+      capped: what `soft_cap` gave.
+      cap: as it had it.
+
+    Returns:
+      `slope` times tanh's derivative, 1 - (capped / cap)².
+    """
+    return slope if cap is None else slope * (1.0 - jnp.square(capped / cap))
