@@ -1,7 +1,11 @@
 """Reinforcement learning by launch/train.py: from folders of models to a policy, and on from it."""
 
 import io
+import os
 import shutil
+import socket
+import subprocess
+import sys
 
 import configuration
 import dry_run
@@ -65,20 +69,33 @@ def lines(folder):
     ]
 
 
-def test_a_run_and_one_that_goes_on_from_its_middle_end_alike(tmp_path, folders):
+def flags(models, folder, **others):
+    settings = {**SMALL, **models, "MODEL_DIR": repr(str(folder)), **others}
+    return [f"--gin_file={RUN}", *(f"--gin.{name}={value}" for name, value in settings.items())]
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return f"--compilation_cache={tmp_path_factory.mktemp('cache')}"
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, folders, cache):
+    """A run's folder."""
+    before = jax.config.jax_compilation_cache_dir
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    assert train.main([*flags(folders, folder), cache]) == 0
+    jax.config.update("jax_compilation_cache_dir", before)
+    return folder
+
+
+def test_a_run_and_one_that_goes_on_from_its_middle_end_alike(tmp_path, folders, cache, whole):
     """Bit for bit, rollouts included; and the run's folder is a language model's."""
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
-
-    def run(folder):
-        settings = {**SMALL, **folders, "MODEL_DIR": repr(str(folder))}
-        flags = [f"--gin_file={RUN}", f"--compilation_cache={tmp_path / 'cache'}"]
-        assert train.main([*flags, *(f"--gin.{k}={v}" for k, v in settings.items())]) == 0
-
-    run(whole)
     assert saved_steps(whole) == [2, 4]
+    broken = tmp_path / "broken"
     shutil.copytree(whole, broken)
     shutil.rmtree(broken / "checkpoints" / "4")
-    run(broken)
+    assert train.main([*flags(folders, broken), cache]) == 0
     first, second = (read_parameters(folder, 4) for folder in (whole, broken))
     jax.tree.map(np.testing.assert_array_equal, first, second)
     assert lines(whole) == lines(broken)
@@ -110,6 +127,38 @@ def test_a_run_and_one_that_goes_on_from_its_middle_end_alike(tmp_path, folders)
 def _last(stack):
     """The trained one of two layers."""
     return jax.tree.map(lambda leaf: leaf[1:], stack)
+
+
+def test_two_processes_draw_and_learn_what_one_does(tmp_path, folders, cache, whole):
+    """Each with four devices and half of the prompts, against one with the eight."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    alone = {
+        "Run.evaluations": "{}",
+        "Run.answers": "None",
+        "train.early_stopping": "None",
+        "train.best_metric": "None",
+    }
+    command = [sys.executable, train.__file__, *flags(folders, tmp_path / "two", **alone), cache]
+    command += [f"--coordinator_address=localhost:{port}", "--num_processes=2"]
+    four = {**os.environ, "JAX_NUM_CPU_DEVICES": "4"}
+    pair = [
+        subprocess.Popen(
+            [*command, f"--process_id={process}"], env=four, stderr=subprocess.PIPE, text=True
+        )
+        for process in (0, 1)
+    ]
+    for process in pair:
+        _, errors = process.communicate(timeout=600)
+        assert process.returncode == 0, errors
+    found, expected = (
+        [line for line in lines(folder) if line.pop("split") == "train"]
+        for folder in (tmp_path / "two", whole)
+    )
+    assert len(found) == 4
+    for one, other in zip(found, expected, strict=True):
+        assert one == pytest.approx(other, rel=1e-3, abs=1e-3)
 
 
 def test_a_dry_run_shows_the_first_prompt(folders):

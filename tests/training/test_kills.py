@@ -21,6 +21,7 @@ from gophercite.training.preemption import EXIT_CODE
 
 SCRIPT = Path(__file__).with_name("run_tiny.py")
 TOTAL = 40
+PATIENCE = 600  # seconds, on the slowest of machines
 
 
 @pytest.fixture(scope="module")
@@ -39,15 +40,15 @@ def start(cache: Path, *arguments: object) -> subprocess.Popen:
 
 
 def wait_for(process: subprocess.Popen, reached: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE
     while not reached():
         assert process.poll() is None, process.stderr.read()
-        assert time.monotonic() < deadline, "the run came to nothing in two minutes"
+        assert time.monotonic() < deadline, "the run came to nothing"
         time.sleep(0.002)
 
 
 def finish(process: subprocess.Popen, code: int) -> str:
-    _, errors = process.communicate(timeout=120)
+    _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == code, errors
     return errors
 
