@@ -1,0 +1,119 @@
+"""Tokenizers of the published families' kinds give the ids that `transformers` does.
+
+See tokenizers/make_tokenizers.py for the reference.
+"""
+
+import json
+import pathlib
+
+import pytest
+import sentencepiece
+import tokenizers
+
+from gophercite.prompts import encode_text
+from gophercite.vocabularies import Vocabulary, load_vocabulary
+
+FOLDER = pathlib.Path(__file__).parent / "tokenizers"
+KINDS = ("llama3", "qwen", "gpt2", "gpt_neox", "llama2", "gemma")
+
+# Beginnings of texts with other ids there: what `transformers` itself does not give back is spelled
+# by bytes here, and a space after Llama's dummy prefix is SentencePiece's.
+CHANGED = {
+    "qwen": ("e\u0301 ",),  # composed
+    "gpt_neox": ("e\u0301 ",),
+    "llama2": ("\u2581", " "),
+    "gemma": ("\u2581",),
+}
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture(scope="module")
+def vocabulary(kind: str) -> Vocabulary:
+    return load_vocabulary(FOLDER / kind)
+
+
+def reference(kind: str) -> list[tuple[str, list[int]]]:
+    """Texts, and the ids of prompts that consist of them."""
+    cases = json.loads((FOLDER / kind / "ids.json").read_text("utf-8"))
+    return [(case["text"], case["ids"]) for case in cases if case["text"]]
+
+
+def is_changed(kind: str, text: str) -> bool:
+    return text.startswith(CHANGED.get(kind, ()))
+
+
+def test_prompts_have_the_ids_of_transformers(kind: str, vocabulary: Vocabulary) -> None:
+    for text, expected in reference(kind):
+        if not is_changed(kind, text):
+            assert encode_text(vocabulary, text) == expected, repr(text)
+
+
+def test_every_token_spells_its_bytes(kind: str, vocabulary: Vocabulary) -> None:
+    for text, ids in reference(kind):
+        assert vocabulary.decode(vocabulary.encode(text)) == text
+        spelled = b"".join(vocabulary.token_bytes(id) or b"" for id in ids)
+        if not is_changed(kind, text):
+            prefix = " " if vocabulary.dummy_prefix else ""
+            assert spelled.decode("utf-8") == prefix + text
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_texts_that_are_changed_are_spelled_all_the_same(name: str) -> None:
+    vocabulary = load_vocabulary(FOLDER / name)
+    changed = [(text, ids) for text, ids in reference(name) if is_changed(name, text)]
+    assert changed
+    for text, ids in changed:
+        assert encode_text(vocabulary, text) != ids
+        assert vocabulary.decode(vocabulary.encode(text)) == text
+
+
+@pytest.mark.parametrize("name", ["llama2", "gemma"])
+def test_a_sentencepiece_model_gives_its_own_tokens_here_and_exported(
+    name: str, tmp_path: pathlib.Path
+) -> None:
+    vocabulary = load_vocabulary(FOLDER / name)
+    model = (FOLDER / name / "tokenizer.model").read_bytes()
+    own = sentencepiece.SentencePieceProcessor(model_proto=model)
+    vocabulary.export(tmp_path)
+    exported = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    for text, _ in reference(name):
+        expected = [own.bos_id(), *own.encode(text)]
+        assert exported.encode(text).ids == expected, repr(text)
+        if "\u2581" not in text:
+            assert encode_text(vocabulary, text) == expected, repr(text)
+    assert (tmp_path / "tokenizer.model").read_bytes() == model
+
+
+def test_chat_templates_are_kept(tmp_path: pathlib.Path) -> None:
+    template = load_vocabulary(FOLDER / "qwen").chat_template
+    assert template is not None
+    assert template.startswith("{% for message in messages %}<|im_start|>")
+    load_vocabulary(FOLDER / "qwen").save(tmp_path)
+    assert load_vocabulary(tmp_path).chat_template == template
+    assert load_vocabulary(FOLDER / "llama3").chat_template is None
+
+
+def test_of_several_templates_the_default_one_is_kept(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "tokenizer.json").write_bytes((FOLDER / "qwen" / "tokenizer.json").read_bytes())
+    templates = [
+        {"name": "tools", "template": "t"},
+        {"name": "default", "template": "d"},
+    ]
+    config = {"eos_token": "<|im_end|>", "chat_template": templates}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config), "utf-8")
+    assert load_vocabulary(tmp_path).chat_template == "d"
+
+
+def test_a_template_that_is_none_is_named(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "tokenizer.json").write_bytes((FOLDER / "qwen" / "tokenizer.json").read_bytes())
+    config = {"eos_token": "<|im_end|>", "chat_template": 7}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config), "utf-8")
+    with pytest.raises(
+        ValueError, match=r"tokenizer_config\.json: field 'chat_template'.*number 7"
+    ):
+        load_vocabulary(tmp_path)
