@@ -69,6 +69,8 @@ class A2CLearner(GradientLearner):
       value_weight: of the value loss beside the policy loss.
       value_width: of the value's two hidden layers.
       loss_chunk: places whose logits exist at once.
+      rollout_pieces: that a batch's prompts are cut into, sampled one after the other; divides the
+        memory for keys and values, and changes no sample.
     """
 
     rewards: Rewards
@@ -77,6 +79,7 @@ class A2CLearner(GradientLearner):
     value_weight: float = 0.5
     value_width: int = 2048
     loss_chunk: int = 512
+    rollout_pieces: int = 1
 
     def __post_init__(self) -> None:
         """Refuses what would not be the policy's gradient.
@@ -149,7 +152,7 @@ class A2CLearner(GradientLearner):
           The state after it, and metrics (docs/reinforcement_learning.md names each).
         """
         key = jax.random.fold_in(jax.random.fold_in(state.key, _ROLLOUTS), state.step)
-        rollouts = roll_out(self.plan, self.rewards, state.params, batch, key)
+        rollouts = roll_out(self.plan, self.rewards, state.params, batch, key, self.rollout_pieces)
         return self.learn(state, rollouts, batch.get("quotes"))  # type: ignore[arg-type]
 
     def learn(
@@ -192,9 +195,11 @@ class A2CLearner(GradientLearner):
         """
         plan = dataclasses.replace(self.plan, samples=1, rows=1)
         key: Key[Array, ""] = jax.random.key(_EVALUATION)
-        rollouts = roll_out(plan, self.rewards, params, batch, key)
+        rows = batch["prompts"].shape[0]
+        pieces = math.gcd(self.rollout_pieces, rows)
+        rollouts = roll_out(plan, self.rewards, params, batch, key, pieces)
         quotes: Any = batch.get("quotes")
-        pieces = math.gcd(self.microbatches, rollouts.tokens.shape[0])
+        pieces = math.gcd(self.microbatches, rows)
         kl = jax.lax.map(
             lambda rows: self._totals(params, Rollouts(**rows), quotes, None)[1]["kl"],
             cut_rows(rollouts._asdict(), pieces),

@@ -202,11 +202,11 @@ class GradientLearner(abc.ABC):
         return sums, jax.tree.map(lambda values: jnp.sum(values, axis=0), metrics)
 
 
-def cut_rows(batch: Batch, pieces: int) -> Batch:
+def cut_rows(batch: Any, pieces: int) -> Any:
     """Cuts a batch into microbatches: every n-th row, so that each has rows of every device.
 
     Args:
-      batch: arrays of [rows, …].
+      batch: a tree of arrays of [rows, …].
       pieces: how many.
 
     Returns:
@@ -215,7 +215,7 @@ def cut_rows(batch: Batch, pieces: int) -> Batch:
     Raises:
       ValueError: the rows don't divide.
     """
-    rows = batch["tokens"].shape[0]
+    rows = jax.tree.leaves(batch)[0].shape[0]
     if rows % pieces:
         raise ValueError(f"{pieces} microbatches don't divide a batch of {rows}")
 
@@ -224,3 +224,17 @@ def cut_rows(batch: Batch, pieces: int) -> Batch:
         return jnp.moveaxis(array.reshape(shape), 1, 0)
 
     return jax.tree.map(cut, batch)
+
+
+def join_rows(pieces: Any) -> Any:
+    """The inverse of `cut_rows`.
+
+    Args:
+      pieces: a tree of arrays of [pieces, rows / pieces, …].
+
+    Returns:
+      Arrays of [rows, …].
+    """
+    return jax.tree.map(
+        lambda array: jnp.moveaxis(array, 0, 1).reshape(-1, *array.shape[2:]), pieces
+    )

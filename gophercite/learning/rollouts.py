@@ -21,6 +21,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, Shaped
 from gophercite.decoding.decode_loop import Plan, decode
 from gophercite.decoding.decoded import Decoded
 from gophercite.decoding.quote_state import QuoteState, QuoteTables, advance, initial
+from gophercite.learning.gradient_learner import cut_rows, join_rows
 from gophercite.learning.phases import phase
 from gophercite.learning.reencoding import Reencoding
 from gophercite.models.parameters import FROZEN, REWARD_MODEL, Params
@@ -76,7 +77,12 @@ class Rewards:
 
 
 def roll_out(
-    plan: Plan, rewards: Rewards, params: Params, batch: Prompts, key: Key[Array, ""]
+    plan: Plan,
+    rewards: Rewards,
+    params: Params,
+    batch: Prompts,
+    key: Key[Array, ""],
+    pieces: int = 1,
 ) -> Rollouts:
     """Samples, and judges the samples.
 
@@ -86,6 +92,8 @@ def roll_out(
       params: the policy's, with the part `reward_model`.
       batch: see the module.
       key: of the draws.
+      pieces: that prompts are cut into, sampled one after the other; divides the memory for keys
+        and values, and changes no sample.
 
     Returns:
       The rollouts.
@@ -97,7 +105,7 @@ def roll_out(
     policy = {name: part for name, part in params.items() if name != REWARD_MODEL}
     quotes = batch.get("quotes")
     with phase("sampling"):
-        made = decode(plan, policy, prompts, lengths, keys, quotes, batch.get("watch"))
+        made = _decode(plan, policy, batch, keys, pieces)
 
     of_row = jnp.repeat(jnp.arange(count), plan.samples)
     flat = lambda part: part.reshape(-1, *part.shape[2:])  # noqa: E731
@@ -174,6 +182,37 @@ def distinct_samples(responses: Int[Array, "rows places"], samples: int) -> Floa
     earlier = jnp.tril(jnp.ones((samples, samples), bool), -1)
     repeated = jnp.any(same & earlier, axis=-1)
     return jnp.mean(jnp.sum(~repeated, axis=-1).astype(jnp.float32))
+
+
+def _decode(
+    plan: Plan, policy: Params, batch: Prompts, keys: Key[Array, " prompts"], pieces: int
+) -> Decoded:
+    """Samples of some prompts at a time, whose tables are parts of the whole batch's."""
+    quotes, watch = batch.get("quotes"), batch.get("watch")
+    prompts: dict[str, Any] = {name: batch[name] for name in ("prompts", "prompt_lengths")}
+    if quotes is not None:
+        prompts["quotes"] = {"first": quotes.first}
+    if watch is not None:
+        prompts["watch"] = {"titles": watch.titles, "everything": watch.everything}
+
+    def some(rows: tuple[dict[str, Any], Key[Array, " prompts"]]) -> Decoded:
+        own, keys = rows
+        return decode(
+            plan,
+            policy,
+            own["prompts"],
+            own["prompt_lengths"],
+            keys,
+            None if quotes is None else quotes._replace(**own["quotes"]),
+            None if watch is None else watch._replace(**own["watch"]),
+        )
+
+    if pieces == 1:
+        return some((prompts, keys))
+    made: Decoded = jax.lax.map(some, cut_rows((prompts, keys), pieces))
+    passes = jnp.sum(made.passes)
+    joined: Decoded = join_rows(made._replace(passes=None))
+    return joined._replace(passes=passes)
 
 
 def _faults(made: Decoded) -> Int[Array, " rows"]:

@@ -129,6 +129,18 @@ def test_the_trainer_agrees_with_the_sampler_on_what_was_drawn(made: Any) -> Non
     np.testing.assert_allclose(sums["kl"], 0, atol=1e-4)
 
 
+def test_prompts_sampled_in_pieces_have_the_same_samples(made: Any) -> None:
+    of, params, rollouts = made
+    make = partial(roll_out, of.plan, of.rewards, pieces=2)
+    pieces = jax.jit(make)(params, batch(), jax.random.key(5))
+    for name in ("responses", "response_lengths", "faults", "weights"):
+        np.testing.assert_array_equal(getattr(pieces, name), getattr(rollouts, name), name)
+    for name in ("boundary", "rewards"):
+        np.testing.assert_allclose(
+            getattr(pieces, name), getattr(rollouts, name), rtol=1e-5, atol=1e-6, err_msg=name
+        )
+
+
 def test_sharing_what_the_frozen_layers_make_changes_nothing(made: Any) -> None:
     of, params, rollouts = made
     whole = of.transformer.boundary(
