@@ -7,6 +7,7 @@ there is none, the model's own likelihood has to.
 """
 
 import dataclasses
+import random
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
@@ -20,6 +21,8 @@ from gophercite.contexts import (
     Context,
     ContextError,
     ContextSettings,
+    Reason,
+    SearchResult,
     joint_context,
     single_contexts,
 )
@@ -30,6 +33,11 @@ from gophercite.decoding.rerank import Candidate, Scorer, sample_in_turn
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.documents import Window
 from gophercite.evidence import Evidence
+from gophercite.few_shot.prompting import (
+    FewShotSettings,
+    few_shot_context,
+    few_shot_single_contexts,
+)
 from gophercite.models.folder import Model
 
 Likelihood = Literal["mean", "sum"]
@@ -49,6 +57,8 @@ class AnsweringSettings:
       samples: answers that are drawn, of which the best is given: the paper's N.
       prompt_tokens: longest prompt; with the answer it has to fit what the model was trained for.
       joint: show all pages in one prompt, not each in one of its own.
+      few_shot: examples before the question, for a base model that nobody has trained to answer
+        (section 2.5 and H): drawn for each prompt, at most five.
       likelihood: what chooses where no reward model does: "mean", the mean of the tokens'
         log-probabilities, or "sum", which favours short answers.
       max_num_seqs: answers that are drawn at a time, which bounds the memory, though one of each
@@ -62,6 +72,7 @@ class AnsweringSettings:
     samples: int = 16
     prompt_tokens: int = 4096 - 256
     joint: bool = False
+    few_shot: int = 0
     likelihood: Likelihood = "mean"
     max_num_seqs: int | None = None
     sampling: SamplingSettings = dataclasses.field(default_factory=SamplingSettings)
@@ -75,6 +86,7 @@ class AnsweringSettings:
                 raise ValueError(f"{name} = {value}: must be at least 1")
         if self.likelihood not in LIKELIHOODS:
             raise ValueError(f"likelihood = {self.likelihood!r}: must be 'mean' or 'sum'")
+        FewShotSettings(examples=self.few_shot)  # refuses what is out of range
 
 
 @dataclasses.dataclass(frozen=True)
@@ -229,20 +241,32 @@ class Answerer:
     def _contexts(
         self, question: str, found: FoundPages
     ) -> tuple[Sequence[Context], list[LeftOut]]:
-        vocabulary, settings = self._model.vocabulary, self.settings
         left_out = list(found.left_out)
-        arguments = (question, found.results, settings.prompt_tokens, vocabulary, settings.contexts)
-        if settings.joint:
-            try:
-                context = joint_context(*arguments)
-            except ContextError as error:
-                pages = [result.document.id for result in found.results]
-                return [], left_out + [LeftOut(page, str(error)) for page in pages]
-            contexts, passed_over = [context], list(context.left_out)
-        else:
-            contexts, passed_over = single_contexts(*arguments)
+        try:
+            contexts, passed_over = self._cut(question, found.results)
+        except ContextError as error:
+            pages = [result.document.id for result in found.results]
+            return [], left_out + [LeftOut(page, str(error)) for page in pages]
         left_out += [LeftOut(page, reason.value) for page, reason in passed_over]
         return contexts, left_out
+
+    def _cut(
+        self, question: str, results: Sequence[SearchResult]
+    ) -> tuple[Sequence[Context], Sequence[tuple[str, Reason]]]:
+        """Prompts with what fits of the results, and the ids of those left out with why."""
+        vocabulary, settings = self._model.vocabulary, self.settings
+        arguments = (question, results, settings.prompt_tokens, vocabulary)
+        if settings.few_shot:
+            examples, draw = FewShotSettings(examples=settings.few_shot), random.Random(question)
+            more = (examples, draw, settings.contexts)
+            if not settings.joint:
+                return few_shot_single_contexts(*arguments, *more)
+            context = few_shot_context(*arguments, *more)
+        else:
+            if not settings.joint:
+                return single_contexts(*arguments, settings.contexts)
+            context = joint_context(*arguments, settings.contexts)
+        return [context], context.left_out
 
     def _samples(self, prepared: Prepared, seed: int) -> list[Sample]:
         """Samples round the prompts, each with its score."""

@@ -66,6 +66,16 @@ def _add_model(group: argparse._ActionsContainer) -> None:
         "mean; sum favours short answers)",
     )
     add_argument("--joint", action="store_true", help="all pages in one prompt, not one in each")
+    add_argument(
+        "--few-shot",
+        type=int,
+        nargs="?",
+        const=3,
+        default=0,
+        metavar="N",
+        help="show N examples before the question (3 without a number, at most 5): for a base "
+        "model that nobody has trained to answer",
+    )
     add_argument("--claims", type=positive, default=1, help="most claims in an answer (default: 1)")
     add_argument(
         "--omissions",
@@ -233,6 +243,7 @@ def _settings(options: argparse.Namespace) -> "AnsweringSettings":
         samples=options.samples,
         prompt_tokens=options.prompt_tokens,
         joint=options.joint,
+        few_shot=options.few_shot,
         likelihood=options.likelihood,
         max_num_seqs=options.max_num_seqs,
         sampling=SamplingSettings(
