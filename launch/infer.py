@@ -23,6 +23,7 @@ from typing import Any
 
 from gophercite.answering.answerer import Answerer, AnsweringSettings
 from gophercite.answering.declining import answering_settings
+from gophercite.answering.loading import inference_partitioner, load_answerer
 from gophercite.answering.many_questions import Asked, answer_each
 from gophercite.answering.pages import FoundPages, IndexedPages
 from gophercite.answers import answer_to_json
@@ -30,8 +31,6 @@ from gophercite.contexts import SearchResult
 from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.models.checkpoint_files import CheckpointError
-from gophercite.models.folder import load_model
-from gophercite.models.reward_model import load_reward_model
 from gophercite.models.tensors import TensorFileError
 from gophercite.records import Document, FoundDocument, Question, Report, read
 from gophercite.result_file import ResultFile
@@ -130,13 +129,11 @@ def _answerer(flags: argparse.Namespace) -> Answerer:
         ),
         quotes=QuoteSettings(maximum_triples=flags.claims, maximum_omissions=flags.omissions),
     )
-    rewards = None if flags.reward_model is None else load_reward_model(flags.reward_model)
-    return Answerer(
-        load_model(flags.model),
-        settings,
+    return load_answerer(
         flags.model,
-        reward_model=rewards,
-        reward_name=flags.reward_model,
+        settings,
+        reward_model=flags.reward_model,
+        partitioner=inference_partitioner(flags.model_parallel, flags.data_parallel),
     )
 
 
@@ -191,6 +188,20 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         metavar="N",
         help="answers drawn at a time, which bounds the memory: the same answers (default: as many "
         "as half of the model's own bytes, or 1 GiB, have room for)",
+    )
+    add(
+        "--model-parallel",
+        type=int,
+        default=1,
+        metavar="N",
+        help="devices that each model is cut over, where one can't hold it (default: 1)",
+    )
+    add(
+        "--data-parallel",
+        type=int,
+        default=1,
+        metavar="N",
+        help="copies of the models, each with a share of a question's answers (default: 1)",
     )
     add("--all-samples", action="store_true", help="write all samples of each answer")
     add("--strict", action="store_true", help="stop at the first bad line of the questions")

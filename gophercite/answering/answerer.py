@@ -6,6 +6,7 @@ is well formed and its quotes are verbatim: what remains is to choose. A reward 
 there is none, the model's own likelihood has to.
 """
 
+import contextlib
 import dataclasses
 import random
 from collections.abc import Iterator, Sequence
@@ -39,6 +40,7 @@ from gophercite.few_shot.prompting import (
     few_shot_single_contexts,
 )
 from gophercite.models.folder import Model
+from gophercite.partitioning import Partitioner
 
 Likelihood = Literal["mean", "sum"]
 
@@ -118,6 +120,8 @@ class Answerer:
       reward_model: chooses among the samples (`gophercite.models.reward_model.load_reward_model`);
         without, the likeliest is chosen, as the settings say.
       reward_name: what that is called, likewise.
+      partitioner: lays sampling and scoring out over the devices that the models' parameters are
+        on (`loading.load_answerer`); None for a single one.
 
     Attributes:
       name: what the model is called.
@@ -135,6 +139,7 @@ class Answerer:
         *,
         reward_model: Model | None = None,
         reward_name: str | None = None,
+        partitioner: Partitioner | None = None,
     ) -> None:
         self.name = str(model.provenance.get("id", name))
         self.provenance = [model.provenance]
@@ -142,6 +147,7 @@ class Answerer:
         self.reward_name: str | None = None
         self.scored_by = LIKELIHOODS[self.settings.likelihood]
         self._model = model
+        self._partitioner = partitioner
         self._scorer: Scorer | None = None
         if reward_model is not None:
             self.reward_name = str(reward_model.provenance.get("id", reward_name or "reward model"))
@@ -199,7 +205,8 @@ class Answerer:
                 reason=prepared.reason,
                 left_out=prepared.left_out,
             )
-        samples = self._samples(prepared, seed)
+        with self._partitioner.activate() if self._partitioner else contextlib.nullcontext():
+            samples = self._samples(prepared, seed)
         best = max(samples, key=lambda each: each.score)
         return Answer(
             question=prepared.question,

@@ -105,6 +105,13 @@ def _add_model(group: argparse._ActionsContainer) -> None:
         help="draw so many answers at a time: the same ones in less memory (default: as many as "
         "half of the model's own bytes, or 1 GiB, have room for)",
     )
+    add_argument(
+        "--model-parallel",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="devices that each model is cut over, where one can't hold it (default: 1)",
+    )
     add_argument("--all-samples", action="store_true", help="with --json: list all samples")
 
 
@@ -210,25 +217,21 @@ def _answerer(options: argparse.Namespace) -> "Answerer":
     """Loads the model.
 
     Raises:
-      ValueError: a flag is out of range, or there is no such model.
+      ValueError: a flag is out of range, there is no such model, or there are too few devices.
       RefusedError: the model's files are damaged.
     """
     with doing(f"loading {options.model}"):
         _keep_compiled_programs()
-        from gophercite.answering.answerer import Answerer
+        from gophercite.answering.loading import inference_partitioner, load_answerer
         from gophercite.models.checkpoint_files import CheckpointError
-        from gophercite.models.folder import load_model
-        from gophercite.models.reward_model import load_reward_model
         from gophercite.models.tensors import TensorFileError
 
-        settings, rewards = _settings(options), options.reward_model
         try:
-            return Answerer(
-                load_model(options.model),
-                settings,
+            return load_answerer(
                 options.model,
-                reward_model=None if rewards is None else load_reward_model(rewards),
-                reward_name=rewards,
+                _settings(options),
+                reward_model=options.reward_model,
+                partitioner=inference_partitioner(options.model_parallel),
             )
         except (CheckpointError, TensorFileError) as error:
             raise RefusedError(str(error)) from error

@@ -119,6 +119,10 @@ def test_without_an_answer_it_declines(notes: pathlib.Path, capsys: Capture) -> 
             [QUESTION, "--documents", "{notes}", "--model", "{notes}", "--draft-tokens", "-1"],
             "draft_tokens = -1: must be",
         ),
+        (
+            [QUESTION, "--documents", "{notes}", "--model", "{notes}", "--model-parallel", "9"],
+            "needs 9 devices, and there are 8",
+        ),
         ([QUESTION, "--engine", "brave", "--extractive"], "BRAVE_API_KEY is not set"),
         ([QUESTION, "--documents", "{notes}", "--extractive", "--min-quality", "0.9"], "need each"),
         (

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import runpy
 import signal
 import subprocess
 import sys
@@ -100,8 +101,8 @@ def test_a_run_that_is_killed_ends_with_what_one_that_is_not_has(
     assert [answer.reason is None for answer in answers[-2:]] == [False, False]
     assert "snippet" in str(answers[-1].reason)
 
-    # Drafts, and how many answers are drawn at a time, change no answer, so that a run may go on with
-    # others; whatever does is refused.
+    # Neither drafts nor how many answers are drawn at a time change an answer, so that a run may go
+    # on with others; whatever does is refused.
     with_drafts = start(command, whole, "--draft-tokens", "3", "--max-num-seqs", "1")
     _, said = with_drafts.communicate()
     assert (with_drafts.returncode, f"{len(QUESTIONS)} answered already" in said) == (0, True)
@@ -110,3 +111,16 @@ def test_a_run_that_is_killed_ends_with_what_one_that_is_not_has(
     assert other.returncode == 1
     assert "'maximum_omissions': 2" in said
     assert "Traceback" not in said
+
+
+def test_more_devices_than_there_are_are_refused(
+    command: list[str], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main = runpy.run_path(str(SCRIPT))["main"]
+    arguments = [*command[2:], "--output", str(tmp_path / "answers.jsonl")]
+    for more, said in (
+        (["--model-parallel", "2", "--data-parallel", "5"], "needs 10 devices, and there are 8"),
+        (["--model-parallel", "4"], "2 attention heads can't be cut over 4 devices"),
+    ):
+        assert main([*arguments, *more]) == 1
+        assert said in capsys.readouterr().err

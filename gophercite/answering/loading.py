@@ -1,0 +1,81 @@
+"""An answerer from folders, its models on one device or cut over several."""
+
+import jax
+from etils import epath
+
+from gophercite.answering.answerer import Answerer, AnsweringSettings
+from gophercite.models.folder import load_model
+from gophercite.models.placement import folder_shardings
+from gophercite.models.reward_model import load_reward_model
+from gophercite.partitioning import Partitioner, make_mesh
+
+
+def inference_partitioner(model_parallel: int = 1, data_parallel: int = 1) -> Partitioner | None:
+    """Lays inference out over this process's devices.
+
+    Parameters are copied, not gathered, along the axis of the data: gathering them for each token
+    would take longer than what it saves.
+
+    Args:
+      model_parallel: devices that each model is cut over, along heads, MLP and vocabulary.
+      data_parallel: copies of the models, each with a share of the prompts, or of the samples of
+        each prompt, where it divides these.
+
+    Returns:
+      The partitioner; None for a single device.
+
+    Raises:
+      ValueError: a number is less than 1, or there are fewer devices.
+    """
+    for name, value in (("model_parallel", model_parallel), ("data_parallel", data_parallel)):
+        if value < 1:
+            raise ValueError(f"{name} = {value}: must be at least 1")
+    count, devices = model_parallel * data_parallel, jax.local_devices()
+    if count > len(devices):
+        raise ValueError(
+            f"model_parallel = {model_parallel} times data_parallel = {data_parallel} needs "
+            f"{count} devices, and there {'is' if len(devices) == 1 else 'are'} {len(devices)}"
+        )
+    if count == 1:
+        return None
+    taken = devices[:count] if count < jax.device_count() else None
+    return Partitioner(make_mesh(data_parallel, 1, model_parallel, taken))
+
+
+def load_answerer(
+    model: epath.PathLike,
+    settings: AnsweringSettings | None = None,
+    *,
+    reward_model: epath.PathLike | None = None,
+    partitioner: Partitioner | None = None,
+) -> Answerer:
+    """Reads the models that answer; no device and no process ever holds more than its share.
+
+    Args:
+      model: folder of the language model, or of its training run.
+      settings: how questions are answered.
+      reward_model: folder of the reward model that chooses, if one does.
+      partitioner: where parameters go; all to the first device when None.
+
+    Returns:
+      The answerer.
+
+    Raises:
+      ValueError: the mesh does not divide a model's attention heads.
+      ModelFolderError, TensorFileError, CheckpointError: there is no such model.
+    """
+    places = judge_places = judge = None
+    if partitioner is not None:
+        places = folder_shardings(model, partitioner)
+        if reward_model is not None:
+            judge_places = folder_shardings(reward_model, partitioner, with_heads=True)
+    if reward_model is not None:
+        judge = load_reward_model(reward_model, shardings=judge_places)
+    return Answerer(
+        load_model(model, shardings=places),
+        settings,
+        str(model),
+        reward_model=judge,
+        reward_name=None if reward_model is None else str(reward_model),
+        partitioner=partitioner,
+    )
