@@ -184,6 +184,8 @@ class TransformerConfig:
     @property
     def rotary_channels(self) -> int:
         """Channels of a head that are rotated, with rotary positions."""
+        if self.rotary_fraction == 1:
+            return self.head_dim
         return round(self.head_dim * self.rotary_fraction)
 
     @property

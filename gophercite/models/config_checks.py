@@ -13,6 +13,7 @@ _OPTIONAL_POSITIVE = ("query_pre_attn_scalar", "attention_softcap", "logit_softc
 _BY_LAYER = ("rope_theta", "rope_interpolation", "window")
 _CHOICES = ("activation", "norm", "position", "attention_kernel")
 _DTYPES = ("bfloat16", "float32")
+_EVEN_SHARE = "1, or a share of head_dim's channels that is an even number of them"
 
 
 def require(holds: bool, field: str, value: object, right: str) -> None:
@@ -90,13 +91,11 @@ def _check_by_layer(config: "TransformerConfig") -> None:
 
 
 def _check_positions(config: "TransformerConfig") -> None:
-    if config.position == "rope":
-        channels = config.head_dim * config.rotary_fraction
-        fits = channels >= 2 and channels % 2 == 0
-        whole = config.rotary_fraction == 1
-        name = "head_dim" if whole else "rotary_fraction"
-        right = "even for rotary positions" if whole else "an even share of head_dim's channels"
-        require(fits and channels <= config.head_dim, name, getattr(config, name), right)
+    if config.position == "rope" and config.rotary_fraction == 1:
+        right = "even for rotary positions"
+        require(config.head_dim % 2 == 0, "head_dim", config.head_dim, right)
+    elif config.position == "rope":
+        require(_is_even_share(config), "rotary_fraction", config.rotary_fraction, _EVEN_SHARE)
     else:
         neutral = {"rope_scaling": None, "rope_interpolation": 1.0, "rotary_fraction": 1.0}
         for name, unset in neutral.items():
@@ -110,6 +109,13 @@ def _check_positions(config: "TransformerConfig") -> None:
         config.max_positions,
         "the number of learned positions" if learned else "None: no positions are learned",
     )
+
+
+def _is_even_share(config: "TransformerConfig") -> bool:
+    if not (config.rotary_fraction < 1 and config.head_dim < 2**53):  # where floats are exact
+        return False
+    channels = config.head_dim * config.rotary_fraction
+    return channels >= 2 and channels % 2 == 0
 
 
 def _check_kernel(config: "TransformerConfig") -> None:

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from gophercite.models.config import RopeScaling
+from gophercite.models.config import RopeScaling, TransformerConfig
 
 
 def rotary(
@@ -53,6 +53,20 @@ def _slowing(frequencies: Float[Array, " pairs"], scaling: RopeScaling) -> Float
     low, high = scaling.low_frequency_factor, scaling.high_frequency_factor
     kept = jnp.clip((turns - low) / (high - low), 0.0, 1.0)
     return kept + (1 - kept) / scaling.factor
+
+
+def check_length(config: TransformerConfig, length: int) -> None:
+    """Refuses rows that run past the learned positions; the others have no end.
+
+    Raises:
+      ValueError: the rows are longer than that.
+    """
+    most = config.max_positions
+    if most is not None and length > most:
+        raise ValueError(
+            f"rows of {length} tokens (padding, and room for new ones, among them), but the model "
+            f"has only {most} learned positions: prompts, answers or packed rows must be shorter"
+        )
 
 
 def sinusoids(distances: Int[Array, " n"], width: int) -> Float[Array, "n width"]:

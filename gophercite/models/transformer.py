@@ -22,7 +22,7 @@ from gophercite.models.parameters import (
     layer_at,
     split_layers,
 )
-from gophercite.models.positions import sinusoids
+from gophercite.models.positions import check_length, sinusoids
 from gophercite.models.stack import run_stack
 from gophercite.models.unembedding import Unembedding
 from gophercite.partitioning import constrain
@@ -226,6 +226,7 @@ class Transformer:
     ) -> Float[Array, "batch length d_model"]:
         """Embeddings of tokens, and of positions where they are learned, in `config.dtype`."""
         c = self.config
+        check_length(c, tokens.shape[1])
         x = params["embed"]["embedding"].astype(c.dtype)[tokens]
         if c.scale_embeddings:
             x *= jnp.asarray(c.d_model**0.5, c.dtype)
@@ -279,6 +280,7 @@ class Transformer:
         """
         c = self.config
         prompts, length = tokens.shape
+        check_length(c, length + room)
         positions = jnp.broadcast_to(jnp.arange(length), (prompts, length))
         real = positions < lengths[:, None]
         context = Context(positions, real.astype(jnp.int32), self._sinusoids(length))

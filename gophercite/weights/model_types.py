@@ -24,7 +24,12 @@ _COMPUTING = (
     "attention_remat",
 )
 
-_ACTIVATIONS: dict[Activation, str] = {"silu": "silu", "gelu": "gelu_pytorch_tanh"}
+_ACTIVATIONS: dict[Activation, str] = {
+    "silu": "silu",
+    "gelu": "gelu_pytorch_tanh",
+    "gelu_exact": "gelu",
+}
+_FULL, _SLIDING = "full_attention", "sliding_attention"
 
 
 def write_architecture(config: TransformerConfig) -> Fields:
@@ -64,7 +69,11 @@ def _comparable(config: TransformerConfig) -> Fields:
         for field in dataclasses.fields(config)
         if field.name not in _COMPUTING
     }
-    fields |= {"num_kv_heads": config.kv_heads, "d_ff": config.mlp_width}
+    fields |= {
+        "num_kv_heads": config.kv_heads,
+        "d_ff": config.mlp_width,
+        "query_pre_attn_scalar": config.query_pre_attn_scalar or config.head_dim,
+    }
     for name, value in fields.items():
         if isinstance(value, tuple) and len(set(value)) == 1:  # the same in all layers
             fields[name] = value[0]
@@ -94,25 +103,99 @@ def _mistral(config: TransformerConfig) -> Fields:
 
 
 def _qwen(config: TransformerConfig) -> Fields:
-    windows = config.window
-    if not isinstance(windows, tuple):
-        windows = (windows,) * config.num_layers
-    sizes = {window for window in windows if window is not None}
-    kinds = ["full_attention" if window is None else "sliding_attention" for window in windows]
+    window, kinds = _windows(config)
     return {
         **_llama(config),
-        "use_sliding_window": bool(sizes),
-        "sliding_window": max(sizes, default=None),
-        "max_window_layers": kinds.count("full_attention"),
+        "use_sliding_window": window is not None,
+        "sliding_window": window,
+        "max_window_layers": kinds.count(_FULL),
         "layer_types": kinds,
     }
 
 
+def _gemma(config: TransformerConfig) -> Fields:
+    fields = _llama(config)
+    activation = fields.pop("hidden_act")
+    window, kinds = _windows(config)
+    scalar = config.query_pre_attn_scalar or config.head_dim
+    return {
+        **fields,
+        "hidden_activation": activation,
+        # `transformers` asks for a whole number where there is one.
+        "query_pre_attn_scalar": int(scalar) if scalar == int(scalar) else scalar,
+        "attn_logit_softcapping": config.attention_softcap,
+        "final_logit_softcapping": config.logit_softcap,
+        "sliding_window": window,
+        "layer_types": kinds,
+    }
+
+
+def _gemma3(config: TransformerConfig) -> Fields:
+    """One rotation for the layers that see all, the other for those with a window."""
+    fields = _gemma(config)
+    kinds = fields["layer_types"]
+
+    def of_kind(values: float | tuple[float, ...], kind: str, default: float) -> float:
+        if not isinstance(values, tuple):
+            return values
+        return values[kinds.index(kind)] if kind in kinds else default
+
+    factor = of_kind(config.rope_interpolation, _FULL, 1.0)
+    return {
+        **fields,
+        "rope_theta": of_kind(config.rope_theta, _FULL, 1e6),
+        "rope_local_base_freq": of_kind(config.rope_theta, _SLIDING, 1e4),
+        "rope_scaling": None if factor == 1 else {"rope_type": "linear", "factor": factor},
+    }
+
+
+def _gpt_neox(config: TransformerConfig) -> Fields:
+    return {
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.d_model,
+        "num_hidden_layers": config.num_layers,
+        "num_attention_heads": config.num_heads,
+        "intermediate_size": config.mlp_width,
+        "hidden_act": _ACTIVATIONS[config.activation],
+        "layer_norm_eps": config.norm_epsilon,
+        "attention_bias": True,
+        "use_parallel_residual": config.parallel_residual,
+        "rotary_pct": config.rotary_fraction,
+        "rotary_emb_base": config.rope_theta,
+        "rope_scaling": _rope_scaling(config),
+        "tie_word_embeddings": config.tied_embeddings,
+    }
+
+
+def _gpt2(config: TransformerConfig) -> Fields:
+    return {
+        "vocab_size": config.vocab_size,
+        "n_positions": config.max_positions,
+        "n_embd": config.d_model,
+        "n_layer": config.num_layers,
+        "n_head": config.num_heads,
+        "n_inner": config.mlp_width,
+        "activation_function": "gelu_new" if config.activation == "gelu" else "gelu",
+        "layer_norm_epsilon": config.norm_epsilon,
+        "tie_word_embeddings": config.tied_embeddings,
+    }
+
+
+def _windows(config: TransformerConfig) -> tuple[int | None, list[str]]:
+    """The largest window that a layer has, and each layer's kind."""
+    windows = config.window
+    if not isinstance(windows, tuple):
+        windows = (windows,) * config.num_layers
+    sizes = (window for window in windows if window is not None)
+    return max(sizes, default=None), [_FULL if w is None else _SLIDING for w in windows]
+
+
 def _rope_scaling(config: TransformerConfig) -> Fields | None:
-    """Llama 3's; by the names that all versions of `transformers` read."""
+    """Llama 3's, or a linear one; by the names that all versions of `transformers` read."""
     scaling = config.rope_scaling
     if scaling is None:
-        return None
+        factor = config.rope_interpolation
+        return None if factor == 1 else {"rope_type": "linear", "factor": factor}
     return {
         "rope_type": "llama3",
         "factor": scaling.factor,
@@ -128,4 +211,8 @@ _FAMILIES: dict[str, tuple[str, Callable[[TransformerConfig], Fields]]] = {
     "mistral": ("MistralForCausalLM", _mistral),
     "qwen2": ("Qwen2ForCausalLM", _qwen),
     "qwen3": ("Qwen3ForCausalLM", _qwen),
+    "gemma2": ("Gemma2ForCausalLM", _gemma),
+    "gemma3_text": ("Gemma3ForCausalLM", _gemma3),
+    "gpt_neox": ("GPTNeoXForCausalLM", _gpt_neox),
+    "gpt2": ("GPT2LMHeadModel", _gpt2),
 }

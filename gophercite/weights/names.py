@@ -88,6 +88,21 @@ def _linear(ours: str, theirs: str, bias: bool = False) -> dict[str, Place]:
     return places | {f"{ours}_bias": Place(f"{theirs}.bias")} if bias else places
 
 
+def _with_bias(ours: str, theirs: str) -> dict[str, Place]:
+    """A norm's scale, or a matrix as ours, with its bias."""
+    return {ours: Place(f"{theirs}.weight"), f"{ours}_bias": Place(f"{theirs}.bias")}
+
+
+def _query_key_value(theirs: str, transposed: bool, by_head: bool) -> dict[str, Place]:
+    """Matrices and biases of queries, keys and values that share a tensor each."""
+    places = {}
+    for part, ours in enumerate(("query", "key", "value")):
+        fused = Fused(part, 3, by_head)
+        places[ours] = Place(f"{theirs}.weight", transposed, fused)
+        places[f"{ours}_bias"] = Place(f"{theirs}.bias", fused=fused)
+    return places
+
+
 def _layers(prefix: str, places: Mapping[str, Place]) -> dict[str, Place]:
     """The places of a layer's parameters under the names that they have in the whole model."""
     return {
@@ -122,10 +137,75 @@ _LLAMA = TensorNames(
     derived=("rotary_emb.inv_freq",),
 )
 
+# Norms before and after both halves of a block; Llama's name for the second is that of another.
+_GEMMA = dataclasses.replace(
+    _LLAMA,
+    places={
+        **_LLAMA.places,
+        **_layers(
+            "model.layers",
+            {
+                "attention_post_norm": Place("post_attention_layernorm.weight"),
+                "mlp_norm": Place("pre_feedforward_layernorm.weight"),
+                "mlp_post_norm": Place("post_feedforward_layernorm.weight"),
+            },
+        ),
+    },
+)
+
+_GPT_NEOX = TensorNames(
+    {
+        "embed/embedding": Place("gpt_neox.embed_in.weight"),
+        "final_norm/scale": Place("gpt_neox.final_layer_norm.weight"),
+        "final_norm/bias": Place("gpt_neox.final_layer_norm.bias"),
+        **_linear("unembed/kernel", "embed_out"),
+        **_layers(
+            "gpt_neox.layers",
+            {
+                **_with_bias("attention_norm", "input_layernorm"),
+                **_query_key_value("attention.query_key_value", transposed=True, by_head=True),
+                **_linear("out", "attention.dense", bias=True),
+                **_with_bias("mlp_norm", "post_attention_layernorm"),
+                **_linear("up", "mlp.dense_h_to_4h", bias=True),
+                **_linear("down", "mlp.dense_4h_to_h", bias=True),
+            },
+        ),
+    },
+    prefix="gpt_neox.",
+    derived=("rotary_emb.inv_freq", ".attention.bias", ".attention.masked_bias"),
+)
+
+_GPT2 = TensorNames(
+    {
+        "embed/embedding": Place("transformer.wte.weight"),
+        "embed/positions": Place("transformer.wpe.weight"),
+        "final_norm/scale": Place("transformer.ln_f.weight"),
+        "final_norm/bias": Place("transformer.ln_f.bias"),
+        **_linear("unembed/kernel", "lm_head"),
+        **_layers(
+            "transformer.h",
+            {  # its linear layers keep [in, out], as ours do
+                **_with_bias("attention_norm", "ln_1"),
+                **_query_key_value("attn.c_attn", transposed=False, by_head=False),
+                **_with_bias("out", "attn.c_proj"),
+                **_with_bias("mlp_norm", "ln_2"),
+                **_with_bias("up", "mlp.c_fc"),
+                **_with_bias("down", "mlp.c_proj"),
+            },
+        ),
+    },
+    prefix="transformer.",
+    derived=(".attn.bias", ".attn.masked_bias"),
+)
+
 NAMES: dict[str, TensorNames] = {
     "llama": _LLAMA,
     "mistral": _LLAMA,
     "qwen2": _LLAMA,
     "qwen3": _LLAMA,
+    "gemma2": _GEMMA,
+    "gemma3_text": _GEMMA,
+    "gpt_neox": _GPT_NEOX,
+    "gpt2": _GPT2,
 }
 """By the `model_type` of `config.json`; a model has those of the parameters that it has."""

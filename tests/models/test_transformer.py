@@ -335,3 +335,14 @@ def test_impossible_settings_are_refused_by_name(change, named):
 def test_freezing_every_layer_is_refused():
     with pytest.raises(ValueError, match="freeze 3 of 3"):
         split_layers(random_params(SMALL), 3)
+
+
+def test_rows_past_the_learned_positions_are_refused():
+    model = Transformer(VARIANTS["gpt 2"])
+    params, tokens = model.abstract(), jax.ShapeDtypeStruct((1, 12), jnp.int32)
+    lengths = jax.ShapeDtypeStruct((1,), jnp.int32)
+    with pytest.raises(ValueError, match=r"rows of 14 tokens .* only 13 learned positions"):
+        jax.eval_shape(lambda *a: model.prefill(*a, room=2), params, tokens, lengths)
+    long = jax.ShapeDtypeStruct((1, 15), jnp.int32)
+    with pytest.raises(ValueError, match="rows of 15 tokens"):
+        jax.eval_shape(model.apply, params, long, long, long)

@@ -50,6 +50,51 @@ FAMILIES = {
     "qwen3": transformers.Qwen3Config(
         **SIZES, head_dim=8, rope_parameters={"rope_type": "default", "rope_theta": 1e6}
     ),
+    # Windows, caps and scales so small that the short sequences meet them.
+    "gemma2": transformers.Gemma2Config(
+        **SIZES,
+        head_dim=6,
+        query_pre_attn_scalar=3,
+        sliding_window=5,
+        attn_logit_softcapping=1.5,
+        final_logit_softcapping=2.5,
+    ),
+    "gemma3": transformers.Gemma3TextConfig(
+        **SIZES,
+        head_dim=8,
+        query_pre_attn_scalar=3,
+        sliding_window=4,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+        rope_parameters={
+            "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+            "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e4},
+        },
+    ),
+    "gpt_neox": transformers.GPTNeoXConfig(
+        vocab_size=288,
+        hidden_size=32,
+        intermediate_size=24,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        max_position_embeddings=64,
+        rope_parameters={
+            "rope_type": "default",
+            "rope_theta": 1e3,
+            "partial_rotary_factor": 0.5,
+        },
+        bos_token_id=None,
+        eos_token_id=0,
+    ),
+    "gpt2": transformers.GPT2Config(
+        vocab_size=288,
+        n_positions=32,
+        n_embd=16,
+        n_layer=3,
+        n_head=4,
+        n_inner=24,
+        bos_token_id=None,
+        eos_token_id=0,
+    ),
 }
 
 
@@ -58,7 +103,7 @@ def make(name: str, seed: int) -> None:
     torch.manual_seed(seed)
     config = FAMILIES[name]
     config._attn_implementation = "eager"
-    model = transformers.AutoModelForCausalLM.from_config(config)
+    model = transformers.AutoModelForCausalLM.from_config(config).eval()  # without dropout
     half = torch.float16 if name == "llama2" else torch.bfloat16
     with torch.no_grad():
         for parameter in model.parameters():

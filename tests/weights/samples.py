@@ -8,7 +8,10 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
 CHECKPOINTS = pathlib.Path(__file__).parent / "checkpoints"
-FAMILIES = ("llama2", "llama3", "mistral", "qwen2", "qwen2_windows", "qwen3")
+FAMILIES = (
+    *("llama2", "llama3", "mistral", "qwen2", "qwen2_windows", "qwen3"),
+    *("gemma2", "gemma3", "gpt_neox", "gpt2"),
+)
 LOGITS = "logits.npz"
 
 

@@ -129,7 +129,7 @@ def test_tied_embeddings_may_be_stored_twice(tmp_path: pathlib.Path) -> None:
 
 
 WRONG_FIELDS = {
-    "model_type": ("gpt_neox", "field 'model_type': 'gpt_neox' is not among the known ones (llama"),
+    "model_type": ("bloom", "field 'model_type': 'bloom' is not among the known ones (gemma2"),
     "hidden_act": ("relu", "field 'hidden_act': 'relu' is not among"),
     "rms_norm_eps": (..., "field 'rms_norm_eps': is missing"),
     "hidden_size": ("16", "field 'hidden_size': expected a whole number"),

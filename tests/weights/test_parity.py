@@ -22,7 +22,12 @@ def loaded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.mark.parametrize(
     ("family", "setting"),
-    [("llama3", "rope_scaling"), ("mistral", "window"), ("qwen2_windows", "window")],
+    [
+        ("llama3", "rope_scaling"),
+        ("mistral", "window"),
+        ("qwen2_windows", "window"),
+        ("gemma2", "attention_softcap"),
+    ],
 )
 def test_the_reference_tells_settings_apart(
     family: str, setting: str, tmp_path: pathlib.Path
