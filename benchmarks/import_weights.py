@@ -1,6 +1,6 @@
-"""Time and memory of importing a checkpoint, against its size and its largest tensor.
+"""Time and memory of importing and exporting a checkpoint, against its size and largest tensor.
 
-A Llama of two layers is written to a temporary folder and imported from there:
+A Llama of two layers is written to a temporary folder, imported from there and exported again:
 
     python benchmarks/import_weights.py --rows 128000 --width 2048
 
@@ -16,7 +16,7 @@ import re
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import ml_dtypes
 import numpy as np
@@ -24,6 +24,7 @@ import tokenizers
 from tokenizers import models, pre_tokenizers
 
 from gophercite.models.tensors import Stream, write_streams
+from gophercite.weights.export import export_weights
 from gophercite.weights.hugging_face import import_weights
 
 MEBIBYTE = 2**20
@@ -96,25 +97,30 @@ def peak_allocation() -> Iterator[list[int]]:
         watcher.join()
 
 
+def measure(work: Callable[[], object]) -> str:
+    """Runs something; what it allocated at most and how long it took, in words."""
+    wall, cpu = time.monotonic(), time.process_time()
+    with peak_allocation() as seen:
+        work()
+    wall, cpu = time.monotonic() - wall, time.process_time() - cpu
+    return f"peak {max(seen) / MEBIBYTE:.0f} MiB, {wall:.1f} s ({cpu:.1f} s of CPU)"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=128_000, help="of the embedding")
     parser.add_argument("--width", type=int, default=2048, help="of the model, a multiple of 128")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
-        source = pathlib.Path(temporary) / "source"
+        root = pathlib.Path(temporary)
+        source, model, exported = root / "source", root / "model", root / "exported"
         source.mkdir()
         write_checkpoint(source, options.rows, options.width)
-        wall, cpu = time.monotonic(), time.process_time()
-        with peak_allocation() as seen:
-            import_weights(source, pathlib.Path(temporary) / "model")
-        wall, cpu = time.monotonic() - wall, time.process_time() - cpu
         size = sum(path.stat().st_size for path in source.iterdir())
-    largest = 2 * options.rows * options.width
-    print(
-        f"checkpoint {size / MEBIBYTE:.0f} MiB, largest tensor {largest / MEBIBYTE:.0f} MiB: "
-        f"peak {max(seen) / MEBIBYTE:.0f} MiB, {wall:.1f} s ({cpu:.1f} s of CPU)"
-    )
+        largest = 2 * options.rows * options.width
+        print(f"checkpoint {size / MEBIBYTE:.0f} MiB, largest tensor {largest / MEBIBYTE:.0f} MiB")
+        print(f"import: {measure(lambda: import_weights(source, model))}", flush=True)
+        print(f"export: {measure(lambda: export_weights(model, exported))}")
 
 
 if __name__ == "__main__":
