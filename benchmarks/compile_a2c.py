@@ -69,7 +69,7 @@ class Shapes:
         raise NotImplementedError("nothing runs here")
 
 
-def make_learner(policy: str, reward_model: str, microbatches: int) -> A2CLearner:
+def make_learner(policy: str, reward_model: str, microbatches: int, pieces: int) -> A2CLearner:
     options = {"param_dtype": "bfloat16", "remat_every": 1, "attention_block": 2048}
     transformer = Transformer(families.gopher(policy, **options))
     judge = RewardModel(Transformer(families.gopher(reward_model, **options)))
@@ -85,6 +85,7 @@ def make_learner(policy: str, reward_model: str, microbatches: int) -> A2CLearne
         rewards=Rewards(judge),
         plan=Plan(transformer, drawn, 1, 0, vocab_size, samples=1, rows=1),
         loss_chunk=8192,
+        rollout_pieces=pieces,
     )
 
 
@@ -129,15 +130,19 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=64)
     parser.add_argument("--length", type=int, default=3840, help="tokens of a prompt")
     parser.add_argument("--microbatches", type=int, default=16)
+    parser.add_argument("--rollout_pieces", type=int, default=16)
     flags = parser.parse_args()
-    learner = make_learner(flags.policy, flags.reward_model, flags.microbatches)
+    learner = make_learner(
+        flags.policy, flags.reward_model, flags.microbatches, flags.rollout_pieces
+    )
     devices = topologies.get_topology_desc(flags.slice, platform="tpu").devices
     partitioner = Partitioner(make_mesh(model=flags.model, devices=devices))
     config = learner.transformer.config
     frozen = round(0.6 * config.num_layers)
     print(
         f"{config.parameters:,} parameters, {frozen} of {config.num_layers} layers frozen; "
-        f"{flags.prompts} prompts of {flags.length} tokens in {flags.microbatches} microbatches; "
+        f"{flags.prompts} prompts of {flags.length} tokens, sampled in {flags.rollout_pieces} "
+        f"pieces, learnt from in {flags.microbatches}; "
         f"{flags.slice}: {dict(partitioner.mesh.shape)}",
         flush=True,
     )
