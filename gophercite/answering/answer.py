@@ -86,14 +86,12 @@ def answer(
     if omissions is not None:
         quotes = dataclasses.replace(settings.quotes, maximum_omissions=omissions)
         settings = dataclasses.replace(settings, quotes=quotes)
-    names = {}
+    name, reward_name = "model", None
     if not isinstance(model, Model):
-        names["name"] = os.fspath(model)
-        model = load_model(model)
+        name, model = os.fspath(model), load_model(model)
     if not isinstance(reward_model, Model | None):
-        names["reward_name"] = os.fspath(reward_model)
-        reward_model = load_reward_model(reward_model)
-    answerer = Answerer(model, settings, reward_model=reward_model, **names)
+        reward_name, reward_model = os.fspath(reward_model), load_reward_model(reward_model)
+    answerer = Answerer(model, settings, name, reward_model=reward_model, reward_name=reward_name)
     return answerer.answer(question, found, seed=seed, keep_samples=keep_samples)
 
 

@@ -5,7 +5,7 @@ of what may be quoted) takes tens of milliseconds for each page, in which a devi
 """
 
 import collections
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
 
@@ -33,7 +33,7 @@ class Asked(NamedTuple):
 
 def answer_each(
     answerer: Answerer, questions: Iterable[Asked], *, keep_samples: bool = False, ahead: int = 2
-) -> Iterator[Answer]:
+) -> Generator[Answer, None, None]:
     """Answers questions in their order, each as `Answerer.answer` would by itself.
 
     Args:
