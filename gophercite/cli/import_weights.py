@@ -13,7 +13,7 @@ def add(commands: Any) -> None:
         commands,
         "import-weights",
         run,
-        "make a model folder of a Llama, Mistral, Qwen2 or Qwen3 checkpoint",
+        "make a model folder of a Llama, Mistral, Qwen, Gemma, GPT-NeoX or GPT-2 checkpoint",
     )
     command.add_argument(
         "source",

@@ -47,7 +47,7 @@ def import_weights(
     *,
     dtype: Dtype | None = None,
 ) -> Description:
-    """Makes a model folder of a Llama, Mistral, Qwen2 or Qwen3 checkpoint: whole or not at all.
+    """Makes a model folder of a published checkpoint (`architectures`): whole or not at all.
 
     Memory holds a part of one tensor at a time, never the model.
 
