@@ -58,16 +58,17 @@ def test_gradients_agree_with_jax(remat):
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("window", [None, 40])
+@pytest.mark.parametrize(("window", "softcap"), [(None, None), (40, 2.0)])
 @pytest.mark.parametrize("mesh", [None, {"data": 2, "fsdp": 1, "model": 4}])
-def test_splash_attention_interpreted_agrees_with_blocks(window, mesh):
+def test_splash_attention_interpreted_agrees_with_blocks(window, softcap, mesh):
     """TPU's kernel, values and gradients, on one device and cut over eight by row and head."""
     q, k, v = inputs(128, head_dim=128)
     segments = jnp.sort((jnp.arange(256).reshape(2, 128) * 7) % 3, axis=1)
 
     def total(kernel):
         def run(q, k, v):
-            mixed = attention(q, k, v, segments, window=window, kernel=kernel)
+            options = {"window": window, "softcap": softcap, "kernel": kernel}
+            mixed = attention(q, k, v, segments, **options)
             return jnp.sum(jnp.sin(mixed) * (segments > 0)[..., None, None])
 
         return jax.jit(jax.value_and_grad(run, (0, 1, 2)))

@@ -87,7 +87,7 @@ FAMILIES = {
     ),
     "gpt2": transformers.GPT2Config(
         vocab_size=288,
-        n_positions=32,
+        n_positions=96,
         n_embd=16,
         n_layer=3,
         n_head=4,
