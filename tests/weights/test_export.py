@@ -4,6 +4,7 @@ import dataclasses
 import json
 import pathlib
 import re
+import shutil
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +15,6 @@ import safetensors.numpy
 from vocabulary_fixtures import trained
 
 from gophercite import cli
-from gophercite.learning.optimizers import adafactor
 from gophercite.learning.state import TrainState
 from gophercite.models.config import TransformerConfig
 from gophercite.models.folder import (
@@ -137,36 +137,38 @@ def test_another_dtype(qwen: pathlib.Path, tmp_path: pathlib.Path) -> None:
     assert norm["model.norm.weight"].dtype == np.float32
 
 
-def test_a_run_exports_its_best_checkpoint(qwen: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    model = load_model(qwen)
-    describe_run(tmp_path / "run", model.transformer, model.vocabulary, {})
-    checkpoints = Checkpoints(tmp_path / "run", keep_newest=2)
-    for step, score in ((1, 0.5), (2, 0.7)):
-        params = jax.tree.map(lambda x, step=step: x * step, model.params)
-        optimizer = adafactor(1e-3).init(params["trained_layers"])
-        state = TrainState(jnp.int32(step), params, optimizer, None, jax.random.key(0))
-        checkpoints.save(state, {}, score)
-    checkpoints.close()
-    export_weights(tmp_path / "run", tmp_path / "exported")
-    expected = tensors_of(qwen.parent / "source")
-    for name, values in tensors_of(tmp_path / "exported").items():
-        np.testing.assert_array_equal(values, expected[name])
-
-
-def native(folder: pathlib.Path, **changes: object) -> pathlib.Path:
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """A model of our own, with its SentencePiece model."""
-    transformer = Transformer(dataclasses.replace(TINY, **changes))
-    params = jax.jit(transformer.init)(jax.random.key(0))
+    transformer, draw = Transformer(TINY), np.random.default_rng(0)
+    params = jax.tree.map(
+        lambda leaf: jnp.asarray(draw.normal(size=leaf.shape), leaf.dtype), transformer.abstract()
+    )
+    folder = tmp_path_factory.mktemp("own") / "model"
     save_model(folder, Model(transformer, params, trained(), {}))
     return folder
 
 
-def test_a_model_of_our_own_with_its_vocabulary(tmp_path: pathlib.Path) -> None:
-    model = native(tmp_path / "model")
-    assert export_weights(model, tmp_path / "exported").model_type == "llama"
+def test_a_model_of_our_own_with_its_vocabulary(own: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    assert export_weights(own, tmp_path / "exported").model_type == "llama"
     again = import_weights(tmp_path / "exported", tmp_path / "again")
-    assert again.parameters == read_description(model).parameters
+    assert again.parameters == read_description(own).parameters
     assert load_model(tmp_path / "again").vocabulary.encode("née ☃") == trained().encode("née ☃")
+
+
+def test_a_run_exports_what_its_checkpoint_holds(own: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    model, key = load_model(own), jax.random.key(0)
+    describe_run(tmp_path / "run", model.transformer, model.vocabulary, {})
+    checkpoints = Checkpoints(tmp_path / "run", keep_newest=1)
+    checkpoints.save(TrainState(jnp.int32(1), model.params, {}, None, key), {}, 0.5)
+    checkpoints.close()
+    for source, name in ((tmp_path / "run", "of the run"), (own, "of the folder")):
+        export_weights(source, tmp_path / name)
+    expected = tensors_of(tmp_path / "of the folder")
+    found = tensors_of(tmp_path / "of the run")
+    assert found.keys() == expected.keys()
+    for name, values in expected.items():
+        np.testing.assert_array_equal(found[name], values)
 
 
 REFUSED = {
@@ -179,13 +181,15 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_no_family_has_is_named(name: str, tmp_path: pathlib.Path) -> None:
     changes, message = REFUSED[name]
+    transformer = Transformer(dataclasses.replace(TINY, **changes))
+    describe_run(tmp_path / "run", transformer, trained(), {})
     with pytest.raises(ValueError, match=rf"\A[^\n]*no published family .*{message}[^\n]*\Z"):
-        export_weights(native(tmp_path / "model", **changes), tmp_path / "exported")
+        export_weights(tmp_path / "run", tmp_path / "exported")
     assert not (tmp_path / "exported").exists()
 
 
-def test_reward_models_are_refused(tmp_path: pathlib.Path) -> None:
-    model = load_model(native(tmp_path / "model"))
+def test_reward_models_are_refused(own: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    model = load_model(own)
     heads = RewardModel(model.transformer).init_heads(jax.random.key(1))
     rewarding = dataclasses.replace(model, params={**model.params, "heads": heads})
     save_model(tmp_path / "rewards", rewarding)
@@ -193,8 +197,8 @@ def test_reward_models_are_refused(tmp_path: pathlib.Path) -> None:
         export_weights(tmp_path / "rewards", tmp_path / "exported")
 
 
-def test_damage_is_found_and_nothing_stays(tmp_path: pathlib.Path) -> None:
-    model = native(tmp_path / "model")
+def test_damage_is_found_and_nothing_stays(own: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    model = shutil.copytree(own, tmp_path / "model")
     path = model / "parameters.safetensors"
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
