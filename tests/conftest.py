@@ -6,8 +6,11 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # XLA runs the collectives of simulated devices in a pool with one thread a core, and each holds its
 # thread until all devices have come. When two of a program are ready at once and cores are few, the
-# last devices find no thread, none ever goes on, and after 40 seconds the process is aborted.
+# last devices find no thread and none ever goes on.
 os.environ.setdefault("PJRT_NPROC", "32")
+# Devices that wait for one another for 40 seconds, as they may where cores are shared, would pass for
+# stuck, and the process be aborted.
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_collective_call_terminate_timeout_seconds=900")
 
 import jax
 import jaxtyping

@@ -210,9 +210,8 @@ def _decode(
     if pieces == 1:
         return some((prompts, keys))
     made: Decoded = jax.lax.map(some, cut_rows((prompts, keys), pieces))
-    passes = jnp.sum(made.passes)
-    joined: Decoded = join_rows(made._replace(passes=None))
-    return joined._replace(passes=passes)
+    joined: Decoded = join_rows(made._replace(passes=made.passes[:, None]))
+    return joined._replace(passes=jnp.sum(joined.passes))
 
 
 def _faults(made: Decoded) -> Int[Array, " rows"]:

@@ -131,7 +131,7 @@ def phase_seconds(events: Iterable[Event], phases: Mapping[str, str]) -> dict[st
     for event in events:
         if event.instruction in phases:
             runs[event.device][phases[event.instruction]].append((event.start, event.end))
-    totals: dict[str, float] = collections.Counter()
+    totals: dict[str, float] = collections.defaultdict(float)
     for by_phase in runs.values():
         whole = [interval for intervals in by_phase.values() for interval in intervals]
         for name, intervals in by_phase.items():
