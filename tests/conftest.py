@@ -8,8 +8,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # thread until all devices have come. When two of a program are ready at once and cores are few, the
 # last devices find no thread and none ever goes on.
 os.environ.setdefault("PJRT_NPROC", "32")
-# Devices that wait for one another for 40 seconds, as they may where cores are shared, would pass for
-# stuck, and the process be aborted.
+# On a busy machine devices may wait for one another for longer than the 40 seconds after which they
+# pass for stuck, and the process is aborted.
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_collective_call_terminate_timeout_seconds=900")
 
 import jax
