@@ -23,7 +23,7 @@ def inputs(length, heads=4, kv_heads=2, head_dim=8):
     )
 
 
-@settings(deadline=None, max_examples=15)  # few lengths, as each is compiled
+@settings(deadline=None, max_examples=8)  # few lengths, as each is compiled
 @given(
     length=st.sampled_from([1, 8, 19]),
     block=st.integers(1, 24),
@@ -83,7 +83,7 @@ def test_splash_attention_interpreted_agrees_with_blocks(window, softcap, mesh):
         np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-4)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=15)
 @given(rows=st.integers(1, 9), before=st.integers(0, 9))
 def test_scores_by_distance_become_scores_by_key(rows, before):
     keys = before + rows
