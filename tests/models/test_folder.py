@@ -222,7 +222,11 @@ def test_missing_vocabulary_is_named(copied: pathlib.Path) -> None:
         (("architecture",), None, r"architecture: expected an object"),
         (("architecture", "num_layer"), 3, r"'num_layer' is unknown"),
         (("architecture", "num_layers"), "4", r"'num_layers': expected a whole number, got"),
-        (("architecture", "activation"), "relu", r"'activation': expected 'gelu' or 'gelu_exact' or 'silu'"),
+        (
+            ("architecture", "activation"),
+            "relu",
+            r"'activation': expected 'gelu' or 'gelu_exact' or 'silu'",
+        ),
         (("architecture", "num_heads"), 0, r"num_heads"),
         (("architecture", "d_ff"), 64, r"has the shape \[4, 32, 16\]"),
         (("parameters", "embed/embedding"), 3, r"field 'parameters'"),
