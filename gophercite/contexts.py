@@ -11,7 +11,7 @@ robin, or all share one.
 import dataclasses
 import enum
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from gophercite import evidence, prompts
 from gophercite.documents import Document, Window
@@ -220,11 +220,25 @@ def single_contexts(
     Sample i of a question takes prompt i modulo their number: round robin (section 2.3).
     """
     settings = settings or ContextSettings()
+    return each_context(
+        results, lambda one: joint_context(question, [one], prompt_tokens, vocabulary, settings)
+    )
+
+
+def each_context(
+    results: Sequence[SearchResult], make: Callable[[SearchResult], Context]
+) -> tuple[list[Context], list[tuple[str, Reason]]]:
+    """Returns what is made of each result, and the ids of those left out with why.
+
+    Args:
+      results: search results, in rank order.
+      make: a prompt with one of them; raises a ContextError where it can't be shown.
+    """
     contexts: list[Context] = []
     left_out: list[tuple[str, Reason]] = []
     for result in results:
         try:
-            context = joint_context(question, [result], prompt_tokens, vocabulary, settings)
+            context = make(result)
         except ContextError as error:
             left_out.append((result.document.id, error.reason))
         else:

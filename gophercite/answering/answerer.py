@@ -24,6 +24,7 @@ from gophercite.contexts import (
     ContextSettings,
     Reason,
     SearchResult,
+    each_context,
     joint_context,
     single_contexts,
 )
@@ -34,11 +35,7 @@ from gophercite.decoding.rerank import Candidate, Scorer, sample_in_turn
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.documents import Window
 from gophercite.evidence import Evidence
-from gophercite.few_shot.prompting import (
-    FewShotSettings,
-    few_shot_context,
-    few_shot_single_contexts,
-)
+from gophercite.few_shot.prompting import FewShotSettings, few_shot_context
 from gophercite.models.folder import Model
 from gophercite.partitioning import Partitioner
 
@@ -262,17 +259,23 @@ class Answerer:
     ) -> tuple[Sequence[Context], Sequence[tuple[str, Reason]]]:
         """Prompts with what fits of the results, and the ids of those left out with why."""
         vocabulary, settings = self._model.vocabulary, self.settings
-        arguments = (question, results, settings.prompt_tokens, vocabulary)
         if settings.few_shot:
             examples, draw = FewShotSettings(examples=settings.few_shot), random.Random(question)
-            more = (examples, draw, settings.contexts)
+
+            def with_examples(shown: Sequence[SearchResult]) -> Context:
+                return few_shot_context(
+                    question, shown, settings.prompt_tokens, vocabulary, examples, draw,
+                    settings.contexts,
+                )  # fmt: skip
+
             if not settings.joint:
-                return few_shot_single_contexts(*arguments, *more)
-            context = few_shot_context(*arguments, *more)
+                return each_context(results, lambda one: with_examples([one]))
+            context = with_examples(results)
         else:
+            arguments = (question, results, settings.prompt_tokens, vocabulary, settings.contexts)
             if not settings.joint:
-                return single_contexts(*arguments, settings.contexts)
-            context = joint_context(*arguments, settings.contexts)
+                return single_contexts(*arguments)
+            context = joint_context(*arguments)
         return [context], context.left_out
 
     def _samples(self, prepared: Prepared, seed: int) -> list[Sample]:

@@ -107,33 +107,6 @@ def few_shot_context(
     raise ContextError(Reason.NO_ROOM, f"the examples fill a prompt of {prompt_tokens} tokens")
 
 
-def few_shot_single_contexts(
-    question: str,
-    results: Sequence[SearchResult],
-    prompt_tokens: int,
-    vocabulary: Vocabulary,
-    settings: FewShotSettings,
-    draw: random.Random,
-    contexts: ContextSettings | None = None,
-) -> tuple[list[Context], list[tuple[str, Reason]]]:
-    """Returns a few-shot prompt for each result, and the ids of those left out with why.
-
-    Arguments are those of `few_shot_context`; every prompt has examples of its own.
-    """
-    made: list[Context] = []
-    left_out: list[tuple[str, Reason]] = []
-    for result in results:
-        try:
-            context = few_shot_context(
-                question, [result], prompt_tokens, vocabulary, settings, draw, contexts
-            )
-        except ContextError as error:
-            left_out.append((result.document.id, error.reason))
-        else:
-            made.append(context)
-    return made, left_out
-
-
 def first_answer(continuation: str) -> str:
     """Returns what a base model wrote up to where it begins another example."""
     following = _NEXT_EXAMPLE.search(continuation)

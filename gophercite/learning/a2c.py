@@ -195,19 +195,18 @@ class A2CLearner(GradientLearner):
         """
         plan = dataclasses.replace(self.plan, samples=1, rows=1)
         key: Key[Array, ""] = jax.random.key(_EVALUATION)
-        rows = batch["prompts"].shape[0]
-        pieces = math.gcd(self.rollout_pieces, rows)
-        rollouts = roll_out(plan, self.rewards, params, batch, key, pieces)
+        count = batch["prompts"].shape[0]  # what its size has no part of is cut into fewer
+        sampled, learnt = (math.gcd(n, count) for n in (self.rollout_pieces, self.microbatches))
+        rollouts = roll_out(plan, self.rewards, params, batch, key, sampled)
         quotes: Any = batch.get("quotes")
-        pieces = math.gcd(self.microbatches, rows)
         kl = jax.lax.map(
             lambda rows: self._totals(params, Rollouts(**rows), quotes, None)[1]["kl"],
-            cut_rows(rollouts._asdict(), pieces),
+            cut_rows(rollouts._asdict(), learnt),
         )
-        count = jnp.sum(rollouts.weights)
+        weight = jnp.sum(rollouts.weights)
         return {
-            **{name: (total, count) for name, total in _sample_sums(rollouts).items()},
-            "kl": (jnp.sum(kl), count),
+            **{name: (total, weight) for name, total in _sample_sums(rollouts).items()},
+            "kl": (jnp.sum(kl), weight),
         }
 
     def _totals(

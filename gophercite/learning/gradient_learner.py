@@ -203,7 +203,7 @@ class GradientLearner(abc.ABC):
 
 
 def cut_rows(batch: Any, pieces: int) -> Any:
-    """Cuts a batch into microbatches: every n-th row, so that each has rows of every device.
+    """Cuts a batch into pieces: every n-th row, so that each has rows of every device.
 
     Args:
       batch: a tree of arrays of [rows, …].
@@ -217,7 +217,10 @@ def cut_rows(batch: Any, pieces: int) -> Any:
     """
     rows = jax.tree.leaves(batch)[0].shape[0]
     if rows % pieces:
-        raise ValueError(f"{pieces} microbatches don't divide a batch of {rows}")
+        raise ValueError(
+            f"a batch of {rows} does not divide into {pieces} pieces: see the learner's "
+            "`microbatches` (and `rollout_pieces`, for prompts)"
+        )
 
     def cut(array: Array) -> Array:
         shape = (rows // pieces, pieces, *array.shape[1:])

@@ -83,7 +83,10 @@ class TrainSettings:
         Raises:
           ValueError: a count is below 1.
         """
-        for name in ("total_steps", "batch_size", "log_every", "evaluate_every", "save_every"):
+        counts = ["total_steps", "batch_size", "log_every", "evaluate_every", "save_every"]
+        if self.profile_step is not None:
+            counts.append("profile_step")
+        for name in counts:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"TrainSettings.{name} = {value!r}: must be a whole number from 1")

@@ -179,3 +179,11 @@ def test_nothing_compiles_after_the_first_step(tmp_path):
         jax._src.monitoring.unregister_event_duration_listener(listen)
     assert compiled
     assert marks[12] == marks[16] == marks[20] == marks[24]
+
+
+@pytest.mark.parametrize("name", ["batch_size", "log_every", "profile_step"])
+@pytest.mark.parametrize("value", [0, 2.5, True])
+def test_what_is_counted_must_be_a_whole_number(name, value):
+    counts = {"model_dir": "runs/here", "total_steps": 12, "batch_size": 4}
+    with pytest.raises(ValueError, match=f"TrainSettings.{name} = {value!r}: must be a whole"):
+        TrainSettings(**{**counts, name: value})
