@@ -6,9 +6,9 @@ from typing import Literal
 
 from gophercite.models.config_checks import check_config, require
 
-Activation = Literal["gelu", "gelu_exact", "silu"]
+Activation = Literal["gelu", "gelu_exact", "silu", "relu"]
 NormKind = Literal["rms", "layer"]
-Position = Literal["rope", "transformer_xl", "learned"]
+Position = Literal["rope", "transformer_xl", "learned", "t5"]
 AttentionKernel = Literal["auto", "blocks", "cudnn", "splash"]
 
 
@@ -72,8 +72,11 @@ class TransformerConfig:
         error function.
       gated_mlp: `activation(gate(x)) * up(x)` (Shazeer 2020) instead of `activation(up(x))`.
       position: rotary embeddings (Su et al. 2021), Transformer-XL's relative positions (Dai et al.
-        2019, section 3.3), or embeddings of positions, learned and added to the tokens' (GPT-2).
+        2019, section 3.3), embeddings of positions, learned and added to the tokens' (GPT-2), or
+        biases by distance, learned and added to the scores of all layers (T5).
       max_positions: learned positions that there are; None with the other kinds.
+      distance_buckets: biases that there are a head; None with other kinds than T5's.
+      max_distance: from which on all distances have the last bias; None likewise.
       rope_theta: base of the rotary frequencies; one for all layers, or one a layer.
       rope_scaling: slower rotary frequencies in all layers, as Llama 3.1 has them.
       rope_interpolation: what rotary positions are divided by (Chen et al. 2023); one for all
@@ -96,6 +99,7 @@ class TransformerConfig:
         at once (GPT-NeoX).
       tied_embeddings: logits by the embedding's transpose; otherwise by a matrix of their own.
       scale_embeddings: multiply embeddings by sqrt(d_model) (Gemma).
+      scale_logits: divide logits by sqrt(d_model) (T5, where embeddings are tied).
       logit_softcap: logits are pressed into (-cap, cap) by tanh (Gemma 2).
       dtype: activations ("bfloat16" or "float32"); softmax, norms and losses are float32 always.
       param_dtype: parameters.
@@ -104,8 +108,8 @@ class TransformerConfig:
       scan_layers: one loop over the blocks, compiled once. Without, and with `remat_every` 0, they
         are compiled one after the other: on CPU a few per cent faster.
       attention_kernel: "blocks" is our own (any platform), "cudnn" and "splash" are the GPU's and
-        TPU's fused ones (no Transformer-XL positions; cuDNN's no soft cap), "auto" takes the
-        platform's where it applies.
+        TPU's fused ones (no positions of Transformer-XL or T5; cuDNN's no soft cap), "auto" takes
+        the platform's where it applies.
       attention_block: query rows a block of our own attention.
       attention_remat: recompute a block's probabilities in the backward pass instead of keeping
         them.
@@ -122,6 +126,8 @@ class TransformerConfig:
     gated_mlp: bool = False
     position: Position = "transformer_xl"
     max_positions: int | None = None
+    distance_buckets: int | None = None
+    max_distance: int | None = None
     rope_theta: float | tuple[float, ...] = 10_000.0
     rope_scaling: RopeScaling | None = None
     rope_interpolation: float | tuple[float, ...] = 1.0
@@ -140,6 +146,7 @@ class TransformerConfig:
     parallel_residual: bool = False
     tied_embeddings: bool = True
     scale_embeddings: bool = False
+    scale_logits: bool = False
     logit_softcap: float | None = None
     dtype: str = "bfloat16"
     param_dtype: str = "float32"
@@ -222,8 +229,9 @@ class TransformerConfig:
 
     @property
     def _other_vectors(self) -> int:
-        """Parameters outside of blocks that multiply no matrix: final norm, learned positions."""
-        return (self._norm_vectors + (self.max_positions or 0)) * self.d_model
+        """Parameters outside of blocks that multiply no matrix: final norm, and of positions."""
+        vectors = (self._norm_vectors + (self.max_positions or 0)) * self.d_model
+        return vectors + self.num_heads * (self.distance_buckets or 0)
 
     def training_flops(self, batch: int, length: int) -> int:
         """Floating-point operations that a training step must do, nothing recomputed.

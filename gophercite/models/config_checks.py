@@ -7,7 +7,13 @@ if TYPE_CHECKING:
     from gophercite.models.config import TransformerConfig
 
 _SIZES = ("vocab_size", "d_model", "num_layers", "num_heads", "head_dim", "attention_block")
-_OPTIONAL_SIZES = ("num_kv_heads", "d_ff", "max_positions")
+_OPTIONAL_SIZES = ("num_kv_heads", "d_ff", "max_positions", "distance_buckets", "max_distance")
+# Fields that one kind of positions needs and no other has, and what they are.
+_OF_POSITIONS = {
+    "max_positions": ("learned", "the number of learned positions"),
+    "distance_buckets": ("t5", "the number of biases a head"),
+    "max_distance": ("t5", "the distance from which on all have the last bias"),
+}
 _POSITIVE = ("norm_epsilon", "rotary_fraction")
 _OPTIONAL_POSITIVE = ("query_pre_attn_scalar", "attention_softcap", "logit_softcap")
 _BY_LAYER = ("rope_theta", "rope_interpolation", "window")
@@ -102,13 +108,15 @@ def _check_positions(config: "TransformerConfig") -> None:
             value = getattr(config, name)
             right = f"{unset}: {config.position!r} positions do not rotate"
             require(value == unset, name, value, right)
-    learned = config.position == "learned"
-    require(
-        (config.max_positions is not None) == learned,
-        "max_positions",
-        config.max_positions,
-        "the number of learned positions" if learned else "None: no positions are learned",
-    )
+    for name, (kind, meaning) in _OF_POSITIONS.items():
+        value, needed = getattr(config, name), config.position == kind
+        right = meaning if needed else f"None: only {kind!r} positions have it"
+        require((value is not None) == needed, name, value, right)
+    buckets, farthest = config.distance_buckets, config.max_distance
+    if buckets is not None and farthest is not None:
+        require(buckets >= 2, "distance_buckets", buckets, "at least 2")
+        right = f"over half of distance_buckets ({buckets})"
+        require(farthest > buckets // 2, "max_distance", farthest, right)
 
 
 def _is_even_share(config: "TransformerConfig") -> bool:
@@ -120,8 +128,8 @@ def _is_even_share(config: "TransformerConfig") -> bool:
 
 def _check_kernel(config: "TransformerConfig") -> None:
     kernel = config.attention_kernel
-    if config.position == "transformer_xl":
-        right = "'auto' or 'blocks': no fused kernel knows Transformer-XL positions"
+    if config.position in ("transformer_xl", "t5"):
+        right = f"'auto' or 'blocks': no fused kernel knows {config.position!r} positions"
         require(kernel in ("auto", "blocks"), "attention_kernel", kernel, right)
     if config.attention_softcap is not None:
         right = "another one: cuDNN knows no soft cap (attention_softcap)"

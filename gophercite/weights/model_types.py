@@ -28,6 +28,7 @@ _ACTIVATIONS: dict[Activation, str] = {
     "silu": "silu",
     "gelu": "gelu_pytorch_tanh",
     "gelu_exact": "gelu",
+    "relu": "relu",
 }
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 
