@@ -5,13 +5,14 @@ See tokenizers/make_tokenizers.py for the reference.
 
 import json
 import pathlib
+import shutil
 
 import pytest
 import sentencepiece
 import tokenizers
 
 from gophercite.prompts import encode_text
-from gophercite.vocabularies import Vocabulary, load_vocabulary
+from gophercite.vocabularies import Vocabulary, VocabularyError, load_vocabulary
 
 FOLDER = pathlib.Path(__file__).parent / "tokenizers"
 KINDS = ("llama3", "qwen", "gpt2", "gpt_neox", "llama2", "gemma")
@@ -87,6 +88,67 @@ def test_a_sentencepiece_model_gives_its_own_tokens_here_and_exported(
         if "\u2581" not in text:
             assert encode_text(vocabulary, text) == expected, repr(text)
     assert (tmp_path / "tokenizer.model").read_bytes() == model
+
+
+def with_config(kind: str, folder: pathlib.Path, **changes: object) -> pathlib.Path:
+    """A copy of a tokenizer with other fields in its configuration."""
+    shutil.copytree(FOLDER / kind, folder)
+    path = folder / "tokenizer_config.json"
+    fields = json.loads(path.read_text("utf-8")) | changes
+    path.write_text(json.dumps(fields), "utf-8")
+    return folder
+
+
+# What `transformers` 5.23.0 puts before a text, for each kind with a changed configuration. The
+# last one is the published word against the file's; `transformers` goes by the file alone.
+BEGINNINGS = [
+    ("llama2", {"add_bos_token": False}, False),
+    ("llama3", {"add_bos_token": False}, True),
+    ("llama3", {"bos_token": None}, True),
+    ("gpt_neox", {}, False),
+    ("gpt_neox", {"add_bos_token": False}, False),
+    ("gpt_neox", {"add_bos_token": True}, True),
+]
+
+
+@pytest.mark.parametrize(("kind", "changes", "begins"), BEGINNINGS)
+def test_texts_begin_as_the_tokenizer_begins_them(
+    kind: str, changes: dict[str, object], begins: bool, tmp_path: pathlib.Path
+) -> None:
+    vocabulary = load_vocabulary(with_config(kind, tmp_path / "changed", **changes))
+    plain = vocabulary.encode(" a" if vocabulary.dummy_prefix else "a")
+    assert encode_text(vocabulary, "a")[begins:] == plain
+    assert (vocabulary.bos_id is not None) == begins
+    vocabulary.save(tmp_path / "saved")
+    assert encode_text(load_vocabulary(tmp_path / "saved"), "a") == encode_text(vocabulary, "a")
+
+
+def test_a_sentencepiece_models_own_tokenizer_json_says_how_texts_begin(
+    tmp_path: pathlib.Path,
+) -> None:
+    load_vocabulary(with_config("gemma", tmp_path / "none", add_bos_token=False)).export(tmp_path)
+    exported = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    assert encode_text(load_vocabulary(tmp_path), "a") == exported.encode("a").ids
+    config = {"add_bos_token": True, "eos_token": "<eos>"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config), "utf-8")
+    assert load_vocabulary(tmp_path).bos_id is None
+
+
+def test_several_tokens_before_a_text_are_refused(tmp_path: pathlib.Path) -> None:
+    tokenizer = tokenizers.Tokenizer.from_file(str(FOLDER / "llama3" / "tokenizer.json"))
+    two = [("<|begin_of_text|>", 0), ("<|end_of_text|>", 1)]
+    tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
+        "<|begin_of_text|> <|end_of_text|> $A", special_tokens=two
+    )
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(VocabularyError, match=r"tokenizer\.json: .*with 2 tokens of its own"):
+        load_vocabulary(tmp_path)
+
+
+def test_a_beginning_that_is_neither_true_nor_false_is_named(tmp_path: pathlib.Path) -> None:
+    folder = with_config("llama2", tmp_path / "changed", add_bos_token="yes")
+    with pytest.raises(VocabularyError, match="field 'add_bos_token': expected true, false"):
+        load_vocabulary(folder)
 
 
 def test_chat_templates_are_kept(tmp_path: pathlib.Path) -> None:

@@ -242,9 +242,9 @@ def test_special_tokens_are_read_from_the_configuration_beside(tmp_path: pathlib
     (tmp_path / "tokenizer.json").write_text(byte_level_json())
     config = {"eos_token": {"content": "<|endoftext|>"}, "bos_token": "<|endoftext|>"}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    assert load_vocabulary(tmp_path).bos_id is None  # a name begins no text
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config | {"add_bos_token": True}))
     assert load_vocabulary(tmp_path).bos_id == load_vocabulary(tmp_path).eos_id
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config | {"add_bos_token": False}))
-    assert load_vocabulary(tmp_path).bos_id is None
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<stop>"}))
     with pytest.raises(VocabularyError, match="no token '<stop>'"):
         load_vocabulary(tmp_path)

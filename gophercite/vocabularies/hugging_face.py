@@ -7,9 +7,10 @@ from typing import Any
 
 import tokenizers
 
+from gophercite.vocabularies.beginnings import TOKENIZER_JSON, token_before_texts
 from gophercite.vocabularies.tokenizer_config import (
     CONFIG_NAME,
-    read_special_names,
+    read_special_tokens,
     write_config,
 )
 from gophercite.vocabularies.vocabulary import (
@@ -20,7 +21,7 @@ from gophercite.vocabularies.vocabulary import (
     byte_of_piece,
 )
 
-FILE_NAME = "tokenizer.json"
+FILE_NAME = TOKENIZER_JSON
 
 _SPACE = "\u2581"  # how metaspace models write a space
 
@@ -37,7 +38,9 @@ class HuggingFaceVocabulary(Vocabulary):
     Args:
       tokenizer_json: the content of `tokenizer.json`.
       eos_token, bos_token, pad_token: names of the special tokens; where None, the customary names
-        are looked for. An empty `bos_token` says that prompts begin without one.
+        are looked for.
+      add_bos_token: texts begin with `bos_token`, also where the tokenizer's own `post_processor`
+        puts nothing before them. What it does put there begins them in any case.
 
     Raises:
       VocabularyError: when this is no tokenizer, or one that cannot spell every text, or a named
@@ -51,6 +54,7 @@ class HuggingFaceVocabulary(Vocabulary):
         eos_token: str | None = None,
         bos_token: str | None = None,
         pad_token: str | None = None,
+        add_bos_token: bool | None = None,
     ) -> None:
         self._json = tokenizer_json  # `save` gives back what was loaded
         settings = _read_settings(tokenizer_json)
@@ -72,9 +76,11 @@ class HuggingFaceVocabulary(Vocabulary):
         pad_id = self._special_id(pad_token, _PAD_NAMES)
         self.eos_id = eos_id
         self.pad_id = eos_id if pad_id is None else pad_id
-        self.bos_id = None if bos_token == "" else self._special_id(bos_token, _BOS_NAMES)
+        named = self._special_id(bos_token, _BOS_NAMES)
+        added = token_before_texts(self._tokenizer)
+        self.bos_id = named if added is None and add_bos_token else added
         self.unk_id = self._special_id(None, _UNK_NAMES)
-        special = (self.eos_id, self.pad_id, self.bos_id, self.unk_id)
+        special = (self.eos_id, self.pad_id, named, self.bos_id, self.unk_id)
         self._token_bytes = tuple(
             None if id in special else spelled for id, spelled in enumerate(self._token_bytes)
         )
@@ -83,9 +89,9 @@ class HuggingFaceVocabulary(Vocabulary):
     def from_file(cls, path: str | os.PathLike[str]) -> "HuggingFaceVocabulary":
         """Reads a `tokenizer.json`, and the special tokens in `tokenizer_config.json` beside it."""
         path = pathlib.Path(path)
-        names = read_special_names(path.parent)
+        special = read_special_tokens(path.parent)
         try:
-            return cls(path.read_text("utf-8"), **names)
+            return cls(path.read_text("utf-8"), **special._asdict())
         except (VocabularyError, UnicodeDecodeError) as error:
             raise VocabularyError(f"{path}: {error}") from None
 

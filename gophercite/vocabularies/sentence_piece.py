@@ -7,6 +7,7 @@ import re
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
+from gophercite.vocabularies.beginnings import TOKENIZER_JSON, adds_bos_token
 from gophercite.vocabularies.conversion import to_tokenizer_json
 from gophercite.vocabularies.tokenizer_config import TEMPLATE_NAME, write_config
 from gophercite.vocabularies.vocabulary import (
@@ -29,13 +30,14 @@ class SentencePieceVocabulary(Vocabulary):
 
     Args:
       model: the serialised model, as in a `.model` file.
+      add_bos_token: texts begin with the piece that begins sequences, where there is one.
 
     Raises:
       VocabularyError: when this is no SentencePiece model, or one without byte fallback or
         end-of-sequence piece.
     """
 
-    def __init__(self, model: bytes) -> None:
+    def __init__(self, model: bytes, *, add_bos_token: bool = True) -> None:
         proto = _read_proto(model)
         self._model = model  # `save` gives back what was loaded
         self.dummy_prefix = proto.normalizer_spec.add_dummy_prefix
@@ -69,23 +71,27 @@ class SentencePieceVocabulary(Vocabulary):
             raise VocabularyError("the SentencePiece model has no end-of-sequence piece")
         self.eos_id = self._processor.eos_id()
         self.pad_id = self._processor.pad_id() if self._processor.pad_id() >= 0 else self.eos_id
-        self.bos_id = _id_or_none(self._processor.bos_id())
+        self.bos_id = _id_or_none(self._processor.bos_id()) if add_bos_token else None
         self.unk_id = _id_or_none(self._processor.unk_id())
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> "SentencePieceVocabulary":
-        """Reads a `.model` file."""
+        """Reads a `.model` file, and from the files beside it whether texts have a beginning."""
+        path = pathlib.Path(path)
+        add_bos_token = adds_bos_token(path.parent)
         try:
-            return cls(pathlib.Path(path).read_bytes())
+            return cls(path.read_bytes(), add_bos_token=add_bos_token)
         except VocabularyError as error:
             raise VocabularyError(f"{path}: {error}") from None
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Writes `vocabulary.model`."""
+        """Writes `vocabulary.model`, and `tokenizer_config.json` if texts have no beginning."""
         folder = pathlib.Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / FILE_NAME).write_bytes(self._model)
-        if self.chat_template is not None:
+        if self.bos_id is None and self._processor.bos_id() >= 0:
+            write_config(folder, self._processor.id_to_piece, self)
+        elif self.chat_template is not None:
             (folder / TEMPLATE_NAME).write_text(self.chat_template, "utf-8")
 
     def export(self, folder: str | os.PathLike[str]) -> None:
@@ -94,7 +100,7 @@ class SentencePieceVocabulary(Vocabulary):
         (folder / PUBLISHED_NAME).write_bytes(self._model)
         bos = None if self.bos_id is None else self._processor.id_to_piece(self.bos_id)
         content = to_tokenizer_json(_read_proto(self._model), bos)
-        (folder / "tokenizer.json").write_text(content, "utf-8")
+        (folder / TOKENIZER_JSON).write_text(content, "utf-8")
         write_config(folder, self._processor.id_to_piece, self)
 
     def _tokenize(self, text: str) -> list[int]:

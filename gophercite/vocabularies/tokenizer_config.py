@@ -4,7 +4,7 @@ import json
 import os
 import pathlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from gophercite.json_fields import describe
 from gophercite.vocabularies.vocabulary import Vocabulary, VocabularyError
@@ -16,17 +16,28 @@ TEMPLATE_NAME = "chat_template.jinja"
 _CLASS = "PreTrainedTokenizerFast"
 
 
-def read_special_names(folder: pathlib.Path) -> dict[str, str | None]:
-    """The names of the special tokens that `tokenizer_config.json` gives.
+class SpecialTokens(NamedTuple):
+    """What `tokenizer_config.json` says of special tokens; None where it says nothing.
+
+    Attributes:
+      eos_token, bos_token, pad_token: their names.
+      add_bos_token: whether texts begin with `bos_token`.
+    """
+
+    eos_token: str | None = None
+    bos_token: str | None = None
+    pad_token: str | None = None
+    add_bos_token: bool | None = None
+
+
+def read_special_tokens(folder: pathlib.Path) -> SpecialTokens:
+    """The special tokens that `tokenizer_config.json` names.
 
     Args:
-      folder: the tokenizer's.
-
-    Returns:
-      Arguments of `HuggingFaceVocabulary`; empty without the file.
+      folder: the tokenizer's; the file may be missing.
 
     Raises:
-      VocabularyError: the file is no JSON, or a name is none.
+      VocabularyError: the file is no JSON, or a field is of another kind.
     """
     config = _read_config(folder)
     names: dict[str, str | None] = {}
@@ -34,12 +45,12 @@ def read_special_names(folder: pathlib.Path) -> dict[str, str | None]:
         token = config.get(field)
         name = token.get("content") if isinstance(token, dict) else token  # may be spelled out
         if name is not None and not isinstance(name, str):
-            raise VocabularyError(
-                f"{folder / CONFIG_NAME}: field {field!r}: expected the name of a token, got "
-                f"{describe(token)}"
-            )
+            raise _wrong(folder, field, "the name of a token", token)
         names[field] = name
-    return names if config.get("add_bos_token", True) else {**names, "bos_token": ""}
+    flag = config.get("add_bos_token")
+    if flag is not None and not isinstance(flag, bool):
+        raise _wrong(folder, "add_bos_token", "true, false or null", flag)
+    return SpecialTokens(**names, add_bos_token=flag)
 
 
 def read_chat_template(folder: pathlib.Path) -> str | None:
@@ -65,10 +76,7 @@ def read_chat_template(folder: pathlib.Path) -> str | None:
         named = {each.get("name"): each for each in template if isinstance(each, dict)}
         template = named.get("default", {}).get("template")
     if template is not None and not isinstance(template, str):
-        raise VocabularyError(
-            f"{folder / CONFIG_NAME}: field 'chat_template': expected a template, got "
-            f"{describe(template)}"
-        )
+        raise _wrong(folder, "chat_template", "a template", template)
     return template
 
 
@@ -98,6 +106,12 @@ def write_config(
     (folder / CONFIG_NAME).write_text(json.dumps(config, indent=1, ensure_ascii=False), "utf-8")
     if vocabulary.chat_template is not None:
         (folder / TEMPLATE_NAME).write_text(vocabulary.chat_template, "utf-8")
+
+
+def _wrong(folder: pathlib.Path, field: str, expected: str, value: object) -> VocabularyError:
+    return VocabularyError(
+        f"{folder / CONFIG_NAME}: field {field!r}: expected {expected}, got {describe(value)}"
+    )
 
 
 def _read_config(folder: pathlib.Path) -> dict[str, Any]:

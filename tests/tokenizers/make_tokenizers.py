@@ -106,7 +106,9 @@ def byte_level_kinds() -> Iterator[tuple[str, tokenizers.Tokenizer, dict[str, ob
     yield "gpt2", gpt2, {"eos_token": "<|endoftext|>", "add_bos_token": False}
     neox = byte_level(None, ["<|endoftext|>"], compose=True)
     neox.add_tokens([tokenizers.AddedToken(" " * n, normalized=True) for n in range(8, 1, -1)])
-    yield "gpt_neox", neox, {"eos_token": "<|endoftext|>", "add_bos_token": False}
+    neox.post_processor = processors.ByteLevel(trim_offsets=True)
+    # It has a token by that name, as published, and begins no text with it.
+    yield "gpt_neox", neox, {"eos_token": "<|endoftext|>", "bos_token": "<|endoftext|>"}
 
 
 def sentence_piece(folder: pathlib.Path, **own: object) -> None:
