@@ -136,7 +136,7 @@ def encode_texts(
     output_features: Mapping[str, seqio.Feature],
     prompt_weight: float = 1.0,
 ) -> tf.data.Dataset:
-    """Encodes texts in parts for language modelling; the end of sequence is added.
+    """Encodes texts in parts for language modelling; their beginning and end are added.
 
     Args:
       dataset: `{"parts": [{"text", "predictable"}]}`.
@@ -147,10 +147,11 @@ def encode_texts(
     vocabulary = plain_vocabulary(output_features)
 
     def encode(value: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-        tokens = [] if vocabulary.bos_id is None else [vocabulary.bos_id]
-        weights = [prompt_weight] * len(tokens)
+        tokens: list[int] = []
+        weights: list[float] = []
         for part in value["parts"]:
-            piece = vocabulary.encode(part["text"])
+            text = part["text"]
+            piece = vocabulary.encode(text) if tokens else prompts.encode_text(vocabulary, text)
             tokens += piece
             weights += [1.0 if part["predictable"] else prompt_weight] * len(piece)
         tokens.append(vocabulary.eos_id)
@@ -167,22 +168,30 @@ def encode_documents(
 ) -> tf.data.Dataset:
     """Encodes documents for language modelling, long ones in consecutive pieces of a row's length.
 
+    Where the model expects a token at the start of every sequence, each piece begins with it.
+
     Args:
       dataset: documents; the title goes before the text, the end of sequence behind it.
       output_features: of the task, whose vocabulary encodes.
       sequence_length: `tokens` is the length of a row.
     """
     vocabulary = plain_vocabulary(output_features)
-    length = sequence_length["tokens"]
+    beginning, nothing = _weighted(prompts.beginning(vocabulary), [], 0.0)
+    before = {"tokens": beginning, "weights": nothing}
+    length = sequence_length["tokens"] - len(beginning)
 
     def encode(value: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
         document = records.from_json(value, records.Document)
-        text = vocabulary.encode(f"{document.title}\n{document.text}")
-        return _weighted([], [*text, vocabulary.eos_id], 1.0)
+        text = prompts.encode_text(vocabulary, f"{document.title}\n{document.text}")
+        return _weighted([], [*text[len(beginning) :], vocabulary.eos_id], 1.0)
 
     def pieces(example: dict[str, tf.Tensor]) -> tf.data.Dataset:
         def piece(start: tf.Tensor) -> dict[str, tf.Tensor]:
-            cut = {name: example[name][start : start + length] for name in ("tokens", "weights")}
+            end = start + length
+            cut = {
+                name: tf.concat([first, example[name][start:end]], axis=0)
+                for name, first in before.items()
+            }
             return {**example, **cut}
 
         size = tf.size(example["tokens"], tf.int64)

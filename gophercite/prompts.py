@@ -48,10 +48,14 @@ def encode_prompt(
 
 
 def encode_text(vocabulary: Vocabulary, text: str) -> list[int]:
-    """Returns the ids of any text that a model is to continue, as `encode_prompt` does."""
-    beginning = [] if vocabulary.bos_id is None else [vocabulary.bos_id]
+    """Returns the ids of any text that a model reads from its start, as `encode_prompt` does."""
     prefix = " " if vocabulary.dummy_prefix else ""
-    return beginning + vocabulary.encode(prefix + text)
+    return beginning(vocabulary) + vocabulary.encode(prefix + text)
+
+
+def beginning(vocabulary: Vocabulary) -> list[int]:
+    """Returns what every sequence of tokens begins with: one id, or none."""
+    return [] if vocabulary.bos_id is None else [vocabulary.bos_id]
 
 
 def encode_response(vocabulary: Vocabulary, *triples: Evidence) -> list[int]:
