@@ -17,7 +17,8 @@ from gophercite.models.tensors import CHUNK_BYTES, Stream, write_streams
 from gophercite.models.whole_folders import whole_folder
 from gophercite.vocabularies import Vocabulary
 from gophercite.weights.checkpoint import INDEX, WeightsError
-from gophercite.weights.hugging_face import CONFIG, Dtype
+from gophercite.weights.hugging_face import CONFIG
+from gophercite.weights.importing import Dtype
 from gophercite.weights.model_types import write_architecture
 from gophercite.weights.names import LAYERS, NAMES, Place, TensorNames
 

@@ -231,7 +231,7 @@ def test_an_import_that_breaks_off_leaves_the_old_folder(
     def full(*arguments: object) -> None:
         raise OSError("no space left on the disk")
 
-    monkeypatch.setattr("gophercite.weights.hugging_face.describe_model", full)
+    monkeypatch.setattr("gophercite.weights.importing.describe_model", full)
     with pytest.raises(OSError, match="no space"):
         import_weights(llama, tmp_path / "model", dtype="bfloat16")
     assert (tmp_path / "model" / "model.json").read_bytes() == before
