@@ -2,10 +2,13 @@
 
     python benchmarks/constrained.py --model runs/quickstart
     python benchmarks/constrained.py --vocabulary FOLDER --text FILE
+    python benchmarks/constrained.py --model runs/real_questions/sft \\
+      --questions runs/real_questions/data/wikipedia/questions_test.jsonl --skip-drawing
 
 Each figure stands beside the same work without the constraint, turn by turn in one run. Drawing is
 measured on random logits, in loops of 48 tokens in which all rows are inside quotes, or every
-fourth is in a claim; whole answers are those of the model to the sample world's test questions.
+fourth is in a claim. Whole answers are the model's to one question (default: of the sample world's
+test), and long quotes are what fills samples whose claim is a word or two, where pages suffice.
 """
 
 import argparse
@@ -29,16 +32,19 @@ from gophercite.decoding.constraint import PromptGraph, QuoteConstraint
 from gophercite.decoding.drawing import draw, draw_allowed, given
 from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.quote_state import QuoteTables, advance, initial
-from gophercite.decoding.sampler import sample
+from gophercite.decoding.sampler import Samples, sample
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.documents import Document
 from gophercite.evaluation.question_prompts import encode_question, pages_of
-from gophercite.models.folder import load_model
+from gophercite.models.folder import Model, load_model
 from gophercite.records import Question, read
 from gophercite.vocabularies import Vocabulary, load_vocabulary
 
 STEPS = 48
 DRAWS = SamplingSettings(max_tokens=STEPS)
+# A claim of a word or two, and a quote that has no end within the sample's tokens.
+LONG_QUOTES = QuoteSettings(minimum_quote=300, maximum_claim=12)
+QUOTE_TOKENS = 160
 
 
 def page(vocabulary: Vocabulary, text: str, tokens: int) -> Document:
@@ -141,42 +147,68 @@ def measure_drawing(vocabulary: Vocabulary, source: Document, rounds: int) -> No
         print(f"| {what} | {rows} | {each:.1f} µs a token | {ratio:.2f} |")
 
 
-def test_questions(folder: str) -> list[Question]:
-    """The questions that quickstart.sh writes beside its model."""
-    return list(read(Path(folder) / "sample_world" / "questions_test.jsonl", Question))
+def questions_of(flags: argparse.Namespace) -> list[Question]:
+    """Those given, or those that quickstart.sh writes beside its model."""
+    beside = Path(flags.model) / "sample_world" / "questions_test.jsonl"
+    return list(read(Path(flags.questions or beside), Question))
 
 
-def measure_answers(folder: str, rounds: int) -> None:
-    model = load_model(folder)
-    questions = test_questions(folder)
+def has_long_pages(question: Question) -> bool:
+    """Whether long quotes have room there."""
+    characters = sum(len(page.text) for page in pages_of(question))
+    return characters > 2 * LONG_QUOTES.minimum_quote
+
+
+def measure_answers(model: Model, question: Question, rounds: int) -> None:
+    """Samples at temperature 1, whose rows are in claims, titles and quotes at the same time."""
     constraint = QuoteConstraint(model.vocabulary)
-    settings = SamplingSettings(max_tokens=96, temperature=0.0)
+    for name, wanted in (("", False), (", and the model's own log-probabilities", True)):
+        settings = SamplingSettings(max_tokens=96, free_log_probs=wanted)
+        measure_sampling(f"whole answers{name}", model, question, constraint, settings, rounds)
+
+
+def measure_quotes(model: Model, question: Question, rounds: int) -> None:
+    """Samples that are one long quote but for their first tokens."""
+    constraint = QuoteConstraint(model.vocabulary, LONG_QUOTES)
+    settings = SamplingSettings(max_tokens=QUOTE_TOKENS, free_log_probs=False)
+    what = f"quotes of {LONG_QUOTES.minimum_quote} characters and more"
+    measure_sampling(what, model, question, constraint, settings, rounds)
+
+
+def measure_sampling(
+    what: str,
+    model: Model,
+    question: Question,
+    constraint: QuoteConstraint,
+    settings: SamplingSettings,
+    rounds: int,
+) -> None:
+    """The whole sampler with and without the constraint, for as many turns."""
+    graph, eos_id = constraint.graph(pages_of(question)), model.vocabulary.eos_id
+    run = functools.partial(
+        sample,
+        model.transformer,
+        model.params,
+        [encode_question(model.vocabulary, question)],
+        jax.random.key(0),
+        pad_id=model.vocabulary.pad_id,
+        vocabulary_size=model.vocabulary.size,
+    )
+
+    def with_quotes(rows: int, turns: int) -> Callable[[], Samples]:
+        quotes = constraint.tables([graph], turns)
+        held = dataclasses.replace(settings, max_tokens=turns)
+        return functools.partial(run, held, eos_id=eos_id, quotes=quotes, samples_per_prompt=rows)
+
     for rows in (1, 16, 64):
-        asked = questions[:rows]
-        prompts = [encode_question(model.vocabulary, question) for question in asked]
-        graphs = [constraint.graph(pages_of(question)) for question in asked]
-        tables = constraint.tables(graphs, settings.max_tokens)
-        run = functools.partial(
-            sample,
-            model.transformer,
-            model.params,
-            prompts,
-            jax.random.key(0),
-            eos_id=model.vocabulary.eos_id,
-            pad_id=model.vocabulary.pad_id,
+        # No more room than the longest answer takes; free samples never end before it.
+        turns = int(with_quotes(rows, settings.max_tokens)().lengths.max())
+        free = functools.partial(
+            run, SamplingSettings(max_tokens=turns), eos_id=-1, samples_per_prompt=rows
         )
-        free = functools.partial(run, settings)
-        turns = int(free().lengths.max())
-        for name, wanted in (("", False), (", and the model's own log-probabilities", True)):
-            held = functools.partial(
-                run, dataclasses.replace(settings, free_log_probs=wanted), quotes=tables
-            )
-            held_turns = int(held().lengths.max())
-            seconds, ratio = paired(free, held, rounds)
-            each, ratio = 1e6 * seconds / (held_turns * rows), ratio * turns / held_turns
-            print(
-                f"| whole answers{name}, per turn | {rows} | {each:.0f} µs a token | {ratio:.2f} |"
-            )
+        seconds, ratio = paired(free, with_quotes(rows, turns), rounds)
+        each = 1e6 * seconds / (turns * rows)
+        print(f"| {what} | {rows} | {each:.0f} µs a token | {ratio:.2f} |", flush=True)
 
 
 def main() -> None:
@@ -184,20 +216,22 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--model", help="a model of the sample world, as quickstart.sh makes it")
+    parser.add_argument("--questions", help="to answer; default: those beside the model")
     parser.add_argument("--vocabulary", help="default: the model's")
     parser.add_argument(
-        "--text", type=Path, help="of the page; default: the pages of the model's test"
+        "--text", type=Path, help="of the page; default: the pages of the questions"
     )
     parser.add_argument("--tokens", type=int, default=4096, help="of the page (default: 4096)")
+    parser.add_argument("--skip-drawing", action="store_true", help="only tables and answers")
     parser.add_argument("--rounds", type=int, default=9)
     flags = parser.parse_args()
-    if flags.text is not None:
-        text = flags.text.read_text(encoding="utf-8")
-    elif flags.model is not None:
-        pages = [page for question in test_questions(flags.model) for page in pages_of(question)]
-        text = "\n\n".join(page.text for page in pages)
     if flags.model is None and not (flags.vocabulary and flags.text):
         parser.error("--model is needed, or --vocabulary and --text")
+    questions = questions_of(flags) if flags.model is not None else []
+    if flags.text is not None:
+        text = flags.text.read_text(encoding="utf-8")
+    else:
+        text = "\n\n".join(page.text for question in questions for page in pages_of(question))
     name = flags.vocabulary or Path(flags.model) / "vocabulary"
     vocabulary = load_vocabulary(name)
     source = page(vocabulary, text, flags.tokens)
@@ -206,9 +240,14 @@ def main() -> None:
     print("|---|---|---|---|")
     size = f"{len(graph.cost)} nodes, {len(graph.edges.token)} edges"
     print(f"| tables of a page of {flags.tokens} tokens ({size}) | | {milliseconds:.1f} ms | |")
-    measure_drawing(vocabulary, source, flags.rounds)
+    if not flags.skip_drawing:
+        measure_drawing(vocabulary, source, flags.rounds)
     if flags.model is not None:
-        measure_answers(flags.model, flags.rounds)
+        model = load_model(flags.model)
+        question = next(filter(has_long_pages, questions), questions[0])
+        measure_answers(model, question, flags.rounds)
+        if has_long_pages(question):
+            measure_quotes(model, question, flags.rounds)
 
 
 if __name__ == "__main__":
