@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from gophercite.models.cache import LayerCache, Slots
+from gophercite.models.distance_biases import Biases, bias_at, bias_by_key
 from gophercite.models.positions import align_distances
 from gophercite.models.soft_capping import soft_cap
 from gophercite.partitioning import active_platform, active_spec
@@ -42,6 +43,7 @@ def attention(
     segments: Int[Array, "batch length"],
     *,
     relative: RelativePositions | None = None,
+    biases: Biases | None = None,
     window: Window = None,
     scale: float | None = None,
     softcap: float | None = None,
@@ -57,6 +59,7 @@ def attention(
       v: values.
       segments: packed sequences are told apart by their number; 0 is padding.
       relative: Transformer-XL's positions; None when rotary ones are already in `q` and `k`.
+      biases: T5's positions, added to the scores.
       window: how many tokens back a query sees, itself included.
       scale: what queries are multiplied by; `head_dim ** -0.5` when None.
       softcap: of the scores; None for none.
@@ -67,25 +70,26 @@ def attention(
     Returns:
       The values' mixtures, in `q`'s dtype. Rows of padding are finite and mean nothing.
     """
-    chosen = _platform_kernel(q, relative, window, softcap) if kernel == "auto" else kernel
+    chosen = kernel
+    if kernel == "auto":
+        positions_apart = relative is not None or biases is not None
+        chosen = "blocks" if positions_apart else _platform_kernel(q, window, softcap)
     if chosen == "cudnn":
         return _cudnn(q, k, v, segments, window, scale)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     if chosen == "splash":
         return _splash(q, k, v, segments, window, scale, softcap)
-    return _blocks(q, k, v, segments, relative, window, scale, softcap, block, remat)
+    return _blocks(q, k, v, segments, relative, biases, window, scale, softcap, block, remat)
 
 
-def _platform_kernel(
-    q: Heads, relative: RelativePositions | None, window: Window, softcap: float | None
-) -> str:
+def _platform_kernel(q: Heads, window: Window, softcap: float | None) -> str:
     """The fused kernel that applies here, or "blocks".
 
     Both fused kernels want static windows, whole tiles of 128 tokens and heads of 64 or 128;
     cuDNN half precision as well, and no soft cap.
     """
     tiles = q.shape[1] % 128 == 0 and q.shape[-1] in (64, 128)
-    if relative is not None or isinstance(window, jax.Array) or not tiles:
+    if isinstance(window, jax.Array) or not tiles:
         return "blocks"
     platform = active_platform()
     if platform == "gpu" and q.dtype in (jnp.bfloat16, jnp.float16) and softcap is None:
@@ -101,6 +105,7 @@ def _blocks(
     v: KeyHeads,
     segments: Int[Array, "batch length"],
     relative: RelativePositions | None,
+    biases: Biases | None,
     window: Window,
     scale: float,
     softcap: float | None,
@@ -136,6 +141,9 @@ def _blocks(
                     preferred_element_type=jnp.float32,
                 )
                 scores += align_distances(by_distance)
+            if biases is not None:
+                by_key = bias_by_key(biases, stop - start, stop - first)
+                scores += by_key.reshape(scores.shape[1:])
             scores = soft_cap(scores, softcap)
             distance = rows[start:stop, None] - rows[None, first:stop]
             seen = jnp.asarray(distance >= 0)
@@ -292,6 +300,7 @@ def cached_attention(
     slots: Slots,
     *,
     relative: RelativePositions | None = None,
+    biases: Biases | None = None,
     window: Window = None,
     scale: float | None = None,
     softcap: float | None = None,
@@ -307,6 +316,7 @@ def cached_attention(
       positions: places of the new tokens in their sequences.
       slots: the cache's layout.
       relative: Transformer-XL's positions.
+      biases: T5's positions.
       window: how many tokens back a query sees, itself included.
       scale: what queries are multiplied by; `head_dim ** -0.5` when None.
       softcap: of the scores; None for none.
@@ -345,6 +355,9 @@ def cached_attention(
         distance = places - key_places
         if relative is not None and biased is not None:
             found += _by_distance(biased, relative.keys, distance)
+        if biases is not None:
+            by_slot = bias_at(biases, distance).reshape(kv_heads, groups, *distance.shape)
+            found += jnp.transpose(by_slot, (2, 0, 3, 1, 4, 5))
         found = soft_cap(found, softcap)
         mask = (distance >= 0) & filled
         if window is not None:

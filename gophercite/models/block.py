@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, Int
 from gophercite.models.attention import RelativePositions, attention, cached_attention
 from gophercite.models.cache import LayerCache, Slots, add_tokens, first_slot
 from gophercite.models.config import TransformerConfig
+from gophercite.models.distance_biases import Biases
 from gophercite.models.norms import Norm, normalise
 from gophercite.models.positions import rotary
 from gophercite.partitioning import constrain
@@ -20,6 +21,7 @@ _ACTIVATIONS = {
     "gelu": nn.gelu,
     "gelu_exact": partial(nn.gelu, approximate=False),
     "silu": nn.silu,
+    "relu": nn.relu,
 }
 
 
@@ -30,11 +32,13 @@ class Context(NamedTuple):
       positions: each token's place in its segment, from 0.
       segments: packed sequences are told apart by their number; 0 is padding.
       sinusoids: Transformer-XL's embedding of each distance; None with other positions.
+      biases: T5's bias of each distance; None with other positions.
     """
 
     positions: Int[Array, "batch length"]
     segments: Int[Array, "batch length"]
     sinusoids: Float[Array, "distances d_model"] | None
+    biases: Biases | None = None
 
 
 def linear(
@@ -66,7 +70,9 @@ class Block(nn.Module):
         # Residual branches start small, so that depth does not blow the stream up (GPT-2).
         branch = (2 * c.num_layers) ** -0.5
         self.attention_norm = self._norm("attention_norm", c.d_model, "embed")
-        self.query = self._matrix("query", (c.d_model, heads), ("embed", "heads"))
+        # Scores start alike, whatever queries are divided by (T5: by nothing).
+        gain = ((c.query_pre_attn_scalar or c.head_dim) / c.head_dim) ** 0.5
+        self.query = self._matrix("query", (c.d_model, heads), ("embed", "heads"), gain)
         self.key = self._matrix("key", (c.d_model, kv), ("embed", "kv_heads"))
         self.value = self._matrix("value", (c.d_model, kv), ("embed", "kv_heads"))
         self.out = self._matrix("out", (heads, c.d_model), ("heads", "embed"), branch)
@@ -141,6 +147,7 @@ class Block(nn.Module):
             v,
             context.segments,
             relative=relative,
+            biases=context.biases,
             window=settings.get("window", c.window),  # type: ignore[arg-type]
             scale=c.query_scale,
             softcap=c.attention_softcap,
@@ -151,7 +158,13 @@ class Block(nn.Module):
         return self._finish(x, mixed), (k, v)
 
     def decode(
-        self, x: Hidden, settings: Settings, positions: Array, slots: Slots, cache: LayerCache
+        self,
+        x: Hidden,
+        settings: Settings,
+        positions: Array,
+        slots: Slots,
+        cache: LayerCache,
+        biases: Biases | None = None,
     ) -> tuple[Hidden, LayerCache]:
         """A pass over new tokens, which join the cache.
 
@@ -162,6 +175,7 @@ class Block(nn.Module):
           slots: the cache's layout, the new tokens already entered.
           cache: this layer's keys and values; the new tokens take the last `length` slots that
             were entered.
+          biases: T5's bias of each distance.
 
         Returns:
           The residual stream and the cache with the new tokens.
@@ -176,6 +190,7 @@ class Block(nn.Module):
             positions,
             slots,
             relative=relative,
+            biases=biases,
             window=settings.get("window", c.window),  # type: ignore[arg-type]
             scale=c.query_scale,
             softcap=c.attention_softcap,

@@ -1,6 +1,8 @@
 """A model's parameters: a dictionary of named parts, whose layers lie in two stacks.
 
-    {"embed": {"embedding": [vocab, d_model]},
+    {"embed": {"embedding": [vocab, d_model],
+               "positions": [max_positions, d_model],            # where they are learned
+               "distance_biases": [heads, distance_buckets]},    # T5's, of all layers
      "frozen_layers": {...: [frozen, ...]},      # absent when nothing is frozen
      "trained_layers": {...: [trained, ...]},
      "final_norm": {"scale": [d_model]},

@@ -11,6 +11,13 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from gophercite.models.block import Block, Context
 from gophercite.models.cache import Cache, LayerCache, empty_rows, empty_slots, enter_tokens
 from gophercite.models.config import TransformerConfig
+from gophercite.models.distance_biases import (
+    DISTANCE_BIASES,
+    lend_room,
+    lend_table,
+    shared_biases,
+    take_back,
+)
 from gophercite.models.layer_settings import first_layer_settings, stack_settings, stacks
 from gophercite.models.norms import Norm, normalise
 from gophercite.models.parameters import (
@@ -96,7 +103,7 @@ class Transformer:
             return block.init(key, x, first_layer_settings(c), context)["params"]
 
         def matrix(
-            key: Array, shape: tuple[int, int], axes: tuple[str | None, str], std: float
+            key: Array, shape: tuple[int, int], axes: tuple[str | None, str | None], std: float
         ) -> Any:
             init = nn.with_logical_partitioning(nn.initializers.normal(std), axes)
             return init(key, shape, c.param_dtype)
@@ -105,10 +112,11 @@ class Transformer:
             init = nn.with_logical_partitioning(nn.initializers.constant(value), ("embed",))
             return init(key, (c.d_model,), c.param_dtype)
 
-        # Tied embeddings read the stream out too, so they are kept small unless scaled on entry.
+        # Tied embeddings read the stream out too, so they are kept small unless scaled there.
         shape = (c.vocab_size, c.d_model)
+        std = 1.0 if c.scale_logits else c.d_model**-0.5
         params = {
-            "embed": {"embedding": matrix(embed_key, shape, ("vocab", "embed"), c.d_model**-0.5)},
+            "embed": {"embedding": matrix(embed_key, shape, ("vocab", "embed"), std)},
             TRAINED: jax.vmap(layer)(jax.random.split(layer_key, c.num_layers)),
             "final_norm": {"scale": vector(0.0 if c.zero_centered_norms else 1.0)},
         }
@@ -118,6 +126,9 @@ class Transformer:
             places = (c.max_positions, c.d_model)
             key = jax.random.fold_in(embed_key, 1)
             params["embed"]["positions"] = matrix(key, places, (None, "embed"), c.d_model**-0.5)
+        if c.distance_buckets is not None:
+            table, key = (c.num_heads, c.distance_buckets), jax.random.fold_in(embed_key, 1)
+            params["embed"][DISTANCE_BIASES] = matrix(key, table, (None, None), c.num_heads**-0.5)
         if not c.tied_embeddings:
             params["unembed"] = {
                 "kernel": matrix(unembed_key, shape[::-1], ("embed", "vocab"), c.d_model**-0.5)
@@ -177,7 +188,7 @@ class Transformer:
             return x
         x = run_stack(
             self._layer,
-            jax.lax.stop_gradient(params[FROZEN]),
+            jax.lax.stop_gradient(lend_table(params, FROZEN)),
             stack_settings(self.config, params)[0],
             jax.lax.stop_gradient(x),
             Context(positions, segments, self._sinusoids(tokens.shape[1])),
@@ -199,15 +210,16 @@ class Transformer:
         Models that differ in their trained stack alone share what they read.
         """
         c = self.config
+        stack = lend_table(params, TRAINED)
         x = run_stack(
             self._layer,
-            params[TRAINED],
+            stack,
             stack_settings(c, params)[1],
             x,
             Context(positions, segments, self._sinusoids(x.shape[1])),
             remat_every=c.remat_every,
             unroll=not c.scan_layers,
-            accumulated=accumulated,
+            accumulated=lend_room(accumulated, stack),
         )
         return self._final_norm(params, x)
 
@@ -215,7 +227,9 @@ class Transformer:
         return normalise(self.config, x, Norm(**params["final_norm"]))
 
     def _layer(self, weights: Params, settings: Any, x: Array, context: Context) -> Array:
-        y, _ = Block(self.config).apply({"params": weights}, x, settings, context)
+        own, biases = take_back(self.config, weights)
+        context = context._replace(biases=biases)
+        y, _ = Block(self.config).apply({"params": own}, x, settings, context)
         return constrain(y, "batch", "residual_length", "activation_embed")
 
     def embed(
@@ -240,6 +254,8 @@ class Transformer:
         kernel = (
             params["embed"]["embedding"] if c.tied_embeddings else params["unembed"]["kernel"].T
         )
+        if c.scale_logits:
+            kernel = kernel * jnp.asarray(c.d_model**-0.5, kernel.dtype)
         return Unembedding(kernel, c.logit_softcap)
 
     def logits(
@@ -283,7 +299,9 @@ class Transformer:
         check_length(c, length + room)
         positions = jnp.broadcast_to(jnp.arange(length), (prompts, length))
         real = positions < lengths[:, None]
-        context = Context(positions, real.astype(jnp.int32), self._sinusoids(length))
+        context = Context(
+            positions, real.astype(jnp.int32), self._sinusoids(length), shared_biases(c, params)
+        )
         waves = self._sinusoids(length + room)
         block = Block(c)
 
@@ -340,13 +358,13 @@ class Transformer:
         """
         x = self.embed(params, tokens, positions)
         slots = enter_tokens(cache.slots, positions, real)
+        biases = shared_biases(self.config, params)
         block = Block(self.config)
 
         def layer(x: Array, leaf: tuple[Params, Any], of_layer: LayerCache) -> Any:
             weights, settings = leaf
-            return block.apply(
-                {"params": weights}, x, settings, positions, slots, of_layer, method=Block.decode
-            )
+            new = (x, settings, positions, slots, of_layer, biases)
+            return block.apply({"params": weights}, *new, method=Block.decode)
 
         layers, first = cache.layers, 0
         for weights, settings in stacks(self.config, params):

@@ -19,6 +19,7 @@ def forward(config, params, tokens, positions, segments):
         x = x + np.asarray(params["embed"]["positions"], np.float64)[positions]
     for layer in range(c.num_layers):
         weights = {name: value[layer] for name, value in stack.items()}
+        weights |= get({n: v for n, v in params["embed"].items() if n == "distance_biases"})
         read = _norm(c, x, weights, "attention_norm")
         attended = _attention(c, weights, read, positions, segments, layer)
         if c.post_norms:
@@ -51,6 +52,7 @@ def _mlp(c, weights, x):
         "gelu": lambda z: 0.5 * z * (1 + np.tanh(np.sqrt(2 / np.pi) * (z + 0.044715 * z**3))),
         "gelu_exact": lambda z: 0.5 * z * (1 + np.vectorize(math.erf)(z / np.sqrt(2))),
         "silu": lambda z: z / (1 + np.exp(-z)),
+        "relu": lambda z: np.maximum(z, 0),
     }[c.activation]
     inner = _linear(weights, "up", x)
     inner = inner * act(_linear(weights, "gate", x)) if c.gated_mlp else act(inner)
@@ -90,6 +92,15 @@ def _distance(c, weights, head, distance):
     return (wave @ weights["relative"]).reshape(c.num_heads, c.head_dim)[head]
 
 
+def _bias(c, table, head, distance):
+    """T5's: one bucket a distance up to half of them, then by the distance's logarithm."""
+    exact = c.distance_buckets // 2
+    if distance < exact:
+        return table[head, distance]
+    share = math.log(distance / exact) / math.log(c.max_distance / exact)
+    return table[head, min(exact + int(share * (c.distance_buckets - exact)), table.shape[1] - 1)]
+
+
 def _attention(c, weights, x, positions, segments, layer):
     batch, length, _ = x.shape
     window = _per_layer(c.window, layer)
@@ -112,7 +123,7 @@ def _attention(c, weights, x, positions, segments, layer):
                         score = _rotate(c, q[b, i, h], positions[b, i], *rope) @ _rotate(
                             c, k[b, j, shared], positions[b, j], *rope
                         )
-                    elif c.position == "learned":
+                    elif c.position in ("learned", "t5"):
                         score = q[b, i, h] @ k[b, j, shared]
                     else:
                         u = weights["content_bias"].reshape(c.num_heads, -1)[h]
@@ -120,6 +131,8 @@ def _attention(c, weights, x, positions, segments, layer):
                         score = (q[b, i, h] + u) @ k[b, j, shared]
                         score += (q[b, i, h] + w) @ _distance(c, weights, h, i - j)
                     score = score / np.sqrt(c.query_pre_attn_scalar or c.head_dim)
+                    if c.position == "t5":
+                        score += _bias(c, weights["distance_biases"], h, i - j)
                     if c.attention_softcap:
                         score = np.tanh(score / c.attention_softcap) * c.attention_softcap
                     scores.append(score)

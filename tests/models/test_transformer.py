@@ -87,6 +87,17 @@ VARIANTS = {
         out_bias=True,
         mlp_bias=True,
     ),
+    "t5": dataclasses.replace(
+        SMALL,
+        position="t5",
+        distance_buckets=6,
+        max_distance=9,
+        query_pre_attn_scalar=1.0,
+        num_kv_heads=2,
+        activation="relu",
+        gated_mlp=True,
+        scale_logits=True,
+    ),
 }
 variants = pytest.mark.parametrize("config", VARIANTS.values(), ids=VARIANTS)
 
@@ -300,7 +311,7 @@ def test_families_differ_where_they_should():
         ({"d_model": 0}, "d_model"),
         ({"position": "rope", "head_dim": 5}, "head_dim"),
         ({"position": "ropee"}, "position"),
-        ({"activation": "relu"}, "activation"),
+        ({"activation": "swoosh"}, "activation"),
         ({"dtype": "bflot16"}, "dtype"),
         ({"window": 0}, "window"),
         ({"num_kv_heads": 0}, "num_kv_heads"),
@@ -317,6 +328,11 @@ def test_families_differ_where_they_should():
         ({"position": "rope", "rotary_fraction": 1.5}, "rotary_fraction"),
         ({"position": "learned"}, "max_positions"),
         ({"max_positions": 8}, "max_positions"),
+        ({"position": "t5", "max_distance": 8}, "distance_buckets"),
+        ({"position": "t5", "distance_buckets": 8}, "max_distance"),
+        ({"position": "t5", "distance_buckets": 8, "max_distance": 4}, "max_distance"),
+        ({"position": "t5", "distance_buckets": 1, "max_distance": 4}, "distance_buckets"),
+        ({"position": "rope", "distance_buckets": 8}, "distance_buckets"),
         ({"norm": "batch"}, "norm"),
         ({"logit_softcap": 0.0}, "logit_softcap"),
         ({"attention_softcap": "50"}, "attention_softcap"),
