@@ -13,7 +13,7 @@ def add(commands: Any) -> None:
         commands,
         "export-weights",
         run,
-        "make a Hugging Face folder, which transformers and others load, of a model",
+        "make a Hugging Face folder, which transformers and others load, or a T5X one, of a model",
     )
     command.add_argument(
         "model", metavar="MODEL", help="a model folder, or a training run's (its best checkpoint)"
@@ -24,6 +24,11 @@ def add(commands: Any) -> None:
         choices=("bfloat16", "float32"),
         help="of the tensors; by default as the parameters are",
     )
+    command.add_argument(
+        "--t5x",
+        action="store_true",
+        help="a T5X checkpoint for its decoder-only network, instead of a Hugging Face folder",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -33,10 +38,12 @@ def run(options: argparse.Namespace) -> int:
     from gophercite.models.tensors import TensorFileError
     from gophercite.weights.checkpoint import WeightsError
     from gophercite.weights.export import export_weights
+    from gophercite.weights.t5x_export import export_t5x
 
+    export = export_t5x if options.t5x else export_weights
     try:
         with doing(f"exporting {options.model}"):
-            done = export_weights(options.model, options.folder, dtype=options.dtype)
+            done = export(options.model, options.folder, dtype=options.dtype)
     except (WeightsError, ModelFolderError, TensorFileError, CheckpointError) as error:
         raise RefusedError(str(error)) from error
     if options.json:

@@ -1,9 +1,10 @@
 """`gophercite import-weights`: makes a model folder of a published checkpoint."""
 
 import argparse
+import pathlib
 from typing import Any
 
-from gophercite.cli.arguments import add_command
+from gophercite.cli.arguments import add_command, positive
 from gophercite.cli.output import DONE, RefusedError, doing, print_json, print_text
 
 
@@ -13,18 +14,34 @@ def add(commands: Any) -> None:
         commands,
         "import-weights",
         run,
-        "make a model folder of a Llama, Mistral, Qwen, Gemma, GPT-NeoX or GPT-2 checkpoint",
+        "make a model folder of a Llama, Mistral, Qwen, Gemma, GPT-NeoX, GPT-2 or T5X checkpoint",
     )
     command.add_argument(
         "source",
         metavar="SOURCE",
-        help="a Hugging Face folder: config.json, safetensors files and the tokenizer",
+        help="a Hugging Face folder: config.json, safetensors files and the tokenizer; or a T5X "
+        "checkpoint_<step> folder of a decoder-only network",
     )
     command.add_argument("folder", metavar="FOLDER", help="the model folder; new, or to replace")
     command.add_argument(
         "--dtype",
         choices=("bfloat16", "float32"),
         help="of parameters and computation; by default the smallest that loses nothing",
+    )
+    command.add_argument(
+        "--vocabulary", metavar="FILE", help="T5X: the SentencePiece model, which it needs"
+    )
+    command.add_argument(
+        "--activations",
+        metavar="NAMES",
+        help="T5X: the MLP's mlp_activations, such as relu or gelu,linear; by default those of "
+        "config.gin beside the checkpoint",
+    )
+    command.add_argument(
+        "--max-distance",
+        metavar="TOKENS",
+        type=positive,
+        help="T5X: from which distance on all have one bias; by default T5X's own 128",
     )
 
 
@@ -34,11 +51,10 @@ def run(options: argparse.Namespace) -> int:
     from gophercite.models.tensors import TensorFileError
     from gophercite.vocabularies import VocabularyError
     from gophercite.weights.checkpoint import WeightsError
-    from gophercite.weights.hugging_face import import_weights
 
     try:
         with doing(f"importing {options.source}"):
-            description = import_weights(options.source, options.folder, dtype=options.dtype)
+            description = _import(options)
     except (WeightsError, ModelFolderError, TensorFileError, VocabularyError) as error:
         raise RefusedError(str(error)) from error
     config = description.config
@@ -52,5 +68,39 @@ def run(options: argparse.Namespace) -> int:
             }
         )
     else:
-        print_text(f"{options.folder}: {config.parameters:,} parameters in {config.param_dtype}")
+        line = f"{options.folder}: {config.parameters:,} parameters in {config.param_dtype}"
+        if left_out := description.provenance.get("left_out"):
+            size = f"{left_out['bytes'] / 2**20:,.1f} MiB"
+            line += f"; {left_out['tensors']} tensors for images ({size}) are left out"
+        print_text(line)
     return DONE
+
+
+def _import(options: argparse.Namespace) -> Any:
+    """Imports by the kind of the source."""
+    from gophercite.weights.checkpoint import WeightsError
+    from gophercite.weights.hugging_face import import_weights
+    from gophercite.weights.t5x import import_t5x
+    from gophercite.weights.t5x_checkpoint import is_t5x
+
+    if is_t5x(pathlib.Path(options.source)):
+        if options.vocabulary is None:
+            raise WeightsError(
+                f"{options.source}: T5X checkpoints hold no vocabulary: name the SentencePiece "
+                "model with --vocabulary FILE"
+            )
+        return import_t5x(
+            options.source,
+            options.folder,
+            options.vocabulary,
+            activations=options.activations and tuple(options.activations.split(",")),
+            max_distance=options.max_distance,
+            dtype=options.dtype,
+        )
+    for flag in ("vocabulary", "activations", "max_distance"):
+        if getattr(options, flag) is not None:
+            raise WeightsError(
+                f"{options.source}: --{flag.replace('_', '-')} is for T5X checkpoints, and this "
+                "is none: there is no file 'checkpoint' in it"
+            )
+    return import_weights(options.source, options.folder, dtype=options.dtype)

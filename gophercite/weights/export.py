@@ -83,7 +83,7 @@ class _Tensor:
             yield chunk.astype(self.dtype, copy=False)
 
     def _outputs(self) -> Iterator[np.ndarray]:
-        step = _rows(self.shape[1:])
+        step = rows_at_once(self.shape[1:])
         for part in self.parts:
             for start in range(part.columns.start, part.columns.stop, step):
                 columns = slice(start, min(start + step, part.columns.stop))
@@ -93,7 +93,7 @@ class _Tensor:
         if len(self.shape) == 1:
             yield np.concatenate([self._read(part, part.columns) for part in self.parts])
             return
-        step = _rows(self.shape[1:])
+        step = rows_at_once(self.shape[1:])
         for start in range(0, self.shape[0], step):
             rows = slice(start, min(start + step, self.shape[0]))
             yield np.concatenate(
@@ -142,7 +142,7 @@ def export_weights(
         raise WeightsError(f"{model}: {error}") from error
     vocabulary = read_vocabulary(model)
     chosen = np.dtype(dtype or description.config.param_dtype)
-    streams = _streams(model, description, NAMES[fields["model_type"]], chosen)
+    streams = tensor_streams(model, description, NAMES[fields["model_type"]], chosen)
     with whole_folder(folder) as unfinished:
         stored = write_streams(unfinished, _STEM, streams, file_bytes, _METADATA)
         files = sorted({tensor.file for tensor in stored.values()})
@@ -158,7 +158,7 @@ def export_weights(
     return Exported(fields["model_type"], count, chosen.name, tuple(files))
 
 
-def _streams(
+def tensor_streams(
     model: epath.PathLike, description: Description, names: TensorNames, dtype: np.dtype
 ) -> dict[str, Stream]:
     """The checkpoint's tensors, those first that are made of the same parameters."""
@@ -205,7 +205,7 @@ def _special_tokens(vocabulary: Vocabulary) -> dict[str, int | None]:
     }
 
 
-def _rows(shape: tuple[int, ...]) -> int:
+def rows_at_once(shape: tuple[int, ...]) -> int:
     """How many rows of a shape are read at once; of any dtype, none is larger than float32."""
     return max(1, CHUNK_BYTES // (4 * math.prod(shape)))
 

@@ -45,12 +45,12 @@ def write_architecture(config: TransformerConfig) -> Fields:
     Raises:
       ValueError: no family has it; the message names what the nearest one has otherwise.
     """
-    wanted = _comparable(config)
+    wanted = comparable(config)
     nearest: tuple[int, str] | None = None
     for family, (name, write) in _FAMILIES.items():
         fields = {"architectures": [name], "model_type": family, **write(config)}
         try:
-            found = _comparable(read_architecture(fields))
+            found = comparable(read_architecture(fields))
         except ValueError:
             continue
         others = [field for field, value in wanted.items() if found[field] != value]
@@ -63,7 +63,7 @@ def write_architecture(config: TransformerConfig) -> Fields:
     raise ValueError(f"no published family ({', '.join(_FAMILIES)}) has the architecture: {reason}")
 
 
-def _comparable(config: TransformerConfig) -> Fields:
+def comparable(config: TransformerConfig) -> Fields:
     """An architecture's fields, what is left to defaults filled in."""
     fields = {
         field.name: getattr(config, field.name)
@@ -99,7 +99,7 @@ def _llama(config: TransformerConfig) -> Fields:
 
 
 def _mistral(config: TransformerConfig) -> Fields:
-    window = _comparable(config)["window"]
+    window = comparable(config)["window"]
     return {**_llama(config), "sliding_window": window}
 
 

@@ -23,14 +23,24 @@ Rows = list[np.ndarray]
 def load_float32(family: str, folder: pathlib.Path) -> tuple[Transformer, Params]:
     """Imports a checkpoint, and loads it to be computed in float32."""
     import_weights(checkpoint(family, folder / "source"), folder / "model")
-    model = load_model(folder / "model", param_dtype="float32")
+    return in_float32(folder / "model")
+
+
+def in_float32(folder: pathlib.Path) -> tuple[Transformer, Params]:
+    """A model, to be computed in float32."""
+    model = load_model(folder, param_dtype="float32")
     config = dataclasses.replace(model.transformer.config, dtype="float32")
     return Transformer(config), model.params
 
 
 def reference(family: str) -> tuple[Rows, Rows]:
     """Sequences of different lengths, and the logits of all their tokens."""
-    stored = np.load(CHECKPOINTS / family / LOGITS)
+    return stored_logits(CHECKPOINTS / family / LOGITS)
+
+
+def stored_logits(path: pathlib.Path) -> tuple[Rows, Rows]:
+    """What a file of reference logits holds, see `reference`."""
+    stored = np.load(path)
     lengths = sorted((int(name.split("_")[1]) for name in stored if "_" in name), reverse=True)
     tokens = [row[:length] for row, length in zip(stored["tokens"], lengths, strict=True)]
     return tokens, [stored[f"logits_{length}"] for length in lengths]

@@ -1,0 +1,277 @@
+"""The architecture of T5X's decoder-only network: what its parameters' shapes and config.gin say.
+
+T5X's `examples/decoder_only/network.py`: RMSNorm, biases by distance that all layers share, scores
+that nothing divides, an MLP of one or two inner products, no other biases; embeddings and logits
+are one matrix, and these logits are divided by its width's root, or two. Its checkpoints have no
+description of the architecture. The shapes give the sizes, the names how many inner products the
+MLP has and whether embeddings are tied. What is left, the MLP's activation and the distance from
+which on all have one bias, the run's `config.gin` says, or a person.
+"""
+
+import ast
+import dataclasses
+import pathlib
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from gophercite.models.config import Activation, TransformerConfig
+from gophercite.weights.checkpoint import WeightsError
+from gophercite.weights.model_types import comparable
+from gophercite.weights.names import LAYERS, Place, TensorNames
+
+CONFIG = "config.gin"
+
+ACTIVATIONS: dict[str, Activation] = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "silu": "silu",
+    "swish": "silu",
+}
+"""Names that T5X's networks have for activations that are ours too."""
+
+BUCKETS, MAX_DISTANCE = 32, 128
+"""What T5X's network has; nothing in a checkpoint says the second."""
+
+_LINEAR = "linear"
+_MOST_LAYERS = 1000
+_LAYER = re.compile(r"decoder/layers_(\d+)/")
+_EMBEDDING = "decoder/token_embedder/embedding"
+_BIASES = "decoder/relpos_bias/rel_embedding"
+_QUERY = "self_attention/query/kernel"
+_LOGITS = "decoder/logits_dense/kernel"
+_SETTING = re.compile(r"^(?:[\w/]*/)?(?:\w+\.)*TransformerConfig\.(\w+)\s*=\s*(.+)$")
+_PREFIX = re.compile(r"\.inputs_bidirectional_attention\s*=\s*True\s*$", re.MULTILINE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Network:
+    """What shapes don't say of a network.
+
+    Attributes:
+      activations: of the MLP's inner products, in T5X's words: `("relu",)`, or of a gated MLP
+        `("gelu", "linear")`.
+      max_distance: the distance from which on all have the last bias.
+    """
+
+    activations: tuple[str, ...]
+    max_distance: int = MAX_DISTANCE
+
+
+def t5x_names(activations: tuple[str, ...]) -> TensorNames:
+    """Where T5X's decoder-only checkpoints keep our parameters.
+
+    Args:
+      activations: as `Network` has them; they say which inner product is the gate.
+    """
+    if len(activations) == 1:
+        inner = {"up": "mlp/wi/kernel"}
+    else:
+        up = activations.index(_LINEAR)
+        inner = {"up": f"mlp/wi_{up}/kernel", "gate": f"mlp/wi_{1 - up}/kernel"}
+    of_layer = {
+        "attention_norm": "pre_self_attention_layer_norm/scale",
+        **{name: f"self_attention/{name}/kernel" for name in ("query", "key", "value", "out")},
+        "mlp_norm": "pre_mlp_layer_norm/scale",
+        **inner,
+        "down": "mlp/wo/kernel",
+    }
+    places = {
+        "embed/embedding": Place(_EMBEDDING),
+        "embed/distance_biases": Place(_BIASES),
+        "final_norm/scale": Place("decoder/decoder_norm/scale"),
+        "unembed/kernel": Place(_LOGITS),
+        **{LAYERS + ours: Place(f"decoder/layers_{{}}/{name}") for ours, name in of_layer.items()},
+    }
+    return TensorNames(places, prefix="")
+
+
+def read_network(
+    run: pathlib.Path, activations: tuple[str, ...] | None, max_distance: int | None
+) -> Network:
+    """What a run's `config.gin` and a person say of a network.
+
+    Args:
+      run: the folder of the run's checkpoints, which T5X writes `config.gin` into.
+      activations: those that the person gives, which go before the file's.
+      max_distance: likewise; T5X's own by default.
+
+    Returns:
+      What is known.
+
+    Raises:
+      WeightsError: no activation is known, or the model reads its inputs in both directions.
+    """
+    path = run / CONFIG
+    settings = _read_settings(path)
+    if activations is None:
+        found = settings.get("mlp_activations")
+        if settings and found is None:
+            found = ("relu",)  # T5X's own default, which its config.gin need not say
+        activations = (found,) if isinstance(found, str) else found
+    if activations is None:
+        raise WeightsError(
+            f"{path}: there is no such file, or it has no TransformerConfig: say the MLP's "
+            "activations (--activations relu, or gelu,linear for a gated one)"
+        )
+    _check_activations(path, activations)
+    return Network(tuple(activations), MAX_DISTANCE if max_distance is None else max_distance)
+
+
+def read_architecture(shapes: Mapping[str, tuple[int, ...]], network: Network) -> TransformerConfig:
+    """The architecture that parameters of these shapes have.
+
+    Args:
+      shapes: by T5X's paths. Those that are not looked at here are compared with the architecture
+        when the parameters are read.
+      network: what they don't say.
+
+    Returns:
+      The architecture, computed as by default.
+
+    Raises:
+      ValueError: a parameter that gives a size is missing or no matrix, or the sizes don't fit.
+    """
+    layers = {int(match[1]) for name in shapes if (match := _LAYER.match(name))}
+    if not layers:
+        raise ValueError(
+            "no 'decoder/layers_0/…': the layers of T5X's decoder-only network are not there"
+        )
+    if len(layers) > _MOST_LAYERS:
+        raise ValueError(f"{len(layers)} layers are more than {_MOST_LAYERS}")
+    vocabulary, width = _matrix(shapes, _EMBEDDING)
+    heads, buckets = _matrix(shapes, _BIASES)
+    _, joined = _matrix(shapes, f"decoder/layers_0/{_QUERY}")
+    if joined % heads:
+        raise ValueError(f"{_QUERY} has {joined} columns, which {heads} heads can't share")
+    gated = len(network.activations) == 2
+    inner = "mlp/wi_0/kernel" if gated else "mlp/wi/kernel"
+    first = f"decoder/layers_0/{inner}"
+    if first not in shapes:
+        raise ValueError(
+            f"parameter {first!r} is missing: the MLP's activations are not "
+            f"{', '.join(network.activations)}"
+        )
+    return decoder_only(
+        network,
+        vocab_size=vocabulary,
+        d_model=width,
+        num_layers=len(layers),
+        num_heads=heads,
+        head_dim=joined // heads,
+        d_ff=_matrix(shapes, first)[1],
+        distance_buckets=buckets,
+        tied_embeddings=_LOGITS not in shapes,
+    )
+
+
+def decoder_only(
+    network: Network, *, tied_embeddings: bool, distance_buckets: int = BUCKETS, **sizes: int
+) -> TransformerConfig:
+    """T5X's decoder-only network, as an architecture of ours.
+
+    Args:
+      network: the MLP's activations and the furthest distance.
+      tied_embeddings: embeddings and logits are one matrix.
+      distance_buckets: biases a head.
+      **sizes: as `TransformerConfig` names them.
+
+    Returns:
+      The architecture.
+    """
+    activation = next(name for name in network.activations if name != _LINEAR)
+    return TransformerConfig(
+        **sizes,  # type: ignore[arg-type]
+        activation=ACTIVATIONS[activation],
+        gated_mlp=len(network.activations) == 2,
+        position="t5",
+        distance_buckets=distance_buckets,
+        max_distance=network.max_distance,
+        query_pre_attn_scalar=1.0,
+        tied_embeddings=tied_embeddings,
+        scale_logits=tied_embeddings,
+    )
+
+
+def network_of(config: TransformerConfig) -> Network:
+    """What T5X's decoder-only network calls an architecture's MLP.
+
+    Args:
+      config: the architecture.
+
+    Returns:
+      The network, with T5X's own furthest distance.
+
+    Raises:
+      ValueError: T5X's network has not the architecture; the message names what it lacks.
+    """
+    activations: tuple[str, ...] = (config.activation,)
+    network = Network((*activations, _LINEAR) if config.gated_mlp else activations)
+    sizes = ("vocab_size", "d_model", "num_layers", "num_heads", "head_dim")
+    others = ["activation"]
+    if config.activation in ACTIVATIONS:
+        own = decoder_only(
+            network,
+            tied_embeddings=config.tied_embeddings,
+            d_ff=config.mlp_width,
+            **{name: getattr(config, name) for name in sizes},
+        )
+        wanted, found = comparable(config), comparable(own)
+        others = [name for name, value in wanted.items() if found[name] != value]
+    if others:
+        lacks = ", ".join(f"{name} = {getattr(config, name)!r}" for name in others)
+        raise ValueError(f"T5X's decoder-only network has no {lacks}")
+    return network
+
+
+def _matrix(shapes: Mapping[str, tuple[int, ...]], name: str) -> tuple[int, int]:
+    shape = shapes.get(name)
+    if shape is None:
+        raise ValueError(f"parameter {name!r} is missing")
+    if len(shape) != 2 or 0 in shape:
+        raise ValueError(f"parameter {name!r} has the shape {list(shape)}: must be a matrix")
+    return shape[0], shape[1]
+
+
+def _check_activations(path: pathlib.Path, activations: Any) -> None:
+    gated = len(activations) == 2 and _LINEAR in activations
+    others = [name for name in activations if name != _LINEAR]
+    if len(others) != 1 or not (gated or len(activations) == 1) or others[0] not in ACTIVATIONS:
+        raise WeightsError(
+            f"{path}: mlp_activations {activations!r} are not computed here: one of "
+            f"{', '.join(ACTIVATIONS)}, alone or beside {_LINEAR!r}"
+        )
+
+
+def _read_settings(path: pathlib.Path) -> dict[str, Any]:
+    """The network's settings in a gin file, which is read as text: nothing in it is run.
+
+    Raises:
+      WeightsError: a value can't be read, or the model reads its inputs in both directions.
+    """
+    try:
+        text = path.read_text("utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except UnicodeDecodeError as error:
+        raise WeightsError(f"{path}: is no text in UTF-8 ({error})") from error
+    text = text.replace("\\\n", " ")  # lines that gin broke
+    if _PREFIX.search(text):
+        raise WeightsError(
+            f"{path}: inputs_bidirectional_attention = True: only causal attention is computed"
+        )
+    settings = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        if (match := _SETTING.match(line.strip())) is None:
+            continue
+        name, value = match.groups()
+        if name == "mlp_activations":
+            try:
+                settings[name] = ast.literal_eval(value)
+            except (ValueError, SyntaxError, MemoryError, RecursionError):
+                raise WeightsError(
+                    f"{path}:{number}: {name} = {value[:80]}: must be a tuple of names"
+                ) from None
+        else:
+            settings[name] = value
+    return settings

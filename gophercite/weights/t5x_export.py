@@ -1,0 +1,152 @@
+"""Exporting models as the checkpoints that T5X's decoder-only network reads.
+
+    config.gin                     the network's settings, as T5X writes and reads them
+    sentencepiece.model            the tokenizer
+    checkpoint_<step>/checkpoint   T5X's index
+    checkpoint_<step>/target.…/    the parameters, in zarr
+
+There is no state of an optimizer in it: T5X restores it to infer and to evaluate, and to train on
+with `utils.RestoreCheckpointConfig.fallback_to_scratch = True`.
+"""
+
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import msgpack
+import numpy as np
+import tensorstore
+from etils import epath
+
+from gophercite.models.config import TransformerConfig
+from gophercite.models.folder import read_description, read_vocabulary
+from gophercite.models.tensors import Stream
+from gophercite.models.whole_folders import whole_folder
+from gophercite.vocabularies import SentencePieceVocabulary
+from gophercite.vocabularies.sentence_piece import FILE_NAME
+from gophercite.weights.checkpoint import WeightsError
+from gophercite.weights.export import Exported, rows_at_once, tensor_streams
+from gophercite.weights.importing import Dtype
+from gophercite.weights.t5x_architecture import CONFIG, Network, network_of, t5x_names
+from gophercite.weights.t5x_checkpoint import FLAX_ARRAY, INDEX, TARGET
+
+VOCABULARY = "sentencepiece.model"
+_VERSION = 3  # of T5X's index, since 2021
+
+
+def export_t5x(
+    model: epath.PathLike,
+    folder: str | os.PathLike[str],
+    *,
+    dtype: Dtype | None = None,
+) -> Exported:
+    """Makes a folder with a T5X checkpoint of a model: whole or not at all.
+
+    Memory holds a part of one parameter at a time; of a training run's folder a parameter in all
+    layers.
+
+    Args:
+      model: a model folder, or a training run's, whose best checkpoint is taken.
+      folder: a new or empty one; the checkpoint is made in it.
+      dtype: of the parameters; as they are by default.
+
+    Returns:
+      What was written.
+
+    Raises:
+      WeightsError: T5X's network has not the architecture, the tokenizer is no SentencePiece model,
+        or the folder is not empty.
+      ModelFolderError: there is no usable model, or it is a reward model.
+      TensorFileError, CheckpointError: its files are damaged.
+    """
+    folder = pathlib.Path(folder)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise WeightsError(f"{folder}: exists; export into a new or empty folder")
+    description = read_description(model)
+    config = description.config
+    try:
+        network = network_of(config)
+    except ValueError as error:
+        raise WeightsError(f"{model}: {error}") from error
+    vocabulary = read_vocabulary(model)
+    if not isinstance(vocabulary, SentencePieceVocabulary):
+        raise WeightsError(f"{model}: T5X reads SentencePiece models; the tokenizer is another")
+    chosen = np.dtype(dtype or config.param_dtype)
+    streams = tensor_streams(model, description, t5x_names(network.activations), chosen)
+    step = description.provenance.get("step")
+    checkpoint = f"{INDEX}_{step if isinstance(step, int) else 0}"
+    with whole_folder(folder) as unfinished:
+        (unfinished / checkpoint).mkdir()
+        write_checkpoint(unfinished / checkpoint, streams, step if isinstance(step, int) else 0)
+        (unfinished / CONFIG).write_text(_gin(config, network), "utf-8")
+        vocabulary.save(unfinished)
+        (unfinished / FILE_NAME).rename(unfinished / VOCABULARY)
+    return Exported("t5x decoder_only", config.parameters, chosen.name, (checkpoint,))
+
+
+def write_checkpoint(folder: pathlib.Path, streams: Mapping[str, Stream], step: int) -> None:
+    """Writes what `t5x_checkpoint.T5XCheckpoint` and T5X's own checkpointer read.
+
+    Args:
+      folder: an existing one, `checkpoint_<step>`.
+      streams: the parameters by their paths in T5X's tree.
+      step: of the training run that made them.
+    """
+    target: dict[str, Any] = {}
+    for name, stream in streams.items():
+        *path, last = name.split("/")
+        node = target
+        for part in path:
+            node = node.setdefault(part, {})
+        node[last] = _write_array(folder, f"{TARGET}.{name.replace('/', '.')}", stream)
+    count = np.asarray(step, np.int32)
+    values = msgpack.packb((count.shape, count.dtype.name, count.tobytes()))
+    state = {"step": msgpack.ExtType(FLAX_ARRAY, values)}
+    index = {"version": _VERSION, "optimizer": {TARGET: target, "state": state}}
+    (folder / INDEX).write_bytes(msgpack.packb(index))
+
+
+def _write_array(folder: pathlib.Path, name: str, stream: Stream) -> dict[str, Any]:
+    """Writes one parameter; returns what the index says of it."""
+    rows = min(stream.shape[0], rows_at_once(stream.shape[1:]))
+    specification = {
+        "driver": "zarr",
+        "dtype": stream.dtype.name,
+        "kvstore": {"driver": "file", "path": f"{name}/"},
+        "metadata": {
+            "shape": list(stream.shape),
+            "chunks": [rows, *stream.shape[1:]],
+            "compressor": {"id": "gzip", "level": 1},
+        },
+    }
+    here = {"driver": "file", "path": f"{folder.absolute() / name}/"}
+    array = tensorstore.open({**specification, "kvstore": here}, create=True).result()
+    start = 0
+    for chunk in stream.chunks():
+        array[start : start + len(chunk)].write(chunk).result()
+        start += len(chunk)
+    return specification
+
+
+def _gin(config: TransformerConfig, network: Network) -> str:
+    """The network's settings for T5X; the model and the run are for its user's own gin files."""
+    fields = {
+        "vocab_size": config.vocab_size,
+        "emb_dim": config.d_model,
+        "num_heads": config.num_heads,
+        "num_layers": config.num_layers,
+        "head_dim": config.head_dim,
+        "mlp_dim": config.mlp_width,
+        "mlp_activations": network.activations,
+        "logits_via_embedding": config.tied_embeddings,
+        "dtype": config.dtype,
+    }
+    lines = [
+        "from __gin__ import dynamic_registration",
+        "from t5x.examples.decoder_only import network",
+        "",
+        "network.DecoderWrapper.config = @network.TransformerConfig()",
+        *(f"network.TransformerConfig.{name} = {value!r}" for name, value in fields.items()),
+    ]
+    return "\n".join(lines) + "\n"
