@@ -151,6 +151,49 @@ def test_a_beginning_that_is_neither_true_nor_false_is_named(tmp_path: pathlib.P
         load_vocabulary(folder)
 
 
+TURN = "<end_of_turn>"
+
+
+def with_ends(folder: pathlib.Path, name: str, ends: object) -> pathlib.Path:
+    """A tokenizer's folder, and what a file beside it says ends an answer."""
+    (folder / name).write_text(json.dumps({"eos_token_id": ends}), "utf-8")
+    return folder
+
+
+def test_a_model_may_have_several_ends(tmp_path: pathlib.Path) -> None:
+    plain = load_vocabulary(FOLDER / "gemma")
+    (turn,) = plain.encode(TURN)
+    assert plain.other_eos_ids == ()
+    folder = with_config("gemma", tmp_path / "changed")
+    with_ends(folder, "generation_config.json", [plain.eos_id, turn, 10**6])
+    vocabulary = load_vocabulary(folder)
+    assert vocabulary.other_eos_ids == (turn, 10**6)
+    assert vocabulary.token_bytes(turn) is None
+    text = f"The end {TURN} of it."
+    assert turn not in vocabulary.encode(text)
+    assert vocabulary.decode([*vocabulary.encode(text), turn]) == text
+    vocabulary.save(tmp_path / "saved")
+    assert load_vocabulary(tmp_path / "saved").other_eos_ids == vocabulary.other_eos_ids
+
+
+def test_the_generation_s_own_ends_come_before_the_model_s(tmp_path: pathlib.Path) -> None:
+    folder = with_ends(with_config("llama3", tmp_path / "changed"), "config.json", [1, 5])
+    assert load_vocabulary(folder).other_eos_ids == (5,)
+    with_ends(folder, "generation_config.json", None)
+    assert load_vocabulary(folder).other_eos_ids == (5,)
+    with_ends(folder, "generation_config.json", 7)
+    assert load_vocabulary(folder).other_eos_ids == (7,)
+
+
+@pytest.mark.parametrize("value", ["1", [1, "2"], [True], -1, {}])
+def test_ends_that_are_none_are_named(value: object, tmp_path: pathlib.Path) -> None:
+    folder = with_config("llama3", tmp_path / "changed")
+    with_ends(folder, "generation_config.json", value)
+    message = r"generation_config\.json: field 'eos_token_id': expected a token's id or a list"
+    with pytest.raises(VocabularyError, match=message):
+        load_vocabulary(folder)
+
+
 def test_chat_templates_are_kept(tmp_path: pathlib.Path) -> None:
     template = load_vocabulary(FOLDER / "qwen").chat_template
     assert template is not None

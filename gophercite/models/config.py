@@ -77,6 +77,8 @@ class TransformerConfig:
       max_positions: learned positions that there are; None with the other kinds.
       distance_buckets: biases that there are a head; None with other kinds than T5's.
       max_distance: from which on all distances have the last bias; None likewise.
+      context_length: tokens of the longest rows that a published model was made for, None if not
+        known; nothing is computed by it, and exports say it.
       rope_theta: base of the rotary frequencies; one for all layers, or one a layer.
       rope_scaling: slower rotary frequencies in all layers, as Llama 3.1 has them.
       rope_interpolation: what rotary positions are divided by (Chen et al. 2023); one for all
@@ -126,6 +128,7 @@ class TransformerConfig:
     gated_mlp: bool = False
     position: Position = "transformer_xl"
     max_positions: int | None = None
+    context_length: int | None = None
     distance_buckets: int | None = None
     max_distance: int | None = None
     rope_theta: float | tuple[float, ...] = 10_000.0

@@ -7,7 +7,10 @@ if TYPE_CHECKING:
     from gophercite.models.config import TransformerConfig
 
 _SIZES = ("vocab_size", "d_model", "num_layers", "num_heads", "head_dim", "attention_block")
-_OPTIONAL_SIZES = ("num_kv_heads", "d_ff", "max_positions", "distance_buckets", "max_distance")
+_OPTIONAL_SIZES = (
+    *("num_kv_heads", "d_ff", "max_positions", "context_length"),
+    *("distance_buckets", "max_distance"),
+)
 # Fields that one kind of positions needs and no other has, and what they are.
 _OF_POSITIONS = {
     "max_positions": ("learned", "the number of learned positions"),

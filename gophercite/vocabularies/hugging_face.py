@@ -8,6 +8,7 @@ from typing import Any
 import tokenizers
 
 from gophercite.vocabularies.beginnings import TOKENIZER_JSON, token_before_texts
+from gophercite.vocabularies.end_tokens import write_end_tokens
 from gophercite.vocabularies.tokenizer_config import (
     CONFIG_NAME,
     read_special_tokens,
@@ -96,11 +97,12 @@ class HuggingFaceVocabulary(Vocabulary):
             raise VocabularyError(f"{path}: {error}") from None
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Writes `tokenizer.json` and the names of its special tokens, `tokenizer_config.json`."""
+        """Writes `tokenizer.json`, and what is known of its special tokens beside it."""
         folder = pathlib.Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / FILE_NAME).write_text(self._json, "utf-8")
         write_config(folder, self._tokenizer.id_to_token, self)
+        write_end_tokens(folder, self)
 
     def _tokenize(self, text: str) -> list[int]:
         return self._tokenizer.encode(text, add_special_tokens=False).ids

@@ -4,6 +4,7 @@ import os
 import pathlib
 
 from gophercite.vocabularies import hugging_face, sentence_piece
+from gophercite.vocabularies.end_tokens import read_end_tokens
 from gophercite.vocabularies.tokenizer_config import read_chat_template
 from gophercite.vocabularies.vocabulary import Vocabulary, VocabularyError
 
@@ -27,6 +28,7 @@ def load_vocabulary(path: str | os.PathLike[str]) -> Vocabulary:
     if path.is_dir():
         vocabulary = _load_folder(path)
         vocabulary.chat_template = read_chat_template(path)
+        vocabulary.end_by(read_end_tokens(path))
         return vocabulary
     if path.suffix == ".json":
         return hugging_face.HuggingFaceVocabulary.from_file(path)

@@ -9,6 +9,7 @@ from sentencepiece import sentencepiece_model_pb2
 
 from gophercite.vocabularies.beginnings import TOKENIZER_JSON, adds_bos_token
 from gophercite.vocabularies.conversion import to_tokenizer_json
+from gophercite.vocabularies.end_tokens import write_end_tokens
 from gophercite.vocabularies.tokenizer_config import TEMPLATE_NAME, write_config
 from gophercite.vocabularies.vocabulary import (
     BYTES,
@@ -85,7 +86,7 @@ class SentencePieceVocabulary(Vocabulary):
             raise VocabularyError(f"{path}: {error}") from None
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Writes `vocabulary.model`, and `tokenizer_config.json` if texts have no beginning."""
+        """Writes `vocabulary.model`, and beside it what is known of special tokens else."""
         folder = pathlib.Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / FILE_NAME).write_bytes(self._model)
@@ -93,6 +94,7 @@ class SentencePieceVocabulary(Vocabulary):
             write_config(folder, self._processor.id_to_piece, self)
         elif self.chat_template is not None:
             (folder / TEMPLATE_NAME).write_text(self.chat_template, "utf-8")
+        write_end_tokens(folder, self)
 
     def export(self, folder: str | os.PathLike[str]) -> None:
         """Writes `tokenizer.model` and the same tokenizer as `tokenizer.json`."""

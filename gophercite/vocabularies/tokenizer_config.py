@@ -39,7 +39,7 @@ def read_special_tokens(folder: pathlib.Path) -> SpecialTokens:
     Raises:
       VocabularyError: the file is no JSON, or a field is of another kind.
     """
-    config = _read_config(folder)
+    config = read_object(folder / CONFIG_NAME)
     names: dict[str, str | None] = {}
     for field in ("eos_token", "bos_token", "pad_token"):
         token = config.get(field)
@@ -71,7 +71,7 @@ def read_chat_template(folder: pathlib.Path) -> str | None:
             return path.read_text("utf-8")
         except UnicodeDecodeError as error:
             raise VocabularyError(f"{path}: is no text in UTF-8 ({error})") from None
-    template = _read_config(folder).get("chat_template")
+    template = read_object(folder / CONFIG_NAME).get("chat_template")
     if isinstance(template, list):  # of objects with a name
         named = {each.get("name"): each for each in template if isinstance(each, dict)}
         template = named.get("default", {}).get("template")
@@ -114,14 +114,18 @@ def _wrong(folder: pathlib.Path, field: str, expected: str, value: object) -> Vo
     )
 
 
-def _read_config(folder: pathlib.Path) -> dict[str, Any]:
-    path = folder / CONFIG_NAME
+def read_object(path: pathlib.Path) -> dict[str, Any]:
+    """The object in a JSON file beside a tokenizer, empty where there is no such file.
+
+    Raises:
+      VocabularyError: it holds something else.
+    """
     if not path.exists():
         return {}
     try:
-        config = json.loads(path.read_text("utf-8"))
+        value = json.loads(path.read_text("utf-8"))
     except (ValueError, RecursionError) as error:
         raise VocabularyError(f"{path}: is no JSON that can be read ({error})") from None
-    if not isinstance(config, dict):
-        raise VocabularyError(f"{path}: expected an object, got {describe(config)}")
-    return config
+    if not isinstance(value, dict):
+        raise VocabularyError(f"{path}: expected an object, got {describe(value)}")
+    return value

@@ -47,6 +47,7 @@ class Vocabulary(abc.ABC):
       splits_words: whether no token reaches from a word over the white space that follows it, so
         that texts are tokenised word by word: a word, with the white space before it (`WORD`), has
         the same tokens wherever it stands.
+      other_eos_ids: what ends an answer of the published model as well, such as the end of a turn.
       chat_template: how the published model's conversations are written, in Jinja; kept, and never
         applied. None where there is none.
     """
@@ -58,6 +59,7 @@ class Vocabulary(abc.ABC):
     unk_id: int | None
     dummy_prefix: bool
     splits_words: bool = False
+    other_eos_ids: tuple[int, ...] = ()
     chat_template: str | None = None
 
     def __init__(self, token_bytes: Sequence[bytes | None], byte_ids: Sequence[int]) -> None:
@@ -72,6 +74,14 @@ class Vocabulary(abc.ABC):
         self._is_kept: dict[str, bool] = {}
         self._words: dict[str, list[int]] = {}
         self.size = len(self._token_bytes)
+
+    def end_by(self, ids: Iterable[int]) -> None:
+        """Says what ends an answer as well: from now on these tokens spell nothing."""
+        self.other_eos_ids = tuple(id for id in ids if id != self.eos_id)
+        ends = frozenset(self.other_eos_ids)
+        self._token_bytes = tuple(
+            None if id in ends else spelled for id, spelled in enumerate(self._token_bytes)
+        )
 
     @abc.abstractmethod
     def save(self, folder: str | os.PathLike[str]) -> None:

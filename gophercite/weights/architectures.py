@@ -105,6 +105,19 @@ def _gemma3_text(fields: JsonFields) -> TransformerConfig:
     )
 
 
+def _gemma3(fields: JsonFields) -> TransformerConfig:
+    """The text part of a Gemma 3 that reads images too."""
+    if "text_config" not in fields:
+        raise fields.error("text_config", "is missing, and must be an object")
+    text = _part(fields, "text_config", None)
+    if text.values.get("model_type", "gemma3_text") != "gemma3_text":
+        raise text.error("model_type", "only gemma3_text is known within gemma3")
+    _refuse(text, "quantization_config", "only unquantised weights are read")
+    tied = {"tie_word_embeddings": fields.values.get("tie_word_embeddings")}
+    values = {**_GEMMA_3_DEFAULTS, **tied, **text.values}
+    return _gemma3_text(JsonFields(values, None, Counter(), "text_config"))
+
+
 def _gemma(fields: JsonFields, kinds: list[str], **own: Any) -> TransformerConfig:
     """What Gemma 2 and 3 share."""
     _refuse(fields, "attention_bias", "a Gemma with biases is not known")
@@ -171,6 +184,23 @@ def _gpt2(fields: JsonFields) -> TransformerConfig:
 _BIASES: dict[str, Any] = {"qkv_bias": True, "out_bias": True, "mlp_bias": True}
 
 
+# What the nested part of a published `config.json` leaves out; that of text alone is whole.
+_GEMMA_3_DEFAULTS: dict[str, Any] = {
+    "vocab_size": 262_208,
+    "hidden_size": 2304,
+    "intermediate_size": 9216,
+    "num_hidden_layers": 26,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "max_position_embeddings": 131_072,
+    "rms_norm_eps": 1e-6,
+    "query_pre_attn_scalar": 256,
+    "sliding_window": 4096,
+}
+
+
 _FAMILIES: dict[str, Callable[[JsonFields], TransformerConfig]] = {
     "llama": _llama,
     "mistral": _mistral,
@@ -178,6 +208,7 @@ _FAMILIES: dict[str, Callable[[JsonFields], TransformerConfig]] = {
     "qwen3": _qwen3,
     "gemma2": _gemma2,
     "gemma3_text": _gemma3_text,
+    "gemma3": _gemma3,
     "gpt_neox": _gpt_neox,
     "gpt2": _gpt2,
 }
@@ -211,6 +242,9 @@ def _sizes(fields: JsonFields) -> dict[str, Any]:
         if "head_dim" in fields
         else _head_dim(fields, "num_attention_heads", heads, width),
         "d_ff": fields.integer("intermediate_size"),
+        "context_length": fields.integer("max_position_embeddings")
+        if "max_position_embeddings" in fields
+        else None,
     }
 
 

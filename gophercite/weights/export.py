@@ -16,13 +16,13 @@ from gophercite.models.host_parameters import HostParameters
 from gophercite.models.tensors import CHUNK_BYTES, Stream, write_streams
 from gophercite.models.whole_folders import whole_folder
 from gophercite.vocabularies import Vocabulary
+from gophercite.vocabularies.end_tokens import GENERATION_NAME, end_tokens
 from gophercite.weights.checkpoint import INDEX, WeightsError
 from gophercite.weights.hugging_face import CONFIG
 from gophercite.weights.importing import Dtype
 from gophercite.weights.model_types import write_architecture
 from gophercite.weights.names import LAYERS, NAMES, Place, TensorNames
 
-_GENERATION = "generation_config.json"
 _STEM = "model"
 _METADATA = {"format": "pt"}  # `transformers` asks for it: of which framework's layout tensors are
 
@@ -152,8 +152,8 @@ def export_weights(
             _write_json(unfinished / INDEX, {"metadata": sizes, "weight_map": places})
         tokens = _special_tokens(vocabulary)
         _write_json(unfinished / CONFIG, {**fields, **tokens, "torch_dtype": chosen.name})
-        _write_json(unfinished / _GENERATION, tokens)
         vocabulary.export(unfinished)
+        _write_json(unfinished / GENERATION_NAME, tokens)
     count = description.config.parameters
     return Exported(fields["model_type"], count, chosen.name, tuple(files))
 
@@ -197,10 +197,10 @@ def _parts(name: str, place: Place, width: int, heads: int) -> list[_Part]:
     return parts
 
 
-def _special_tokens(vocabulary: Vocabulary) -> dict[str, int | None]:
+def _special_tokens(vocabulary: Vocabulary) -> dict[str, int | list[int] | None]:
     return {
         "bos_token_id": vocabulary.bos_id,
-        "eos_token_id": vocabulary.eos_id,
+        "eos_token_id": end_tokens(vocabulary),
         "pad_token_id": None if vocabulary.pad_id == vocabulary.eos_id else vocabulary.pad_id,
     }
 

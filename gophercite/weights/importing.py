@@ -90,7 +90,8 @@ def make_model_folder(
       source: the checkpoint.
       folder: a new one, or a model folder to replace.
       dtype: of parameters and computation; None for the smallest that loses nothing.
-      provenance: what `model.json` says of where the parameters come from; the dtype is added.
+      provenance: what `model.json` says of where the parameters come from. The dtype is added, and
+        how many tensors and bytes of a larger model's other parts are left out.
 
     Returns:
       What the new `model.json` says.
@@ -99,7 +100,8 @@ def make_model_folder(
       WeightsError: tensors or vocabulary don't fit the architecture.
       ModelFolderError: `folder` holds something else.
     """
-    parameters = _plan(source)
+    others = {name for name in source.tensors.names if name.startswith(source.names.others)}
+    parameters = _plan(source, others)
     _check_vocabulary(source)
     chosen = np.dtype(dtype or _lossless(source.tensors, parameters))
     streams = {
@@ -109,13 +111,17 @@ def make_model_folder(
     with unfinished_folder(folder) as unfinished:
         config = dataclasses.replace(source.config, dtype=chosen.name, param_dtype=chosen.name)
         stored = write_streams(unfinished, STEM, streams)
-        description = Description(config, provenance | {"dtype": chosen.name}, stored)
+        known = {**provenance, "dtype": chosen.name, **_left_out(source.tensors, others)}
+        description = Description(config, known, stored)
         describe_model(unfinished, description, source.vocabulary)
     return description
 
 
-def _plan(source: Source) -> dict[str, _Parameter]:
-    """Where each parameter comes from; tensors missing, surplus or misshapen are refused."""
+def _plan(source: Source, others: Collection[str]) -> dict[str, _Parameter]:
+    """Where each parameter comes from; tensors missing, surplus or misshapen are refused.
+
+    Not so the `others`.
+    """
     tensors, config = source.tensors, source.config
     values = sum(math.prod(tensors.shape(name)) for name in tensors.names)
     if config.parameters > 2 * values:  # sizes out of all bounds are no shapes to compare
@@ -138,7 +144,7 @@ def _plan(source: Source) -> dict[str, _Parameter]:
     derived = {name for name in tensors.names if name.endswith(names.derived)}
     if config.tied_embeddings:  # the same matrix once more
         derived.add(names.places["unembed/kernel"].tensor)
-    surplus = tensors.names - shapes.keys() - derived
+    surplus = tensors.names - shapes.keys() - derived - set(others)
     _refuse_any(source.folder, surplus, "has no place in the architecture")
     for tensor, expected in shapes.items():
         if (found := tensors.shape(tensor)) != expected:
@@ -147,6 +153,14 @@ def _plan(source: Source) -> dict[str, _Parameter]:
                 f"it {list(expected)}"
             )
     return plan
+
+
+def _left_out(tensors: Tensors, names: Collection[str]) -> dict[str, Any]:
+    """What `model.json` says of tensors that are not imported; nothing where there are none."""
+    if not names:
+        return {}
+    sizes = (tensors.dtype(name).itemsize * math.prod(tensors.shape(name)) for name in names)
+    return {"left_out": {"tensors": len(names), "bytes": sum(sizes)}}
 
 
 def _refuse_any(folder: pathlib.Path, names: Collection[str], problem: str) -> None:

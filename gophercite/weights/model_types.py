@@ -13,8 +13,9 @@ from gophercite.weights.architectures import read_architecture
 
 Fields = dict[str, Any]
 
-# How a model is computed, which is no part of what it is.
+# How a model is computed, and what it was made for, which are no part of what it computes.
 _COMPUTING = (
+    "context_length",
     "dtype",
     "param_dtype",
     "remat_every",
@@ -49,6 +50,8 @@ def write_architecture(config: TransformerConfig) -> Fields:
     nearest: tuple[int, str] | None = None
     for family, (name, write) in _FAMILIES.items():
         fields = {"architectures": [name], "model_type": family, **write(config)}
+        if config.context_length is not None and config.max_positions is None:
+            fields["max_position_embeddings"] = config.context_length
         try:
             found = comparable(read_architecture(fields))
         except ValueError:

@@ -63,23 +63,37 @@ class TensorNames:
       places: by our parameters' names; those of `LAYERS` have a tensor for each layer.
       prefix: of the tensors below the head; files that were saved without a head lack it.
       derived: endings of tensors that follow from the architecture, and that older files hold.
+      nests: where a larger model has this one: what its files have for the prefix, and what they
+        put before the head.
+      others: beginnings of the tensors of that model's other parts, which are left out.
     """
 
     places: Mapping[str, Place]
     prefix: str
     derived: tuple[str, ...] = ()
+    nests: tuple[tuple[str, str], ...] = ()
+    others: tuple[str, ...] = ()
 
     def of_files(self, tensors: Collection[str]) -> "TensorNames":
-        """The same places as files name them: with the prefix, or all without."""
+        """The same places as files name them: in a larger model, with the prefix, or without."""
+        for body, head in self.nests:
+            if any(tensor.startswith(body) for tensor in tensors):
+                return self._renamed(body, head)
         if any(tensor.startswith(self.prefix) for tensor in tensors):
             return self
-        return dataclasses.replace(
-            self,
-            places={
-                ours: place._replace(tensor=place.tensor.removeprefix(self.prefix))
-                for ours, place in self.places.items()
-            },
-        )
+        return self._renamed("", "")
+
+    def _renamed(self, body: str, head: str) -> "TensorNames":
+        """The places with another prefix, and something before those that have none."""
+
+        def rename(tensor: str) -> str:
+            below = tensor.removeprefix(self.prefix)
+            return head + tensor if below == tensor else body + below
+
+        places = {
+            ours: place._replace(tensor=rename(place.tensor)) for ours, place in self.places.items()
+        }
+        return dataclasses.replace(self, places=places)
 
 
 def _linear(ours: str, theirs: str, bias: bool = False) -> dict[str, Place]:
@@ -153,6 +167,17 @@ _GEMMA = dataclasses.replace(
     },
 )
 
+# Gemma 3 that reads images too: as it is published, and as the library names its parts today.
+_GEMMA_WITH_IMAGES = dataclasses.replace(
+    _GEMMA,
+    nests=(("language_model.model.", "language_model."), ("model.language_model.", "")),
+    others=tuple(
+        f"{before}{part}."
+        for before in ("", "model.")
+        for part in ("vision_tower", "multi_modal_projector")
+    ),
+)
+
 _GPT_NEOX = TensorNames(
     {
         "embed/embedding": Place("gpt_neox.embed_in.weight"),
@@ -205,6 +230,7 @@ NAMES: dict[str, TensorNames] = {
     "qwen3": _LLAMA,
     "gemma2": _GEMMA,
     "gemma3_text": _GEMMA,
+    "gemma3": _GEMMA_WITH_IMAGES,
     "gpt_neox": _GPT_NEOX,
     "gpt2": _GPT2,
 }

@@ -17,7 +17,7 @@ import transformers
 from gophercite.weights.export import export_weights
 from gophercite.weights.hugging_face import import_weights
 from tests.weights import parity
-from tests.weights.samples import FAMILIES, checkpoint
+from tests.weights.samples import FAMILIES, WITH_IMAGES, checkpoint
 
 TEXT = "née “Orm”, 1874 ☃ %<Claim>%(Title)%[Quote]%"
 NEW_TOKENS = 12
@@ -49,7 +49,7 @@ def main() -> None:
     """Prints a row for each checkpoint."""
     transformers.logging.set_verbosity_error()
     print("| Checkpoint | loaded as | logits | greedy | tokenizer |\n|---|---|---|---|---|")
-    for family in FAMILIES:
+    for family in (*FAMILIES, WITH_IMAGES):
         with tempfile.TemporaryDirectory() as folder:
             name, difference, same, spelled = compare(family, pathlib.Path(folder))
         print(f"| {family} | {name} | {difference:.1e} | {same} | {spelled} |", flush=True)

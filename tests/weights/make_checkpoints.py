@@ -37,6 +37,17 @@ LLAMA_3_ROPE = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 512,  # of four pairs the second is slowed in part
 }
+GEMMA_3 = {
+    **SIZES,
+    "head_dim": 8,
+    "query_pre_attn_scalar": 3,
+    "sliding_window": 4,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    "rope_parameters": {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+        "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e4},
+    },
+}
 FAMILIES = {
     "llama2": transformers.LlamaConfig(**SIZES | {"num_key_value_heads": 4}),
     "llama3": transformers.LlamaConfig(
@@ -59,17 +70,7 @@ FAMILIES = {
         attn_logit_softcapping=1.5,
         final_logit_softcapping=2.5,
     ),
-    "gemma3": transformers.Gemma3TextConfig(
-        **SIZES,
-        head_dim=8,
-        query_pre_attn_scalar=3,
-        sliding_window=4,
-        layer_types=["sliding_attention", "full_attention", "sliding_attention"],
-        rope_parameters={
-            "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
-            "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e4},
-        },
-    ),
+    "gemma3": transformers.Gemma3TextConfig(**GEMMA_3),
     "gpt_neox": transformers.GPTNeoXConfig(
         vocab_size=288,
         hidden_size=32,
@@ -95,6 +96,18 @@ FAMILIES = {
         bos_token_id=None,
         eos_token_id=0,
     ),
+    "gemma3_images": transformers.Gemma3Config(
+        text_config=GEMMA_3,
+        vision_config={
+            "hidden_size": 8,
+            "intermediate_size": 8,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 2,
+            "image_size": 28,
+            "patch_size": 14,
+        },
+        mm_tokens_per_image=4,
+    ),
 }
 
 
@@ -107,12 +120,14 @@ def make(name: str, seed: int) -> None:
     half = torch.float16 if name == "llama2" else torch.bfloat16
     with torch.no_grad():
         for parameter in model.parameters():
-            if parameter.ndim == 2:
+            if parameter.ndim >= 2:
                 parameter.normal_(std=1.5 * parameter.shape[1] ** -0.5)
             else:  # scales leave their ones, biases their zeros
                 parameter.add_(0.3 * torch.randn_like(parameter))
             parameter.copy_(parameter.to(half).float())
-    tokens = np.random.default_rng(seed).integers(0, config.vocab_size, (len(LENGTHS), LENGTHS[0]))
+    tokens = np.random.default_rng(seed).integers(
+        0, SIZES["vocab_size"], (len(LENGTHS), LENGTHS[0])
+    )
     logits = {}
     with torch.no_grad():
         for row, length in enumerate(LENGTHS):

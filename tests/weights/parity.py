@@ -15,7 +15,7 @@ from gophercite.models.folder import load_model
 from gophercite.models.parameters import Params
 from gophercite.models.transformer import Transformer
 from gophercite.weights.hugging_face import import_weights
-from tests.weights.samples import CHECKPOINTS, FAMILIES, LOGITS, checkpoint
+from tests.weights.samples import CHECKPOINTS, FAMILIES, LOGITS, WITH_IMAGES, checkpoint
 
 Rows = list[np.ndarray]
 
@@ -114,7 +114,7 @@ def agreed(found: Rows, expected: Rows) -> tuple[int, int]:
 def main() -> None:
     """Prints a row for each checkpoint."""
     print("| Checkpoint | padded | packed | with a cache | tokens agreed |\n|---|---|---|---|---|")
-    for family in FAMILIES:
+    for family in (*FAMILIES, WITH_IMAGES):
         with tempfile.TemporaryDirectory() as folder:
             transformer, params = load_float32(family, pathlib.Path(folder))
         sequences, expected = reference(family)

@@ -12,6 +12,7 @@ FAMILIES = (
     *("llama2", "llama3", "mistral", "qwen2", "qwen2_windows", "qwen3"),
     *("gemma2", "gemma3", "gpt_neox", "gpt2"),
 )
+WITH_IMAGES = "gemma3_images"  # of which the text part is imported
 LOGITS = "logits.npz"
 
 

@@ -33,7 +33,7 @@ from gophercite.weights.checkpoint import INDEX, Checkpoint
 from gophercite.weights.export import export_weights
 from gophercite.weights.hugging_face import import_weights
 from gophercite.weights.model_types import write_architecture
-from tests.weights.samples import CHECKPOINTS, FAMILIES, checkpoint
+from tests.weights.samples import CHECKPOINTS, FAMILIES, WITH_IMAGES, checkpoint
 
 Imported = tuple[str, pathlib.Path]
 
@@ -129,6 +129,34 @@ def test_files_say_what_loaders_ask_for(qwen: pathlib.Path, tmp_path: pathlib.Pa
     assert generation == {"bos_token_id": None, "eos_token_id": 0, "pad_token_id": None}
     exported = (tmp_path / "tokenizer.json").read_bytes()
     assert exported == (qwen.parent / "source" / "tokenizer.json").read_bytes()
+
+
+def test_what_was_published_beside_the_architecture_is_kept(tmp_path: pathlib.Path) -> None:
+    source = checkpoint("llama3", tmp_path / "source")
+    ends = {"eos_token_id": [0, 5, 7], "temperature": 0.6}
+    (source / "generation_config.json").write_text(json.dumps(ends), "utf-8")
+    import_weights(source, tmp_path / "model")
+    assert load_model(tmp_path / "model").vocabulary.other_eos_ids == (5, 7)
+    export_weights(tmp_path / "model", tmp_path / "exported")
+    read = lambda name: json.loads((tmp_path / "exported" / name).read_text("utf-8"))  # noqa: E731
+    assert read("generation_config.json")["eos_token_id"] == [0, 5, 7]
+    assert read("config.json")["eos_token_id"] == [0, 5, 7]
+    assert read("config.json")["max_position_embeddings"] == 64
+    again = import_weights(tmp_path / "exported", tmp_path / "again").config
+    assert again == read_description(tmp_path / "model").config
+    assert load_model(tmp_path / "again").vocabulary.other_eos_ids == (5, 7)
+
+
+def test_a_model_with_images_is_exported_as_its_text_part(tmp_path: pathlib.Path) -> None:
+    source = checkpoint(WITH_IMAGES, tmp_path / "source")
+    import_weights(source, tmp_path / "model")
+    done = export_weights(tmp_path / "model", tmp_path / "exported")
+    assert done.model_type == "gemma3_text"
+    theirs, ours = tensors_of(source), tensors_of(tmp_path / "exported")
+    for name, values in ours.items():
+        np.testing.assert_array_equal(theirs[f"language_model.{name}"], values)
+    again = import_weights(tmp_path / "exported", tmp_path / "again")
+    assert again.config == read_description(tmp_path / "model").config
 
 
 def test_another_dtype(qwen: pathlib.Path, tmp_path: pathlib.Path) -> None:

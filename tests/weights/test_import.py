@@ -18,7 +18,7 @@ from gophercite.models.folder import ModelFolderError, load_model, read_descript
 from gophercite.weights.architectures import read_architecture
 from gophercite.weights.checkpoint import Checkpoint
 from gophercite.weights.hugging_face import import_weights
-from tests.weights.samples import CHECKPOINTS, checkpoint, edit_config
+from tests.weights.samples import CHECKPOINTS, WITH_IMAGES, checkpoint, edit_config
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -126,6 +126,90 @@ def test_tied_embeddings_may_be_stored_twice(tmp_path: pathlib.Path) -> None:
     edit_tensors(source, again)
     import_weights(source, tmp_path / "model")
     assert "unembed" not in load_model(tmp_path / "model").params
+
+
+@pytest.fixture
+def with_images(tmp_path: pathlib.Path) -> pathlib.Path:
+    return checkpoint(WITH_IMAGES, tmp_path / "with_images")
+
+
+def rename(tensors: dict[str, np.ndarray]) -> None:
+    """Names the parts as the library's classes do today."""
+    for name in list(tensors):
+        below = name.removeprefix("language_model.model.")
+        new = f"model.{name}" if below == name else f"model.language_model.{below}"
+        tensors[new] = tensors.pop(name)
+
+
+@pytest.mark.parametrize("edit", [None, rename])
+def test_of_a_model_with_images_the_text_part_is_imported(
+    edit: Callable[[dict[str, np.ndarray]], None] | None,
+    with_images: pathlib.Path,
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    theirs = safetensors.numpy.load_file(with_images / WEIGHTS)
+    others = [v for name, v in theirs.items() if not name.startswith("language_model.")]
+    if edit is not None:
+        edit_tensors(with_images, edit)
+    folder = str(tmp_path / "model")
+    assert cli.main(["import-weights", str(with_images), folder]) == 0
+    description = read_description(folder)
+    size = sum(values.nbytes for values in others)
+    assert description.provenance["left_out"] == {"tensors": len(others), "bytes": size}
+    line = capsys.readouterr().out
+    assert line.endswith(f"; {len(others)} tensors for images (0.0 MiB) are left out\n")
+    assert line.count("\n") == 1
+    np.testing.assert_array_equal(
+        load_model(folder).params["final_norm"]["scale"],
+        theirs["language_model.model.norm.weight"],
+    )
+
+
+def test_a_nested_part_may_leave_out_what_has_a_default() -> None:
+    """As `google/gemma-3-4b-it` was published."""
+    text = {
+        "hidden_size": 2560,
+        "intermediate_size": 10240,
+        "model_type": "gemma3_text",
+        "num_hidden_layers": 34,
+        "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+        "sliding_window": 1024,
+    }
+    config = read_architecture({"model_type": "gemma3", "text_config": text, "vision_config": {}})
+    assert config.vocab_size == 262_208
+    assert (config.num_heads, config.kv_heads, config.head_dim) == (8, 4, 256)
+    assert config.window == tuple(None if layer % 6 == 5 else 1024 for layer in range(34))
+    assert config.rope_theta == tuple(1e6 if layer % 6 == 5 else 1e4 for layer in range(34))
+    assert config.rope_interpolation == tuple(8.0 if layer % 6 == 5 else 1.0 for layer in range(34))
+    assert config.tied_embeddings
+    assert config.context_length == 131_072
+
+
+NESTS = {
+    "no text": ({"text_config": ...}, "field 'text_config': is missing"),
+    "another's": ({"text_config": {"model_type": "llama"}}, "field 'text_config.model_type': only"),
+    "wrong": ({"text_config": {"head_dim": "8"}}, "field 'text_config.head_dim': expected a whole"),
+    "mistral3": ({"model_type": "mistral3"}, "field 'model_type': 'mistral3' is not among"),
+    "llama4": ({"model_type": "llama4"}, "field 'model_type': 'llama4' is not among"),
+}
+
+
+@pytest.mark.parametrize("name", NESTS)
+def test_other_nests_are_refused(
+    name: str, with_images: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    changes, message = NESTS[name]
+    edit_config(with_images, **changes)
+    assert message in refusal(with_images, tmp_path / "model")
+
+
+def test_tensors_beside_the_text_part_are_refused_if_they_belong_to_nothing(
+    with_images: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    edit_tensors(with_images, lambda t: t.update({"audio_tower.norm.weight": np.ones(2)}))
+    message = "tensor 'audio_tower.norm.weight' has no place in the architecture"
+    assert message in refusal(with_images, tmp_path / "model")
 
 
 WRONG_FIELDS = {

@@ -8,13 +8,13 @@ import pytest
 from gophercite.models.parameters import Params
 from gophercite.models.transformer import Transformer
 from tests.weights import parity
-from tests.weights.samples import FAMILIES
+from tests.weights.samples import FAMILIES, WITH_IMAGES
 
 Loaded = tuple[str, Transformer, Params]
 TOLERANCE = 1e-4
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=(*FAMILIES, WITH_IMAGES))
 def loaded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Loaded:
     folder: pathlib.Path = tmp_path_factory.mktemp(request.param)
     return request.param, *parity.load_float32(request.param, folder)
