@@ -48,6 +48,7 @@ class Plan:
       samples: of each prompt.
       rows: of each prompt that are in flight at a time.
       boundary: whether what the trained stack read is wanted too.
+      other_eos_ids: tokens that end a sample as well; no constraint allows them.
     """
 
     transformer: Transformer
@@ -58,6 +59,7 @@ class Plan:
     samples: int
     rows: int
     boundary: bool = False
+    other_eos_ids: tuple[int, ...] = ()
 
 
 class _Rows(NamedTuple):
@@ -217,7 +219,10 @@ def _turn(plan: Plan, rows: _Rows, drafts: int, now: _Progress) -> _Progress:
     token = jnp.where(alive, drawn.token.reshape(alive.shape), plan.pad_id)
     now = _with_tokens(rows, now, token[..., None], alive[..., None], drawn, everything)
     now = now._replace(quote=quote)
-    ended = alive & ((token == plan.eos_id) | (now.place == plan.settings.max_tokens))
+    ended = now.place == plan.settings.max_tokens
+    for id in (plan.eos_id, *plan.other_eos_ids):
+        ended |= token == id
+    ended &= alive
     if drafts:
         now = _with_draft(plan, rows, drafts, now, token, alive & ~ended)
     else:

@@ -102,6 +102,7 @@ def sample_in_turn(
         samples_per_prompt=rounds,
         rows_per_prompt=rows_per_prompt(max_num_seqs, max(len(shown), 1)),
         vocabulary_size=vocabulary.size,
+        other_eos_ids=vocabulary.other_eos_ids,
     )
     candidates = []
     for number in range(count):

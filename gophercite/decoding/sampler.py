@@ -60,6 +60,7 @@ def sample(
     samples_per_prompt: int = 1,
     rows_per_prompt: int | None = None,
     vocabulary_size: int | None = None,
+    other_eos_ids: Sequence[int] = (),
 ) -> Samples:
     """Continues each prompt until its end-of-sequence or `settings.max_tokens`.
 
@@ -82,6 +83,8 @@ def sample(
         keys and values; all when None.
       vocabulary_size: the model's ids from here on are rows to spare, and never drawn; it has none
         when None.
+      other_eos_ids: tokens that end a sample as well (`Vocabulary.other_eos_ids`); no constraint
+        allows them.
 
     Returns:
       The samples, on the host.
@@ -109,6 +112,7 @@ def sample(
         vocabulary_size or transformer.config.vocab_size,
         samples_per_prompt,
         min(rows, samples_per_prompt),
+        other_eos_ids=tuple(other_eos_ids),
     )
     made = decode(plan, params, tokens, lengths, keys, quotes, watch)
     by_sample = made.tokens, made.lengths, made.log_probs, made.constrained_log_probs, made.faults

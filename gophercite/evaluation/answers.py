@@ -173,6 +173,7 @@ class _Sampler:
             quotes=quotes,
             samples_per_prompt=self.samples,
             vocabulary_size=self.vocabulary.size,
+            other_eos_ids=self.vocabulary.other_eos_ids,
         )
         if made.log_probs is None:
             raise ValueError("free_log_probs=False leaves nothing to choose among answers by")

@@ -63,6 +63,20 @@ def test_greedy_takes_the_likeliest_token_and_stops_at_the_end():
         assert np.all(tokens[length:] == 0)
 
 
+def test_a_sample_stops_at_any_of_the_ends():
+    settings = SamplingSettings(max_tokens=12)
+    whole = run(settings, samples_per_prompt=4)
+    others = whole.tokens[0, 3], whole.tokens[5, 2]
+    assert 1 not in others  # the one end that the samples had
+    cut = run(settings, samples_per_prompt=4, other_eos_ids=[int(end) for end in others])
+    for row, (tokens, length) in enumerate(zip(whole.tokens, whole.lengths, strict=True)):
+        kept = tokens[:length]
+        (ends,) = np.nonzero(np.isin(kept, others))
+        expected = kept[: ends[0] + 1] if len(ends) else kept
+        np.testing.assert_array_equal(cut.tokens[row, : cut.lengths[row]], expected)
+    assert cut.lengths.sum() < whole.lengths.sum()
+
+
 def test_log_probs_are_the_model_s_own():
     samples = run(SamplingSettings(max_tokens=10, temperature=0.7, top_p=0.9))
     for row, prompt in enumerate(PROMPTS):
