@@ -11,9 +11,17 @@ ROOT = pathlib.Path(__file__).parents[1]
 # From the ground up; a room imports only from floors below its own.
 FLOORS = (
     ("documents", "partitioning"),
-    ("evidence", "json_fields", "sentences", "answer_matching", "tfidf", "result_file"),
+    (
+        "evidence",
+        "json_fields",
+        "hypertext",
+        "sentences",
+        "answer_matching",
+        "tfidf",
+        "result_file",
+    ),
     ("vocabularies", "json_lines"),
-    ("prompts", "records", "answers"),
+    ("prompts", "records", "answers", "marked_pages"),
     ("retrieval",),
     ("models", "contexts", "search_results"),
     ("few_shot", "weights"),

@@ -7,19 +7,23 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from gophercite.answering.extractive import extractive_answer
-from gophercite.answering.pages import IndexedPages, PageSource, asked, index_in_memory
+from gophercite.answering.pages import (
+    IndexedPages,
+    OwnDocuments,
+    PageSource,
+    Paths,
+    asked,
+    index_in_memory,
+    read_documents,
+)
 from gophercite.answers import Answer
-from gophercite.documents import Document
-from gophercite.retrieval.extraction import Extractor
-from gophercite.retrieval.files import read_files
 from gophercite.retrieval.index import DocumentIndex
 
 if TYPE_CHECKING:
     from gophercite.answering.answerer import AnsweringSettings
     from gophercite.models.folder import Model
 
-Paths = str | os.PathLike[str]
-Documents = Paths | Iterable[Paths] | Iterable[Document] | DocumentIndex | PageSource
+Documents = OwnDocuments | DocumentIndex | PageSource
 
 PAGES = 5  # how many are taken where nobody says otherwise; the paper's K is at most 10
 
@@ -98,17 +102,6 @@ def answer(
 def _source(documents: Documents, stack: contextlib.ExitStack) -> PageSource:
     if isinstance(documents, DocumentIndex):
         return IndexedPages(documents)
-    if isinstance(documents, str | os.PathLike):
-        documents = [documents]
-    if not isinstance(documents, Iterable):
+    if not isinstance(documents, str | os.PathLike | Iterable):
         return documents
-    extractor = stack.enter_context(Extractor())
-
-    def read() -> Iterable[Document]:
-        for item in documents:
-            if isinstance(item, Document):
-                yield item
-            else:
-                yield from read_files([item], extractor)
-
-    return IndexedPages(stack.enter_context(index_in_memory(read())))
+    return IndexedPages(stack.enter_context(index_in_memory(read_documents(documents))))

@@ -2,7 +2,8 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from gophercite.answers import LeftOut
@@ -11,7 +12,11 @@ from gophercite.documents import Document
 from gophercite.retrieval.engine import SearchEngine, parse_query
 from gophercite.retrieval.extraction import Extractor
 from gophercite.retrieval.fetch import FetchError, FetchSettings, fetch_documents
+from gophercite.retrieval.files import read_files
 from gophercite.retrieval.index import DocumentIndex
+
+Paths = str | os.PathLike[str]
+OwnDocuments = Paths | Iterable[Paths | Document]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,3 +114,22 @@ def index_in_memory(documents: Iterable[Document]) -> DocumentIndex:
     index = DocumentIndex(None)
     index.add(documents)
     return index
+
+
+def read_documents(documents: OwnDocuments) -> Iterator[Document]:
+    """Yields documents: those given, and those of files and folders.
+
+    Args:
+      documents: a file or folder, or several of them and documents in any order. Files that can't
+        be read are passed over (`gophercite.retrieval.files.read_files` says which).
+
+    Raises:
+      FileNotFoundError: when there is no such file or folder.
+    """
+    items = [documents] if isinstance(documents, str | os.PathLike) else documents
+    with Extractor() as extractor:
+        for item in items:
+            if isinstance(item, Document):
+                yield item
+            else:
+                yield from read_files([item], extractor)

@@ -26,6 +26,15 @@ def add_html(command: argparse.ArgumentParser) -> None:
     )
 
 
+def add_highlight(command: argparse.ArgumentParser) -> None:
+    """`--highlight`: a page with the quotes marked, for a browser."""
+    command.add_argument(
+        "--highlight",
+        metavar="FILE.html",
+        help="also write a page that shows the quotes, marked in their pages",
+    )
+
+
 def add_networks(command: argparse._ActionsContainer) -> None:
     """`--allow-network`: which addresses may be fetched from besides public ones."""
     command.add_argument(

@@ -6,7 +6,15 @@ import os
 import pathlib
 from typing import TYPE_CHECKING, Any
 
-from gophercite.cli.arguments import add_command, add_html, add_networks, positive, seed, share
+from gophercite.cli.arguments import (
+    add_command,
+    add_highlight,
+    add_html,
+    add_networks,
+    positive,
+    seed,
+    share,
+)
 from gophercite.cli.output import DONE, RefusedError, doing, note, print_json, print_text
 from gophercite.cli.sources import page_source
 from gophercite.retrieval.apis import ENGINES
@@ -47,6 +55,7 @@ def add(commands: Any) -> None:
     )
     add_argument("--pages", type=positive, default=5, help="pages to look at (default: 5)")
     add_html(command)
+    add_highlight(command)
     _add_model(command.add_argument_group("how a model answers"))
     _add_declining(command.add_argument_group("declining when unsure"))
     web = command.add_argument_group("the web")
@@ -157,6 +166,11 @@ def run(options: argparse.Namespace) -> int:
         from gophercite.answering.declining import decline
 
         answer = decline(answer, *threshold)
+    if options.highlight is not None:
+        from gophercite.answering.highlighting import highlight
+
+        shown = highlight(answer, [result.document for result in found.results])
+        pathlib.Path(options.highlight).write_text(shown.page(), "utf-8")
     if options.json:
         print_json(answer_to_json(answer))
         return DONE

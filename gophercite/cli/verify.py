@@ -2,10 +2,11 @@
 
 import argparse
 import contextlib
+import pathlib
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from gophercite.cli.arguments import add_command, add_html, add_networks
+from gophercite.cli.arguments import add_command, add_highlight, add_html, add_networks
 from gophercite.cli.output import DONE, FAILED, RefusedError, doing, print_json, print_text
 from gophercite.cli.sources import documents_of, fetch_settings, opened_index
 
@@ -26,6 +27,7 @@ def add(commands: Any) -> None:
     )
     pages.add_argument("--index", metavar="FILE", help="check against an index")
     add_html(command)
+    add_highlight(command)
     add_networks(command)
 
 
@@ -43,6 +45,11 @@ def run(options: argparse.Namespace) -> int:
             checks = verify(answer, _finder(options, answer, stack))
     except (RecordError, SearchError) as error:
         raise RefusedError(str(error)) from error
+    if options.highlight is not None:
+        from gophercite.answering.highlighting import highlight_checks
+
+        page = highlight_checks(answer, checks).page()
+        pathlib.Path(options.highlight).write_text(page, "utf-8")
     holds = all(check.holds for check in checks)
     if options.json:
         print_json({"verified": holds, "checks": [_to_json(check) for check in checks]})

@@ -8,9 +8,8 @@ import base64
 from collections.abc import Iterable
 
 from gophercite.evaluation.answers import JudgedSample
-from gophercite.evaluation.tables import escape_html
+from gophercite.hypertext import escape_html, whole_page
 
-_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 _STYLE = """
 :root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }
 body { margin: 2rem auto; max-width: 72rem; padding: 0 1rem; }
@@ -35,14 +34,8 @@ def page(title: str, sections: Iterable[str]) -> str:
       title: any text.
       sections: HTML, made by the functions below or by `Table.html`.
     """
-    head = escape_html(title)
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
-        '<meta name="viewport" content="width=device-width">\n'
-        f"<title>{head}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<h1>{head}</h1>\n"
-        f"{''.join(sections)}</body>\n</html>\n"
-    )
+    body = f"<h1>{escape_html(title)}</h1>\n{''.join(sections)}"
+    return whole_page(title, _STYLE, body)
 
 
 def heading(text: str) -> str:

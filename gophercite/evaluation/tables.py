@@ -1,9 +1,9 @@
 """Tables of strangers' texts, as Markdown and as HTML: nothing in a cell is markup."""
 
 import dataclasses
-import html
 from collections.abc import Sequence
 
+from gophercite.hypertext import escape_html
 from gophercite.json_fields import printable
 
 
@@ -30,6 +30,10 @@ class Table:
         body = "".join(f"<tr>{''.join(map(_html_cell, row))}</tr>\n" for row in self.rows)
         return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table>\n"
 
+    def _repr_html_(self) -> str:
+        """What notebooks show."""
+        return self.html()
+
 
 def escape_markdown(text: str) -> str:
     """Escapes a text for a cell of a Markdown table: no markup, no HTML, one line."""
@@ -37,11 +41,6 @@ def escape_markdown(text: str) -> str:
     for character in "\\`*_{}[]|#~$!":
         text = text.replace(character, "\\" + character)
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-
-def escape_html(text: str) -> str:
-    """Escapes a text for HTML, attributes included; control characters are shown by their codes."""
-    return html.escape("\n".join(printable(line) for line in text.splitlines()))
 
 
 def on_one_line(text: str) -> str:

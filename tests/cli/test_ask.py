@@ -75,6 +75,20 @@ def test_the_answer_for_people(notes: pathlib.Path, capsys: Capture) -> None:
     assert "(a baseline, no model)" in " ".join(lines)
 
 
+def test_the_answer_for_a_browser(
+    notes: pathlib.Path, tmp_path: pathlib.Path, capsys: Capture
+) -> None:
+    """Of the answer when it is given, and of the pages as they are when it is checked."""
+    page, saved = tmp_path / "answer.html", tmp_path / "answer.json"
+    _, value = ask(capsys, QUESTION, "--documents", notes, "--highlight", page)
+    assert f"fishing town. <mark>{QUOTE}</mark> It rains." in page.read_text("utf-8")
+    saved.write_text(json.dumps(value))
+    (notes / "Ormsby.txt").write_text(TEXT.replace("1874", "1901"))
+    status, _ = verify(capsys, saved, "--documents", notes, "--highlight", page)
+    assert status == 1
+    assert '<mark class="near">Its lighthouse was built by' in page.read_text("utf-8")
+
+
 def test_an_index_answers_like_its_documents(
     notes: pathlib.Path, tmp_path: pathlib.Path, capsys: Capture
 ) -> None:

@@ -1,0 +1,118 @@
+"""An answer beside the pages that prove it, its quotes marked in them.
+
+Nothing is marked on the answer's word: each quote is sought in the page as it is now
+(`gophercite.answering.verification`), and what became of it is said.
+"""
+
+from collections.abc import Sequence
+
+from gophercite.answering.pages import OwnDocuments, read_documents
+from gophercite.answering.verification import Check, Verdict, in_documents, in_index, verify
+from gophercite.answers import Answer
+from gophercite.documents import Document
+from gophercite.hypertext import escape_html
+from gophercite.marked_pages import CONTEXT, Mark, MarkedPages, about, address, source
+from gophercite.retrieval.index import DocumentIndex
+
+
+def highlight(
+    answer: Answer, documents: OwnDocuments | DocumentIndex, *, context: int = CONTEXT
+) -> MarkedPages:
+    """Shows an answer with its quotes marked in their pages; notebooks display what it returns.
+
+        gophercite.highlight(answer, "notes/")  # the last line of a notebook's cell shows it
+        file.write_text(gophercite.highlight(answer, "notes/").page(), "utf-8")
+
+    Args:
+      answer: given or declined.
+      documents: that hold its pages: documents, files and folders, or an index.
+      context: characters of a page that are shown before and after a quote.
+
+    Raises:
+      FileNotFoundError: when there is no such file or folder of documents.
+      ValueError: `context` is negative.
+    """
+    if isinstance(documents, DocumentIndex):
+        find = in_index(documents)
+    else:
+        find = in_documents(read_documents(documents), answer)
+    return highlight_checks(answer, verify(answer, find), context=context)
+
+
+def highlight_checks(
+    answer: Answer, checks: Sequence[Check], *, context: int = CONTEXT
+) -> MarkedPages:
+    """Shows an answer with what `verify` found of its quotes.
+
+    Args:
+      answer: given or declined.
+      checks: of the answer's quotes.
+      context: characters of a page that are shown before and after a quote.
+
+    Raises:
+      ValueError: `context` is negative.
+    """
+    parts = [f'<p dir="auto">{escape_html(answer.question)}</p>\n']
+    if answer.declined:
+        parts.append(f'<p class="claim">No answer: {escape_html(answer.reason or "")}.</p>\n')
+    several = len(answer.citations) > 1
+    for number, citation in enumerate(answer.citations, start=1):
+        label = f"{number}. " if several else ""
+        parts.append(f'<p class="claim" dir="auto">{label}{escape_html(citation.claim)}</p>\n')
+    parts.append(_origin(answer))
+    placed: dict[Document, list[tuple[int, Check]]] = {}
+    missing = []
+    for check in checks:
+        if check.page is None or check.start is None:
+            missing.append(_missing(check))
+        else:
+            number = answer.citations.index(check.citation) + 1
+            placed.setdefault(check.page, []).append((number, check))
+    parts += [_page(page, found, several, context) for page, found in placed.items()]
+    return MarkedPages(answer.question, "".join([*parts, *missing]))
+
+
+def _page(page: Document, checks: Sequence[tuple[int, Check]], several: bool, context: int) -> str:
+    marks = []
+    for number, check in checks:
+        assert check.start is not None
+        assert check.end is not None
+        label = str(number) if several else ""
+        marks.append(Mark(check.start, check.end, label, check.holds))
+    said = "; ".join(dict.fromkeys(_said(check) for _, check in checks))
+    return source(page, marks, said, context)
+
+
+def _said(check: Check) -> str:
+    """The verdict and the place, for people."""
+    place = f"characters {check.start}–{check.end}"
+    if check.verdict is Verdict.CHANGED:
+        return f"changed: the page has other words than {check.quote!r}, like them at {place}"
+    detail = f" ({check.detail})" if check.detail else ""
+    return f"{check.verdict.value}: {place}{detail}"
+
+
+def _missing(check: Check) -> str:
+    """A quote that is in no page."""
+    citation = check.citation
+    return (
+        '<section class="source">\n'
+        f'<p class="title" dir="auto">{escape_html(citation.title)}</p>\n'
+        f"<blockquote>{escape_html(check.quote)}</blockquote>\n"
+        + about(
+            f'<span class="no">missing: {escape_html(check.detail)}</span>',
+            address(citation.url or citation.document),
+        )
+        + "</section>\n"
+    )
+
+
+def _origin(answer: Answer) -> str:
+    parts = [escape_html(answer.model) + (" (a baseline, no model)" if answer.is_baseline else "")]
+    if answer.score is not None and answer.scored_by is not None:
+        parts.append(f"{escape_html(answer.scored_by)} {answer.score:.3g}")
+    if answer.supported_and_plausible is not None:
+        parts.append(f"supported and plausible: {answer.supported_and_plausible:.0%}")
+    if answer.samples:
+        parts.append(f"best of {len(answer.samples)} samples")
+    return about(*parts)

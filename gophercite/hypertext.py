@@ -1,0 +1,44 @@
+"""HTML of strangers' texts: nothing in them is markup, and a page runs and loads nothing."""
+
+import html
+import re
+
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+
+# What steers a reader's eyes or hides from them: control characters, those that embed or override
+# the direction of writing, invisible ones, and the halves of pairs. Marks of direction and joiners
+# stay: Persian, Arabic, Hebrew and Indic texts are spelled with them, and they hide nothing.
+_SHOWN_BY_CODE = re.compile(
+    "[\x00-\x08\x0e-\x1f\x7f-\x9f\xad\u180e\u200b\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff"
+    "\ufff9-\ufffb\U0001d173-\U0001d17a\U000e0001\U000e0020-\U000e007f\ud800-\udfff]"
+)
+_LINE_END = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
+
+
+def escape_html(text: str) -> str:
+    """Escapes a text for HTML, attributes included.
+
+    Characters that steer or hide are shown by their codes, and every line end is a line feed.
+    """
+    return html.escape(_SHOWN_BY_CODE.sub(_code, _LINE_END.sub("\n", text)))
+
+
+def whole_page(title: str, style: str, body: str) -> str:
+    """Returns a page that needs no other file and, by its own policy, runs and loads nothing.
+
+    Args:
+      title: any text.
+      style: CSS.
+      body: HTML.
+    """
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+        '<meta name="viewport" content="width=device-width">\n'
+        f"<title>{escape_html(title)}</title>\n<style>{style}</style>\n</head>\n<body>\n"
+        f"{body}</body>\n</html>\n"
+    )
+
+
+def _code(match: re.Match[str]) -> str:
+    return f"\\u{ord(match.group()):04x}"
