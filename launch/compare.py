@@ -24,6 +24,7 @@ from gophercite.evaluation.human import both_intervals, human_table, preference,
 from gophercite.evaluation.intervals import Estimate
 from gophercite.evaluation.report_files import Section, write_report
 from gophercite.evaluation.saved_results import (
+    differences_table,
     preference_by_score,
     read_system,
     shared,
@@ -71,6 +72,9 @@ def _automatic(systems: Sequence[SavedSystem]) -> list[Section]:
             [shared_table(answers)],
         )
     ]
+    if len(answers) > 1:
+        text = ["Points of a hundred, question by question, with 90 % intervals (Student's t)."]
+        sections.append(Section("Differences", text, [differences_table(answers)]))
     found = {
         f"{second} over {first}": share
         for first, second in itertools.permutations(answers, 2)

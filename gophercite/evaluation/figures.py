@@ -33,9 +33,9 @@ def coverage_figure(
     """
     figure, axes = _figure()
     for number, (name, curve) in enumerate(curves.items()):
-        style = _style(number, marker=False)
+        style = line_style(number, marker=False)
         # Between two points nothing is observed: fewer questions can't be answered.
-        axes.step(curve.coverage, curve.quality, where="post", label=_label(name), **style)
+        axes.step(curve.coverage, curve.quality, where="post", label=legend_label(name), **style)
         axes.fill_between(
             curve.coverage, curve.low, curve.high, step="post", alpha=0.15, color=style["color"]
         )
@@ -91,8 +91,8 @@ def roc_figure(curves: Mapping[str, RocCurve]) -> Figure:
     figure, axes = _figure()
     axes.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle=":", label="chance (area 0.50)")
     for number, (name, curve) in enumerate(curves.items()):
-        label = f"{_label(name)} (area {curve.area:.2f})"
-        style = _style(number, marker=False)
+        label = f"{legend_label(name)} (area {curve.area:.2f})"
+        style = line_style(number, marker=False)
         axes.plot(curve.false_positives, curve.true_positives, label=label, **style)
     axes.set_xlabel("bad answers let through")
     axes.xaxis.set_major_formatter(PercentFormatter(1.0))
@@ -116,6 +116,28 @@ def parameters_in_words(count: int) -> str:
     return str(count)
 
 
+def legend_label(name: str) -> str:
+    """Returns a name as it is: matplotlib takes $ for formulas, and leaves _ names out."""
+    return "\u200b" + name.replace("$", r"\$")
+
+
+def line_style(number: int, *, marker: bool = True) -> dict[str, Any]:
+    """Returns colour, dash and marker of a figure's lines, by their number from 0."""
+    style = {
+        "color": _COLOURS[number % len(_COLOURS)],
+        "linestyle": _DASHES[number % len(_DASHES)],
+    }
+    return style | {"marker": _MARKERS[number % len(_MARKERS)]} if marker else style
+
+
+def without_frame(axes: Axes) -> None:
+    """Takes the frame's upper and right line away, and draws a grid behind the data."""
+    axes.grid(color="0.9")
+    axes.set_axisbelow(True)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+
+
 def _figure() -> tuple[Figure, Axes]:
     figure = Figure(figsize=(6.0, 4.0), layout="constrained")
     return figure, figure.add_subplot()
@@ -124,33 +146,19 @@ def _figure() -> tuple[Figure, Axes]:
 def _shares(axes: Axes, systems: Mapping[str, Mapping[int, Estimate]]) -> None:
     for number, (name, shares) in enumerate(systems.items()):
         places = sorted(shares)
-        style = _style(number)
-        axes.plot(places, [shares[place].mean for place in places], label=_label(name), **style)
+        style = line_style(number)
+        axes.plot(
+            places, [shares[place].mean for place in places], label=legend_label(name), **style
+        )
         low, high = ([getattr(shares[p], end) for p in places] for end in ("low", "high"))
         axes.fill_between(places, low, high, alpha=0.15, color=style["color"])
-
-
-def _label(name: str) -> str:
-    """A name as it is: matplotlib takes $ for a formula, and leaves out what begins with _."""
-    return "\u200b" + name.replace("$", r"\$")
-
-
-def _style(number: int, *, marker: bool = True) -> dict[str, Any]:
-    style = {
-        "color": _COLOURS[number % len(_COLOURS)],
-        "linestyle": _DASHES[number % len(_DASHES)],
-    }
-    return style | {"marker": _MARKERS[number % len(_MARKERS)]} if marker else style
 
 
 def _finished(figure: Figure, axes: Axes, quality: str) -> Figure:
     axes.set_ylabel(quality)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     axes.set_ylim(0, 1.01)
-    axes.grid(color="0.9")
-    axes.set_axisbelow(True)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    without_frame(axes)
     if axes.get_legend_handles_labels()[1]:
         axes.legend(fontsize="small", frameon=False)
     return figure

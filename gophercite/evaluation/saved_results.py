@@ -7,6 +7,7 @@ from typing import Any
 from etils import epath
 
 from gophercite.evaluation.curves import Line
+from gophercite.evaluation.differences import mean_difference
 from gophercite.evaluation.figure_sections import SavedSystem
 from gophercite.evaluation.intervals import Estimate, estimate
 from gophercite.evaluation.report import HEADINGS
@@ -62,11 +63,7 @@ def shared_table(answers: Mapping[str, Sequence[Line]]) -> Table:
     Args:
       answers: of each system to the same questions (`shared`).
     """
-    columns = {
-        heading: field
-        for heading, field in HEADINGS.items()
-        if any(line.get(field) is not None for lines in answers.values() for line in lines)
-    }
+    columns = _known_columns(answers)
     rows = []
     for name, lines in answers.items():
         cells = []
@@ -75,6 +72,39 @@ def shared_table(answers: Mapping[str, Sequence[Line]]) -> Table:
             cells.append(str(estimate(known)) if known else "–")
         rows.append([name, str(len(lines)), *cells])
     return Table(["system", "answers", *columns], rows)
+
+
+def differences_table(answers: Mapping[str, Sequence[Line]]) -> Table:
+    """Returns by how many points each system differs from the first, with 90 % intervals.
+
+    Questions are compared one by one: what makes a question hard is hard for both, and drops out.
+    So a difference can be sure where the intervals of the two shares overlap.
+
+    Args:
+      answers: of each system to the same questions (`shared`).
+    """
+    (base, first), *others = answers.items()
+    columns = _known_columns(answers)
+    rows = []
+    for name, lines in others:
+        cells = []
+        for field in columns.values():
+            pairs = [
+                (one.get(field), other.get(field)) for one, other in zip(first, lines, strict=True)
+            ]
+            known = [float(b) - float(a) for a, b in pairs if a is not None and b is not None]
+            cells.append(str(mean_difference(known)) if known else "–")
+        rows.append([f"{name} less {base}", *cells])
+    return Table(["system", *columns], rows)
+
+
+def _known_columns(answers: Mapping[str, Sequence[Line]]) -> dict[str, str]:
+    """The fields that some answer has, by their headings."""
+    return {
+        heading: field
+        for heading, field in HEADINGS.items()
+        if any(line.get(field) is not None for lines in answers.values() for line in lines)
+    }
 
 
 def preference_by_score(

@@ -104,6 +104,7 @@ def test_systems_are_compared_on_the_questions_that_all_have_answered(
     cells = [[cell.strip() for cell in row.split("|")[1:-1]] for row in printed.splitlines()]
     rows = {row[0]: row[1:] for row in cells if row}
     assert rows["RL"][0] == "3"  # its fourth question SFT was not asked
+    assert rows["RL less SFT"][2].startswith("+66.7 (")  # of the same three
     assert rows["RL over SFT"] == ["3", "50.0 ± 47.5 (15.6–84.4)"]
     assert rows["SFT over gold"][0] == "2"
     assert rows["SFT over gold"][1].startswith("75.0 ± 50.4 (")
