@@ -22,8 +22,8 @@ from gophercite.learning.policy_terms import Places, Readouts, policy_terms
 from gophercite.learning.rollouts import Rewards, Rollouts, distinct_samples, roll_out
 from gophercite.learning.state import Batch, Metrics, Totals, TrainState
 from gophercite.models.parameters import (
+    ADAPTERS,
     BESIDE_THE_POLICY,
-    FROZEN,
     HEADS,
     REWARD_MODEL,
     TEACHER,
@@ -60,7 +60,8 @@ class A2CLearner(GradientLearner):
     Batches are described in `rollouts`.
 
     The parameters are the policy's with three parts more: `value_head`; `teacher`, the trained
-    parts as they were at first; and `reward_model`. The last two are not trained.
+    parts as they were at first; and `reward_model`. The last two are not trained. A policy with
+    adapters has its teacher in itself: without them it is what it was at first.
 
     Attributes:
       rewards: what samples are rewarded for.
@@ -120,9 +121,9 @@ class A2CLearner(GradientLearner):
           value_head: the value function's.
 
         Returns:
-          All parts; the teacher is a copy of what is trained of the policy.
+          All parts; the teacher is a copy of what is trained of the policy, less its adapters.
         """
-        teacher = {n: part for n, part in super().trained(policy).items() if n != FROZEN}
+        teacher = {n: part for n, part in super().trained(policy).items() if n != ADAPTERS}
         return {
             **policy,
             VALUE_HEAD: value_head,
@@ -273,12 +274,12 @@ class A2CLearner(GradientLearner):
             return jnp.take_along_axis(hidden, before[..., None], axis=1)
 
         with phase("teacher"):
-            reference = jax.lax.stop_gradient(read({**params, **params[TEACHER]}))
+            reference = jax.lax.stop_gradient(read(_teacher(params)))
         with phase("policy"):
             return read(params, accumulated=accumulated), reference
 
     def _teacher_unembedding(self, params: Params) -> Unembedding:
-        teacher = self.transformer.unembedding({**params, **params[TEACHER]})
+        teacher = self.transformer.unembedding(_teacher(params))
         stopped: Unembedding = jax.lax.stop_gradient(teacher)
         return stopped
 
@@ -299,6 +300,11 @@ class A2CLearner(GradientLearner):
             "samples/distinct": distinct_samples(rollouts.responses, self.plan.samples),
             "throughput/samples": count,
         }
+
+
+def _teacher(params: Params) -> Params:
+    """The policy's parameters as they were at first."""
+    return {n: part for n, part in params.items() if n != ADAPTERS} | params[TEACHER]
 
 
 def _name(fault: int) -> str:

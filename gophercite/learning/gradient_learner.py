@@ -14,7 +14,15 @@ from gophercite.learning.clipping import clip_by_global_norm, global_norm
 from gophercite.learning.optimizers import Optimizer
 from gophercite.learning.phases import phase
 from gophercite.learning.state import Batch, HostTotals, Metrics, TrainState, means
-from gophercite.models.parameters import FROZEN, TRAINED, Axes, Params, frozen_layers
+from gophercite.models.parameters import (
+    ADAPTERS,
+    FROZEN,
+    TRAINED,
+    Axes,
+    Params,
+    frozen_layers,
+    own_parts,
+)
 from gophercite.models.transformer import Transformer
 
 Schedule = Callable[[Int[Array, ""]], Float[Array, ""]]
@@ -29,7 +37,8 @@ class GradientLearner(abc.ABC):
       optimizer: applies gradients to the trained parts.
       schedule: step to learning rate.
       frozen_parts: top-level parts of the parameters that are not trained ("embed" in the paper's
-        supervised run). The stack `frozen_layers` never is.
+        supervised run). The stack `frozen_layers` never is; of a transformer with adapters they
+        and heads alone are.
       microbatches: pieces that a batch is cut into, one after the other; divides the memory for
         activations. Gradients are added up in the parameters' dtype: bfloat16 sums of n pieces
         carry a relative error of about n · 2⁻⁹ at worst.
@@ -55,7 +64,8 @@ class GradientLearner(abc.ABC):
           params: all parameters.
           batch: some rows of the batch.
           weights: what the sums of the whole batch are divided by, as `gradients` got it.
-          accumulated: gradients of the trained stack to add to (see `models.stack.run_stack`).
+          accumulated: gradients of the trained stack, which is the adapters' where there are some,
+            to add to (see `models.stack.run_stack`).
 
         Returns:
           The objective, and metrics; both add up over microbatches.
@@ -113,7 +123,7 @@ class GradientLearner(abc.ABC):
             )
         return {
             name: part
-            for name, part in params.items()
+            for name, part in own_parts(params).items()
             if name != FROZEN and name not in self.frozen_parts
         }
 
@@ -173,6 +183,7 @@ class GradientLearner(abc.ABC):
           Gradients in the parameters' dtypes, and the metrics of `losses` over the batch.
         """
         trained = self.trained(params)
+        stack = ADAPTERS if ADAPTERS in trained else TRAINED
         in_place = self.transformer.config.remat_every > 0
 
         def loss(
@@ -186,11 +197,11 @@ class GradientLearner(abc.ABC):
                 return slope(trained, batch, None)
 
         def body(sums: Params, batch: Batch) -> tuple[Params, Metrics]:
-            accumulated = sums[TRAINED] if in_place else None
+            accumulated = sums[stack] if in_place else None
             new, metrics = slope(trained, batch, accumulated)
             added = {
                 name: part
-                if in_place and name == TRAINED
+                if in_place and name == stack
                 else jax.tree.map(jnp.add, sums[name], part)
                 for name, part in new.items()
             }

@@ -10,6 +10,7 @@ from gophercite.models.attention import RelativePositions, attention, cached_att
 from gophercite.models.cache import LayerCache, Slots, add_tokens, first_slot
 from gophercite.models.config import TransformerConfig
 from gophercite.models.distance_biases import Biases
+from gophercite.models.lora import OF_LAYER, Adapter, adapter_of
 from gophercite.models.norms import Norm, normalise
 from gophercite.models.positions import rotary
 from gophercite.partitioning import constrain
@@ -42,14 +43,20 @@ class Context(NamedTuple):
 
 
 def linear(
-    x: Hidden, kernel: Float[Array, "d_model out"], bias: Float[Array, " out"] | None = None
+    x: Hidden,
+    kernel: Float[Array, "d_model out"],
+    bias: Float[Array, " out"] | None = None,
+    adapter: Adapter | None = None,
 ) -> Float[Array, "batch length out"]:
     """Multiplies each token's vector by a matrix, and adds a bias, in the vectors' dtype.
 
     Tokens are rows of one matrix: the kernel's gradient sums over one axis, not over two, which
     XLA's CPU backend would answer with transposed copies of both factors.
     """
-    y = x.reshape(-1, x.shape[-1]) @ kernel.astype(x.dtype)
+    rows = x.reshape(-1, x.shape[-1])
+    y = rows @ kernel.astype(x.dtype)
+    if adapter is not None:
+        y += adapter(rows)
     y = y.reshape(*x.shape[:-1], -1)
     return y if bias is None else y + bias.astype(y.dtype)
 
@@ -58,10 +65,12 @@ class Block(nn.Module):
     """Pre-norm attention and MLP, added to the residual stream in turn or together.
 
     All matrices are two-dimensional, [in, out], heads side by side in one axis: the form that
-    factored optimiser statistics, sharding rules and checkpoint importers all read.
+    factored optimiser statistics, sharding rules and checkpoint importers all read. A layer whose
+    weights have "adapters" (`lora`) adds what they make to its matrices' products.
     """
 
     config: TransformerConfig
+    adapter_scale: float = 1.0
 
     def setup(self) -> None:
         """Declares parameters with their logical axes."""
@@ -210,8 +219,7 @@ class Block(nn.Module):
         normed = constrain(normed, "batch", "length", "activation_embed")
 
         def by_head(name: str, heads: int, axis: str) -> Array:
-            y = linear(normed, getattr(self, name), getattr(self, f"{name}_bias"))
-            y = constrain(y, "batch", "length", axis)
+            y = constrain(self._linear(normed, name), "batch", "length", axis)
             return y.reshape(*y.shape[:2], heads, c.head_dim)
 
         q = by_head("query", c.num_heads, "heads")
@@ -231,7 +239,8 @@ class Block(nn.Module):
 
     def _distances(self, sinusoids: Array) -> Array:
         c = self.config
-        projected = sinusoids.astype(c.dtype) @ self.relative.astype(c.dtype)
+        adapter = self._adapter("relative")
+        projected = linear(sinusoids.astype(c.dtype), self.relative, adapter=adapter)
         return constrain(projected, None, "heads").reshape(-1, c.num_heads, c.head_dim)
 
     def _relative_positions(self, keys: Array) -> RelativePositions:
@@ -245,7 +254,7 @@ class Block(nn.Module):
         c = self.config
         mixed = mixed.reshape(*mixed.shape[:2], -1)
         mixed = constrain(mixed, "batch", "length", "heads")
-        attended = linear(mixed, self.out, self.out_bias)
+        attended = self._linear(mixed, "out")
         if c.post_norms:
             attended = normalise(c, attended, self.attention_post_norm)
         after = x + constrain(attended, "batch", "residual_length", None)
@@ -257,11 +266,19 @@ class Block(nn.Module):
     def _mlp(self, x: Hidden) -> Hidden:
         c = self.config
         normed = constrain(normalise(c, x, self.mlp_norm), "batch", "length", "activation_embed")
-        inner = constrain(linear(normed, self.up, self.up_bias), "batch", "length", "mlp")
+        inner = constrain(self._linear(normed, "up"), "batch", "length", "mlp")
         activation = _ACTIVATIONS[c.activation]
         if c.gated_mlp:
-            gate = linear(normed, self.gate, self.gate_bias)
+            gate = self._linear(normed, "gate")
             inner *= activation(constrain(gate, "batch", "length", "mlp"))
         else:
             inner = activation(inner)
-        return linear(inner, self.down, self.down_bias)
+        return self._linear(inner, "down")
+
+    def _linear(self, x: Hidden, name: str) -> Array:
+        """Products with a matrix of the layer's, with its bias and its adapter where there are."""
+        bias = getattr(self, f"{name}_bias")
+        return linear(x, getattr(self, name), bias, self._adapter(name))
+
+    def _adapter(self, name: str) -> Adapter | None:
+        return adapter_of(self.get_variable("params", OF_LAYER), name, self.adapter_scale)

@@ -6,7 +6,8 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from gophercite.models.config import TransformerConfig
-from gophercite.models.parameters import FROZEN, TRAINED, Params, frozen_layers
+from gophercite.models.lora import with_adapters
+from gophercite.models.parameters import ADAPTERS, FROZEN, TRAINED, Params, frozen_layers
 
 Settings = dict[str, Array]
 
@@ -42,6 +43,10 @@ def stack_settings(config: TransformerConfig, params: Params) -> tuple[Settings,
 
 
 def stacks(config: TransformerConfig, params: Params) -> list[tuple[Any, Settings]]:
-    """The stacks that there are, in turn, each with its layers' settings."""
+    """The stacks that there are, in turn, each with its layers' settings.
+
+    Layers that have adapters have them among their weights.
+    """
     parts = zip((FROZEN, TRAINED), stack_settings(config, params), strict=True)
-    return [(params[part], settings) for part, settings in parts if part in params]
+    of_layers = {**params, TRAINED: with_adapters(params[TRAINED], params.get(ADAPTERS))}
+    return [(of_layers[part], settings) for part, settings in parts if part in params]

@@ -5,13 +5,15 @@
                "distance_biases": [heads, distance_buckets]},    # T5's, of all layers
      "frozen_layers": {...: [frozen, ...]},      # absent when nothing is frozen
      "trained_layers": {...: [trained, ...]},
+     "adapter_layers": {...: [trained, ...]},    # absent without low-rank adapters (`lora`)
      "final_norm": {"scale": [d_model]},
      "unembed": {"kernel": [d_model, vocab]}}    # absent when embeddings are tied
 
 The two stacks of layers run one after the other, the frozen one under `stop_gradient` in a scan of
 its own: it keeps no activations, has no backward pass and no optimiser state. A mask over one
 stack's update would save none of these. Checkpoints hold one stack (`merge_layers`), which a run
-splits where it freezes (`split_layers`).
+splits where it freezes (`split_layers`). Where there are adapters they are trained in place of all
+that the base model has: the layers that they adapt keep their name, and have no gradient.
 """
 
 from typing import Any
@@ -23,10 +25,13 @@ Params = dict[str, Any]
 Axes = dict[str, Any]
 
 FROZEN, TRAINED = "frozen_layers", "trained_layers"
+ADAPTERS = "adapter_layers"
 HEADS = "heads"  # what a model has beside the language model's: a reward model's linear heads
 # What reinforcement learning adds to a policy's parameters, and inference has no use for.
 VALUE_HEAD, TEACHER, REWARD_MODEL = "value_head", "teacher", "reward_model"
 BESIDE_THE_POLICY = (VALUE_HEAD, TEACHER, REWARD_MODEL)
+# What a run with adapters trains, and all of the parameters that its checkpoints hold.
+WITH_ADAPTERS = (ADAPTERS, HEADS, VALUE_HEAD)
 
 
 def frozen_layers(params: Params) -> int:
@@ -36,6 +41,13 @@ def frozen_layers(params: Params) -> int:
     return depth(params[FROZEN])
 
 
+def own_parts(params: Params) -> Params:
+    """What a run's checkpoints hold: all parts; with adapters, none of those of the base model."""
+    if ADAPTERS not in params:
+        return params
+    return {name: part for name, part in params.items() if name in WITH_ADAPTERS}
+
+
 def unstack_layers(params: Params) -> Params:
     """Takes the layers apart, each stack a tuple, for `decode` without a loop over them.
 
@@ -43,7 +55,7 @@ def unstack_layers(params: Params) -> Params:
     """
     return {
         name: tuple(layer_at(part, i) for i in range(depth(part)))
-        if name in (FROZEN, TRAINED)
+        if name in (FROZEN, TRAINED, ADAPTERS)
         else part
         for name, part in params.items()
     }

@@ -16,8 +16,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from gophercite.models.cache import LayerCache
+from gophercite.models.parameters import depth
+
 # (one layer's parameters, its settings, the residual stream, what all layers share) -> the stream
 Layer = Callable[[Any, Any, Array, Any], Array]
+# (the stream, a layer's parameters and settings, its keys and values) -> the stream, what they are
+CachedLayer = Callable[[Array, tuple[Any, Any], LayerCache], tuple[Array, LayerCache]]
 
 
 def run_stack(
@@ -65,10 +70,6 @@ def _layer_at(tree: Any, index: Array | int) -> Any:
     )
 
 
-def _depth(params: Any) -> int:
-    return jax.tree.leaves(params)[0].shape[0]
-
-
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def _grouped(
     layer: Layer, every: int, params: Any, accumulated: Any, settings: Any, x: Array, shared: Any
@@ -79,7 +80,7 @@ def _grouped(
 def _grouped_forward(
     layer: Layer, every: int, params: Any, accumulated: Any, settings: Any, x: Array, shared: Any
 ) -> tuple[Array, Any]:
-    groups, rest = divmod(_depth(params), every)
+    groups, rest = divmod(depth(params), every)
 
     def run(x: Array, first: Array | int, count: int) -> Array:
         for i in range(count):
@@ -96,7 +97,7 @@ def _grouped_forward(
 
 def _grouped_backward(layer: Layer, every: int, residuals: Any, dy: Array) -> tuple[Any, ...]:
     params, accumulated, settings, inputs, last, shared = residuals
-    groups, rest = divmod(_depth(params), every)
+    groups, rest = divmod(depth(params), every)
 
     def pull_back(
         x: Array, first: Array | int, count: int, dy: Array, gradients: Any
@@ -140,3 +141,38 @@ def _grouped_backward(layer: Layer, every: int, residuals: Any, dy: Array) -> tu
 
 
 _grouped.defvjp(_grouped_forward, _grouped_backward)
+
+
+def run_cached_stack(
+    layer: CachedLayer, x: Array, stack: tuple[Any, Any], cache: LayerCache, first: int
+) -> tuple[Array, LayerCache]:
+    """Applies a stack of layers in turn to new tokens, which join the cache in place.
+
+    Args:
+      layer: one layer; pure.
+      x: input of the first layer.
+      stack: parameters and settings, each leaf with a leading axis of layers.
+      cache: of all of the model's layers, with that axis.
+      first: where in it the stack begins.
+
+    Returns:
+      Output of the last layer, and the cache with the new tokens in the stack's layers.
+    """
+
+    def body(
+        carry: tuple[Array, Array, Array], leaf: tuple[Any, ...]
+    ) -> tuple[tuple[Array, Array, Array], None]:
+        x, keys, values = carry
+        weights_and_settings, prompt_keys, prompt_values, relative, index = leaf
+        at = lambda rows: jax.lax.dynamic_index_in_dim(rows, index, keepdims=False)  # noqa: E731
+        before = LayerCache(prompt_keys, prompt_values, at(keys), at(values), relative)
+        x, after = layer(x, weights_and_settings, before)
+        put = jax.lax.dynamic_update_index_in_dim
+        return (x, put(keys, after.keys, index, 0), put(values, after.values, index, 0)), None
+
+    last = first + depth(stack[0])
+    read = (cache.prompt_keys, cache.prompt_values, cache.relative)
+    read = jax.tree.map(lambda leaf: leaf[first:last], read)
+    leaves = (stack, *read, jnp.arange(first, last))
+    (x, keys, values), _ = jax.lax.scan(body, (x, cache.keys, cache.values), leaves)
+    return x, cache._replace(keys=keys, values=values)

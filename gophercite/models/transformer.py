@@ -1,6 +1,7 @@
 """A decoder-only Transformer as pure functions of its parameters (see `parameters`)."""
 
 import dataclasses
+from functools import partial
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -12,15 +13,17 @@ from gophercite.models.block import Block, Context
 from gophercite.models.cache import Cache, LayerCache, empty_rows, empty_slots, enter_tokens
 from gophercite.models.config import TransformerConfig
 from gophercite.models.distance_biases import (
-    DISTANCE_BIASES,
     lend_room,
     lend_table,
     shared_biases,
     take_back,
 )
-from gophercite.models.layer_settings import first_layer_settings, stack_settings, stacks
+from gophercite.models.initial_parameters import boxed_parameters
+from gophercite.models.layer_settings import stack_settings, stacks
+from gophercite.models.lora import LoRA, with_adapters
 from gophercite.models.norms import Norm, normalise
 from gophercite.models.parameters import (
+    ADAPTERS,
     FROZEN,
     TRAINED,
     Axes,
@@ -30,7 +33,7 @@ from gophercite.models.parameters import (
     split_layers,
 )
 from gophercite.models.positions import check_length, sinusoids
-from gophercite.models.stack import run_stack
+from gophercite.models.stack import Layer, run_cached_stack, run_stack
 from gophercite.models.unembedding import Unembedding
 from gophercite.partitioning import constrain
 
@@ -55,9 +58,20 @@ class Transformer:
 
     Attributes:
       config: the architecture.
+      lora: the low-rank adapters that the parameters have; None for none.
     """
 
     config: TransformerConfig
+    lora: LoRA | None = None
+
+    def __post_init__(self) -> None:
+        """Refuses adapters of what no layer has.
+
+        Raises:
+          ValueError: `lora` has a target that the architecture has no matrix for.
+        """
+        if self.lora is not None:
+            self.lora.check(self.config)
 
     def init(self, key: Key[Array, ""], frozen_layers: int = 0) -> Params:
         """Random parameters, the same whatever the number of frozen layers.
@@ -69,71 +83,36 @@ class Transformer:
         Returns:
           Parameters in `config.param_dtype`.
         """
-        return split_layers(nn.meta.unbox(self._boxed(key)), frozen_layers)
+        params = split_layers(nn.meta.unbox(boxed_parameters(self.config, key)), frozen_layers)
+        if self.lora is not None:
+            params[ADAPTERS] = self.init_adapters(jax.random.fold_in(key, 1), frozen_layers)
+        return params
+
+    def init_adapters(self, key: Key[Array, ""], frozen_layers: int = 0) -> Params:
+        """Adapters that change nothing yet, see `LoRA.init`; only where there is a `lora`."""
+        assert self.lora is not None
+        return self.lora.init(key, nn.meta.unbox(self._boxed_shapes())[TRAINED], frozen_layers)
 
     def logical_axes(self, frozen_layers: int = 0) -> Axes:
         """Logical axis names of each parameter, as a tree like the parameters."""
-        boxed = jax.eval_shape(self._boxed, jax.random.key(0))
 
         def names(box: nn.LogicallyPartitioned) -> tuple[str, ...]:
             stacked = len(box.value.shape) - len(box.names)
             return ("layers",) * stacked + box.names
 
+        boxed = self._boxed_shapes()
         axes = jax.tree.map(names, boxed, is_leaf=lambda x: isinstance(x, nn.LogicallyPartitioned))
-        if not frozen_layers:
-            return axes
-        return {FROZEN: axes[TRAINED], **axes}
+        if self.lora is not None:
+            axes[ADAPTERS] = self.lora.axes(axes[TRAINED])
+        return {FROZEN: axes[TRAINED], **axes} if frozen_layers else axes
 
     def abstract(self, frozen_layers: int = 0) -> Params:
         """Shapes and dtypes of the parameters, without making them."""
         return jax.eval_shape(lambda: self.init(jax.random.key(0), frozen_layers))
 
-    def _boxed(self, key: Key[Array, ""]) -> Params:
-        """Parameters in Flax's boxes, which carry the logical axes."""
-        c = self.config
-        embed_key, layer_key, unembed_key = jax.random.split(key, 3)
-        # One token is shown, which no fused kernel takes.
-        block = Block(dataclasses.replace(c, attention_kernel="blocks"))
-        x = jnp.zeros((1, 1, c.d_model), c.dtype)
-        place = jnp.zeros((1, 1), jnp.int32)
-        waves = self._sinusoids(1)
-
-        def layer(key: Array) -> Params:
-            context = Context(place, place, waves)
-            return block.init(key, x, first_layer_settings(c), context)["params"]
-
-        def matrix(
-            key: Array, shape: tuple[int, int], axes: tuple[str | None, str | None], std: float
-        ) -> Any:
-            init = nn.with_logical_partitioning(nn.initializers.normal(std), axes)
-            return init(key, shape, c.param_dtype)
-
-        def vector(value: float) -> Any:
-            init = nn.with_logical_partitioning(nn.initializers.constant(value), ("embed",))
-            return init(key, (c.d_model,), c.param_dtype)
-
-        # Tied embeddings read the stream out too, so they are kept small unless scaled there.
-        shape = (c.vocab_size, c.d_model)
-        std = 1.0 if c.scale_logits else c.d_model**-0.5
-        params = {
-            "embed": {"embedding": matrix(embed_key, shape, ("vocab", "embed"), std)},
-            TRAINED: jax.vmap(layer)(jax.random.split(layer_key, c.num_layers)),
-            "final_norm": {"scale": vector(0.0 if c.zero_centered_norms else 1.0)},
-        }
-        if c.norm == "layer":
-            params["final_norm"]["bias"] = vector(0.0)
-        if c.max_positions is not None:
-            places = (c.max_positions, c.d_model)
-            key = jax.random.fold_in(embed_key, 1)
-            params["embed"]["positions"] = matrix(key, places, (None, "embed"), c.d_model**-0.5)
-        if c.distance_buckets is not None:
-            table, key = (c.num_heads, c.distance_buckets), jax.random.fold_in(embed_key, 1)
-            params["embed"][DISTANCE_BIASES] = matrix(key, table, (None, None), c.num_heads**-0.5)
-        if not c.tied_embeddings:
-            params["unembed"] = {
-                "kernel": matrix(unembed_key, shape[::-1], ("embed", "vocab"), c.d_model**-0.5)
-            }
-        return params
+    def _boxed_shapes(self) -> Params:
+        draw: Any = partial(boxed_parameters, self.config)
+        return jax.eval_shape(draw, jax.random.key(0))
 
     def apply(
         self,
@@ -210,11 +189,16 @@ class Transformer:
         Models that differ in their trained stack alone share what they read.
         """
         c = self.config
+        layer: Layer = self._layer
         stack = lend_table(params, TRAINED)
+        settings: Any = stack_settings(c, params)[1]
+        if ADAPTERS in params:  # they alone are differentiated: the layers are settings to them
+            layer, settings = self._adapted_layer, (jax.lax.stop_gradient(stack), settings)
+            stack = params[ADAPTERS]
         x = run_stack(
-            self._layer,
+            layer,
             stack,
-            stack_settings(c, params)[1],
+            settings,
             x,
             Context(positions, segments, self._sinusoids(x.shape[1])),
             remat_every=c.remat_every,
@@ -229,8 +213,16 @@ class Transformer:
     def _layer(self, weights: Params, settings: Any, x: Array, context: Context) -> Array:
         own, biases = take_back(self.config, weights)
         context = context._replace(biases=biases)
-        y, _ = Block(self.config).apply({"params": own}, x, settings, context)
+        y, _ = self._block.apply({"params": own}, x, settings, context)
         return constrain(y, "batch", "residual_length", "activation_embed")
+
+    def _adapted_layer(self, adapters: Params, base: Any, x: Array, context: Context) -> Array:
+        weights, settings = base
+        return self._layer(with_adapters(weights, adapters), settings, x, context)
+
+    @property
+    def _block(self) -> Block:
+        return Block(self.config, 1.0 if self.lora is None else self.lora.scale)
 
     def embed(
         self,
@@ -303,7 +295,7 @@ class Transformer:
             positions, real.astype(jnp.int32), self._sinusoids(length), shared_biases(c, params)
         )
         waves = self._sinusoids(length + room)
-        block = Block(c)
+        block = self._block
 
         def layer(x: Array, leaf: tuple[Params, Any]) -> tuple[Array, LayerCache]:
             weights, settings = leaf
@@ -359,7 +351,7 @@ class Transformer:
         x = self.embed(params, tokens, positions)
         slots = enter_tokens(cache.slots, positions, real)
         biases = shared_biases(self.config, params)
-        block = Block(self.config)
+        block = self._block
 
         def layer(x: Array, leaf: tuple[Params, Any], of_layer: LayerCache) -> Any:
             weights, settings = leaf
@@ -370,7 +362,7 @@ class Transformer:
         for weights, settings in stacks(self.config, params):
             boundary, last = x, first + depth(weights)
             if isinstance(layers, LayerCache):
-                x, layers = _decode_in_a_loop(layer, x, (weights, settings), layers, first)
+                x, layers = run_cached_stack(layer, x, (weights, settings), layers, first)
             else:
                 written = []
                 for i in range(first, last):
@@ -386,27 +378,3 @@ class Transformer:
         if self.config.position != "transformer_xl":
             return None
         return sinusoids(jnp.arange(distances), self.config.d_model)
-
-
-def _decode_in_a_loop(
-    layer: Any, x: Array, stack: tuple[Params, Any], cache: LayerCache, first: int
-) -> tuple[Array, LayerCache]:
-    """Runs a stack, whose layers' own keys and values are rewritten in place from the first on."""
-
-    def body(
-        carry: tuple[Array, Array, Array], leaf: tuple[Any, ...]
-    ) -> tuple[tuple[Array, Array, Array], None]:
-        x, keys, values = carry
-        weights_and_settings, prompt_keys, prompt_values, relative, index = leaf
-        at = lambda rows: jax.lax.dynamic_index_in_dim(rows, index, keepdims=False)  # noqa: E731
-        before = LayerCache(prompt_keys, prompt_values, at(keys), at(values), relative)
-        x, after = layer(x, weights_and_settings, before)
-        put = jax.lax.dynamic_update_index_in_dim
-        return (x, put(keys, after.keys, index, 0), put(values, after.values, index, 0)), None
-
-    last = first + depth(stack[0])
-    read = (cache.prompt_keys, cache.prompt_values, cache.relative)
-    read = jax.tree.map(lambda leaf: leaf[first:last], read)
-    leaves = (stack, *read, jnp.arange(first, last))
-    (x, keys, values), _ = jax.lax.scan(body, (x, cache.keys, cache.values), leaves)
-    return x, cache._replace(keys=keys, values=values)

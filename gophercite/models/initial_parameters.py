@@ -1,0 +1,72 @@
+"""A model's first parameters: drawn at random, with the logical axes that say how they are cut."""
+
+import dataclasses
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Key
+
+from gophercite.models.block import Block, Context
+from gophercite.models.config import TransformerConfig
+from gophercite.models.distance_biases import DISTANCE_BIASES
+from gophercite.models.layer_settings import first_layer_settings
+from gophercite.models.parameters import TRAINED, Params
+from gophercite.models.positions import sinusoids
+
+
+def boxed_parameters(config: TransformerConfig, key: Key[Array, ""]) -> Params:
+    """Draws a model's parameters, with one stack of layers.
+
+    Args:
+      config: the architecture.
+      key: a typed PRNG key.
+
+    Returns:
+      Parameters in `config.param_dtype`, in Flax's boxes, which carry the logical axes.
+    """
+    c = config
+    embed_key, layer_key, unembed_key = jax.random.split(key, 3)
+    # One token is shown, which no fused kernel takes.
+    block = Block(dataclasses.replace(c, attention_kernel="blocks"))
+    x = jnp.zeros((1, 1, c.d_model), c.dtype)
+    place = jnp.zeros((1, 1), jnp.int32)
+    waves = sinusoids(jnp.arange(1), c.d_model) if c.position == "transformer_xl" else None
+
+    def layer(key: Array) -> Params:
+        context = Context(place, place, waves)
+        return block.init(key, x, first_layer_settings(c), context)["params"]
+
+    def matrix(
+        key: Array, shape: tuple[int, int], axes: tuple[str | None, str | None], std: float
+    ) -> Any:
+        init = nn.with_logical_partitioning(nn.initializers.normal(std), axes)
+        return init(key, shape, c.param_dtype)
+
+    def vector(value: float) -> Any:
+        init = nn.with_logical_partitioning(nn.initializers.constant(value), ("embed",))
+        return init(key, (c.d_model,), c.param_dtype)
+
+    # Tied embeddings read the stream out too, so they are kept small unless scaled there.
+    shape = (c.vocab_size, c.d_model)
+    std = 1.0 if c.scale_logits else c.d_model**-0.5
+    params = {
+        "embed": {"embedding": matrix(embed_key, shape, ("vocab", "embed"), std)},
+        TRAINED: jax.vmap(layer)(jax.random.split(layer_key, c.num_layers)),
+        "final_norm": {"scale": vector(0.0 if c.zero_centered_norms else 1.0)},
+    }
+    if c.norm == "layer":
+        params["final_norm"]["bias"] = vector(0.0)
+    if c.max_positions is not None:
+        places = (c.max_positions, c.d_model)
+        key = jax.random.fold_in(embed_key, 1)
+        params["embed"]["positions"] = matrix(key, places, (None, "embed"), c.d_model**-0.5)
+    if c.distance_buckets is not None:
+        table, key = (c.num_heads, c.distance_buckets), jax.random.fold_in(embed_key, 1)
+        params["embed"][DISTANCE_BIASES] = matrix(key, table, (None, None), c.num_heads**-0.5)
+    if not c.tied_embeddings:
+        params["unembed"] = {
+            "kernel": matrix(unembed_key, shape[::-1], ("embed", "vocab"), c.d_model**-0.5)
+        }
+    return params
