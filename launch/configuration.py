@@ -35,6 +35,7 @@ from gophercite.learning.supervised import SupervisedLearner
 from gophercite.models import families
 from gophercite.models.config import TransformerConfig
 from gophercite.models.folder import VOCABULARY, describe_run, read_description
+from gophercite.models.lora import LoRA
 from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer
 from gophercite.partitioning import DEFAULT_RULES, Partitioner, make_mesh
@@ -139,11 +140,13 @@ class Run:
     def describe(self, folder: epath.Path) -> None:
         """Writes the configuration, the vocabulary and the architecture into a run's folder."""
         (folder / "config.gin").write_text(gin.operative_config_str())
+        initial = getattr(self.initialisation, "folder", None)
         provenance: dict[str, Any] = {
             "mixture_or_task_name": self.input.mixture_or_task_name,
-            "initial_checkpoint": str(getattr(self.initialisation, "folder", None) or "random"),
+            "initial_checkpoint": str(initial or "random"),
         }
-        describe_run(folder, self.transformer, self.input.vocabulary, provenance)
+        base = None if self.transformer.lora is None else initial
+        describe_run(folder, self.transformer, self.input.vocabulary, provenance, base)
 
     def train(self) -> Outcome:
         """Runs it; see `gophercite.training.loop.train`."""
@@ -315,6 +318,7 @@ def _register() -> None:
         ContextSettings,
         EarlyStopping,
         Input,
+        LoRA,
         QuoteSettings,
         RewardLearner,
         RolloutInput,

@@ -31,6 +31,8 @@ def run(options: argparse.Namespace) -> int:
         "architecture": architecture,
         "provenance": description.provenance,
     }
+    if description.base is not None:
+        result["base"] = description.base
     if description.parameters is None:
         result["checkpoints"] = checkpoint_files.saved_steps(options.folder)
         result["best_checkpoint"] = checkpoint_files.best_step(options.folder)
@@ -44,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
         print(f"{title}:")
         for name, value in result[title].items():
             print(f"  {name}: {json.dumps(value, ensure_ascii=False)}")
-    for title in ("files", "checkpoints", "best_checkpoint"):
+    for title in ("base", "files", "checkpoints", "best_checkpoint"):
         if title in result:
             print(f"{title.replace('_', ' ')}: {json.dumps(result[title])}")
     return DONE

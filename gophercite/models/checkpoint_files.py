@@ -51,6 +51,20 @@ class StoredArray:
 
 
 @dataclasses.dataclass(frozen=True)
+class Base:
+    """What a run with adapters goes out from, of which its checkpoints hold nothing.
+
+    Attributes:
+      lora: the adapters' settings (`LoRA.to_json`).
+      digests: of the parameters (`folder.model_digest`) of the models that the run begins with, by
+        what they are: "model", the one that is adapted, and "reward_model".
+    """
+
+    lora: Mapping[str, Any]
+    digests: Mapping[str, str]
+
+
+@dataclasses.dataclass(frozen=True)
 class Metadata:
     """A checkpoint's JSON item.
 
@@ -63,6 +77,7 @@ class Metadata:
         stopping).
       score: the metric that checkpoints are compared by, less is better; None when the step was
         not evaluated.
+      base: of a run with adapters; None where the arrays are all that there is of the model.
     """
 
     step: int
@@ -70,6 +85,7 @@ class Metadata:
     arrays: Mapping[str, StoredArray]
     progress: Mapping[str, Any]
     score: float | None
+    base: Base | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The JSON value to store: the contents and their SHA-256."""
@@ -91,7 +107,9 @@ class Metadata:
             name: StoredArray(tuple(entry["shape"]), entry["dtype"], Digest(*entry["digest"]))
             for name, entry in contents["arrays"].items()
         }
-        return cls(**{**contents, "arrays": arrays})
+        base = contents.get("base")
+        found = None if base is None else Base(dict(base["lora"]), dict(base["digests"]))
+        return cls(**{**contents, "arrays": arrays, "base": found})
 
 
 def checkpoints_folder(folder: epath.PathLike) -> epath.Path:

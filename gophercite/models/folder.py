@@ -5,15 +5,14 @@
     vocabulary/              the tokenizer
 
 A training run's folder is a model folder too: its `model.json` names no tensors, and the best of
-its checkpoints holds the parameters.
+its checkpoints holds the parameters. If the run trained adapters, it names the base model's folder,
+and what is read is the merged model.
 """
 
 import contextlib
 import dataclasses
-import json
 import os
 import pathlib
-import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -21,14 +20,18 @@ from typing import Any
 import jax
 from etils import epath
 
-from gophercite.models.checkpoint_files import (
-    CHECKPOINTS,
-    CheckpointError,
-    name_leaves,
-    read_parameters,
+from gophercite.models.adapted import find_adapters, merge_checkpoint
+from gophercite.models.checkpoint_files import CHECKPOINTS, name_leaves, read_parameters
+from gophercite.models.description import (
+    VOCABULARY,
+    Description,
+    describe_model,
+    describe_run,
+    model_digest,
+    naming,
+    read_base,
+    read_description,
 )
-from gophercite.models.config import TransformerConfig
-from gophercite.models.config_json import config_from_json, config_to_json
 from gophercite.models.folder_contents import (
     DESCRIPTION,
     ModelFolderError,
@@ -36,6 +39,7 @@ from gophercite.models.folder_contents import (
     find_checkpoint,
 )
 from gophercite.models.parameters import (
+    ADAPTERS,
     FROZEN,
     HEADS,
     TRAINED,
@@ -44,15 +48,28 @@ from gophercite.models.parameters import (
     merge_layers,
     split_layers,
 )
-from gophercite.models.tensors import Stored, TensorFileError, TensorReader, write_tensors
+from gophercite.models.tensors import Stored, TensorReader, write_tensors
 from gophercite.models.transformer import Transformer
 from gophercite.models.whole_folders import whole_folder
 from gophercite.vocabularies import Vocabulary, load_vocabulary
 
-VOCABULARY = "vocabulary"
+__all__ = [
+    "STEM",
+    "VOCABULARY",
+    "Description",
+    "Model",
+    "ModelFolderError",
+    "describe_model",
+    "describe_run",
+    "load_model",
+    "model_digest",
+    "read_description",
+    "read_vocabulary",
+    "save_model",
+    "unfinished_folder",
+]
+
 STEM = "parameters"
-_FORMAT = 1
-_FILE_NAME = re.compile(r"[^/\\\x00]+")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,27 +89,12 @@ class Model:
     provenance: dict[str, Any]
 
 
-@dataclasses.dataclass(frozen=True)
-class Description:
-    """What `model.json` says.
-
-    Attributes:
-      config: the architecture; its `param_dtype` is what the parameters are stored in.
-      provenance: see `Model`.
-      parameters: each tensor's file and digest; None in a training run's folder.
-    """
-
-    config: TransformerConfig
-    provenance: dict[str, Any]
-    parameters: dict[str, Stored] | None
-
-
 def save_model(folder: str | os.PathLike[str], model: Model) -> None:
     """Writes a model folder: whole or not at all.
 
     Args:
       folder: a new one, or a model folder to replace.
-      model: parameters of any split and sharding, on this process's devices.
+      model: parameters of any split and sharding, on this process's devices; adapters are merged.
 
     Raises:
       ModelFolderError: the folder holds something else.
@@ -100,22 +102,12 @@ def save_model(folder: str | os.PathLike[str], model: Model) -> None:
     """
     with unfinished_folder(folder) as unfinished:
         params = merge_layers(model.params)
+        if ADAPTERS in params and model.transformer.lora is not None:
+            params = model.transformer.lora.merge(params)
         stored = write_tensors(unfinished, STEM, name_leaves(params))
         dtype = params["embed"]["embedding"].dtype.name
         config = dataclasses.replace(model.transformer.config, param_dtype=dtype)
         describe_model(unfinished, Description(config, model.provenance, stored), model.vocabulary)
-
-
-def describe_model(folder: pathlib.Path, description: Description, vocabulary: Vocabulary) -> None:
-    """Writes what a model folder holds beside its tensors: `model.json` and `vocabulary/`.
-
-    Args:
-      folder: an existing one, on a disk.
-      description: names the tensors' files.
-      vocabulary: the tokenizer.
-    """
-    vocabulary.save(folder / VOCABULARY)
-    (folder / DESCRIPTION).write_text(_to_json(description), encoding="utf-8")
 
 
 @contextlib.contextmanager
@@ -134,71 +126,6 @@ def unfinished_folder(folder: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
     _refuse_to_replace(pathlib.Path(folder).absolute())
     with whole_folder(folder) as unfinished:
         yield unfinished
-
-
-def describe_run(
-    folder: epath.PathLike,
-    transformer: Transformer,
-    vocabulary: Vocabulary,
-    provenance: Mapping[str, Any],
-) -> None:
-    """Writes what inference needs beside a run's checkpoints: `model.json` and `vocabulary/`.
-
-    Args:
-      folder: the run's, on a disk or in a bucket.
-      transformer: the architecture.
-      vocabulary: the tokenizer.
-      provenance: see `Model`.
-    """
-    target = epath.Path(folder)
-    (target / VOCABULARY).mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as local:
-        vocabulary.save(local)
-        for path in pathlib.Path(local).iterdir():
-            epath.Path(path).copy(target / VOCABULARY / path.name, overwrite=True)
-    unfinished = target / f".{DESCRIPTION}.unfinished"
-    unfinished.write_text(_to_json(Description(transformer.config, dict(provenance), None)))
-    unfinished.replace(target / DESCRIPTION)
-
-
-def read_description(folder: epath.PathLike) -> Description:
-    """Reads `model.json` alone: what a model is, without its parameters.
-
-    Args:
-      folder: a model folder or a training run's.
-
-    Returns:
-      The description.
-
-    Raises:
-      ModelFolderError: the file is missing, no JSON, or has a wrong field; the message names it.
-    """
-    path = epath.Path(folder) / DESCRIPTION
-    try:
-        value = json.loads(path.read_text())
-    except (FileNotFoundError, NotADirectoryError):
-        raise ModelFolderError(
-            f"{folder}: not a model folder: there is no {DESCRIPTION} in it"
-        ) from None
-    except ValueError as error:
-        raise ModelFolderError(f"{path}: not JSON: {error}") from error
-    if not isinstance(value, dict) or value.get("format") != _FORMAT:
-        found = value.get("format") if isinstance(value, dict) else None
-        raise ModelFolderError(
-            f"{path}: field 'format' is {found!r}: this version reads format {_FORMAT}"
-        )
-    with _naming(f"{path}: architecture"):
-        config = config_from_json(value.get("architecture"))
-    provenance, parameters = value.get("provenance", {}), value.get("parameters")
-    if not isinstance(provenance, dict):
-        raise ModelFolderError(f"{path}: field 'provenance' must be an object")
-    try:
-        stored = None if parameters is None else _stored(parameters)
-    except (AttributeError, KeyError, TypeError) as error:
-        raise ModelFolderError(
-            f"{path}: field 'parameters' must give each tensor's file and sha256"
-        ) from error
-    return Description(config, provenance, stored)
 
 
 def load_model(
@@ -243,6 +170,8 @@ def load_model(
     provenance = dict(description.provenance)
     if description.parameters is not None:
         params = _read_stored(root, needed, description.parameters, shardings)
+    elif description.base is not None:
+        params, provenance["step"] = _read_adapted(root, description, needed, shardings)
     else:
         step = find_checkpoint(root, jax.eval_shape(merge_layers, needed))
         params = _read_checkpoint(root, step, needed, shardings)
@@ -260,7 +189,7 @@ def read_vocabulary(folder: epath.PathLike) -> Vocabulary:
       ModelFolderError: it is missing or damaged.
     """
     path = epath.Path(folder) / VOCABULARY
-    with _naming(str(path)), _local(path) as local:
+    with naming(str(path)), _local(path) as local:
         return load_vocabulary(local)
 
 
@@ -296,7 +225,33 @@ def _read_stored(
 def _read_checkpoint(root: epath.Path, step: int, needed: Params, shardings: Params) -> Params:
     """The parameters of one checkpoint of a run; `needed` as in `_read_stored`."""
     places = {name: part for name, part in shardings.items() if name != FROZEN}
-    params = read_parameters(root, step, places)
+    return _arrange(read_parameters(root, step, places), needed, shardings)
+
+
+def _read_adapted(
+    root: epath.Path, description: Description, needed: Params, shardings: Params
+) -> tuple[Params, int]:
+    """The merged parameters of a run with adapters, and the checkpoint's step.
+
+    The base is read in the dtype that the run had it in: that is what the adapters were trained on.
+    """
+    read_base(root, description)
+    assert description.base is not None
+    merged = jax.eval_shape(merge_layers, needed)
+    adapted = find_adapters(root, merged, description.base, model_digest(description.base))
+    places = {name: part for name, part in shardings.items() if name != FROZEN}
+    base = load_model(
+        description.base,
+        param_dtype=description.config.param_dtype,
+        shardings={name: part for name, part in places.items() if name != HEADS},
+    )
+    dtype = merged["embed"]["embedding"].dtype.name
+    params = merge_checkpoint(root, adapted, base.params, places, dtype)
+    return _arrange(params, needed, shardings), adapted.step
+
+
+def _arrange(params: Params, needed: Params, shardings: Params) -> Params:
+    """Parameters with one stack of layers in the dtypes and the split that are needed."""
     merged = jax.eval_shape(merge_layers, needed)
 
     def arrange(params: Params) -> Params:
@@ -304,30 +259,6 @@ def _read_checkpoint(root: epath.Path, step: int, needed: Params, shardings: Par
         return split_layers(cast, frozen_layers(needed))
 
     return jax.jit(arrange, out_shardings=shardings)(params)
-
-
-def _to_json(description: Description) -> str:
-    value: dict[str, Any] = {
-        "format": _FORMAT,
-        "architecture": config_to_json(description.config),
-        "provenance": description.provenance,
-    }
-    if description.parameters is not None:
-        value["parameters"] = {
-            name: stored._asdict() for name, stored in description.parameters.items()
-        }
-    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
-
-
-def _stored(value: Any) -> dict[str, Stored]:
-    stored = {name: Stored(entry["file"], entry["sha256"]) for name, entry in value.items()}
-    for name, entry in stored.items():
-        if not isinstance(entry.file, str) or not isinstance(entry.sha256, str):
-            raise TypeError(f"{name}: file and sha256 must be strings")
-        # A folder from a stranger must not make us read elsewhere.
-        if entry.file in ("", ".", "..") or not _FILE_NAME.fullmatch(entry.file):
-            raise TypeError(f"{name}: {entry.file!r} is not the name of a file")
-    return stored
 
 
 def _refuse_to_replace(folder: pathlib.Path) -> None:
@@ -339,17 +270,6 @@ def _refuse_to_replace(folder: pathlib.Path) -> None:
         raise ModelFolderError(f"{folder}: is a training run's folder; save the model elsewhere")
     if any(folder.iterdir()) and not (folder / DESCRIPTION).exists():
         raise ModelFolderError(f"{folder}: holds other files; save the model in a new folder")
-
-
-@contextlib.contextmanager
-def _naming(where: str) -> Any:
-    """Puts the file before the message of what went wrong in it."""
-    try:
-        yield
-    except (ModelFolderError, TensorFileError, CheckpointError):
-        raise
-    except (ValueError, FileNotFoundError) as error:
-        raise ModelFolderError(f"{where}: {error}") from error
 
 
 @contextlib.contextmanager

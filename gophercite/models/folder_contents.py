@@ -1,17 +1,23 @@
-"""Whether a folder holds the parameters that its `model.json` promises."""
+"""Whether a folder holds the parameters that its `model.json` promises, and which they are."""
 
-from collections.abc import Set
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping, Set
 
 from etils import epath
 
 from gophercite.models.checkpoint_files import (
+    AVERAGES,
     CHECKPOINTS,
     PARAMETERS,
+    Metadata,
     best_step,
     name_leaves,
     read_metadata,
 )
 from gophercite.models.parameters import BESIDE_THE_POLICY, HEADS, Params
+from gophercite.models.tensors import Stored
 
 DESCRIPTION = "model.json"
 
@@ -31,27 +37,70 @@ def find_checkpoint(root: epath.Path, merged: Params) -> int:
       ModelFolderError: there is no checkpoint, or it holds other parameters.
       CheckpointError: it is damaged.
     """
+    metadata = best_checkpoint(root)
+    check_arrays(root, metadata, merged)
+    return metadata.step
+
+
+def best_checkpoint(root: epath.Path) -> Metadata:
+    """What a run's best checkpoint says of itself; raises as `find_checkpoint`."""
     step = best_step(root)
     if step is None:
         raise ModelFolderError(
             f"{root}: a training run's folder without a checkpoint: {root / CHECKPOINTS} is empty "
             "or missing"
         )
+    return read_metadata(root, step)
+
+
+def check_arrays(root: epath.Path, metadata: Metadata, merged: Params) -> None:
+    """Raises a ModelFolderError when a checkpoint's parameters are not of the given shapes."""
     stored = {
         name.removeprefix(PARAMETERS): array.shape
-        for name, array in read_metadata(root, step).arrays.items()
-        if name.startswith(PARAMETERS)
-        and name.removeprefix(PARAMETERS).split("/")[0] not in BESIDE_THE_POLICY
+        for name, array in metadata.arrays.items()
+        if name.startswith(PARAMETERS) and _of_model(name)
     }
     leaves = name_leaves(merged)
     compare_names(root, leaves.keys(), stored.keys())
     for name, array in leaves.items():
         if stored[name] != array.shape:
             raise ModelFolderError(
-                f"{root / CHECKPOINTS / str(step)}: tensor {name!r} has the shape "
+                f"{root / CHECKPOINTS / str(metadata.step)}: tensor {name!r} has the shape "
                 f"{list(stored[name])}, the architecture needs {list(array.shape)}"
             )
-    return step
+
+
+def parameters_digest(root: epath.Path, parameters: Mapping[str, Stored] | None) -> str:
+    """What identifies the parameters that a folder holds; none of them is read.
+
+    Args:
+      root: the folder.
+      parameters: what its `model.json` says of them; None in a training run's folder.
+
+    Returns:
+      SHA-256 of the digests of all tensors, or of all arrays of the run's best checkpoint, which
+      are compared with the files when those are read.
+
+    Raises:
+      ModelFolderError, CheckpointError: the run has no checkpoint, or it is damaged.
+    """
+    if parameters is not None:
+        table: object = {name: stored.sha256 for name, stored in parameters.items()}
+    else:
+        metadata = best_checkpoint(root)
+        arrays = {
+            name: dataclasses.asdict(array)
+            for name, array in metadata.arrays.items()
+            if name.startswith((PARAMETERS, AVERAGES)) and _of_model(name)
+        }
+        base = metadata.base
+        table = [arrays, None if base is None else dataclasses.asdict(base)]
+    return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()
+
+
+def _of_model(name: str) -> bool:
+    """Whether an array of a checkpoint is of the model, not of what it is trained with."""
+    return name.split("/")[1] not in BESIDE_THE_POLICY
 
 
 def compare_names(root: epath.Path, needed: Set[str], found: Set[str]) -> None:

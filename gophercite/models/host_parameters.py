@@ -2,20 +2,18 @@
 
 import os
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
 from etils import epath
 
+from gophercite.models.adapted import Adapted, find_adapters
 from gophercite.models.checkpoint_files import name_leaves, read_parameters
-from gophercite.models.folder import (
-    Description,
-    ModelFolderError,
-    compare_names,
-    find_checkpoint,
-)
-from gophercite.models.parameters import Params
+from gophercite.models.description import Description, model_digest, read_base
+from gophercite.models.folder_contents import ModelFolderError, compare_names, find_checkpoint
+from gophercite.models.parameters import ADAPTERS, TRAINED, Params
 from gophercite.models.tensors import TensorReader
 from gophercite.models.transformer import Transformer
 
@@ -45,11 +43,13 @@ class HostParameters:
         root = epath.Path(folder)
         abstract = Transformer(description.config).abstract()
         self.shapes = {name: leaf.shape for name, leaf in name_leaves(abstract).items()}
-        self._read = (
-            _Checkpoint(root, abstract, together)
-            if description.parameters is None
-            else _Files(root, description, self.shapes)
-        )
+        self._read: Callable[[str, Index], np.ndarray]
+        if description.parameters is not None:
+            self._read = _Files(root, description, self.shapes)
+        elif description.base is not None:
+            self._read = _Merged(root, description, abstract, together)
+        else:
+            self._read = _Checkpoint(root, abstract, together)
 
     def part(self, name: str, index: Index) -> np.ndarray:
         """A part of a parameter, as it is stored.
@@ -110,3 +110,53 @@ class _Checkpoint:
             wanted = {key: wanted}
         (array,) = jax.tree.leaves(read_parameters(self._root, self._step, wanted))
         return array
+
+
+class _Merged:
+    """The parameters of a base model and the adapters of a run's best checkpoint, summed up.
+
+    The base model's are taken in the dtype that the run had them in, and so are the sums, which are
+    made in float32.
+    """
+
+    def __init__(
+        self, root: epath.Path, description: Description, abstract: Params, together: int
+    ) -> None:
+        base = description.base
+        assert base is not None
+        of_base = read_base(root, description)
+        adapted = find_adapters(root, abstract, base, model_digest(base))
+        self._base = HostParameters(base, of_base, together)
+        self._dtype = np.dtype(description.config.param_dtype)
+        self._scale = np.float32(adapted.lora.scale)
+        self._adapters = _read_adapters(root, adapted)
+        self._layers = description.config.num_layers
+
+    def __call__(self, name: str, index: Index) -> np.ndarray:
+        part = self._base.part(name, index).astype(self._dtype, copy=False)
+        adapter = self._adapters.get(name)
+        if adapter is None:
+            return part
+        layer, *rest = index
+        if isinstance(layer, slice):
+            layers = range(*layer.indices(self._layers))
+            return np.stack([self(name, (each, *rest)) for each in layers])
+        a, b = adapter["a"], adapter["b"]
+        layer -= self._layers - len(a)
+        if layer < 0:  # below the adapted ones
+            return part
+        rows, columns = (*rest, slice(None), slice(None))[:2]
+        product = a[layer, rows] @ b[layer][:, columns]
+        total = part.astype(np.float32) + self._scale * product
+        return total.astype(self._dtype)
+
+
+def _read_adapters(root: epath.Path, adapted: Adapted) -> dict[str, dict[str, np.ndarray]]:
+    """A run's adapters by the names of the parameters that they are for."""
+    here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    places = jax.tree.map(lambda _: here, {ADAPTERS: adapted.shapes[ADAPTERS]})
+    read = read_parameters(root, adapted.step, places)[ADAPTERS]
+    return {
+        f"{TRAINED}/{name}": {key: np.asarray(array) for key, array in adapter.items()}
+        for name, adapter in read.items()
+    }

@@ -2,7 +2,8 @@
 
 A checkpoint holds the whole `TrainState` and the loop's progress, each array with a digest. Layers
 are stored as one merged stack, so that a run may come back with another number of frozen layers,
-and arrays are restored straight to their shards, on any mesh.
+and arrays are restored straight to their shards, on any mesh. Of a run with adapters it holds what
+is trained, and digests of the models that the run began with, which may not change.
 """
 
 import dataclasses
@@ -17,6 +18,7 @@ from orbax.checkpoint import checkpoint_managers
 
 from gophercite.learning.state import TrainState
 from gophercite.models.checkpoint_files import (
+    Base,
     CheckpointError,
     DamagedCheckpointError,
     Metadata,
@@ -28,7 +30,7 @@ from gophercite.models.checkpoint_files import (
     saved_steps,
 )
 from gophercite.models.digests import digests
-from gophercite.models.parameters import Params, frozen_layers, merge_layers
+from gophercite.models.parameters import Params, frozen_layers, merge_layers, own_parts
 from gophercite.training.stacks import assemble, state_tree, stored_shardings
 
 Fresh = Callable[[Params, jax.Array], TrainState]
@@ -79,18 +81,27 @@ class _Keep:
 class Checkpoints:
     """The checkpoints of one run. Every process of the run makes one and calls it alike."""
 
-    def __init__(self, folder: epath.PathLike, *, keep_newest: int = 2, keep_best: int = 1):
+    def __init__(
+        self,
+        folder: epath.PathLike,
+        *,
+        keep_newest: int = 2,
+        keep_best: int = 1,
+        base: Base | None = None,
+    ) -> None:
         """Opens a run's checkpoints and clears what an interrupted save left.
 
         Args:
           folder: the run's; checkpoints lie in `checkpoints/STEP/`.
           keep_newest: how many of the newest stay; 2 or more leave one to fall back on.
           keep_best: how many with the lowest scores stay.
+          base: of a run with adapters, what they are trained on; else None.
         """
         if keep_newest < 1 or keep_best < 0:
             raise ValueError(f"keep_newest={keep_newest}, keep_best={keep_best}: at least 1 and 0")
         self._folder = epath.Path(folder)
         self._keep = keep_newest, keep_best
+        self._base = base
         self._scores: dict[int, float] = {}
         self._manager = self._open()
 
@@ -139,6 +150,7 @@ class Checkpoints:
             arrays={name: StoredArray.of(arrays[name], found[name]) for name in arrays},
             progress=progress,
             score=score,
+            base=self._base,
         )
         if saved:  # a kill before it is there again costs the steps since the checkpoint before
             self._manager.delete(step)
@@ -153,7 +165,9 @@ class Checkpoints:
             force=True,
         )
 
-    def restore(self, target: TrainState, fresh: Fresh) -> Restored | None:
+    def restore(
+        self, target: TrainState, fresh: Fresh, first: Callable[[], Params]
+    ) -> Restored | None:
         """The newest checkpoint that is whole.
 
         A checkpoint with damaged files is moved to `damaged_checkpoints/STEP` and the one before
@@ -164,18 +178,21 @@ class Checkpoints:
             frozen layers and its frozen parts may differ from those of the run that saved: the
             optimiser then starts fresh on what is newly trained and forgets what is newly frozen.
           fresh: makes a state from parameters and a key, for the arrays that start fresh.
+          first: makes the run's first parameters, for those of a run with adapters that no
+            checkpoint holds.
 
         Returns:
           The state and its progress; None when the folder holds no checkpoint.
 
         Raises:
-          CheckpointError: the checkpoint is of another model or optimiser, or none of those that
-            are there is whole.
+          CheckpointError: the checkpoint is of another model or optimiser, or of adapters to
+            another model, or none of those that are there is whole.
         """
         passed_over: list[str] = []
         for step in reversed(saved_steps(self._folder)):
             try:
                 metadata = read_metadata(self._folder, step)
+                self._refuse_other_base(metadata)
                 self._refuse_other_model(metadata, target)
                 arrays = read_arrays(self._folder, metadata, stored_shardings(metadata, target))
             except DamagedCheckpointError as error:
@@ -184,7 +201,7 @@ class Checkpoints:
                 continue
             for earlier in saved_steps(self._folder):
                 self._note_score(earlier)
-            state = assemble(metadata, arrays, target, fresh)
+            state = assemble(metadata, arrays, target, fresh, first)
             return Restored(state, metadata.progress, tuple(passed_over))
         if passed_over:
             raise CheckpointError(
@@ -200,9 +217,31 @@ class Checkpoints:
         """Waits and releases the threads."""
         self._manager.close()
 
+    def _refuse_other_base(self, metadata: Metadata) -> None:
+        """Raises CheckpointError when adapters go with other models than this run has, or none."""
+        here, there = self._base, metadata.base
+        if here == there:
+            return
+        if here is None or there is None:
+            has = ("adapters alone", "whole parameters")
+            problem = "is of {}, and this run trains {}".format(*has if here is None else has[::-1])
+        elif here.lora != there.lora:
+            problem = f"has adapters with {dict(there.lora)}, and this run with {dict(here.lora)}"
+        else:
+            was, found = there.digests, here.digests
+            name = next(n for n in sorted({**was, **found}) if was.get(n) != found.get(n))
+            problem = (
+                f"was trained with another {name} than this run begins with: its parameters hash "
+                f"to {found.get(name, 'nothing')[:12]}, not to {was.get(name, 'nothing')[:12]}"
+            )
+        raise CheckpointError(
+            f"{self._folder}: checkpoint {metadata.step} {problem}. Set MODEL_DIR to a new folder, "
+            "or go on with what the run began with"
+        )
+
     def _refuse_other_model(self, metadata: Metadata, target: TrainState) -> None:
         """Raises CheckpointError when parameters of the run have no equal in the checkpoint."""
-        merged = jax.eval_shape(merge_layers, target.params)
+        merged = jax.eval_shape(merge_layers, own_parts(target.params))
         for name, wanted in name_leaves({"params": merged}).items():
             stored = metadata.arrays.get(name)
             here = (tuple(wanted.shape), str(wanted.dtype))

@@ -1,15 +1,18 @@
 """Where a run's first parameters come from: drawn at random, or a model that was trained before."""
 
 import dataclasses
+import zlib
 
 import jax
 from etils import epath
 from jaxtyping import Array, Key
 
 from gophercite.learning.a2c import A2CLearner
+from gophercite.models.adapted import MODEL
+from gophercite.models.checkpoint_files import Base
 from gophercite.models.config import TransformerConfig
-from gophercite.models.folder import load_model, read_description
-from gophercite.models.parameters import HEADS, REWARD_MODEL, VALUE_HEAD, Params
+from gophercite.models.folder import load_model, model_digest, read_description
+from gophercite.models.parameters import ADAPTERS, HEADS, REWARD_MODEL, VALUE_HEAD, Params
 from gophercite.models.reward_model import RewardModel, load_reward_model
 from gophercite.models.transformer import Transformer
 
@@ -50,6 +53,18 @@ class RandomInitialisation:
     transformer: Transformer
     frozen_layers: int = 0
 
+    def __post_init__(self) -> None:
+        """Refuses adapters: checkpoints don't hold what they are added to.
+
+        Raises:
+          ValueError: the transformer has some.
+        """
+        if self.transformer.lora is not None:
+            raise ValueError(
+                "Transformer.lora adapts a model that was trained before: set INITIAL_CHECKPOINT "
+                "to its folder"
+            )
+
     def shapes(self) -> Params:
         """Shapes and dtypes of the parameters."""
         return self.transformer.abstract(self.frozen_layers)
@@ -59,10 +74,13 @@ class RandomInitialisation:
         draw = jax.jit(self.transformer.init, static_argnums=1, out_shardings=shardings)
         return draw(key, self.frozen_layers)
 
+    def base(self) -> None:
+        """None: there are no adapters."""
+
 
 @dataclasses.dataclass(frozen=True)
 class PretrainedInitialisation:
-    """The parameters of a model folder, or of a run's best checkpoint.
+    """The parameters of a model folder, or of a run's best checkpoint; adapters are drawn.
 
     Attributes:
       transformer: the architecture; the folder's must be the same.
@@ -93,14 +111,31 @@ class PretrainedInitialisation:
         return self.transformer.abstract(self.frozen_layers)
 
     def parameters(self, key: Key[Array, ""], shardings: Params) -> Params:
-        """Reads the parameters, each device its shards; nothing is drawn."""
-        model = load_model(
+        """Reads the parameters, each device its shards; no others than adapters are drawn."""
+        params = load_model(
             self.folder,
             param_dtype=self.transformer.config.param_dtype,
             frozen_layers=self.frozen_layers,
-            shardings=shardings,
+            shardings={name: part for name, part in shardings.items() if name != ADAPTERS},
+        ).params
+        if self.transformer.lora is None:
+            return params
+        draw = jax.jit(
+            self.transformer.init_adapters, static_argnums=1, out_shardings=shardings[ADAPTERS]
         )
-        return model.params
+        key = jax.random.fold_in(key, zlib.crc32(ADAPTERS.encode()))
+        return {**params, ADAPTERS: draw(key, self.frozen_layers)}
+
+    def base(self) -> Base | None:
+        """Which model it is, when adapters are trained; None when it is trained itself.
+
+        Raises:
+          ModelFolderError, CheckpointError: the folder holds no model, or a damaged one.
+        """
+        lora = self.transformer.lora
+        if lora is None:
+            return None
+        return Base(lora.to_json(), {MODEL: model_digest(self.folder)})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,6 +169,10 @@ class RewardInitialisation:
         draw = jax.jit(self._model.init_heads, out_shardings=shardings[HEADS])
         heads = draw(heads_key)
         return {**trunk, HEADS: heads}
+
+    def base(self) -> Base | None:
+        """Which trunk it is, when adapters are trained; None when it is trained itself."""
+        return self.trunk.base()
 
     @property
     def _model(self) -> RewardModel:
@@ -184,3 +223,11 @@ class ActorCriticInitialisation:
             shardings=shardings[REWARD_MODEL],
         )
         return self.learner.with_extra_parts(policy, reward_model.params, draw(value_key))
+
+    def base(self) -> Base | None:
+        """Which policy and reward model they are, when adapters are trained; else None."""
+        base = self.policy.base()
+        if base is None:
+            return None
+        digests = {**base.digests, REWARD_MODEL: model_digest(self.reward_model)}
+        return dataclasses.replace(base, digests=digests)

@@ -12,6 +12,7 @@ import math
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing
+from functools import partial
 from typing import Any, TextIO
 
 import jax
@@ -171,13 +172,18 @@ def train(
     evaluate = Evaluator(program, evaluations)
     target = program.state_target()
     checkpoints = Checkpoints(
-        folder, keep_newest=settings.keep_newest, keep_best=settings.keep_best
+        folder,
+        keep_newest=settings.keep_newest,
+        keep_best=settings.keep_best,
+        base=initialisation.base(),
     )
 
     # -------------------------------------------------------------- restore
     # A checkpoint is the state, where the run stands, and nothing else. Metrics after its step are
     # dropped: they will be written again.
-    restored = checkpoints.restore(target, learner.init_state)
+    restored = checkpoints.restore(
+        target, learner.init_state, partial(program.initial_parameters, settings.seed)
+    )
     if restored is None:
         clock, state = Clock(), program.initial_state(settings.seed)
     else:

@@ -13,6 +13,7 @@ import jax
 from jaxtyping import Array, Key
 
 from gophercite.learning.state import Learner, TrainState
+from gophercite.models.checkpoint_files import Base
 from gophercite.models.parameters import Params
 from gophercite.partitioning import Partitioner
 from gophercite.training.feed import DeviceBatch
@@ -27,6 +28,10 @@ class Initialisation(Protocol):
 
     def parameters(self, key: Key[Array, ""], shardings: Params) -> Params:
         """The parameters, already in their shards."""
+        ...
+
+    def base(self) -> Base | None:
+        """Of a run with adapters the models that it begins with, which no checkpoint holds."""
         ...
 
 
@@ -58,14 +63,18 @@ class Program:
 
     def initial_state(self, seed: int) -> TrainState:
         """The state at step 0."""
-        target = self.state_target()
-        places = jax.tree.map(lambda leaf: leaf.sharding, target)
-        params_key, run_key = jax.random.split(jax.random.key(seed))
-        params = self.initialisation.parameters(params_key, places.params)
+        places = jax.tree.map(lambda leaf: leaf.sharding, self.state_target())
+        run_key = jax.random.split(jax.random.key(seed))[1]
+        params = self.initial_parameters(seed)
         # The parameters are donated: they pass through unchanged and need no second copy.
         make = jax.jit(self.learner.init_state, out_shardings=places, donate_argnums=0)
         with self.partitioner.activate():
             return make(params, run_key)
+
+    def initial_parameters(self, seed: int) -> Params:
+        """The parameters at step 0."""
+        places = jax.tree.map(lambda leaf: leaf.sharding, self.state_target().params)
+        return self.initialisation.parameters(jax.random.split(jax.random.key(seed))[0], places)
 
     def compile_update(self, batch: DeviceBatch | Any) -> jax.stages.Compiled:
         """The training step: (state, batch) to (state, metrics); it takes the state's memory over.

@@ -3,8 +3,12 @@
 Checkpoints hold one stack of all layers. Of the optimiser (and of averages of the parameters) they
 hold what the run had: arrays of the trained layers, the last ones of the stack. A run that freezes
 fewer layers starts fresh on those it gains, one that freezes more drops those it loses.
+
+Of a run with adapters they hold none of the base model's parameters: those are read again where the
+run began.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -16,11 +20,20 @@ from gophercite.models.checkpoint_files import (
     Metadata,
     name_leaves,
 )
-from gophercite.models.parameters import FROZEN, frozen_layers, merge_layers, split_layers
+from gophercite.models.parameters import (
+    FROZEN,
+    Params,
+    frozen_layers,
+    merge_layers,
+    own_parts,
+    split_layers,
+)
 
 
 def state_tree(state: TrainState) -> dict[str, Any]:
     """What a checkpoint holds of a state: parameters with one stack of layers, the key as integers.
+
+    Of a state with adapters it holds no parameters of the base model.
 
     Args:
       state: arrays.
@@ -28,7 +41,8 @@ def state_tree(state: TrainState) -> dict[str, Any]:
     Returns:
       A tree whose leaf names (`name_leaves`) are those of the stored arrays.
     """
-    params = jax.jit(merge_layers)(state.params) if FROZEN in state.params else state.params
+    params = own_parts(state.params)
+    params = jax.jit(merge_layers)(params) if FROZEN in params else params
     return {
         "step": state.step,
         "params": params,
@@ -76,6 +90,7 @@ def assemble(
     arrays: dict[str, jax.Array],
     target: TrainState,
     fresh: Any,
+    first: Callable[[], Params],
 ) -> TrainState:
     """A state from a checkpoint's arrays, its layers split where this run freezes.
 
@@ -84,20 +99,24 @@ def assemble(
       arrays: those that `stored_shardings` names; they may be donated.
       target: the run's state as shapes with shardings.
       fresh: makes a state from parameters and a key; asked only when something starts fresh.
+      first: makes the run's first parameters; asked only for those that no checkpoint holds.
 
     Returns:
       The state, with the target's shardings.
     """
     frozen = frozen_layers(target.params)
-    params = _build(jax.eval_shape(merge_layers, target.params), "params/", arrays)
+    own = own_parts(target.params)
+    params = _build(jax.eval_shape(merge_layers, own), "params/", arrays)
     key = jax.random.wrap_key_data(arrays["key"])
-    if frozen:
+    if FROZEN in own:
         split = jax.jit(
             split_layers,
             static_argnums=1,
             out_shardings=jax.tree.map(lambda leaf: leaf.sharding, target.params),
         )
         params = split(params, frozen)
+    if len(own) < len(target.params):
+        params = {**first(), **params}
     rest = {"optimizer": target.optimizer, "ema": target.ema}
     names = name_leaves(rest)
     missing = [name for name in names if name not in arrays]
@@ -150,7 +169,8 @@ def _fit(
 
 def _target_shardings(target: TrainState) -> dict[str, jax.sharding.Sharding]:
     """Shardings by stored name; the merged stack lives as the trained one does."""
-    params = {name: part for name, part in target.params.items() if name != FROZEN}
+    own = own_parts(target.params)
+    params = {name: part for name, part in own.items() if name != FROZEN}
     tree = {
         "step": target.step,
         "params": params,

@@ -130,6 +130,7 @@ SHARED = {
     "supervised.gin",
     "reward.gin",
     "actor_critic.gin",
+    "lora.gin",
     "rm_gopher.gin",
     "real_questions_documents.gin",
 }

@@ -68,7 +68,9 @@ def restore(folder: Path, of: Program | None = None) -> Restored | None:
     of = of or program()
     checkpoints = Checkpoints(folder)
     try:
-        return checkpoints.restore(of.state_target(), of.learner.init_state)
+        return checkpoints.restore(
+            of.state_target(), of.learner.init_state, lambda: of.initial_parameters(seed=0)
+        )
     finally:
         checkpoints.close()
 
@@ -220,7 +222,9 @@ def test_the_newest_and_the_best_stay(tmp_path):
     checkpoints.close()
     assert saved_steps(tmp_path) == [2, 3]
     checkpoints = Checkpoints(tmp_path, keep_newest=2, keep_best=1)  # scores are remembered
-    checkpoints.restore(of.state_target(), of.learner.init_state)
+    checkpoints.restore(
+        of.state_target(), of.learner.init_state, lambda: of.initial_parameters(seed=0)
+    )
     for step in (4, 5):
         checkpoints.save(state_at(step, of), {}, scores[step])
     checkpoints.close()

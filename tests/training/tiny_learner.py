@@ -123,6 +123,9 @@ class TinyInitialisation:
             shardings,
         )
 
+    def base(self) -> None:
+        """There are no adapters."""
+
 
 def batch(number: int, rows: slice = slice(None)) -> dict[str, np.ndarray]:
     """The batch of a number, or some rows of it."""

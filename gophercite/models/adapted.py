@@ -1,0 +1,115 @@
+"""A training run's folder that holds adapters alone: the base model lies in a folder of its own.
+
+The run's `model.json` says where (field `base`), each of its checkpoints which parameters they must
+be (`checkpoint_files.Base`). Adapters of another model would load and answer nonsense.
+"""
+
+from typing import NamedTuple
+
+import jax
+from etils import epath
+
+from gophercite.models.checkpoint_files import PARAMETERS, Metadata, read_parameters
+from gophercite.models.folder_contents import (
+    DESCRIPTION,
+    ModelFolderError,
+    best_checkpoint,
+    check_arrays,
+)
+from gophercite.models.lora import LoRA
+from gophercite.models.parameters import ADAPTERS, HEADS, TRAINED, Params, depth
+
+MODEL = "model"  # what the adapted model is called among a run's bases
+
+
+class Adapted(NamedTuple):
+    """The best checkpoint of a run with adapters.
+
+    Attributes:
+      step: of the checkpoint.
+      lora: the adapters' settings.
+      shapes: what the checkpoint holds of the model: adapters, and a reward model's heads.
+    """
+
+    step: int
+    lora: LoRA
+    shapes: Params
+
+
+def find_adapters(root: epath.Path, merged: Params, base: str, digest: str) -> Adapted:
+    """The adapters of a run's best checkpoint, which must be of the base model.
+
+    Args:
+      root: the run's folder.
+      merged: shapes of the whole model's parameters, with one stack of layers.
+      base: the base model's folder.
+      digest: of its parameters (`parameters_digest`).
+
+    Returns:
+      Where they are and what they are like.
+
+    Raises:
+      ModelFolderError: there is no checkpoint, it holds something else, or the base is another one
+        than the adapters were trained on.
+      CheckpointError: it is damaged.
+    """
+    metadata = best_checkpoint(root)
+    if metadata.base is None:
+        raise ModelFolderError(
+            f"{root / DESCRIPTION}: field 'base' names a model, but checkpoint {metadata.step} "
+            "holds a whole one"
+        )
+    trained_on = metadata.base.digests.get(MODEL)
+    if trained_on != digest:
+        raise ModelFolderError(
+            f"{root}: the adapters were trained on another model than {base} holds now (its "
+            f"parameters hash to {digest[:12]}, not to {str(trained_on)[:12]}): put that one back, "
+            f"or write where it is to field 'base' of {root / DESCRIPTION}"
+        )
+    try:
+        lora = LoRA(**metadata.base.lora)
+        adapters = _adapters(metadata, lora, merged[TRAINED])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelFolderError(f"{root}: checkpoint {metadata.step}: adapters: {error}") from error
+    shapes = {ADAPTERS: adapters, **({HEADS: merged[HEADS]} if HEADS in merged else {})}
+    check_arrays(root, metadata, shapes)
+    return Adapted(metadata.step, lora, shapes)
+
+
+def merge_checkpoint(
+    root: epath.Path, adapted: Adapted, base: Params, shardings: Params, dtype: str
+) -> Params:
+    """The whole parameters of a run with adapters.
+
+    Args:
+      root: the run's folder.
+      adapted: what `find_adapters` found in it.
+      base: the base model's parameters, with one stack of layers.
+      shardings: of the whole parameters, likewise.
+      dtype: of the matrices that the adapters change.
+
+    Returns:
+      The merged parameters, where `shardings` says, with heads as they are stored.
+    """
+    whole = _whole(shardings["embed"]["embedding"])
+    places: Params = {ADAPTERS: jax.tree.map(lambda _: whole, adapted.shapes[ADAPTERS])}
+    if HEADS in adapted.shapes:
+        places[HEADS] = shardings[HEADS]
+    own = read_parameters(root, adapted.step, places)
+    return adapted.lora.merge({**base, **own}, dtype)
+
+
+def _adapters(metadata: Metadata, lora: LoRA, layers: Params) -> Params:
+    """Shapes of the adapters that a checkpoint must hold for so many layers as it has them of."""
+    of_first = metadata.arrays[f"{PARAMETERS}{ADAPTERS}/{lora.targets[0]}/a"]
+    below = depth(layers) - of_first.shape[0]
+    key = jax.random.key(0)
+    shapes: Params = jax.eval_shape(lambda layers: lora.init(key, layers, below), layers)
+    return shapes
+
+
+def _whole(sharding: jax.sharding.Sharding) -> jax.sharding.Sharding:
+    """Whole copies on a sharding's devices."""
+    if isinstance(sharding, jax.sharding.NamedSharding):
+        return jax.sharding.NamedSharding(sharding.mesh, jax.sharding.PartitionSpec())
+    return sharding
