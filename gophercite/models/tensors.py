@@ -8,30 +8,36 @@ import dataclasses
 import hashlib
 import json
 import math
-import os
 import pathlib
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import jax
-import ml_dtypes  # lets NumPy know bfloat16 by name, which safetensors needs
 import numpy as np
-import safetensors
 import safetensors.numpy
 
+from gophercite.models.tensor_files import (
+    CHUNK_BYTES,
+    DTYPES,
+    StoredTensor,
+    TensorFile,
+    TensorFileError,
+)
+
+__all__ = [
+    "CHUNK_BYTES",
+    "DTYPES",
+    "FILE_BYTES",
+    "Stored",
+    "Stream",
+    "TensorFileError",
+    "TensorReader",
+    "write_streams",
+    "write_tensors",
+]
+
 FILE_BYTES = 4 * 10**9
-CHUNK_BYTES = 64 * 2**20
-
-DTYPES = {
-    "BF16": np.dtype(ml_dtypes.bfloat16),
-    "F16": np.dtype(np.float16),
-    "F32": np.dtype(np.float32),
-}
-
-
-class TensorFileError(ValueError):
-    """A file of tensors that is missing, cut short, altered, or of another model."""
 
 
 class Stored(NamedTuple):
@@ -44,13 +50,6 @@ class Stored(NamedTuple):
 
     file: str
     sha256: str
-
-
-@runtime_checkable
-class _Slices(Protocol):
-    """What safetensors gives for a tensor: slices of it."""
-
-    def __getitem__(self, index: tuple[int | slice, ...]) -> np.ndarray: ...
 
 
 def write_tensors(
@@ -192,7 +191,7 @@ class TensorReader:
     def __init__(self, folder: pathlib.Path, stored: Mapping[str, Stored]) -> None:
         self._folder = folder
         self._stored = dict(stored)
-        self._files: dict[str, Any] = {}
+        self._files: dict[str, TensorFile] = {}
 
     def read(
         self,
@@ -217,19 +216,18 @@ class TensorReader:
         Raises:
           TensorFileError: the file is missing or cut short, or the tensor has another shape.
         """
-        slices, stored_dtype = self._slices(name, shape)
+        stored = self._tensor(name, shape)
         first, after = (layers.start, layers.stop) if layers else (0, shape[0] if shape else 0)
         result_shape = (after - first, *shape[1:])
-        result_dtype = np.dtype(dtype) if dtype is not None else stored_dtype
 
-        def part(index: tuple[slice, ...] | None) -> np.ndarray:
-            bounds = [s.indices(size) for s, size in zip(index or (), result_shape, strict=True)]
+        def part(index: tuple[slice, ...]) -> np.ndarray:
+            bounds = [s.indices(size) for s, size in zip(index, result_shape, strict=True)]
             begin, end, _ = bounds[0]
             rows = slice(begin + first, end + first)
             rest = (slice(begin, end) for begin, end, _ in bounds[1:])
-            return slices[(rows, *rest)].astype(result_dtype, copy=False)
+            return stored.read((rows, *rest), dtype)
 
-        return jax.make_array_from_callback(result_shape, sharding, part)
+        return _placed(part, result_shape, sharding)
 
     def part(self, name: str, shape: tuple[int, ...], index: tuple[int | slice, ...]) -> np.ndarray:
         """A part of a tensor in host memory, as it is stored.
@@ -242,8 +240,7 @@ class TensorReader:
         Raises:
           TensorFileError: as `read`.
         """
-        slices, _ = self._slices(name, shape)
-        return slices[index]
+        return self._tensor(name, shape).read(index)
 
     def check(self, name: str, shape: tuple[int, ...]) -> None:
         """Hashes a tensor's bytes.
@@ -255,10 +252,9 @@ class TensorReader:
         Raises:
           TensorFileError: as `read`, or the bytes are not those that were stored.
         """
-        slices, dtype = self._slices(name, shape)
         digest = hashlib.sha256()
-        for chunk in _chunks(slices, shape, dtype):
-            digest.update(_bytes(chunk))
+        for _, values in self._tensor(name, shape).chunks():
+            digest.update(_bytes(values))
         stored = self._stored[name]
         if digest.hexdigest() != stored.sha256:
             raise TensorFileError(
@@ -267,55 +263,46 @@ class TensorReader:
                 "copy the file anew"
             )
 
-    def _slices(self, name: str, shape: tuple[int, ...]) -> tuple[_Slices, np.dtype]:
+    def _tensor(self, name: str, shape: tuple[int, ...]) -> StoredTensor:
         file = self._stored[name].file
         path = self._folder / file
         if file not in self._files:
-            self._files[file] = open_tensors(path)
-        try:
-            slices = self._files[file].get_slice(name)
-        except safetensors.SafetensorError as error:
-            raise TensorFileError(f"{path}: tensor {name!r} is not in the file") from error
-        found = tuple(slices.get_shape())
-        if found != shape:
+            self._files[file] = TensorFile(path)
+        if name not in self._files[file].names:
+            raise TensorFileError(f"{path}: tensor {name!r} is not in the file")
+        tensor = self._files[file].tensor(name)
+        if tensor.shape != shape:
             raise TensorFileError(
-                f"{path}: tensor {name!r} has the shape {list(found)}, the architecture needs "
-                f"{list(shape)}"
+                f"{path}: tensor {name!r} has the shape {list(tensor.shape)}, the architecture "
+                f"needs {list(shape)}"
             )
-        if slices.get_dtype() not in DTYPES:
+        if tensor.dtype not in DTYPES:
             raise TensorFileError(
-                f"{path}: tensor {name!r} is {slices.get_dtype()}; {', '.join(DTYPES)} are read"
+                f"{path}: tensor {name!r} is {tensor.dtype}; {', '.join(DTYPES)} are read"
             )
-        return slices, DTYPES[slices.get_dtype()]
+        return tensor
 
 
-def open_tensors(path: pathlib.Path) -> Any:
-    """Opens a safetensors file, whose header must fit its length.
+def _placed(
+    part: Callable[[tuple[slice, ...]], np.ndarray],
+    shape: tuple[int, ...],
+    sharding: jax.sharding.Sharding,
+) -> jax.Array:
+    """An array whose slices are made one after the other.
 
-    Args:
-      path: the file.
-
-    Returns:
-      The library's handle: `keys()`, and `get_slice(name)` for slices of a tensor.
-
-    Raises:
-      TensorFileError: the file is missing, cut short or damaged.
+    `jax.make_array_from_callback` has the host hold the slices of all devices at once.
     """
-    try:
-        return safetensors.safe_open(os.fspath(path), framework="np")
-    except FileNotFoundError as error:
-        raise TensorFileError(f"{path}: the file is missing") from error
-    except safetensors.SafetensorError as error:
-        reason = str(error).splitlines()[0]
-        raise TensorFileError(f"{path}: the file is cut short or damaged ({reason})") from error
-
-
-def _chunks(slices: _Slices, shape: tuple[int, ...], dtype: np.dtype) -> Iterator[np.ndarray]:
-    """A tensor's rows in order, a few at a time."""
-    row_bytes = dtype.itemsize * int(np.prod(shape[1:]))
-    rows = max(1, CHUNK_BYTES // max(1, row_bytes))
-    for start in range(0, shape[0], rows):
-        yield slices[(slice(start, min(start + rows, shape[0])),)]
+    slices = sharding.addressable_devices_indices_map(shape)
+    sharers: dict[str, list[jax.Device]] = {}
+    for device, index in slices.items():
+        sharers.setdefault(str(index), []).append(device)
+    shards = []
+    for devices in sharers.values():
+        values = part(slices[devices[0]] or ())
+        for device in devices:
+            place = jax.sharding.SingleDeviceSharding(device, memory_kind=sharding.memory_kind)
+            shards.append(jax.block_until_ready(jax.device_put(values, place)))
+    return jax.make_array_from_single_device_arrays(shape, sharding, shards)
 
 
 def _bytes(values: np.ndarray) -> memoryview:

@@ -5,12 +5,11 @@ import math
 import os
 import pathlib
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
 from gophercite.json_fields import describe
-from gophercite.models.tensors import CHUNK_BYTES, DTYPES, open_tensors
+from gophercite.models.tensor_files import CHUNK_BYTES, DTYPES, StoredTensor, TensorFile
 
 _SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -35,22 +34,22 @@ class Checkpoint:
 
     def __init__(self, folder: pathlib.Path) -> None:
         self._folder = folder
-        self._slices: dict[str, Any] = {}
+        self._tensors: dict[str, StoredTensor] = {}
         self._files: dict[str, str] = {}
         for file in _file_names(folder):
-            tensors = open_tensors(folder / file)
-            for name in tensors.keys():  # noqa: SIM118  (no mapping)
+            tensors = TensorFile(folder / file)
+            for name in tensors.names:
                 if name in self._files:
                     raise WeightsError(
                         f"{folder / file}: tensor {name!r} is in {self._files[name]} too"
                     )
                 self._files[name] = file
-                self._slices[name] = tensors.get_slice(name)
+                self._tensors[name] = tensors.tensor(name)
 
     @property
     def names(self) -> frozenset[str]:
         """The tensors that the files hold."""
-        return frozenset(self._slices)
+        return frozenset(self._tensors)
 
     def place(self, name: str) -> str:
         """Where a tensor is, for messages."""
@@ -58,7 +57,7 @@ class Checkpoint:
 
     def shape(self, name: str) -> tuple[int, ...]:
         """A tensor's shape."""
-        return tuple(self._slices[name].get_shape())
+        return self._tensors[name].shape
 
     def dtype(self, name: str) -> np.dtype:
         """A tensor's dtype.
@@ -66,7 +65,7 @@ class Checkpoint:
         Raises:
           WeightsError: it is none in which weights are published unquantised.
         """
-        dtype = self._slices[name].get_dtype()
+        dtype = self._tensors[name].dtype
         if dtype not in DTYPES:
             raise WeightsError(f"{self.place(name)} is {dtype}; {', '.join(DTYPES)} are read")
         return DTYPES[dtype]
@@ -80,17 +79,19 @@ class Checkpoint:
 
         Yields:
           Rows of the result, at most `CHUNK_BYTES` together unless a single one is larger; a
-          vector is one row.
+          vector is one row. They are mapped, not copied: memory holds a row's part of the file
+          while it is in use, and of a transposed matrix all of it.
         """
-        slices = self._slices[name]
-        if len(self.shape(name)) < 2:
-            yield slices[:]
+        tensor, shape = self._tensors[name], self.shape(name)
+        if len(shape) < 2:
+            yield tensor.mapped()
             return
-        rows, *rest = self.shape(name)[::-1] if transposed else self.shape(name)
+        rows, *rest = shape[::-1] if transposed else shape
         step = max(1, CHUNK_BYTES // (self.dtype(name).itemsize * max(1, math.prod(rest))))
+        columns = tensor.mapped().T if transposed else None
         for start in range(0, rows, step):
             part = slice(start, min(start + step, rows))
-            yield slices[:, part].T if transposed else slices[part]
+            yield tensor.mapped(part) if columns is None else columns[part]
 
 
 def _file_names(folder: pathlib.Path) -> list[str]:

@@ -224,8 +224,8 @@ def test_missing_vocabulary_is_named(copied: pathlib.Path) -> None:
         (("architecture", "num_layers"), "4", r"'num_layers': expected a whole number, got"),
         (
             ("architecture", "activation"),
-            "relu",
-            r"'activation': expected 'gelu' or 'gelu_exact' or 'silu'",
+            "tanh",
+            r"'activation': expected 'gelu' or 'gelu_exact' or 'silu' or 'relu'",
         ),
         (("architecture", "num_heads"), 0, r"num_heads"),
         (("architecture", "d_ff"), 64, r"has the shape \[4, 32, 16\]"),
