@@ -26,8 +26,9 @@ def add(commands: Any) -> None:
     )
     command.add_argument(
         "--t5x",
-        action="store_true",
-        help="a T5X checkpoint for its decoder-only network, instead of a Hugging Face folder",
+        choices=("network", "bridge"),
+        help="a T5X checkpoint instead: for T5X's own decoder-only network, or for T5X to train "
+        "this model through the bridge",
     )
 
 
@@ -38,9 +39,10 @@ def run(options: argparse.Namespace) -> int:
     from gophercite.models.tensors import TensorFileError
     from gophercite.weights.checkpoint import WeightsError
     from gophercite.weights.export import export_weights
+    from gophercite.weights.t5x_bridged import export_bridged
     from gophercite.weights.t5x_export import export_t5x
 
-    export = export_t5x if options.t5x else export_weights
+    export = {None: export_weights, "network": export_t5x, "bridge": export_bridged}[options.t5x]
     try:
         with doing(f"exporting {options.model}"):
             done = export(options.model, options.folder, dtype=options.dtype)

@@ -32,6 +32,12 @@ def add(commands: Any) -> None:
         "--vocabulary", metavar="FILE", help="T5X: the SentencePiece model, which it needs"
     )
     command.add_argument(
+        "--like",
+        metavar="MODEL",
+        help="T5X, trained through the bridge: the model folder that the bridge was given, instead "
+        "of a vocabulary",
+    )
+    command.add_argument(
         "--activations",
         metavar="NAMES",
         help="T5X: the MLP's mlp_activations, such as relu or gelu,linear; by default those of "
@@ -81,8 +87,11 @@ def _import(options: argparse.Namespace) -> Any:
     from gophercite.weights.checkpoint import WeightsError
     from gophercite.weights.hugging_face import import_weights
     from gophercite.weights.t5x import import_t5x
+    from gophercite.weights.t5x_bridged import import_bridged
     from gophercite.weights.t5x_checkpoint import is_t5x
 
+    if is_t5x(pathlib.Path(options.source)) and options.like is not None:
+        return import_bridged(options.source, options.folder, options.like, dtype=options.dtype)
     if is_t5x(pathlib.Path(options.source)):
         if options.vocabulary is None:
             raise WeightsError(
@@ -97,7 +106,7 @@ def _import(options: argparse.Namespace) -> Any:
             max_distance=options.max_distance,
             dtype=options.dtype,
         )
-    for flag in ("vocabulary", "activations", "max_distance"):
+    for flag in ("vocabulary", "like", "activations", "max_distance"):
         if getattr(options, flag) is not None:
             raise WeightsError(
                 f"{options.source}: --{flag.replace('_', '-')} is for T5X checkpoints, and this "

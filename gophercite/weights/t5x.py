@@ -58,14 +58,19 @@ def import_t5x(
     except ValueError as error:
         raise WeightsError(f"{source}: {error}") from error
     names = t5x_names(network.activations)
-    step = _STEP.fullmatch(source.resolve().name)
-    provenance = {"imported_from": source.resolve().name} | ({"step": int(step[1])} if step else {})
+    provenance = {"imported_from": source.resolve().name, **step_of(source)}
     return make_model_folder(
         Source(source, checkpoint, config, "the rest of it", names, read_vocabulary(vocabulary)),
         folder,
         dtype,
         provenance,
     )
+
+
+def step_of(source: pathlib.Path) -> dict[str, int]:
+    """The training step of a checkpoint, as `model.json` says it; nothing where no name says it."""
+    step = _STEP.fullmatch(source.resolve().name)
+    return {"step": int(step[1])} if step else {}
 
 
 def read_vocabulary(path: str | os.PathLike[str]) -> SentencePieceVocabulary:

@@ -23,7 +23,7 @@ import tensorstore
 from gophercite.json_fields import describe
 from gophercite.models.tensors import CHUNK_BYTES, DTYPES
 from gophercite.weights.checkpoint import WeightsError
-from gophercite.weights.t5x_orbax import orbax_state, orbax_stores
+from gophercite.weights.t5x_orbax import orbax_arrays, orbax_state
 
 INDEX = "checkpoint"
 TARGET = "target"
@@ -49,8 +49,8 @@ class T5XCheckpoint:
         self._folder = folder
         state = orbax_state(folder)
         if state is not None:
-            stores = orbax_stores(state).items()
-            self._leaves = {name: self._open(name, store) for name, store in stores}
+            arrays = orbax_arrays(state).items()
+            self._leaves = {name: self._open(name, array) for name, array in arrays}
         else:
             leaves = _flat(_read_target(folder), folder / INDEX).items()
             self._leaves = {name: self._array(name, leaf) for name, leaf in leaves}
@@ -126,7 +126,9 @@ class T5XCheckpoint:
         if folder in (None, "", ".", "..") or os.path.basename(str(folder)) != folder:
             raise WeightsError(f"{place}: {describe(path)} is not the name of a folder")
         here = {"driver": "file", "path": f"{self._folder.absolute() / folder}/"}
-        array = self._open(name, here)
+        # T5X writes all chunks: what is missing is lost, and no zeros.
+        zarr = {"driver": "zarr", "kvstore": here, "fill_missing_data_reads": False}
+        array = self._open(name, zarr)
         metadata = leaf.get("metadata")
         said = metadata.get("shape") if isinstance(metadata, dict) else None
         if said is not None and said != list(array.shape):
@@ -135,14 +137,9 @@ class T5XCheckpoint:
             )
         return array
 
-    def _open(self, name: str, store: dict[str, Any]) -> tensorstore.TensorStore:
-        zarr = {
-            "driver": "zarr",
-            "kvstore": store,
-            "fill_missing_data_reads": False,  # missing chunks would be zeros
-        }
+    def _open(self, name: str, specification: dict[str, Any]) -> tensorstore.TensorStore:
         try:
-            array = tensorstore.open(zarr, open=True, read=True).result()
+            array = tensorstore.open(specification, open=True, read=True).result()
         except ValueError as error:
             raise WeightsError(f"{self.place(name)}: {_reason(error)}") from error
         chunk = _chunk_shape(array)

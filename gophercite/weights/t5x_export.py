@@ -20,7 +20,7 @@ import tensorstore
 from etils import epath
 
 from gophercite.models.config import TransformerConfig
-from gophercite.models.folder import read_description, read_vocabulary
+from gophercite.models.folder import Description, read_description, read_vocabulary
 from gophercite.models.tensors import Stream
 from gophercite.models.whole_folders import whole_folder
 from gophercite.vocabularies import SentencePieceVocabulary
@@ -60,9 +60,7 @@ def export_t5x(
       ModelFolderError: there is no usable model, or it is a reward model.
       TensorFileError, CheckpointError: its files are damaged.
     """
-    folder = pathlib.Path(folder)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise WeightsError(f"{folder}: exists; export into a new or empty folder")
+    folder = refuse_full(folder)
     description = read_description(model)
     config = description.config
     try:
@@ -74,15 +72,33 @@ def export_t5x(
         raise WeightsError(f"{model}: T5X reads SentencePiece models; the tokenizer is another")
     chosen = np.dtype(dtype or config.param_dtype)
     streams = tensor_streams(model, description, t5x_names(network.activations), chosen)
-    step = description.provenance.get("step")
-    checkpoint = f"{INDEX}_{step if isinstance(step, int) else 0}"
+    checkpoint, step = checkpoint_name(description)
     with whole_folder(folder) as unfinished:
         (unfinished / checkpoint).mkdir()
-        write_checkpoint(unfinished / checkpoint, streams, step if isinstance(step, int) else 0)
+        write_checkpoint(unfinished / checkpoint, streams, step)
         (unfinished / CONFIG).write_text(_gin(config, network), "utf-8")
         vocabulary.save(unfinished)
         (unfinished / FILE_NAME).rename(unfinished / VOCABULARY)
     return Exported("t5x decoder_only", config.parameters, chosen.name, (checkpoint,))
+
+
+def refuse_full(folder: str | os.PathLike[str]) -> pathlib.Path:
+    """A folder that is new or empty.
+
+    Raises:
+      WeightsError: it is neither.
+    """
+    folder = pathlib.Path(folder)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise WeightsError(f"{folder}: exists; export into a new or empty folder")
+    return folder
+
+
+def checkpoint_name(description: Description) -> tuple[str, int]:
+    """What T5X calls a checkpoint of a model, and the step of the run that made it, or 0."""
+    step = description.provenance.get("step")
+    count = step if isinstance(step, int) else 0
+    return f"{INDEX}_{count}", count
 
 
 def write_checkpoint(folder: pathlib.Path, streams: Mapping[str, Stream], step: int) -> None:

@@ -25,15 +25,14 @@ def orbax_state(folder: pathlib.Path) -> pathlib.Path | None:
     return None
 
 
-def orbax_stores(state: pathlib.Path) -> dict[str, dict[str, Any]]:
+def orbax_arrays(state: pathlib.Path) -> dict[str, dict[str, Any]]:
     """Where the parameters of a train state are.
 
     Args:
       state: what `orbax_state` found.
 
     Returns:
-      By the parameters' paths in T5X's tree, TensorStore's specification of the key-value store
-      with its array.
+      By the parameters' paths in T5X's tree, TensorStore's specifications of the arrays.
 
     Raises:
       WeightsError: the metadata are damaged, without parameters, or of another kind of store.
@@ -48,18 +47,25 @@ def orbax_stores(state: pathlib.Path) -> dict[str, dict[str, Any]]:
             raise WeightsError(
                 f"{path}: {field} = {describe(found)}: only {describe(wanted)} is read"
             )
-    stores = {}
+    # Chunks that were never written are zeros where Orbax left those out, and lost where not.
+    zeros_left_out = value.get("store_array_data_equal_to_fill_value") is not True
+    arrays = {}
     for entry in tree.values():
         keys = _keys(entry, path)
         if keys[0] == _TARGET:
-            stores["/".join(keys[1:])] = {
+            store = {
                 "driver": "ocdbt",
                 "base": {"driver": "file", "path": f"{state.absolute()}/"},
                 "path": f"{'.'.join(keys)}/",
             }
-    if not stores:
+            arrays["/".join(keys[1:])] = {
+                "driver": "zarr",
+                "kvstore": store,
+                "fill_missing_data_reads": zeros_left_out,
+            }
+    if not arrays:
         raise WeightsError(f"{path}: has no parameters under {_TARGET!r}: not T5X's")
-    return stores
+    return arrays
 
 
 def _keys(entry: object, path: pathlib.Path) -> list[str]:

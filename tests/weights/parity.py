@@ -1,4 +1,4 @@
-"""Our logits of imported checkpoints beside those that `transformers` had for them.
+"""Our logits of imported checkpoints beside those that `transformers`, or T5X, had for them.
 
 python -m tests.weights.parity      # prints the table of docs/weights.md
 """
@@ -15,6 +15,8 @@ from gophercite.models.folder import load_model
 from gophercite.models.parameters import Params
 from gophercite.models.transformer import Transformer
 from gophercite.weights.hugging_face import import_weights
+from gophercite.weights.t5x import import_t5x
+from tests.weights import t5x_samples
 from tests.weights.samples import CHECKPOINTS, FAMILIES, LOGITS, WITH_IMAGES, checkpoint
 
 Rows = list[np.ndarray]
@@ -111,18 +113,33 @@ def agreed(found: Rows, expected: Rows) -> tuple[int, int]:
     return sum(int(row.sum()) for row in same), sum(map(len, same))
 
 
+def load_t5x(kind: str, folder: pathlib.Path) -> tuple[Transformer, Params]:
+    """The same of a checkpoint of T5X's."""
+    source = t5x_samples.t5x_run(kind, folder / "run")
+    import_t5x(source, folder / "model", source.parent / "sentencepiece.model")
+    return in_float32(folder / "model")
+
+
+def print_row(name: str, model: tuple[Transformer, Params], references: tuple[Rows, Rows]) -> None:
+    """Prints a checkpoint's row of the table."""
+    sequences, expected = references
+    ways = [*in_one_pass(*model, sequences), with_cache(*model, sequences)]
+    same, tokens = np.sum([agreed(way, expected) for way in ways], axis=0)
+    cells = " | ".join(f"{largest_difference(way, expected):.1e}" for way in ways)
+    print(f"| {name} | {cells} | {same} of {tokens} |", flush=True)
+
+
 def main() -> None:
     """Prints a row for each checkpoint."""
     print("| Checkpoint | padded | packed | with a cache | tokens agreed |\n|---|---|---|---|---|")
     for family in (*FAMILIES, WITH_IMAGES):
         with tempfile.TemporaryDirectory() as folder:
-            transformer, params = load_float32(family, pathlib.Path(folder))
-        sequences, expected = reference(family)
-        ways = [*in_one_pass(transformer, params, sequences)]
-        ways.append(with_cache(transformer, params, sequences))
-        same, tokens = np.sum([agreed(way, expected) for way in ways], axis=0)
-        cells = " | ".join(f"{largest_difference(way, expected):.1e}" for way in ways)
-        print(f"| {family} | {cells} | {same} of {tokens} |", flush=True)
+            model = load_float32(family, pathlib.Path(folder))
+        print_row(family, model, reference(family))
+    for kind in t5x_samples.KINDS:
+        with tempfile.TemporaryDirectory() as folder:
+            model = load_t5x(kind, pathlib.Path(folder))
+        print_row(f"T5X, {kind}", model, stored_logits(t5x_samples.CHECKPOINTS / f"{kind}.npz"))
 
 
 if __name__ == "__main__":

@@ -3,8 +3,17 @@
 import functools
 import pathlib
 import shutil
+from typing import Any
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 from sentencepiece import sentencepiece_model_pb2
+
+from gophercite.models.config import TransformerConfig
+from gophercite.models.folder import Model
+from gophercite.models.transformer import Transformer
+from gophercite.vocabularies import SentencePieceVocabulary
 
 CHECKPOINTS = pathlib.Path(__file__).parent / "t5x_checkpoints"
 KINDS = ("gated", "plain")
@@ -27,6 +36,16 @@ def t5_like_model() -> bytes:
     spec.vocab_size = len(proto.pieces)
     proto.normalizer_spec.name = "identity"
     return proto.SerializeToString()
+
+
+def random_model(config: TransformerConfig, provenance: dict[str, Any]) -> Model:
+    """A model of any architecture, without waiting for its initialisation to compile."""
+    draws = np.random.default_rng(0)
+    transformer = Transformer(config)
+    params = jax.tree.map(
+        lambda leaf: jnp.asarray(draws.normal(size=leaf.shape), leaf.dtype), transformer.abstract()
+    )
+    return Model(transformer, params, SentencePieceVocabulary(t5_like_model()), provenance)
 
 
 def t5x_run(kind: str, folder: pathlib.Path) -> pathlib.Path:

@@ -10,14 +10,13 @@ import shutil
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import msgpack
 import numpy as np
 import pytest
 from vocabulary_fixtures import llama_like_model, trained
 
 from gophercite import cli
-from gophercite.models.folder import Model, load_model, read_description, save_model
+from gophercite.models.folder import load_model, read_description, save_model
 from gophercite.models.parameters import Params
 from gophercite.models.transformer import Transformer
 from gophercite.vocabularies import HuggingFaceVocabulary
@@ -26,7 +25,14 @@ from gophercite.weights.t5x_checkpoint import T5XCheckpoint
 from gophercite.weights.t5x_export import export_t5x
 from tests.weights import parity
 from tests.weights.samples import byte_tokenizer
-from tests.weights.t5x_samples import CHECKPOINTS, KINDS, STEP, t5_like_model, t5x_run
+from tests.weights.t5x_samples import (
+    CHECKPOINTS,
+    KINDS,
+    STEP,
+    random_model,
+    t5_like_model,
+    t5x_run,
+)
 from tests.weights.test_export import TINY
 
 TOLERANCE = 1e-4
@@ -334,15 +340,9 @@ def test_what_the_gate_is_depends_on_the_order(tmp_path: pathlib.Path) -> None:
     np.testing.assert_array_equal(first["gate"], turned["up"])
 
 
-def save(folder: pathlib.Path, **changes: Any) -> pathlib.Path:
-    transformer = Transformer(dataclasses.replace(TINY, **changes))
-    params = jax.jit(transformer.init)(jax.random.key(0))
-    save_model(folder, Model(transformer, params, trained("unigram"), {}))
-    return folder
-
-
 def test_what_t5x_has_not_is_not_exported(tmp_path: pathlib.Path) -> None:
-    model = save(tmp_path / "llama")
+    model = tmp_path / "llama"
+    save_model(model, random_model(TINY, {}))
     with pytest.raises(ValueError, match=r"no position = 'rope', .*query_pre_attn_scalar"):
         export_t5x(model, tmp_path / "exported")
     assert not (tmp_path / "exported").exists()
@@ -374,7 +374,7 @@ def test_commands(
     assert cli.main([*command, *vocabulary, "--activations", "relu", "--max-distance", "128"]) == 0
     count = read_description(model).config.parameters
     assert capsys.readouterr().out == f"{model}: {count:,} parameters in bfloat16\n"
-    assert cli.main(["export-weights", model, exported, "--t5x"]) == 0
+    assert cli.main(["export-weights", model, exported, "--t5x", "network"]) == 0
     assert capsys.readouterr().out.endswith("model_type t5x decoder_only\n")
     assert cli.main(["import-weights", exported, model, *vocabulary]) == 1
     assert "take one of its checkpoints: checkpoint_1000" in capsys.readouterr().err
