@@ -6,7 +6,7 @@
     checkpoint_<step>/target.…/    the parameters, in zarr
 
 There is no state of an optimizer in it: T5X restores it to infer and to evaluate, and to train on
-with `utils.RestoreCheckpointConfig.fallback_to_scratch = True`.
+where its gin file lets that state begin anew (docs/t5x.md).
 """
 
 import os
