@@ -12,6 +12,7 @@ from typing import Any
 
 import msgpack
 import numpy as np
+import orbax.checkpoint as orbax
 import pytest
 from vocabulary_fixtures import llama_like_model, trained
 
@@ -305,6 +306,45 @@ def test_damage_is_named(name: str, source: pathlib.Path, tmp_path: pathlib.Path
         import_t5x(source, tmp_path / "model", source.parent / MODEL)
     assert message in str(caught.value)
     assert sorted(tmp_path.iterdir()) == before
+
+
+def write_with_orbax(source: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
+    """The same parameters as T5X's trainer keeps them today; and what an optimizer has."""
+    stored, target = T5XCheckpoint(source), {}
+    for name in stored.names:
+        *path, last = name.split("/")
+        node = target
+        for part in path:
+            node = node.setdefault(part, {})
+        node[last] = np.concatenate(list(stored.chunks(name, False)))
+    tree = {"target": target, "state": {"step": np.int32(STEP), "m": np.zeros(3, np.float32)}}
+    with orbax.Checkpointer(orbax.PyTreeCheckpointHandler(use_ocdbt=True)) as writer:
+        writer.save(folder / f"checkpoint_{STEP}" / "state", args=orbax.args.PyTreeSave(tree))
+    for beside in ("config.gin", MODEL):
+        shutil.copy(source.parent / beside, folder)
+    return folder / f"checkpoint_{STEP}"
+
+
+def test_what_orbax_writes_is_read_too(imported: Imported, tmp_path: pathlib.Path) -> None:
+    source = write_with_orbax(imported.source, tmp_path)
+    again = import_t5x(source, tmp_path / "again", tmp_path / MODEL)
+    assert again.parameters == read_description(imported.folder).parameters
+    metadata = source / "state" / "_METADATA"
+    tree = json.loads(metadata.read_text())
+    for field, value, message in (
+        ("use_ocdbt", False, "use_ocdbt = false: only true is read"),
+        ("tree_metadata", {}, "has no parameters under 'target'"),
+        ("tree_metadata", {"x": {"key_metadata": [{}]}}, "are not the keys of a leaf"),
+    ):
+        metadata.write_text(json.dumps(tree | {field: value}))
+        with pytest.raises(ValueError, match=message):
+            import_t5x(source, tmp_path / "refused", tmp_path / MODEL)
+    metadata.write_text(json.dumps(tree))
+    for data in (source / "state").rglob("d/*"):
+        data.write_bytes(b"")
+    with pytest.raises(ValueError, match=r"parameter '.*': "):
+        import_t5x(source, tmp_path / "refused", tmp_path / MODEL)
+    assert not (tmp_path / "refused").exists()
 
 
 def test_values_in_the_index_are_read(source: pathlib.Path, tmp_path: pathlib.Path) -> None:
