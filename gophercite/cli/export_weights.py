@@ -24,7 +24,14 @@ def add(commands: Any) -> None:
         choices=("bfloat16", "float32"),
         help="of the tensors; by default as the parameters are",
     )
-    command.add_argument(
+    form = command.add_mutually_exclusive_group()
+    form.add_argument(
+        "--adapters",
+        action="store_true",
+        help="of a run that trained adapters (LoRA) those alone, as PEFT loads them beside the "
+        "exported base model; by default they are merged",
+    )
+    form.add_argument(
         "--t5x",
         choices=("network", "bridge"),
         help="a T5X checkpoint instead: for T5X's own decoder-only network, or for T5X to train "
@@ -39,10 +46,12 @@ def run(options: argparse.Namespace) -> int:
     from gophercite.models.tensors import TensorFileError
     from gophercite.weights.checkpoint import WeightsError
     from gophercite.weights.export import export_weights
+    from gophercite.weights.peft import export_adapters
     from gophercite.weights.t5x_bridged import export_bridged
     from gophercite.weights.t5x_export import export_t5x
 
-    export = {None: export_weights, "network": export_t5x, "bridge": export_bridged}[options.t5x]
+    whole = {None: export_weights, "network": export_t5x, "bridge": export_bridged}[options.t5x]
+    export = export_adapters if options.adapters else whole
     try:
         with doing(f"exporting {options.model}"):
             done = export(options.model, options.folder, dtype=options.dtype)

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec
 
-from gophercite.models.lora import LoRA, adaptable
+from gophercite.models.block import linear
+from gophercite.models.lora import Adapter, LoRA, adaptable
 from gophercite.models.parameters import (
     ADAPTERS,
     FROZEN,
@@ -20,44 +21,45 @@ from gophercite.partitioning import Partitioner, make_mesh
 from tests.models.test_transformer import SMALL, VARIANTS, packed_batch, random_params
 
 
-def adapted(config, frozen=0, targets=None, seed=7):
+def adapted(config, frozen=0, targets=None):
     """A model with adapters of all matrices that have moved off their zeros, and its parameters."""
     model = Transformer(config, LoRA(rank=2, alpha=3.0, targets=targets or adaptable(config)))
     params = split_layers(random_params(config), frozen)
-    adapters = model.init_adapters(jax.random.key(seed), frozen)
-    keys = jax.random.split(jax.random.key(seed + 1), len(jax.tree.leaves(adapters)))
-    keys = jax.tree.unflatten(jax.tree.structure(adapters), keys)
-    moved = jax.tree.map(lambda x, k: x + 0.1 * jax.random.normal(k, x.shape), adapters, keys)
+    shapes = jax.eval_shape(lambda: model.init_adapters(jax.random.key(0), frozen))
+    draw = np.random.default_rng(7)
+    moved = jax.tree.map(lambda x: 0.2 * draw.normal(size=x.shape).astype(np.float32), shapes)
     return model, {**params, ADAPTERS: moved}
 
 
-def hidden(model, params, *batch):
-    return jax.jit(lambda params: model.apply(params, *batch)[0])(params)
+def logits_of(model, *batch):
+    return jax.jit(lambda params: model.logits(params, model.apply(params, *batch)[0]))
 
 
 def test_adapters_begin_as_nothing():
-    """Exactly, where the compiler fuses nothing in another order."""
-    config, batch = VARIANTS["gemma 3"], packed_batch()
-    model, base = Transformer(config, LoRA(rank=2)), random_params(config)
-    start = {**base, ADAPTERS: model.init_adapters(jax.random.key(0))}
-    with jax.disable_jit():
-        expected = Transformer(config).apply(base, *batch)[0]
-        np.testing.assert_array_equal(model.apply(start, *batch)[0], expected)
-    jax.tree.map(np.testing.assert_array_equal, model.lora.merge(start), base)
+    """Exactly: a sum with zeros. Programs of whole models are fused, and rounded, in other ways."""
+    model, params = adapted(SMALL)
+    start = jax.tree.map(np.zeros_like, params[ADAPTERS])
+    nothing = {name: {**params[ADAPTERS][name], "b": start[name]["b"]} for name in start}
+    merged = model.lora.merge({**params, ADAPTERS: nothing})
+    jax.tree.map(np.testing.assert_array_equal, merged, random_params(SMALL))
+    x = np.random.default_rng(1).normal(size=(2, 5, SMALL.d_model)).astype(np.float32)
+    layer = jax.tree.map(lambda leaf: leaf[1], {"a": nothing["up"]["a"], "b": nothing["up"]["b"]})
+    kernel, adapter = params["trained_layers"]["up"][1], Adapter(**layer, scale=1.5)
+    np.testing.assert_array_equal(linear(x, kernel, None, adapter), linear(x, kernel))
 
 
-@pytest.mark.parametrize("family", ["gopher", "gemma 3", "gpt neox", "gpt 2", "t5"])
+@pytest.mark.parametrize("family", ["gopher", "gemma 3", "t5"])
 def test_merged_matrices_compute_what_matrices_and_adapters_do(family):
     config, batch = VARIANTS[family], packed_batch()
     model, params = adapted(config, frozen=1)
     merged = model.lora.merge(merge_layers(params))
     base = random_params(config)
     assert merged.keys() == base.keys()
-    plain = Transformer(config)
-    apply = jax.jit(lambda params: plain.logits(params, plain.apply(params, *batch)[0]))
-    found = model.logits(params, hidden(model, params, *batch))
-    np.testing.assert_allclose(found, apply(merged), rtol=1e-5, atol=1e-5)
-    assert np.abs(found - apply(base)).max() > 0.1
+    plain, with_adapters = logits_of(Transformer(config), *batch), logits_of(model, *batch)
+    np.testing.assert_allclose(with_adapters(params), plain(merged), rtol=1e-5, atol=1e-5)
+    assert np.abs(plain(merged) - plain(base)).max() > 0.1
+    start = {**params, ADAPTERS: jax.tree.map(np.zeros_like, params[ADAPTERS])}
+    np.testing.assert_allclose(with_adapters(start), plain(base), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("scan_layers", [True, False])
@@ -66,7 +68,7 @@ def test_reading_into_a_cache_uses_the_adapters(scan_layers):
     model, params = adapted(config, frozen=1)
     tokens = np.random.default_rng(5).integers(0, config.vocab_size, (2, 9))
     places = np.broadcast_to(np.arange(9), (2, 9))
-    whole = hidden(model, params, tokens, places, np.ones_like(tokens))
+    apply = jax.jit(lambda params: model.apply(params, tokens, places, np.ones_like(tokens))[0])
 
     @jax.jit
     def read(params):
@@ -77,7 +79,7 @@ def test_reading_into_a_cache_uses_the_adapters(scan_layers):
             apart, tokens[:, 7:], places[:, 7:], real, first.cache
         ).hidden
 
-    np.testing.assert_allclose(np.concatenate(read(params), 1), whole, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(np.concatenate(read(params), 1), apply(params), rtol=1e-4, atol=1e-5)
 
 
 def test_rematerialised_layers_give_adapters_the_same_gradient_and_the_base_none():
@@ -95,7 +97,8 @@ def test_rematerialised_layers_give_adapters_the_same_gradient_and_the_base_none
 
 def test_adapters_lie_above_the_frozen_layers_and_are_drawn_alike_whatever_is_frozen():
     model = Transformer(SMALL, LoRA(rank=3))
-    whole, part = (model.init(jax.random.key(1), frozen) for frozen in (0, 2))
+    init = jax.jit(model.init, static_argnums=1)
+    whole, part = (init(jax.random.key(1), frozen) for frozen in (0, 2))
     assert part[FROZEN]["query"].shape[0] == 2
     assert part[ADAPTERS]["value"]["a"].shape == (1, SMALL.d_model, 3)
     last = jax.tree.map(lambda leaf: leaf[2:], whole[ADAPTERS])
@@ -120,8 +123,9 @@ def test_adapters_are_cut_as_their_matrices_are():
 
 
 def test_merging_rounds_once():
-    model, params = adapted(dataclasses.replace(SMALL, param_dtype="bfloat16"), targets=("up",))
-    kept = params["trained_layers"]["up"]
+    model, params = adapted(SMALL, targets=("up",))
+    kept = params["trained_layers"]["up"].astype("bfloat16")
+    params["trained_layers"] = {"up": kept}
     merged = model.lora.merge(params)["trained_layers"]["up"]
     adapter = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params[ADAPTERS]["up"])
     exact = np.asarray(kept, np.float64) + 1.5 * adapter["a"] @ adapter["b"]

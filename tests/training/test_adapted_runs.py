@@ -159,8 +159,8 @@ def test_the_folder_is_the_merged_model(
     params = start.parameters(jax.random.key(0), places) | read_parameters(folder, STEPS)
     batch = make_batch(2)
     tokens = (batch["tokens"], batch["positions"], batch["segments"])
-    one = start.transformer.apply(params, *tokens)[0]
-    other = model.transformer.apply(model.params, *tokens)[0]
+    both = ((start.transformer, params), (model.transformer, model.params))
+    one, other = (jax.jit(each.apply)(weights, *tokens)[0] for each, weights in both)
     np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
 
     # Split and cut, in another dtype; rounded once.

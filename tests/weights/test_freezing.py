@@ -23,7 +23,7 @@ def test_the_first_layers_frozen(family: str, frozen: int, tmp_path: pathlib.Pat
     import_weights(checkpoint(family, tmp_path / "source"), tmp_path / "model")
     model = load_model(tmp_path / "model", param_dtype="float32", frozen_layers=frozen)
     assert frozen_layers(model.params) == frozen
-    config = dataclasses.replace(model.transformer.config, dtype="float32", remat_every=2)
+    config = dataclasses.replace(model.transformer.config, dtype="float32")
     transformer = Transformer(config)
     sequences, expected = parity.reference(family)
     tokens = sequences[0][None]

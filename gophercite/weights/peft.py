@@ -1,0 +1,189 @@
+"""Exporting adapters apart from their model, as the folders that Hugging Face's PEFT loads.
+
+    adapter_config.json        which modules are adapted, with what rank and alpha
+    adapter_model.safetensors  two tensors a module: lora_A [rank, in], lora_B [out, rank]
+
+Where a family keeps queries, keys and values in one matrix, their adapters become one of as many
+times the rank: its A's are stacked, and each B writes to its own outputs alone.
+"""
+
+import json
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import safetensors.numpy
+from etils import epath
+
+from gophercite.models.adapted import find_adapters
+from gophercite.models.checkpoint_files import read_parameters
+from gophercite.models.description import model_digest, read_base, read_description
+from gophercite.models.lora import LoRA
+from gophercite.models.parameters import ADAPTERS
+from gophercite.models.transformer import Transformer
+from gophercite.models.whole_folders import whole_folder
+from gophercite.weights.checkpoint import WeightsError
+from gophercite.weights.export import Exported
+from gophercite.weights.importing import Dtype
+from gophercite.weights.model_types import write_architecture
+from gophercite.weights.names import LAYERS, NAMES, Place
+
+_CONFIG, _TENSORS = "adapter_config.json", "adapter_model.safetensors"
+_WRAPPED = "base_model.model."  # PEFT's names for what it wraps
+
+Adapter = Mapping[str, np.ndarray]
+
+
+class _Module(NamedTuple):
+    """One of the family's modules, whose matrix holds some of ours.
+
+    Attributes:
+      tensor: the matrix' name, `{}` for the layer's number.
+      places: of our matrices in it, by their names.
+    """
+
+    tensor: str
+    places: dict[str, Place]
+
+    @property
+    def name(self) -> str:
+        """As a layer has it: "self_attn.q_proj"."""
+        return self.tensor.split("{}.")[1].removesuffix(".weight")
+
+
+def export_adapters(
+    run: epath.PathLike,
+    folder: str | os.PathLike[str],
+    *,
+    dtype: Dtype | None = None,
+    base: str | None = None,
+) -> Exported:
+    """Makes a PEFT folder of the adapters of a training run's best checkpoint: whole or not at all.
+
+    Args:
+      run: the run's folder.
+      folder: a new or empty one.
+      dtype: of the tensors; float32, as the adapters are, by default.
+      base: what the adapters are for, as PEFT shall load it: the path of the base model's exported
+        folder, or a name that a hub knows.
+
+    Returns:
+      What was written; its parameters are the adapters'.
+
+    Raises:
+      WeightsError: the run has no adapters, no published family has the architecture or a place
+        for a matrix, or the folder is not empty.
+      ModelFolderError, CheckpointError: the run or its base model is not usable.
+    """
+    root, target = epath.Path(run), pathlib.Path(folder)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise WeightsError(f"{target}: exists; export into a new or empty folder")
+    description = read_description(root)
+    if description.base is None:
+        raise WeightsError(f"{root}: has no adapters: it holds a whole model")
+    try:
+        fields = write_architecture(description.config)
+    except ValueError as error:
+        raise WeightsError(f"{root}: {error}") from error
+    read_base(root, description)
+    abstract = Transformer(description.config).abstract()
+    digest = model_digest(description.base)
+    adapted = find_adapters(root, abstract, description.base, digest)
+    modules = _modules(adapted.lora, NAMES[fields["model_type"]].places)
+    adapters = _read(root, adapted.step, adapted.lora)
+    chosen, layers = np.dtype(dtype or "float32"), description.config.num_layers
+    tensors = _tensors(modules, adapters, layers, description.config.num_heads, chosen)
+    first = layers - len(adapters[adapted.lora.targets[0]]["a"])
+    with whole_folder(target) as unfinished:
+        safetensors.numpy.save_file(tensors, unfinished / _TENSORS, {"format": "pt"})
+        config = _config(modules, adapted.lora, list(range(first, layers)), base)
+        text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
+        (unfinished / _CONFIG).write_text(text, "utf-8")
+    values = sum(array.size for adapter in adapters.values() for array in adapter.values())
+    return Exported(fields["model_type"], values, chosen.name, (_TENSORS,))
+
+
+def _modules(lora: LoRA, places: Mapping[str, Place]) -> list[_Module]:
+    """The family's modules that hold the adapted matrices."""
+    modules: dict[str, _Module] = {}
+    for name in lora.targets:
+        place = places[LAYERS + name]
+        module = modules.setdefault(place.tensor, _Module(place.tensor, {}))
+        module.places[name] = place
+    return list(modules.values())
+
+
+def _read(root: epath.Path, step: int, lora: LoRA) -> dict[str, Adapter]:
+    """A checkpoint's adapters, in host memory."""
+    here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    places = {ADAPTERS: {name: {"a": here, "b": here} for name in lora.targets}}
+    adapters = read_parameters(root, step, places)[ADAPTERS]
+    found: dict[str, Adapter] = jax.tree.map(np.asarray, adapters)
+    return found
+
+
+def _tensors(
+    modules: list[_Module],
+    adapters: Mapping[str, Adapter],
+    layers: int,
+    heads: int,
+    dtype: np.dtype,
+) -> dict[str, np.ndarray]:
+    """PEFT's tensors, by their names."""
+    tensors = {}
+    for module in modules:
+        own = [(place, adapters[name]) for name, place in module.places.items()]
+        count = len(own[0][1]["a"])
+        for index in range(count):
+            name = module.tensor.format(layers - count + index).removesuffix(".weight")
+            a, b = _fuse([(place, _layer(adapter, index)) for place, adapter in own], heads)
+            tensors[f"{_WRAPPED}{name}.lora_A.weight"] = np.ascontiguousarray(a.T, dtype)
+            tensors[f"{_WRAPPED}{name}.lora_B.weight"] = np.ascontiguousarray(b.T, dtype)
+    return tensors
+
+
+def _layer(adapter: Adapter, index: int) -> Adapter:
+    return {name: stack[index] for name, stack in adapter.items()}
+
+
+def _fuse(own: list[tuple[Place, Adapter]], heads: int) -> tuple[np.ndarray, np.ndarray]:
+    """A and B of one module, [in, rank] and [rank, out], from those of our matrices in it."""
+    a = np.concatenate([adapter["a"] for _, adapter in own], axis=1)
+    outputs = own[0][1]["b"].shape[1]
+    fused = own[0][0].fused
+    b = np.zeros((a.shape[1], outputs * (fused.parts if fused else 1)), np.float32)
+    row = 0
+    for place, adapter in own:
+        rank, done = len(adapter["b"]), 0
+        for columns in place.fused.columns(outputs, heads) if place.fused else [slice(0, outputs)]:
+            size = columns.stop - columns.start
+            b[row : row + rank, columns] = adapter["b"][:, done : done + size]
+            done += size
+        row += rank
+    return a, b
+
+
+def _config(
+    modules: list[_Module], lora: LoRA, layers: list[int], base: str | None
+) -> dict[str, Any]:
+    """`adapter_config.json`; a module with several adapters has as many times rank and alpha."""
+    several = {module.name: len(module.places) for module in modules if len(module.places) > 1}
+    return {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": base,
+        "r": lora.rank,
+        "lora_alpha": lora.alpha,
+        "lora_dropout": 0.0,
+        "bias": "none",
+        # Linear layers that keep [in, out], as GPT-2's do.
+        "fan_in_fan_out": not next(iter(modules[0].places.values())).transposed,
+        "target_modules": [module.name for module in modules],
+        "layers_to_transform": layers,
+        "rank_pattern": {name: lora.rank * count for name, count in several.items()},
+        "alpha_pattern": {name: lora.alpha * count for name, count in several.items()},
+        "inference_mode": True,
+    }
