@@ -5,8 +5,8 @@
 A model is made here (6 layers, width 256, a vocabulary of 8192, float32) and exported as a Llama;
 what is imported from that checkpoint is compared with it, in one process: the compiled programs of
 a training step (8 rows of 256 tokens, Adam) and of sampling (16 samples of 48 tokens), and their
-times, which are taken in turns. The ratio is the median over the turns, with its 95 % interval by
-bootstrap.
+CPU times, which are taken in turns. The ratio is the median over the turns, with its 95 % interval
+by bootstrap.
 """
 
 import argparse
@@ -45,14 +45,14 @@ Turn = Callable[[int], float]
 
 
 def both_models(folder: Path) -> tuple[Model, Model]:
-    """Our own model, and the one that is imported from its export."""
+    """Our own model, and the one that is imported from its export, each from its folder."""
     transformer = Transformer(our_config())
     vocabulary = HuggingFaceVocabulary(byte_tokenizer())
-    own = Model(transformer, transformer.init(jax.random.key(0)), vocabulary, {})
-    save_model(folder / "own", own)
+    params = transformer.init(jax.random.key(0))
+    save_model(folder / "own", Model(transformer, params, vocabulary, {}))
     export_weights(folder / "own", folder / "checkpoint")
     import_weights(folder / "checkpoint", folder / "imported")
-    return own, load_model(folder / "imported")
+    return load_model(folder / "own"), load_model(folder / "imported")
 
 
 def training(model: Model) -> tuple[jax.stages.Compiled, Turn]:
@@ -107,9 +107,9 @@ def ratios(own: Turn, imported: Turn, rounds: int) -> list[float]:
         seconds, results = {}, {}
         sides = {"own": own, "imported": imported}
         for name in sides if number % 2 else reversed(sides):
-            begun = time.perf_counter()
+            begun = time.process_time()
             results[name] = sides[name](number % 2)
-            seconds[name] = time.perf_counter() - begun
+            seconds[name] = time.process_time() - begun
         if results["own"] != results["imported"]:
             sys.exit(f"the results differ: {results}")
         if number >= 0:  # the first turns warm up
@@ -130,7 +130,7 @@ def compare(name: str, make: Callable[[Model], Any], models: tuple[Model, Model]
     dots = [sum(" dot(" in line for line in program) for program in (lines, theirs)]
     found = ratios(own_turn, imported_turn, n)
     low, high = interval(found)
-    cells = [name, len(lines), len(theirs), *dots, "yes" if lines == theirs else "no"]
+    cells = [name, len(lines), len(theirs), *dots, "the same" if lines == theirs else "another"]
     time = f"{np.median(found):.3f} ({low:.3f} to {high:.3f})"
     print("|", " | ".join(map(str, [*cells, time])), "|", flush=True)
 
@@ -148,7 +148,9 @@ def main() -> None:
         field: (own[field], imported[field]) for field in own if own[field] != imported[field]
     }
     print(f"settings that are written otherwise (own, imported): {others}")
-    print("| program | operations: own | imported | products | imported | the same text | time |")
+    print(
+        "| program | operations: own | imported | products | imported | the same text | CPU time |"
+    )
     print("|---|---|---|---|---|---|---|")
     compare("training step", training, models, flags.rounds)
     compare("sampling", sampling, models, flags.rounds)

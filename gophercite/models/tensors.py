@@ -11,7 +11,7 @@ import math
 import pathlib
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import jax
 import numpy as np
@@ -138,11 +138,16 @@ def write_streams(
             for name in names:
                 digest = hashlib.sha256()
                 for chunk in streams[name].chunks():
-                    values = _bytes(chunk)
-                    out.write(values)
-                    digest.update(values)
+                    _append(out, digest, chunk)
                 stored[name] = Stored(file, digest.hexdigest())
     return stored
+
+
+def _append(out: BinaryIO, digest: "hashlib._Hash", chunk: np.ndarray) -> None:
+    """Writes and hashes a part; its bytes, if they are a copy, are gone before the next is made."""
+    values = _bytes(chunk)
+    out.write(values)
+    digest.update(values)
 
 
 def _header(streams: Mapping[str, Stream], metadata: Mapping[str, str] | None) -> bytes:
