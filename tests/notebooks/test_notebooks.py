@@ -139,7 +139,8 @@ def test_from_supervised_to_reinforcement_learning(
     assert any("SFT, first answer" in table and "RL, top@2" in table for table in tables)
     assert any("distinct answers of 2" in table for table in tables)
     assert sum("<mark>" in page for page in shown(notebook, "text/html")) == 2
-    assert {path.name for path in folder.iterdir()} == {"sft", "rm", "rl", "world", "answers"}
+    assert "| SFT, first answer" in "".join(shown(notebook, "stdout"))
+    assert (folder / "report.html").exists()
 
 
 def test_ask_your_documents(
@@ -158,8 +159,8 @@ def test_ask_your_documents(
     )
     first, samples, edited = shown(notebook, "text/html")
     assert "<mark>" in first
-    assert samples.count("<tr>") == 1 + 4
-    assert "<mark>" not in edited
+    assert 1 + 1 <= samples.count("<tr>") <= 1 + 4
+    assert re.search("moved: |changed: |missing: ", edited)
     assert len(shown(notebook, "image/png")) == 1
     printed = "".join(shown(notebook, "stdout"))
     assert "labelled answers are too few to promise 90%" in printed
