@@ -48,10 +48,6 @@ TINY_RL = TINY | {
 }
 
 
-# Programs run once or twice here: compiling them well would take longer than it saves.
-COMPILE_FAST = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-
-
 def source_of(path: pathlib.Path) -> nbformat.NotebookNode:
     return nbformat.read(path, as_version=nbformat.NO_CONVERT)
 
@@ -76,7 +72,7 @@ def run(name: str, folder: pathlib.Path, **settings: object) -> nbformat.Noteboo
     notebook.cells.insert(place + 1, nbformat.v4.new_code_cell("\n".join(lines)))
     folder.mkdir(exist_ok=True)
     client = NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(folder)}})
-    environment = {"IPYTHONDIR": str(folder / ".ipython"), "XLA_FLAGS": COMPILE_FAST}
+    environment = {"IPYTHONDIR": str(folder / ".ipython")}
     client.execute(env=os.environ | environment)
     for cell in notebook.cells:
         for output in cell.get("outputs", []):  # of a script that exits, %run only shows the error
