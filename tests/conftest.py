@@ -9,8 +9,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # last devices find no thread and none ever goes on.
 os.environ.setdefault("PJRT_NPROC", "32")
 # On a busy machine devices may wait for one another for longer than the 40 seconds after which they
-# pass for stuck, and the process is aborted. And most of the tests' time is LLVM's, for programs that
-# run for milliseconds: it is asked for no more than it must do (XLA's own passes are all made).
+# pass for stuck, and the process is aborted. And a third of the tests' time is LLVM's, for programs
+# that run for milliseconds: it is asked for no more than it must do. XLA's own passes are all made.
 os.environ.setdefault(
     "XLA_FLAGS",
     "--xla_cpu_collective_call_terminate_timeout_seconds=900 "
