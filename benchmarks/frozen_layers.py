@@ -11,7 +11,6 @@ allots: the state that a step updates, and its temporaries.
 import argparse
 import statistics
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.steps_in_turn import seconds_in_turn
 from gophercite.learning.optimizers import adafactor
 from gophercite.learning.state import TrainState
 from gophercite.learning.supervised import SupervisedLearner
@@ -80,14 +80,7 @@ def main() -> None:
         analysis = steps[name].memory_analysis()
         optimizer = sum(leaf.nbytes for leaf in jax.tree.leaves(states[name].optimizer))
         memory[name] = (analysis.temp_size_in_bytes / MIB, optimizer / MIB)
-    seconds: dict[str, list[float]] = {name: [] for name in variants}
-    for turn in range(rounds + 1):
-        for name, step in steps.items():
-            begun = time.perf_counter()
-            states[name], metrics = step(states[name], batch)
-            jax.block_until_ready(metrics)
-            if turn:
-                seconds[name].append(time.perf_counter() - begun)
+    seconds = seconds_in_turn(steps, states, batch, rounds)
     base = next(iter(variants))
     print("| layers | s a step | of none | temporaries MiB | of none | optimiser state MiB |")
     print("|---|---|---|---|---|---|")

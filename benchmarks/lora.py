@@ -16,7 +16,6 @@ import dataclasses
 import math
 import statistics
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.hlo_flops import dot_flops
+from benchmarks.steps_in_turn import seconds_in_turn
 from gophercite.learning.optimizers import Optimizer, adafactor, adam
 from gophercite.learning.state import TrainState
 from gophercite.learning.supervised import SupervisedLearner
@@ -110,14 +110,7 @@ def measure(rounds: int) -> None:
         steps[name] = jax.jit(learner.update, donate_argnums=0).lower(states[name], batch).compile()
         temporary = steps[name].memory_analysis().temp_size_in_bytes
         figures[name] = (trained, dot_flops(steps[name].as_text()), kept, temporary)
-    seconds: dict[str, list[float]] = {name: [] for name in variants}
-    for turn in range(rounds + 1):
-        for name, step in steps.items():
-            begun = time.perf_counter()
-            states[name], metrics = step(states[name], batch)
-            jax.block_until_ready(metrics)
-            if turn:
-                seconds[name].append(time.perf_counter() - begun)
+    seconds = seconds_in_turn(steps, states, batch, rounds)
     print(
         "| trained | values | s a step | of all | operations of all "
         "| state MiB | temporaries MiB | both, of all |"
