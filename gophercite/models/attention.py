@@ -368,23 +368,36 @@ def cached_attention(
     in_prompt = prompt_places < slots.lengths[:, None, None, None]
     far = scores(cache.prompt_keys, prompt_places, in_prompt)
     near = scores(own_keys, slots.positions[:, :, None], slots.filled[:, :, None])
+    mixed = _mix_values(far, near, cache.prompt_values, own_values, q.dtype)
+    return jnp.transpose(mixed, (0, 2, 4, 1, 3, 5)).reshape(q.shape)
+
+
+def _mix_values(
+    far: Float[Array, "prompts kv_heads samples groups length prompt_slots"],
+    near: Float[Array, "prompts kv_heads samples groups length room"],
+    prompt_values: Float[Array, "prompts kv_heads prompt_slots head_dim"],
+    own_values: Float[Array, "prompts kv_heads samples room head_dim"],
+    dtype: jnp.dtype,
+) -> Float[Array, "prompts kv_heads samples groups length head_dim"]:
+    """Values mixed by one softmax, whose scores are those of the prompt and of what was added."""
+    prompts, kv_heads, samples = far.shape[:3]
+    shape = (*far.shape[:-1], prompt_values.shape[-1])
     peak = jnp.maximum(far.max(axis=-1, keepdims=True), near.max(axis=-1, keepdims=True))
     far, near = jnp.exp(far - peak), jnp.exp(near - peak)
     total = far.sum(axis=-1, keepdims=True) + near.sum(axis=-1, keepdims=True)
     mixed = jnp.einsum(
         "pkrj,pkjd->pkrd",
-        far.astype(q.dtype).reshape(prompts, kv_heads, -1, far.shape[-1]),
-        cache.prompt_values,
+        far.astype(dtype).reshape(prompts, kv_heads, -1, far.shape[-1]),
+        prompt_values,
         preferred_element_type=jnp.float32,
-    ).reshape(content.shape)
+    ).reshape(shape)
     mixed += jnp.einsum(
         "pknrj,pknjd->pknrd",
-        near.astype(q.dtype).reshape(prompts, kv_heads, samples, -1, near.shape[-1]),
+        near.astype(dtype).reshape(prompts, kv_heads, samples, -1, near.shape[-1]),
         own_values,
         preferred_element_type=jnp.float32,
-    ).reshape(content.shape)
-    mixed = (mixed / total).astype(q.dtype)
-    return jnp.transpose(mixed, (0, 2, 4, 1, 3, 5)).reshape(q.shape)
+    ).reshape(shape)
+    return (mixed / total).astype(dtype)
 
 
 def _by_distance(
