@@ -27,7 +27,7 @@ from gophercite.decoding.quote_state import QuoteState, QuoteTables, advance, in
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.decoding.speculation import accepted, draft
 from gophercite.models.cache import Cache, compact, forget_rows, keep_first
-from gophercite.models.parameters import Params, unstack_layers
+from gophercite.models.parameters import Params, join_projections, unstack_layers
 from gophercite.models.transformer import Reading, Transformer
 
 # Drafted tokens that were not drawn leave empty slots in the cache; after so many turns at the
@@ -139,7 +139,7 @@ def decode(
     last = jnp.take_along_axis(hidden, (lengths - 1)[:, None, None], axis=1)
     of_row = jnp.repeat(jnp.arange(len(prompts)), plan.rows)
     rows = _Rows(
-        params if transformer.config.scan_layers else unstack_layers(params),
+        params if transformer.config.scan_layers else join_projections(unstack_layers(params)),
         lengths,
         keys,
         jnp.repeat(last[:, 0], plan.rows, axis=0),

@@ -1,4 +1,4 @@
-"""Causal attention: in blocks of our own, by cuDNN, by TPU's splash kernel, and over a cache."""
+"""Causal attention: in blocks of our own, by cuDNN, and by TPU's splash kernel."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -8,8 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from gophercite.models.cache import LayerCache, Slots
-from gophercite.models.distance_biases import Biases, bias_at, bias_by_key
+from gophercite.models.distance_biases import Biases, bias_by_key
 from gophercite.models.positions import align_distances
 from gophercite.models.soft_capping import soft_cap
 from gophercite.partitioning import active_platform, active_spec
@@ -291,127 +290,3 @@ def _splash(
             run, in_specs=(by_head, by_head, by_head, by_row), out_specs=by_head, check_vma=False
         )
     return jnp.moveaxis(run(queries, keys, values, segments), 1, 2).astype(q.dtype)
-
-
-def cached_attention(
-    q: Heads,
-    cache: LayerCache,
-    positions: Int[Array, "batch length"],
-    slots: Slots,
-    *,
-    relative: RelativePositions | None = None,
-    biases: Biases | None = None,
-    window: Window = None,
-    scale: float | None = None,
-    softcap: float | None = None,
-) -> Heads:
-    """Attends from new tokens to a cache that already holds them.
-
-    All samples of a prompt meet its keys in one product; the two parts of each softmax, over the
-    prompt and over what the sample added, are brought together by their sums.
-
-    Args:
-      q: queries of the new tokens, unscaled.
-      cache: keys and values, the new tokens' among them.
-      positions: places of the new tokens in their sequences.
-      slots: the cache's layout.
-      relative: Transformer-XL's positions.
-      biases: T5's positions.
-      window: how many tokens back a query sees, itself included.
-      scale: what queries are multiplied by; `head_dim ** -0.5` when None.
-      softcap: of the scores; None for none.
-
-    Returns:
-      The values' mixtures, in `q`'s dtype.
-    """
-    length, heads, head_dim = q.shape[1:]
-    scale = head_dim**-0.5 if scale is None else scale
-    prompts, samples = slots.positions.shape[:2]
-    kv_heads = cache.prompt_keys.shape[1]
-    groups = heads // kv_heads
-    # The samples' own, [prompts, kv_heads, samples, room, head_dim].
-    shape = (prompts, kv_heads, samples, *cache.keys.shape[-2:])
-    own_keys, own_values = cache.keys.reshape(shape), cache.values.reshape(shape)
-
-    def by_prompt(x: Array) -> Float[Array, "prompts kv_heads samples groups length head_dim"]:
-        x = (x * scale).reshape(prompts, samples, length, kv_heads, groups, head_dim)
-        return jnp.transpose(x, (0, 3, 1, 4, 2, 5))
-
-    content = by_prompt(q if relative is None else q + relative.content_bias.astype(q.dtype))
-    biased = None
-    if relative is not None:
-        biased = by_prompt(q + relative.position_bias.astype(q.dtype))
-    places = positions.reshape(prompts, samples, length, 1)
-
-    def scores(keys: Array, key_places: Array, filled: Array) -> Array:
-        """[prompts, kv_heads, samples, groups, length, slots], masked."""
-        if keys.ndim == 4:  # the prompt's, which all samples share
-            rows = content.reshape(prompts, kv_heads, -1, head_dim)
-            found = jnp.einsum("pkrd,pkjd->pkrj", rows, keys, preferred_element_type=jnp.float32)
-        else:
-            rows = content.reshape(prompts, kv_heads, samples, -1, head_dim)
-            found = jnp.einsum("pknrd,pknjd->pknrj", rows, keys, preferred_element_type=jnp.float32)
-        found = found.reshape(*content.shape[:-1], -1)
-        distance = places - key_places
-        if relative is not None and biased is not None:
-            found += _by_distance(biased, relative.keys, distance)
-        if biases is not None:
-            by_slot = bias_at(biases, distance).reshape(kv_heads, groups, *distance.shape)
-            found += jnp.transpose(by_slot, (2, 0, 3, 1, 4, 5))
-        found = soft_cap(found, softcap)
-        mask = (distance >= 0) & filled
-        if window is not None:
-            mask &= distance < window
-        return jnp.where(mask[:, None, :, None], found, MASKED)
-
-    prompt_places = jnp.arange(cache.prompt_keys.shape[2])
-    in_prompt = prompt_places < slots.lengths[:, None, None, None]
-    far = scores(cache.prompt_keys, prompt_places, in_prompt)
-    near = scores(own_keys, slots.positions[:, :, None], slots.filled[:, :, None])
-    mixed = _mix_values(far, near, cache.prompt_values, own_values, q.dtype)
-    return jnp.transpose(mixed, (0, 2, 4, 1, 3, 5)).reshape(q.shape)
-
-
-def _mix_values(
-    far: Float[Array, "prompts kv_heads samples groups length prompt_slots"],
-    near: Float[Array, "prompts kv_heads samples groups length room"],
-    prompt_values: Float[Array, "prompts kv_heads prompt_slots head_dim"],
-    own_values: Float[Array, "prompts kv_heads samples room head_dim"],
-    dtype: jnp.dtype,
-) -> Float[Array, "prompts kv_heads samples groups length head_dim"]:
-    """Values mixed by one softmax, whose scores are those of the prompt and of what was added."""
-    prompts, kv_heads, samples = far.shape[:3]
-    shape = (*far.shape[:-1], prompt_values.shape[-1])
-    peak = jnp.maximum(far.max(axis=-1, keepdims=True), near.max(axis=-1, keepdims=True))
-    far, near = jnp.exp(far - peak), jnp.exp(near - peak)
-    total = far.sum(axis=-1, keepdims=True) + near.sum(axis=-1, keepdims=True)
-    mixed = jnp.einsum(
-        "pkrj,pkjd->pkrd",
-        far.astype(dtype).reshape(prompts, kv_heads, -1, far.shape[-1]),
-        prompt_values,
-        preferred_element_type=jnp.float32,
-    ).reshape(shape)
-    mixed += jnp.einsum(
-        "pknrj,pknjd->pknrd",
-        near.astype(dtype).reshape(prompts, kv_heads, samples, -1, near.shape[-1]),
-        own_values,
-        preferred_element_type=jnp.float32,
-    ).reshape(shape)
-    return (mixed / total).astype(dtype)
-
-
-def _by_distance(
-    biased: Float[Array, "prompts kv_heads samples groups length head_dim"],
-    keys: Float[Array, "distances heads head_dim"],
-    distance: Int[Array, "prompts samples length slots"],
-) -> Float[Array, "prompts kv_heads samples groups length slots"]:
-    """Transformer-XL's scores of the distances between new tokens and slots."""
-    kv_heads, groups, head_dim = biased.shape[1], biased.shape[3], biased.shape[5]
-    found = jnp.einsum(
-        "pkngqd,ikgd->pkngqi",
-        biased,
-        keys.reshape(-1, kv_heads, groups, head_dim).astype(biased.dtype),
-        preferred_element_type=jnp.float32,
-    )
-    index = jnp.clip(distance, 0, keys.shape[0] - 1)[:, None, :, None]
-    return jnp.take_along_axis(found, index, axis=-1)

@@ -4,15 +4,19 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import flax.linen as nn
+import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
-from gophercite.models.attention import RelativePositions, attention, cached_attention
+from gophercite.models.attention import RelativePositions, attention
 from gophercite.models.cache import LayerCache, Slots, add_tokens, first_slot
+from gophercite.models.cached_attention import cached_attention
 from gophercite.models.config import TransformerConfig
 from gophercite.models.distance_biases import Biases
 from gophercite.models.lora import OF_LAYER, Adapter, adapter_of
 from gophercite.models.norms import Norm, normalise
-from gophercite.models.positions import rotary
+from gophercite.models.parameters import PROJECTED, PROJECTIONS
+from gophercite.models.positions import Rotations, rotary
 from gophercite.partitioning import constrain
 
 Hidden = Float[Array, "batch length d_model"]
@@ -33,12 +37,14 @@ class Context(NamedTuple):
       positions: each token's place in its segment, from 0.
       segments: packed sequences are told apart by their number; 0 is padding.
       sinusoids: Transformer-XL's embedding of each distance; None with other positions.
+      rotations: rotary angles at each token's place; None with other positions.
       biases: T5's bias of each distance; None with other positions.
     """
 
     positions: Int[Array, "batch length"]
     segments: Int[Array, "batch length"]
-    sinusoids: Float[Array, "distances d_model"] | None
+    sinusoids: Float[Array, "distances d_model"] | None = None
+    rotations: Rotations | None = None
     biases: Biases | None = None
 
 
@@ -57,7 +63,10 @@ def linear(
     y = rows @ kernel.astype(x.dtype)
     if adapter is not None:
         y += adapter(rows)
-    y = y.reshape(*x.shape[:-1], -1)
+    return _plus(y.reshape(*x.shape[:-1], -1), bias)
+
+
+def _plus(y: Array, bias: Array | None) -> Array:
     return y if bias is None else y + bias.astype(y.dtype)
 
 
@@ -137,8 +146,7 @@ class Block(nn.Module):
 
         Args:
           x: the residual stream.
-          settings: what this layer has of its own: "rope_theta", "rope_interpolation", "window",
-            or nothing.
+          settings: what this layer has of its own: "rotation" (its kind), "window", or nothing.
           context: what all layers share.
 
         Returns:
@@ -146,7 +154,7 @@ class Block(nn.Module):
           head_dim].
         """
         c = self.config
-        q, k, v = self._project(x, settings, context.positions)
+        q, k, v = self._project(x, settings, context.rotations)
         relative = None
         if context.sinusoids is not None:
             relative = self._relative_positions(self._distances(context.sinusoids))
@@ -173,6 +181,7 @@ class Block(nn.Module):
         positions: Array,
         slots: Slots,
         cache: LayerCache,
+        rotations: Rotations | None = None,
         biases: Biases | None = None,
     ) -> tuple[Hidden, LayerCache]:
         """A pass over new tokens, which join the cache.
@@ -184,13 +193,14 @@ class Block(nn.Module):
           slots: the cache's layout, the new tokens already entered.
           cache: this layer's keys and values; the new tokens take the last `length` slots that
             were entered.
+          rotations: rotary angles at the new tokens' places.
           biases: T5's bias of each distance.
 
         Returns:
           The residual stream and the cache with the new tokens.
         """
         c = self.config
-        q, k, v = self._project(x, settings, positions)
+        q, k, v = self._project(x, settings, rotations)
         cache = add_tokens(cache, k, v, first_slot(slots, x.shape[1]))
         relative = self._relative_positions(cache.relative) if cache.relative is not None else None
         mixed = cached_attention(
@@ -211,31 +221,36 @@ class Block(nn.Module):
         return self._distances(sinusoids)
 
     def _project(
-        self, x: Hidden, settings: Settings, positions: Int[Array, "batch length"]
+        self, x: Hidden, settings: Settings, rotations: Rotations | None
     ) -> tuple[Array, Array, Array]:
         """Queries, keys and values by head, normalised and rotated where the model does so."""
         c = self.config
         normed = normalise(c, x, self.attention_norm)
         normed = constrain(normed, "batch", "length", "activation_embed")
 
-        def by_head(name: str, heads: int, axis: str) -> Array:
-            y = constrain(self._linear(normed, name), "batch", "length", axis)
-            return y.reshape(*y.shape[:2], heads, c.head_dim)
+        def by_head(y: Array, axis: str) -> Array:
+            y = constrain(y, "batch", "length", axis)
+            return y.reshape(*y.shape[:2], -1, c.head_dim)
 
-        q = by_head("query", c.num_heads, "heads")
-        k = by_head("key", c.kv_heads, "kv_heads")
-        v = by_head("value", c.kv_heads, "kv_heads")
+        projected = self._projections(normed)
+        q, k, v = map(by_head, projected, ("heads", "kv_heads", "kv_heads"))
         if c.query_key_norm:
             q = normalise(c, q, self.query_norm)
             k = normalise(c, k, self.key_norm)
-        if c.position == "rope":
-            theta: Any = settings.get("rope_theta", c.rope_theta)
-            factor: Any = settings.get("rope_interpolation", c.rope_interpolation)
-            q, k = (
-                rotary(y, positions, theta, c.rope_scaling, factor, c.rotary_channels)
-                for y in (q, k)
-            )
+        if rotations is not None:
+            kind: Any = settings.get("rotation", 0)
+            q, k = (rotary(y, rotations, kind) for y in (q, k))
         return q, k, v
+
+    def _projections(self, x: Hidden) -> list[Array]:
+        """Products with the matrices of queries, keys and values, or with all of them at once."""
+        together = self.get_variable("params", PROJECTIONS)
+        if together is None:
+            return [self._linear(x, name) for name in PROJECTED]
+        ends = np.cumsum([getattr(self, name).shape[1] for name in PROJECTED])
+        parts = jnp.split(linear(x, together), ends[:-1], axis=-1)
+        biases = (getattr(self, f"{name}_bias") for name in PROJECTED)
+        return [_plus(part, bias) for part, bias in zip(parts, biases, strict=True)]
 
     def _distances(self, sinusoids: Array) -> Array:
         c = self.config

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from gophercite.models.positions import Rotations
 from gophercite.partitioning import constrain
 
 
@@ -18,8 +19,8 @@ class LayerCache(NamedTuple):
     """One layer's keys and values, and (Transformer-XL) its projected distances.
 
     Attributes:
-      prompt_keys: of the prompts.
-      prompt_values: likewise.
+      prompt_keys: of the prompts; the padding behind one repeats its first token's.
+      prompt_values: of the prompts.
       keys: of what each sample added, [prompts, kv_heads, samples, room, head_dim] without those of
         the first three axes that have one element. (XLA's CPU backend would leave them out where
         the keys are read, not where they are written, and copy all keys in every step.)
@@ -52,10 +53,17 @@ class Slots(NamedTuple):
 
 
 class Cache(NamedTuple):
-    """The cache of all layers: one with a leading axis of layers, or one for each layer."""
+    """What a model has read.
+
+    Attributes:
+      layers: keys and values of all layers: one with a leading axis of layers, or one for each.
+      slots: where they lie.
+      rotations: rotary angles of all places that there is room for; None with other positions.
+    """
 
     layers: LayerCache | tuple[LayerCache, ...]
     slots: Slots
+    rotations: Rotations | None
 
 
 def empty_slots(lengths: Int[Array, " prompts"], samples: int, room: int) -> Slots:
@@ -153,7 +161,8 @@ def compact(cache: Cache) -> Cache:
     else:
         layers = tuple(move(layer) for layer in cache.layers)
     taken = jnp.max(jnp.sum(filled, axis=-1)).astype(jnp.int32)
-    return Cache(layers, Slots(slots.lengths, moved(slots.positions), filled, taken))
+    slots = Slots(slots.lengths, moved(slots.positions), filled, taken)
+    return cache._replace(layers=layers, slots=slots)
 
 
 def empty_rows(

@@ -13,7 +13,7 @@ from gophercite.models.config import TransformerConfig
 from gophercite.models.distance_biases import DISTANCE_BIASES
 from gophercite.models.layer_settings import first_layer_settings
 from gophercite.models.parameters import TRAINED, Params
-from gophercite.models.positions import sinusoids
+from gophercite.models.positions import rotations, sinusoids
 
 
 def boxed_parameters(config: TransformerConfig, key: Key[Array, ""]) -> Params:
@@ -33,9 +33,11 @@ def boxed_parameters(config: TransformerConfig, key: Key[Array, ""]) -> Params:
     x = jnp.zeros((1, 1, c.d_model), c.dtype)
     place = jnp.zeros((1, 1), jnp.int32)
     waves = sinusoids(jnp.arange(1), c.d_model) if c.position == "transformer_xl" else None
+    angles = rotations(c, 1)
+    turns = angles.at(place) if angles is not None else None
 
     def layer(key: Array) -> Params:
-        context = Context(place, place, waves)
+        context = Context(place, place, waves, turns)
         return block.init(key, x, first_layer_settings(c), context)["params"]
 
     def matrix(

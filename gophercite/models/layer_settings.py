@@ -8,6 +8,7 @@ from jaxtyping import Array
 from gophercite.models.config import TransformerConfig
 from gophercite.models.lora import with_adapters
 from gophercite.models.parameters import ADAPTERS, FROZEN, TRAINED, Params, frozen_layers
+from gophercite.models.positions import rotation_kinds, rotation_of_layers
 
 Settings = dict[str, Array]
 
@@ -17,9 +18,8 @@ def layer_settings(config: TransformerConfig) -> Settings:
     are the program's own.
     """
     settings: Settings = {}
-    for name in ("rope_theta", "rope_interpolation"):
-        if isinstance(values := getattr(config, name), tuple):
-            settings[name] = jnp.asarray(values, jnp.float32)
+    if len(rotation_kinds(config)) > 1:
+        settings["rotation"] = jnp.asarray(rotation_of_layers(config), jnp.int32)
     if isinstance(config.window, tuple):
         everything = jnp.iinfo(jnp.int32).max
         windows = [everything if w is None else w for w in config.window]

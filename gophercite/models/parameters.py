@@ -30,6 +30,8 @@ HEADS = "heads"  # what a model has beside the language model's: a reward model'
 # What reinforcement learning adds to a policy's parameters, and inference has no use for.
 VALUE_HEAD, TEACHER, REWARD_MODEL = "value_head", "teacher", "reward_model"
 BESIDE_THE_POLICY = (VALUE_HEAD, TEACHER, REWARD_MODEL)
+# The matrices that attention's input is multiplied by, and all of them side by side.
+PROJECTED, PROJECTIONS = ("query", "key", "value"), "projections"
 # What a run with adapters trains, and all of the parameters that its checkpoints hold.
 WITH_ADAPTERS = (ADAPTERS, HEADS, VALUE_HEAD)
 
@@ -53,11 +55,28 @@ def unstack_layers(params: Params) -> Params:
 
     A loop over tokens would cut the layers out of their stack for every token.
     """
+    stacks = (FROZEN, TRAINED, ADAPTERS)
     return {
-        name: tuple(layer_at(part, i) for i in range(depth(part)))
-        if name in (FROZEN, TRAINED, ADAPTERS)
-        else part
+        name: tuple(layer_at(part, i) for i in range(depth(part))) if name in stacks else part
         for name, part in params.items()
+    }
+
+
+def join_projections(params: Params) -> Params:
+    """Lays the matrices of queries, keys and values side by side, in layers that were taken apart.
+
+    One wide product keeps all cores at work where three narrow ones don't. Layers with adapters
+    stay as they are; so do all over a mesh, which cuts each matrix by heads.
+    """
+    if jax.sharding.get_abstract_mesh().size > 1:
+        return params
+
+    def joined(layer: Params) -> Params:
+        return {**layer, PROJECTIONS: jnp.concatenate([layer[x] for x in PROJECTED], axis=1)}
+
+    stacks = (FROZEN,) if ADAPTERS in params else (FROZEN, TRAINED)
+    return {
+        name: tuple(map(joined, part)) if name in stacks else part for name, part in params.items()
     }
 
 

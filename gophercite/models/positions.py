@@ -1,5 +1,7 @@
 """Where a token stands: rotary embeddings, and Transformer-XL's relative positions."""
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
@@ -7,44 +9,95 @@ from jaxtyping import Array, Float, Int
 from gophercite.models.config import RopeScaling, TransformerConfig
 
 
+class Rotations(NamedTuple):
+    """The angles of rotary embeddings, as cosines and sines in float32.
+
+    Attributes:
+      cos: of each place and pair of channels; a table for each kind of layer.
+      sin: likewise.
+    """
+
+    cos: Float[Array, "kinds *places pairs"]
+    sin: Float[Array, "kinds *places pairs"]
+
+    def at(self, places: Int[Array, "*batch"]) -> "Rotations":
+        """Those of some places, from a table of all of them."""
+        return Rotations(self.cos[:, places], self.sin[:, places])
+
+
+def rotation_kinds(config: TransformerConfig) -> list[tuple[float, float]]:
+    """The bases and interpolations that layers rotate by, each once, in the layers' order."""
+    by_layer = zip(
+        _by_layer(config.rope_theta, config.num_layers),
+        _by_layer(config.rope_interpolation, config.num_layers),
+        strict=True,
+    )
+    return list(dict.fromkeys(by_layer))
+
+
+def rotation_of_layers(config: TransformerConfig) -> list[int]:
+    """Which of `rotation_kinds` each layer rotates by."""
+    kinds = rotation_kinds(config)
+    thetas = _by_layer(config.rope_theta, config.num_layers)
+    factors = _by_layer(config.rope_interpolation, config.num_layers)
+    return [kinds.index(kind) for kind in zip(thetas, factors, strict=True)]
+
+
+def rotations(config: TransformerConfig, places: int) -> Rotations | None:
+    """The angles of the first places (Su et al. 2021, section 3.4.2); None with other positions.
+
+    They are made once, and rows look them up: a compiler that fuses what makes them into what reads
+    them would make them anew for each head of each layer.
+
+    Args:
+      config: says the bases of the frequencies, what slows the low ones, and what positions are
+        divided by (Chen et al. 2023).
+      places: how many.
+
+    Returns:
+      A table of the places for each of `rotation_kinds`.
+    """
+    if config.position != "rope":
+        return None
+    pairs = config.rotary_channels // 2
+    exponent = jnp.arange(pairs, dtype=jnp.float32) / pairs
+    angles = []
+    for theta, interpolation in rotation_kinds(config):
+        frequencies = jnp.power(theta, -exponent)
+        if config.rope_scaling is not None:
+            frequencies *= _slowing(frequencies, config.rope_scaling)
+        if interpolation != 1:
+            frequencies /= interpolation
+        angles.append(jnp.arange(places, dtype=jnp.float32)[:, None] * frequencies)
+    table = jnp.stack(angles)
+    return Rotations(jnp.cos(table), jnp.sin(table))
+
+
 def rotary(
     x: Float[Array, "batch length heads head_dim"],
-    positions: Int[Array, "batch length"],
-    theta: float | Float[Array, ""],
-    scaling: RopeScaling | None = None,
-    interpolation: float | Float[Array, ""] = 1.0,
-    channels: int | None = None,
+    rotations: Rotations,
+    kind: int | Int[Array, ""] = 0,
 ) -> Float[Array, "batch length heads head_dim"]:
     """Rotates queries or keys by their positions (Su et al. 2021, section 3.4.2).
 
     The two halves of what is rotated form the pairs, as in Llama, Gemma and GPT-NeoX checkpoints.
 
     Args:
-      x: queries or keys.
-      positions: each token's place in its segment, from 0.
-      theta: base of the frequencies.
-      scaling: slows the low ones.
-      interpolation: positions are divided by it (Chen et al. 2023).
-      channels: of a head that are rotated, from the first; all when None.
+      x: queries or keys; channels behind the pairs stay as they are (GPT-NeoX).
+      rotations: at each token's place, [kinds, batch, length, pairs].
+      kind: the layer's.
 
     Returns:
-      `x` rotated, in its own dtype; angles are float32.
+      `x` rotated, in its own dtype.
     """
-    if channels is not None and channels < x.shape[-1]:
-        rotated = rotary(x[..., :channels], positions, theta, scaling, interpolation)
-        return jnp.concatenate([rotated, x[..., channels:]], axis=-1)
-    half = x.shape[-1] // 2
-    exponent = jnp.arange(half, dtype=jnp.float32) / half
-    frequencies = jnp.power(theta, -exponent)
-    if scaling is not None:
-        frequencies *= _slowing(frequencies, scaling)
-    if isinstance(interpolation, jax.Array) or interpolation != 1:
-        frequencies /= interpolation
-    angles = positions[..., None].astype(jnp.float32) * frequencies
-    cos = jnp.cos(angles)[:, :, None].astype(x.dtype)
-    sin = jnp.sin(angles)[:, :, None].astype(x.dtype)
-    first, second = jnp.split(x, 2, axis=-1)
-    return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+    cos, sin = (table[kind][:, :, None].astype(x.dtype) for table in rotations)
+    pairs = cos.shape[-1]
+    first, second, rest = x[..., :pairs], x[..., pairs : 2 * pairs], x[..., 2 * pairs :]
+    return jnp.concatenate([first * cos - second * sin, second * cos + first * sin, rest], axis=-1)
+
+
+def _by_layer(setting: float | tuple[float, ...], layers: int) -> tuple[float, ...]:
+    return setting if isinstance(setting, tuple) else (setting,) * layers
 
 
 def _slowing(frequencies: Float[Array, " pairs"], scaling: RopeScaling) -> Float[Array, " pairs"]:

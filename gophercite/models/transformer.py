@@ -32,7 +32,7 @@ from gophercite.models.parameters import (
     layer_at,
     split_layers,
 )
-from gophercite.models.positions import check_length, sinusoids
+from gophercite.models.positions import check_length, rotations, sinusoids
 from gophercite.models.stack import Layer, run_cached_stack, run_stack
 from gophercite.models.unembedding import Unembedding
 from gophercite.partitioning import constrain
@@ -170,7 +170,7 @@ class Transformer:
             jax.lax.stop_gradient(lend_table(params, FROZEN)),
             stack_settings(self.config, params)[0],
             jax.lax.stop_gradient(x),
-            Context(positions, segments, self._sinusoids(tokens.shape[1])),
+            self._context(positions, segments),
             unroll=not self.config.scan_layers,
         )
         return jax.lax.stop_gradient(x)
@@ -200,7 +200,7 @@ class Transformer:
             stack,
             settings,
             x,
-            Context(positions, segments, self._sinusoids(x.shape[1])),
+            self._context(positions, segments),
             remat_every=c.remat_every,
             unroll=not c.scan_layers,
             accumulated=lend_room(accumulated, stack),
@@ -291,9 +291,8 @@ class Transformer:
         check_length(c, length + room)
         positions = jnp.broadcast_to(jnp.arange(length), (prompts, length))
         real = positions < lengths[:, None]
-        context = Context(
-            positions, real.astype(jnp.int32), self._sinusoids(length), shared_biases(c, params)
-        )
+        context = self._context(positions, real.astype(jnp.int32))
+        context = context._replace(biases=shared_biases(c, params))
         waves = self._sinusoids(length + room)
         block = self._block
 
@@ -301,6 +300,7 @@ class Transformer:
             weights, settings = leaf
             variables = {"params": weights}
             x, (k, v) = block.apply(variables, x, settings, context)
+            k = jnp.where(real[:, :, None, None], k, k[:, :1])
             keys, values = (
                 constrain(jnp.moveaxis(y, 1, 2), "batch", "kv_heads", "length", None)
                 for y in (k, v)
@@ -326,7 +326,8 @@ class Transformer:
         if c.scan_layers:
             layers = jax.tree.map(lambda *stacks: jnp.concatenate(stacks), *parts)
         hidden = self._final_norm(params, x)
-        return Reading(hidden, Cache(layers, empty_slots(lengths, samples, room)), boundary)
+        slots = empty_slots(lengths, samples, room)
+        return Reading(hidden, Cache(layers, slots, rotations(c, length + room)), boundary)
 
     def decode(
         self,
@@ -351,11 +352,12 @@ class Transformer:
         x = self.embed(params, tokens, positions)
         slots = enter_tokens(cache.slots, positions, real)
         biases = shared_biases(self.config, params)
+        turns = cache.rotations.at(positions) if cache.rotations is not None else None
         block = self._block
 
         def layer(x: Array, leaf: tuple[Params, Any], of_layer: LayerCache) -> Any:
             weights, settings = leaf
-            new = (x, settings, positions, slots, of_layer, biases)
+            new = (x, settings, positions, slots, of_layer, turns, biases)
             return block.apply({"params": weights}, *new, method=Block.decode)
 
         layers, first = cache.layers, 0
@@ -372,7 +374,16 @@ class Transformer:
                 layers = (*layers[:first], *written, *layers[last:])
             first = last
         hidden = self._final_norm(params, x)
-        return Reading(hidden, Cache(layers, slots), boundary)
+        return Reading(hidden, cache._replace(layers=layers, slots=slots), boundary)
+
+    def _context(
+        self, positions: Int[Array, "batch length"], segments: Int[Array, "batch length"]
+    ) -> Context:
+        """What all layers share in one pass over a batch, but T5's biases."""
+        length = positions.shape[1]
+        table = rotations(self.config, length)
+        turns = table.at(positions) if table is not None else None
+        return Context(positions, segments, self._sinusoids(length), turns)
 
     def _sinusoids(self, distances: int) -> Float[Array, "distances d_model"] | None:
         if self.config.position != "transformer_xl":

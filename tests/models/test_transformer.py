@@ -10,7 +10,14 @@ import pytest
 from gophercite.models.config import RopeScaling, TransformerConfig
 from gophercite.models.config_json import config_from_json, config_to_json
 from gophercite.models.families import GOPHER_SIZES, gemma, gopher, llama
-from gophercite.models.parameters import merge_layers, split_layers
+from gophercite.models.parameters import (
+    FROZEN,
+    TRAINED,
+    join_projections,
+    merge_layers,
+    split_layers,
+    unstack_layers,
+)
 from gophercite.models.transformer import Transformer
 from tests.models import reference
 
@@ -169,6 +176,45 @@ def test_decoding_with_a_cache_equals_one_pass(config):
         expected = np.take_along_axis(np.asarray(whole), at[..., None], axis=1)
         np.testing.assert_allclose(hidden, expected, rtol=1e-4, atol=1e-5)
         done += count
+
+
+@pytest.mark.parametrize("name", ["biases", "gemma 3", "gpt neox"])
+def test_joined_projections_are_the_three_of_them(name):
+    config = dataclasses.replace(VARIANTS[name], scan_layers=False)
+    model, params = Transformer(config), split_layers(random_params(config), 1)
+    tokens = np.random.default_rng(5).integers(0, config.vocab_size, (2, 8))
+    apart = unstack_layers(params)
+    joined = join_projections(apart)
+    assert {len(layer) for stack in (FROZEN, TRAINED) for layer in joined[stack]} == {
+        len(apart[TRAINED][0]) + 1
+    }
+    cache = model.prefill(params, tokens, np.array([8, 3]), room=2).cache
+    read = jax.jit(lambda params: model.decode(params, *new, cache).hidden)
+    new = tokens[:, :2], np.array([[8, 9], [3, 4]]), np.ones((2, 2), bool)
+    np.testing.assert_allclose(read(joined), read(apart), rtol=1e-5, atol=1e-6)
+
+
+def test_projections_stay_apart_over_a_mesh():
+    params = unstack_layers(random_params(SMALL))
+    mesh = jax.sharding.AbstractMesh((2,), ("data",))
+    with jax.sharding.use_abstract_mesh(mesh):
+        assert join_projections(params) is params
+
+
+@pytest.mark.parametrize("name", ["llama", "window"])
+def test_padding_does_not_outweigh_a_prompt(name):
+    """Scores so far apart that a weight relative to padding's would be nothing."""
+    config = VARIANTS[name]
+    model, params = Transformer(config), random_params(config)
+    params["trained_layers"]["query"] *= 1e4
+    tokens = np.random.default_rng(5).integers(0, config.vocab_size, (1, 16))
+    after = np.array([[7]]), np.array([[3]]), np.ones((1, 1), bool)
+
+    def read(shown):
+        cache = model.prefill(params, shown, np.array([3]), room=1).cache
+        return model.decode(params, *after, cache).hidden
+
+    np.testing.assert_allclose(read(tokens), read(tokens[:, :3]), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("remat_every", [0, 2])
