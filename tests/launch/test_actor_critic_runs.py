@@ -1,6 +1,7 @@
 """Reinforcement learning by launch/train.py: from folders of models to a policy, and on from it."""
 
 import io
+import json
 import os
 import shutil
 import socket
@@ -16,7 +17,10 @@ import pytest
 import train
 from tiny_runs import TINY
 
-from data_pipelines.sample_world.vocabulary import bundled_vocabulary
+from data_pipelines.sample_world.vocabulary import VOCABULARY_FOLDER, bundled_vocabulary
+from data_pipelines.sample_world.world import World
+from data_pipelines.sources import question_of
+from data_pipelines.tasks import add_questions
 from gophercite.models.checkpoint_files import read_parameters, saved_steps
 from gophercite.models.folder import Model, load_model, save_model
 from gophercite.models.parameters import HEADS, REWARD_MODEL, TEACHER, TRAINED, VALUE_HEAD
@@ -35,13 +39,21 @@ SMALL = TINY | {
     "train.save_every": "2",
     "train.log_every": "1",
     "train.profile_step": "3",
-    "validation/RolloutInput.mixture_or_task_name": '"sample_world_questions"',
-    "validation/RolloutInput.split": '"validation"',
-    "validation/RolloutInput.batch_size": "256",
+    "validation/RolloutInput.mixture_or_task_name": '"few_questions"',
+    "validation/RolloutInput.batch_size": "8",
     "EarlyStopping.limits": "{}",
     "Answers.questions": "4",
     "Answers.batch_size": "4",
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_questions(tmp_path_factory):
+    """A validation split of a batch and a half: the sample world's is 512 questions."""
+    world = World(split="validation")
+    file = tmp_path_factory.mktemp("questions") / "questions.jsonl"
+    file.write_text("".join(json.dumps(question_of(world, i)) + "\n" for i in range(12)))
+    add_questions("few_questions", {"validation": file}, VOCABULARY_FOLDER)
 
 
 @pytest.fixture(scope="module")
