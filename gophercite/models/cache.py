@@ -20,7 +20,7 @@ class LayerCache(NamedTuple):
 
     Attributes:
       prompt_keys: of the prompts; the padding behind one repeats its first token's.
-      prompt_values: of the prompts.
+      prompt_values: of the prompts; zeros behind them.
       keys: of what each sample added, [prompts, kv_heads, samples, room, head_dim] without those of
         the first three axes that have one element. (XLA's CPU backend would leave them out where
         the keys are read, not where they are written, and copy all keys in every step.)

@@ -84,35 +84,37 @@ def cached_attention(
 
     prompt_places = jnp.arange(cache.prompt_keys.shape[2])
     in_prompt = prompt_places < slots.lengths[:, None, None, None]
-    # Where the place of a key doesn't matter, padding scores as the first token does and hides no
-    # other's score: taking it out of the weights alone spares a pass over all scores.
+    # Where the place of a key doesn't matter, padding scores as the first token does: it hides no
+    # other's score, and its values are zeros. Leaving it out of the sum of the weights is then all
+    # that is to do, in place of passes over all scores.
     places_matter = window is not None or relative is not None or biases is not None
     far = scores(cache.prompt_keys, prompt_places, in_prompt, masked=places_matter)
     near = scores(own_keys, slots.positions[:, :, None], slots.filled[:, :, None])
-    shown = None if places_matter else in_prompt[:, None, :, None]
-    mixed = _mix_values(far, near, shown, cache.prompt_values, own_values, q.dtype)
+    counted = None if places_matter else in_prompt[:, 0, 0]
+    mixed = _mix_values(far, near, counted, cache.prompt_values, own_values, q.dtype)
     return jnp.transpose(mixed, (0, 2, 4, 1, 3, 5)).reshape(q.shape)
 
 
 def _mix_values(
     far: Float[Array, "prompts kv_heads samples groups length prompt_slots"],
     near: Float[Array, "prompts kv_heads samples groups length room"],
-    shown: Bool[Array, "prompts 1 1 1 1 prompt_slots"] | None,
+    counted: Bool[Array, "prompts prompt_slots"] | None,
     prompt_values: Float[Array, "prompts kv_heads prompt_slots head_dim"],
     own_values: Float[Array, "prompts kv_heads samples room head_dim"],
     dtype: jnp.dtype,
 ) -> Float[Array, "prompts kv_heads samples groups length head_dim"]:
     """Values mixed by one softmax, whose scores are those of the prompt and of what was added.
 
-    Slots of the prompt that are not shown have no weight, whatever their score.
+    Slots of the prompt that are not counted have no share of the weights; their values must be 0.
     """
     prompts, kv_heads, samples = far.shape[:3]
     shape = (*far.shape[:-1], prompt_values.shape[-1])
     peak = jnp.maximum(far.max(axis=-1, keepdims=True), near.max(axis=-1, keepdims=True))
     far, near = jnp.exp(far - peak), jnp.exp(near - peak)
-    if shown is not None:
-        far = jnp.where(shown, far, 0.0)
-    total = far.sum(axis=-1, keepdims=True) + near.sum(axis=-1, keepdims=True)
+    of_prompt = far.sum(axis=-1, keepdims=True)
+    if counted is not None:
+        of_prompt = jnp.einsum("pknglj,pj->pkngl", far, counted.astype(far.dtype))[..., None]
+    total = of_prompt + near.sum(axis=-1, keepdims=True)
     mixed = jnp.einsum(
         "pkrj,pkjd->pkrd",
         far.astype(dtype).reshape(prompts, kv_heads, -1, far.shape[-1]),

@@ -300,7 +300,8 @@ class Transformer:
             weights, settings = leaf
             variables = {"params": weights}
             x, (k, v) = block.apply(variables, x, settings, context)
-            k = jnp.where(real[:, :, None, None], k, k[:, :1])
+            shown = real[:, :, None, None]
+            k, v = jnp.where(shown, k, k[:, :1]), jnp.where(shown, v, jnp.zeros_like(v))
             keys, values = (
                 constrain(jnp.moveaxis(y, 1, 2), "batch", "kv_heads", "length", None)
                 for y in (k, v)
