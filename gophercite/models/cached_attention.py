@@ -1,5 +1,6 @@
 """Attention from new tokens to what was read before: a prompt that samples share, and their own."""
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
@@ -113,7 +114,10 @@ def _mix_values(
     far, near = jnp.exp(far - peak), jnp.exp(near - peak)
     of_prompt = far.sum(axis=-1, keepdims=True)
     if counted is not None:
-        of_prompt = jnp.einsum("pknglj,pj->pkngl", far, counted.astype(far.dtype))[..., None]
+        # In float32: an accelerator's usual product would round the weights that it sums.
+        of_prompt = jnp.einsum(
+            "pknglj,pj->pkngl", far, counted.astype(far.dtype), precision=jax.lax.Precision.HIGHEST
+        )[..., None]
     total = of_prompt + near.sum(axis=-1, keepdims=True)
     mixed = jnp.einsum(
         "pkrj,pkjd->pkrd",
