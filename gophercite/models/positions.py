@@ -21,26 +21,28 @@ class Rotations(NamedTuple):
     sin: Float[Array, "kinds *places pairs"]
 
     def at(self, places: Int[Array, "*batch"]) -> "Rotations":
-        """Those of some places, from a table of all of them."""
-        return Rotations(self.cos[:, places], self.sin[:, places])
+        """Those of some places, from a table of all of them; NaN for places that it lacks."""
+        cos, sin = (table.at[:, places].get(mode="fill") for table in self)
+        return Rotations(cos, sin)
 
 
 def rotation_kinds(config: TransformerConfig) -> list[tuple[float, float]]:
     """The bases and interpolations that layers rotate by, each once, in the layers' order."""
-    by_layer = zip(
-        _by_layer(config.rope_theta, config.num_layers),
-        _by_layer(config.rope_interpolation, config.num_layers),
-        strict=True,
-    )
-    return list(dict.fromkeys(by_layer))
+    return list(dict.fromkeys(_rotation_by_layer(config)))
 
 
 def rotation_of_layers(config: TransformerConfig) -> list[int]:
     """Which of `rotation_kinds` each layer rotates by."""
     kinds = rotation_kinds(config)
-    thetas = _by_layer(config.rope_theta, config.num_layers)
-    factors = _by_layer(config.rope_interpolation, config.num_layers)
-    return [kinds.index(kind) for kind in zip(thetas, factors, strict=True)]
+    return [kinds.index(kind) for kind in _rotation_by_layer(config)]
+
+
+def _rotation_by_layer(config: TransformerConfig) -> list[tuple[float, float]]:
+    settings = [
+        setting if isinstance(setting, tuple) else (setting,) * config.num_layers
+        for setting in (config.rope_theta, config.rope_interpolation)
+    ]
+    return list(zip(*settings, strict=True))
 
 
 def rotations(config: TransformerConfig, places: int) -> Rotations | None:
@@ -94,10 +96,6 @@ def rotary(
     pairs = cos.shape[-1]
     first, second, rest = x[..., :pairs], x[..., pairs : 2 * pairs], x[..., 2 * pairs :]
     return jnp.concatenate([first * cos - second * sin, second * cos + first * sin, rest], axis=-1)
-
-
-def _by_layer(setting: float | tuple[float, ...], layers: int) -> tuple[float, ...]:
-    return setting if isinstance(setting, tuple) else (setting,) * layers
 
 
 def _slowing(frequencies: Float[Array, " pairs"], scaling: RopeScaling) -> Float[Array, " pairs"]:
