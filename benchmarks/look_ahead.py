@@ -24,7 +24,7 @@ from typing import Any
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from gophercite.answering.answerer import Answerer, AnsweringSettings, Prepared  # noqa: E402
+from gophercite.answering.answerer import Answerer, AnsweringSettings, Batch  # noqa: E402
 from gophercite.answering.many_questions import Asked, answer_each  # noqa: E402
 from gophercite.answering.pages import IndexedPages, index_in_memory  # noqa: E402
 from gophercite.answers import Answer  # noqa: E402
@@ -49,16 +49,17 @@ def articles(data: pathlib.Path) -> tuple[list[Document], list[str]]:
     return documents, questions
 
 
-def prepare_all(answerer: Answerer, asked: list[Asked]) -> list[Prepared]:
+def prepare_all(answerer: Answerer, asked: list[Asked]) -> list[Batch]:
     """What the host does."""
-    return [answerer.prepare(each.question, each.find()) for each in asked]
+    return [answerer.batch([answerer.prepare(each.question, each.find())]) for each in asked]
 
 
-def answer_all(answerer: Answerer, asked: list[Asked], ready: list[Prepared]) -> list[Answer]:
+def answer_all(answerer: Answerer, asked: list[Asked], ready: list[Batch]) -> list[Answer]:
     """What the device does."""
     return [
-        answerer.answer_prepared(prepared, seed=each.seed)
-        for each, prepared in zip(asked, ready, strict=True)
+        answer
+        for each, batch in zip(asked, ready, strict=True)
+        for answer in answerer.answer_batch(batch, [each.seed])
     ]
 
 

@@ -6,9 +6,9 @@
 
 Questions bring their pages, or hits of an index, or an index is searched for them. A line is what
 `gophercite ask --json` prints, with the question's id; `gophercite verify` checks its quotes. What
-was ended goes on where it was when it is started again: questions that have an answer are not asked
-again, and each answer is the same as in one run. A question that can't be answered is declined,
-with the reason.
+was ended goes on where it was when it is started again: batches that have all their answers are not
+asked again, and each answer is the same as in one run. A question that can't be answered is
+declined, with the reason.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import functools
 import pathlib
 import sys
 import zlib
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 from gophercite.answering.answerer import Answerer, AnsweringSettings
@@ -63,20 +63,41 @@ def _answer_all(
     answers: ResultFile,
     flags: argparse.Namespace,
 ) -> None:
-    left = [question for question in questions if question.id not in answers.done]
-    progress = Progress(sys.stderr, len(left), unit="question")
-    progress.note(f"{len(questions)} questions, {len(questions) - len(left)} answered already")
+    size = flags.batch_size or answerer.usual_batch_size(flags.pages)
+    done = frozenset(answers.done)
+    left = _left(questions, done, size)
+    had = sum(question.id in done for question in questions)
+    progress = Progress(sys.stderr, len(questions) - had, unit="question")
+    progress.note(f"{len(questions)} questions, {had} answered already; {size} at a time")
     declined: collections.Counter[str] = collections.Counter()
     asked = (_asked(question, index, flags) for question in left)
-    made = answer_each(answerer, asked, keep_samples=flags.all_samples)
+    made = answer_each(answerer, asked, keep_samples=flags.all_samples, batch_size=size)
+    number = 0
     with contextlib.closing(made):
-        for number, (question, answer) in enumerate(zip(left, made, strict=True), start=1):
+        for question, answer in zip(left, made, strict=True):
+            if question.id in done:
+                continue
             answers.append({"question_id": question.id, **answer_to_json(answer)})
+            number += 1
             if answer.reason is not None:
                 declined[answer.reason] += 1
             progress.step(number, {"declined": declined.total()})
     for reason, count in declined.most_common():
         progress.note(f"{count} declined: {reason}")
+
+
+def _left(questions: list[Question], done: Container[str], size: int) -> list[Question]:
+    """The batches in which a question has no answer yet, whole.
+
+    Answers depend on what is in their batch, though by rounding alone: so it stays together.
+    """
+    batches = (questions[first : first + size] for first in range(0, len(questions), size))
+    return [
+        question
+        for batch in batches
+        if not all(each.id in done for each in batch)
+        for question in batch
+    ]
 
 
 def _asked(question: Question, index: DocumentIndex | None, flags: argparse.Namespace) -> Asked:
@@ -183,6 +204,13 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="tokens of the page read ahead: the same answers in fewer, larger steps (default: 0)",
     )
     add(
+        "--batch-size",
+        type=int,
+        metavar="N",
+        help="questions that are answered at a time: the same answers, up to rounding (default: as "
+        "many as have 16 answers together, on an accelerator 256, and prompts with room in memory)",
+    )
+    add(
         "--max-num-seqs",
         type=int,
         metavar="N",
@@ -206,8 +234,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--all-samples", action="store_true", help="write all samples of each answer")
     add("--strict", action="store_true", help="stop at the first bad line of the questions")
     flags = parser.parse_args(arguments)
-    if flags.pages < 1:
-        parser.error(f"--pages is {flags.pages}: must be at least 1")
+    for name in ("pages", "batch_size"):
+        value = getattr(flags, name)
+        if value is not None and value < 1:
+            parser.error(f"--{name.replace('_', '-')} is {value}: must be at least 1")
     return flags
 
 

@@ -9,15 +9,17 @@ there is none, the model's own likelihood has to.
 import contextlib
 import dataclasses
 import random
-from collections.abc import Iterator, Sequence
-from typing import Literal
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from gophercite import evidence
+from gophercite.answering.citing import cited
 from gophercite.answering.extractive import why_nothing
 from gophercite.answering.pages import FoundPages, asked
-from gophercite.answers import Answer, Citation, LeftOut, Sample, cite
+from gophercite.answers import Answer, LeftOut, Sample
 from gophercite.contexts import (
     Context,
     ContextError,
@@ -29,11 +31,11 @@ from gophercite.contexts import (
     single_contexts,
 )
 from gophercite.decoding.constraint import NoLegalAnswer, PromptGraph, QuoteConstraint
+from gophercite.decoding.in_flight import usual_batch_size
 from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.quote_state import QuoteTables
 from gophercite.decoding.rerank import Candidate, Scorer, sample_in_turn
 from gophercite.decoding.sampling_settings import SamplingSettings
-from gophercite.documents import Window
 from gophercite.evidence import Evidence
 from gophercite.few_shot.prompting import FewShotSettings, few_shot_context
 from gophercite.models.folder import Model
@@ -95,16 +97,28 @@ class Prepared:
     Attributes:
       question: without the filters of a search.
       contexts: the prompts that get samples; none where nothing can be quoted.
-      quotes: their tables, on the device; None without prompts.
+      graphs: what may be quoted from each.
       reason: why there is no prompt; None where there is one.
       left_out: pages that no prompt shows.
     """
 
     question: str
     contexts: tuple[Context, ...]
-    quotes: QuoteTables | None
+    graphs: tuple[PromptGraph, ...]
     reason: str | None
     left_out: tuple[LeftOut, ...]
+
+
+class Batch(NamedTuple):
+    """Questions with as many prompts each, which are asked at once.
+
+    Attributes:
+      questions: what was made of each.
+      quotes: what may be quoted from their prompts, on the device; None without prompts.
+    """
+
+    questions: tuple[Prepared, ...]
+    quotes: QuoteTables | None
 
 
 class Answerer:
@@ -167,8 +181,25 @@ class Answerer:
         Raises:
           ValueError: when there is no question.
         """
-        prepared = self.prepare(question, found)
-        return self.answer_prepared(prepared, seed=seed, keep_samples=keep_samples)
+        batch = self.batch([self.prepare(question, found)])
+        (answer,) = self.answer_batch(batch, [seed], keep_samples=keep_samples)
+        return answer
+
+    def usual_batch_size(self, pages: int) -> int:
+        """Questions that are worth asking at once, by the device and its memory.
+
+        Args:
+          pages: of a question, at most.
+        """
+        settings = self.settings
+        prompts = 1 if settings.joint else min(pages, settings.samples)
+        return usual_batch_size(
+            self._model.transformer.config,
+            self._model.params,
+            prompts * settings.prompt_tokens,
+            settings.samples,
+            jax.default_backend(),
+        )
 
     def prepare(self, question: str, found: FoundPages) -> Prepared:
         """Does all of `answer` that needs no model, so that it can be done ahead, in any thread.
@@ -183,27 +214,52 @@ class Answerer:
         question = asked(question)
         prompts, left_out = self._prompts(question, found)
         if not prompts:
-            return Prepared(question, (), None, why_nothing(found, left_out), tuple(left_out))
-        shown = prompts[: self.settings.samples]
-        contexts = tuple(context for context, _ in shown)
-        quotes = self._constraint.tables(
-            [graph for _, graph in shown], self.settings.sampling.max_tokens
-        )
-        return Prepared(question, contexts, quotes, None, tuple(left_out))
+            return Prepared(question, (), (), why_nothing(found, left_out), tuple(left_out))
+        contexts, graphs = zip(*prompts[: self.settings.samples], strict=True)
+        return Prepared(question, contexts, graphs, None, tuple(left_out))
 
-    def answer_prepared(
-        self, prepared: Prepared, *, seed: int = 0, keep_samples: bool = False
-    ) -> Answer:
-        """Asks what `prepare` made ready; arguments and result as `answer`'s."""
-        if not prepared.contexts:
-            return Answer(
-                question=prepared.question,
-                model=self.name,
-                reason=prepared.reason,
-                left_out=prepared.left_out,
-            )
+    def batch(self, questions: Sequence[Prepared]) -> Batch:
+        """Puts questions together that are to be asked at once; can be done in any thread, too.
+
+        Args:
+          questions: at least one, with as many prompts each.
+        """
+        graphs = [graph for question in questions for graph in question.graphs]
+        longest = self.settings.sampling.max_tokens
+        quotes = self._constraint.tables(graphs, longest) if graphs else None
+        return Batch(tuple(questions), quotes)
+
+    def answer_batch(
+        self, batch: Batch, seeds: Sequence[int], *, keep_samples: bool = False
+    ) -> list[Answer]:
+        """Asks questions at once.
+
+        Args:
+          batch: the questions.
+          seeds: of the draws of each.
+          keep_samples: whether answers carry all samples.
+
+        Returns:
+          Their answers: those that `answer` would give, up to rounding.
+        """
+        if batch.quotes is None:
+            return [
+                Answer(
+                    question=each.question,
+                    model=self.name,
+                    reason=each.reason,
+                    left_out=each.left_out,
+                )
+                for each in batch.questions
+            ]
         with self._partitioner.activate() if self._partitioner else contextlib.nullcontext():
-            samples = self._samples(prepared, seed)
+            drawn = self._samples(batch, seeds)
+        return [
+            self._best(question, samples, keep_samples)
+            for question, samples in zip(batch.questions, drawn, strict=True)
+        ]
+
+    def _best(self, prepared: Prepared, samples: Sequence[Sample], keep_samples: bool) -> Answer:
         best = max(samples, key=lambda each: each.score)
         return Answer(
             question=prepared.question,
@@ -278,52 +334,62 @@ class Answerer:
             context = joint_context(*arguments)
         return [context], context.left_out
 
-    def _samples(self, prepared: Prepared, seed: int) -> list[Sample]:
-        """Samples round the prompts, each with its score."""
+    def _samples(self, batch: Batch, seeds: Sequence[int]) -> list[list[Sample]]:
+        """Samples of each question, round its prompts, each with its score."""
         settings = self.settings
         drawn = sample_in_turn(
             self._model,
-            [context.tokens for context in prepared.contexts],
+            [[context.tokens for context in each.contexts] for each in batch.questions],
             settings.samples,
-            jax.random.key(seed),
+            jnp.stack([jax.random.key(seed) for seed in seeds]),
             settings.sampling,
-            prepared.quotes,
+            batch.quotes,
             max_num_seqs=settings.max_num_seqs,
         )
-        said = [evidence.parse(each.text) for each in drawn]
-        samples = []
-        for candidate, triples, verdict in zip(
-            drawn, said, self._verdicts(prepared.question, said), strict=True
-        ):
-            reward, supported_and_plausible = verdict
-            assert candidate.constrained_log_prob is not None  # there was a constraint
-            windows = prepared.contexts[candidate.prompt].windows
-            citations = [
-                citation
-                for triple in triples
-                for citation in _cite(triple, windows, settings.quotes.maximum_omissions)
-            ]
-            samples.append(
-                Sample(
-                    citations=tuple(citations),
-                    text=candidate.text,
-                    score=self._likelihood(candidate) if reward is None else reward,
-                    likelihood=candidate.log_prob,
-                    constrained_likelihood=candidate.constrained_log_prob,
-                    tokens=len(candidate.tokens),
-                    reward=reward,
-                    supported_and_plausible=supported_and_plausible,
-                )
-            )
-        return samples
+        said = [
+            (question, candidate, evidence.parse(candidate.text))
+            for question, candidates in zip(batch.questions, drawn, strict=True)
+            for candidate in candidates
+        ]
+        verdicts = self._verdicts([(question.question, triples) for question, _, triples in said])
+        samples = [
+            self._sample(question, candidate, triples, *verdict)
+            for (question, candidate, triples), verdict in zip(said, verdicts, strict=True)
+        ]
+        each = settings.samples
+        return [samples[first : first + each] for first in range(0, len(samples), each)]
+
+    def _sample(
+        self,
+        question: Prepared,
+        candidate: Candidate,
+        triples: Sequence[Evidence],
+        reward: float | None,
+        supported_and_plausible: float | None,
+    ) -> Sample:
+        assert candidate.constrained_log_prob is not None  # there was a constraint
+        windows = question.contexts[candidate.prompt].windows
+        omissions = self.settings.quotes.maximum_omissions
+        return Sample(
+            citations=tuple(
+                citation for triple in triples for citation in cited(triple, windows, omissions)
+            ),
+            text=candidate.text,
+            score=self._likelihood(candidate) if reward is None else reward,
+            likelihood=candidate.log_prob,
+            constrained_likelihood=candidate.constrained_log_prob,
+            tokens=len(candidate.tokens),
+            reward=reward,
+            supported_and_plausible=supported_and_plausible,
+        )
 
     def _verdicts(
-        self, question: str, said: Sequence[tuple[Evidence, ...]]
+        self, said: Sequence[tuple[str, tuple[Evidence, ...]]]
     ) -> Sequence[tuple[float, float] | tuple[None, None]]:
-        """Reward, and probability to be supported and plausible, of each answer."""
+        """Reward, and probability to be supported and plausible, of each answer to a question."""
         if self._scorer is None:
             return [(None, None)] * len(said)
-        scored = self._scorer.score(question, said)
+        scored = self._scorer.score_each(said)
         return list(
             zip(scored.reward.tolist(), scored.supported_and_plausible.tolist(), strict=True)
         )
@@ -331,39 +397,3 @@ class Answerer:
     def _likelihood(self, candidate: Candidate) -> float:
         mean = self.settings.likelihood == "mean"
         return candidate.mean_log_prob if mean else candidate.log_prob
-
-
-def _cite(triple: Evidence, windows: Sequence[Window], omissions: int) -> Iterator[Citation]:
-    """Finds the quote where the model read it: in the first window of its title that holds it.
-
-    The runs of a quote that leaves words out may be from several pages of its title. There is a
-    citation for each then, of the same claim: first of the page that holds most runs from the first
-    on, and so forth.
-    """
-    named = [window for window in windows if window.title == triple.title]
-    runs = evidence.runs_of(triple.quote, omissions)
-    while runs:
-        places = [_places(runs, window.text) for window in named]
-        most = max(places, key=len, default=[])
-        if not most:
-            raise ValueError(f"no page shown with the title {triple.title!r} holds the quote")
-        window = named[places.index(most)]
-        quote = evidence.OMISSION.join(runs[: len(most)])
-        starts = [window.start + place for place in most]
-        yield cite(dataclasses.replace(triple, quote=quote), window.document, *starts)
-        del runs[: len(most)]
-
-
-def _places(runs: Sequence[str], text: str) -> list[int]:
-    """Where runs stand in a text, up to the first that does not: behind each other if they do."""
-    places: list[int] = []
-    end = 0
-    for run in runs:
-        place = text.find(run, end)
-        if place < 0:
-            place = text.find(run)
-        if place < 0:
-            break
-        places.append(place)
-        end = place + len(run)
-    return places

@@ -45,7 +45,7 @@ class Plan:
       eos_id: the token that ends a sample.
       pad_id: fills what lies after it.
       vocabulary_size: ids from here on are never drawn.
-      samples: of each prompt.
+      samples: of each prompt, at most.
       rows: of each prompt that are in flight at a time.
       boundary: whether what the trained stack read is wanted too.
       other_eos_ids: tokens that end a sample as well; no constraint allows them.
@@ -68,6 +68,7 @@ class _Rows(NamedTuple):
     Attributes:
       params: the model's, taken apart where that is faster.
       lengths: tokens of each prompt.
+      counts: samples of each prompt.
       keys: of each prompt.
       hidden: the representation that each row's samples begin from.
       quotes: what may be quoted.
@@ -78,6 +79,7 @@ class _Rows(NamedTuple):
 
     params: Params
     lengths: Int[Array, " prompts"]
+    counts: Int[Array, " prompts"]
     keys: Key[Array, " prompts"]
     hidden: Float[Array, "batch d_model"]
     quotes: QuoteTables | None
@@ -117,6 +119,7 @@ def decode(
     keys: Key[Array, " prompts"],
     quotes: QuoteTables | None,
     watch: watching.WatchTables | None,
+    counts: Int[Array, " prompts"] | None = None,
 ) -> Decoded:
     """Samples until all samples have ended.
 
@@ -128,9 +131,11 @@ def decode(
       keys: of the draws.
       quotes: the prompts' tables, for answers with verbatim quotes alone.
       watch: the prompts' tables, for what is wrong with each sample.
+      counts: samples of each prompt, 0 for one that only fills the batch up; all have
+        `plan.samples` when None.
 
     Returns:
-      The samples.
+      The samples; those that a prompt does not have are empty.
     """
     transformer, settings = plan.transformer, plan.settings
     drafts = settings.draft_tokens if quotes is not None else 0
@@ -141,6 +146,7 @@ def decode(
     rows = _Rows(
         params if transformer.config.scan_layers else join_projections(unstack_layers(params)),
         lengths,
+        jnp.full_like(lengths, plan.samples) if counts is None else counts,
         keys,
         jnp.repeat(last[:, 0], plan.rows, axis=0),
         quotes,
@@ -151,7 +157,7 @@ def decode(
     now = _beginning(plan, rows, cache, boundary)
 
     def at_work(now: _Progress) -> Bool[Array, ""]:
-        return jnp.any(now.sample < plan.samples)
+        return jnp.any(_alive(rows, now))
 
     def fits(cache: Cache) -> Bool[Array, ""]:
         return cache.slots.next + drafts + 1 <= room
@@ -160,7 +166,7 @@ def decode(
         # Loops, not branches: what they carry is rewritten in place.
         for drafted, where in ((0, False), (drafts, True)):
             goes_on = lambda now, where=where: (  # noqa: E731
-                at_work(now) & fits(now.cache) & (_mostly_outside_claims(plan, rows, now) == where)
+                at_work(now) & fits(now.cache) & (_mostly_outside_claims(rows, now) == where)
             )
             now = jax.lax.while_loop(goes_on, partial(_turn, plan, rows, drafted), now)
         cache = jax.lax.while_loop(lambda cache: ~fits(cache), compact, now.cache)
@@ -170,11 +176,16 @@ def decode(
     return jax.lax.while_loop(at_work, body, now).made
 
 
-def _mostly_outside_claims(plan: Plan, rows: _Rows, now: _Progress) -> Bool[Array, ""]:
+def _alive(rows: _Rows, now: _Progress) -> Bool[Array, "prompts rows"]:
+    """Which rows have a sample to draw."""
+    return now.sample < rows.counts[:, None]
+
+
+def _mostly_outside_claims(rows: _Rows, now: _Progress) -> Bool[Array, ""]:
     """Whether most rows are in titles and quotes, where tokens can be drafted."""
     assert rows.quotes is not None
     assert now.quote is not None
-    alive = now.sample.reshape(-1) < plan.samples
+    alive = _alive(rows, now).reshape(-1)
     outside = alive & (rows.quotes.claim[now.quote.node] < 0)
     return 2 * jnp.sum(outside) > jnp.sum(alive)
 
@@ -205,7 +216,7 @@ def _beginning(
 
 def _turn(plan: Plan, rows: _Rows, drafts: int, now: _Progress) -> _Progress:
     """A token for each row, then those of its draft that are drawn in their places."""
-    alive = now.sample < plan.samples
+    alive = _alive(rows, now)
     logits, everything = _logits(plan, rows, now.hidden)
     uniforms = _uniforms(rows.keys, now.sample, now.place).reshape(-1)
     quote = now.quote

@@ -1,4 +1,4 @@
-"""How many samples are drawn at a time: as many as have room for their keys and values.
+"""How many samples are drawn at a time: as many as keep a device busy and have room there.
 
 All samples of all prompts at once are the fastest, and with 64 samples of 256 tokens after each of
 five pages their keys and values are many times what a large model's parameters take. A row whose
@@ -16,6 +16,11 @@ from gophercite.models.parameters import Params
 # a gibibyte in any case. Over a mesh both are cut alike, so that it holds on each device.
 _SHARE_OF_PARAMETERS = 0.5
 _LEAST_BYTES = 2**30
+
+# Samples in flight from which on a pass takes longer the more there are. An accelerator can do
+# hundreds of operations for each byte of the parameters that it reads (TPU v4, bfloat16: 230); a
+# CPU has no such surplus, and waits longer for the last of many answers (benchmarks/batch_size.py).
+_ON_CPU, _ON_ACCELERATOR = 16, 256
 
 
 def bytes_per_token(config: TransformerConfig) -> int:
@@ -40,9 +45,35 @@ def usual_max_num_seqs(config: TransformerConfig, params: Params, max_tokens: in
       How many have room for their keys and values in half of the bytes that the parameters have, or
       in 1 GiB where that is more; at least 1.
     """
+    return max(1, _room(params) // (max_tokens * bytes_per_token(config)))
+
+
+def usual_batch_size(
+    config: TransformerConfig, params: Params, prompt_tokens: int, samples: int, platform: str
+) -> int:
+    """Questions that are answered at a time where nobody says how many.
+
+    Args:
+      config: the model's.
+      params: its parameters, or their shapes and dtypes.
+      prompt_tokens: of all prompts of a question together, at most.
+      samples: of a question.
+      platform: what the model runs on: "cpu", "gpu" or "tpu".
+
+    Returns:
+      As many as have the samples that a device draws in little more time than one, if their
+      prompts' keys and values have room where `usual_max_num_seqs` puts those of samples; at least
+      1.
+    """
+    busy = _ON_CPU if platform == "cpu" else _ON_ACCELERATOR
+    fit = _room(params) // (prompt_tokens * bytes_per_token(config))
+    return max(1, min(busy // samples, fit))
+
+
+def _room(params: Params) -> int:
+    """Bytes for keys and values."""
     parameters = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params))
-    room = max(_LEAST_BYTES, int(_SHARE_OF_PARAMETERS * parameters))
-    return max(1, room // (max_tokens * bytes_per_token(config)))
+    return max(_LEAST_BYTES, int(_SHARE_OF_PARAMETERS * parameters))
 
 
 def rows_per_prompt(max_num_seqs: int, prompts: int) -> int:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 from scipy.special import expit
@@ -16,13 +17,14 @@ from scipy.special import expit
 from gophercite.decoding.in_flight import rows_per_prompt, usual_max_num_seqs
 from gophercite.decoding.quote_state import QuoteTables
 from gophercite.decoding.rows import padded_rows
-from gophercite.decoding.sampler import sample
+from gophercite.decoding.sampler import Samples, sample
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.models.folder import Model
 from gophercite.models.parameters import Params
 from gophercite.models.reward_model import RewardModel, Verdict
 from gophercite.prompts import encode_judged
 from gophercite.records import Response
+from gophercite.vocabularies import Vocabulary
 
 
 class Candidate(NamedTuple):
@@ -51,35 +53,41 @@ class Candidate(NamedTuple):
 
 def sample_in_turn(
     model: Model,
-    prompts: Sequence[Sequence[int]],
+    questions: Sequence[Sequence[Sequence[int]]],
     count: int,
-    key: Key[Array, ""],
+    keys: Key[Array, " questions"],
     settings: SamplingSettings,
     quotes: QuoteTables | None = None,
     *,
     max_num_seqs: int | None = None,
-) -> list[Candidate]:
-    """Draws samples round the prompts: number i is of prompt i modulo how many there are.
+) -> list[list[Candidate]]:
+    """Draws samples round each question's prompts: number i is of prompt i modulo how many it has.
 
-    Each prompt is read once, and its samples share its keys and values.
+    Each prompt is read once, and its samples share its keys and values. Questions are sampled in
+    one batch, which is filled up to a power of two with a question that gets no sample, so that few
+    programs serve all numbers of them. What is drawn for one does not depend on the others, up to
+    rounding.
 
     Args:
       model: a language model.
-      prompts: token ids; those after the first `count` get no sample.
-      count: how many samples, at least 1.
-      key: of the draws.
+      questions: the prompts of each, as token ids, as many of each question as of the others; those
+        after the first `count` get no sample.
+      count: how many samples of each question, at least 1.
+      keys: of the draws, one for each question.
       settings: how tokens are drawn.
-      quotes: the prompts' tables (`QuoteConstraint.tables`), as many as prompts get samples.
+      quotes: the tables (`QuoteConstraint.tables`) of all prompts that get samples, question by
+        question.
       max_num_seqs: samples that are drawn at a time, which bounds the memory of keys and values
         (but one of each prompt is); by `in_flight.usual_max_num_seqs` when None. What is drawn does
         not depend on it.
 
     Returns:
-      The samples, in their order.
+      The samples of each question, in their order.
 
     Raises:
-      ValueError: there is no prompt, one is empty, `count` or `max_num_seqs` is less than 1, or
-        `settings` leave out the model's own log-probabilities.
+      ValueError: there is no question, their numbers of prompts differ or are 0, a prompt is empty,
+        `count` or `max_num_seqs` is less than 1, or `settings` leave out the model's own
+        log-probabilities.
     """
     if not settings.free_log_probs:
         raise ValueError("free_log_probs=False leaves nothing to compare samples by")
@@ -88,33 +96,57 @@ def sample_in_turn(
         max_num_seqs = usual_max_num_seqs(transformer.config, model.params, settings.max_tokens)
     if max_num_seqs < 1:
         raise ValueError(f"max_num_seqs = {max_num_seqs}: must be at least 1")
-    shown = prompts[:count]
-    rounds = -(-count // max(len(shown), 1))
+    turns = {min(count, len(prompts)) for prompts in questions}
+    if len(turns) != 1 or 0 in turns:
+        raise ValueError(f"questions need as many prompts each, not {sorted(turns)}")
+    (each,) = turns
+    missing = (1 << (len(questions) - 1).bit_length()) - len(questions)
+    prompts = [prompt for of_one in questions for prompt in of_one[:each]]
+    counts = [len(range(place, count, each)) for place in range(each)] * len(questions)
     drawn = sample(
         transformer,
         model.params,
-        shown,
-        key,
+        prompts + prompts[:each] * missing,
+        _keys_of_prompts(jnp.concatenate([keys, *[keys[:1]] * missing]), each),
         settings,
         eos_id=vocabulary.eos_id,
         pad_id=vocabulary.pad_id,
-        quotes=quotes,
-        samples_per_prompt=rounds,
-        rows_per_prompt=rows_per_prompt(max_num_seqs, max(len(shown), 1)),
+        quotes=_filled_up(quotes, each * missing),
+        samples_per_prompt=counts + [0] * (each * missing),
+        rows_per_prompt=rows_per_prompt(max_num_seqs, len(prompts) + each * missing),
         vocabulary_size=vocabulary.size,
         other_eos_ids=vocabulary.other_eos_ids,
     )
-    candidates = []
-    for number in range(count):
-        turn, prompt = divmod(number, len(shown))
-        row = prompt * rounds + turn
-        tokens = tuple(drawn.tokens[row, : drawn.lengths[row]].tolist())
-        log_prob = _sum(drawn.log_probs, row)
-        assert log_prob is not None  # the settings ask for it
-        constrained = _sum(drawn.constrained_log_probs, row)
-        text = vocabulary.decode(tokens)
-        candidates.append(Candidate(prompt, tokens, text, log_prob, constrained))
-    return candidates
+    first = np.cumsum([0, *counts])  # of each prompt's samples
+    turns_of = [divmod(number, each) for number in range(count)]
+    return [
+        [
+            _candidate(vocabulary, drawn, place, int(first[question * each + place]) + turn)
+            for turn, place in turns_of
+        ]
+        for question in range(len(questions))
+    ]
+
+
+def _candidate(vocabulary: Vocabulary, drawn: Samples, prompt: int, row: int) -> Candidate:
+    tokens = tuple(drawn.tokens[row, : drawn.lengths[row]].tolist())
+    log_prob = _sum(drawn.log_probs, row)
+    assert log_prob is not None  # the settings ask for it
+    constrained = _sum(drawn.constrained_log_probs, row)
+    return Candidate(prompt, tokens, vocabulary.decode(tokens), log_prob, constrained)
+
+
+def _keys_of_prompts(keys: Key[Array, " questions"], each: int) -> Key[Array, " prompts"]:
+    """Folds the number of a prompt among its question's into the question's key."""
+    of_question = jax.vmap(jax.random.fold_in, in_axes=(None, 0))
+    return jax.vmap(of_question, in_axes=(0, None))(keys, jnp.arange(each)).reshape(-1)
+
+
+def _filled_up(quotes: QuoteTables | None, prompts: int) -> QuoteTables | None:
+    """The tables of a batch with some prompts more, that are like the first."""
+    if quotes is None or not prompts:
+        return quotes
+    return quotes._replace(first=jnp.concatenate([quotes.first, quotes.first[:1].repeat(prompts)]))
 
 
 class Rewards(NamedTuple):

@@ -57,7 +57,7 @@ def sample(
     pad_id: int,
     quotes: QuoteTables | None = None,
     watch: WatchTables | None = None,
-    samples_per_prompt: int = 1,
+    samples_per_prompt: int | Sequence[int] = 1,
     rows_per_prompt: int | None = None,
     vocabulary_size: int | None = None,
     other_eos_ids: Sequence[int] = (),
@@ -78,7 +78,8 @@ def sample(
         verbatim quotes alone; temperature, top-k and top-p then apply to the tokens that are
         allowed.
       watch: the prompts' tables (`FaultWatch.tables`), in their order, to learn samples' faults.
-      samples_per_prompt: how many samples each prompt gets.
+      samples_per_prompt: how many samples each prompt gets; of several numbers, one for each, which
+        may be 0 for prompts that only fill up a batch to the size of another.
       rows_per_prompt: samples of a prompt that are in flight at a time, which bounds the memory of
         keys and values; all when None.
       vocabulary_size: the model's ids from here on are rows to spare, and never drawn; it has none
@@ -90,11 +91,17 @@ def sample(
       The samples, on the host.
 
     Raises:
-      ValueError: there is no prompt, or one is empty; or there are no samples to make.
+      ValueError: there is no prompt, or one is empty; there are no samples to make; or numbers of
+        samples for other than so many prompts.
     """
     tokens, lengths = padded_rows(prompts, pad_id, "prompt")
-    rows = samples_per_prompt if rows_per_prompt is None else rows_per_prompt
-    if samples_per_prompt < 1 or rows < 1:
+    each = samples_per_prompt
+    counts = np.array([each] * len(prompts) if isinstance(each, int) else each, np.int32)
+    if len(counts) != len(prompts):
+        raise ValueError(f"samples_per_prompt: {len(counts)} numbers for {len(prompts)} prompts")
+    most = int(counts.max())
+    rows = most if rows_per_prompt is None else rows_per_prompt
+    if most < 1 or counts.min() < 0 or rows < 1:
         raise ValueError(
             f"samples_per_prompt = {samples_per_prompt} and rows_per_prompt = {rows_per_prompt}: "
             "both must be at least 1"
@@ -110,14 +117,12 @@ def sample(
         eos_id,
         pad_id,
         vocabulary_size or transformer.config.vocab_size,
-        samples_per_prompt,
-        min(rows, samples_per_prompt),
+        most,
+        min(rows, most),
         other_eos_ids=tuple(other_eos_ids),
     )
-    made = decode(plan, params, tokens, lengths, keys, quotes, watch)
+    made = decode(plan, params, tokens, lengths, keys, quotes, watch, counts)
     by_sample = made.tokens, made.lengths, made.log_probs, made.constrained_log_probs, made.faults
-    flat = [
-        np.asarray(part).reshape(-1, *part.shape[2:]) if part is not None else None
-        for part in by_sample
-    ]
+    drawn = np.arange(most) < counts[:, None]
+    flat = [np.asarray(part)[drawn] if part is not None else None for part in by_sample]
     return Samples(*flat, int(made.passes))  # type: ignore[arg-type, call-arg]

@@ -3,11 +3,11 @@
 import functools
 import pathlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
-from gophercite.answering.answerer import Answerer, AnsweringSettings
+from gophercite.answering.answerer import Answerer, AnsweringSettings, Batch
 from gophercite.answering.many_questions import Asked, answer_each
 from gophercite.answering.pages import FoundPages
 from gophercite.answers import Answer
@@ -53,8 +53,59 @@ def test_each_answer_is_that_of_the_question_alone(ahead: int) -> None:
     assert list(answers) == [alone(number) for number in range(len(PAGES))]
 
 
-@pytest.mark.parametrize("ahead", [0, 2])
-def test_what_is_wrong_with_a_question_is_its_answer_s_reason(ahead: int) -> None:
+@pytest.mark.parametrize(("batch_size", "ahead"), [(2, 0), (4, 2), (6, 1), (9, 2)])
+def test_answers_do_not_depend_on_the_questions_beside_them(batch_size: int, ahead: int) -> None:
+    """Some with a page, some with two, some with none."""
+
+    def several(number: int) -> Asked:
+        results = found(number).results + (found(1).results if number % 3 == 2 else ())
+        pages = FoundPages(() if number == 4 else results)
+        return asked(number)._replace(find=lambda: pages)
+
+    questions = list(map(several, range(len(PAGES))))
+    expected = list(answer_each(answerer(), questions, keep_samples=True, ahead=0))
+    assert len({len(each.samples) for each in expected}) == 2
+    together = answer_each(
+        answerer(), questions, keep_samples=True, batch_size=batch_size, ahead=ahead
+    )
+    for answer, alone in zip(together, expected, strict=True):
+        assert_same(answer, alone)
+
+
+def assert_same(answer: Answer, other: Answer) -> None:
+    """The same up to rounding."""
+    numbers = {"score", "likelihood", "constrained_likelihood", "samples"}
+    for name, value in vars(answer).items():
+        if name not in numbers:
+            assert value == getattr(other, name), name
+    for one, another in zip((answer, *answer.samples), (other, *other.samples), strict=True):
+        assert (one.text, one.citations) == (another.text, another.citations)
+        assert one.score == pytest.approx(another.score, abs=1e-3)
+        assert one.likelihood == pytest.approx(another.likelihood, abs=1e-3)
+
+
+class Refusing(Answerer):
+    """Can't ask about the second mill, though it could be made ready."""
+
+    def answer_batch(
+        self, batch: Batch, seeds: Sequence[int], *, keep_samples: bool = False
+    ) -> list[Answer]:
+        if any("mill 2" in each.question for each in batch.questions):
+            raise ValueError("it is always the second mill")
+        return super().answer_batch(batch, seeds, keep_samples=keep_samples)
+
+
+def test_a_question_that_fails_does_not_take_those_beside_it_along() -> None:
+    refusing = Refusing(load_model(MODEL), answerer().settings)
+    answers = list(answer_each(refusing, map(asked, range(4)), keep_samples=True, batch_size=4))
+    reasons = [answer.reason for answer in answers]
+    assert reasons == [None, None, "it is always the second mill", None]
+    for number in (0, 1, 3):
+        assert_same(answers[number], alone(number))
+
+
+@pytest.mark.parametrize(("batch_size", "ahead"), [(1, 0), (1, 2), (5, 2)])
+def test_what_is_wrong_with_a_question_is_its_answer_s_reason(batch_size: int, ahead: int) -> None:
     def refused() -> FoundPages:
         raise ValueError("the page has a snippet and no text")
 
@@ -65,8 +116,11 @@ def test_what_is_wrong_with_a_question_is_its_answer_s_reason(ahead: int) -> Non
         Asked("Who?", lambda: FoundPages(())),
         asked(1),
     ]
-    first, *wrong, last = answer_each(answerer(), questions, keep_samples=True, ahead=ahead)
-    assert (first, last) == (alone(0), alone(1))
+    first, *wrong, last = answer_each(
+        answerer(), questions, keep_samples=True, batch_size=batch_size, ahead=ahead
+    )
+    assert_same(first, alone(0))
+    assert_same(last, alone(1))
     assert [answer.question for answer in wrong] == ["Where?", "-site:a.example", "Who?"]
     reasons = [str(answer.reason) for answer in wrong]
     assert reasons[0] == "the page has a snippet and no text"
@@ -74,14 +128,19 @@ def test_what_is_wrong_with_a_question_is_its_answer_s_reason(ahead: int) -> Non
     assert reasons[2].startswith("no page was found")
 
 
-@pytest.mark.parametrize("ahead", [0, 2])
-def test_what_no_question_can_help_ends_the_answers_at_its_turn(ahead: int) -> None:
+@pytest.mark.parametrize(("batch_size", "ahead"), [(1, 0), (1, 2), (3, 0), (4, 2)])
+def test_what_no_question_can_help_ends_the_answers_at_its_turn(
+    batch_size: int, ahead: int
+) -> None:
     def broken() -> FoundPages:
         raise SearchError("the index is damaged")
 
     questions = [asked(0), asked(1), Asked("Who?", broken), asked(2)]
-    answers = answer_each(answerer(), questions, keep_samples=True, ahead=ahead)
-    assert [next(answers), next(answers)] == [alone(0), alone(1)]
+    answers = answer_each(
+        answerer(), questions, keep_samples=True, batch_size=batch_size, ahead=ahead
+    )
+    for number in (0, 1):
+        assert_same(next(answers), alone(number))
     with pytest.raises(SearchError, match="damaged"):
         next(answers)
     assert list(answers) == []
@@ -117,3 +176,5 @@ def test_the_next_questions_are_made_ready_by_one_thread_and_no_more_than_asked_
 def test_less_than_nothing_cannot_be_done_ahead() -> None:
     with pytest.raises(ValueError, match="ahead = -1"):
         next(answer_each(answerer(), [asked(0)], ahead=-1))
+    with pytest.raises(ValueError, match="batch_size = 0"):
+        next(answer_each(answerer(), [asked(0)], batch_size=0))

@@ -1,10 +1,17 @@
 """How many samples are drawn at a time, by the memory that they take."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import pytest
 
-from gophercite.decoding.in_flight import bytes_per_token, rows_per_prompt, usual_max_num_seqs
+from gophercite.decoding.in_flight import (
+    bytes_per_token,
+    rows_per_prompt,
+    usual_batch_size,
+    usual_max_num_seqs,
+)
 from gophercite.models.config import TransformerConfig
 from gophercite.models.transformer import Transformer
 
@@ -56,3 +63,14 @@ def test_a_small_model_has_a_gibibyte() -> None:
 
 def test_prompts_share_the_rows_and_have_one_at_least() -> None:
     assert [rows_per_prompt(most, 5) for most in (1, 4, 5, 14, 64)] == [1, 1, 1, 2, 12]
+
+
+def test_questions_are_together_until_the_device_is_busy_or_its_memory_full() -> None:
+    config = TransformerConfig(vocab_size=8, d_model=16, num_layers=1, num_heads=2, head_dim=8)
+    shapes = Transformer(config).abstract()
+    size = functools.partial(usual_batch_size, config, shapes)
+    assert [size(3840, samples, "cpu") for samples in (1, 4, 16, 64)] == [16, 4, 1, 1]
+    assert [size(3840, samples, "tpu") for samples in (1, 16, 64)] == [256, 16, 4]
+    tokens = 2**30 // bytes_per_token(config)  # that have room
+    assert [size(tokens // most, 1, "gpu") for most in (1, 3, 1000)] == [1, 3, 256]
+    assert size(2 * tokens, 1, "gpu") == 1

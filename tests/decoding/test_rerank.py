@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 
+from gophercite.decoding.decode_loop import decode
 from gophercite.decoding.rerank import Scorer, sample_in_turn
 from gophercite.decoding.sampler import sample
 from gophercite.decoding.sampling_settings import SamplingSettings
@@ -48,7 +49,7 @@ def model(with_heads: bool = False) -> Model:
 def test_samples_go_round_the_prompts() -> None:
     prompts = [[5, 6, 7], [8, 9]]
     key = jax.random.key(3)
-    found = sample_in_turn(model(), prompts, 5, key, SETTINGS)
+    (found,) = sample_in_turn(model(), [prompts], 5, key[None], SETTINGS)
     assert [candidate.prompt for candidate in found] == [0, 1, 0, 1, 0]
     vocabulary = model().vocabulary
     drawn = sample(
@@ -67,21 +68,51 @@ def test_samples_go_round_the_prompts() -> None:
 
 def test_samples_do_not_depend_on_how_many_are_in_flight() -> None:
     prompts = [[5, 6, 7], [8, 9]]
-    key = jax.random.key(3)
-    together = sample_in_turn(model(), prompts, 5, key, SETTINGS)
+    key = jax.random.key(3)[None]
+    (together,) = sample_in_turn(model(), [prompts], 5, key, SETTINGS)
     for at_a_time in (1, 4):
-        few = sample_in_turn(model(), prompts, 5, key, SETTINGS, max_num_seqs=at_a_time)
+        (few,) = sample_in_turn(model(), [prompts], 5, key, SETTINGS, max_num_seqs=at_a_time)
         assert [candidate.tokens for candidate in few] == [each.tokens for each in together]
         for one, other in zip(few, together, strict=True):
             assert one.log_prob == pytest.approx(other.log_prob, abs=1e-4)
     with pytest.raises(ValueError, match="max_num_seqs = 0: must be at least 1"):
-        sample_in_turn(model(), prompts, 5, key, SETTINGS, max_num_seqs=0)
+        sample_in_turn(model(), [prompts], 5, key, SETTINGS, max_num_seqs=0)
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_a_question_s_samples_do_not_depend_on_those_beside_it(count: int) -> None:
+    questions = [[[5, 6, 7], [8, 9]], [[10], [11, 12, 13, 14]], [[15, 16], [17]]]
+    keys = jax.vmap(jax.random.key)(np.arange(3))
+    together = sample_in_turn(model(), questions, count, keys, SETTINGS)
+    assert [len(candidates) for candidates in together] == [count] * 3
+    for number, prompts in enumerate(questions):
+        (alone,) = sample_in_turn(model(), [prompts], count, keys[number, None], SETTINGS)
+        for one, other in zip(together[number], alone, strict=True):
+            assert one.prompt == other.prompt
+            assert one.tokens == other.tokens
+            assert one.log_prob == pytest.approx(other.log_prob, abs=1e-4)
+
+
+def test_few_programs_serve_all_numbers_of_questions() -> None:
+    keys = jax.vmap(jax.random.key)(np.arange(4))
+    questions = [[[number + 5]] for number in range(4)]
+    sample_in_turn(model(), questions, 2, keys, SETTINGS)
+    before = decode._cache_size()
+    sample_in_turn(model(), questions[:3], 2, keys[:3], SETTINGS)
+    assert decode._cache_size() == before
+
+
+@pytest.mark.parametrize("questions", [[], [[]], [[[5]], [[6], [7]]]])
+def test_questions_need_as_many_prompts(questions: list[list[list[int]]]) -> None:
+    keys = jax.vmap(jax.random.key)(np.arange(len(questions)))
+    with pytest.raises(ValueError, match="as many prompts"):
+        sample_in_turn(model(), questions, 3, keys, SETTINGS)
 
 
 def test_without_likelihoods_there_is_nothing_to_compare() -> None:
     settings = SamplingSettings(max_tokens=8, free_log_probs=False)
     with pytest.raises(ValueError, match="free_log_probs=False"):
-        sample_in_turn(model(), [[5]], 1, jax.random.key(0), settings)
+        sample_in_turn(model(), [[[5]]], 1, jax.random.key(0)[None], settings)
 
 
 def test_scores_are_those_of_each_response_alone() -> None:

@@ -177,6 +177,26 @@ def test_rows_that_have_ended_go_on_with_their_prompt_s_next_sample(scan_layers,
     np.testing.assert_allclose(few.log_probs, together.log_probs, atol=1e-5)
 
 
+@pytest.mark.parametrize("rows", [None, 2])
+def test_prompts_may_have_different_numbers_of_samples(rows):
+    settings = SamplingSettings(max_tokens=9)
+    whole = run(settings, samples_per_prompt=4)
+    counts = (4, 0, 3)
+    few = run(settings, samples_per_prompt=counts, rows_per_prompt=rows)
+    rows_of_whole = [4 * prompt + row for prompt in range(3) for row in range(counts[prompt])]
+    assert np.array_equal(few.tokens, whole.tokens[rows_of_whole])
+    assert np.array_equal(few.lengths, whole.lengths[rows_of_whole])
+    np.testing.assert_allclose(few.log_probs, whole.log_probs[rows_of_whole], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("counts", "named"), [((1, 2), "2 numbers for 3 prompts"), ((0, 0, 0), "at least 1")]
+)
+def test_numbers_of_samples_that_make_no_sense_are_refused(counts, named):
+    with pytest.raises(ValueError, match=named):
+        run(SamplingSettings(max_tokens=4), samples_per_prompt=counts)
+
+
 def test_a_prompt_s_own_key_makes_its_samples_the_same_in_any_batch():
     settings = SamplingSettings(max_tokens=10)
     keys = jax.vmap(jax.random.key)(jnp.arange(3))

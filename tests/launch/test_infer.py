@@ -76,6 +76,7 @@ def test_a_run_that_is_killed_ends_with_what_one_that_is_not_has(
     command: list[str], tmp_path: pathlib.Path
 ) -> None:
     whole, killed = tmp_path / "whole.jsonl", tmp_path / "killed.jsonl"
+    command = [*command, "--batch-size", "2"]
     assert start(command, whole).wait() == 0
     first = start(command, killed)
     while not (killed.exists() and killed.read_bytes().count(b"\n") >= 3):
@@ -83,13 +84,14 @@ def test_a_run_that_is_killed_ends_with_what_one_that_is_not_has(
         time.sleep(0.01)
     first.send_signal(signal.SIGKILL)
     first.wait()
-    had = killed.read_bytes()
-    with killed.open("ab") as file:
-        file.write(b'{"question_id": "q9", "cla')  # a line that was being written
+    # As if it had ended between two answers of a batch, while the second's line was being written.
+    lines = killed.read_bytes().splitlines(keepends=True)
+    had = (killed.read_bytes().count(b"\n") - 1) // 2 * 2 + 1
+    killed.write_bytes(b"".join(lines[:had]) + b'{"question_id": "q9", "cla')
     second = start(command, killed)
     _, said = second.communicate()
     assert second.returncode == 0
-    assert f"{len(QUESTIONS)} questions, {had.count(chr(10).encode())} answered already" in said
+    assert f"{len(QUESTIONS)} questions, {had} answered already" in said
     assert killed.read_bytes() == whole.read_bytes()
 
     lines = [json.loads(line) for line in whole.read_text(encoding="utf-8").splitlines()]
@@ -101,9 +103,11 @@ def test_a_run_that_is_killed_ends_with_what_one_that_is_not_has(
     assert [answer.reason is None for answer in answers[-2:]] == [False, False]
     assert "snippet" in str(answers[-1].reason)
 
-    # Neither drafts nor how many answers are drawn at a time change an answer, so that a run may go
-    # on with others; whatever does is refused.
-    with_drafts = start(command, whole, "--draft-tokens", "3", "--max-num-seqs", "1")
+    # Neither drafts nor how many questions and answers are taken at a time change an answer, so a
+    # run may go on with others; whatever does is refused.
+    with_drafts = start(
+        command, whole, "--draft-tokens", "3", "--max-num-seqs", "1", "--batch-size", "4"
+    )
     _, said = with_drafts.communicate()
     assert (with_drafts.returncode, f"{len(QUESTIONS)} answered already" in said) == (0, True)
     other = start(command, whole, "--omissions", "2")

@@ -1,0 +1,56 @@
+"""Where a quote stands: from what a model wrote to citations of the pages that it was shown."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+from gophercite import evidence
+from gophercite.answers import Citation, cite
+from gophercite.documents import Window
+from gophercite.evidence import Evidence
+
+
+def cited(triple: Evidence, windows: Sequence[Window], omissions: int) -> Iterator[Citation]:
+    """Finds a quote where the model read it: in the first window of its title that holds it.
+
+    The runs of a quote that leaves words out may be from several pages of its title. There is a
+    citation for each then, of the same claim: first of the page that holds most runs from the first
+    on, and so forth.
+
+    Args:
+      triple: a claim with its evidence.
+      windows: what was shown.
+      omissions: how often the quote may leave words out.
+
+    Yields:
+      The citations.
+
+    Raises:
+      ValueError: no window of that title holds the quote.
+    """
+    named = [window for window in windows if window.title == triple.title]
+    runs = evidence.runs_of(triple.quote, omissions)
+    while runs:
+        places = [_places(runs, window.text) for window in named]
+        most = max(places, key=len, default=[])
+        if not most:
+            raise ValueError(f"no page shown with the title {triple.title!r} holds the quote")
+        window = named[places.index(most)]
+        quote = evidence.OMISSION.join(runs[: len(most)])
+        starts = [window.start + place for place in most]
+        yield cite(dataclasses.replace(triple, quote=quote), window.document, *starts)
+        del runs[: len(most)]
+
+
+def _places(runs: Sequence[str], text: str) -> list[int]:
+    """Where runs stand in a text, up to the first that does not: behind each other if they do."""
+    places: list[int] = []
+    end = 0
+    for run in runs:
+        place = text.find(run, end)
+        if place < 0:
+            place = text.find(run)
+        if place < 0:
+            break
+        places.append(place)
+        end = place + len(run)
+    return places
