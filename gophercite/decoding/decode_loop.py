@@ -23,10 +23,11 @@ from gophercite.decoding.drawing import (
     given,
     log_prob_of,
 )
+from gophercite.decoding.in_flight import rooms
 from gophercite.decoding.quote_state import QuoteState, QuoteTables, advance, initial
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.decoding.speculation import accepted, draft
-from gophercite.models.cache import Cache, compact, forget_rows, keep_first
+from gophercite.models.cache import Cache, compact, forget_rows, keep_first, with_room
 from gophercite.models.parameters import Params, join_projections, unstack_layers
 from gophercite.models.transformer import Reading, Transformer
 
@@ -140,7 +141,8 @@ def decode(
     transformer, settings = plan.transformer, plan.settings
     drafts = settings.draft_tokens if quotes is not None else 0
     room = settings.max_tokens + (_TURNS_WITHOUT_MOVING * (drafts + 1) if drafts else 0)
-    hidden, cache, boundary = transformer.prefill(params, prompts, lengths, room, plan.rows)
+    first, *larger = rooms(transformer.config, len(prompts) * plan.rows, room)
+    hidden, cache, boundary = transformer.prefill(params, prompts, lengths, room, plan.rows, first)
     last = jnp.take_along_axis(hidden, (lengths - 1)[:, None, None], axis=1)
     of_row = jnp.repeat(jnp.arange(len(prompts)), plan.rows)
     rows = _Rows(
@@ -160,20 +162,28 @@ def decode(
         return jnp.any(_alive(rows, now))
 
     def fits(cache: Cache) -> Bool[Array, ""]:
-        return cache.slots.next + drafts + 1 <= room
+        return cache.slots.next + drafts + 1 <= cache.slots.filled.shape[2]
 
-    def stretch(now: _Progress) -> _Progress:
+    def turns(now: _Progress) -> _Progress:
+        if not drafts:
+            return _turn(plan, rows, 0, now)
         # Loops, not branches: what they carry is rewritten in place.
         for drafted, where in ((0, False), (drafts, True)):
             goes_on = lambda now, where=where: (  # noqa: E731
                 at_work(now) & fits(now.cache) & (_mostly_outside_claims(rows, now) == where)
             )
             now = jax.lax.while_loop(goes_on, partial(_turn, plan, rows, drafted), now)
-        cache = jax.lax.while_loop(lambda cache: ~fits(cache), compact, now.cache)
-        return now._replace(cache=cache)
+        return now
 
-    body = stretch if drafts else partial(_turn, plan, rows, 0)
-    return jax.lax.while_loop(at_work, body, now).made
+    def turns_and_moving(now: _Progress) -> _Progress:
+        now = turns(now)
+        return now._replace(cache=jax.lax.while_loop(lambda x: ~fits(x), compact, now.cache))
+
+    for more in larger:
+        now = jax.lax.while_loop(lambda now: at_work(now) & fits(now.cache), turns, now)
+        now = now._replace(cache=with_room(now.cache, more))
+    # In the end there is room for the longest sample, and slots are taken anew.
+    return jax.lax.while_loop(at_work, turns_and_moving if drafts else turns, now).made
 
 
 def _alive(rows: _Rows, now: _Progress) -> Bool[Array, "prompts rows"]:

@@ -17,6 +17,9 @@ from gophercite.models.parameters import Params
 _SHARE_OF_PARAMETERS = 0.5
 _LEAST_BYTES = 2**30
 
+# Keys and values of rows, in bytes, that are worth a loop for each of three sizes.
+_WORTH_GROWING = 2**25
+
 # Samples in flight from which on a pass takes longer the more there are. An accelerator can do
 # hundreds of operations for each byte of the parameters that it reads (TPU v4, bfloat16: 230); a
 # CPU has no such surplus, and waits longer for the last of many answers (benchmarks/batch_size.py).
@@ -74,6 +77,25 @@ def _room(params: Params) -> int:
     """Bytes for keys and values."""
     parameters = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params))
     return max(_LEAST_BYTES, int(_SHARE_OF_PARAMETERS * parameters))
+
+
+def rooms(config: TransformerConfig, rows: int, room: int) -> tuple[int, ...]:
+    """How many tokens' keys and values each sample has room for: at first, then, and in the end.
+
+    A pass reads all of the room, filled or not, and most samples never need it all.
+
+    Args:
+      config: the model's.
+      rows: samples in flight.
+      room: tokens that a sample may have.
+
+    Returns:
+      Rising numbers, the last of them `room`: a quarter, a half and the whole; where that is little
+      to read, the whole alone, as for each a loop is compiled.
+    """
+    if room < 4 or rows * room * bytes_per_token(config) < _WORTH_GROWING:
+        return (room,)
+    return room // 4, room // 2, room
 
 
 def rows_per_prompt(max_num_seqs: int, prompts: int) -> int:

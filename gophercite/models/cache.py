@@ -165,6 +165,35 @@ def compact(cache: Cache) -> Cache:
     return cache._replace(layers=layers, slots=slots)
 
 
+def with_room(cache: Cache, room: int) -> Cache:
+    """Gives rows that have taken none of their slots twice more of them.
+
+    Args:
+      cache: with fewer.
+      room: slots that each row has then.
+
+    Returns:
+      The cache; what was read lies where it was.
+    """
+    more = room - cache.slots.filled.shape[2]
+
+    def longer(x: Array, axis: int) -> Array:
+        return jnp.pad(x, [(0, more if i == axis % x.ndim else 0) for i in range(x.ndim)])
+
+    def enlarged(layer: LayerCache) -> LayerCache:
+        return layer._replace(keys=longer(layer.keys, -2), values=longer(layer.values, -2))
+
+    layers: LayerCache | tuple[LayerCache, ...]
+    if isinstance(cache.layers, LayerCache):
+        layers = enlarged(cache.layers)
+    else:
+        layers = tuple(map(enlarged, cache.layers))
+    slots = cache.slots._replace(
+        positions=longer(cache.slots.positions, -1), filled=longer(cache.slots.filled, -1)
+    )
+    return cache._replace(layers=layers, slots=slots)
+
+
 def empty_rows(
     prompt_keys: Float[Array, "prompts kv_heads length head_dim"], samples: int, room: int
 ) -> Float[Array, "*rows room head_dim"]:

@@ -272,6 +272,7 @@ class Transformer:
         lengths: Int[Array, " prompts"],
         room: int,
         samples: int = 1,
+        slots: int | None = None,
     ) -> Reading:
         """Reads prompts of different lengths, padded on the right, into a new cache.
 
@@ -281,12 +282,14 @@ class Transformer:
           lengths: tokens of each prompt that are real.
           room: tokens that can be added to each sequence.
           samples: sequences that go on from each prompt, which share its keys and values.
+          slots: for so many of those tokens alone, until `cache.with_room` gives more.
 
         Returns:
           The reading. Padding is never attended to; the next token of a prompt has the position
           `lengths[prompt]`.
         """
         c = self.config
+        own_slots = room if slots is None else slots
         prompts, length = tokens.shape
         check_length(c, length + room)
         positions = jnp.broadcast_to(jnp.arange(length), (prompts, length))
@@ -306,7 +309,7 @@ class Transformer:
                 constrain(jnp.moveaxis(y, 1, 2), "batch", "kv_heads", "length", None)
                 for y in (k, v)
             )
-            own = empty_rows(keys, samples, room)
+            own = empty_rows(keys, samples, own_slots)
             relative = None
             if waves is not None:
                 relative = block.apply(variables, waves, method=Block.project_distances)
@@ -327,8 +330,8 @@ class Transformer:
         if c.scan_layers:
             layers = jax.tree.map(lambda *stacks: jnp.concatenate(stacks), *parts)
         hidden = self._final_norm(params, x)
-        slots = empty_slots(lengths, samples, room)
-        return Reading(hidden, Cache(layers, slots, rotations(c, length + room)), boundary)
+        layout = empty_slots(lengths, samples, own_slots)
+        return Reading(hidden, Cache(layers, layout, rotations(c, length + room)), boundary)
 
     def decode(
         self,

@@ -8,6 +8,7 @@ import pytest
 
 from gophercite.decoding.in_flight import (
     bytes_per_token,
+    rooms,
     rows_per_prompt,
     usual_batch_size,
     usual_max_num_seqs,
@@ -74,3 +75,12 @@ def test_questions_are_together_until_the_device_is_busy_or_its_memory_full() ->
     tokens = 2**30 // bytes_per_token(config)  # that have room
     assert [size(tokens // most, 1, "gpu") for most in (1, 3, 1000)] == [1, 3, 256]
     assert size(2 * tokens, 1, "gpu") == 1
+
+
+def test_much_room_is_given_bit_by_bit() -> None:
+    config = TransformerConfig(vocab_size=8, d_model=16, num_layers=1, num_heads=2, head_dim=8)
+    enough = 2**25 // (256 * bytes_per_token(config))
+    assert rooms(config, enough, 256) == (64, 128, 256)
+    assert rooms(config, enough, 271) == (67, 135, 271)
+    assert rooms(config, enough - 1, 256) == (256,)
+    assert rooms(config, 2**30, 3) == (3,)

@@ -13,6 +13,7 @@ from gophercite import evidence
 from gophercite.decoding.constraint import QuoteConstraint
 from gophercite.decoding.decode_loop import decode
 from gophercite.decoding.drawing import draw
+from gophercite.decoding.in_flight import rooms
 from gophercite.decoding.response_automaton import faults_of
 from gophercite.decoding.sampler import sample
 from gophercite.decoding.sampling_settings import SamplingSettings
@@ -175,6 +176,25 @@ def test_rows_that_have_ended_go_on_with_their_prompt_s_next_sample(scan_layers,
     assert np.array_equal(few.tokens, together.tokens)
     assert np.array_equal(few.lengths, together.lengths)
     np.testing.assert_allclose(few.log_probs, together.log_probs, atol=1e-5)
+
+
+@pytest.mark.parametrize("scan_layers", [False, True])
+def test_room_that_grows_changes_no_sample(scan_layers):
+    """256 samples have theirs bit by bit; 64, which go on with others, all at once."""
+    config = dataclasses.replace(CONFIG, head_dim=64, scan_layers=scan_layers)
+    model, settings = Transformer(config), SamplingSettings(max_tokens=65)
+    params = jax.jit(model.init)(jax.random.key(0))
+    assert [len(rooms(config, rows, 65)) for rows in (256, 64)] == [3, 1]
+    few, many = (
+        sample(
+            model, params, PROMPTS[:1], jax.random.key(1), settings, eos_id=1, pad_id=0,
+            samples_per_prompt=256, rows_per_prompt=rows,
+        )
+        for rows in (64, 256)
+    )  # fmt: skip
+    assert {length for length in many.lengths.tolist() if length > 33} >= {65}
+    assert np.array_equal(few.tokens, many.tokens)
+    np.testing.assert_allclose(few.log_probs, many.log_probs, atol=1e-4)
 
 
 @pytest.mark.parametrize("rows", [None, 2])

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gophercite.decoding.constraint import QuoteConstraint
+from gophercite.decoding.in_flight import rooms
 from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.sampler import sample
 from gophercite.decoding.sampling_settings import SamplingSettings
@@ -33,12 +34,12 @@ PARAMS = jax.jit(MODEL.init)(jax.random.key(0))
 PARAMS["embed"]["embedding"] *= 2  # neither flat nor certain
 
 
-def run(draft_tokens, quotes, settings, pages=PAGES, model=MODEL, **options):
+def run(draft_tokens, quotes, settings, pages=PAGES, model=MODEL, params=PARAMS, **options):
     constraint = QuoteConstraint(BYTES, quotes)
     tables = constraint.tables([constraint.graph(shown) for shown in pages], settings.max_tokens)
     return sample(
         model,
-        PARAMS,
+        params,
         PROMPTS[: len(pages)],
         jax.random.key(1),
         dataclasses.replace(settings, draft_tokens=draft_tokens),
@@ -68,6 +69,20 @@ def test_samples_are_those_of_plain_sampling():
     assert not np.any(quick.faults)
     assert any(" [...] " in BYTES.decode(row) for row in quick.tokens)
     assert quick.passes < plain.passes
+
+
+def test_samples_are_the_same_where_room_grows():
+    quotes = QuoteSettings(minimum_quote=10, maximum_claim=6)
+    config = dataclasses.replace(CONFIG, num_layers=1, head_dim=128)
+    model, settings = Transformer(config), SamplingSettings(max_tokens=64)
+    params = jax.jit(model.init)(jax.random.key(0))
+    options = {"samples_per_prompt": 256, "pages": PAGES[:1], "model": model, "params": params}
+    assert [len(rooms(config, rows, 64)) for rows in (256, 64)] == [3, 1]
+    plain = run(0, quotes, settings, rows_per_prompt=64, **options)
+    quick = run(3, quotes, settings, **options)
+    assert plain.lengths.max() > 32
+    np.testing.assert_array_equal(quick.tokens, plain.tokens)
+    np.testing.assert_allclose(quick.log_probs, plain.log_probs, atol=1e-4)
 
 
 def test_what_can_only_go_on_one_way_takes_a_pass_for_each_draft():
