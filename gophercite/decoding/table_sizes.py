@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-_LEAST = 1024
 _DEVIATIONS = 5  # of a batch's size, by which it exceeds the usual one hardly ever
 _STEPS = 8  # sizes between a power of two and the next
 
@@ -23,7 +22,13 @@ class TableSizes(NamedTuple):
 
     def holding(self, nodes: int, edges: int) -> "TableSizes":
         """These sizes, but a power of two for what they don't hold."""
-        return TableSizes(_held(self.nodes, nodes), _held(self.edges, edges))
+        least = TableSizes(max(nodes, LEAST.nodes), max(edges, LEAST.edges))
+        return TableSizes(*map(_held, self, least))
+
+
+# Tables of all batches have so many at least, about a mebibyte in all: short pages, which differ in
+# size by more than long ones, would have a program for each power of two else.
+LEAST = TableSizes(4096, 32768)
 
 
 def usual_sizes(graphs: Sequence[TableSizes], prompts: int) -> TableSizes:
@@ -40,8 +45,8 @@ def usual_sizes(graphs: Sequence[TableSizes], prompts: int) -> TableSizes:
     if not graphs:
         return TableSizes()
     means, deviations = np.mean(graphs, axis=0), np.std(graphs, axis=0)
-    nodes, edges = means * prompts + _DEVIATIONS * deviations * math.sqrt(prompts)
-    return TableSizes(_rounded(math.ceil(nodes)), _rounded(math.ceil(edges)))
+    usual = means * prompts + _DEVIATIONS * deviations * math.sqrt(prompts)
+    return TableSizes(*(_rounded(max(math.ceil(n), m)) for n, m in zip(usual, LEAST, strict=True)))
 
 
 def filled_up(parts: Sequence[np.ndarray], size: int, value: int) -> np.ndarray:
@@ -52,9 +57,9 @@ def filled_up(parts: Sequence[np.ndarray], size: int, value: int) -> np.ndarray:
 
 
 def _held(size: int, least: int) -> int:
-    return size if 0 < size >= least else 1 << (max(least, _LEAST) - 1).bit_length()
+    return size if 0 < size >= least else 1 << (least - 1).bit_length()
 
 
 def _rounded(size: int) -> int:
-    step = 1 << max(0, max(size, _LEAST).bit_length() - _STEPS.bit_length())
-    return max(_LEAST, -(-size // step) * step)
+    step = 1 << max(0, size.bit_length() - _STEPS.bit_length())
+    return -(-size // step) * step

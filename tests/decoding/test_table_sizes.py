@@ -6,14 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gophercite.decoding.table_sizes import TableSizes, usual_sizes
+from gophercite.decoding.table_sizes import LEAST, TableSizes, usual_sizes
 
 
 @given(st.integers(0, 1 << 24), st.integers(1, 1 << 24))
 def test_tables_hold_what_they_should(size, need):
     held = TableSizes(size, 0).holding(need, need)
-    assert held.nodes == (size if size >= need else held.edges)
-    assert need <= held.edges <= max(1024, 2 * need)
+    nodes = max(need, LEAST.nodes)
+    assert held.nodes == size if size >= nodes else nodes <= held.nodes <= 2 * nodes
+    assert need <= held.edges <= max(LEAST.edges, 2 * need)
     assert held.edges.bit_count() == 1
 
 
@@ -41,5 +42,6 @@ def test_usual_sizes_hold_nearly_every_batch_without_waste(prompts):
 @given(st.integers(0, 1 << 24), st.integers(1, 100))
 def test_graphs_of_one_size_are_rounded_up_by_an_eighth_at_most(nodes, prompts):
     sizes = usual_sizes([TableSizes(nodes, 1)] * 3, prompts)
-    assert max(1024, nodes * prompts) <= sizes.nodes <= max(1024, nodes * prompts * 9 / 8)
-    assert sizes.edges == 1024
+    need = max(LEAST.nodes, nodes * prompts)
+    assert need <= sizes.nodes <= need * 9 / 8
+    assert sizes.edges == LEAST.edges
