@@ -26,6 +26,8 @@ class LayerCache(NamedTuple):
         the keys are read, not where they are written, and copy all keys in every step.)
       values: likewise.
       relative: Transformer-XL's key of each distance.
+      layer: where `keys` and `values` are all layers', on a leading axis, which of them this one
+        is; None where they are its own.
     """
 
     prompt_keys: Float[Array, "prompts kv_heads length head_dim"]
@@ -33,6 +35,7 @@ class LayerCache(NamedTuple):
     keys: Float[Array, "*rows room head_dim"]
     values: Float[Array, "*rows room head_dim"]
     relative: Float[Array, "distances heads head_dim"] | None
+    layer: Int[Array, ""] | None = None
 
 
 class Slots(NamedTuple):
@@ -215,9 +218,32 @@ def add_tokens(
     def put(old: Array, new: Array) -> Array:
         rows = new.reshape(prompts, batch // prompts, length, kv_heads, head_dim)
         rows = _stored(jnp.transpose(rows, (0, 3, 1, 2, 4)))
-        return jax.lax.dynamic_update_slice_in_dim(old, rows, start, axis=old.ndim - 2)
+        if cache.layer is None:
+            return jax.lax.dynamic_update_slice_in_dim(old, rows, start, axis=old.ndim - 2)
+        # Of all layers' rows nothing but these is written.
+        at: list[Array | int] = [cache.layer, *[0] * (rows.ndim - 2), start, 0]
+        return jax.lax.dynamic_update_slice(old, rows[None], at)
 
     return cache._replace(keys=put(cache.keys, keys), values=put(cache.values, values))
+
+
+def own_rows(cache: LayerCache) -> tuple[Array, Array]:
+    """A layer's keys and values of what each sample added.
+
+    Args:
+      cache: the layer's.
+
+    Returns:
+      Both, [prompts, kv_heads, samples, room, head_dim].
+    """
+    prompts, kv_heads = cache.prompt_keys.shape[:2]
+
+    def of_layer(rows: Array) -> Array:
+        if cache.layer is not None:
+            rows = jax.lax.dynamic_index_in_dim(rows, cache.layer, keepdims=False)
+        return rows.reshape(prompts, kv_heads, -1, *rows.shape[-2:])
+
+    return of_layer(cache.keys), of_layer(cache.values)
 
 
 def _stored(

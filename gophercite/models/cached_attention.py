@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from gophercite.models.attention import MASKED, Heads, RelativePositions, Window
-from gophercite.models.cache import LayerCache, Slots
+from gophercite.models.cache import LayerCache, Slots, own_rows
 from gophercite.models.distance_biases import Biases, bias_at
 from gophercite.models.soft_capping import soft_cap
 
@@ -46,9 +46,7 @@ def cached_attention(
     prompts, samples = slots.positions.shape[:2]
     kv_heads = cache.prompt_keys.shape[1]
     groups = heads // kv_heads
-    # The samples' own, [prompts, kv_heads, samples, room, head_dim].
-    shape = (prompts, kv_heads, samples, *cache.keys.shape[-2:])
-    own_keys, own_values = cache.keys.reshape(shape), cache.values.reshape(shape)
+    own_keys, own_values = own_rows(cache)
 
     def by_prompt(x: Array) -> Float[Array, "prompts kv_heads samples groups length head_dim"]:
         x = (x * scale).reshape(prompts, samples, length, kv_heads, groups, head_dim)

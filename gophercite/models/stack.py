@@ -164,11 +164,9 @@ def run_cached_stack(
     ) -> tuple[tuple[Array, Array, Array], None]:
         x, keys, values = carry
         weights_and_settings, prompt_keys, prompt_values, relative, index = leaf
-        at = lambda rows: jax.lax.dynamic_index_in_dim(rows, index, keepdims=False)  # noqa: E731
-        before = LayerCache(prompt_keys, prompt_values, at(keys), at(values), relative)
+        before = LayerCache(prompt_keys, prompt_values, keys, values, relative, index)
         x, after = layer(x, weights_and_settings, before)
-        put = jax.lax.dynamic_update_index_in_dim
-        return (x, put(keys, after.keys, index, 0), put(values, after.values, index, 0)), None
+        return (x, after.keys, after.values), None
 
     last = first + depth(stack[0])
     read = (cache.prompt_keys, cache.prompt_values, cache.relative)
