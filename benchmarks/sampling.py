@@ -2,6 +2,7 @@
 
     pip install -e ".[train,benchmarks]"
     python benchmarks/sampling.py [--hugging_face PYTHON] [--tunix PYTHON] [--rounds 5]
+    python benchmarks/sampling.py --ours '{}' --ours '{"scan_layers": true}'
 
 64 samples of 64 tokens after one prompt of 512, from a model of 6 layers (width 256, 8 heads of 32,
 gated MLP of 1024, tied vocabulary of 8192), float32, temperature 1, random weights. Each side is a
@@ -47,7 +48,9 @@ def our_model(scan_layers: bool = False) -> Any:
     return Transformer(our_config(scan_layers=scan_layers))
 
 
-def gophercite(scan_layers: bool = False, rows_per_prompt: int | None = None) -> Turn:
+def gophercite(
+    scan_layers: bool = False, rows_per_prompt: int | None = None, tokens: int = TOKENS
+) -> Turn:
     import jax
 
     from gophercite.decoding.sampler import sample
@@ -55,7 +58,7 @@ def gophercite(scan_layers: bool = False, rows_per_prompt: int | None = None) ->
 
     transformer = our_model(scan_layers)
     params = transformer.init(jax.random.key(0))
-    settings = SamplingSettings(max_tokens=TOKENS)
+    settings = SamplingSettings(max_tokens=tokens)
     announce(f"jax {jax.__version__}")
 
     def turn(number: int) -> dict[str, float]:
@@ -75,7 +78,7 @@ def gophercite(scan_layers: bool = False, rows_per_prompt: int | None = None) ->
     return turn
 
 
-def hugging_face() -> Turn:
+def hugging_face(tokens: int = TOKENS) -> Turn:
     import torch
     import transformers
 
@@ -92,8 +95,8 @@ def hugging_face() -> Turn:
                 do_sample=True,
                 top_k=0,
                 num_return_sequences=SAMPLES,
-                min_new_tokens=TOKENS,
-                max_new_tokens=TOKENS,
+                min_new_tokens=tokens,
+                max_new_tokens=tokens,
                 pad_token_id=0,
                 cache_implementation="static",
                 disable_compile=True,
@@ -103,7 +106,7 @@ def hugging_face() -> Turn:
     return turn
 
 
-def tunix() -> Turn:
+def tunix(tokens: int = TOKENS) -> Turn:
     from importlib.metadata import version
 
     from flax import nnx
@@ -143,7 +146,7 @@ def tunix() -> Turn:
 
     model = llama.Llama3(config, rngs=nnx.Rngs(0))
     cache = sampler.CacheConfig(
-        cache_size=PROMPT + TOKENS, num_layers=LAYERS, num_kv_heads=HEADS, head_dim=HEAD_DIM
+        cache_size=PROMPT + tokens, num_layers=LAYERS, num_kv_heads=HEADS, head_dim=HEAD_DIM
     )
     run = sampler.Sampler(model, Words(), cache)
     announce(f"google-tunix {version('google-tunix')}, jax {version('jax')}")
@@ -152,14 +155,14 @@ def tunix() -> Turn:
         # It has no samples of one prompt: each is a prompt.
         made = run(
             ["x"] * SAMPLES,
-            max_generation_steps=TOKENS,
+            max_generation_steps=tokens,
             max_prompt_length=PROMPT,
             temperature=1.0,
             top_p=1.0,
             seed=number,
             eos_tokens=[VOCAB + 5],
         )
-        return {"tokens": float(sum(len(tokens) for tokens in made.tokens))}
+        return {"tokens": float(sum(len(each) for each in made.tokens))}
 
     return turn
 
@@ -195,6 +198,7 @@ def main() -> None:
     parser.add_argument("--hugging_face", metavar="PYTHON")
     parser.add_argument("--tunix", metavar="PYTHON")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--tokens", type=int, default=TOKENS, help=f"default: {TOKENS}")
     parser.add_argument(
         "--ours", action="append", default=[], metavar="JSON", help="settings of ours, to compare"
     )
@@ -203,13 +207,14 @@ def main() -> None:
     if flags.work:
         serve(SIDES[flags.work](**flags.settings))
         return
+    tokens = {"tokens": flags.tokens}
     sides = [
-        Side(sys.executable, __file__, "gophercite", json.loads(settings))
+        Side(sys.executable, __file__, "gophercite", tokens | json.loads(settings))
         for settings in flags.ours or ["{}"]
     ]
     for name in ("hugging_face", "tunix"):
         if python := getattr(flags, name):
-            sides.append(Side(python, __file__, name, {}))
+            sides.append(Side(python, __file__, name, tokens))
     take_turns(sides, flags.rounds)
     print("| side | tokens a second, median | time / ours | peak GiB | |")
     print("|---|---|---|---|---|")
