@@ -16,6 +16,8 @@ from gophercite.answering.answerer import Answerer, Batch, Prepared
 from gophercite.answering.pages import FoundPages
 from gophercite.answers import Answer
 
+_SHORT = 256  # tokens of a prompt, up to which padding costs next to nothing
+
 _Item = TypeVar("_Item")
 _Made = TypeVar("_Made")
 
@@ -64,8 +66,9 @@ def answer_each(
       questions: taken as they are needed.
       keep_samples: whether answers carry all samples.
       batch_size: questions that follow each other and are answered at a time, those together that
-        have as many prompts. An answer depends on the others by rounding alone, and not at all on
-        those of other batches: the same questions in the same order have the same answers.
+        have as many prompts of about one length. An answer depends on the others by rounding alone,
+        and not at all on those of other batches: the same questions in the same order have the same
+        answers.
       ahead: batches that are made ready while one is answered, whose pages and tables are then in
         memory; 0 makes each ready when its turn comes, without a thread.
 
@@ -109,10 +112,20 @@ def _made_ready(answerer: Answerer, block: Sequence[Asked]) -> _Block:
             error = other
             break
     batches = []
-    for prompts in sorted({len(each.contexts) for each in ready.values()}):
-        places = tuple(place for place, each in ready.items() if len(each.contexts) == prompts)
+    for kind in sorted(set(map(_kind, ready.values()))):
+        places = tuple(place for place, each in ready.items() if _kind(each) == kind)
         batches.append((places, answerer.batch([ready[place] for place in places])))
     return _Block(tuple(batches), refused, error)
+
+
+def _kind(question: Prepared) -> tuple[int, int]:
+    """Questions of one kind are cheap to ask at once: with as many prompts, of about one length.
+
+    All prompts of a batch are padded to the longest, and reading them is most of the work where
+    answers are short. Up to 256 tokens, or twice as many, and so forth, count as one length.
+    """
+    longest = max((len(context.tokens) for context in question.contexts), default=0)
+    return len(question.contexts), (max(longest, _SHORT) - 1).bit_length()
 
 
 def _answers(

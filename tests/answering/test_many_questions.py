@@ -1,5 +1,6 @@
 """Of many questions each has the answer that it has alone, and its own errors."""
 
+import dataclasses
 import functools
 import pathlib
 import threading
@@ -82,6 +83,32 @@ def assert_same(answer: Answer, other: Answer) -> None:
         assert (one.text, one.citations) == (another.text, another.citations)
         assert one.score == pytest.approx(another.score, abs=1e-3)
         assert one.likelihood == pytest.approx(another.likelihood, abs=1e-3)
+
+
+class Noting(Answerer):
+    """Notes which questions it was asked at once."""
+
+    def __init__(self) -> None:
+        settings = dataclasses.replace(answerer().settings, prompt_tokens=600)
+        super().__init__(load_model(MODEL), settings)
+        self.batches: list[list[str]] = []
+
+    def answer_batch(
+        self, batch: Batch, seeds: Sequence[int], *, keep_samples: bool = False
+    ) -> list[Answer]:
+        self.batches.append([each.question for each in batch.questions])
+        return super().answer_batch(batch, seeds, keep_samples=keep_samples)
+
+
+def test_short_prompts_are_not_padded_to_long_ones() -> None:
+    def of_page(name: str, sentences: int) -> Asked:
+        page = Document(name, "Mill", "The mill burned. " * sentences)
+        return Asked(name, lambda: FoundPages((SearchResult(page),)))
+
+    noting = Noting()
+    questions = [of_page("a", 1), of_page("b", 90), of_page("c", 2), of_page("d", 95)]
+    list(answer_each(noting, questions, batch_size=4))
+    assert noting.batches == [["a", "c"], ["b", "d"]]
 
 
 class Refusing(Answerer):
