@@ -44,7 +44,10 @@ def _paths(folder, start):
 def test_a_supervised_run_learns_by_adapters_alone(tmp_path, base, capsys):
     folder = tmp_path / "run"
     settings = TINY | _paths(folder, base) | {"TRAIN_STEPS": "24", "LENGTH": "96"}
-    settings |= {"SupervisedLearner.microbatches": "1", "linear_warmup_cosine.learning_rate": "0.03"}
+    settings |= {
+        "linear_warmup_cosine.learning_rate": "0.03",
+        "SupervisedLearner.microbatches": "1",
+    }
     settings |= {"train.log_every": "1", "Run.answers": "None", "LoRA.rank": "4"}
     settings |= {"Run.evaluations": "{}"}
     flags = [f"--gin_file={RUN}", f"--compilation_cache={tmp_path / 'cache'}"]
