@@ -1,6 +1,7 @@
 """How many samples are drawn at a time: as many as keep a device busy and have room there.
 
-All samples of all prompts at once are the fastest, and with 64 samples of 256 tokens after each of
+An accelerator reads its parameters for one sample as for hundreds, so a question's answers, and
+those of several questions, are best drawn at once; but with 64 samples of 256 tokens after each of
 five pages their keys and values are many times what a large model's parameters take. A row whose
 sample has ended goes on with the next one, so fewer rows cost little, and samples do not depend on
 how many there are.

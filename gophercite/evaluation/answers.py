@@ -171,7 +171,7 @@ class _Sampler:
             eos_id=self.vocabulary.eos_id,
             pad_id=self.vocabulary.pad_id,
             quotes=quotes,
-            samples_per_prompt=self.samples,
+            samples_per_prompt=[self.samples] * len(rows) + [0] * (len(filled) - len(rows)),
             vocabulary_size=self.vocabulary.size,
             other_eos_ids=self.vocabulary.other_eos_ids,
         )

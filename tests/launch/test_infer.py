@@ -76,9 +76,9 @@ def test_a_run_that_is_killed_ends_with_what_one_that_is_not_has(
     command: list[str], tmp_path: pathlib.Path
 ) -> None:
     whole, killed = tmp_path / "whole.jsonl", tmp_path / "killed.jsonl"
-    command = [*command, "--batch-size", "2"]
-    assert start(command, whole).wait() == 0
-    first = start(command, killed)
+    in_twos = [*command, "--batch-size", "2"]
+    assert start(in_twos, whole).wait() == 0
+    first = start(in_twos, killed)
     while not (killed.exists() and killed.read_bytes().count(b"\n") >= 3):
         assert first.poll() is None, first.stderr and first.stderr.read()
         time.sleep(0.01)
@@ -88,7 +88,7 @@ def test_a_run_that_is_killed_ends_with_what_one_that_is_not_has(
     lines = killed.read_bytes().splitlines(keepends=True)
     had = (killed.read_bytes().count(b"\n") - 1) // 2 * 2 + 1
     killed.write_bytes(b"".join(lines[:had]) + b'{"question_id": "q9", "cla')
-    second = start(command, killed)
+    second = start(in_twos, killed)
     _, said = second.communicate()
     assert second.returncode == 0
     assert f"{len(QUESTIONS)} questions, {had} answered already" in said
@@ -103,12 +103,12 @@ def test_a_run_that_is_killed_ends_with_what_one_that_is_not_has(
     assert [answer.reason is None for answer in answers[-2:]] == [False, False]
     assert "snippet" in str(answers[-1].reason)
 
-    # Neither drafts nor how many questions and answers are taken at a time change an answer, so a
-    # run may go on with others; whatever does is refused.
-    with_drafts = start(
-        command, whole, "--draft-tokens", "3", "--max-num-seqs", "1", "--batch-size", "4"
-    )
+    # Neither drafts nor how many questions and answers are taken at a time (here the usual: eight
+    # with two answers each) change an answer, so a run may go on with others; whatever does is
+    # refused.
+    with_drafts = start(command, whole, "--draft-tokens", "3", "--max-num-seqs", "1")
     _, said = with_drafts.communicate()
+    assert "; 8 at a time" in said
     assert (with_drafts.returncode, f"{len(QUESTIONS)} answered already" in said) == (0, True)
     other = start(command, whole, "--omissions", "2")
     _, said = other.communicate()

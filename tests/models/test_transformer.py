@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.extend.core import jaxprs_in_params
 
 from gophercite.models.config import RopeScaling, TransformerConfig
 from gophercite.models.config_json import config_from_json, config_to_json
@@ -246,6 +247,35 @@ def test_unrolled_layers_compute_what_a_loop_does():
         strict=True,
     ):
         np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-5)
+
+
+def written(jaxpr):
+    """Sizes of what a program writes into arrays in place."""
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "dynamic_update_slice":
+            yield equation.invars[1].aval.size
+        for inner in jaxprs_in_params(equation.params):
+            yield from written(inner)
+
+
+@pytest.mark.parametrize("scan_layers", [True, False])
+def test_a_step_writes_the_new_tokens_keys_and_values_alone(scan_layers):
+    """Not the room of the layer, which is read in every step and should not be copied in it."""
+    model = Transformer(dataclasses.replace(SMALL, scan_layers=scan_layers))
+    rows, room = 6, 32
+    tokens, lengths = jnp.ones((2, 8), jnp.int32), jnp.array([8, 5])
+
+    def step(params):
+        cache = model.prefill(params, tokens, lengths, room, rows // 2).cache
+        new = jnp.ones((rows, 1), jnp.int32)
+        return jax.make_jaxpr(
+            lambda params, cache: model.decode(params, new, new, new > 0, cache).cache
+        )(params, cache)
+
+    program = step(model.init(jax.random.key(0)))
+    sizes = list(written(program.jaxpr))
+    assert max(sizes) == rows * SMALL.num_heads * SMALL.head_dim
+    assert len(sizes) == 2 + 2 * (1 if scan_layers else SMALL.num_layers)
 
 
 def test_frozen_layers_get_no_gradient_and_the_rest_the_same_one():
