@@ -10,6 +10,7 @@ how many there are.
 import jax
 import jax.numpy as jnp
 
+from gophercite.models.cached_attention import has_kernel
 from gophercite.models.config import TransformerConfig
 from gophercite.models.parameters import Params
 
@@ -83,7 +84,7 @@ def _room(params: Params) -> int:
 def rooms(config: TransformerConfig, rows: int, room: int) -> tuple[int, ...]:
     """How many tokens' keys and values each sample has room for: at first, then, and in the end.
 
-    A pass reads all of the room, filled or not, and most samples never need it all.
+    A pass reads all of it, filled or not (a kernel does not), and most samples never need it all.
 
     Args:
       config: the model's.
@@ -92,9 +93,9 @@ def rooms(config: TransformerConfig, rows: int, room: int) -> tuple[int, ...]:
 
     Returns:
       Rising numbers, the last of them `room`: a quarter, a half and the whole; where that is little
-      to read, the whole alone, as for each a loop is compiled.
+      to read, or a kernel reads what is filled, the whole alone, as for each a loop is compiled.
     """
-    if room < 4 or rows * room * bytes_per_token(config) < _WORTH_GROWING:
+    if has_kernel(config) or room < 4 or rows * room * bytes_per_token(config) < _WORTH_GROWING:
         return (room,)
     return room // 4, room // 2, room
 

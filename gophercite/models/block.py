@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int
 
 from gophercite.models.attention import RelativePositions, attention
 from gophercite.models.cache import LayerCache, Slots, add_tokens, first_slot
-from gophercite.models.cached_attention import cached_attention
+from gophercite.models.cached_attention import attention_by_kernel, cached_attention, has_kernel
 from gophercite.models.config import TransformerConfig
 from gophercite.models.distance_biases import Biases
 from gophercite.models.lora import OF_LAYER, Adapter, adapter_of
@@ -202,6 +202,9 @@ class Block(nn.Module):
         c = self.config
         q, k, v = self._project(x, settings, rotations)
         cache = add_tokens(cache, k, v, first_slot(slots, x.shape[1]))
+        if has_kernel(c):
+            mixed = attention_by_kernel(q, cache, positions, slots, scale=c.query_scale)
+            return self._finish(x, mixed), cache
         relative = self._relative_positions(cache.relative) if cache.relative is not None else None
         mixed = cached_attention(
             q,

@@ -1,13 +1,41 @@
 """Attention from new tokens to what was read before: a prompt that samples share, and their own."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from gophercite.models.attention import MASKED, Heads, RelativePositions, Window
 from gophercite.models.cache import LayerCache, Slots, own_rows
+from gophercite.models.config import TransformerConfig
 from gophercite.models.distance_biases import Biases, bias_at
 from gophercite.models.soft_capping import soft_cap
+from gophercite.partitioning import active_platform
+
+Content = Float[Array, "prompts kv_heads samples groups length head_dim"]
+
+_KERNEL_LANES = 16  # a kernel wants heads of a multiple of so many channels
+
+
+def has_kernel(config: TransformerConfig) -> bool:
+    """Whether a model's attention over a cache has a kernel where it will run.
+
+    There is one for CPUs: on one device, in float32, where a score depends on nothing but its query
+    and key. It reads own slots as far as they are taken; without it, all are read.
+
+    Args:
+      config: the model's.
+    """
+    return (
+        active_platform() == "cpu"
+        and jax.sharding.get_abstract_mesh().size <= 1
+        and config.dtype == "float32"
+        and config.head_dim % _KERNEL_LANES == 0
+        and config.position in ("rope", "learned")
+        and config.window is None
+        and config.attention_softcap is None
+    )
 
 
 def cached_attention(
@@ -42,16 +70,12 @@ def cached_attention(
       The values' mixtures, in `q`'s dtype.
     """
     length, heads, head_dim = q.shape[1:]
-    scale = head_dim**-0.5 if scale is None else scale
     prompts, samples = slots.positions.shape[:2]
     kv_heads = cache.prompt_keys.shape[1]
     groups = heads // kv_heads
     own_keys, own_values = own_rows(cache)
 
-    def by_prompt(x: Array) -> Float[Array, "prompts kv_heads samples groups length head_dim"]:
-        x = (x * scale).reshape(prompts, samples, length, kv_heads, groups, head_dim)
-        return jnp.transpose(x, (0, 3, 1, 4, 2, 5))
-
+    by_prompt = partial(_by_prompt, cache=cache, scale=scale)
     content = by_prompt(q if relative is None else q + relative.content_bias.astype(q.dtype))
     biased = None
     if relative is not None:
@@ -91,7 +115,48 @@ def cached_attention(
     near = scores(own_keys, slots.positions[:, :, None], slots.filled[:, :, None])
     counted = None if places_matter else in_prompt[:, 0, 0]
     mixed = _mix_values(far, near, counted, cache.prompt_values, own_values, q.dtype)
-    return jnp.transpose(mixed, (0, 2, 4, 1, 3, 5)).reshape(q.shape)
+    return _by_token(mixed, q.shape)
+
+
+def attention_by_kernel(
+    q: Heads,
+    cache: LayerCache,
+    positions: Int[Array, "batch length"],
+    slots: Slots,
+    *,
+    scale: float | None = None,
+) -> Heads:
+    """As `cached_attention`, for models that `has_kernel`; arguments as there."""
+    from gophercite.kernels.attention import shared_prompt_attention  # numba takes a while to load
+
+    content = _by_prompt(q, cache, scale)
+    places = positions.reshape(*slots.positions.shape[:2], -1, 1)
+    mixed = shared_prompt_attention(
+        content.reshape(*content.shape[:3], -1, content.shape[-1]),
+        cache.prompt_keys,
+        cache.prompt_values,
+        cache.keys,
+        cache.values,
+        slots.filled[:, :, None] & (places >= slots.positions[:, :, None]),
+        slots.lengths,
+        jnp.minimum(slots.next, slots.filled.shape[2]),
+        jnp.zeros((), jnp.int32) if cache.layer is None else cache.layer,
+    )
+    return _by_token(mixed.reshape(content.shape), q.shape)
+
+
+def _by_prompt(q: Heads, cache: LayerCache, scale: float | None) -> Content:
+    """Scaled queries, those that meet the same keys beside each other."""
+    batch, length, heads, head_dim = q.shape
+    prompts, kv_heads = cache.prompt_keys.shape[:2]
+    q = q * (head_dim**-0.5 if scale is None else scale)
+    q = q.reshape(prompts, batch // prompts, length, kv_heads, heads // kv_heads, head_dim)
+    return jnp.transpose(q, (0, 3, 1, 4, 2, 5))
+
+
+def _by_token(mixed: Content, shape: tuple[int, ...]) -> Heads:
+    """As the queries came."""
+    return jnp.transpose(mixed, (0, 2, 4, 1, 3, 5)).reshape(shape)
 
 
 def _mix_values(
@@ -101,7 +166,7 @@ def _mix_values(
     prompt_values: Float[Array, "prompts kv_heads prompt_slots head_dim"],
     own_values: Float[Array, "prompts kv_heads samples room head_dim"],
     dtype: jnp.dtype,
-) -> Float[Array, "prompts kv_heads samples groups length head_dim"]:
+) -> Content:
     """Values mixed by one softmax, whose scores are those of the prompt and of what was added.
 
     Slots of the prompt that are not counted have no share of the weights; their values must be 0.
@@ -133,7 +198,7 @@ def _mix_values(
 
 
 def _by_distance(
-    biased: Float[Array, "prompts kv_heads samples groups length head_dim"],
+    biased: Content,
     keys: Float[Array, "distances heads head_dim"],
     distance: Int[Array, "prompts samples length slots"],
 ) -> Float[Array, "prompts kv_heads samples groups length slots"]:

@@ -1,0 +1,216 @@
+"""Attention of samples to their prompt and to what each of them added, for XLA's CPU backend.
+
+All samples of a prompt meet its keys and values as rows of two matrix products, 32 rows at a time,
+with the softmax taken along the way (Dao et al. 2022), so that scores never leave a core's cache.
+What a sample added is its own: it is read once, as far as slots are taken, by all cores. XLA's CPU
+backend writes all scores to memory, reads all slots, and reads those that are a row's own with one
+core; that takes two to four times as long (benchmarks/cached_attention.py).
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numba
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+from numba import types
+
+from gophercite.kernels import xla_calls
+from gophercite.kernels.attention_rows import (
+    ROWS,
+    exp_of_one,
+    meet_prompt,
+    mix,
+    rounded_up,
+    score,
+    weigh,
+)
+from gophercite.kernels.lanes import WIDTH, load, prefetch, repeated, store
+
+# So few rows meet a prompt one by one: most of 32 would be empty.
+_FEW_ROWS = 4
+
+# Multiplications that are worth waking another thread.
+_WORTH_A_THREAD = 2**19
+
+# What a call's threads share: where its arguments lie, in their order, and its result; its sizes.
+_ARGUMENTS = (
+    "q", "prompt_keys", "prompt_values", "own_keys", "own_values", "seen", "lengths", "taken",
+    "layer",
+)  # fmt: skip
+_SIZES = ("prompts", "kv_heads", "samples", "queries", "width", "slots", "length", "room")
+_JOB = np.dtype(
+    [("header", np.int64, xla_calls.JOB_HEADER)]
+    + [(name, np.int64) for name in (*_ARGUMENTS, "mixed", *_SIZES)]
+)
+_job_at = xla_calls.records_at(_JOB)
+
+
+@numba.njit(cache=True, nogil=True)
+def _floats(address: int, first: int, count: int) -> Any:
+    """Some of the floats at an address."""
+    return numba.carray(xla_calls.floats_at(address + 4 * first), count)
+
+
+@numba.njit(cache=True, nogil=True)
+def _int(address: int, at: int) -> int:
+    return numba.carray(xla_calls.ints_at(address), at + 1)[at]
+
+
+@numba.njit(cache=True, nogil=True)
+def _blocks(rows: int) -> int:
+    """How many pieces the rows of a prompt are cut into, for each head of keys."""
+    return (rows + ROWS - 1) // ROWS
+
+
+@numba.njit(cache=True, nogil=True)
+def _work(address: int) -> None:
+    """Takes pieces of a job until there are none: up to 32 rows of a head of keys each."""
+    job = numba.carray(_job_at(address), 1)[0]
+    rows = job.samples * job.queries
+    blocks = _blocks(rows)
+    while True:
+        piece = xla_calls.next_piece(address)
+        if piece >= job.prompts * job.kv_heads * blocks:
+            return
+        first = piece % blocks * ROWS
+        _attend(job, piece // blocks, first, min(ROWS, rows - first))
+
+
+@numba.njit(cache=True, nogil=True)
+def _attend(job: Any, head: int, first: int, count: int) -> None:
+    """Some rows of a head of keys, counted over all prompts."""
+    prompt, heads = head // job.kv_heads, job.prompts * job.kv_heads
+    width, in_prompt, taken = job.width, _int(job.lengths, prompt), _int(job.taken, 0)
+    rows, slots = job.samples * job.queries, job.slots
+    q = _floats(job.q, (head * rows + first) * width, count * width)
+    out = _floats(job.mixed, (head * rows + first) * width, count * width)
+    keys = _floats(job.prompt_keys, head * slots * width, slots * width)
+    values = _floats(job.prompt_values, head * slots * width, slots * width)
+    all_seen = job.seen + prompt * job.samples * job.length * job.room
+    seen = numba.carray(xla_calls.bytes_at(all_seen), (job.samples, job.length, job.room))
+
+    peaks, weights = np.empty(ROWS, np.float32), np.empty(ROWS, np.float32)
+    mixed = np.zeros(count * width, np.float32)
+    scores = np.empty(rounded_up(max(taken, in_prompt)), np.float32)
+    if count <= _FEW_ROWS:
+        for i in range(count):
+            peaks[i] = score(q, i * width, keys, in_prompt, width, seen[0, 0, :0], scores)
+            weights[i] = weigh(scores, in_prompt, peaks[i])
+            mix(scores, values, in_prompt, width, mixed, i * width, np.float32(1))
+    else:
+        meet_prompt(q, count, keys, values, in_prompt, width, peaks, weights, mixed)
+
+    layer = _int(job.layer, 0)
+    own_size = job.room * width
+    for i in range(count):
+        sample, query = (first + i) // job.queries, (first + i) % job.queries
+        own = ((layer * heads + head) * job.samples + sample) * own_size
+        own_keys = _floats(job.own_keys, own, own_size)
+        own_values = _floats(job.own_values, own, own_size)
+        # A row's own are read once: without help a core would wait for the first of each.
+        for at in range(0, taken * width, WIDTH):
+            prefetch(own_values, at)
+        if query == job.queries - 1 and i < count - 1:
+            following = _floats(job.own_keys, own + own_size, own_size)
+            for at in range(0, taken * width, WIDTH):
+                prefetch(following, at)
+        sees = seen[sample, query % job.length]
+        peak = max(peaks[i], score(q, i * width, own_keys, taken, width, sees, scores))
+        scale = exp_of_one(peaks[i] - peak)
+        weight = weights[i] * scale + weigh(scores, taken, peak)
+        mix(scores, own_values, taken, width, mixed, i * width, scale)
+        share = repeated(np.float32(1) / weight)
+        for at in range(i * width, (i + 1) * width, WIDTH):
+            store(out, at, load(mixed, at) * share)
+
+
+@numba.cfunc(types.int64(types.int64), cache=True)
+def _task(address: int) -> int:
+    """What each other thread does."""
+    _work(address)
+    xla_calls.end_task(address)
+    return 0
+
+
+_NAME = "gophercite_shared_prompt_attention"
+_TASK = "gophercite_shared_prompt_attention_task"
+xla_calls.publish(_TASK, _task)
+
+
+@numba.cfunc(types.int64(types.int64), cache=True)
+def _handle(frame: int) -> int:
+    """What XLA calls."""
+    if xla_calls.only_says_version(frame):
+        return 0
+    address = xla_calls.result(frame, 1)
+    xla_calls.begin(address)
+    job = numba.carray(_job_at(address), 1)[0]
+    job.q = xla_calls.argument(frame, 0)
+    job.prompt_keys = xla_calls.argument(frame, 1)
+    job.prompt_values = xla_calls.argument(frame, 2)
+    job.own_keys = xla_calls.argument(frame, 3)
+    job.own_values = xla_calls.argument(frame, 4)
+    job.seen = xla_calls.argument(frame, 5)
+    job.lengths = xla_calls.argument(frame, 6)
+    job.taken = xla_calls.argument(frame, 7)
+    job.layer = xla_calls.argument(frame, 8)
+    job.mixed = xla_calls.result(frame, 0)
+    job.prompts = xla_calls.size(frame, 0, 0)
+    job.kv_heads = xla_calls.size(frame, 0, 1)
+    job.samples = xla_calls.size(frame, 0, 2)
+    job.queries = xla_calls.size(frame, 0, 3)
+    job.width = xla_calls.size(frame, 0, 4)
+    job.slots = xla_calls.size(frame, 1, 2)
+    job.length = xla_calls.size(frame, 5, 2)
+    job.room = xla_calls.size(frame, 5, 3)
+
+    heads, rows = job.prompts * job.kv_heads, job.samples * job.queries
+    products = 2 * heads * rows * (job.slots + _int(job.taken, 0)) * job.width
+    threads = min(heads * _blocks(rows), products // _WORTH_A_THREAD)
+    if threads > 1:
+        xla_calls.hand_out(frame, address, xla_calls.address_of(_TASK), threads)
+    _work(address)
+    xla_calls.end_task(address)
+    return 0
+
+
+xla_calls.register(_NAME, _handle)
+
+
+def shared_prompt_attention(
+    q: Float[Array, "prompts kv_heads samples queries head_dim"],
+    prompt_keys: Float[Array, "prompts kv_heads length head_dim"],
+    prompt_values: Float[Array, "prompts kv_heads length head_dim"],
+    own_keys: Float[Array, "*rows room head_dim"],
+    own_values: Float[Array, "*rows room head_dim"],
+    seen: Bool[Array, "prompts samples new room"],
+    lengths: Int[Array, " prompts"],
+    taken: Int[Array, ""],
+    layer: Int[Array, ""],
+) -> Float[Array, "prompts kv_heads samples queries head_dim"]:
+    """Attends from new tokens to their prompt, which samples share, and to each sample's own.
+
+    Args:
+      q: scaled queries, float32; of each sample those of all heads that share a head of keys, and
+        of these those of all new tokens, one after another.
+      prompt_keys: of the prompts.
+      prompt_values: likewise.
+      own_keys: what each sample added: [prompts, kv_heads, samples, room, head_dim], or all layers'
+        on an axis before these; axes of one element may be left out.
+      own_values: likewise.
+      seen: which of its own slots each new token sees.
+      lengths: tokens of each prompt; each new token sees all of them, and none behind them.
+      taken: own slots from here on are seen by none.
+      layer: which layer's own keys and values; 0 where there is no such axis.
+
+    Returns:
+      The values' mixtures.
+    """
+    job = jax.ShapeDtypeStruct((_JOB.itemsize,), jnp.uint8)
+    call = jax.ffi.ffi_call(_NAME, (jax.ShapeDtypeStruct(q.shape, q.dtype), job))
+    mixed, _ = call(
+        q, prompt_keys, prompt_values, own_keys, own_values, seen, lengths, taken, layer
+    )
+    return mixed

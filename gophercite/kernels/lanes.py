@@ -1,0 +1,280 @@
+"""Sixteen floats at a time in numba functions, held in registers.
+
+LLVM makes of an operation on them what the machine has: one instruction with AVX-512, two with
+AVX2, four on ARM. Left to itself it takes several at a time where it sees that it may; a kernel
+that is to be fast says so.
+"""
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import llvmlite.binding
+import numba
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import models, overload, register_model
+
+from gophercite.kernels.intrinsics import call_llvm, operation
+
+WIDTH = 16  # floats of a `Lanes`
+
+# Rows of a tile of `add_products`. With two lanes for each, and what is multiplied, they fill the
+# registers of a machine with AVX-512, and of others as nearly as four can.
+TILE = 8 if llvmlite.binding.get_host_cpu_features().get("avx512f", False) else 4
+
+_FLOAT, _INDEX = ir.FloatType(), ir.IntType(32)
+_LANES, _BITS = ir.VectorType(_FLOAT, WIDTH), ir.VectorType(_INDEX, WIDTH)
+
+
+class Lanes(types.Type):
+    """The type of sixteen floats."""
+
+    def __init__(self) -> None:
+        super().__init__(name=f"Lanes{WIDTH}")
+
+
+lanes = Lanes()
+
+
+@register_model(Lanes)
+class _LanesModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, numba_type: Lanes) -> None:
+        super().__init__(manager, numba_type, _LANES)
+
+
+def _place(context: Any, builder: Any, signature: Any, args: Any, llvm_type: ir.Type) -> Any:
+    """Where an array of one axis, the first argument, has the element that the second one names."""
+    array = context.make_array(signature.args[0])(context, builder, args[0])
+    return builder.bitcast(builder.gep(array.data, [args[1]]), llvm_type.as_pointer())
+
+
+def _is_flat(array: types.Type) -> bool:
+    return isinstance(array, types.Array) and array.ndim == 1 and array.dtype == types.float32
+
+
+def _reading(llvm_type: ir.Type, numba_type: types.Type) -> Callable:
+    def typed(typing: Any, array: Any, at: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return builder.load(_place(context, builder, signature, args, llvm_type), align=4)
+
+        return (numba_type(array, types.intp), generate) if _is_flat(array) else None
+
+    return typed
+
+
+def _writing(llvm_type: ir.Type, numba_type: types.Type) -> Callable:
+    def typed(typing: Any, array: Any, at: Any, value: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            place = _place(context, builder, signature, args, llvm_type)
+            builder.store(args[2], place, align=4)
+            return context.get_dummy_value()
+
+        signature = types.void(array, types.intp, numba_type)
+        return (signature, generate) if _is_flat(array) else None
+
+    return typed
+
+
+# One float of an array, and sixteen from there on: `load(array, at)`, `store(array, at, value)`.
+# Unlike `array[at]`, which counts from the end where `at` is negative, they do not look.
+load_one = operation(_reading(_FLOAT, types.float32))
+store_one = operation(_writing(_FLOAT, types.float32))
+load = operation(_reading(_LANES, lanes))
+store = operation(_writing(_LANES, lanes))
+
+
+@operation
+def prefetch(typing: Any, array: Any, at: Any) -> Any:
+    """Fetches the line of memory in which an array has an element: it is needed soon."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = _place(context, builder, signature, args, ir.IntType(8))
+        to_read, into_second_level, data = (ir.Constant(_INDEX, flag) for flag in (0, 2, 1))
+        kinds = (to_read, into_second_level, data)
+        call_llvm(builder, "llvm.prefetch.p0", ir.VoidType(), place, *kinds)
+        return context.get_dummy_value()
+
+    return (types.void(array, types.intp), generate) if _is_flat(array) else None
+
+
+def _constant(value: float) -> ir.Constant:
+    return ir.Constant(_LANES, [value] * WIDTH)
+
+
+def _bits(value: int) -> ir.Constant:
+    return ir.Constant(_BITS, [value] * WIDTH)
+
+
+def _multiply_add(builder: Any, x: Any, y: Any, z: Any) -> Any:
+    return call_llvm(builder, f"llvm.fma.v{WIDTH}f32", _LANES, x, y, z)
+
+
+def _repeated(builder: Any, x: Any) -> Any:
+    nothing = ir.Constant(_LANES, ir.Undefined)
+    one = builder.insert_element(nothing, x, ir.Constant(_INDEX, 0))
+    return builder.shuffle_vector(one, nothing, _bits(0))
+
+
+@operation
+def repeated(typing: Any, x: Any) -> Any:
+    """Sixteen times the same float."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _repeated(builder, args[0])
+
+    return lanes(types.float32), generate
+
+
+@operation
+def multiply_add(typing: Any, x: Any, y: Any, z: Any) -> Any:
+    """`x * y + z`, rounded once."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _multiply_add(builder, *args)
+
+    return lanes(lanes, lanes, lanes), generate
+
+
+def _of_two(emit: Callable[[Any, Any, Any], Any]) -> Callable:
+    @operation
+    def of_two(typing: Any, x: Any, y: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return emit(builder, *args)
+
+        return lanes(lanes, lanes), generate
+
+    return of_two
+
+
+_added = _of_two(lambda builder, x, y: builder.fadd(x, y))
+_subtracted = _of_two(lambda builder, x, y: builder.fsub(x, y))
+_multiplied = _of_two(lambda builder, x, y: builder.fmul(x, y))
+larger = _of_two(lambda builder, x, y: builder.select(builder.fcmp_ordered(">", x, y), x, y))
+
+
+def _lend(symbol: Callable, function: Callable) -> None:
+    """Makes a function what an operator does between two lanes."""
+
+    @overload(symbol, strict=False)
+    def _operator(x: Any, y: Any) -> Any:
+        return (lambda x, y: function(x, y)) if x is lanes and y is lanes else None
+
+
+_lend(operator.add, _added)
+_lend(operator.sub, _subtracted)
+_lend(operator.mul, _multiplied)
+
+
+@operation
+def total(typing: Any, x: Any) -> Any:
+    """The sum of all sixteen."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        name, start = f"llvm.vector.reduce.fadd.v{WIDTH}f32", ir.Constant(_FLOAT, 0.0)
+        return call_llvm(builder, name, _FLOAT, start, args[0], fastmath=("reassoc",))
+
+    return types.float32(lanes), generate
+
+
+# exp on [-ln(2) / 2, ln(2) / 2], highest power first: Cephes' single-precision polynomial.
+_POLYNOMIAL: tuple[float, ...] = (
+    1.9875691500e-4,
+    1.3981999507e-3,
+    8.3334519073e-3,
+    4.1665795894e-2,
+    1.6666665459e-1,
+    5.0000001201e-1,
+)
+_LN_2 = (0.693359375, -2.12194440e-4)  # in two parts: the first has few digits
+_LEAST = -87.0  # below, exp is no normal float
+
+
+@operation
+def exp_of_negative(typing: Any, x: Any) -> Any:
+    """The exponential of what is not positive, to 2e-7 of it; 0 below -87, NaN of NaN."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        (x,) = args
+        fits = builder.fcmp_unordered(">", x, _constant(_LEAST))
+        x = builder.select(fits, x, _constant(_LEAST))
+        # A float of this size has no room for digits after the point: the sum is rounded to a
+        # whole number, which stands in its last bits.
+        big = _constant(1.5 * 2**23)
+        shifted = _multiply_add(builder, x, _constant(1.4426950408889634), big)
+        power = builder.fsub(shifted, big)
+        rest = x
+        for part in _LN_2:
+            rest = _multiply_add(builder, power, _constant(-part), rest)
+        value = _constant(_POLYNOMIAL[0])
+        for coefficient in _POLYNOMIAL[1:]:
+            value = _multiply_add(builder, value, rest, _constant(coefficient))
+        squared = builder.fmul(rest, rest)
+        value = _multiply_add(builder, value, squared, builder.fadd(rest, _constant(1.0)))
+        exponent = builder.add(builder.bitcast(shifted, _BITS), _bits(127))
+        scale = builder.bitcast(builder.shl(exponent, _bits(23)), _LANES)
+        return builder.select(fits, builder.fmul(value, scale), _constant(0.0))
+
+    return lanes(lanes), generate
+
+
+def _products(height: int) -> Callable:
+    @operation
+    def add_products(
+        typing: Any, sums: Any, at: Any, left: Any, first: Any, down: Any, along: Any,
+        right: Any, count: Any,
+    ) -> Any:  # fmt: skip
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            make = lambda i: context.make_array(signature.args[i])(  # noqa: E731
+                context, builder, args[i]
+            )
+            sums, left, right = (make(i).data for i in (0, 2, 6))
+            at, first, down, along, count = (args[i] for i in (1, 3, 4, 5, 7))
+            offset = lambda i: ir.Constant(ir.IntType(64), i)  # noqa: E731
+
+            def lanes_at(base: Any, index: Any, half: int) -> Any:
+                place = builder.gep(base, [builder.add(index, offset(half * WIDTH))])
+                return builder.bitcast(place, _LANES.as_pointer())
+
+            tile = [(row, half) for row in range(height) for half in (0, 1)]
+            places = {
+                (row, half): lanes_at(sums, builder.add(at, offset(2 * WIDTH * row)), half)
+                for row, half in tile
+            }
+            held = {key: cgutils.alloca_once(builder, _LANES) for key in tile}
+            for key in tile:
+                builder.store(builder.load(places[key], align=4), held[key])
+            with cgutils.for_range(builder, count) as loop:
+                row_at = builder.mul(loop.index, offset(2 * WIDTH))
+                halves = [builder.load(lanes_at(right, row_at, h), align=4) for h in (0, 1)]
+                place = builder.add(first, builder.mul(loop.index, along))
+                for row in range(height):
+                    here = builder.add(place, builder.mul(down, offset(row)))
+                    factor = _repeated(builder, builder.load(builder.gep(left, [here]), align=4))
+                    for half in (0, 1):
+                        one = held[row, half]
+                        sum_ = _multiply_add(builder, halves[half], factor, builder.load(one))
+                        builder.store(sum_, one)
+            for key in tile:
+                builder.store(builder.load(held[key]), places[key], align=4)
+            return context.get_dummy_value()
+
+        flat = types.float32[::1]
+        index = types.intp
+        return types.void(flat, index, flat, index, index, index, flat, index), generate
+
+    return add_products
+
+
+# Adds to a tile of `TILE` rows of two lanes each a product of matrices: to row i, for each
+# k < count, `left[first + i * down + k * along]` times row k of `right`. The tile, which `sums` has
+# from `at` on, stays in registers meanwhile. The other has one row.
+add_products_to_tile = _products(TILE)
+add_products_to_row = _products(1)
+
+
+@numba.njit(inline="always")
+def zeros() -> Any:
+    """Sixteen zeros."""
+    return repeated(numba.float32(0.0))

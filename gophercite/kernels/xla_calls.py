@@ -1,0 +1,226 @@
+"""Compiled numba functions as operations of XLA's CPU programs, on all of its threads.
+
+XLA calls a function with the address of a frame. No Python runs in such a call, and no thread waits
+in it: the function writes a *job*, lets XLA's threads take pieces of it, does as they do and
+returns; whoever ends the last piece says that the result is there.
+"""
+
+import ctypes
+from typing import Any
+
+import jax
+import llvmlite.binding
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+
+from gophercite.kernels import xla_interface as xla
+from gophercite.kernels.intrinsics import operation
+
+_WORD = ir.IntType(64)
+
+
+def _place(builder: Any, args: Any) -> Any:
+    """Of the word that the second argument counts from the address that the first one is."""
+    return builder.gep(builder.inttoptr(args[0], _WORD.as_pointer()), [args[1]])
+
+
+@operation
+def word(typing: Any, address: Any, index: Any) -> Any:
+    """The 64-bit word that lies so many words behind an address."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load(_place(builder, args))
+
+    return types.int64(types.int64, types.int64), generate
+
+
+@operation
+def set_word(typing: Any, address: Any, index: Any, value: Any) -> Any:
+    """Writes one."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.store(args[2], _place(builder, args))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), generate
+
+
+@operation
+def _add_to_word(typing: Any, address: Any, index: Any, more: Any) -> Any:
+    """Adds to one, whatever other threads do to it meanwhile; what it was before."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.atomic_rmw("add", _place(builder, args), args[2], "seq_cst")
+
+    return types.int64(types.int64, types.int64, types.int64), generate
+
+
+@operation
+def _call(typing: Any, function: Any, argument: Any) -> Any:
+    """What a function at an address returns for an argument, both a word."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        llvm_type = ir.FunctionType(_WORD, [_WORD]).as_pointer()
+        return builder.call(builder.inttoptr(args[0], llvm_type), [args[1]])
+
+    return types.int64(types.int64, types.int64), generate
+
+
+@operation(prefer_literal=True)
+def address_of(typing: Any, name: Any) -> Any:
+    """Where the function is that `publish` gave a name."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        llvm_type = ir.FunctionType(_WORD, [_WORD])
+        symbol = signature.args[0].literal_value
+        function = cgutils.get_or_insert_function(builder.module, llvm_type, symbol)
+        return builder.ptrtoint(function, _WORD)
+
+    return types.int64(name), generate
+
+
+def _pointer(element: ir.Type, numba_type: types.Type) -> Any:
+    @operation
+    def at(typing: Any, address: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return builder.inttoptr(args[0], element.as_pointer())
+
+        return types.CPointer(numba_type)(types.int64), generate
+
+    return at
+
+
+# Arrays at an address: `numba.carray(floats_at(address), shape)`.
+floats_at = _pointer(ir.FloatType(), types.float32)
+ints_at = _pointer(ir.IntType(32), types.int32)
+bytes_at = _pointer(ir.IntType(8), types.uint8)
+
+
+def records_at(dtype: np.dtype) -> Any:
+    """The same for records of a structured dtype."""
+    record = numba.from_dtype(dtype)
+
+    @operation
+    def at(typing: Any, address: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return builder.inttoptr(args[0], context.get_value_type(signature.return_type))
+
+        return types.CPointer(record)(types.int64), generate
+
+    return at
+
+
+@numba.njit(cache=True)
+def only_says_version(frame: int) -> bool:
+    """Answers XLA where it only asks what a handler was compiled for."""
+    extension = word(frame, xla.EXTENSION)
+    if extension == 0 or word(extension, xla.EXTENSION_TYPE) & 0xFFFFFFFF != xla.ASKS_FOR_METADATA:
+        return False
+    set_word(word(extension, xla.METADATA), xla.VERSION, (xla.MINOR << 32) | xla.MAJOR)
+    return True
+
+
+@numba.njit(cache=True)
+def argument(frame: int, i: int) -> int:
+    """The address of an argument's elements."""
+    return word(word(word(frame, xla.ARGUMENTS), i), xla.DATA)
+
+
+@numba.njit(cache=True)
+def result(frame: int, i: int) -> int:
+    """The address of a result's elements."""
+    return word(word(word(frame, xla.RESULTS), i), xla.DATA)
+
+
+@numba.njit(cache=True)
+def size(frame: int, i: int, axis: int) -> int:
+    """How many elements an argument has along an axis."""
+    return word(word(word(word(frame, xla.ARGUMENTS), i), xla.DIMS), axis)
+
+
+# A job's first words; what the work needs to know stands behind them. It lies in a result of the
+# call, which XLA keeps until the future is there.
+_NEXT_PIECE, _TASKS_LEFT, _JOB_API, _JOB_FUTURE, _REQUEST = range(5)
+JOB_HEADER = _REQUEST + 6
+
+
+@numba.njit(cache=True)
+def begin(job: int) -> None:
+    """Makes a job of the memory at an address: no piece of it is taken, and one thread is at it."""
+    for i in range(JOB_HEADER):
+        set_word(job, i, 0)
+    set_word(job, _TASKS_LEFT, 1)
+
+
+@numba.njit(cache=True)
+def next_piece(job: int) -> int:
+    """A piece of work that nobody has taken yet; they are counted from 0, without an end."""
+    return _add_to_word(job, _NEXT_PIECE, 1)
+
+
+@numba.njit(cache=True)
+def _request(job: int, function: int, x: int, y: int, z: int) -> bool:
+    """Calls a function of XLA's with a structure of up to three fields; whether it worked."""
+    # Before them its size, which may be too large, and no extensions.
+    for i, value in enumerate((40, 0, x, y, z)):
+        set_word(job, _REQUEST + i, value)
+    api = word(job, _JOB_API)
+    error = _call(word(api, function), job + 8 * _REQUEST)
+    if error != 0:
+        set_word(job, _REQUEST + 2, error)
+        _call(word(api, xla.DESTROY_ERROR), job + 8 * _REQUEST)
+    return error == 0
+
+
+@numba.njit(cache=True)
+def hand_out(frame: int, job: int, task: int, most: int) -> None:
+    """Lets XLA's threads take pieces of a job; the caller does as they do.
+
+    Args:
+      frame: of the call.
+      job: one that has begun.
+      task: address of a function of the job that works until no piece is left and then calls
+        `end_task`.
+      most: threads that there is work for, the caller's among them.
+    """
+    set_word(job, _JOB_API, word(frame, xla.API))
+    context, number = word(frame, xla.CONTEXT), _REQUEST + 5
+    known = _request(job, xla.NUM_THREADS, context, job + 8 * number, 0)
+    tasks = min(most, word(job, number)) if known else 1
+    if tasks <= 1 or not _request(job, xla.NEW_FUTURE, 0, 0, 0):
+        return
+    set_word(job, _TASKS_LEFT, tasks)
+    future = word(job, _REQUEST + 2)
+    set_word(job, _JOB_FUTURE, future)
+    set_word(frame, xla.FUTURE, future)
+    for _ in range(tasks - 1):
+        if not _request(job, xla.SCHEDULE, context, task, job):
+            _add_to_word(job, _TASKS_LEFT, -1)
+
+
+@numba.njit(cache=True)
+def end_task(job: int) -> None:
+    """After the last piece: the thread that is the last to come here tells XLA."""
+    if _add_to_word(job, _TASKS_LEFT, -1) == 1 and word(job, _JOB_FUTURE) != 0:
+        _request(job, xla.SET_AVAILABLE, word(job, _JOB_FUTURE), 0, 0)
+
+
+def publish(name: str, function: Any) -> None:
+    """Lets functions that are compiled later find a `numba.cfunc` by `address_of(name)`."""
+    llvmlite.binding.add_symbol(name, function.address)
+
+
+def register(name: str, handler: Any) -> None:
+    """Makes a `numba.cfunc` of a frame's address an operation of XLA's CPU programs.
+
+    Args:
+      name: of the operation, for `jax.ffi.ffi_call`.
+      handler: returns 0. Must stay referenced as long as the process may call it.
+    """
+    new_capsule = ctypes.pythonapi.PyCapsule_New
+    new_capsule.restype = ctypes.py_object
+    new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    jax.ffi.register_ffi_target(name, new_capsule(handler.address, None, None), platform="cpu")

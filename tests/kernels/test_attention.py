@@ -1,0 +1,170 @@
+"""Attention by the kernel, beside a softmax over all keys at once in float64."""
+
+import threading
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from gophercite.kernels.attention import shared_prompt_attention
+
+attend = jax.jit(shared_prompt_attention)
+
+
+def case(
+    prompts=1,
+    kv_heads=2,
+    samples=3,
+    groups=1,
+    new=1,
+    width=16,
+    slots=9,
+    room=5,
+    layers=None,
+    seed=0,
+):
+    """Arguments, of which those that nobody may look at are NaN."""
+    rng = np.random.default_rng(seed)
+    normal = lambda *shape: rng.normal(size=shape).astype(np.float32)  # noqa: E731
+    q = normal(prompts, kv_heads, samples, groups * new, width) * np.float32(width**-0.5)
+    prompt_keys, prompt_values = (normal(prompts, kv_heads, slots, width) for _ in range(2))
+    lengths = rng.integers(1, slots + 1, prompts).astype(np.int32)
+    for p, length in enumerate(lengths):
+        prompt_keys[p, :, length:] = prompt_values[p, :, length:] = np.nan
+    own = [normal(layers or 1, prompts, kv_heads, samples, room, width) for _ in range(2)]
+    layer, taken = rng.integers(layers or 1), rng.integers(0, room + 1)
+    for x in own:
+        x[..., taken:, :] = np.nan
+        x[np.arange(len(x)) != layer] = np.nan
+    seen = rng.random((prompts, samples, new, room)) < 0.7
+    seen[..., taken:] = False
+    own = [x[0] if layers is None else x for x in own]
+    return q, prompt_keys, prompt_values, *own, seen, lengths, np.int32(taken), np.int32(layer)
+
+
+def wanted(q, prompt_keys, prompt_values, own_keys, own_values, seen, lengths, taken, layer):
+    out = np.empty(q.shape)
+    if own_keys.ndim == 6:
+        own_keys, own_values = own_keys[layer], own_values[layer]
+    for p, k, n, m in np.ndindex(q.shape[:4]):
+        mine = seen[p, n, m % seen.shape[2]]
+        keys = [prompt_keys[p, k, : lengths[p]], own_keys[p, k, n][mine]]
+        values = [prompt_values[p, k, : lengths[p]], own_values[p, k, n][mine]]
+        scores = np.concatenate(keys).astype(np.float64) @ q[p, k, n, m]
+        weights = np.exp(scores - scores.max())
+        out[p, k, n, m] = weights / weights.sum() @ np.concatenate(values)
+    return out
+
+
+# So many shapes that a program for each is most of the time.
+SHAPES = st.fixed_dictionaries(
+    {
+        "prompts": st.integers(1, 3),
+        "kv_heads": st.integers(1, 3),
+        "samples": st.sampled_from([1, 2, 5, 31, 33, 64, 70]),
+        "groups": st.integers(1, 3),
+        "new": st.integers(1, 4),
+        "width": st.sampled_from([16, 32, 48, 128]),
+        "slots": st.sampled_from([1, 7, 8, 100, 128, 129, 300]),
+        "room": st.sampled_from([1, 4, 15, 16, 40]),
+        "layers": st.sampled_from([None, 1, 3]),
+        "seed": st.integers(0, 2**32 - 1),
+    }
+)
+LARGE = {"prompts": 2, "kv_heads": 8, "samples": 40, "groups": 2, "width": 64, "slots": 300}
+
+
+@settings(max_examples=40)
+@given(SHAPES)
+@example({**LARGE, "room": 33})  # on several threads
+@example({**LARGE, "room": 33, "samples": 2, "groups": 1})
+def test_it_is_a_softmax_over_the_prompt_and_what_is_seen_of_the_own(shape):
+    arguments = case(**shape)
+    found = attend(*arguments)
+    np.testing.assert_allclose(found, wanted(*arguments), atol=1e-5, rtol=1e-5)
+
+
+def test_axes_of_one_element_may_be_left_out():
+    arguments = list(case(kv_heads=1))
+    found = attend(*arguments)
+    arguments[3], arguments[4] = arguments[3][0, 0], arguments[4][0, 0]
+    assert np.array_equal(attend(*arguments), found)
+
+
+@pytest.mark.parametrize("samples", [2, 40])
+def test_scores_of_any_size_make_weights(samples):
+    """As where a query is 10,000 times as long: the largest score takes all."""
+    arguments = list(case(samples=samples, slots=200, seed=1))
+    arguments[0] = arguments[0] * np.float32(1e4)
+    np.testing.assert_allclose(attend(*arguments), wanted(*arguments), atol=1e-4)
+
+
+@pytest.mark.parametrize("samples", [2, 40])
+def test_what_is_no_number_is_not_hidden(samples):
+    arguments = list(case(prompts=2, samples=samples, slots=200, seed=2))
+    arguments[0][0, 1, 1, 0, 3] = np.nan  # a query's
+    arguments[1][1, 0, 0, 5] = np.nan  # a prompt's first key's
+    broken = np.isnan(np.asarray(attend(*arguments))).all(axis=-1)
+    expected = np.zeros(broken.shape, bool)
+    expected[0, 1, 1] = expected[1, 0] = True
+    assert np.array_equal(broken, expected)
+
+
+@pytest.mark.parametrize("samples", [4, 32, 40])
+def test_a_row_does_not_depend_on_what_the_others_are(samples):
+    arguments = list(case(prompts=2, samples=samples, slots=130, room=20, seed=3))
+    found = np.asarray(attend(*arguments))
+    others = np.arange(samples) != 1
+    for i in (0, 3, 4):  # queries, own keys and values
+        arguments[i] = arguments[i].copy()
+        arguments[i][:, :, others] *= -3
+    assert np.array_equal(np.asarray(attend(*arguments))[:, :, 1], found[:, :, 1])
+    assert not np.array_equal(np.asarray(attend(*arguments))[:, :, 0], found[:, :, 0])
+
+
+def test_slots_that_are_not_taken_do_not_change_a_bit():
+    arguments = list(case(samples=40, slots=130, room=20, seed=4))
+    found = np.asarray(attend(*arguments))
+    more = [(0, 0)] * 3 + [(0, 50), (0, 0)]
+    arguments[3], arguments[4] = (np.pad(x, more, constant_values=np.nan) for x in arguments[3:5])
+    arguments[5] = np.pad(arguments[5], more[:4])
+    assert np.array_equal(np.asarray(attend(*arguments)), found)
+
+
+def test_calls_at_the_same_time_do_not_meet():
+    """Several programs, each with calls one after another and beside each other, on all threads."""
+    cases = [case(**LARGE, room=33, seed=seed) for seed in range(4)]
+
+    @jax.jit
+    def many(q, *rest):
+        def once(_, q):
+            beside = shared_prompt_attention(-q, *rest)
+            return shared_prompt_attention(q, *rest) + 0.1 * beside
+
+        return jax.lax.fori_loop(0, 30, once, q)
+
+    alone = [np.asarray(many(*arguments)) for arguments in cases]
+    assert all(np.all(np.isfinite(x)) for x in alone)
+    together = [[] for _ in cases]
+
+    def run(i):
+        for _ in range(3):
+            together[i].append(np.asarray(many(*cases[i])))
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(len(cases))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for wanted, found in zip(alone, together, strict=True):
+        assert all(np.array_equal(x, wanted) for x in found)
+
+
+def test_it_is_an_operation_of_the_program():
+    """No call of Python's: XLA calls it by its name."""
+    text = attend.lower(*map(jnp.asarray, case())).compile().as_text()
+    assert 'custom_call_target="gophercite_shared_prompt_attention"' in text
+    assert "callback" not in text
