@@ -5,6 +5,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from gophercite.decoding.constraint import QuoteConstraint
 from gophercite.decoding.in_flight import rooms
@@ -15,6 +16,7 @@ from gophercite.decoding.speculation import Draft, accepted
 from gophercite.decoding.watching import FaultWatch
 from gophercite.documents import Document
 from gophercite.models.cache import compact, forget_rows, keep_first
+from gophercite.models.cached_attention import has_kernel
 from gophercite.models.config import TransformerConfig
 from gophercite.models.transformer import Transformer
 from tests.decoding.quote_worlds import TokenList
@@ -50,15 +52,22 @@ def run(draft_tokens, quotes, settings, pages=PAGES, model=MODEL, params=PARAMS,
     )
 
 
-def test_samples_are_those_of_plain_sampling():
+@pytest.mark.parametrize("kernel", [False, True])
+def test_samples_are_those_of_plain_sampling(kernel):
     """Rows that begin anew, moves that make room in the cache, and quotes of several runs, too."""
     quotes = QuoteSettings(minimum_quote=10, maximum_claim=6, maximum_omissions=1)
-    model = Transformer(dataclasses.replace(CONFIG, scan_layers=False))
+    changed = {"position": "rope", "head_dim": 16} if kernel else {}
+    config = dataclasses.replace(CONFIG, scan_layers=False, **changed)
+    assert has_kernel(config) == kernel
+    model = Transformer(config)
+    params = jax.jit(model.init)(jax.random.key(0))
+    params["embed"]["embedding"] *= 2
     watch = FaultWatch(BYTES, quotes.minimum_quote, quotes.maximum_omissions)
     options = {
         "watch": watch.tables([watch.graph(pages) for pages in PAGES]),
         "samples_per_prompt": 7,
         "rows_per_prompt": 2,
+        "params": params,
     }
     settings = SamplingSettings(max_tokens=80)
     plain, quick = (run(count, quotes, settings, model=model, **options) for count in (0, 4))

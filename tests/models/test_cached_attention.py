@@ -1,0 +1,125 @@
+"""Models whose attention over a cache has a kernel read as they do without it."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gophercite.decoding.in_flight import rooms
+from gophercite.decoding.sampler import sample
+from gophercite.decoding.sampling_settings import SamplingSettings
+from gophercite.models.cache import compact, forget_rows, keep_first
+from gophercite.models.cached_attention import has_kernel
+from gophercite.models.config import TransformerConfig
+from gophercite.models.transformer import Transformer
+from gophercite.partitioning import Partitioner, make_mesh
+
+CONFIG = TransformerConfig(
+    vocab_size=23, d_model=16, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=16,
+    position="rope", gated_mlp=True, dtype="float32", scan_layers=False,
+)  # fmt: skip
+PROMPTS = [[3, 4, 5], [7], [9, 10, 11, 12, 13, 14, 15]]
+
+
+@pytest.mark.parametrize(
+    ("changed", "has"),
+    [
+        ({}, True),
+        ({"scan_layers": True}, True),
+        ({"position": "learned", "max_positions": 64}, True),
+        ({"num_kv_heads": None}, True),
+        ({"position": "transformer_xl"}, False),
+        ({"window": 4}, False),
+        ({"window": (None, 4)}, False),
+        ({"attention_softcap": 50.0}, False),
+        ({"head_dim": 8}, False),
+        ({"dtype": "bfloat16"}, False),
+    ],
+)
+def test_which_models_have_a_kernel(changed, has):
+    config = dataclasses.replace(CONFIG, **changed)
+    assert has_kernel(config) == has
+    assert len(rooms(config, 2**20, 64)) == (1 if has else 3)
+    with Partitioner(make_mesh(data=2, devices=jax.devices()[:2])).activate():
+        assert not has_kernel(config)
+    with Partitioner(make_mesh(devices=jax.devices()[:1])).activate():
+        assert has_kernel(config) == has
+
+
+@pytest.mark.parametrize("samples", [2, 11])  # few rows, and rows that meet the prompt together
+@pytest.mark.parametrize("scan_layers", [False, True])
+def test_a_cache_is_read_as_the_whole_text_is(scan_layers, samples):
+    """Several tokens at once, of which rows keep some, moved together, and more of them after."""
+    model = Transformer(dataclasses.replace(CONFIG, scan_layers=scan_layers))
+    params = jax.jit(model.init)(jax.random.key(0))
+    rng = np.random.default_rng(samples)
+    rows = 3 * samples
+    prompts, lengths = np.zeros((3, 8), np.int32), np.array([len(p) for p in PROMPTS])
+    for row, prompt in enumerate(PROMPTS):
+        prompts[row, : len(prompt)] = prompt
+    first, then = rng.integers(2, 23, (rows, 3)), rng.integers(2, 23, (rows, 4))
+    kept = rng.integers(1, 4, (3, samples))
+    start = np.repeat(lengths, samples)[:, None]
+    later = start + kept.reshape(-1, 1)
+
+    @jax.jit
+    def read(params):
+        cache = model.prefill(params, prompts, lengths, 8, samples).cache
+        everything = jnp.ones((rows, 3), bool)
+        cache = model.decode(params, first, start + np.arange(3), everything, cache).cache
+        cache = compact(keep_first(cache, jnp.asarray(kept), 3))
+        everything = jnp.ones((rows, 4), bool)
+        return model.decode(params, then, later + np.arange(4), everything, cache).hidden
+
+    found = read(params)
+    for row in range(rows):
+        prompt, count = PROMPTS[row // samples], kept.reshape(-1)[row]
+        text = np.concatenate([prompt, first[row, :count], then[row]])[None].astype(np.int32)
+        places = np.arange(text.shape[1])[None]
+        whole, _ = model.apply(params, text, places, np.ones_like(text))
+        np.testing.assert_allclose(found[row], whole[0, -4:], atol=2e-5)
+
+
+@pytest.mark.parametrize("scan_layers", [False, True])
+def test_rows_that_begin_anew_forget_what_was_theirs(scan_layers):
+    """Their slots are taken again, those of the oldest tokens first."""
+    model = Transformer(dataclasses.replace(CONFIG, scan_layers=scan_layers))
+    params = jax.jit(model.init)(jax.random.key(0))
+    tokens, samples = np.random.default_rng(0).integers(2, 23, (9, 8, 1)), 8
+    begun = [5 if row % 2 else 0 for row in range(samples)]
+
+    @jax.jit
+    def read(params):
+        cache = model.prefill(params, np.array([[3, 4, 5]]), np.array([3]), 5, samples).cache
+        for turn in range(9):
+            begins = np.array([turn == row for row in begun])
+            cache = forget_rows(cache, jnp.asarray(begins)[None])
+            places = np.array([[3 + turn - (row if turn >= row else 0)] for row in begun])
+            real = np.array([[row == 5 or turn < 5] for row in begun])
+            hidden, cache, _ = model.decode(params, tokens[turn], places, jnp.asarray(real), cache)
+        return hidden
+
+    found = read(params)
+    text = np.concatenate([np.full((4, 3), [3, 4, 5]), tokens[5:, 1::2, 0].T], axis=1)
+    whole, _ = model.apply(params, text, np.tile(np.arange(7), (4, 1)), np.ones_like(text))
+    np.testing.assert_allclose(found[1::2, 0], whole[:, -1], atol=2e-5)
+
+
+@pytest.mark.parametrize(("scan_layers", "rows"), [(False, None), (True, 5)])
+def test_samples_are_those_of_models_without(scan_layers, rows):
+    """As over a mesh; there, and with few rows in flight, ended ones go on with other samples."""
+    model = Transformer(dataclasses.replace(CONFIG, scan_layers=scan_layers))
+    params = jax.jit(model.init)(jax.random.key(0))
+    settings = SamplingSettings(max_tokens=12, temperature=2.0)
+    options = {"eos_id": 1, "pad_id": 0, "samples_per_prompt": 12, "rows_per_prompt": rows}
+    key = jax.random.key(1)
+    alone = sample(model, params, PROMPTS, key, settings, **options)
+    assert len(set(alone.lengths.tolist())) > 2
+    partitioner = Partitioner(make_mesh(data=2, devices=jax.devices()[:2]))
+    placed = jax.device_put(params, partitioner.shardings(model.logical_axes(), params))
+    with partitioner.activate():
+        cut = sample(model, placed, PROMPTS, key, settings, **options)
+    assert np.array_equal(cut.tokens, alone.tokens)
+    np.testing.assert_allclose(cut.log_probs, alone.log_probs, atol=1e-5)
