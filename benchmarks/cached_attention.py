@@ -1,0 +1,127 @@
+"""Attention from new tokens to a shared prompt and to rows' own: our kernel beside XLA's CPU code.
+
+    python benchmarks/cached_attention.py [--rounds 7]
+
+Six layers' caches are read in turn, so that none stays in a core's cache, as in a pass of a model.
+Both give the same mixtures; the largest difference between them is in the table. Shapes: of the
+sampling benchmark (64 samples of a prompt of 512 tokens, 8 heads of 32) with a quarter, three
+quarters and all of 64 own slots taken, and with 256; with fewer samples; with four new tokens a
+row, as drafts have; 16 prompts with one sample each; 4 prompts and heads of 128 with groups.
+"""
+
+import argparse
+import statistics
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.steps_in_turn import seconds_in_turn
+from gophercite.models.cache import LayerCache, Slots
+from gophercite.models.cached_attention import attention_by_kernel, cached_attention
+
+LAYERS, TIMES = 6, 10
+
+
+class Shape(NamedTuple):
+    """How much there is to read."""
+
+    prompts: int
+    samples: int
+    kv_heads: int
+    groups: int
+    head_dim: int
+    length: int
+    room: int
+    taken: int
+    new: int = 1
+
+
+SHAPES = (
+    Shape(1, 64, 8, 1, 32, 512, 64, 16),
+    Shape(1, 64, 8, 1, 32, 512, 64, 48),
+    Shape(1, 64, 8, 1, 32, 512, 64, 64),
+    Shape(1, 64, 8, 1, 32, 512, 256, 128),
+    Shape(1, 16, 8, 1, 32, 512, 64, 48),
+    Shape(1, 4, 8, 1, 32, 512, 64, 48),
+    Shape(1, 1, 8, 1, 32, 512, 64, 48),
+    Shape(1, 64, 8, 1, 32, 512, 64, 48, 4),
+    Shape(16, 1, 8, 1, 32, 512, 64, 48),
+    Shape(4, 16, 2, 4, 128, 1024, 64, 48),
+)
+
+
+def inputs(shape: Shape) -> tuple[Any, list[LayerCache], Any, Slots]:
+    """Queries, caches of the layers, and how they lie."""
+    keys = iter(jax.random.split(jax.random.key(0), 1 + 4 * LAYERS))
+    normal = lambda *sizes: jax.random.normal(next(keys), sizes)  # noqa: E731
+    rows = shape.prompts * shape.samples
+    q = normal(rows, shape.new, shape.kv_heads * shape.groups, shape.head_dim)
+    prompt = (shape.prompts, shape.kv_heads, shape.length, shape.head_dim)
+    own = (shape.prompts, shape.kv_heads, shape.samples, shape.room, shape.head_dim)
+    caches = [
+        LayerCache(normal(*prompt), normal(*prompt), normal(*own), normal(*own), None)
+        for _ in range(LAYERS)
+    ]
+    lengths = jnp.full((shape.prompts,), shape.length, jnp.int32)
+    places = shape.length + jnp.arange(shape.room)
+    by_row = (shape.prompts, shape.samples, shape.room)
+    slots = Slots(
+        lengths,
+        jnp.broadcast_to(places, by_row).astype(jnp.int32),
+        jnp.broadcast_to(jnp.arange(shape.room) < shape.taken, by_row),
+        jnp.asarray(shape.taken, jnp.int32),
+    )
+    new = shape.length + shape.taken - shape.new + jnp.arange(shape.new)
+    return q, caches, jnp.broadcast_to(new, (rows, shape.new)).astype(jnp.int32), slots
+
+
+def passes(attend: Callable, times: int, q: Any, caches: Any, positions: Any, slots: Slots) -> Any:
+    """What a model's passes do of it, each layer on what the one before made."""
+
+    def once(_: Any, q: Any) -> Any:
+        for cache in caches:
+            q = 0.5 * q + attend(q, cache, positions, slots)
+        return q
+
+    return jax.lax.fori_loop(0, times, once, q)
+
+
+def step(passes: Callable, q: Any, rest: Any) -> tuple[Any, Any]:
+    """The same passes again."""
+    return q, passes(q, *rest)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=7)
+    rounds = parser.parse_args().rounds
+    ways = {"XLA": cached_attention, "kernel": attention_by_kernel}
+    print("| shape | kernel, ms a layer | kernel / XLA | largest difference |\n|---|---|---|---|")
+    for shape in SHAPES:
+        arguments = inputs(shape)
+        one = {name: jax.jit(partial(passes, way, 1))(*arguments) for name, way in ways.items()}
+        difference = float(jnp.abs(one["kernel"] - one["XLA"]).max())
+        steps = {
+            name: partial(step, jax.jit(partial(passes, way, TIMES))) for name, way in ways.items()
+        }
+        q, *rest = arguments
+        seconds = seconds_in_turn(steps, dict.fromkeys(ways, q), rest, rounds)
+        ours = statistics.median(seconds["kernel"]) / (TIMES * LAYERS)
+        ratio = statistics.median(
+            kernel / xla for kernel, xla in zip(seconds["kernel"], seconds["XLA"], strict=True)
+        )
+        text = ", ".join(f"{name} {value}" for name, value in shape._asdict().items())
+        print(f"| {text} | {1e3 * ours:.3f} | {ratio:.2f} | {difference:.1e} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
