@@ -34,7 +34,8 @@ _FEW_ROWS = 4
 # Multiplications that are worth waking another thread.
 _WORTH_A_THREAD = 2**19
 
-# What a call's threads share: where its arguments lie, in their order, and its result; its sizes.
+# What a call's threads share: where its arguments lie, in their order, and its result; whether keys
+# and values are bfloat16; sizes.
 _ARGUMENTS = (
     "q", "prompt_keys", "prompt_values", "own_keys", "own_values", "seen", "lengths", "taken",
     "layer",
@@ -42,15 +43,19 @@ _ARGUMENTS = (
 _SIZES = ("prompts", "kv_heads", "samples", "queries", "width", "slots", "length", "room")
 _JOB = np.dtype(
     [("header", np.int64, xla_calls.JOB_HEADER)]
-    + [(name, np.int64) for name in (*_ARGUMENTS, "mixed", *_SIZES)]
+    + [(name, np.int64) for name in (*_ARGUMENTS, "mixed", "bfloat16", *_SIZES)]
 )
 _job_at = xla_calls.records_at(_JOB)
 
 
 @numba.njit(cache=True, nogil=True)
-def _floats(address: int, first: int, count: int) -> Any:
-    """Some of the floats at an address."""
-    return numba.carray(xla_calls.floats_at(address + 4 * first), count)
+def _floats(address: int, count: int) -> Any:
+    return numba.carray(xla_calls.floats_at(address), count)
+
+
+@numba.njit(cache=True, nogil=True)
+def _halves(address: int, count: int) -> Any:
+    return numba.carray(xla_calls.halves_at(address), count)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -66,28 +71,47 @@ def _blocks(rows: int) -> int:
 
 @numba.njit(cache=True, nogil=True)
 def _work(address: int) -> None:
-    """Takes pieces of a job until there are none: up to 32 rows of a head of keys each."""
+    """Takes pieces of a job until there are none."""
     job = numba.carray(_job_at(address), 1)[0]
+    heads = job.prompts * job.kv_heads
+    shared = heads * job.slots * job.width
+    own = (_int(job.layer, 0) + 1) * heads * job.samples * job.room * job.width
+    if job.bfloat16:
+        keys, values = _halves(job.prompt_keys, shared), _halves(job.prompt_values, shared)
+        own_keys, own_values = _halves(job.own_keys, own), _halves(job.own_values, own)
+        _work_on(address, job, keys, values, own_keys, own_values)
+    else:
+        floats, more = _floats(job.prompt_keys, shared), _floats(job.prompt_values, shared)
+        own_floats, own_more = _floats(job.own_keys, own), _floats(job.own_values, own)
+        _work_on(address, job, floats, more, own_floats, own_more)
+
+
+@numba.njit(cache=True, nogil=True)
+def _work_on(
+    address: int, job: Any, keys: Any, values: Any, own_keys: Any, own_values: Any
+) -> None:
+    """A piece is up to 32 rows of a head of keys; heads are counted over all prompts."""
     rows = job.samples * job.queries
-    blocks = _blocks(rows)
+    blocks, size = _blocks(rows), job.slots * job.width
     while True:
         piece = xla_calls.next_piece(address)
         if piece >= job.prompts * job.kv_heads * blocks:
             return
-        first = piece % blocks * ROWS
-        _attend(job, piece // blocks, first, min(ROWS, rows - first))
+        head, first = piece // blocks, piece % blocks * ROWS
+        of_head = keys[head * size :], values[head * size :]
+        _attend(job, head, first, min(ROWS, rows - first), *of_head, own_keys, own_values)
 
 
 @numba.njit(cache=True, nogil=True)
-def _attend(job: Any, head: int, first: int, count: int) -> None:
-    """Some rows of a head of keys, counted over all prompts."""
+def _attend(
+    job: Any, head: int, first: int, count: int, keys: Any, values: Any, all_own_keys: Any,
+    all_own_values: Any,
+) -> None:  # fmt: skip
+    """Some rows of a head."""
     prompt, heads = head // job.kv_heads, job.prompts * job.kv_heads
     width, in_prompt, taken = job.width, _int(job.lengths, prompt), _int(job.taken, 0)
-    rows, slots = job.samples * job.queries, job.slots
-    q = _floats(job.q, (head * rows + first) * width, count * width)
-    out = _floats(job.mixed, (head * rows + first) * width, count * width)
-    keys = _floats(job.prompt_keys, head * slots * width, slots * width)
-    values = _floats(job.prompt_values, head * slots * width, slots * width)
+    begin = 4 * (head * job.samples * job.queries + first) * width
+    q, out = _floats(job.q + begin, count * width), _floats(job.mixed + begin, count * width)
     all_seen = job.seen + prompt * job.samples * job.length * job.room
     seen = numba.carray(xla_calls.bytes_at(all_seen), (job.samples, job.length, job.room))
 
@@ -102,20 +126,18 @@ def _attend(job: Any, head: int, first: int, count: int) -> None:
     else:
         meet_prompt(q, count, keys, values, in_prompt, width, peaks, weights, mixed)
 
-    layer = _int(job.layer, 0)
-    own_size = job.room * width
+    layer, size = _int(job.layer, 0), job.room * width
+    line = 64 // all_own_keys.itemsize
     for i in range(count):
         sample, query = (first + i) // job.queries, (first + i) % job.queries
-        own = ((layer * heads + head) * job.samples + sample) * own_size
-        own_keys = _floats(job.own_keys, own, own_size)
-        own_values = _floats(job.own_values, own, own_size)
+        own = ((layer * heads + head) * job.samples + sample) * size
+        own_keys, own_values = all_own_keys[own:], all_own_values[own:]
         # A row's own are read once: without help a core would wait for the first of each.
-        for at in range(0, taken * width, WIDTH):
+        for at in range(0, taken * width, line):
             prefetch(own_values, at)
         if query == job.queries - 1 and i < count - 1:
-            following = _floats(job.own_keys, own + own_size, own_size)
-            for at in range(0, taken * width, WIDTH):
-                prefetch(following, at)
+            for at in range(size, size + taken * width, line):
+                prefetch(own_keys, at)
         sees = seen[sample, query % job.length]
         peak = max(peaks[i], score(q, i * width, own_keys, taken, width, sees, scores))
         scale = exp_of_one(peaks[i] - peak)
@@ -157,6 +179,7 @@ def _handle(frame: int) -> int:
     job.taken = xla_calls.argument(frame, 7)
     job.layer = xla_calls.argument(frame, 8)
     job.mixed = xla_calls.result(frame, 0)
+    job.bfloat16 = xla_calls.is_bfloat16(frame, 1)
     job.prompts = xla_calls.size(frame, 0, 0)
     job.kv_heads = xla_calls.size(frame, 0, 1)
     job.samples = xla_calls.size(frame, 0, 2)
@@ -193,7 +216,7 @@ def shared_prompt_attention(
     """Attends from new tokens to their prompt, which samples share, and to each sample's own.
 
     Args:
-      q: scaled queries, float32; of each sample those of all heads that share a head of keys, and
+      q: scaled queries; of each sample those of all heads that share a head of keys, and
         of these those of all new tokens, one after another.
       prompt_keys: of the prompts.
       prompt_values: likewise.
@@ -206,8 +229,16 @@ def shared_prompt_attention(
       layer: which layer's own keys and values; 0 where there is no such axis.
 
     Returns:
-      The values' mixtures.
+      The values' mixtures, in float32.
+
+    Raises:
+      TypeError: keys and values are neither all float32 nor all bfloat16.
     """
+    dtypes = {x.dtype for x in (prompt_keys, prompt_values, own_keys, own_values)}
+    if len(dtypes) > 1 or not dtypes <= {jnp.dtype("float32"), jnp.dtype("bfloat16")}:
+        names = ", ".join(sorted(map(str, dtypes)))
+        raise TypeError(f"keys and values are {names}; all must be float32, or all bfloat16")
+    q = q.astype(jnp.float32)
     job = jax.ShapeDtypeStruct((_JOB.itemsize,), jnp.uint8)
     call = jax.ffi.ffi_call(_NAME, (jax.ShapeDtypeStruct(q.shape, q.dtype), job))
     mixed, _ = call(

@@ -44,22 +44,36 @@ class _LanesModel(models.PrimitiveModel):
         super().__init__(manager, numba_type, _LANES)
 
 
-def _place(context: Any, builder: Any, signature: Any, args: Any, llvm_type: ir.Type) -> Any:
+def _place(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     """Where an array of one axis, the first argument, has the element that the second one names."""
     array = context.make_array(signature.args[0])(context, builder, args[0])
-    return builder.bitcast(builder.gep(array.data, [args[1]]), llvm_type.as_pointer())
+    return builder.gep(array.data, [args[1]])
 
 
-def _is_flat(array: types.Type) -> bool:
-    return isinstance(array, types.Array) and array.ndim == 1 and array.dtype == types.float32
+def _is_flat(array: types.Type, *elements: types.Type) -> bool:
+    return isinstance(array, types.Array) and array.ndim == 1 and array.dtype in elements
 
 
-def _reading(llvm_type: ir.Type, numba_type: types.Type) -> Callable:
+def _read(builder: Any, array: types.Array, place: Any, count: int) -> Any:
+    """One float, or sixteen, from where an array's elements lie."""
+    wide = lambda element: element if count == 1 else ir.VectorType(element, count)  # noqa: E731
+    if array.dtype == types.float32:
+        place = builder.bitcast(place, wide(_FLOAT).as_pointer())
+        return builder.load(place, align=4)
+    place = builder.bitcast(place, wide(ir.IntType(16)).as_pointer())
+    bits = builder.zext(builder.load(place, align=2), wide(_INDEX))
+    sixteen = ir.Constant(_INDEX, 16) if count == 1 else _bits(16)
+    return builder.bitcast(builder.shl(bits, sixteen), wide(_FLOAT))
+
+
+def _reading(count: int, numba_type: types.Type) -> Callable:
     def typed(typing: Any, array: Any, at: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            return builder.load(_place(context, builder, signature, args, llvm_type), align=4)
+            place = _place(context, builder, signature, args)
+            return _read(builder, signature.args[0], place, count)
 
-        return (numba_type(array, types.intp), generate) if _is_flat(array) else None
+        wanted = _is_flat(array, types.float32, types.uint16)
+        return (numba_type(array, types.intp), generate) if wanted else None
 
     return typed
 
@@ -67,21 +81,22 @@ def _reading(llvm_type: ir.Type, numba_type: types.Type) -> Callable:
 def _writing(llvm_type: ir.Type, numba_type: types.Type) -> Callable:
     def typed(typing: Any, array: Any, at: Any, value: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            place = _place(context, builder, signature, args, llvm_type)
-            builder.store(args[2], place, align=4)
+            place = _place(context, builder, signature, args)
+            builder.store(args[2], builder.bitcast(place, llvm_type.as_pointer()), align=4)
             return context.get_dummy_value()
 
         signature = types.void(array, types.intp, numba_type)
-        return (signature, generate) if _is_flat(array) else None
+        return (signature, generate) if _is_flat(array, types.float32) else None
 
     return typed
 
 
 # One float of an array, and sixteen from there on: `load(array, at)`, `store(array, at, value)`.
-# Unlike `array[at]`, which counts from the end where `at` is negative, they do not look.
-load_one = operation(_reading(_FLOAT, types.float32))
+# Unlike `array[at]`, which counts from the end where `at` is negative, they do not look. Arrays are
+# of float32, or to read of bfloat16, whose bits numba takes for uint16.
+load_one = operation(_reading(1, types.float32))
 store_one = operation(_writing(_FLOAT, types.float32))
-load = operation(_reading(_LANES, lanes))
+load = operation(_reading(WIDTH, lanes))
 store = operation(_writing(_LANES, lanes))
 
 
@@ -90,13 +105,14 @@ def prefetch(typing: Any, array: Any, at: Any) -> Any:
     """Fetches the line of memory in which an array has an element: it is needed soon."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        place = _place(context, builder, signature, args, ir.IntType(8))
+        place = _place(context, builder, signature, args)
         to_read, into_second_level, data = (ir.Constant(_INDEX, flag) for flag in (0, 2, 1))
         kinds = (to_read, into_second_level, data)
         call_llvm(builder, "llvm.prefetch.p0", ir.VoidType(), place, *kinds)
         return context.get_dummy_value()
 
-    return (types.void(array, types.intp), generate) if _is_flat(array) else None
+    wanted = _is_flat(array, types.float32, types.uint16)
+    return (types.void(array, types.intp), generate) if wanted else None
 
 
 def _constant(value: float) -> ir.Constant:
@@ -108,7 +124,7 @@ def _bits(value: int) -> ir.Constant:
 
 
 def _multiply_add(builder: Any, x: Any, y: Any, z: Any) -> Any:
-    return call_llvm(builder, f"llvm.fma.v{WIDTH}f32", _LANES, x, y, z)
+    return call_llvm(builder, f"llvm.fmuladd.v{WIDTH}f32", _LANES, x, y, z)
 
 
 def _repeated(builder: Any, x: Any) -> Any:
@@ -129,7 +145,7 @@ def repeated(typing: Any, x: Any) -> Any:
 
 @operation
 def multiply_add(typing: Any, x: Any, y: Any, z: Any) -> Any:
-    """`x * y + z`, rounded once."""
+    """`x * y + z`, in one instruction where there is one."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return _multiply_add(builder, *args)
@@ -229,6 +245,7 @@ def _products(height: int) -> Callable:
             make = lambda i: context.make_array(signature.args[i])(  # noqa: E731
                 context, builder, args[i]
             )
+            left_type = signature.args[2]
             sums, left, right = (make(i).data for i in (0, 2, 6))
             at, first, down, along, count = (args[i] for i in (1, 3, 4, 5, 7))
             offset = lambda i: ir.Constant(ir.IntType(64), i)  # noqa: E731
@@ -251,18 +268,22 @@ def _products(height: int) -> Callable:
                 place = builder.add(first, builder.mul(loop.index, along))
                 for row in range(height):
                     here = builder.add(place, builder.mul(down, offset(row)))
-                    factor = _repeated(builder, builder.load(builder.gep(left, [here]), align=4))
+                    one = _read(builder, left_type, builder.gep(left, [here]), 1)
+                    factor = _repeated(builder, one)
                     for half in (0, 1):
-                        one = held[row, half]
-                        sum_ = _multiply_add(builder, halves[half], factor, builder.load(one))
-                        builder.store(sum_, one)
+                        held_at = held[row, half]
+                        so_far = builder.load(held_at)
+                        sum_ = _multiply_add(builder, halves[half], factor, so_far)
+                        builder.store(sum_, held_at)
             for key in tile:
                 builder.store(builder.load(held[key]), places[key], align=4)
             return context.get_dummy_value()
 
         flat = types.float32[::1]
         index = types.intp
-        return types.void(flat, index, flat, index, index, index, flat, index), generate
+        wanted = _is_flat(left, types.float32, types.uint16)
+        signature = types.void(flat, index, left, index, index, index, flat, index)
+        return (signature, generate) if wanted else None
 
     return add_products
 

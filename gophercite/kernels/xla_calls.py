@@ -96,6 +96,7 @@ def _pointer(element: ir.Type, numba_type: types.Type) -> Any:
 # Arrays at an address: `numba.carray(floats_at(address), shape)`.
 floats_at = _pointer(ir.FloatType(), types.float32)
 ints_at = _pointer(ir.IntType(32), types.int32)
+halves_at = _pointer(ir.IntType(16), types.uint16)
 bytes_at = _pointer(ir.IntType(8), types.uint8)
 
 
@@ -139,6 +140,12 @@ def result(frame: int, i: int) -> int:
 def size(frame: int, i: int, axis: int) -> int:
     """How many elements an argument has along an axis."""
     return word(word(word(word(frame, xla.ARGUMENTS), i), xla.DIMS), axis)
+
+
+@numba.njit(cache=True)
+def is_bfloat16(frame: int, i: int) -> bool:
+    """Whether an argument's elements are such."""
+    return word(word(word(frame, xla.ARGUMENTS), i), xla.DTYPE) & 0xFFFFFFFF == xla.BFLOAT16
 
 
 # A job's first words; what the work needs to know stands behind them. It lies in a result of the

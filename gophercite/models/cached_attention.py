@@ -21,8 +21,8 @@ _KERNEL_LANES = 16  # a kernel wants heads of a multiple of so many channels
 def has_kernel(config: TransformerConfig) -> bool:
     """Whether a model's attention over a cache has a kernel where it will run.
 
-    There is one for CPUs: on one device, in float32, where a score depends on nothing but its query
-    and key. It reads own slots as far as they are taken; without it, all are read.
+    There is one for CPUs: on one device, where a score depends on nothing but its query and key. It
+    reads own slots as far as they are taken; without it, all are read.
 
     Args:
       config: the model's.
@@ -30,7 +30,7 @@ def has_kernel(config: TransformerConfig) -> bool:
     return (
         active_platform() == "cpu"
         and jax.sharding.get_abstract_mesh().size <= 1
-        and config.dtype == "float32"
+        and config.dtype in ("float32", "bfloat16")
         and config.head_dim % _KERNEL_LANES == 0
         and config.position in ("rope", "learned")
         and config.window is None
@@ -142,7 +142,7 @@ def attention_by_kernel(
         jnp.minimum(slots.next, slots.filled.shape[2]),
         jnp.zeros((), jnp.int32) if cache.layer is None else cache.layer,
     )
-    return _by_token(mixed.reshape(content.shape), q.shape)
+    return _by_token(mixed.reshape(content.shape), q.shape).astype(q.dtype)
 
 
 def _by_prompt(q: Heads, cache: LayerCache, scale: float | None) -> Content:

@@ -24,6 +24,7 @@ def case(
     slots=9,
     room=5,
     layers=None,
+    bfloat16=False,
     seed=0,
 ):
     """Arguments, of which those that nobody may look at are NaN."""
@@ -42,7 +43,10 @@ def case(
     seen = rng.random((prompts, samples, new, room)) < 0.7
     seen[..., taken:] = False
     own = [x[0] if layers is None else x for x in own]
-    return q, prompt_keys, prompt_values, *own, seen, lengths, np.int32(taken), np.int32(layer)
+    keys_and_values = [prompt_keys, prompt_values, *own]
+    if bfloat16:
+        keys_and_values = [x.astype(jnp.bfloat16) for x in keys_and_values]
+    return q, *keys_and_values, seen, lengths, np.int32(taken), np.int32(layer)
 
 
 def wanted(q, prompt_keys, prompt_values, own_keys, own_values, seen, lengths, taken, layer):
@@ -71,6 +75,7 @@ SHAPES = st.fixed_dictionaries(
         "slots": st.sampled_from([1, 7, 8, 100, 128, 129, 300]),
         "room": st.sampled_from([1, 4, 15, 16, 40]),
         "layers": st.sampled_from([None, 1, 3]),
+        "bfloat16": st.booleans(),
         "seed": st.integers(0, 2**32 - 1),
     }
 )
@@ -81,10 +86,18 @@ LARGE = {"prompts": 2, "kv_heads": 8, "samples": 40, "groups": 2, "width": 64, "
 @given(SHAPES)
 @example({**LARGE, "room": 33})  # on several threads
 @example({**LARGE, "room": 33, "samples": 2, "groups": 1})
+@example({**LARGE, "room": 33, "bfloat16": True})
 def test_it_is_a_softmax_over_the_prompt_and_what_is_seen_of_the_own(shape):
     arguments = case(**shape)
     found = attend(*arguments)
     np.testing.assert_allclose(found, wanted(*arguments), atol=1e-5, rtol=1e-5)
+
+
+def test_mixed_dtypes_are_refused():
+    arguments = list(case())
+    arguments[1] = arguments[1].astype(jnp.bfloat16)
+    with pytest.raises(TypeError, match="bfloat16, float32"):
+        attend(*arguments)
 
 
 def test_axes_of_one_element_may_be_left_out():

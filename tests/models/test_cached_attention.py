@@ -30,12 +30,12 @@ PROMPTS = [[3, 4, 5], [7], [9, 10, 11, 12, 13, 14, 15]]
         ({"scan_layers": True}, True),
         ({"position": "learned", "max_positions": 64}, True),
         ({"num_kv_heads": None}, True),
+        ({"dtype": "bfloat16"}, True),
         ({"position": "transformer_xl"}, False),
         ({"window": 4}, False),
         ({"window": (None, 4)}, False),
         ({"attention_softcap": 50.0}, False),
         ({"head_dim": 8}, False),
-        ({"dtype": "bfloat16"}, False),
     ],
 )
 def test_which_models_have_a_kernel(changed, has):
@@ -80,6 +80,26 @@ def test_a_cache_is_read_as_the_whole_text_is(scan_layers, samples):
         places = np.arange(text.shape[1])[None]
         whole, _ = model.apply(params, text, places, np.ones_like(text))
         np.testing.assert_allclose(found[row], whole[0, -4:], atol=2e-5)
+
+
+def test_in_bfloat16_it_reads_as_without():
+    model = Transformer(dataclasses.replace(CONFIG, dtype="bfloat16"))
+    params = jax.jit(model.init)(jax.random.key(0))
+    prompts, new = np.arange(3, 19).reshape(2, 8), np.arange(2, 14).reshape(12, 1)
+
+    @jax.jit
+    def read(params):
+        cache = model.prefill(params, prompts, np.array([8, 5]), 4, 6).cache
+        places = np.repeat([8, 5], 6)[:, None]
+        return model.decode(params, new, places, jnp.ones((12, 1), bool), cache).hidden
+
+    found = read(params)
+    partitioner = Partitioner(make_mesh(data=2, devices=jax.devices()[:2]))
+    placed = jax.device_put(params, partitioner.shardings(model.logical_axes(), params))
+    with partitioner.activate():
+        wanted = read(placed)
+    assert found.dtype == wanted.dtype
+    np.testing.assert_allclose(*(x.astype(np.float32) for x in (found, wanted)), atol=0.05)
 
 
 @pytest.mark.parametrize("scan_layers", [False, True])
