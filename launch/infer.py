@@ -208,7 +208,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         type=int,
         metavar="N",
         help="questions that are answered at a time: the same answers, up to rounding (default: as "
-        "many as have 16 answers together, on an accelerator 256, and prompts with room in memory)",
+        "many as have 64 answers together, on an accelerator 256, and prompts with room in memory)",
     )
     add(
         "--max-num-seqs",

@@ -19,13 +19,13 @@ from gophercite.models.parameters import Params
 _SHARE_OF_PARAMETERS = 0.5
 _LEAST_BYTES = 2**30
 
-# Keys and values of rows, in bytes, that are worth a loop for each of three sizes.
+# Keys and values of rows, in bytes, that are worth a loop for each of three sizes (without a kernel).
 _WORTH_GROWING = 2**25
 
 # Samples in flight from which on a pass takes longer the more there are. An accelerator can do
 # hundreds of operations for each byte of the parameters that it reads (TPU v4, bfloat16: 230); a
 # CPU has no such surplus, and waits longer for the last of many answers (benchmarks/batch_size.py).
-_ON_CPU, _ON_ACCELERATOR = 16, 256
+_ON_CPU, _ON_ACCELERATOR = 64, 256
 
 
 def bytes_per_token(config: TransformerConfig) -> int:

@@ -70,7 +70,7 @@ def test_questions_are_together_until_the_device_is_busy_or_its_memory_full() ->
     config = TransformerConfig(vocab_size=8, d_model=16, num_layers=1, num_heads=2, head_dim=8)
     shapes = Transformer(config).abstract()
     size = functools.partial(usual_batch_size, config, shapes)
-    assert [size(3840, samples, "cpu") for samples in (1, 4, 16, 64)] == [16, 4, 1, 1]
+    assert [size(3840, samples, "cpu") for samples in (1, 4, 16, 64)] == [64, 16, 4, 1]
     assert [size(3840, samples, "tpu") for samples in (1, 16, 64)] == [256, 16, 4]
     tokens = 2**30 // bytes_per_token(config)  # that have room
     assert [size(tokens // most, 1, "gpu") for most in (1, 3, 1000)] == [1, 3, 256]
