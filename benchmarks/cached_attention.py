@@ -24,7 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.steps_in_turn import seconds_in_turn
 from gophercite.models.cache import LayerCache, Slots
-from gophercite.models.cached_attention import attention_by_kernel, cached_attention
+from gophercite.models.cached_attention import cached_attention
+from gophercite.models.kernel_attention import cached_attention_by_kernel
 
 LAYERS, TIMES = 6, 10
 
@@ -104,7 +105,7 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=7)
     rounds = parser.parse_args().rounds
-    ways = {"XLA": cached_attention, "kernel": attention_by_kernel}
+    ways = {"XLA": cached_attention, "kernel": cached_attention_by_kernel}
     print("| shape | kernel, ms a layer | kernel / XLA | largest difference |\n|---|---|---|---|")
     for shape in SHAPES:
         arguments = inputs(shape)

@@ -10,8 +10,8 @@ how many there are.
 import jax
 import jax.numpy as jnp
 
-from gophercite.models.cached_attention import has_kernel
 from gophercite.models.config import TransformerConfig
+from gophercite.models.kernel_attention import has_kernel
 from gophercite.models.parameters import Params
 
 # Where nobody says how many, keys and values of rows may take half of what the parameters do, and
@@ -19,7 +19,8 @@ from gophercite.models.parameters import Params
 _SHARE_OF_PARAMETERS = 0.5
 _LEAST_BYTES = 2**30
 
-# Keys and values of rows, in bytes, that are worth a loop for each of three sizes (without a kernel).
+# Keys and values of rows, in bytes, that are worth a loop for each of three sizes, where no kernel
+# reads them.
 _WORTH_GROWING = 2**25
 
 # Samples in flight from which on a pass takes longer the more there are. An accelerator can do

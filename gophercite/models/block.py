@@ -10,9 +10,14 @@ from jaxtyping import Array, Float, Int
 
 from gophercite.models.attention import RelativePositions, attention
 from gophercite.models.cache import LayerCache, Slots, add_tokens, first_slot
-from gophercite.models.cached_attention import attention_by_kernel, cached_attention, has_kernel
+from gophercite.models.cached_attention import cached_attention
 from gophercite.models.config import TransformerConfig
 from gophercite.models.distance_biases import Biases
+from gophercite.models.kernel_attention import (
+    cached_attention_by_kernel,
+    causal_attention_by_kernel,
+    has_kernel,
+)
 from gophercite.models.lora import OF_LAYER, Adapter, adapter_of
 from gophercite.models.norms import Norm, normalise
 from gophercite.models.parameters import PROJECTED, PROJECTIONS
@@ -39,6 +44,8 @@ class Context(NamedTuple):
       sinusoids: Transformer-XL's embedding of each distance; None with other positions.
       rotations: rotary angles at each token's place; None with other positions.
       biases: T5's bias of each distance; None with other positions.
+      lengths: of sequences that are one segment each, padded on the right, and read without
+        gradients: how many tokens each has. None of others.
     """
 
     positions: Int[Array, "batch length"]
@@ -46,6 +53,7 @@ class Context(NamedTuple):
     sinusoids: Float[Array, "distances d_model"] | None = None
     rotations: Rotations | None = None
     biases: Biases | None = None
+    lengths: Int[Array, " batch"] | None = None
 
 
 def linear(
@@ -155,6 +163,9 @@ class Block(nn.Module):
         """
         c = self.config
         q, k, v = self._project(x, settings, context.rotations)
+        if context.lengths is not None and has_kernel(c):
+            mixed = causal_attention_by_kernel(q, k, v, context.lengths, scale=c.query_scale)
+            return self._finish(x, mixed), (k, v)
         relative = None
         if context.sinusoids is not None:
             relative = self._relative_positions(self._distances(context.sinusoids))
@@ -203,7 +214,7 @@ class Block(nn.Module):
         q, k, v = self._project(x, settings, rotations)
         cache = add_tokens(cache, k, v, first_slot(slots, x.shape[1]))
         if has_kernel(c):
-            mixed = attention_by_kernel(q, cache, positions, slots, scale=c.query_scale)
+            mixed = cached_attention_by_kernel(q, cache, positions, slots, scale=c.query_scale)
             return self._finish(x, mixed), cache
         relative = self._relative_positions(cache.relative) if cache.relative is not None else None
         mixed = cached_attention(

@@ -8,34 +8,10 @@ from jaxtyping import Array, Bool, Float, Int
 
 from gophercite.models.attention import MASKED, Heads, RelativePositions, Window
 from gophercite.models.cache import LayerCache, Slots, own_rows
-from gophercite.models.config import TransformerConfig
 from gophercite.models.distance_biases import Biases, bias_at
 from gophercite.models.soft_capping import soft_cap
-from gophercite.partitioning import active_platform
 
 Content = Float[Array, "prompts kv_heads samples groups length head_dim"]
-
-_KERNEL_LANES = 16  # a kernel wants heads of a multiple of so many channels
-
-
-def has_kernel(config: TransformerConfig) -> bool:
-    """Whether a model's attention over a cache has a kernel where it will run.
-
-    There is one for CPUs: on one device, where a score depends on nothing but its query and key. It
-    reads own slots as far as they are taken; without it, all are read.
-
-    Args:
-      config: the model's.
-    """
-    return (
-        active_platform() == "cpu"
-        and jax.sharding.get_abstract_mesh().size <= 1
-        and config.dtype in ("float32", "bfloat16")
-        and config.head_dim % _KERNEL_LANES == 0
-        and config.position in ("rope", "learned")
-        and config.window is None
-        and config.attention_softcap is None
-    )
 
 
 def cached_attention(
@@ -75,11 +51,11 @@ def cached_attention(
     groups = heads // kv_heads
     own_keys, own_values = own_rows(cache)
 
-    by_prompt = partial(_by_prompt, cache=cache, scale=scale)
-    content = by_prompt(q if relative is None else q + relative.content_bias.astype(q.dtype))
+    prepared = partial(by_prompt, cache=cache, scale=scale)
+    content = prepared(q if relative is None else q + relative.content_bias.astype(q.dtype))
     biased = None
     if relative is not None:
-        biased = by_prompt(q + relative.position_bias.astype(q.dtype))
+        biased = prepared(q + relative.position_bias.astype(q.dtype))
     places = positions.reshape(prompts, samples, length, 1)
 
     def scores(keys: Array, key_places: Array, filled: Array, masked: bool = True) -> Array:
@@ -115,37 +91,10 @@ def cached_attention(
     near = scores(own_keys, slots.positions[:, :, None], slots.filled[:, :, None])
     counted = None if places_matter else in_prompt[:, 0, 0]
     mixed = _mix_values(far, near, counted, cache.prompt_values, own_values, q.dtype)
-    return _by_token(mixed, q.shape)
+    return by_token(mixed, q.shape)
 
 
-def attention_by_kernel(
-    q: Heads,
-    cache: LayerCache,
-    positions: Int[Array, "batch length"],
-    slots: Slots,
-    *,
-    scale: float | None = None,
-) -> Heads:
-    """As `cached_attention`, for models that `has_kernel`; arguments as there."""
-    from gophercite.kernels.attention import shared_prompt_attention  # numba takes a while to load
-
-    content = _by_prompt(q, cache, scale)
-    places = positions.reshape(*slots.positions.shape[:2], -1, 1)
-    mixed = shared_prompt_attention(
-        content.reshape(*content.shape[:3], -1, content.shape[-1]),
-        cache.prompt_keys,
-        cache.prompt_values,
-        cache.keys,
-        cache.values,
-        slots.filled[:, :, None] & (places >= slots.positions[:, :, None]),
-        slots.lengths,
-        jnp.minimum(slots.next, slots.filled.shape[2]),
-        jnp.zeros((), jnp.int32) if cache.layer is None else cache.layer,
-    )
-    return _by_token(mixed.reshape(content.shape), q.shape).astype(q.dtype)
-
-
-def _by_prompt(q: Heads, cache: LayerCache, scale: float | None) -> Content:
+def by_prompt(q: Heads, cache: LayerCache, scale: float | None) -> Content:
     """Scaled queries, those that meet the same keys beside each other."""
     batch, length, heads, head_dim = q.shape
     prompts, kv_heads = cache.prompt_keys.shape[:2]
@@ -154,7 +103,7 @@ def _by_prompt(q: Heads, cache: LayerCache, scale: float | None) -> Content:
     return jnp.transpose(q, (0, 3, 1, 4, 2, 5))
 
 
-def _by_token(mixed: Content, shape: tuple[int, ...]) -> Heads:
+def by_token(mixed: Content, shape: tuple[int, ...]) -> Heads:
     """As the queries came."""
     return jnp.transpose(mixed, (0, 2, 4, 1, 3, 5)).reshape(shape)
 

@@ -111,7 +111,7 @@ class TransformerConfig:
         are compiled one after the other: on CPU a few per cent faster.
       attention_kernel: "blocks" is our own (any platform), "cudnn" and "splash" are the GPU's and
         TPU's fused ones (no positions of Transformer-XL or T5; cuDNN's no soft cap), "auto" takes
-        the platform's where it applies.
+        the platform's where it applies, and a CPU's (`kernels`) where no gradients are needed.
       attention_block: query rows a block of our own attention.
       attention_remat: recompute a block's probabilities in the backward pass instead of keeping
         them.

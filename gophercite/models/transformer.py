@@ -295,7 +295,7 @@ class Transformer:
         positions = jnp.broadcast_to(jnp.arange(length), (prompts, length))
         real = positions < lengths[:, None]
         context = self._context(positions, real.astype(jnp.int32))
-        context = context._replace(biases=shared_biases(c, params))
+        context = context._replace(biases=shared_biases(c, params), lengths=lengths)
         waves = self._sinusoids(length + room)
         block = self._block
 

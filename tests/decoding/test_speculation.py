@@ -16,8 +16,8 @@ from gophercite.decoding.speculation import Draft, accepted
 from gophercite.decoding.watching import FaultWatch
 from gophercite.documents import Document
 from gophercite.models.cache import compact, forget_rows, keep_first
-from gophercite.models.cached_attention import has_kernel
 from gophercite.models.config import TransformerConfig
+from gophercite.models.kernel_attention import has_kernel
 from gophercite.models.transformer import Transformer
 from tests.decoding.quote_worlds import TokenList
 

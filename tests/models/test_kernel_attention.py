@@ -10,9 +10,10 @@ import pytest
 from gophercite.decoding.in_flight import rooms
 from gophercite.decoding.sampler import sample
 from gophercite.decoding.sampling_settings import SamplingSettings
+from gophercite.models.attention import attention
 from gophercite.models.cache import compact, forget_rows, keep_first
-from gophercite.models.cached_attention import has_kernel
 from gophercite.models.config import TransformerConfig
+from gophercite.models.kernel_attention import causal_attention_by_kernel, has_kernel
 from gophercite.models.transformer import Transformer
 from gophercite.partitioning import Partitioner, make_mesh
 
@@ -36,6 +37,7 @@ PROMPTS = [[3, 4, 5], [7], [9, 10, 11, 12, 13, 14, 15]]
         ({"window": (None, 4)}, False),
         ({"attention_softcap": 50.0}, False),
         ({"head_dim": 8}, False),
+        ({"attention_kernel": "blocks"}, False),
     ],
 )
 def test_which_models_have_a_kernel(changed, has):
@@ -46,6 +48,44 @@ def test_which_models_have_a_kernel(changed, has):
         assert not has_kernel(config)
     with Partitioner(make_mesh(devices=jax.devices()[:1])).activate():
         assert has_kernel(config) == has
+
+
+@pytest.mark.parametrize("length", [1, 5, 64, 150])
+@pytest.mark.parametrize(("kv_heads", "dtype"), [(1, "float32"), (2, "bfloat16"), (4, "float32")])
+def test_prompts_are_read_by_the_kernel_as_without(length, kv_heads, dtype):
+    rng = np.random.default_rng(length)
+    q, k, v = (
+        jnp.asarray(rng.normal(size=(3, length, heads, 32)), dtype)
+        for heads in (4, kv_heads, kv_heads)
+    )
+    lengths = rng.integers(1, length + 1, 3)
+    lengths[0] = length
+    real = np.arange(length) < lengths[:, None]
+    found = jax.jit(causal_attention_by_kernel)(q, k, v, lengths, scale=0.3)
+    wanted = attention(q, k, v, real.astype(np.int32), scale=0.3, kernel="blocks")
+    assert found.dtype == wanted.dtype
+    found, wanted = (np.asarray(x, np.float32) for x in (found, wanted))
+    assert np.all(np.isfinite(found))
+    atol = 1e-5 if dtype == "float32" else 0.03
+    np.testing.assert_allclose(found[real], wanted[real], atol=atol)
+
+
+def test_a_prompt_s_keys_are_those_of_the_whole_pass():
+    model = Transformer(CONFIG)
+    params = jax.jit(model.init)(jax.random.key(0))
+    tokens, lengths = np.random.default_rng(0).integers(2, 23, (2, 70)), np.array([70, 66])
+    read = jax.jit(lambda params: model.prefill(params, tokens, lengths, 4))
+    text = read.lower(params).as_text()
+    assert "gophercite_shared_prompt_attention" in text
+    hidden, cache, _ = read(params)
+    places, real = np.tile(np.arange(70), (2, 1)), np.arange(70) < lengths[:, None]
+    whole, _ = model.apply(params, tokens, places, real.astype(np.int32))
+    np.testing.assert_allclose(hidden[real], whole[real], atol=2e-5)
+    other = Transformer(dataclasses.replace(CONFIG, attention_kernel="blocks"))
+    expected = other.prefill(params, tokens, lengths, 4).cache
+    np.testing.assert_allclose(
+        cache.layers[1].prompt_keys, expected.layers[1].prompt_keys, atol=2e-5
+    )
 
 
 @pytest.mark.parametrize("samples", [2, 11])  # few rows, and rows that meet the prompt together

@@ -1,0 +1,129 @@
+"""Attention by `gophercite.kernels`, for models that have one where they run.
+
+Without gradients: sampling and scoring read prompts and new tokens by it, training does not.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int
+
+from gophercite.models.attention import Heads, KeyHeads
+from gophercite.models.cache import LayerCache, Slots
+from gophercite.models.cached_attention import by_prompt, by_token
+from gophercite.models.config import TransformerConfig
+from gophercite.partitioning import active_platform
+
+_LANES = 16  # a kernel wants heads of a multiple of so many channels
+
+# Queries of a prompt that are read together: more read more keys that they do not see, fewer make
+# more calls.
+_BLOCK = 64
+
+
+def has_kernel(config: TransformerConfig) -> bool:
+    """Whether a model's attention has a kernel of ours where it will run.
+
+    There is one for CPUs: on one device, where a score depends on nothing but its query and key. Of
+    a cache it reads own slots as far as they are taken; without it, all are read.
+
+    Args:
+      config: the model's.
+    """
+    return (
+        active_platform() == "cpu"
+        and jax.sharding.get_abstract_mesh().size <= 1
+        and config.attention_kernel == "auto"
+        and config.dtype in ("float32", "bfloat16")
+        and config.head_dim % _LANES == 0
+        and config.position in ("rope", "learned")
+        and config.window is None
+        and config.attention_softcap is None
+    )
+
+
+def cached_attention_by_kernel(
+    q: Heads,
+    cache: LayerCache,
+    positions: Int[Array, "batch length"],
+    slots: Slots,
+    *,
+    scale: float | None = None,
+) -> Heads:
+    """As `cached_attention`, for models that `has_kernel`; arguments as there."""
+    from gophercite.kernels.attention import shared_prompt_attention  # numba takes a while to load
+
+    content = by_prompt(q, cache, scale)
+    places = positions.reshape(*slots.positions.shape[:2], -1, 1)
+    mixed = shared_prompt_attention(
+        content.reshape(*content.shape[:3], -1, content.shape[-1]),
+        cache.prompt_keys,
+        cache.prompt_values,
+        cache.keys,
+        cache.values,
+        slots.filled[:, :, None] & (places >= slots.positions[:, :, None]),
+        slots.lengths,
+        jnp.minimum(slots.next, slots.filled.shape[2]),
+        jnp.zeros((), jnp.int32) if cache.layer is None else cache.layer,
+    )
+    return by_token(mixed.reshape(content.shape), q.shape).astype(q.dtype)
+
+
+def causal_attention_by_kernel(
+    q: Heads,
+    k: KeyHeads,
+    v: KeyHeads,
+    lengths: Int[Array, " batch"],
+    *,
+    scale: float | None = None,
+) -> Heads:
+    """As `attention.attention` of one sequence a row, for models that `has_kernel`.
+
+    A block's queries are the new tokens of a sample whose prompt is what lies before the block, and
+    whose own slots are the block. Each block reads the keys where they are.
+
+    Args:
+      q: queries, unscaled.
+      k: keys.
+      v: values.
+      lengths: tokens of each row; those behind them are padding.
+      scale: what queries are multiplied by; `head_dim ** -0.5` when None.
+
+    Returns:
+      The values' mixtures, in `q`'s dtype. Rows of padding are finite and mean nothing.
+    """
+    from gophercite.kernels.attention import shared_prompt_attention  # numba takes a while to load
+
+    batch, length, heads, head_dim = q.shape
+    kv_heads = k.shape[2]
+    block = min(_BLOCK, length)
+    blocks = -(-length // block)
+
+    def padded(x: Array) -> Array:
+        """[batch, kv_heads, groups, length, head_dim]."""
+        x = jnp.pad(x, ((0, 0), (0, blocks * block - length), (0, 0), (0, 0)))
+        x = jnp.moveaxis(x, 1, 2)
+        return x.reshape(batch, kv_heads, -1, blocks * block, head_dim)
+
+    def in_blocks(x: Array) -> Array:
+        """[blocks, batch, kv_heads, 1, groups * block, head_dim]."""
+        x = jnp.moveaxis(x.reshape(*x.shape[:3], blocks, block, head_dim), 3, 0)
+        return x.reshape(blocks, batch, kv_heads, 1, -1, head_dim)
+
+    queries = in_blocks(padded(q * (head_dim**-0.5 if scale is None else scale)))
+    keys, values = padded(k), padded(v)
+    own_keys, own_values = in_blocks(keys), in_blocks(values)
+    before = jnp.tril(jnp.ones((block, block), bool))
+    seen = jnp.broadcast_to(before, (batch, 1, block, block))
+
+    def attend(of_block: tuple[Array, Array]) -> Array:
+        queries, i = of_block
+        shown = jnp.minimum(lengths, i * block)
+        whole = jnp.asarray(block, jnp.int32)
+        return shared_prompt_attention(
+            queries, keys[:, :, 0], values[:, :, 0], own_keys, own_values, seen, shown, whole, i
+        )
+
+    mixed = jax.lax.map(attend, (queries, jnp.arange(blocks, dtype=jnp.int32)))
+    mixed = mixed.reshape(blocks, batch, heads, block, head_dim)
+    mixed = jnp.transpose(mixed, (1, 0, 3, 2, 4)).reshape(batch, -1, heads, head_dim)
+    return mixed[:, :length].astype(q.dtype)
