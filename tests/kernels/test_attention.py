@@ -82,7 +82,7 @@ SHAPES = st.fixed_dictionaries(
 LARGE = {"prompts": 2, "kv_heads": 8, "samples": 40, "groups": 2, "width": 64, "slots": 300}
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)  # each shape is compiled
 @given(SHAPES)
 @example({**LARGE, "room": 33})  # on several threads
 @example({**LARGE, "room": 33, "samples": 2, "groups": 1})
