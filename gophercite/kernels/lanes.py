@@ -22,8 +22,9 @@ WIDTH = 16  # floats of a `Lanes`
 
 # Rows of a tile of `add_products`. With two lanes for each, and what is multiplied, they fill the
 # registers of a machine with AVX-512; others have fewer.
-_FEATURES = numba.config.CPU_FEATURES or llvmlite.binding.get_host_cpu_features().flatten()
-TILE = 8 if "+avx512f" in _FEATURES else 4
+_asked: str | None = numba.config.CPU_FEATURES  # type: ignore[attr-defined]
+_features = _asked or llvmlite.binding.get_host_cpu_features().flatten()
+TILE = 8 if "+avx512f" in _features else 4
 
 _FLOAT, _INDEX = ir.FloatType(), ir.IntType(32)
 _LANES, _BITS = ir.VectorType(_FLOAT, WIDTH), ir.VectorType(_INDEX, WIDTH)
