@@ -4,7 +4,7 @@ All samples of a prompt meet its keys and values as rows of two matrix products,
 with the softmax taken along the way (Dao et al. 2022), so that scores never leave a core's cache.
 What a sample added is its own: it is read once, as far as slots are taken, by all cores. XLA's CPU
 backend writes all scores to memory, reads all slots, and reads those that are a row's own with one
-core; that takes two to four times as long (benchmarks/cached_attention.py).
+core; that takes up to four times as long (benchmarks/kernel_attention.py).
 """
 
 from typing import Any

@@ -1,12 +1,13 @@
-"""Attention from new tokens to a shared prompt and to rows' own: our kernel beside XLA's CPU code.
+"""Attention while sampling: our kernel for CPUs beside XLA's code for the same.
 
-    python benchmarks/cached_attention.py [--rounds 7]
+    python benchmarks/kernel_attention.py [--rounds 7]
 
-Six layers' caches are read in turn, so that none stays in a core's cache, as in a pass of a model.
-Both give the same mixtures; the largest difference between them is in the table. Shapes: of the
-sampling benchmark (64 samples of a prompt of 512 tokens, 8 heads of 32) with a quarter, three
+Caches of six layers are read in turn, so that none stays in a core's cache, as in a pass of a
+model. Both give the same mixtures; the largest difference between them is in the table. Shapes: of
+the sampling benchmark (64 samples of a prompt of 512 tokens, 8 heads of 32) with a quarter, three
 quarters and all of 64 own slots taken, and with 256; with fewer samples; with four new tokens a
-row, as drafts have; 16 prompts with one sample each; 4 prompts and heads of 128 with groups.
+row, as drafts have; 16 prompts with one sample each; 4 prompts and heads of 128 with groups. Then
+prompts that are read, beside our attention in blocks of 128 rows.
 """
 
 import argparse
@@ -23,9 +24,13 @@ import jax.numpy as jnp
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.steps_in_turn import seconds_in_turn
+from gophercite.models.attention import attention
 from gophercite.models.cache import LayerCache, Slots
 from gophercite.models.cached_attention import cached_attention
-from gophercite.models.kernel_attention import cached_attention_by_kernel
+from gophercite.models.kernel_attention import (
+    cached_attention_by_kernel,
+    causal_attention_by_kernel,
+)
 
 LAYERS, TIMES = 6, 10
 
@@ -56,6 +61,10 @@ SHAPES = (
     Shape(16, 1, 8, 1, 32, 512, 64, 48),
     Shape(4, 16, 2, 4, 128, 1024, 64, 48),
 )
+
+
+# Batch, length, heads, heads of keys, channels.
+PROMPTS = ((1, 512, 8, 8, 32), (1, 3840, 8, 8, 32), (5, 1024, 8, 2, 64), (1, 3840, 16, 4, 128))
 
 
 def inputs(shape: Shape) -> tuple[Any, list[LayerCache], Any, Slots]:
@@ -94,6 +103,21 @@ def passes(attend: Callable, times: int, q: Any, caches: Any, positions: Any, sl
     return jax.lax.fori_loop(0, times, once, q)
 
 
+def prompt_passes(by_kernel: bool, times: int, q: Any, k: Any, v: Any) -> Any:
+    """Whole prompts, each time on what the time before made."""
+    batch, length = q.shape[:2]
+
+    def once(_: Any, q: Any) -> Any:
+        if by_kernel:
+            mixed = causal_attention_by_kernel(q, k, v, jnp.full((batch,), length, jnp.int32))
+        else:
+            segments = jnp.ones((batch, length), jnp.int32)
+            mixed = attention(q, k, v, segments, kernel="blocks", block=128)
+        return 0.5 * q + mixed
+
+    return jax.lax.fori_loop(0, times, once, q)
+
+
 def step(passes: Callable, q: Any, rest: Any) -> tuple[Any, Any]:
     """The same passes again."""
     return q, passes(q, *rest)
@@ -105,23 +129,35 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=7)
     rounds = parser.parse_args().rounds
-    ways = {"XLA": cached_attention, "kernel": cached_attention_by_kernel}
     print("| shape | kernel, ms a layer | kernel / XLA | largest difference |\n|---|---|---|---|")
     for shape in SHAPES:
-        arguments = inputs(shape)
-        one = {name: jax.jit(partial(passes, way, 1))(*arguments) for name, way in ways.items()}
-        difference = float(jnp.abs(one["kernel"] - one["XLA"]).max())
-        steps = {
-            name: partial(step, jax.jit(partial(passes, way, TIMES))) for name, way in ways.items()
+        ways = {
+            "XLA": partial(passes, cached_attention),
+            "kernel": partial(passes, cached_attention_by_kernel),
         }
-        q, *rest = arguments
-        seconds = seconds_in_turn(steps, dict.fromkeys(ways, q), rest, rounds)
-        ours = statistics.median(seconds["kernel"]) / (TIMES * LAYERS)
-        ratio = statistics.median(
-            kernel / xla for kernel, xla in zip(seconds["kernel"], seconds["XLA"], strict=True)
-        )
         text = ", ".join(f"{name} {value}" for name, value in shape._asdict().items())
-        print(f"| {text} | {1e3 * ours:.3f} | {ratio:.2f} | {difference:.1e} |", flush=True)
+        compare(text, ways, inputs(shape), LAYERS, rounds)
+    for batch, length, heads, kv_heads, width in PROMPTS:
+        keys = jax.random.split(jax.random.key(0), 3)
+        sizes = [(batch, length, count, width) for count in (heads, kv_heads, kv_heads)]
+        arrays = [jax.random.normal(key, size) for key, size in zip(keys, sizes, strict=True)]
+        ways = {"XLA": partial(prompt_passes, False), "kernel": partial(prompt_passes, True)}
+        text = f"{batch} prompts of {length}, {heads} heads of {width}, {kv_heads} of keys"
+        compare(text, ways, arrays, 1, rounds)
+
+
+def compare(name: str, ways: dict[str, Callable], arguments: Any, layers: int, rounds: int) -> None:
+    """A line of the table."""
+    one = {way: jax.jit(partial(run, 1))(*arguments) for way, run in ways.items()}
+    difference = float(jnp.abs(one["kernel"] - one["XLA"]).max())
+    steps = {way: partial(step, jax.jit(partial(run, TIMES))) for way, run in ways.items()}
+    q, *rest = arguments
+    seconds = seconds_in_turn(steps, dict.fromkeys(ways, q), rest, rounds)
+    ours = statistics.median(seconds["kernel"]) / (TIMES * layers)
+    ratio = statistics.median(
+        kernel / xla for kernel, xla in zip(seconds["kernel"], seconds["XLA"], strict=True)
+    )
+    print(f"| {name} | {1e3 * ours:.3f} | {ratio:.2f} | {difference:.1e} |", flush=True)
 
 
 if __name__ == "__main__":
