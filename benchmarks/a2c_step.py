@@ -30,7 +30,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from data_pipelines import tasks  # noqa: F401 (registers the sample world's)
 from data_pipelines.rollout_input import RolloutInput
-from gophercite.decoding.decode_loop import Plan, decode
+from gophercite.decoding.decode_loop import decode
+from gophercite.decoding.decode_state import Plan
 from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.learning import optimizers

@@ -31,7 +31,7 @@ from compile_280b import report  # noqa: E402
 
 from data_pipelines.sample_world.vocabulary import bundled_vocabulary  # noqa: E402
 from gophercite.decoding.constraint import QuoteConstraint  # noqa: E402
-from gophercite.decoding.decode_loop import Plan  # noqa: E402
+from gophercite.decoding.decode_state import Plan  # noqa: E402
 from gophercite.decoding.sampling_settings import SamplingSettings  # noqa: E402
 from gophercite.decoding.table_sizes import TableSizes  # noqa: E402
 from gophercite.documents import Document  # noqa: E402

@@ -26,7 +26,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from gophercite.decoding import watching
 from gophercite.decoding.constraint import QuoteConstraint
-from gophercite.decoding.decode_loop import Plan, decode
+from gophercite.decoding.decode_loop import decode
+from gophercite.decoding.decode_state import Plan
 from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.documents import Document

@@ -27,7 +27,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import jax
 
-from gophercite.decoding.decode_loop import Plan, decode
+from gophercite.decoding.decode_loop import decode
+from gophercite.decoding.decode_state import Plan
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.learning.optimizers import adam
 from gophercite.learning.supervised import SupervisedLearner

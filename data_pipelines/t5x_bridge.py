@@ -23,7 +23,8 @@ from flax.linen import partitioning as flax_partitioning
 from jaxtyping import Array, Float, Int
 
 from data_pipelines.features import DecoderFeatureConverter, SeqioVocabulary
-from gophercite.decoding.decode_loop import Plan, decode
+from gophercite.decoding.decode_loop import decode
+from gophercite.decoding.decode_state import Plan
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.models.folder import read_description, read_vocabulary
 from gophercite.models.parameters import Params

@@ -22,7 +22,7 @@ from data_pipelines.sample_world.vocabulary import VOCABULARY_FOLDER
 from data_pipelines.task_input import TaskInput
 from gophercite.contexts import ContextSettings
 from gophercite.decoding.constraint import QuoteConstraint
-from gophercite.decoding.decode_loop import Plan
+from gophercite.decoding.decode_state import Plan
 from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.learning import optimizers, schedules

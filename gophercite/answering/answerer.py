@@ -62,9 +62,8 @@ class AnsweringSettings:
         (section 2.5 and H): drawn for each prompt, at most five.
       likelihood: what chooses where no reward model does: "mean", the mean of the tokens'
         log-probabilities, or "sum", which favours short answers.
-      max_num_seqs: answers that are drawn at a time, which bounds the memory, though one of each
-        prompt is; as many as `decoding.in_flight` finds room for when None. The answers are the
-        same.
+      max_num_seqs: answers that are drawn at a time, which bounds the memory; as many as keep the
+        device busy and have room (`decoding.in_flight`) when None. The answers are the same.
       sampling: how tokens are drawn.
       quotes: what answers may look like.
       contexts: how pages are cut.
@@ -193,13 +192,7 @@ class Answerer:
         """
         settings = self.settings
         prompts = 1 if settings.joint else min(pages, settings.samples)
-        return usual_batch_size(
-            self._model.transformer.config,
-            self._model.params,
-            prompts * settings.prompt_tokens,
-            settings.samples,
-            jax.default_backend(),
-        )
+        return usual_batch_size(prompts, settings.samples, jax.default_backend())
 
     def prepare(self, question: str, found: FoundPages) -> Prepared:
         """Does all of `answer` that needs no model, so that it can be done ahead, in any thread.

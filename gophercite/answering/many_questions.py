@@ -57,7 +57,7 @@ def answer_each(
     *,
     keep_samples: bool = False,
     batch_size: int = 1,
-    ahead: int = 2,
+    ahead: int = 1,
 ) -> Generator[Answer, None, None]:
     """Answers questions in their order, each as `Answerer.answer` would by itself.
 

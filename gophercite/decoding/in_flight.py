@@ -3,9 +3,11 @@
 An accelerator reads its parameters for one sample as for hundreds, so a question's answers, and
 those of several questions, are best drawn at once; but with 64 samples of 256 tokens after each of
 five pages their keys and values are many times what a large model's parameters take. A row whose
-sample has ended goes on with the next one, so fewer rows cost little, and samples do not depend on
-how many there are.
+sample has ended goes on with the next one, and prompts take the places of those that are done, so
+few rows cost little, and samples do not depend on how many there are.
 """
+
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,8 +27,13 @@ _WORTH_GROWING = 2**25
 
 # Samples in flight from which on a pass takes longer the more there are. An accelerator can do
 # hundreds of operations for each byte of the parameters that it reads (TPU v4, bfloat16: 230); a
-# CPU has no such surplus, and waits longer for the last of many answers (benchmarks/batch_size.py).
+# CPU has no such surplus (benchmarks/batch_size.py).
 _ON_CPU, _ON_ACCELERATOR = 64, 256
+
+# Questions are asked together until so many times as many answers are to be drawn: at the end of a
+# batch its last ones have the device for themselves. But their tables have to be in memory, about a
+# mebibyte for a page.
+_TIMES_BUSY, _MOST_PROMPTS = 8, 256
 
 
 def bytes_per_token(config: TransformerConfig) -> int:
@@ -39,41 +46,77 @@ def bytes_per_token(config: TransformerConfig) -> int:
     return 2 * channels * jnp.dtype(config.dtype).itemsize
 
 
-def usual_max_num_seqs(config: TransformerConfig, params: Params, max_tokens: int) -> int:
-    """Samples that are drawn at a time where nobody says how many.
+class Seats(NamedTuple):
+    """What is in flight at a time.
+
+    Attributes:
+      prompts: whose samples are drawn.
+      rows: samples of each.
+    """
+
+    prompts: int
+    rows: int
+
+
+def usual_seats(
+    config: TransformerConfig,
+    params: Params,
+    prompts: int,
+    prompt_tokens: int,
+    samples: int,
+    max_tokens: int,
+    platform: str,
+) -> Seats:
+    """What is in flight at a time where nobody says how much.
 
     Args:
       config: the model's.
       params: its parameters, or their shapes and dtypes.
+      prompts: that there are.
+      prompt_tokens: of each, at most.
+      samples: of each, at most.
       max_tokens: that a sample may have.
+      platform: what the model runs on: "cpu", "gpu" or "tpu".
 
     Returns:
-      How many have room for their keys and values in half of the bytes that the parameters have, or
-      in 1 GiB where that is more; at least 1.
+      As much as keeps the device busy, at least one prompt's samples, as far as keys and values of
+      the prompts and those of the samples have each room in half of the bytes that the parameters
+      have, or in 1 GiB where that is more; at least one row.
     """
-    return max(1, _room(params) // (max_tokens * bytes_per_token(config)))
+    room = _room(params) // bytes_per_token(config)
+    rows = min(samples, max(1, room // max_tokens))
+    fit = max(1, min(room // prompt_tokens, room // (max_tokens * rows)))
+    busy = _ON_CPU if platform == "cpu" else _ON_ACCELERATOR
+    wanted = 1 << (-(-busy // rows) - 1).bit_length()  # a power of two: to be cut over a mesh
+    return Seats(min(prompts, wanted, 1 << (fit.bit_length() - 1)), rows)
 
 
-def usual_batch_size(
-    config: TransformerConfig, params: Params, prompt_tokens: int, samples: int, platform: str
-) -> int:
+def seats(max_num_seqs: int, prompts: int, samples: int) -> Seats:
+    """What is in flight at a time where so many samples may be.
+
+    Args:
+      max_num_seqs: how many.
+      prompts: that there are.
+      samples: of each, at most.
+    """
+    rows = min(samples, max_num_seqs)
+    return Seats(min(prompts, max_num_seqs // rows), rows)
+
+
+def usual_batch_size(prompts: int, samples: int, platform: str) -> int:
     """Questions that are answered at a time where nobody says how many.
 
     Args:
-      config: the model's.
-      params: its parameters, or their shapes and dtypes.
-      prompt_tokens: of all prompts of a question together, at most.
+      prompts: of a question, at most.
       samples: of a question.
       platform: what the model runs on: "cpu", "gpu" or "tpu".
 
     Returns:
-      As many as have the samples that a device draws in little more time than one, if their
-      prompts' keys and values have room where `usual_max_num_seqs` puts those of samples; at least
-      1.
+      As many as have several times the samples that are in flight, and tables that have room in
+      memory; at least 1.
     """
     busy = _ON_CPU if platform == "cpu" else _ON_ACCELERATOR
-    fit = _room(params) // (prompt_tokens * bytes_per_token(config))
-    return max(1, min(busy // samples, fit))
+    return max(1, min(_TIMES_BUSY * busy // samples, _MOST_PROMPTS // prompts))
 
 
 def _room(params: Params) -> int:
@@ -99,8 +142,3 @@ def rooms(config: TransformerConfig, rows: int, room: int) -> tuple[int, ...]:
     if has_kernel(config) or room < 4 or rows * room * bytes_per_token(config) < _WORTH_GROWING:
         return (room,)
     return room // 4, room // 2, room
-
-
-def rows_per_prompt(max_num_seqs: int, prompts: int) -> int:
-    """Each prompt's share of the samples that are drawn at a time: at least one."""
-    return max(1, max_num_seqs // prompts)

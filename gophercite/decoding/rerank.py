@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 from scipy.special import expit
 
-from gophercite.decoding.in_flight import rows_per_prompt, usual_max_num_seqs
+from gophercite.decoding.in_flight import seats, usual_seats
 from gophercite.decoding.quote_state import QuoteTables
 from gophercite.decoding.rows import padded_rows
 from gophercite.decoding.sampler import Samples, sample
@@ -65,8 +65,8 @@ def sample_in_turn(
 
     Each prompt is read once, and its samples share its keys and values. Questions are sampled in
     one batch, which is filled up to a power of two with a question that gets no sample, so that few
-    programs serve all numbers of them. What is drawn for one does not depend on the others, up to
-    rounding.
+    programs serve all numbers of them; prompts that find no place at first take those of the first
+    that are done. What is drawn for one does not depend on the others, up to rounding.
 
     Args:
       model: a language model.
@@ -77,9 +77,8 @@ def sample_in_turn(
       settings: how tokens are drawn.
       quotes: the tables (`QuoteConstraint.tables`) of all prompts that get samples, question by
         question.
-      max_num_seqs: samples that are drawn at a time, which bounds the memory of keys and values
-        (but one of each prompt is); by `in_flight.usual_max_num_seqs` when None. What is drawn does
-        not depend on it.
+      max_num_seqs: samples that are drawn at a time, which bounds the memory of keys and values;
+        by `in_flight.usual_seats` when None. What is drawn does not depend on it.
 
     Returns:
       The samples of each question, in their order.
@@ -92,9 +91,7 @@ def sample_in_turn(
     if not settings.free_log_probs:
         raise ValueError("free_log_probs=False leaves nothing to compare samples by")
     vocabulary, transformer = model.vocabulary, model.transformer
-    if max_num_seqs is None:
-        max_num_seqs = usual_max_num_seqs(transformer.config, model.params, settings.max_tokens)
-    if max_num_seqs < 1:
+    if max_num_seqs is not None and max_num_seqs < 1:
         raise ValueError(f"max_num_seqs = {max_num_seqs}: must be at least 1")
     turns = {min(count, len(prompts)) for prompts in questions}
     if len(turns) != 1 or 0 in turns:
@@ -103,6 +100,15 @@ def sample_in_turn(
     missing = (1 << (len(questions) - 1).bit_length()) - len(questions)
     prompts = [prompt for of_one in questions for prompt in of_one[:each]]
     counts = [len(range(place, count, each)) for place in range(each)] * len(questions)
+    whole, most = len(prompts) + each * missing, max(counts)
+    if max_num_seqs is None:
+        longest = max(map(len, prompts), default=0)
+        in_flight = usual_seats(
+            transformer.config, model.params, whole, longest, most, settings.max_tokens,
+            jax.default_backend(),
+        )  # fmt: skip
+    else:
+        in_flight = seats(max_num_seqs, whole, most)
     drawn = sample(
         transformer,
         model.params,
@@ -113,7 +119,8 @@ def sample_in_turn(
         pad_id=vocabulary.pad_id,
         quotes=_filled_up(quotes, each * missing),
         samples_per_prompt=counts + [0] * (each * missing),
-        rows_per_prompt=rows_per_prompt(max_num_seqs, len(prompts) + each * missing),
+        rows_per_prompt=in_flight.rows,
+        prompts_in_flight=in_flight.prompts,
         vocabulary_size=vocabulary.size,
         other_eos_ids=vocabulary.other_eos_ids,
     )

@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from gophercite.decoding.decode_loop import Plan, decode
+from gophercite.decoding.decode_loop import decode
+from gophercite.decoding.decode_state import Plan
 from gophercite.decoding.quote_state import QuoteTables
 from gophercite.decoding.rows import padded_rows
 from gophercite.decoding.sampling_settings import SamplingSettings
@@ -59,6 +60,7 @@ def sample(
     watch: WatchTables | None = None,
     samples_per_prompt: int | Sequence[int] = 1,
     rows_per_prompt: int | None = None,
+    prompts_in_flight: int | None = None,
     vocabulary_size: int | None = None,
     other_eos_ids: Sequence[int] = (),
 ) -> Samples:
@@ -82,6 +84,8 @@ def sample(
         may be 0 for prompts that only fill up a batch to the size of another.
       rows_per_prompt: samples of a prompt that are in flight at a time, which bounds the memory of
         keys and values; all when None.
+      prompts_in_flight: prompts whose samples are drawn at a time; the others are read when all
+        samples of some of these have ended. All when None.
       vocabulary_size: the model's ids from here on are rows to spare, and never drawn; it has none
         when None.
       other_eos_ids: tokens that end a sample as well (`Vocabulary.other_eos_ids`); no constraint
@@ -101,10 +105,11 @@ def sample(
         raise ValueError(f"samples_per_prompt: {len(counts)} numbers for {len(prompts)} prompts")
     most = int(counts.max())
     rows = most if rows_per_prompt is None else rows_per_prompt
-    if most < 1 or counts.min() < 0 or rows < 1:
+    at_a_time = len(prompts) if prompts_in_flight is None else prompts_in_flight
+    if most < 1 or counts.min() < 0 or rows < 1 or at_a_time < 1:
         raise ValueError(
-            f"samples_per_prompt = {samples_per_prompt} and rows_per_prompt = {rows_per_prompt}: "
-            "both must be at least 1"
+            f"samples_per_prompt = {samples_per_prompt}, rows_per_prompt = {rows_per_prompt} and "
+            f"prompts_in_flight = {prompts_in_flight}: all must be at least 1"
         )
     keys = (
         jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(len(prompts)))
@@ -120,6 +125,7 @@ def sample(
         most,
         min(rows, most),
         other_eos_ids=tuple(other_eos_ids),
+        seats=min(at_a_time, len(prompts)),
     )
     made = decode(plan, params, tokens, lengths, keys, quotes, watch, counts)
     by_sample = made.tokens, made.lengths, made.log_probs, made.constrained_log_probs, made.faults

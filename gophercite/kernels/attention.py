@@ -2,9 +2,9 @@
 
 All samples of a prompt meet its keys and values as rows of two matrix products, 32 rows at a time,
 with the softmax taken along the way (Dao et al. 2022), so that scores never leave a core's cache.
-What a sample added is its own: it is read once, as far as slots are taken, by all cores. XLA's CPU
-backend writes all scores to memory, reads all slots, and reads those that are a row's own with one
-core; that takes up to four times as long (benchmarks/kernel_attention.py).
+What a sample added is its own: it is read once, from the first to the last of its slots, by all
+cores. XLA's CPU backend writes all scores to memory, reads all slots, and reads those that are a
+row's own with one core; that takes up to four times as long (benchmarks/kernel_attention.py).
 """
 
 from typing import Any
@@ -103,6 +103,20 @@ def _work_on(
 
 
 @numba.njit(cache=True, nogil=True)
+def _span(seen: Any, taken: int) -> tuple[int, int]:
+    """The first of a row's own slots that it sees, and the one behind the last.
+
+    A sample that began anew long after the others has few of many.
+    """
+    begin, end = 0, taken
+    while begin < taken and not seen[begin]:
+        begin += 1
+    while end > begin and not seen[end - 1]:
+        end -= 1
+    return begin, end
+
+
+@numba.njit(cache=True, nogil=True)
 def _attend(
     job: Any, head: int, first: int, count: int, keys: Any, values: Any, all_own_keys: Any,
     all_own_values: Any,
@@ -126,23 +140,28 @@ def _attend(
     else:
         meet_prompt(q, count, keys, values, in_prompt, width, peaks, weights, mixed)
 
-    layer, size = _int(job.layer, 0), job.room * width
+    first_own = (_int(job.layer, 0) * heads + head) * job.samples
     line = 64 // all_own_keys.itemsize
+    own, slots = np.empty(count, np.int64), np.empty(count, np.int64)
     for i in range(count):
         sample, query = (first + i) // job.queries, (first + i) % job.queries
-        own = ((layer * heads + head) * job.samples + sample) * size
-        own_keys, own_values = all_own_keys[own:], all_own_values[own:]
+        begin, end = _span(seen[sample, query % job.length], taken)
+        own[i], slots[i] = ((first_own + sample) * job.room + begin) * width, end - begin
+    for i in range(count):
+        sample, query = (first + i) // job.queries, (first + i) % job.queries
+        own_keys, own_values = all_own_keys[own[i] :], all_own_values[own[i] :]
         # A row's own are read once: without help a core would wait for the first of each.
-        for at in range(0, taken * width, line):
+        for at in range(0, slots[i] * width, line):
             prefetch(own_values, at)
         if query == job.queries - 1 and i < count - 1:
-            for at in range(size, size + taken * width, line):
-                prefetch(own_keys, at)
-        sees = seen[sample, query % job.length]
-        peak = max(peaks[i], score(q, i * width, own_keys, taken, width, sees, scores))
+            for at in range(own[i + 1], own[i + 1] + slots[i + 1] * width, line):
+                prefetch(all_own_keys, at)
+        begin = own[i] // width - (first_own + sample) * job.room
+        sees = seen[sample, query % job.length, begin:]
+        peak = max(peaks[i], score(q, i * width, own_keys, slots[i], width, sees, scores))
         scale = exp_of_one(peaks[i] - peak)
-        weight = weights[i] * scale + weigh(scores, taken, peak)
-        mix(scores, own_values, taken, width, mixed, i * width, scale)
+        weight = weights[i] * scale + weigh(scores, slots[i], peak)
+        mix(scores, own_values, slots[i], width, mixed, i * width, scale)
         share = repeated(np.float32(1) / weight)
         for at in range(i * width, (i + 1) * width, WIDTH):
             store(out, at, load(mixed, at) * share)

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from gophercite.decoding.decode_loop import Plan
+from gophercite.decoding.decode_state import Plan
 from gophercite.decoding.quote_state import QuoteTables
 from gophercite.decoding.response_automaton import FAULTS
 from gophercite.learning.gradient_learner import GradientLearner, cut_rows

@@ -18,7 +18,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, Shaped
 
-from gophercite.decoding.decode_loop import Plan, decode
+from gophercite.decoding.decode_loop import decode
+from gophercite.decoding.decode_state import Plan
 from gophercite.decoding.decoded import Decoded
 from gophercite.decoding.quote_state import QuoteState, QuoteTables, advance, initial
 from gophercite.learning.gradient_learner import cut_rows, join_rows

@@ -123,6 +123,35 @@ def forget_rows(cache: Cache, forgotten: Bool[Array, "prompts samples"]) -> Cach
     return cache._replace(slots=slots._replace(filled=slots.filled & ~forgotten[..., None]))
 
 
+def replace_prompts(cache: Cache, places: Int[Array, " some"], other: Cache) -> Cache:
+    """Puts prompts in the place of others.
+
+    Args:
+      cache: of all prompts, with nothing that rows added to those which go.
+      places: of these.
+      other: what was read of those that come; as long, with padding.
+
+    Returns:
+      The cache with them.
+    """
+
+    def put(layer: LayerCache, new: LayerCache) -> LayerCache:
+        return layer._replace(
+            prompt_keys=layer.prompt_keys.at[..., places, :, :, :].set(new.prompt_keys),
+            prompt_values=layer.prompt_values.at[..., places, :, :, :].set(new.prompt_values),
+        )
+
+    layers: LayerCache | tuple[LayerCache, ...]
+    if isinstance(cache.layers, LayerCache) or isinstance(other.layers, LayerCache):
+        assert isinstance(cache.layers, LayerCache)
+        assert isinstance(other.layers, LayerCache)
+        layers = put(cache.layers, other.layers)
+    else:
+        layers = tuple(map(put, cache.layers, other.layers))
+    lengths = cache.slots.lengths.at[places].set(other.slots.lengths)
+    return cache._replace(layers=layers, slots=cache.slots._replace(lengths=lengths))
+
+
 def keep_first(cache: Cache, kept: Int[Array, "prompts samples"], length: int) -> Cache:
     """Takes back all but the first of the tokens that were just added.
 

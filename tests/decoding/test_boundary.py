@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from gophercite.decoding.constraint import QuoteConstraint
-from gophercite.decoding.decode_loop import Plan, decode
+from gophercite.decoding.decode_loop import decode
+from gophercite.decoding.decode_state import Plan
 from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.rows import padded_rows
 from gophercite.decoding.sampling_settings import SamplingSettings
