@@ -6,7 +6,6 @@ the minimum; of a quote one more: from there on it may end by "]%" anywhere, and
 a "]" of its own.
 """
 
-import numba
 import numpy as np
 from jaxtyping import Int, Int16
 
@@ -23,6 +22,7 @@ from gophercite.decoding.quote_graph import QuoteGraph
 from gophercite.decoding.token_edges import TokenEdges
 from gophercite.decoding.token_trie import ClaimTokens
 from gophercite.decoding.token_walks import UNLIMITED, Limits
+from gophercite.native import native
 
 NO_END = 30_000  # tokens: where an answer cannot be finished; no budget is so large
 
@@ -97,7 +97,7 @@ def shortest_completions(
     return cost
 
 
-@numba.njit(cache=True, nogil=True)
+@native
 def _by_length(longest: np.ndarray, most: int) -> np.ndarray:
     """Places by falling length, of which the greatest is `most`."""
     begins = np.zeros(most + 2, np.int64)
@@ -113,7 +113,7 @@ def _by_length(longest: np.ndarray, most: int) -> np.ndarray:
     return order
 
 
-@numba.njit(cache=True, nogil=True)
+@native
 def _relax(cost: np.ndarray, edges: TokenEdges, order: np.ndarray, limits: Limits) -> None:
     """Sets the costs of nodes in no run, whose edges lead to nodes that have theirs already."""
     for node in order:
@@ -124,13 +124,13 @@ def _relax(cost: np.ndarray, edges: TokenEdges, order: np.ndarray, limits: Limit
         cost[node] = best
 
 
-@numba.njit(cache=True, nogil=True)
+@native
 def _after(cost: np.ndarray, edges: TokenEdges, i: int) -> int:
     """The cost of the node that an edge leads to which begins a run, or leads to none."""
     return cost[edges.node[i], max(0, cost.shape[1] - 1 - ~edges.characters[i])]
 
 
-@numba.njit(cache=True, nogil=True)
+@native
 def _relax_quotes(
     cost: np.ndarray, edges: TokenEdges, order: np.ndarray, quote: int, limits: Limits
 ) -> None:
@@ -156,7 +156,7 @@ def _relax_quotes(
             cost[quote + place, missing] = best[missing]
 
 
-@numba.njit(cache=True, nogil=True)
+@native
 def _relax_claims(
     cost: np.ndarray,
     edges: TokenEdges,

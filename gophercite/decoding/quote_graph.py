@@ -22,7 +22,6 @@ import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 
-import numba
 import numpy as np
 from jaxtyping import Int, Int8, Int32, UInt8
 
@@ -46,6 +45,7 @@ from gophercite.decoding.claims import CLOSED, DEAD, claim_automaton
 from gophercite.decoding.suffix_automaton import build_suffix_automata
 from gophercite.decoding.utf8 import WHITE_SPACE
 from gophercite.evidence import QUOTE_MARK
+from gophercite.native import native
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,7 +142,7 @@ def _ends_blank(text: np.ndarray, with_omissions: bool) -> np.ndarray:
     return space
 
 
-@numba.njit(cache=True, nogil=True)
+@native
 def _twins(
     step: np.ndarray,
     place: np.ndarray,
@@ -254,7 +254,7 @@ def _claim_edges() -> tuple[list[int], UInt8[np.ndarray, " edges"], Int32[np.nda
     return counts, byte.astype(np.uint8), node.astype(np.int32)
 
 
-@numba.njit(cache=True, nogil=True)
+@native
 def _quote_edges(
     step: np.ndarray,
     place: np.ndarray,

@@ -6,11 +6,12 @@ the same places (Blumer et al. 1985). One array holds the automata of several gr
 
 from typing import Any
 
-import numba
 import numpy as np
 
+from gophercite.native import native
 
-@numba.njit(cache=True, nogil=True)
+
+@native
 def build_suffix_automata(
     data: np.ndarray, starts: np.ndarray, ends: np.ndarray, groups: np.ndarray, letters: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -78,7 +79,7 @@ def build_suffix_automata(
     return step[:size], length[:size], place[:size], roots
 
 
-@numba.njit(cache=True, nogil=True)
+@native
 def _split(
     step: np.ndarray,
     link: np.ndarray,

@@ -2,7 +2,6 @@
 
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 from jaxtyping import Int, Int8, Int16, Int32
 
@@ -24,6 +23,7 @@ from gophercite.decoding.token_walks import (
     read_quotes,
     read_tokens,
 )
+from gophercite.native import native
 
 _FEW = 64  # edges of a node that are sorted by counting lesser ones
 
@@ -117,7 +117,7 @@ def token_edges(
     )
 
 
-@numba.njit(cache=True, nogil=True)
+@native
 def _collect(ground: Ground, found: Found, claims: _Claims, eos_id: int) -> TokenEdges:
     """Walks the trie and the graph together, from each node."""
     parts, count, most = ground.parts, ground.edges.start.shape[0] - 1, found.closings.shape[1]
@@ -156,7 +156,7 @@ def _collect(ground: Ground, found: Found, claims: _Claims, eos_id: int) -> Toke
     )
 
 
-@numba.njit(cache=True, nogil=True)
+@native
 def _room(start: np.ndarray, size: int) -> TokenEdges:
     """Columns for so many edges."""
     return TokenEdges(
@@ -170,7 +170,7 @@ def _room(start: np.ndarray, size: int) -> TokenEdges:
     )
 
 
-@numba.njit(cache=True, nogil=True)
+@native
 def _grown(columns: TokenEdges, size: int, needed: int) -> TokenEdges:
     """The same columns with more room."""
     larger = _room(columns.start, 2 * needed)
@@ -181,7 +181,7 @@ def _grown(columns: TokenEdges, size: int, needed: int) -> TokenEdges:
     return larger
 
 
-@numba.njit(cache=True, nogil=True)
+@native
 def _append(
     columns: TokenEdges, first: int, last: int, found: np.ndarray, rank: np.ndarray
 ) -> None:
@@ -205,7 +205,7 @@ def _append(
             need[to], reach[to], begins[to] = found[3, i], found[4, i], found[5, i]
 
 
-@numba.njit(cache=True, nogil=True)
+@native
 def _sort(tokens: np.ndarray, rank: np.ndarray) -> None:
     """Finds how many tokens are less than each (by Shell's sort: NumPy's takes long to compile)."""
     count = tokens.shape[0]
@@ -228,7 +228,7 @@ def _sort(tokens: np.ndarray, rank: np.ndarray) -> None:
         rank[keys[i] & 0xFFFFFFFF] = i
 
 
-@numba.njit(cache=True, nogil=True)
+@native
 def _leave_claim(node: int, ground: Ground, claims: _Claims, found: np.ndarray) -> int:
     """Finds the edges of the tokens that end a claim; returns their number."""
     edges, parts, limits = ground.edges, ground.parts, ground.limits

@@ -3,11 +3,11 @@
 import dataclasses
 from typing import Any
 
-import numba
 import numpy as np
 from jaxtyping import Int, Int32, UInt8, UInt32
 
 from gophercite.decoding.claims import CLOSED, DEAD, ClaimAutomaton
+from gophercite.native import native
 from gophercite.vocabularies import Vocabulary
 
 
@@ -85,7 +85,7 @@ def spell_tokens(
     return spelled, np.frombuffer(b"".join(spellings), np.uint8)
 
 
-@numba.njit(cache=True, nogil=True)
+@native
 def trie_child(
     children: np.ndarray,
     child: np.ndarray,
@@ -149,7 +149,7 @@ class ClaimTokens:
 REFUSED, LEAVES = 255, 254  # beside the states in `ClaimTokens.next`
 
 
-@numba.njit(cache=True, nogil=True)
+@native
 def _walk(
     next_state: np.ndarray, pending: np.ndarray, spelled: np.ndarray, spelling: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

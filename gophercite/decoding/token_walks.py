@@ -7,7 +7,6 @@ same may follow for all runs: those have a loop of their own, which remembers le
 
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 
 from gophercite.decoding.byte_edges import (
@@ -20,6 +19,7 @@ from gophercite.decoding.byte_edges import (
     Parts,
 )
 from gophercite.decoding.token_trie import trie_child
+from gophercite.native import native, native_inline
 
 UNLIMITED = 30_000  # characters: a maximum that forbids nothing
 NO_REACH = -UNLIMITED  # the reach of a token that no maximum forbids
@@ -131,7 +131,7 @@ def nothing_found(nodes: int, most: int) -> Found:
     )
 
 
-@numba.njit(cache=True, nogil=True)
+@native
 def read(
     walk: Walk, leaf: int, byte: int, after: int, event: int, parts: Parts, limits: Limits
 ) -> tuple[bool, Walk]:
@@ -166,7 +166,7 @@ def read(
     return legal, arrived
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@native_inline
 def arrive(edges: np.ndarray, size: int, token: int, walk: Walk, ground: Ground) -> int:
     """Writes the edge of a token that ends where a walk has come, unless it is too long.
 
@@ -193,7 +193,7 @@ def arrive(edges: np.ndarray, size: int, token: int, walk: Walk, ground: Ground)
     return size + 1
 
 
-@numba.njit(cache=True, nogil=True)
+@native
 def read_tokens(
     ground: Ground, stack: np.ndarray, waiting: Any, edges: np.ndarray, many: int
 ) -> int:
@@ -223,7 +223,7 @@ def read_tokens(
     return many
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@native_inline
 def push(stack: np.ndarray, at: int | np.int64, walk: Walk) -> None:
     """Has a walk wait at a place on a stack."""
     row: Any = stack[at]
@@ -231,7 +231,7 @@ def push(stack: np.ndarray, at: int | np.int64, walk: Walk) -> None:
     row[4], row[5], row[6] = walk.need, walk.reach, walk.begins
 
 
-@numba.njit(cache=True, nogil=True)
+@native
 def read_quotes(ground: Ground, found: Found, start: np.ndarray, node: int) -> int:
     """Reads all tokens from nodes inside quotes, for as long as there is room for their edges.
 
@@ -291,7 +291,7 @@ def read_quotes(ground: Ground, found: Found, start: np.ndarray, node: int) -> i
     return node
 
 
-@numba.njit(cache=True, nogil=True)
+@native
 def _close(ground: Ground, found: Found, leaf: int) -> None:
     """Reads what may follow in a token whose "]", at a node of the trie, has ended a run."""
     stack = np.empty_like(found.stack)
@@ -302,7 +302,7 @@ def _close(ground: Ground, found: Found, leaf: int) -> None:
     found.closing[leaf, 0], found.closing[leaf, 1] = first, found.closed[0]
 
 
-@numba.njit(cache=True, nogil=True)
+@native
 def _append_closings(
     closings: np.ndarray,
     which: np.ndarray,

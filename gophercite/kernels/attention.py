@@ -27,6 +27,7 @@ from gophercite.kernels.attention_rows import (
     weigh,
 )
 from gophercite.kernels.lanes import WIDTH, load, prefetch, repeated, store
+from gophercite.native import native
 
 # So few rows meet a prompt one by one: most of 32 would be empty.
 _FEW_ROWS = 4
@@ -48,28 +49,28 @@ _JOB = np.dtype(
 _job_at = xla_calls.records_at(_JOB)
 
 
-@numba.njit(cache=True, nogil=True)
+@native
 def _floats(address: int, count: int) -> Any:
     return numba.carray(xla_calls.floats_at(address), count)
 
 
-@numba.njit(cache=True, nogil=True)
+@native
 def _halves(address: int, count: int) -> Any:
     return numba.carray(xla_calls.halves_at(address), count)
 
 
-@numba.njit(cache=True, nogil=True)
+@native
 def _int(address: int, at: int) -> int:
     return numba.carray(xla_calls.ints_at(address), at + 1)[at]
 
 
-@numba.njit(cache=True, nogil=True)
+@native
 def _blocks(rows: int) -> int:
     """How many pieces the rows of a prompt are cut into, for each head of keys."""
     return (rows + ROWS - 1) // ROWS
 
 
-@numba.njit(cache=True, nogil=True)
+@native
 def _work(address: int) -> None:
     """Takes pieces of a job until there are none."""
     job = numba.carray(_job_at(address), 1)[0]
@@ -86,7 +87,7 @@ def _work(address: int) -> None:
         _work_on(address, job, floats, more, own_floats, own_more)
 
 
-@numba.njit(cache=True, nogil=True)
+@native
 def _work_on(
     address: int, job: Any, keys: Any, values: Any, own_keys: Any, own_values: Any
 ) -> None:
@@ -102,7 +103,7 @@ def _work_on(
         _attend(job, head, first, min(ROWS, rows - first), *of_head, own_keys, own_values)
 
 
-@numba.njit(cache=True, nogil=True)
+@native
 def _span(seen: Any, taken: int) -> tuple[int, int]:
     """The first of a row's own slots that it sees, and the one behind the last.
 
@@ -116,7 +117,7 @@ def _span(seen: Any, taken: int) -> tuple[int, int]:
     return begin, end
 
 
-@numba.njit(cache=True, nogil=True)
+@native
 def _attend(
     job: Any, head: int, first: int, count: int, keys: Any, values: Any, all_own_keys: Any,
     all_own_values: Any,
@@ -124,10 +125,20 @@ def _attend(
     """Some rows of a head."""
     prompt, heads = head // job.kv_heads, job.prompts * job.kv_heads
     width, in_prompt, taken = job.width, _int(job.lengths, prompt), _int(job.taken, 0)
-    begin = 4 * (head * job.samples * job.queries + first) * width
-    q, out = _floats(job.q + begin, count * width), _floats(job.mixed + begin, count * width)
+    offset = 4 * (head * job.samples * job.queries + first) * width
+    q, out = _floats(job.q + offset, count * width), _floats(job.mixed + offset, count * width)
     all_seen = job.seen + prompt * job.samples * job.length * job.room
     seen = numba.carray(xla_calls.bytes_at(all_seen), (job.samples, job.length, job.room))
+
+    first_own = (_int(job.layer, 0) * heads + head) * job.samples
+    own, slots = np.empty(count, np.int64), np.empty(count, np.int64)
+    for i in range(count):
+        sample, query = (first + i) // job.queries, (first + i) % job.queries
+        begin, end = _span(seen[sample, query % job.length], taken)
+        own[i], slots[i] = ((first_own + sample) * job.room + begin) * width, end - begin
+    if slots.max() == 0:  # nobody is at work here
+        out[:] = 0.0
+        return
 
     peaks, weights = np.empty(ROWS, np.float32), np.empty(ROWS, np.float32)
     mixed = np.zeros(count * width, np.float32)
@@ -140,13 +151,7 @@ def _attend(
     else:
         meet_prompt(q, count, keys, values, in_prompt, width, peaks, weights, mixed)
 
-    first_own = (_int(job.layer, 0) * heads + head) * job.samples
     line = 64 // all_own_keys.itemsize
-    own, slots = np.empty(count, np.int64), np.empty(count, np.int64)
-    for i in range(count):
-        sample, query = (first + i) // job.queries, (first + i) % job.queries
-        begin, end = _span(seen[sample, query % job.length], taken)
-        own[i], slots[i] = ((first_own + sample) * job.room + begin) * width, end - begin
     for i in range(count):
         sample, query = (first + i) // job.queries, (first + i) % job.queries
         own_keys, own_values = all_own_keys[own[i] :], all_own_values[own[i] :]
@@ -242,7 +247,8 @@ def shared_prompt_attention(
       own_keys: what each sample added: [prompts, kv_heads, samples, room, head_dim], or all layers'
         on an axis before these; axes of one element may be left out.
       own_values: likewise.
-      seen: which of its own slots each new token sees.
+      seen: which of its own slots each new token sees, its own one among them; one that sees none
+        is padding, and its mixture is finite and means nothing.
       lengths: tokens of each prompt; each new token sees all of them, and none behind them.
       taken: own slots from here on are seen by none.
       layer: which layer's own keys and values; 0 where there is no such axis.

@@ -5,12 +5,13 @@ Keys, values, queries and what is made of them are flat arrays, one vector after
 
 from typing import Any
 
-import numba
 import numpy as np
 
 from gophercite.kernels.lanes import (
     TILE,
     WIDTH,
+    add_products_to_narrow_row,
+    add_products_to_narrow_tile,
     add_products_to_row,
     add_products_to_tile,
     exp_of_negative,
@@ -24,13 +25,14 @@ from gophercite.kernels.lanes import (
     total,
     zeros,
 )
+from gophercite.native import native, native_inline
 
 ROWS = 2 * WIDTH  # rows that meet a prompt together
 _KEYS = 128  # of a prompt, between two looks at how large the scores have become
 _LOWEST = -1e30  # a score of nothing
 
 
-@numba.njit(cache=True, nogil=True)
+@native
 def meet_prompt(
     q: Any, rows: int, keys: Any, values: Any, length: int, width: int,
     peaks: Any, weights: Any, mixed: Any,
@@ -48,54 +50,79 @@ def meet_prompt(
       weights: gets the sum of the exponentials of all scores less that.
       mixed: gets the values' sums with these weights.
     """
-    columns = np.empty(ROWS * width, np.float32)  # the queries, of each channel all rows'
-    sums = np.zeros(ROWS * width, np.float32)
-    scores = np.empty(ROWS * _KEYS, np.float32)
-    for row in range(ROWS):
+    wide = WIDTH if rows <= WIDTH else ROWS
+    columns = np.empty(wide * width, np.float32)  # the queries, of each channel all rows'
+    sums = np.zeros(wide * width, np.float32)
+    scores = np.empty(wide * _KEYS, np.float32)
+    for row in range(wide):
         # Rows that there are not are the last one once more: any numbers will do.
         place = min(row, rows - 1) * width
         for channel in range(width):
-            store_one(columns, channel * ROWS + row, load_one(q, place + channel))
-    peak_0 = peak_1 = repeated(np.float32(_LOWEST))
-    weight_0 = weight_1 = zeros()
+            store_one(columns, channel * wide + row, load_one(q, place + channel))
+    for half in range(0, wide, WIDTH):
+        store(peaks, half, repeated(np.float32(_LOWEST)))
+        store(weights, half, zeros())
     for start in range(0, length, _KEYS):
         count = min(_KEYS, length - start)
-        scores[: count * ROWS] = 0.0
-        whole = count - count % TILE
-        for key in range(0, whole, TILE):
-            place = (start + key) * width
-            add_products_to_tile(scores, key * ROWS, keys, place, width, 1, columns, width)
-        for key in range(whole, count):
-            place = (start + key) * width
-            add_products_to_row(scores, key * ROWS, keys, place, width, 1, columns, width)
-        old_0, old_1 = peak_0, peak_1
-        for at in range(0, count * ROWS, ROWS):
-            peak_0 = larger(load(scores, at), peak_0)
-            peak_1 = larger(load(scores, at + WIDTH), peak_1)
-        scale_0, scale_1 = exp_of_negative(old_0 - peak_0), exp_of_negative(old_1 - peak_1)
-        weight_0, weight_1 = weight_0 * scale_0, weight_1 * scale_1
-        for at in range(0, count * ROWS, ROWS):
-            one = exp_of_negative(load(scores, at) - peak_0)
-            other = exp_of_negative(load(scores, at + WIDTH) - peak_1)
-            weight_0, weight_1 = weight_0 + one, weight_1 + other
-            store(scores, at, one)
-            store(scores, at + WIDTH, other)
-        for at in range(0, width * ROWS, ROWS):
-            store(sums, at, load(sums, at) * scale_0)
-            store(sums, at + WIDTH, load(sums, at + WIDTH) * scale_1)
+        _score_together(columns, wide, keys, start * width, count, width, scores)
+        for half in range(0, wide, WIDTH):
+            _weigh_together(scores, half, wide, count, peaks, weights, sums, width)
         for channel in range(0, width, TILE):
-            place = start * width + channel
-            add_products_to_tile(sums, channel * ROWS, values, place, 1, width, scores, count)
-    store(peaks, 0, peak_0)
-    store(peaks, WIDTH, peak_1)
-    store(weights, 0, weight_0)
-    store(weights, WIDTH, weight_1)
+            at, place = channel * wide, start * width + channel
+            if wide == WIDTH:
+                add_products_to_narrow_tile(sums, at, values, place, 1, width, scores, count)
+            else:
+                add_products_to_tile(sums, at, values, place, 1, width, scores, count)
     for row in range(rows):
         for channel in range(width):
-            store_one(mixed, row * width + channel, load_one(sums, channel * ROWS + row))
+            store_one(mixed, row * width + channel, load_one(sums, channel * wide + row))
 
 
-@numba.njit(cache=True, nogil=True)
+@native
+def _score_together(
+    columns: Any, wide: int, keys: Any, first: int, count: int, width: int, scores: Any
+) -> None:
+    """Scores of some keys, those that `keys` has from `first` on: of each key all rows'."""
+    scores[: count * wide] = 0.0
+    whole = count - count % TILE
+    for key in range(0, whole, TILE):
+        at, place = key * wide, first + key * width
+        if wide == WIDTH:
+            add_products_to_narrow_tile(scores, at, keys, place, width, 1, columns, width)
+        else:
+            add_products_to_tile(scores, at, keys, place, width, 1, columns, width)
+    for key in range(whole, count):
+        at, place = key * wide, first + key * width
+        if wide == WIDTH:
+            add_products_to_narrow_row(scores, at, keys, place, width, 1, columns, width)
+        else:
+            add_products_to_row(scores, at, keys, place, width, 1, columns, width)
+
+
+@native
+def _weigh_together(
+    scores: Any, half: int, wide: int, count: int, peaks: Any, weights: Any, sums: Any, width: int
+) -> None:
+    """Makes 16 rows' scores to weights, and what they had before to what it is beside these."""
+    old = load(peaks, half)
+    even, odd = old, load(scores, half)  # two peaks, as a comparison waits for the one before
+    for key in range(0, count - 1, 2):
+        even = larger(load(scores, key * wide + half), even)
+        odd = larger(load(scores, (key + 1) * wide + half), odd)
+    peak = larger(larger(load(scores, (count - 1) * wide + half), even), odd)
+    scale = exp_of_negative(old - peak)
+    weight = load(weights, half) * scale
+    for at in range(half, half + count * wide, wide):
+        one = exp_of_negative(load(scores, at) - peak)
+        weight = weight + one
+        store(scores, at, one)
+    for at in range(half, half + width * wide, wide):
+        store(sums, at, load(sums, at) * scale)
+    store(peaks, half, peak)
+    store(weights, half, weight)
+
+
+@native
 def score(
     q: Any, query: int, keys: Any, count: int, width: int, seen: Any, scores: Any
 ) -> np.float32:
@@ -121,13 +148,13 @@ def score(
     return peak
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@native_inline
 def rounded_up(count: int) -> int:
     """The least multiple of 16 that is not less."""
     return (count + WIDTH - 1) // WIDTH * WIDTH
 
 
-@numba.njit(cache=True, nogil=True)
+@native
 def weigh(scores: Any, count: int, peak: np.float32) -> np.float32:
     """Makes scores to weights, and sums them."""
     largest, sum_ = repeated(peak), zeros()
@@ -138,7 +165,7 @@ def weigh(scores: Any, count: int, peak: np.float32) -> np.float32:
     return total(sum_)
 
 
-@numba.njit(cache=True, nogil=True)
+@native
 def mix(
     weights: Any, values: Any, count: int, width: int, mixed: Any, at: int, scale: np.float32
 ) -> None:
@@ -158,7 +185,7 @@ def mix(
         store(mixed, at + channel, even + odd)
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@native_inline
 def exp_of_one(x: np.float32) -> np.float32:
     """Of one number, by the same operations as of sixteen."""
     return total(exp_of_negative(repeated(x))) * np.float32(1 / WIDTH)

@@ -237,7 +237,7 @@ def exp_of_negative(typing: Any, x: Any) -> Any:
     return lanes(lanes), generate
 
 
-def _products(height: int) -> Callable:
+def _products(height: int, halves: int) -> Callable:
     @operation
     def add_products(
         typing: Any, sums: Any, at: Any, left: Any, first: Any, down: Any, along: Any,
@@ -256,26 +256,28 @@ def _products(height: int) -> Callable:
                 place = builder.gep(base, [builder.add(index, offset(half * WIDTH))])
                 return builder.bitcast(place, _LANES.as_pointer())
 
-            tile = [(row, half) for row in range(height) for half in (0, 1)]
+            tile = [(row, half) for row in range(height) for half in range(halves)]
             places = {
-                (row, half): lanes_at(sums, builder.add(at, offset(2 * WIDTH * row)), half)
+                (row, half): lanes_at(sums, builder.add(at, offset(halves * WIDTH * row)), half)
                 for row, half in tile
             }
             held = {key: cgutils.alloca_once(builder, _LANES) for key in tile}
             for key in tile:
                 builder.store(builder.load(places[key], align=4), held[key])
             with cgutils.for_range(builder, count) as loop:
-                row_at = builder.mul(loop.index, offset(2 * WIDTH))
-                halves = [builder.load(lanes_at(right, row_at, h), align=4) for h in (0, 1)]
+                row_at = builder.mul(loop.index, offset(halves * WIDTH))
+                row_of = [
+                    builder.load(lanes_at(right, row_at, half), align=4) for half in range(halves)
+                ]
                 place = builder.add(first, builder.mul(loop.index, along))
                 for row in range(height):
                     here = builder.add(place, builder.mul(down, offset(row)))
                     one = _read(builder, left_type, builder.gep(left, [here]), 1)
                     factor = _repeated(builder, one)
-                    for half in (0, 1):
+                    for half in range(halves):
                         held_at = held[row, half]
                         so_far = builder.load(held_at)
-                        sum_ = _multiply_add(builder, halves[half], factor, so_far)
+                        sum_ = _multiply_add(builder, row_of[half], factor, so_far)
                         builder.store(sum_, held_at)
             for key in tile:
                 builder.store(builder.load(held[key]), places[key], align=4)
@@ -292,9 +294,9 @@ def _products(height: int) -> Callable:
 
 # Adds to a tile of `TILE` rows of two lanes each a product of matrices: to row i, for each
 # k < count, `left[first + i * down + k * along]` times row k of `right`. The tile, which `sums` has
-# from `at` on, stays in registers meanwhile. The other has one row.
-add_products_to_tile = _products(TILE)
-add_products_to_row = _products(1)
+# from `at` on, stays in registers meanwhile. Others have one row, or one lane in each.
+add_products_to_tile, add_products_to_row = _products(TILE, 2), _products(1, 2)
+add_products_to_narrow_tile, add_products_to_narrow_row = _products(TILE, 1), _products(1, 1)
 
 
 @numba.njit(inline="always")

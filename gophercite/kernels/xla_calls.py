@@ -18,6 +18,7 @@ from numba.core import cgutils
 
 from gophercite.kernels import xla_interface as xla
 from gophercite.kernels.intrinsics import operation
+from gophercite.native import native
 
 _WORD = ir.IntType(64)
 
@@ -114,7 +115,7 @@ def records_at(dtype: np.dtype) -> Any:
     return at
 
 
-@numba.njit(cache=True)
+@native
 def only_says_version(frame: int) -> bool:
     """Answers XLA where it only asks what a handler was compiled for."""
     extension = word(frame, xla.EXTENSION)
@@ -124,25 +125,25 @@ def only_says_version(frame: int) -> bool:
     return True
 
 
-@numba.njit(cache=True)
+@native
 def argument(frame: int, i: int) -> int:
     """The address of an argument's elements."""
     return word(word(word(frame, xla.ARGUMENTS), i), xla.DATA)
 
 
-@numba.njit(cache=True)
+@native
 def result(frame: int, i: int) -> int:
     """The address of a result's elements."""
     return word(word(word(frame, xla.RESULTS), i), xla.DATA)
 
 
-@numba.njit(cache=True)
+@native
 def size(frame: int, i: int, axis: int) -> int:
     """How many elements an argument has along an axis."""
     return word(word(word(word(frame, xla.ARGUMENTS), i), xla.DIMS), axis)
 
 
-@numba.njit(cache=True)
+@native
 def is_bfloat16(frame: int, i: int) -> bool:
     """Whether an argument's elements are such."""
     return word(word(word(frame, xla.ARGUMENTS), i), xla.DTYPE) & 0xFFFFFFFF == xla.BFLOAT16
@@ -154,7 +155,7 @@ _NEXT_PIECE, _TASKS_LEFT, _JOB_API, _JOB_FUTURE, _REQUEST = range(5)
 JOB_HEADER = _REQUEST + 6
 
 
-@numba.njit(cache=True)
+@native
 def begin(job: int) -> None:
     """Makes a job of the memory at an address: no piece of it is taken, and one thread is at it."""
     for i in range(JOB_HEADER):
@@ -162,13 +163,13 @@ def begin(job: int) -> None:
     set_word(job, _TASKS_LEFT, 1)
 
 
-@numba.njit(cache=True)
+@native
 def next_piece(job: int) -> int:
     """A piece of work that nobody has taken yet; they are counted from 0, without an end."""
     return _add_to_word(job, _NEXT_PIECE, 1)
 
 
-@numba.njit(cache=True)
+@native
 def _request(job: int, function: int, x: int, y: int, z: int) -> bool:
     """Calls a function of XLA's with a structure of up to three fields; whether it worked."""
     # Before them its size, which may be too large, and no extensions.
@@ -182,7 +183,7 @@ def _request(job: int, function: int, x: int, y: int, z: int) -> bool:
     return error == 0
 
 
-@numba.njit(cache=True)
+@native
 def hand_out(frame: int, job: int, task: int, most: int) -> None:
     """Lets XLA's threads take pieces of a job; the caller does as they do.
 
@@ -208,7 +209,7 @@ def hand_out(frame: int, job: int, task: int, most: int) -> None:
             _add_to_word(job, _TASKS_LEFT, -1)
 
 
-@numba.njit(cache=True)
+@native
 def end_task(job: int) -> None:
     """After the last piece: the thread that is the last to come here tells XLA."""
     if _add_to_word(job, _TASKS_LEFT, -1) == 1 and word(job, _JOB_FUTURE) != 0:

@@ -63,6 +63,14 @@ def wanted(q, prompt_keys, prompt_values, own_keys, own_values, seen, lengths, t
     return out
 
 
+def is_real(arguments):
+    """Which mixtures mean something: those of new tokens that see themselves at least."""
+    q, seen = arguments[0], arguments[5]
+    prompts, kv_heads, samples, queries, _ = q.shape
+    sees = np.tile(seen.any(axis=-1), (1, 1, queries // seen.shape[2]))
+    return np.broadcast_to(sees[:, None], (prompts, kv_heads, samples, queries))
+
+
 # So many shapes that a program for each is most of the time.
 SHAPES = st.fixed_dictionaries(
     {
@@ -89,8 +97,25 @@ LARGE = {"prompts": 2, "kv_heads": 8, "samples": 40, "groups": 2, "width": 64, "
 @example({**LARGE, "room": 33, "bfloat16": True})
 def test_it_is_a_softmax_over_the_prompt_and_what_is_seen_of_the_own(shape):
     arguments = case(**shape)
-    found = attend(*arguments)
-    np.testing.assert_allclose(found, wanted(*arguments), atol=1e-5, rtol=1e-5)
+    found = np.asarray(attend(*arguments))
+    assert np.all(np.isfinite(found))
+    real = is_real(arguments)
+    np.testing.assert_allclose(found[real], wanted(*arguments)[real], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("samples", [3, 40])
+def test_where_nobody_is_at_work_nothing_is_read(samples):
+    """As a prompt's whose samples have all ended."""
+    arguments = list(case(prompts=3, samples=samples, seed=4))
+    arguments[5] = arguments[5].copy()
+    arguments[5][1] = False
+    expected = np.asarray(attend(*arguments))
+    for i in (0, 1, 2):  # queries, and the prompts' keys and values
+        arguments[i] = arguments[i].copy()
+        arguments[i][1] = np.nan
+    found = np.asarray(attend(*arguments))
+    assert np.array_equal(found, expected)
+    assert not np.any(found[1])
 
 
 def test_mixed_dtypes_are_refused():
@@ -112,12 +137,14 @@ def test_scores_of_any_size_make_weights(samples):
     """As where a query is 10,000 times as long: the largest score takes all."""
     arguments = list(case(samples=samples, slots=200, seed=1))
     arguments[0] = arguments[0] * np.float32(1e4)
-    np.testing.assert_allclose(attend(*arguments), wanted(*arguments), atol=1e-4)
+    found, real = np.asarray(attend(*arguments)), is_real(arguments)
+    np.testing.assert_allclose(found[real], wanted(*arguments)[real], atol=1e-4)
 
 
 @pytest.mark.parametrize("samples", [2, 40])
 def test_what_is_no_number_is_not_hidden(samples):
-    arguments = list(case(prompts=2, samples=samples, slots=200, seed=2))
+    arguments = list(case(prompts=2, samples=samples, slots=200, seed=6))
+    arguments[5][:] |= arguments[7] > np.arange(5)  # all see what is there
     arguments[0][0, 1, 1, 0, 3] = np.nan  # a query's
     arguments[1][1, 0, 0, 5] = np.nan  # a prompt's first key's
     broken = np.isnan(np.asarray(attend(*arguments))).all(axis=-1)

@@ -72,15 +72,26 @@ def tile(sums, at, left, first, down, along, right, count):
 
 
 @numba.njit
+def narrow_tile(sums, at, left, first, down, along, right, count):
+    lanes.add_products_to_narrow_tile(sums, at, left, first, down, along, right, count)
+
+
+@numba.njit
 def row(sums, at, left, first, along, right, count):
     lanes.add_products_to_row(sums, at, left, first, 0, along, right, count)
 
 
+@numba.njit
+def narrow_row(sums, at, left, first, along, right, count):
+    lanes.add_products_to_narrow_row(sums, at, left, first, 0, along, right, count)
+
+
+@pytest.mark.parametrize(("halves", "tile", "row"), [(2, tile, row), (1, narrow_tile, narrow_row)])
 @pytest.mark.parametrize("count", [0, 1, 2, 7, 40])
 @pytest.mark.parametrize("transposed", [False, True])
-def test_a_tile_gets_a_product_of_matrices(count, transposed):
+def test_a_tile_gets_a_product_of_matrices(count, transposed, halves, tile, row):
     rng = np.random.default_rng(count)
-    height, wide = lanes.TILE, 2 * lanes.WIDTH
+    height, wide = lanes.TILE, halves * lanes.WIDTH
     right = rng.normal(size=(count, wide)).astype(np.float32)
     matrix = rng.normal(size=(height, count)).astype(np.float32)
     before = rng.normal(size=5 + height * wide + 7).astype(np.float32)
