@@ -208,14 +208,14 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         type=int,
         metavar="N",
         help="questions that are answered at a time: the same answers, up to rounding (default: as "
-        "many as have 64 answers together, on an accelerator 256, and prompts with room in memory)",
+        "many as have 512 answers together, on an accelerator 2048, and 256 pages at most)",
     )
     add(
         "--max-num-seqs",
         type=int,
         metavar="N",
-        help="answers drawn at a time, which bounds the memory: the same answers (default: as many "
-        "as half of the model's own bytes, or 1 GiB, have room for)",
+        help="answers drawn at a time, which bounds the memory: the same answers (default: 64, on "
+        "an accelerator 256, if half of the model's own bytes, or 1 GiB, have room for them)",
     )
     add(
         "--model-parallel",

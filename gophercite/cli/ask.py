@@ -111,8 +111,8 @@ def _add_model(group: argparse._ActionsContainer) -> None:
         "--max-num-seqs",
         type=positive,
         metavar="N",
-        help="draw so many answers at a time: the same ones in less memory (default: as many as "
-        "half of the model's own bytes, or 1 GiB, have room for)",
+        help="draw so many answers at a time: the same ones in less memory (default: 64, on "
+        "an accelerator 256, if half of the model's own bytes, or 1 GiB, have room for them)",
     )
     add_argument(
         "--model-parallel",

@@ -73,6 +73,16 @@ def test_answers_do_not_depend_on_the_questions_beside_them(batch_size: int, ahe
         assert_same(answer, alone)
 
 
+@pytest.mark.parametrize("at_a_time", [1, 2, 5])
+def test_prompts_that_wait_for_others_change_no_answer(at_a_time: int) -> None:
+    settings = dataclasses.replace(answerer().settings, max_num_seqs=at_a_time)
+    few = Answerer(load_model(MODEL), settings)
+    questions = map(asked, range(len(PAGES)))
+    answers = answer_each(few, questions, keep_samples=True, batch_size=len(PAGES))
+    for number, answer in enumerate(answers):
+        assert_same(answer, alone(number))
+
+
 def assert_same(answer: Answer, other: Answer) -> None:
     """The same up to rounding."""
     numbers = {"score", "likelihood", "constrained_likelihood", "samples"}

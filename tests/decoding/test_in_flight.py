@@ -7,11 +7,12 @@ import jax.numpy as jnp
 import pytest
 
 from gophercite.decoding.in_flight import (
+    Seats,
     bytes_per_token,
     rooms,
-    rows_per_prompt,
+    seats,
     usual_batch_size,
-    usual_max_num_seqs,
+    usual_seats,
 )
 from gophercite.models.config import TransformerConfig
 from gophercite.models.transformer import Transformer
@@ -42,6 +43,14 @@ def test_a_token_takes_what_the_cache_has_for_it(
     assert taken == 2 * rows * room * bytes_per_token(config)
 
 
+SMALL = TransformerConfig(vocab_size=8, d_model=16, num_layers=1, num_heads=2, head_dim=8)
+
+
+def usual(config, params, **changed) -> Seats:
+    asked = {"prompts": 1024, "prompt_tokens": 512, "samples": 16, "max_tokens": 256}
+    return usual_seats(config, params, **(asked | {"platform": "cpu"} | changed))
+
+
 def test_what_a_large_model_has_in_flight() -> None:
     """Gopher's 280B in bfloat16: 521 GiB of parameters, 1.25 GiB of keys and values a sample."""
     config = TransformerConfig(
@@ -49,32 +58,46 @@ def test_what_a_large_model_has_in_flight() -> None:
         param_dtype="bfloat16",
     )  # fmt: skip
     shapes = Transformer(config).abstract()
-    most = usual_max_num_seqs(config, shapes, 256)
     sizes = sum(leaf.size for leaf in jax.tree.leaves(shapes))
     of_one = 256 * 80 * 128 * 128 * 2 * 2
-    assert most * of_one <= sizes < (most + 1) * of_one  # half of two bytes a parameter
+    most = sizes // of_one  # half of two bytes a parameter
+    assert usual(config, shapes, samples=1000, platform="tpu") == (1, most)
+    prompts, rows = usual(config, shapes, platform="tpu")
+    assert rows == 16
+    assert prompts == 8  # of the 16 that are worth it
+    assert prompts * rows <= most < 2 * prompts * rows
+    assert usual(config, shapes, samples=1, prompt_tokens=3840, platform="tpu") == (8, 1)
+    assert 8 * 15 * of_one <= sizes < 16 * 15 * of_one
 
 
-def test_a_small_model_has_a_gibibyte() -> None:
-    config = TransformerConfig(vocab_size=8, d_model=16, num_layers=1, num_heads=2, head_dim=8)
-    shapes = Transformer(config).abstract()
-    assert usual_max_num_seqs(config, shapes, 256) == 2**30 // (256 * 2 * 16 * 2)
-    assert usual_max_num_seqs(config, shapes, 2**40) == 1
+def test_a_small_model_has_what_keeps_the_device_busy() -> None:
+    shapes = Transformer(SMALL).abstract()
+    seats_of = functools.partial(usual, SMALL, shapes)
+    assert seats_of() == (4, 16)
+    assert seats_of(platform="gpu") == (16, 16)
+    assert seats_of(samples=1) == (64, 1)
+    assert seats_of(samples=13) == (8, 13)  # a power of two, as a mesh would have it
+    assert seats_of(prompts=5, samples=13) == (5, 13)
+    assert seats_of(samples=200) == (1, 200)
+    tokens = 2**30 // bytes_per_token(SMALL)  # that have room
+    assert seats_of(prompt_tokens=tokens // 3) == (2, 16)
+    assert seats_of(prompt_tokens=2 * tokens) == (1, 16)
+    assert seats_of(max_tokens=tokens // 10) == (1, 10)
+    assert seats_of(max_tokens=2 * tokens) == (1, 1)
 
 
-def test_prompts_share_the_rows_and_have_one_at_least() -> None:
-    assert [rows_per_prompt(most, 5) for most in (1, 4, 5, 14, 64)] == [1, 1, 1, 2, 12]
+def test_no_more_samples_are_in_flight_than_are_asked_for() -> None:
+    assert [seats(most, 5, 16) for most in (1, 16, 31, 40, 1000)] == [
+        (1, 1), (1, 16), (1, 16), (2, 16), (5, 16),
+    ]  # fmt: skip
+    assert seats(64, 128, 1) == (64, 1)
 
 
-def test_questions_are_together_until_the_device_is_busy_or_its_memory_full() -> None:
-    config = TransformerConfig(vocab_size=8, d_model=16, num_layers=1, num_heads=2, head_dim=8)
-    shapes = Transformer(config).abstract()
-    size = functools.partial(usual_batch_size, config, shapes)
-    assert [size(3840, samples, "cpu") for samples in (1, 4, 16, 64)] == [64, 16, 4, 1]
-    assert [size(3840, samples, "tpu") for samples in (1, 16, 64)] == [256, 16, 4]
-    tokens = 2**30 // bytes_per_token(config)  # that have room
-    assert [size(tokens // most, 1, "gpu") for most in (1, 3, 1000)] == [1, 3, 256]
-    assert size(2 * tokens, 1, "gpu") == 1
+def test_questions_are_together_as_long_as_they_keep_the_device_busy() -> None:
+    assert [usual_batch_size(1, samples, "cpu") for samples in (1, 4, 16, 64)] == [256, 128, 32, 8]
+    assert [usual_batch_size(5, samples, "cpu") for samples in (5, 16, 1000)] == [51, 32, 1]
+    assert [usual_batch_size(5, samples, "tpu") for samples in (16, 256)] == [51, 8]
+    assert usual_batch_size(1000, 1000, "gpu") == 1
 
 
 def test_much_room_is_given_bit_by_bit() -> None:

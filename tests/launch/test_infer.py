@@ -103,11 +103,11 @@ def test_a_run_that_is_killed_ends_with_what_one_that_is_not_has(
     assert [answer.reason is None for answer in answers[-2:]] == [False, False]
     assert "snippet" in str(answers[-1].reason)
 
-    # Neither drafts nor how many questions and answers are taken at a time (here the usual: 32 with
-    # two answers each) change an answer, so a run may go on with others; whatever does is refused.
+    # Neither drafts nor how many questions and answers are taken at a time (here the usual: 128
+    # with two answers each) change an answer, so a run may go on with others. All else is refused.
     with_drafts = start(command, whole, "--draft-tokens", "3", "--max-num-seqs", "1")
     _, said = with_drafts.communicate()
-    assert "; 32 at a time" in said
+    assert "; 128 at a time" in said
     assert (with_drafts.returncode, f"{len(QUESTIONS)} answered already" in said) == (0, True)
     other = start(command, whole, "--omissions", "2")
     _, said = other.communicate()
