@@ -5,9 +5,9 @@
 
 The whole program, prefill and the loop over tokens, for a model of the Gopher family laid out over
 a slice, compiled ahead of time: freely, watched for faults, under the quote constraint, with
-omissions, with drafts. Of each: how much of a device's memory it needs, how many loops it has, what
-it calls, and what in it would leave the device, of which there must be nothing, or the command
-fails. Each takes a minute or so to compile.
+omissions, with drafts, with prompts that wait for others' places. Of each: how much of a device's
+memory it needs, how many loops it has, what it calls, and what in it would leave the device, of
+which there must be nothing, or the command fails. Each takes a minute or so to compile.
 """
 
 import argparse
@@ -53,8 +53,10 @@ _HOST_MEMORY = re.compile(r"\{[^{}]*S\(5\)\}")
 Tables = tuple[Any, Any]  # of the constraint, and of the watch
 
 
-def cases(vocabulary: Vocabulary) -> dict[str, tuple[SamplingSettings, Callable[[], Tables]]]:
-    """How to sample, and by which tables."""
+def cases(
+    vocabulary: Vocabulary,
+) -> dict[str, tuple[SamplingSettings, Callable[[], Tables], int | None]]:
+    """How to sample, by which tables, and how many prompts at a time."""
 
     def held(**settings: int) -> Any:
         constraint = QuoteConstraint(vocabulary, QuoteSettings(**settings))
@@ -68,14 +70,15 @@ def cases(vocabulary: Vocabulary) -> dict[str, tuple[SamplingSettings, Callable[
     thin = SamplingSettings(TOKENS, free_log_probs=False)
     drafts = SamplingSettings(TOKENS, free_log_probs=False, draft_tokens=3)
     return {
-        "free": (free, lambda: (None, None)),
-        "watched": (free, lambda: (None, watched())),
-        "constrained": (thin, lambda: (held(), None)),
+        "free": (free, lambda: (None, None), None),
+        "watched": (free, lambda: (None, watched()), None),
+        "constrained": (thin, lambda: (held(), None), None),
         "constrained, the model's own log-probabilities, watched": (
-            free, lambda: (held(), watched()),
+            free, lambda: (held(), watched()), None,
         ),
-        "constrained, omissions": (thin, lambda: (held(maximum_omissions=2), None)),
-        "constrained, drafts": (drafts, lambda: (held(), None)),
+        "constrained, omissions": (thin, lambda: (held(maximum_omissions=2), None), None),
+        "constrained, drafts": (drafts, lambda: (held(), None), None),
+        "constrained, half of the prompts wait": (thin, lambda: (held(), None), PROMPTS // 2),
     }  # fmt: skip
 
 
@@ -85,6 +88,7 @@ def compiled(
     vocabulary: Vocabulary,
     settings: SamplingSettings,
     tables: Tables,
+    seats: int | None,
 ) -> jax.stages.Compiled:
     """The program for a slice, of shapes alone."""
 
@@ -100,7 +104,8 @@ def compiled(
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), PROMPTS))
     numbers = (jax.ShapeDtypeStruct(shape, jnp.int32) for shape in ((PROMPTS, LENGTH), (PROMPTS,)))
     plan = Plan(
-        transformer, settings, vocabulary.eos_id, vocabulary.pad_id, vocabulary.size, ROWS, ROWS
+        transformer, settings, vocabulary.eos_id, vocabulary.pad_id, vocabulary.size, ROWS, ROWS,
+        seats=seats,
     )  # fmt: skip
     with partitioner.activate():
         inputs = jax.tree.map(everywhere, (*numbers, keys, *tables))
@@ -134,10 +139,10 @@ def main() -> int:
     print(f"| {flags.family}, {flags.topology} | temporaries, peak, MiB | loops | calls | leaves |")
     print("|---|---|---|---|---|")
     failed = False
-    for name, (settings, tables) in cases(vocabulary).items():
+    for name, (settings, tables, seats) in cases(vocabulary).items():
         if flags.only and flags.only not in name:
             continue
-        program = compiled(transformer, partitioner, vocabulary, settings, tables())
+        program = compiled(transformer, partitioner, vocabulary, settings, tables(), seats)
         text, memory = program.as_text(), program.memory_analysis()
         left = leaves_the_device(text)
         failed |= bool(left)

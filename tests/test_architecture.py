@@ -10,6 +10,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 
 # From the ground up; a room imports only from floors below its own.
 FLOORS = (
+    ("native",),
     ("documents", "partitioning", "kernels"),
     (
         "evidence",
