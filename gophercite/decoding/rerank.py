@@ -102,7 +102,7 @@ def sample_in_turn(
     counts = [len(range(place, count, each)) for place in range(each)] * len(questions)
     whole, most = len(prompts) + each * missing, max(counts)
     if max_num_seqs is None:
-        longest = max(map(len, prompts), default=0)
+        longest = max(1, *map(len, prompts))  # an empty one is refused below
         in_flight = usual_seats(
             transformer.config, model.params, whole, longest, most, settings.max_tokens,
             jax.default_backend(),

@@ -115,6 +115,11 @@ def test_without_likelihoods_there_is_nothing_to_compare() -> None:
         sample_in_turn(model(), [[[5]]], 1, jax.random.key(0)[None], settings)
 
 
+def test_an_empty_prompt_is_refused():
+    with pytest.raises(ValueError, match="at least one token"):
+        sample_in_turn(model(), [[[]]], 1, jax.random.key(0)[None], SETTINGS)
+
+
 def test_scores_are_those_of_each_response_alone() -> None:
     judge = jax.jit(RewardModel(model(True).transformer).judge)
     found = Scorer(model(True), batch_size=2).score(QUESTION, ANSWERS)
