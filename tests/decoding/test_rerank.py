@@ -115,7 +115,7 @@ def test_without_likelihoods_there_is_nothing_to_compare() -> None:
         sample_in_turn(model(), [[[5]]], 1, jax.random.key(0)[None], settings)
 
 
-def test_an_empty_prompt_is_refused():
+def test_an_empty_prompt_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one token"):
         sample_in_turn(model(), [[[]]], 1, jax.random.key(0)[None], SETTINGS)
 
