@@ -128,10 +128,14 @@ def test_seats_are_taken_as_they_become_free():
     assert waiting.passes < sum(max(lengths[i : i + 2]) for i in range(0, len(lengths), 2))
 
 
-@pytest.mark.parametrize("scan_layers", [False, True])
-def test_prompts_wait_on_eight_devices_too(scan_layers):
+@pytest.mark.parametrize(("scan_layers", "quoting"), [(False, False), (True, False), (True, True)])
+def test_prompts_wait_on_eight_devices_too(scan_layers, quoting):
     model, params = model_and_parameters(scan_layers=scan_layers)
     options = {"samples_per_prompt": 2, "prompts_in_flight": 4}
+    if quoting:
+        constraint = QuoteConstraint(BYTES, QuoteSettings(minimum_quote=10, maximum_claim=6))
+        tables = constraint.tables([constraint.graph(pages) for pages in PAGES], 80)
+        options |= {"quotes": tables, "max_tokens": 80, "drafts": 3}
     alone = run(model, params, **options)
     partitioner = Partitioner(make_mesh(data=2, fsdp=2, model=2))
     placed = jax.device_put(params, partitioner.shardings(model.logical_axes(), params))
