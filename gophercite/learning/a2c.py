@@ -7,7 +7,7 @@ the teacher holds only what the policy trains.
 
 import dataclasses
 import math
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
@@ -34,6 +34,8 @@ from gophercite.models.parameters import (
 from gophercite.models.unembedding import Unembedding
 from gophercite.models.value_head import ValueHead
 
+AverageOver = Literal["response_tokens", "max_tokens"]
+
 _ROLLOUTS, _EVALUATION = 1, 2  # what a key is folded with, by purpose
 
 
@@ -53,11 +55,19 @@ class Shared(NamedTuple):
 class A2CLearner(GradientLearner):
     """One synchronous update a batch of prompts.
 
-    The objective is α · KL(policy ‖ teacher) + (1 − α) · (policy loss + value loss), each the mean
-    over rows and places, where places after a sample's end count as zero: the number of tokens
-    depends on what was sampled, so dividing by it would bias the gradient. The value at a place is
-    what final reward is expected there, undiscounted; the advantage is the reward less that value.
-    Batches are described in `rollouts`.
+    The objective is α · KL(policy ‖ teacher) + (1 − α) · (policy loss + w · value loss), each a sum
+    over the batch's response tokens, end of sequence included, divided by one number for the whole
+    batch (`average_over`). The policy loss of a token is −advantage · log π, its value loss the
+    square of the advantage, and the advantage is the sample's reward less the value there: the
+    final reward that is expected from this token on, undiscounted. The policy's gradient does not
+    go through the advantage. Batches are described in `rollouts`.
+
+    The two divisors differ by more than a constant. The number of response tokens depends on what
+    was sampled, so a mean over them is a ratio of two random numbers: in expectation its gradient
+    is not quite that of the expected sum, by an error that falls as 1 / samples in a batch, and a
+    batch of short samples makes larger steps. Dividing by a fixed number has no such bias, but
+    makes steps small where samples are far shorter than `max_tokens`, and so changes what a
+    learning rate and a clipping norm mean whenever that limit is changed.
 
     The parameters are the policy's with three parts more: `value_head`; `teacher`, the trained
     parts as they were at first; and `reward_model`. The last two are not trained. A policy with
@@ -67,7 +77,10 @@ class A2CLearner(GradientLearner):
       rewards: what samples are rewarded for.
       plan: how they are sampled: from the model's own distribution among what is allowed.
       kl_weight: α.
-      value_weight: of the value loss beside the policy loss.
+      value_weight: w, which multiplies (reward − value)², not half of it.
+      average_over: "response_tokens" divides by the tokens that the batch's samples have;
+        "max_tokens" by samples × the most tokens that a sample may have, so that places after a
+        sample's end count as zeros. Samples of weight 0 count in neither.
       value_width: of the value's two hidden layers.
       loss_chunk: places whose logits exist at once.
       rollout_pieces: that a batch's prompts are cut into, sampled one after the other; divides the
@@ -78,6 +91,7 @@ class A2CLearner(GradientLearner):
     plan: Plan
     kl_weight: float = 0.1
     value_weight: float = 0.5
+    average_over: AverageOver = "response_tokens"
     value_width: int = 2048
     loss_chunk: int = 512
     rollout_pieces: int = 1
@@ -86,11 +100,16 @@ class A2CLearner(GradientLearner):
         """Refuses what would not be the policy's gradient.
 
         Raises:
-          ValueError: a weight is out of range, or samples are not drawn from the distribution
+          ValueError: a setting is out of range, or samples are not drawn from the distribution
             itself.
         """
         if not 0 <= self.kl_weight <= 1:
             raise ValueError(f"A2CLearner.kl_weight = {self.kl_weight}: must be from 0 to 1")
+        if self.value_weight < 0:
+            raise ValueError(f"A2CLearner.value_weight = {self.value_weight}: must be at least 0")
+        if self.average_over not in get_args(AverageOver):
+            known = " or ".join(f'"{name}"' for name in get_args(AverageOver))
+            raise ValueError(f'A2CLearner.average_over = "{self.average_over}": must be {known}')
         drawn = self.plan.settings
         if drawn.temperature != 1 or drawn.top_p != 1 or drawn.top_k is not None:
             raise ValueError(
@@ -169,11 +188,18 @@ class A2CLearner(GradientLearner):
         Returns:
           As `update`.
         """
-        scale = 1 / jnp.asarray(rollouts.responses.size, jnp.float32)
-        shared = Shared(scale, quotes)
+        shared = Shared(1 / self.divisor(rollouts), quotes)
         gradients, sums = self.gradients(state.params, rollouts._asdict(), shared)
         after, metrics = self.descend(state, gradients)
         return after, {**metrics, **_loss_metrics(sums), **self._rollout_metrics(rollouts)}
+
+    def divisor(self, rollouts: Rollouts) -> Float[Array, ""]:
+        """What a whole batch's sums are divided by, however it is cut into microbatches."""
+        if self.average_over == "response_tokens":
+            count = jnp.sum(rollouts.weights * rollouts.response_lengths)
+        else:
+            count = jnp.sum(rollouts.weights) * rollouts.responses.shape[1]
+        return jnp.maximum(count.astype(jnp.float32), 1)
 
     def losses(
         self, params: Params, batch: Any, weights: Any, accumulated: Params | None
@@ -243,7 +269,7 @@ class A2CLearner(GradientLearner):
                 self.plan.vocabulary_size,
                 self.loss_chunk,
             )
-        value_loss = 0.5 * jnp.sum(weights * jnp.square(rewards - values))
+        value_loss = jnp.sum(weights * jnp.square(rewards - values))
         objective += (1 - self.kl_weight) * self.value_weight * value_loss
         rewarded = jnp.broadcast_to(rewards, weights.shape)
         return objective, {
@@ -331,11 +357,12 @@ def _loss_metrics(sums: Metrics) -> Metrics:
     mean = {name: total / places for name, total in sums.items()}
     spread = mean["reward_square"] - jnp.square(mean["reward"])
     error = mean["advantage_square"] - jnp.square(mean["advantage"])
+    varies = spread > 1e-6 * mean["reward_square"]  # beyond what float32 makes of equal rewards
     return {
         "loss/total": sums["loss/total"],
         "loss/policy_avg": -mean["advantage_log_prob"],
         "loss/value_avg": mean["value_loss"],
-        "critic/vf_explained_var": 1 - error / jnp.maximum(spread, 1e-9),
+        "critic/vf_explained_var": jnp.where(varies, 1 - error / spread, 0),
         "objective/kl": sums["kl"] / rows,
         "objective/entropy": sums["entropy"] / rows,
         "policy/kl_avg": mean["kl"],

@@ -293,3 +293,7 @@ def test_what_is_no_policy_gradient_is_refused() -> None:
         learner(plan=plan(4, temperature=0.5))
     with pytest.raises(ValueError, match=r"kl_weight = 1\.5"):
         learner(kl_weight=1.5)
+    with pytest.raises(ValueError, match=r"value_weight = -1: must be at least 0"):
+        learner(value_weight=-1)
+    with pytest.raises(ValueError, match='"tokens": must be "response_tokens" or "max_tokens"'):
+        learner(average_over="tokens")
