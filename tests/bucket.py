@@ -1,6 +1,8 @@
 """A bucket on loopback: as much of Google's storage API (JSON) as its Python client asks for."""
 
 import contextlib
+import datetime
+import email
 import http.server
 import json
 import threading
@@ -9,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 NAME = "b"
+_LONG_AGO = "2026-01-01T00:00:00Z"
 _OBJECTS = f"/storage/v1/b/{NAME}/o"
 
 
@@ -18,6 +21,9 @@ class Bucket(http.server.ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.objects: dict[str, bytes] = {}
+        # Of those that were written in one request, which may have a condition.
+        self.generations: dict[str, int] = {}
+        self.updated: dict[str, str] = {}
 
     @property
     def url(self) -> str:
@@ -39,6 +45,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         name = self._object(path)
         if name not in self.server.objects:
             self._answer({"error": {"code": 404, "message": "not found"}}, status=404)
+        elif self._condition_fails(name, query):
+            return
         elif query.get("alt") == "media":
             self._media(self.server.objects[name])
         else:
@@ -47,7 +55,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         path, query = self._target()
         body = self._body()
-        if query.get("uploadType") == "resumable":
+        if query.get("uploadType") == "multipart":
+            self._write_on_condition(body, query)
+        elif query.get("uploadType") == "resumable":
             session = f"{self.server.url}/session?name={urllib.parse.quote(query['name'])}"
             self._answer({}, headers={"Location": session})
         elif path == "/session":
@@ -60,8 +70,33 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._answer({"done": True, "resource": self._about(name)})
 
     def do_DELETE(self) -> None:
-        del self.server.objects[self._object(self._target()[0])]
+        path, query = self._target()
+        name = self._object(path)
+        if self._condition_fails(name, query):
+            return
+        del self.server.objects[name]
         self._answer({}, status=204)
+
+    def _write_on_condition(self, body: bytes, query: dict[str, str]) -> None:
+        """An object in one request, whose body has its description and its content."""
+        head = f"Content-Type: {self.headers['Content-Type']}\r\n\r\n".encode()
+        about, content = email.message_from_bytes(head + body).get_payload()
+        name = json.loads(about.get_payload())["name"]
+        if self._condition_fails(name, query):
+            return
+        self.server.objects[name] = content.get_payload(decode=True)
+        self.server.generations[name] = self.server.generations.get(name, 1) + 1
+        now = datetime.datetime.now(datetime.UTC)
+        self.server.updated[name] = now.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        self._answer(self._about(name))
+
+    def _condition_fails(self, name: str, query: dict[str, str]) -> bool:
+        """Whether the object isn't of the generation that a request asks for; if so, answers."""
+        has = self.server.generations.get(name, 1) if name in self.server.objects else 0
+        if query.get("ifGenerationMatch", str(has)) == str(has):
+            return False
+        self._answer({"error": {"code": 412, "message": "conditionNotMet"}}, status=412)
+        return True
 
     def _target(self) -> tuple[str, dict[str, str]]:
         url = urllib.parse.urlsplit(self.path)
@@ -95,9 +130,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _about(self, name: str) -> dict[str, Any]:
         size = str(len(self.server.objects[name]))
         link = f"{self.server.url}/download{_OBJECTS}/{urllib.parse.quote(name, safe='')}?alt=media"
+        generation = str(self.server.generations.get(name, 1))
         return {
-            "name": name, "bucket": NAME, "size": size, "mediaLink": link, "generation": "1",
-            "updated": "2026-01-01T00:00:00Z", "timeCreated": "2026-01-01T00:00:00Z",
+            "name": name, "bucket": NAME, "size": size, "mediaLink": link, "generation": generation,
+            "updated": self.server.updated.get(name, _LONG_AGO), "timeCreated": _LONG_AGO,
         }  # fmt: skip
 
     def _answer(

@@ -38,6 +38,7 @@ from gophercite.training.run_folder import (
     versions_json,
     write_text,
 )
+from gophercite.training.run_lock import hold_run
 from gophercite.training.step_log import StepLog
 
 Samples = Callable[[Params, int], tuple[str, Mapping[str, float]]]
@@ -162,108 +163,114 @@ def train(
       Preempted: asked to stop; the state is saved.
       NonFiniteLossError: a loss was NaN or infinite; names the steps.
       CheckpointError: the folder's checkpoints are of another model, or none is whole.
+      RunInUseError: another command trains in the folder.
     """
-    # ---------------------------------------------------------------- build
     refuse_unknown_sets(settings, evaluations)
     folder = epath.Path(settings.model_dir)
     first_process = jax.process_index() == 0
     progress = Progress(stream if first_process else None, settings.total_steps)
-    program = Program(learner, initialisation, partitioner)
-    evaluate = Evaluator(program, evaluations)
-    target = program.state_target()
-    checkpoints = Checkpoints(
-        folder,
-        keep_newest=settings.keep_newest,
-        keep_best=settings.keep_best,
-        base=initialisation.base(),
-    )
-
-    # -------------------------------------------------------------- restore
-    # A checkpoint is the state, where the run stands, and nothing else. Metrics after its step are
-    # dropped: they will be written again.
-    restored = checkpoints.restore(
-        target, learner.init_state, partial(program.initial_parameters, settings.seed)
-    )
-    if restored is None:
-        clock, state = Clock(), program.initial_state(settings.seed)
-    else:
-        clock, state = Clock.from_json(restored.progress), restored.state
-        for line in restored.passed_over:
-            progress.note(line)
-        progress.note(f"going on from checkpoint {clock.step} of {folder}")
-    writer = MetricsWriter(
-        folder, clock.step, keep_evaluation=clock.evaluated, enabled=first_process
-    )
-    log = StepLog(writer, progress, settings.log_every)
-    overview = parameter_table(target.params, trained_parts(target))
-    write_text(folder, {"versions.json": versions_json(), "parameters.txt": overview})
-    if describe and first_process:
-        describe(folder)
-    progress.note(overview.splitlines()[-1])
-
-    updates: dict[Any, jax.stages.Compiled] = {}  # by shapes, of which nearly all batches have one
-    score: float | None = None
-    feed = Feed(batches(clock.step), partitioner)
-    with Preemption() as preemption, closing(feed), closing(writer), closing(checkpoints):
-        while True:
-            last = clock.step >= settings.total_steps or clock.stopped is not None
-            preempted = preemption.requested()
-
-            # ---------------------------------------------------- evaluate
-            due = last or clock.step % settings.evaluate_every == 0
-            if due and not clock.evaluated and not preempted:
-                log.catch_up()
-                results = evaluate(state, preemption.requested)
-                if results is None:
-                    preempted = True
-                else:
-                    clock, score = judge(settings, clock, results)
-                    if samples:
-                        table, rates = samples(evaluated_params(state), clock.step)
-                        write_text(folder, {f"samples/step_{clock.step}.md": table})
-                        results["samples"] = dict(rates)
-                    record(writer, progress, clock, results)
-                    last = last or clock.stopped is not None
-                log.resume()
-
-            # -------------------------------------------------------- save
-            due = clock.step > 0 and clock.step % settings.save_every == 0
-            if due or last or preempted:
-                log.catch_up()  # a step whose loss is not finite ends the run before it is saved
-                checkpoints.save(state, dataclasses.asdict(clock), score)
-                log.resume()
-            if last or preempted:
-                break
-
-            # -------------------------------------------------------- step
-            batch = next(feed)
-            shapes = shapes_of(batch)
-            if shapes not in updates:
-                updates[shapes] = program.compile_update(batch)
-                feed.take_wait()  # while it compiled: start-up, and no step's
-                log.resume()
-            clock, score = dataclasses.replace(clock, step=clock.step + 1, evaluated=False), None
-            if clock.step == settings.profile_step:
-                log.catch_up()
-                (state, metrics), seconds = profiled(updates[shapes], state, batch)
-                times = {f"time/phase/{name}": value for name, value in seconds.items()}
-                record(writer, progress, clock, {"profile": times})
-            else:
-                state, metrics = updates[shapes](state, batch)
-            log.add(clock.step, metrics, next(iter(batch.values())).size, feed.take_wait())
-
-    if preempted and not (last and clock.evaluated):
-        raise Preempted(
-            f"asked to stop: step {clock.step} is saved in {folder}; the same command goes on there"
+    # Nothing in the folder is touched, nor an interrupted save cleared, before it is this run's.
+    with hold_run(folder, progress.note) as still_ours:
+        # ---------------------------------------------------------------- build
+        program = Program(learner, initialisation, partitioner)
+        evaluate = Evaluator(program, evaluations)
+        target = program.state_target()
+        checkpoints = Checkpoints(
+            folder,
+            keep_newest=settings.keep_newest,
+            keep_best=settings.keep_best,
+            base=initialisation.base(),
         )
-    # -------------------------------------------------------------- report
-    reason = clock.stopped or f"all {settings.total_steps} steps are done"
-    if first_process:
-        lines = [f"ended at step {clock.step}: {reason}", overview.splitlines()[-1]]
-        text = report(folder, lines, best_step(folder))
-        write_text(folder, {"report.md": text})
-    progress.note(f"ended at step {clock.step}: {reason}")
-    return Outcome(state, reason)
+
+        # -------------------------------------------------------------- restore
+        # A checkpoint is the state, where the run stands, and nothing else. Metrics after its step are
+        # dropped: they will be written again.
+        restored = checkpoints.restore(
+            target, learner.init_state, partial(program.initial_parameters, settings.seed)
+        )
+        if restored is None:
+            clock, state = Clock(), program.initial_state(settings.seed)
+        else:
+            clock, state = Clock.from_json(restored.progress), restored.state
+            for line in restored.passed_over:
+                progress.note(line)
+            progress.note(f"going on from checkpoint {clock.step} of {folder}")
+        writer = MetricsWriter(
+            folder, clock.step, keep_evaluation=clock.evaluated, enabled=first_process
+        )
+        log = StepLog(writer, progress, settings.log_every)
+        overview = parameter_table(target.params, trained_parts(target))
+        write_text(folder, {"versions.json": versions_json(), "parameters.txt": overview})
+        if describe and first_process:
+            describe(folder)
+        progress.note(overview.splitlines()[-1])
+
+        # By shapes, of which nearly all batches have one.
+        updates: dict[Any, jax.stages.Compiled] = {}
+        score: float | None = None
+        feed = Feed(batches(clock.step), partitioner)
+        with Preemption() as preemption, closing(feed), closing(writer), closing(checkpoints):
+            while True:
+                last = clock.step >= settings.total_steps or clock.stopped is not None
+                preempted = preemption.requested()
+
+                # ---------------------------------------------------- evaluate
+                due = last or clock.step % settings.evaluate_every == 0
+                if due and not clock.evaluated and not preempted:
+                    log.catch_up()
+                    results = evaluate(state, preemption.requested)
+                    if results is None:
+                        preempted = True
+                    else:
+                        clock, score = judge(settings, clock, results)
+                        if samples:
+                            table, rates = samples(evaluated_params(state), clock.step)
+                            write_text(folder, {f"samples/step_{clock.step}.md": table})
+                            results["samples"] = dict(rates)
+                        record(writer, progress, clock, results)
+                        last = last or clock.stopped is not None
+                    log.resume()
+
+                # -------------------------------------------------------- save
+                due = clock.step > 0 and clock.step % settings.save_every == 0
+                if due or last or preempted:
+                    log.catch_up()  # a step whose loss is not finite ends the run before it is saved
+                    still_ours()
+                    checkpoints.save(state, dataclasses.asdict(clock), score)
+                    log.resume()
+                if last or preempted:
+                    break
+
+                # -------------------------------------------------------- step
+                batch = next(feed)
+                shapes = shapes_of(batch)
+                if shapes not in updates:
+                    updates[shapes] = program.compile_update(batch)
+                    feed.take_wait()  # while it compiled: start-up, and no step's
+                    log.resume()
+                clock = dataclasses.replace(clock, step=clock.step + 1, evaluated=False)
+                score = None
+                if clock.step == settings.profile_step:
+                    log.catch_up()
+                    (state, metrics), seconds = profiled(updates[shapes], state, batch)
+                    times = {f"time/phase/{name}": value for name, value in seconds.items()}
+                    record(writer, progress, clock, {"profile": times})
+                else:
+                    state, metrics = updates[shapes](state, batch)
+                log.add(clock.step, metrics, next(iter(batch.values())).size, feed.take_wait())
+
+        if preempted and not (last and clock.evaluated):
+            raise Preempted(
+                f"asked to stop: step {clock.step} is saved in {folder}; the same command goes on there"
+            )
+        # -------------------------------------------------------------- report
+        reason = clock.stopped or f"all {settings.total_steps} steps are done"
+        if first_process:
+            lines = [f"ended at step {clock.step}: {reason}", overview.splitlines()[-1]]
+            text = report(folder, lines, best_step(folder))
+            write_text(folder, {"report.md": text})
+        progress.note(f"ended at step {clock.step}: {reason}")
+        return Outcome(state, reason)
 
 
 def judge(

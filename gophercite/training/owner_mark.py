@@ -1,0 +1,190 @@
+"""Whose a folder in a bucket is: a small object that its owner renews.
+
+Buckets have no locks, but an object can be written on the condition that it is what it was
+(`ifGenerationMatch`, strongly consistent). A command writes `owner.json` if there is none, and
+writes it again every `RENEWAL` seconds. One that finds the object watches it: if it is renewed, its
+owner lives and the command is refused; if it stays as it is for `EXPIRY` seconds, its owner is dead
+and the command takes it over. Clocks of different machines need not agree.
+"""
+
+import datetime
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from etils import epath
+
+from gophercite.training.run_lock import Owner, RunInUseError
+
+MARK = "owner.json"
+RENEWAL = 20.0  # seconds
+EXPIRY = 90.0  # seconds without renewal after which an owner is dead
+# A mark this old needs no watching: no two clocks differ by so much.
+_LONG_DEAD = datetime.timedelta(hours=1)
+
+
+class OwnerMark:
+    """This command's mark on a folder in a bucket, renewed by a thread."""
+
+    def __init__(
+        self,
+        folder: epath.Path,
+        owner: Owner,
+        say: Callable[[str], None],
+        *,
+        renewal: float = RENEWAL,
+        expiry: float = EXPIRY,
+    ) -> None:
+        """Marks the folder; where there is a mark, waits to see whether its owner lives.
+
+        Args:
+          folder: `gs://BUCKET/NAME`.
+          owner: this command.
+          say: shows a line to people.
+          renewal: seconds between renewals.
+          expiry: seconds without renewal after which an owner is dead; several renewals.
+
+        Raises:
+          RunInUseError: the folder has an owner who lives, or Google's client is missing.
+        """
+        try:
+            from google.cloud import storage
+        except ImportError as error:
+            raise RunInUseError(
+                f"{folder}: training in a bucket needs `pip install gophercite[gcs]` ({error})"
+            ) from None
+        bucket, _, name = os.fspath(folder).removeprefix("gs://").partition("/")
+        self._path = f"{folder}/{MARK}"
+        self._folder, self._owner = folder, owner
+        self._renewal, self._expiry = renewal, expiry
+        self._bucket = storage.Client().bucket(bucket)
+        self._name = f"{name.rstrip('/')}/{MARK}".lstrip("/")
+        self._lost = ""
+        self._writing = threading.Lock()
+        self._generation = self._take(say)
+        self._renewed = time.monotonic()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="owner mark", daemon=True)
+        self._thread.start()
+
+    def confirm(self) -> None:
+        """Makes sure that the folder is still this command's.
+
+        Raises:
+          RunInUseError: another command took it over.
+        """
+        # A bucket that can't be reached could not be saved to either: this waits for it.
+        while time.monotonic() - self._renewed > self._expiry / 2 and not self._lost:
+            self._renew()
+            time.sleep(self._renewal / 10)
+        if self._lost:
+            raise RunInUseError(self._lost)
+
+    def release(self) -> None:
+        """Takes the mark away."""
+        from google.api_core import exceptions
+
+        self._stop.set()
+        self._thread.join()
+        if self._lost:
+            return
+        try:
+            self._blob().delete(if_generation_match=self._generation)
+        except (exceptions.GoogleAPICallError, OSError):
+            pass  # the next command finds it unrenewed
+
+    def _blob(self) -> Any:
+        """The object, whatever its generation: one that has been read asks for that one alone."""
+        return self._bucket.blob(self._name)
+
+    def _take(self, say: Callable[[str], None]) -> int:
+        """Writes the mark and returns its generation."""
+        mine = self._write(0)
+        if mine is not None:
+            return mine
+        found: tuple[int, Owner | None] | None = None
+        deadline = 0.0
+        while True:
+            seen = self._read()
+            if seen is None:  # taken away meanwhile
+                generation, old = 0, True
+            else:
+                generation, other, updated = seen
+                if found is not None and found[0] != generation:
+                    raise RunInUseError(
+                        f"{self._folder} is in use: {other or 'another command trains in it'}, and "
+                        f"it has renewed {MARK} just now. Stop it and wait until it has saved, or "
+                        "set MODEL_DIR to another folder"
+                    )
+                age = datetime.datetime.now(datetime.UTC) - updated
+                if found is None:
+                    found = generation, other
+                    deadline = time.monotonic() + self._expiry
+                    if age <= _LONG_DEAD:
+                        say(
+                            f"{self._path}: {other or 'somebody has marked this folder'}; looking "
+                            f"for at most {self._expiry:.0f} s whether it lives (if you know that "
+                            "it doesn't, delete that object)"
+                        )
+                old = age > _LONG_DEAD or time.monotonic() > deadline
+            if old:
+                mine = self._write(generation)
+                if mine is not None:
+                    return mine
+            time.sleep(self._renewal / 10)
+
+    def _read(self) -> tuple[int, Owner | None, datetime.datetime] | None:
+        """Generation, owner and time of the mark; None when there is none."""
+        from google.api_core import exceptions
+
+        try:
+            blob = self._blob()
+            blob.reload()
+            generation, updated = int(blob.generation), blob.updated
+            content = blob.download_as_bytes(if_generation_match=generation)
+        except (exceptions.NotFound, exceptions.PreconditionFailed):
+            return None  # gone, or written between the two requests: it will be read again
+        return generation, Owner.from_json(content), updated
+
+    def _write(self, generation: int) -> int | None:
+        """Writes the mark if it still is of a generation, 0 for none; returns the new one."""
+        from google.api_core import exceptions
+
+        blob = self._blob()
+        try:
+            blob.upload_from_string(
+                self._owner.to_json(),
+                content_type="application/json",
+                if_generation_match=generation,
+            )
+        except exceptions.PreconditionFailed:
+            # A request that was repeated after a lost answer meets its own first writing.
+            seen = self._read()
+            return seen[0] if seen is not None and seen[1] == self._owner else None
+        return int(blob.generation)
+
+    def _keep(self) -> None:
+        while not self._stop.wait(self._renewal):
+            self._renew()
+
+    def _renew(self) -> None:
+        """Renews the mark; a bucket that can't be reached is asked again the next time."""
+        from google.api_core import exceptions
+
+        with self._writing:
+            if self._lost:
+                return
+            try:
+                generation: Any = self._write(self._generation)
+            except (exceptions.GoogleAPICallError, exceptions.RetryError, OSError):
+                return
+            if generation is None:
+                self._lost = (
+                    f"{self._folder} was taken over: this command had not renewed {self._path} for "
+                    f"{time.monotonic() - self._renewed:.0f} s. What came after its last "
+                    "checkpoint is not saved"
+                )
+                return
+            self._generation, self._renewed = generation, time.monotonic()

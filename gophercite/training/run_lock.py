@@ -1,0 +1,200 @@
+"""One command at a time in a run's folder: a second one is refused while the first lives.
+
+Otherwise a run that was told to stop could write its last checkpoint into the folder of the run
+that was started in its place. In a file system the lock is the kernel's (`flock`): it dies with its
+process, however that ends, and reaches other hosts over NFS. In a bucket it is an owner's mark
+(`gophercite.training.owner_mark`). Of a run with several processes, the first holds it.
+"""
+
+import contextlib
+import dataclasses
+import datetime
+import errno
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+from etils import epath
+from jax.experimental import multihost_utils
+
+LOCK_FILE = "run.lock"
+_LONGEST_MESSAGE = 2048  # bytes
+# What file systems without locks answer: NFS without its lock service, Lustre without `-o flock`.
+_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
+
+
+class RunInUseError(RuntimeError):
+    """Another command trains in this folder; the message says which, where and since when."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Owner:
+    """Who holds a run's folder.
+
+    Attributes:
+      pid: the process, as its host (or container) numbers it.
+      host: the name of that host or container.
+      since: when it took the folder, UTC, ISO 8601.
+    """
+
+    pid: int
+    host: str
+    since: str
+
+    @classmethod
+    def me(cls) -> "Owner":
+        """This process, now."""
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        return cls(os.getpid(), socket.gethostname(), now)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "Owner | None":
+        """The inverse of `to_json`; None for text that is no owner."""
+        try:
+            value = json.loads(text)
+            return cls(int(value["pid"]), str(value["host"]), str(value["since"]))
+        except (ValueError, KeyError, TypeError):
+            return None
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        return json.dumps(dataclasses.asdict(self)) + "\n"
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host} has trained in it since {self.since}"
+
+
+class Holder(Protocol):
+    """What keeps a folder for this process."""
+
+    def confirm(self) -> None:
+        """Raises RunInUseError if the folder has passed to somebody else."""
+
+    def release(self) -> None:
+        """Gives the folder back."""
+
+
+@contextlib.contextmanager
+def hold_run(folder: epath.PathLike, say: Callable[[str], None]) -> Iterator[Callable[[], None]]:
+    """Keeps a run's folder for this command as long as the `with` lasts.
+
+    All processes of a run call this alike.
+
+    Args:
+      folder: the run's; made when missing.
+      say: shows a line to people.
+
+    Yields:
+      A function to call before each save, by all processes alike.
+
+    Raises:
+      RunInUseError: another command holds the folder; from what is yielded: another one took it
+        over, because this one gave no sign of life for too long.
+    """
+    holder: Holder | None = None
+    first = jax.process_index() == 0
+    remote = "://" in os.fspath(folder)
+
+    def take() -> None:
+        nonlocal holder
+        holder = _take(epath.Path(folder), say)
+
+    def confirm() -> None:
+        if remote:  # a lock of the kernel's can't be lost
+            _in_first_process(holder.confirm if holder else None)
+
+    try:
+        _in_first_process(take if first else None)
+        yield confirm
+    finally:
+        if holder is not None:
+            holder.release()
+
+
+def _in_first_process(action: Callable[[], None] | None) -> None:
+    """Does something in process 0 alone; what it raises is raised in all.
+
+    Args:
+      action: None in the other processes.
+
+    Raises:
+      RunInUseError: it did.
+    """
+    problem = ""
+    try:
+        if action is not None:
+            action()
+    except RunInUseError as error:
+        problem = str(error)
+    if jax.process_count() > 1:
+        letters = np.frombuffer(problem.encode()[:_LONGEST_MESSAGE], np.uint8)
+        sent = np.zeros(_LONGEST_MESSAGE, np.uint8)
+        sent[: len(letters)] = letters
+        heard = np.asarray(multihost_utils.broadcast_one_to_all(sent), np.uint8)
+        problem = heard.tobytes().rstrip(b"\0").decode(errors="ignore")
+    if problem:
+        raise RunInUseError(problem)
+
+
+def _take(folder: epath.Path, say: Callable[[str], None]) -> Holder:
+    if os.fspath(folder).startswith("gs://"):
+        from gophercite.training.owner_mark import OwnerMark  # asks for Google's client
+
+        return OwnerMark(folder, Owner.me(), say)
+    if "://" in os.fspath(folder):
+        say(f"{folder}: nothing keeps a second command out of it; only gs:// has a lock here")
+        return _NoLock()
+    return _FileLock(folder, Owner.me(), say)
+
+
+class _NoLock:
+    def confirm(self) -> None:
+        pass
+
+    def release(self) -> None:
+        pass
+
+
+class _FileLock:
+    """A lock of the kernel's on a file that says, for people, who holds it."""
+
+    def __init__(self, folder: epath.Path, owner: Owner, say: Callable[[str], None]) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / LOCK_FILE
+        # The file is never removed: a lock on a file that has lost its name would keep nobody out.
+        self._file: Any = open(path, "a+", encoding="utf-8")  # noqa: SIM115  (held until `release`)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._file.seek(0)
+            other = Owner.from_json(self._file.read())
+            self._file.close()
+            who = str(other or "another command trains in it")
+            raise RunInUseError(
+                f"{folder} is in use: {who}. Stop that one and wait until it has saved, or set "
+                "MODEL_DIR to another folder"
+            ) from None
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                self._file.close()
+                raise
+            say(f"{folder}: this file system has no locks; start no second command in it")
+        self._write(owner.to_json())
+
+    def confirm(self) -> None:
+        pass
+
+    def release(self) -> None:
+        self._write("")
+        self._file.close()
+
+    def _write(self, text: str) -> None:
+        self._file.seek(0)
+        self._file.truncate()
+        self._file.write(text)
+        self._file.flush()
