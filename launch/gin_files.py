@@ -69,7 +69,7 @@ def read_bindings(parser: argparse.ArgumentParser, rest: Sequence[str]) -> dict[
 
 def load(
     files: Sequence[str], bindings: Mapping[str, str], search_paths: Sequence[str] = ()
-) -> None:
+) -> list[pathlib.Path]:
     """Reads gin files in order, then bindings, and checks all names.
 
     Args:
@@ -77,6 +77,9 @@ def load(
       bindings: names (`TRAIN_STEPS`, `train.log_every`) and their values as gin writes them; a
         value that gin can't read is taken as text, so `--gin.MODEL_DIR=runs/a` needs no quotes.
       search_paths: more folders to look for files in, included ones too.
+
+    Returns:
+      The files that were read, included ones too.
 
     Raises:
       ConfigurationError: a file is missing, or a line, name or value is wrong.
@@ -101,6 +104,7 @@ def load(
             raise ConfigurationError(f"--gin.{name}: {_explain(error, folders)}") from error
     _check_macros(read, bindings)
     _check_scopes(read, bindings)
+    return read
 
 
 @contextlib.contextmanager
@@ -134,9 +138,14 @@ def _check_macros(files: Sequence[pathlib.Path], bindings: Mapping[str, str]) ->
     written = {name for file in files for name in re.findall(r"%([\w./]+)", file.read_text())}
     for name in sorted(bound - used - written):
         near = nearest(name, used - bound or used)
-        place = _where(name, rf"{re.escape(name)}\s*=", files, bindings)
+        place = where_set(name, files, bindings)
         raise ConfigurationError(f"{place}: nothing uses a macro of this name{near}")
     missing = sorted(used - bound)
+    for name in missing:
+        close = difflib.get_close_matches(name, bound, n=1, cutoff=0.8)
+        if close:
+            place = _where_used(name, files, bindings)
+            raise ConfigurationError(f"{place}: nothing sets %{name}; did you mean %{close[0]}?")
     if missing:
         many = f" (nor are {', '.join(missing[1:])})" if len(missing) > 1 else ""
         raise ConfigurationError(f"{missing[0]} is not set{many}: add --gin.{missing[0]}=VALUE")
@@ -175,16 +184,51 @@ def _files_read(parsed: Any, folders: Sequence[str]) -> list[pathlib.Path]:
     return [path, *included] if path else included
 
 
+def where_set(name: str, files: Iterable[pathlib.Path], bindings: Mapping[str, str]) -> str:
+    """Where a macro or parameter was given its value, as it was typed.
+
+    Args:
+      name: `TRAIN_STEPS`, `train.log_every`.
+      files: that were read.
+      bindings: of flags, which come after them.
+
+    Returns:
+      `--gin.NAME`, or `NAME in FILE:LINE`.
+    """
+    return _where(name, rf"{re.escape(name)}\s*=", files, bindings)
+
+
 def _where(name: str, line: str, files: Iterable[pathlib.Path], bindings: Mapping[str, str]) -> str:
-    """Where a name is set: the flag, or the last file and line that the pattern matches."""
+    """Where a name is set: the flag, or the file and line that the pattern matches.
+
+    Of several files the first counts: what a file sets comes after what the files that it includes
+    set, and those stand behind it.
+    """
     flags = [f"--gin.{flag}" for flag in bindings if re.match(line, f"{flag}=")]
-    lines = [
-        f"{name} in {_short(file)}:{number}"
-        for file in files
-        for number, text in enumerate(file.read_text().splitlines(), 1)
-        if re.match(line, text)
-    ]
-    return [name, *lines, *flags][-1]
+    if flags:
+        return flags[-1]
+    for file in files:
+        found = [
+            number
+            for number, text in enumerate(file.read_text().splitlines(), 1)
+            if re.match(line, text)
+        ]
+        if found:
+            return f"{name} in {_short(file)}:{found[-1]}"
+    return name
+
+
+def _where_used(name: str, files: Iterable[pathlib.Path], bindings: Mapping[str, str]) -> str:
+    """Where a macro is used: the flag, or file and line."""
+    pattern = rf"%{re.escape(name)}(?![\w./])"
+    for flag, value in bindings.items():
+        if re.search(pattern, value):
+            return f"--gin.{flag}"
+    for file in files:
+        for number, text in enumerate(file.read_text().splitlines(), 1):
+            if re.search(pattern, text.partition("#")[0]):
+                return f"{_short(file)}:{number}"
+    return f"%{name}"
 
 
 def _explain(error: Exception, folders: Sequence[str]) -> str:
@@ -208,12 +252,14 @@ def _explain(error: Exception, folders: Sequence[str]) -> str:
 
 
 def _no_file(file: str, folders: Sequence[str]) -> str:
-    """The message for a file that is in none of the folders."""
-    found = []
+    """The message for a file that is in none of the folders; a slip of its name is pointed out."""
+    found: dict[str, str] = {}
     for folder in map(pathlib.Path, folders):
         for path in sorted([*folder.glob("*.gin"), *folder.glob("gin_configs/**/*.gin")]):
-            found.append(_short(path))
-    return f"there is no gin file {file!r}{nearest(file, found)}"
+            found.setdefault(path.name, _short(path))
+    close = difflib.get_close_matches(pathlib.Path(file).name, found, n=1, cutoff=0.85)
+    near = f"; did you mean {found[close[0]]}?" if close else ""
+    return f"there is no gin file {file!r}{near}"
 
 
 def _short(path: pathlib.Path) -> str:
@@ -256,8 +302,14 @@ def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
 
 
 @contextlib.contextmanager
-def one_line() -> Iterator[None]:
+def one_line(
+    files: Sequence[pathlib.Path] = (), bindings: Mapping[str, str] | None = None
+) -> Iterator[None]:
     """Turns what objects say of wrong settings while gin makes them into one line.
+
+    Args:
+      files: that `load` read.
+      bindings: of flags.
 
     Raises:
       ConfigurationError: instead of ValueError, TypeError and errors of files.
@@ -272,4 +324,37 @@ def one_line() -> Iterator[None]:
         if refused:
             raise ConfigurationError(unknown_parameter(refused[1], refused[2])) from error
         first = next((line.strip() for line in message.splitlines() if line.strip()), repr(error))
-        raise ConfigurationError(first) from error
+        raise ConfigurationError(_as_typed(first, files, bindings or {})) from error
+
+
+def _as_typed(message: str, files: Sequence[pathlib.Path], bindings: Mapping[str, str]) -> str:
+    """A message of an object's, `CLASS.FIELD = VALUE: …`, by the setting that gave the value."""
+    about = re.match(r"(\w+)\.(\w+) (= .*)", message)
+    if about is None:
+        return message
+    for (scope, selector), parameters in gin.config._CONFIG.items():
+        made = gin.config._REGISTRY.get(selector)
+        if made and made.wrapped.__name__ == about[1] and about[2] in parameters:
+            name = "/".join(filter(None, [scope, selector.removeprefix("gophercite.")]))
+            typed, _ = follow(f"{name}.{about[2]}", parameters[about[2]])
+            return f"{where_set(typed, files, bindings)} {about[3]} ({about[1]}.{about[2]})"
+    return message
+
+
+def follow(name: str, value: Any) -> tuple[str, Any]:
+    """What a parameter's value was typed as: macros are followed to what they are set to.
+
+    Args:
+      name: the parameter's.
+      value: as gin holds it.
+
+    Returns:
+      The name of the last macro, or `name`, and the value.
+    """
+    macro = gin.get_configurable(gin.config.macro)
+    while (
+        isinstance(value, gin.config.ConfigurableReference) and value.configurable.wrapper == macro
+    ):
+        name = "/".join(value.scopes)
+        value = gin.config._CONFIG.get((name, "gin.macro"), {}).get("value")
+    return name, value

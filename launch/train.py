@@ -13,36 +13,50 @@ examples:
     --gin.MODEL_DIR=gs://bucket/runs/sft
 
 exit status: 0 done; 1 refused or failed, with one line that says why; 2 wrong usage;
-75 asked to stop (SIGTERM) and saved: run it again.
+75 asked to stop (SIGTERM, Ctrl-C) and saved: run it again. A second Ctrl-C ends it at once (130).
 """
 
 import argparse
 import logging
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
 import gin_files
 import processes
+import setting_checks
+
+from gophercite import interruption
+
+RETRY = 75  # as `gophercite.training.preemption` has it, which it takes JAX to import
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
     flags, bindings = _parse(arguments)
-    _start_jax(flags)
-    # Imported here: they bring JAX and TensorFlow, for which --help and a wrong flag need not wait.
-    import configuration
-    import dry_run
+    try:
+        setting_checks.check(flags.gin_file, bindings, flags.gin_search_paths)
+    except (gin_files.ConfigurationError, OSError) as error:
+        print(f"train: {error}", file=sys.stderr)
+        return 1
+    with interruption.libraries_silenced():
+        _set_up_jax(flags)
+        # Here, for they bring JAX and TensorFlow: --help and a wrong name need not wait for them.
+        import configuration
+        import dry_run
 
-    from gophercite.json_fields import RecordError
-    from gophercite.models.checkpoint_files import CheckpointError
-    from gophercite.training.checkpoints import NonFiniteStateError
-    from gophercite.training.pending import NonFiniteLossError
-    from gophercite.training.preemption import EXIT_CODE, Preempted
+        from gophercite.json_fields import RecordError
+        from gophercite.models.checkpoint_files import CheckpointError
+        from gophercite.training.checkpoints import NonFiniteStateError
+        from gophercite.training.pending import NonFiniteLossError
+        from gophercite.training.preemption import EXIT_CODE, Preempted
+        from gophercite.training.run_lock import RunInUseError
 
     try:
-        gin_files.load(flags.gin_file, bindings, flags.gin_search_paths)
-        with gin_files.one_line():
+        processes.join(flags)
+        files = gin_files.load(flags.gin_file, bindings, flags.gin_search_paths)
+        with gin_files.one_line(files, bindings):
             run = configuration.build()
         if flags.dry_run:
             dry_run.show(run, sys.stdout)
@@ -53,10 +67,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_CODE
     except (
         gin_files.ConfigurationError,
+        processes.JoinError,
         CheckpointError,
         NonFiniteLossError,
         NonFiniteStateError,
         RecordError,
+        RunInUseError,
         OSError,  # a file of data that is missing, a disk that is full
     ) as error:
         print(f"train: {error}", file=sys.stderr)
@@ -86,11 +102,12 @@ def _parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, dict[st
         help="where compiled programs are kept (default %(default)s)",
     )
     flags, rest = parser.parse_known_args(arguments)
+    processes.check(parser, flags)
     return flags, gin_files.read_bindings(parser, rest)
 
 
-def _start_jax(flags: argparse.Namespace) -> None:
-    """Turns the compilation cache on and joins the other processes, before any array exists."""
+def _set_up_jax(flags: argparse.Namespace) -> None:
+    """Turns the compilation cache on and quiets what else is imported."""
     # TensorFlow only reads data here; what it says of missing GPUs does not matter.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
@@ -99,8 +116,25 @@ def _start_jax(flags: argparse.Namespace) -> None:
     import jax
 
     jax.config.update("jax_compilation_cache_dir", flags.compilation_cache)
-    processes.join(flags)
+
+
+def _hear_signals() -> None:
+    """From now on SIGTERM and Ctrl-C end the process, by way of a checkpoint if a run is begun."""
+    interrupts = 0
+
+    def act(number: int) -> None:
+        nonlocal interrupts
+        interrupts += number == signal.SIGINT
+        if signal.getsignal(signal.SIGINT) is interruption.heard:  # the run has no handler in place
+            interruption.end(
+                RETRY, "train: asked to stop; nothing is under way that could be saved"
+            )
+        if interrupts > 1:
+            interruption.end(interruption.INTERRUPTED)
+
+    interruption.hear([signal.SIGTERM, signal.SIGINT], act)
 
 
 if __name__ == "__main__":
+    _hear_signals()
     sys.exit(main())

@@ -10,7 +10,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 
 # From the ground up; a room imports only from floors below its own.
 FLOORS = (
-    ("native",),
+    ("native", "interruption"),
     ("documents", "partitioning", "kernels"),
     (
         "evidence",

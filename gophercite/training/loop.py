@@ -183,8 +183,8 @@ def train(
         )
 
         # -------------------------------------------------------------- restore
-        # A checkpoint is the state, where the run stands, and nothing else. Metrics after its step are
-        # dropped: they will be written again.
+        # A checkpoint is the state, where the run stands, and nothing else. Metrics after its step
+        # are dropped: they will be written again.
         restored = checkpoints.restore(
             target, learner.init_state, partial(program.initial_parameters, settings.seed)
         )
@@ -234,7 +234,7 @@ def train(
                 # -------------------------------------------------------- save
                 due = clock.step > 0 and clock.step % settings.save_every == 0
                 if due or last or preempted:
-                    log.catch_up()  # a step whose loss is not finite ends the run before it is saved
+                    log.catch_up()  # a step whose loss is not finite ends the run before its save
                     still_ours()
                     checkpoints.save(state, dataclasses.asdict(clock), score)
                     log.resume()
@@ -261,7 +261,8 @@ def train(
 
         if preempted and not (last and clock.evaluated):
             raise Preempted(
-                f"asked to stop: step {clock.step} is saved in {folder}; the same command goes on there"
+                f"asked to stop: step {clock.step} is saved in {folder}; the same command goes on "
+                "there"
             )
         # -------------------------------------------------------------- report
         reason = clock.stopped or f"all {settings.total_steps} steps are done"

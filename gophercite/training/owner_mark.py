@@ -7,6 +7,7 @@ owner lives and the command is refused; if it stays as it is for `EXPIRY` second
 and the command takes it over. Clocks of different machines need not agree.
 """
 
+import contextlib
 import datetime
 import os
 import threading
@@ -50,7 +51,7 @@ class OwnerMark:
           RunInUseError: the folder has an owner who lives, or Google's client is missing.
         """
         try:
-            from google.cloud import storage
+            from google.cloud import storage  # type: ignore[import-untyped]
         except ImportError as error:
             raise RunInUseError(
                 f"{folder}: training in a bucket needs `pip install gophercite[gcs]` ({error})"
@@ -90,10 +91,8 @@ class OwnerMark:
         self._thread.join()
         if self._lost:
             return
-        try:
+        with contextlib.suppress(exceptions.GoogleAPICallError, OSError):  # then it expires
             self._blob().delete(if_generation_match=self._generation)
-        except (exceptions.GoogleAPICallError, OSError):
-            pass  # the next command finds it unrenewed
 
     def _blob(self) -> Any:
         """The object, whatever its generation: one that has been read asks for that one alone."""

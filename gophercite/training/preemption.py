@@ -1,5 +1,6 @@
-"""Being told to stop: SIGTERM is a request to save and leave, in time for a restart elsewhere."""
+"""Being told to stop: SIGTERM or Ctrl-C is a request to save and leave, and to go on later."""
 
+import os
 import signal
 import threading
 from types import FrameType, TracebackType
@@ -19,23 +20,24 @@ class Preempted(Exception):  # noqa: N818  (it is no error)
 class Preemption:
     """Whether the run was asked to stop, agreed on by all its processes.
 
-    A context manager. In one process it handles SIGTERM itself; under `jax.distributed`, JAX's
-    preemption service listens in every process, and `requested` turns true at the same call in all
-    of them, so that they save the same step.
+    A context manager. In one process it handles SIGTERM and SIGINT itself; under `jax.distributed`,
+    JAX's preemption service listens for SIGTERM in every process, and `requested` turns true at the
+    same call in all of them, so that they save the same step. A second Ctrl-C raises
+    KeyboardInterrupt, as it does elsewhere.
     """
 
     def __init__(self) -> None:
         self._asked = threading.Event()
+        self._interrupted = False
         self._polls = 0
-        self._previous: Any = None
-        self._listens = False
+        self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> "Preemption":
-        # JAX's service has its own handler; Python lets only the main thread set one.
-        main = threading.current_thread() is threading.main_thread()
-        self._listens = main and not jax.distributed.is_initialized()
-        if self._listens:
-            self._previous = signal.signal(signal.SIGTERM, self._handle)
+        # Python lets only the main thread set handlers.
+        if threading.current_thread() is threading.main_thread():
+            self._previous[signal.SIGINT] = signal.signal(signal.SIGINT, self._interrupt)
+            if not jax.distributed.is_initialized():  # else JAX's service has its own handler
+                self._previous[signal.SIGTERM] = signal.signal(signal.SIGTERM, self._terminate)
         return self
 
     def __exit__(
@@ -44,11 +46,20 @@ class Preemption:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._listens:
-            signal.signal(signal.SIGTERM, self._previous)
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
+    def _terminate(self, number: int, frame: FrameType | None) -> None:
         self._asked.set()
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        if self._interrupted:
+            signal.default_int_handler(number, frame)
+        self._interrupted = True
+        if jax.distributed.is_initialized():
+            os.kill(os.getpid(), signal.SIGTERM)  # JAX's service tells the other processes
+        else:
+            self._asked.set()
 
     def requested(self) -> bool:
         """Whether to save and leave. All processes of a run call this alike, between steps."""

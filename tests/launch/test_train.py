@@ -1,9 +1,13 @@
 """launch/train.py: what it says of wrong settings, and that it trains, stops and goes on."""
 
+import dataclasses
+import inspect
 import io
 import json
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import configuration
@@ -11,9 +15,12 @@ import dry_run
 import gin
 import gin_files
 import pytest
+import seqio
+import setting_names
 import train
 from tiny_runs import TINY
 
+from gophercite.models.config import TransformerConfig
 from gophercite.models.folder import load_model
 from gophercite.training.metrics import read_metrics
 
@@ -57,6 +64,14 @@ WRONG = {
         arguments(PRETRAIN, **{"MODEL_DIR": "x", "SupervisedLearner.optimizer": "@adafacto()"}),
         "--gin.SupervisedLearner.optimizer: nothing is named 'adafacto'; did you mean adafactor?",
     ),
+    "a mistyped use of a macro": (
+        arguments(PRETRAIN, **{"MODEL_DIR": "x", "train.total_steps": "%TRAIN_STEP"}),
+        "--gin.train.total_steps: nothing sets %TRAIN_STEP; did you mean %TRAIN_STEPS?",
+    ),
+    "a missing file that is like no other": (
+        ["--gin_file=runs/my_run.gin"],
+        "there is no gin file 'runs/my_run.gin'\n",
+    ),
     "a field passed on": (
         arguments(
             PRETRAIN,
@@ -67,16 +82,24 @@ WRONG = {
                 "gopher.num_layer": "3",
             },
         ),
-        "TransformerConfig has no parameter 'num_layer'; "
-        "did you mean TransformerConfig.num_layers?",
+        "--gin.gopher.num_layer: gopher has no parameter 'num_layer'; "
+        "did you mean gopher.num_layers?",
     ),
     "a value of the wrong kind": (
         arguments(PRETRAIN, MODEL_DIR="x", TRAIN_STEPS="ten"),
-        "TrainSettings.total_steps = 'ten': must be a whole number from 1",
+        "--gin.TRAIN_STEPS = 'ten': must be a whole number (train.total_steps)",
     ),
     "an unknown task": (
         arguments(PRETRAIN, MODEL_DIR="x", MIXTURE_OR_TASK_NAME="sample_wrld"),
-        "no task or mixture is named 'sample_wrld'; there are ",
+        "--gin.MIXTURE_OR_TASK_NAME: no task or mixture is named 'sample_wrld'; "
+        "did you mean sample_world?",
+    ),
+}
+# These are found when the parts of a run are made.
+WRONG_VALUES = {
+    "a value out of range": (
+        arguments(PRETRAIN, MODEL_DIR="x", TRAIN_STEPS="0"),
+        "--gin.TRAIN_STEPS = 0: must be a whole number from 1 (TrainSettings.total_steps)",
     ),
     "no model to start from": (
         arguments(PRETRAIN, MODEL_DIR="x", INITIAL_CHECKPOINT="no/such/folder"),
@@ -93,13 +116,55 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("case", WRONG)
-def test_a_wrong_setting_is_answered_in_one_line(case, capsys):
-    flags, message = WRONG[case]
+@pytest.mark.parametrize("case", WRONG_VALUES)
+def test_a_wrong_value_is_answered_in_one_line(case, capsys):
+    flags, message = WRONG_VALUES[case]
     assert train.main(flags) == 1
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert line.startswith("train: ")
     assert message in line
+
+
+ANSWER_EACH = """
+import json, sys
+import train
+for flags in json.load(sys.stdin):
+    train.main(flags)
+loaded = {"jax", "tensorflow", "seqio", "flax", "orbax", "numpy"} & sys.modules.keys()
+sys.exit(f"loaded: {sorted(loaded)}")
+"""
+
+
+def test_a_wrong_name_is_answered_in_one_line_before_anything_is_loaded():
+    command = [sys.executable, "-c", ANSWER_EACH]
+    everything = json.dumps([flags for flags, _ in WRONG.values()])
+    path = os.pathsep.join([str(ROOT), str(ROOT / "launch")])
+    environment = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run(
+        command, input=everything, capture_output=True, text=True, env=environment
+    )
+    *lines, loaded = done.stderr.splitlines()
+    assert loaded == "loaded: []"
+    for line, (_, message) in zip(lines, WRONG.values(), strict=True):
+        assert line.startswith("train: ")
+        assert message in line + "\n"
+
+
+def test_names_are_read_from_the_sources_as_they_are():
+    real = {
+        name.split(".")[-1]: set(inspect.signature(known.wrapped).parameters) - {"changes"}
+        for name, known in gin.config._REGISTRY.items()
+        if name.startswith("gophercite.") and name != "gophercite.Evaluation"
+    }
+    fields = {field.name for field in dataclasses.fields(TransformerConfig)}
+    for family in ("gopher", "llama", "gemma"):  # pass on what they are given
+        real[family] |= fields
+    read = {setting.name: set(setting.parameters) for setting in setting_names.read_settings()}
+    assert read == real
+    assert set(setting_names.read_tasks()) <= {
+        *seqio.TaskRegistry.names(),
+        *seqio.MixtureRegistry.names(),
+    }
 
 
 def test_a_wrong_name_in_a_file_is_answered_with_its_line(tmp_path, capsys):
@@ -111,6 +176,11 @@ def test_a_wrong_name_in_a_file_is_answered_with_its_line(tmp_path, capsys):
     message = capsys.readouterr().err
     assert f"TRAIN_STEP in {tmp_path / 'run.gin'}:2: " in message
     assert "did you mean TRAIN_STEPS?" in message
+    use = "include 'pretrain_sample_world.gin'\n\nlinear_warmup_cosine.total_steps = %TRAIN_STEP\n"
+    (tmp_path / "run.gin").write_text(use)
+    assert train.main([f"--gin_file={tmp_path / 'run.gin'}", "--gin.MODEL_DIR=x"]) == 1
+    message = capsys.readouterr().err
+    assert "run.gin:3: nothing sets %TRAIN_STEP; did you mean %TRAIN_STEPS?" in message
 
 
 def test_a_macro_whose_only_use_is_replaced_is_no_mistake():

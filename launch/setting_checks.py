@@ -1,0 +1,105 @@
+"""Refusing wrong settings before anything is loaded that takes longer than reading them."""
+
+import pathlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gin
+import gin_files
+import setting_names
+from setting_names import Setting
+
+_KINDS: dict[str, tuple[type, ...]] = {
+    "int": (int,),
+    "float": (int, float),
+    "bool": (bool,),
+    "str": (str,),
+    "None": (type(None),),
+}
+_WORDS = {"int": "a whole number", "float": "a number", "bool": "True or False", "str": "text"}
+
+
+def check(
+    files: Sequence[str],
+    bindings: Mapping[str, str],
+    search_paths: Sequence[str] = (),
+    source: pathlib.Path = setting_names.CONFIGURATION,
+) -> None:
+    """Checks names, kinds of values and names of tasks; neither JAX nor TensorFlow is imported.
+
+    Args:
+      files, bindings, search_paths: as for `gin_files.load`.
+      source: the file that makes the library known to gin.
+
+    Raises:
+      ConfigurationError: something is wrong; the message names what was typed, and where.
+    """
+    with setting_names.names_only(source) as settings:
+        read = gin_files.load(files, bindings, search_paths)
+        imports = r"^\s*(import|from)\s"
+        if any(re.search(imports, file.read_text(), re.MULTILINE) for file in read):
+            return  # modules of the user's may know more names than ours
+        _check_kinds(settings, read, bindings)
+        _check_tasks(read, bindings)
+
+
+def _values() -> list[tuple[str, str, str, Any]]:
+    """Each parameter that is set: as typed, the object's name, the parameter's, the value."""
+    found = []
+    for (scope, selector), parameters in gin.config._CONFIG.items():
+        if selector.startswith("gin."):
+            continue
+        name = selector.removeprefix("gophercite.")
+        full = f"{scope}/{name}" if scope else name
+        for parameter, value in parameters.items():
+            typed, literal = gin_files.follow(f"{full}.{parameter}", value)
+            found.append((typed, name, parameter, literal))
+    return found
+
+
+def _check_kinds(
+    settings: Mapping[str, Setting], files: Sequence[pathlib.Path], bindings: Mapping[str, str]
+) -> None:
+    """Raises for text where a number belongs, and the like, where the source says what belongs."""
+    for typed, name, parameter, value in _values():
+        kinds = [kind.strip() for kind in settings[name].parameters[parameter].split("|")]
+        if _is_made(value) or not all(kind in _KINDS for kind in kinds):
+            continue
+        allowed = tuple(each for kind in kinds for each in _KINDS[kind])
+        if isinstance(value, allowed) and (bool in allowed or not isinstance(value, bool)):
+            continue
+        wanted = " or ".join(_WORDS.get(kind, kind) for kind in kinds)
+        place = gin_files.where_set(typed, files, bindings)
+        raise gin_files.ConfigurationError(
+            f"{place} = {value!r}: must be {wanted} ({name}.{parameter})"
+        )
+
+
+def _check_tasks(files: Sequence[pathlib.Path], bindings: Mapping[str, str]) -> None:
+    """Raises for a task or mixture that neither exists nor is made of the user's files."""
+    values = _values()
+    made = [value for _, name, parameter, value in values if _makes_task(name, parameter)]
+    known = [*setting_names.read_tasks(), *filter(_is_text, made)]
+    for typed, _, parameter, value in values:
+        if parameter != "mixture_or_task_name" or not _is_text(value):
+            continue
+        if value not in known and not value.startswith("tfds_"):
+            place = gin_files.where_set(typed, files, bindings)
+            near = gin_files.nearest(value, known)
+            raise gin_files.ConfigurationError(
+                f"{place}: no task or mixture is named {value!r}{near}"
+            )
+
+
+def _makes_task(name: str, parameter: str) -> bool:
+    return name.startswith("add_") and parameter == "name"
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_made(value: Any) -> bool:
+    """Whether gin makes the value when it is used."""
+    return isinstance(value, gin.config.ConfigurableReference)

@@ -1,0 +1,216 @@
+"""Which settings there are, read from the sources: nothing of the library is imported for it.
+
+A typing mistake is then answered at once, and not after JAX and TensorFlow have been loaded. What
+`configuration.py` makes known to gin is looked up by its imports, down to the fields of a dataclass
+or the parameters of a function.
+"""
+
+import ast
+import contextlib
+import dataclasses
+import functools
+import inspect
+import pathlib
+from collections.abc import Callable, Iterator
+
+import gin
+from gin import selector_map
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+CONFIGURATION = ROOT / "launch" / "configuration.py"
+TASKS = ROOT / "data_pipelines" / "tasks.py"
+
+Definition = ast.ClassDef | ast.FunctionDef
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """What gin may make.
+
+    Attributes:
+      name: in gin files.
+      parameters: the annotation of each, as its source has it; "" for none.
+      any_parameter: whether it takes others, too.
+    """
+
+    name: str
+    parameters: dict[str, str]
+    any_parameter: bool
+
+
+class _Module:
+    """A source file: what it defines, and where its other names come from."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self.tree = ast.parse(path.read_text(encoding="utf-8"))
+        self.definitions: dict[str, Definition] = {
+            node.name: node
+            for node in self.tree.body
+            if isinstance(node, ast.ClassDef | ast.FunctionDef)
+        }
+        self.imports: dict[str, tuple[str, str]] = {}  # module and name in it
+        for node in self.tree.body:
+            if isinstance(node, ast.ImportFrom) and node.module:
+                for alias in node.names:
+                    self.imports[alias.asname or alias.name] = node.module, alias.name
+
+
+@functools.cache
+def _module(path: pathlib.Path) -> _Module:
+    return _Module(path)
+
+
+def _file_of(module: str) -> pathlib.Path | None:
+    """The source of one of our modules; None for others."""
+    path = ROOT.joinpath(*module.split("."))
+    found = (path.with_suffix(".py"), path / "__init__.py")
+    return next((file for file in found if file.is_file()), None)
+
+
+def _resolve(place: _Module, name: ast.expr) -> tuple[_Module, Definition] | None:
+    """The definition that an expression names; None when it is none of ours."""
+    if isinstance(name, ast.Subscript):  # Generic[T]
+        return _resolve(place, name.value)
+    if isinstance(name, ast.Attribute) and isinstance(name.value, ast.Name):
+        module, inside = place.imports.get(name.value.id, ("", ""))
+        file = _file_of(f"{module}.{inside}")
+        return _defined(_module(file), name.attr) if file else None
+    return _defined(place, name.id) if isinstance(name, ast.Name) else None
+
+
+def _defined(place: _Module, name: str) -> tuple[_Module, Definition] | None:
+    if name in place.definitions:
+        return place, place.definitions[name]
+    module, inside = place.imports.get(name, ("", ""))
+    file = _file_of(module) if module else None
+    return _defined(_module(file), inside) if file else None
+
+
+def _is_dataclass(node: ast.ClassDef) -> bool:
+    return any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list)
+
+
+def _parameters(place: _Module, node: Definition) -> tuple[dict[str, str], bool]:
+    """Annotations by name, and whether there may be others."""
+    if isinstance(node, ast.FunctionDef):
+        arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+        named = {each.arg: _text(each.annotation) for each in arguments if each.arg != "self"}
+        made = _resolve(place, node.returns) if node.args.kwarg and node.returns else None
+        if made and isinstance(made[1], ast.ClassDef):  # what else it is given is passed on
+            return {**_parameters(*made)[0], **named}, False
+        return named, node.args.kwarg is not None
+    for inner in node.body:
+        if isinstance(inner, ast.FunctionDef) and inner.name == "__init__":
+            return _parameters(place, inner)
+    found: dict[str, str] = {}
+    for base in reversed(node.bases):
+        resolved = _resolve(place, base)
+        if resolved and isinstance(resolved[1], ast.ClassDef):
+            found |= _parameters(*resolved)[0]
+    if _is_dataclass(node):
+        for line in node.body:
+            if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
+                found.pop(line.target.id, None)
+                value = _text(line.value)
+                if "ClassVar" not in _text(line.annotation) and "init=False" not in value:
+                    found[line.target.id] = _text(line.annotation)
+    return found, False
+
+
+def _text(node: ast.expr | None) -> str:
+    return "" if node is None else ast.unparse(node)
+
+
+def read_settings(source: pathlib.Path = CONFIGURATION) -> list[Setting]:
+    """What a file makes known to gin by `gin.external_configurable`.
+
+    Args:
+      source: the file; a loop over a tuple of names is understood.
+
+    Returns:
+      Each of them.
+    """
+    place = _module(source)
+    found: list[Setting] = []
+    for outer in ast.walk(place.tree):
+        if isinstance(outer, ast.For) and isinstance(outer.iter, ast.Tuple | ast.List):
+            if any(_registered(node) for node in ast.walk(outer)):
+                found += [_setting(place, name, {}) for name in outer.iter.elts]
+        elif (call := _registered(outer)) and _resolve(place, call.args[0]):
+            keywords = {each.arg: each.value for each in call.keywords if each.arg}
+            found.append(_setting(place, call.args[0], keywords))
+    return found
+
+
+def _registered(node: ast.AST) -> ast.Call | None:
+    is_call = isinstance(node, ast.Call) and _text(node.func) == "gin.external_configurable"
+    return node if is_call and isinstance(node, ast.Call) else None
+
+
+def _setting(place: _Module, name: ast.expr, keywords: dict[str, ast.expr]) -> Setting:
+    resolved = _resolve(place, name)
+    if resolved is None:
+        raise LookupError(f"{_text(name)} in {CONFIGURATION} is defined nowhere here")
+    known = ast.literal_eval(keywords["name"]) if "name" in keywords else resolved[1].name
+    return Setting(known, *_parameters(*resolved))
+
+
+def read_constants(source: pathlib.Path = CONFIGURATION) -> list[str]:
+    """The names that a file gives to gin by `gin.constant`."""
+    calls = (node for node in ast.walk(_module(source).tree) if isinstance(node, ast.Call))
+    return [ast.literal_eval(c.args[0]) for c in calls if _text(c.func) == "gin.constant"]
+
+
+def read_tasks(source: pathlib.Path = TASKS) -> list[str]:
+    """The tasks and mixtures that are there without any file of the user's."""
+    found = []
+    for node in _module(source).tree.body:
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            first = node.value.args[0] if node.value.args else None
+            if isinstance(first, ast.Constant) and isinstance(first.value, str):
+                found.append(first.value)
+    return found
+
+
+@contextlib.contextmanager
+def names_only(source: pathlib.Path = CONFIGURATION) -> Iterator[dict[str, Setting]]:
+    """Lets gin read files as if a source were imported; nothing can be made of them.
+
+    Args:
+      source: the file that makes objects known to gin.
+
+    Yields:
+      The settings by their names.
+    """
+    settings = {setting.name: setting for setting in read_settings(source)}
+    before, constants = gin.config._REGISTRY, gin.config._CONSTANTS.copy()
+    own = selector_map.SelectorMap()
+    for selector, configurable in before.items():
+        if selector.startswith("gin."):  # macros and the like
+            own[selector] = configurable
+    gin.config._REGISTRY = own
+    try:
+        for setting in settings.values():
+            gin.external_configurable(_stand_in(setting), name=setting.name, module="gophercite")
+        for name in read_constants(source):
+            if not gin.config._CONSTANTS.matching_selectors(name):
+                gin.constant(name, "")
+        yield settings
+    finally:
+        gin.clear_config()
+        gin.config._REGISTRY = before
+        gin.config._CONSTANTS = constants
+
+
+def _stand_in(setting: Setting) -> Callable[..., None]:
+    """A function of a setting's parameters, which does nothing."""
+
+    def nothing(**_: object) -> None: ...
+
+    kinds = inspect.Parameter
+    parameters = [kinds(name, kinds.KEYWORD_ONLY, default=None) for name in setting.parameters]
+    if setting.any_parameter:
+        parameters.append(kinds("others", kinds.VAR_KEYWORD))
+    nothing.__name__ = setting.name
+    nothing.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return nothing
