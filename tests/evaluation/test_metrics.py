@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gophercite import evidence
 from gophercite.documents import Document
 from gophercite.evaluation import metrics
-from gophercite.evaluation.evidence_overlap import EvidenceOverlap
+from gophercite.evaluation.evidence_overlap import EvidenceOverlap, evidence_overlap
 from gophercite.evidence import Evidence, Fault
 from gophercite.records import Hit, Question, Span
 
@@ -120,6 +120,11 @@ def test_any_occurrence_of_the_quote_counts() -> None:
         (["cdef"], [(0, 3), (2, 7)], 1.0, 0.8),  # spans are alternatives: the one that fits best
         (["xy"], [(12, 14)], 1.0, 1.0),  # its second occurrence
         ([""], [(2, 6)], 0.0, 0.0),
+        (["abcd"], [(3, 4), (0, 8)], 1.0, 0.5),  # F1 2/3, where the first span's is 2/5
+        (["xy"], [(2, 4)], 0.0, 0.0),
+        (["a"], [(0, 1), (0, 2)], 1.0, 1.0),
+        (["abcdef"], [(0, 10), (2, 5)], 1.0, 0.6),  # 3/4 and 2/3
+        (["abcdefgh"], [(0, 2), (5, 9)], 3 / 8, 0.75),  # 2/5 and 1/2
     ],
 )
 def test_quotes_beside_gold_evidence(
@@ -135,6 +140,13 @@ def test_quotes_beside_gold_evidence(
     assert judgement.evidence_recall == pytest.approx(recall)
     elsewhere = "".join(write(quote=quote, title="Ilse") for quote in quotes)
     assert metrics.judge(elsewhere, question).evidence_recall == 0
+
+
+def test_a_quote_that_stands_in_no_page_overlaps_nothing() -> None:
+    page = Document("o", "Ormsby", "abcdef")
+    assert evidence_overlap([("zz", [page])], [Span("o", 0, 2)]) == EvidenceOverlap(0.0, 0.0)
+    both = evidence_overlap([("zz", [page]), ("ab", [page])], [Span("o", 0, 2)])
+    assert both == EvidenceOverlap(0.5, 1.0)
 
 
 def test_what_the_record_does_not_say_is_not_judged() -> None:

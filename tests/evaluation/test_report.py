@@ -38,6 +38,14 @@ def test_intervals_of_rates(successes: int, count: int, low: float, high: float)
             assert abs(found.mean - edge) == pytest.approx(1.6449 * error)
 
 
+def test_the_paper_s_interval() -> None:
+    """GopherCite's table 1 has 83.5 ± 5.7 over 115 questions."""
+    found = intervals.estimate([1.0] * 96 + [0.0] * 19)
+    assert found.as_in_paper == "83.5 ± 5.7"
+    assert found.reach == pytest.approx(1.6449 * (96 * 19 / 115**3) ** 0.5)
+    assert intervals.estimate([1.0]).reach == 0
+
+
 @given(st.lists(st.floats(0, 1), min_size=1))
 def test_intervals_hold_the_mean(values: list[float]) -> None:
     found = intervals.estimate(values)
