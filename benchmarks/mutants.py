@@ -90,7 +90,10 @@ SUBJECTS: dict[str, tuple[str, ...]] = {
         f"{POLICIES}::test_gains_have_intervals_over_questions_and_over_seeds",
         f"{POLICIES}::test_one_difference_says_nothing_of_others",
     ),
-    "evaluation/roc.py": ("evaluation/test_parity.py::test_the_roc_curve_is_that_of_scikit_learn",),
+    "evaluation/roc.py": (
+        "evaluation/test_parity.py::test_the_roc_curve_is_that_of_scikit_learn",
+        "evaluation/test_parity.py::test_what_has_no_curve_is_refused",
+    ),
     "answering/declining.py": ("answering/test_declining.py",),
 }
 
@@ -346,6 +349,7 @@ def main() -> None:
         "--limit", type=float, help="seconds a mutant; 4 times the unchanged file's"
     )
     parser.add_argument("--results", type=pathlib.Path, default=pathlib.Path("mutants.jsonl"))
+    parser.add_argument("--again", action="store_true", help="only those that lived, once more")
     options = parser.parse_args()
     asked = [subject.partition(":") for subject in options.subjects or SUBJECTS]
     unknown = {file for file, _, _ in asked} - set(SUBJECTS)
@@ -356,21 +360,23 @@ def main() -> None:
     known = {}
     if results.exists():
         known = {row["mutant"]: row for row in map(json.loads, results.read_text().splitlines())}
-    chosen: list[Mutant] = []
     for subject, _, lines in asked:
         source = (ROOT / "gophercite" / subject).read_text()
         first, last = map(int, (lines or "0-99999").split("-"))
         every = [m for m in mutants(subject, source) if first <= m.line <= last]
         random.Random(f"{options.seed} {subject}").shuffle(every)
         sample = by_hand(subject, source) + every[: options.each or None]
-        chosen += sample
+        if options.again:
+            sample = [m for m in every if known.get(m.name, {}).get("fate") == "alive"]
+            known = {
+                name: row for name, row in known.items() if name not in {m.name for m in sample}
+            }
         left = [mutant for mutant in sample if mutant.name not in known]
         if not left:
             continue
         unchanged, seconds = run(subject, source.encode(), SUBJECTS[subject], 3600)
         if unchanged != "alive":
             print(f"{subject}: its tests fail without any change ({unchanged}); left out")
-            chosen = [mutant for mutant in chosen if mutant not in left]
             continue
         print(f"{subject}: {len(every)} mutants, {len(left)} to run; tests take {seconds:.0f} s")
         for mutant in left:
@@ -381,20 +387,21 @@ def main() -> None:
             with results.open("a") as file:
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
             print(f"{fate:10} {taken:6.1f} s  {mutant.name}", flush=True)
-    _show(chosen, known)
+    _show(known)
 
 
-def _show(chosen: list[Mutant], known: dict[str, Any]) -> None:
+def _show(known: dict[str, Any]) -> None:
     fates: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
-    for mutant in chosen:
-        fates[mutant.subject][known[mutant.name]["fate"]] += 1
+    for name, row in known.items():
+        fates[name.partition(":")[0]][row["fate"]] += 1
+    fates["all"] = sum(fates.values(), collections.Counter())
     print("\n| File | Made | Killed | Timed out | Alive |\n|---|---|---|---|---|")
     for subject, count in fates.items():
         dead = count.total() - count["alive"] - count["timed out"]
         print(f"| {subject} | {count.total()} | {dead} | {count['timed out']} | {count['alive']} |")
-    for mutant in chosen:
-        if known[mutant.name]["fate"] == "alive":
-            print(f"alive: {mutant.name}")
+    for name, row in known.items():
+        if row["fate"] == "alive":
+            print(f"alive: {name}")
 
 
 if __name__ == "__main__":

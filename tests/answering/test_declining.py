@@ -119,6 +119,7 @@ def test_it_is_for_the_same_way_of_answering_alone() -> None:
         ({"scored_by": "reward"}, "score = 'reward'"),
         ({"settings": settings | {"samples": 16}}, "samples = 16, not 4"),
         ({"settings": settings | {"pages": 3}}, "pages = 3, not 5"),
+        ({"settings": settings | {"later": 1}}, "later = 1, not None"),
     ):
         with pytest.raises(ValueError, match=said):
             dataclasses.replace(here, **change).require_same(answerer(), pages=5)  # type: ignore[arg-type]

@@ -3,7 +3,7 @@
 import dataclasses
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gophercite import evidence
@@ -160,6 +160,7 @@ def test_what_the_record_does_not_say_is_not_judged() -> None:
     assert metrics.judge(write(claim="whatever"), spans_only).supported
 
 
+@settings(deadline=None)
 @given(st.text() | st.lists(st.sampled_from([*evidence.MARKS, "Ormsby", "1874", " "])).map("".join))
 def test_any_text_can_be_judged(text: str) -> None:
     judgement = metrics.judge(text, QUESTION)

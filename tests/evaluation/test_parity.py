@@ -59,7 +59,9 @@ def test_the_roc_curve_is_that_of_scikit_learn(data: st.DataObject, count: int) 
     ("scores", "good", "said"),
     [
         ([1.0, 2.0], [True, True], "good answers and bad ones"),
+        ([1.0, 2.0], [False, False], "good answers and bad ones"),
         ([], [], "good answers and bad ones"),
+        ([[1.0, 2.0]], [[True, False]], "shape"),
         ([1.0], [True, False], "shape"),
         ([1.0, float("nan")], [True, False], "not a number"),
     ],

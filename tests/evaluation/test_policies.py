@@ -77,6 +77,7 @@ def test_gains_have_intervals_over_questions_and_over_seeds() -> None:
 def test_one_difference_says_nothing_of_others() -> None:
     alone = mean_difference([0.25])
     assert (alone.low, alone.high, str(alone)) == (-math.inf, math.inf, "+25.0")
+    assert alone.count == 1
     assert mean_difference([0.5, 0.5, 0.5]).low == 0.5
     with pytest.raises(ValueError, match="at least one"):
         mean_difference([])
