@@ -367,6 +367,7 @@ def main() -> None:
         random.Random(f"{options.seed} {subject}").shuffle(every)
         sample = by_hand(subject, source) + every[: options.each or None]
         if options.again:
+            every += by_hand(subject, source)
             sample = [m for m in every if known.get(m.name, {}).get("fate") == "alive"]
             known = {
                 name: row for name, row in known.items() if name not in {m.name for m in sample}
