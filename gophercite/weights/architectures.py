@@ -10,7 +10,18 @@ from collections.abc import Callable
 from typing import Any
 
 from gophercite.json_fields import JsonFields, describe
-from gophercite.models.config import Activation, RopeScaling, TransformerConfig
+from gophercite.models.config import Activation, TransformerConfig
+from gophercite.weights.foreign_fields import refuse_foreign
+from gophercite.weights.layer_windows import (
+    FULL,
+    SLIDING,
+    kinds_of_layers,
+    qwen_windows,
+    read_layers,
+    refuse_windows,
+    windows_of,
+)
+from gophercite.weights.rotations import NEWER, OLDER, first, read_object, read_part, read_rotation
 
 _ACTIVATIONS: dict[str, Activation] = {
     "silu": "silu",
@@ -19,10 +30,6 @@ _ACTIVATIONS: dict[str, Activation] = {
     "gelu_fast": "gelu",
     "gelu_pytorch_tanh": "gelu",
 }
-
-_MOST_LAYERS = 1000
-
-_FULL, _SLIDING = "full_attention", "sliding_attention"
 
 
 def read_architecture(value: object) -> TransformerConfig:
@@ -44,88 +51,137 @@ def read_architecture(value: object) -> TransformerConfig:
         known = ", ".join(sorted(_FAMILIES))
         raise fields.error("model_type", f"{family!r} is not among the known ones ({known})")
     _refuse(fields, "quantization_config", "only unquantised weights are read")
+    _refuse(fields, "use_bidirectional_attention", "only causal attention is computed")
+    if fields.flag("is_causal") is False:
+        raise fields.error("is_causal", "only causal attention is computed")
     return _FAMILIES[family](fields)
 
 
 def _llama(fields: JsonFields) -> TransformerConfig:
     for name in ("attention_bias", "mlp_bias"):
         _refuse(fields, name, "Llamas with biases are not known")
-    return _config(fields, **_rope(fields))
+    refuse_foreign(fields, _ROPE)
+    refuse_windows(fields)
+    _require_even_split(fields)
+    return _config(fields, kv_heads=_kv_heads(fields, missing=True), **_whole_rotation(fields))
 
 
 def _mistral(fields: JsonFields) -> TransformerConfig:
+    refuse_foreign(fields, (*_ROPE, "sliding_window"))
     if "sliding_window" not in fields.values:
         raise fields.error("sliding_window", "is missing, and must be a whole number or null")
     window = fields.integer("sliding_window") if "sliding_window" in fields else None
-    return _config(fields, window=window, **_rope(fields))
+    kind = FULL if window is None else SLIDING
+    if "layer_types" in fields and set(kinds_of_layers(fields, every=1)) != {kind}:
+        raise fields.error(
+            "layer_types",
+            f"all must be {kind!r}, by sliding_window: a Mistral has one window for all its layers "
+            "(models with several are of the type 'ministral')",
+        )
+    return _config(fields, kv_heads=_kv_heads(fields), window=window, **_whole_rotation(fields))
 
 
 def _qwen2(fields: JsonFields) -> TransformerConfig:
-    return _config(fields, window=_qwen_windows(fields), qkv_bias=True, **_rope(fields))
+    refuse_foreign(fields, (*_ROPE, "sliding_window"))
+    return _config(
+        fields,
+        kv_heads=_kv_heads(fields),
+        window=qwen_windows(fields),
+        qkv_bias=True,
+        **_whole_rotation(fields),
+    )
 
 
 def _qwen3(fields: JsonFields) -> TransformerConfig:
     _refuse(fields, "attention_bias", "a Qwen3 with biases is not known")
-    return _config(fields, window=_qwen_windows(fields), query_key_norm=True, **_rope(fields))
+    refuse_foreign(fields, (*_ROPE, "sliding_window"))
+    fields.integer("head_dim")
+    return _config(
+        fields,
+        kv_heads=_kv_heads(fields),
+        window=qwen_windows(fields),
+        query_key_norm=True,
+        **_whole_rotation(fields),
+    )
 
 
 def _gemma2(fields: JsonFields) -> TransformerConfig:
     for name in ("attn_logit_softcapping", "final_logit_softcapping"):
         if name not in fields.values:
             raise fields.error(name, "is missing, and must be a number or null")
-    kinds = _kinds_of_layers(fields, every=2)
-    return _gemma(fields, kinds, **_rope(fields))
+    refuse_foreign(fields, (*_ROPE, *_GEMMA, "attn_logit_softcapping"))
+    kinds = kinds_of_layers(fields, every=2)
+    return _gemma(fields, kinds, **_whole_rotation(fields))
 
 
 def _gemma3_text(fields: JsonFields) -> TransformerConfig:
-    every = 6
-    for name in ("sliding_window_pattern", "_sliding_window_pattern"):
-        if name in fields:
-            every = fields.integer(name)
-    kinds = _kinds_of_layers(fields, every)
-    ropes = {
-        _FULL: (_part(fields, "rope_parameters", _FULL, "rope_scaling"), "rope_theta", 1e6),
-        _SLIDING: (_part(fields, "rope_parameters", _SLIDING), "rope_local_base_freq", 1e4),
+    # Its scores have no cap: `transformers` has the field, and computes without.
+    own = (*_ROPE, *_GEMMA, "rope_local_base_freq", "sliding_window_pattern")
+    refuse_foreign(fields, own)
+    kinds = kinds_of_layers(fields, _pattern(fields))
+    if first(fields.optional_number("partial_rotary_factor"), 1.0) != 1:
+        raise fields.error("partial_rotary_factor", "only whole heads are rotated")
+    by_kind = read_object(fields, NEWER)
+    if others := by_kind.keys() - {FULL, SLIDING}:
+        raise fields.error(f"{NEWER}.{min(others)}", f"only {FULL} and {SLIDING} are known")
+    holder = JsonFields(by_kind, None, Counter(), NEWER)
+    full = read_object(holder, FULL) | read_object(fields, OLDER)
+    base = first(fields.optional_number("rope_theta"), 1e6)
+    local = first(fields.optional_number("rope_local_base_freq"), 1e4)
+    rotations = {
+        FULL: read_part(full, f"{NEWER}.{FULL}", base, fields),
+        SLIDING: read_part(read_object(holder, SLIDING), f"{NEWER}.{SLIDING}", local, fields),
     }
-    theta, factor = {}, {}
-    for kind, (rope, older_name, default) in ropes.items():
-        theta[kind] = _first(
-            rope.optional_number("rope_theta"), fields.optional_number(older_name), default
-        )
-        scaling = _rope_scaling(rope)
-        if "rope_scaling" in scaling:
-            raise rope.error("rope_type", "a Gemma 3 of that scaling is not known")
-        factor[kind] = scaling.get("rope_interpolation", 1.0)
+    for kind, rotation in rotations.items():
+        if rotation.scaling is not None or rotation.fraction != 1:
+            raise fields.error(f"{NEWER}.{kind}", "a Gemma 3 of that rotation is not known")
     return _gemma(
         fields,
         kinds,
         query_key_norm=True,
-        rope_theta=tuple(theta[kind] for kind in kinds),
-        rope_interpolation=tuple(factor[kind] for kind in kinds),
+        rope_theta=tuple(rotations[kind].theta for kind in kinds),
+        rope_interpolation=tuple(rotations[kind].interpolation for kind in kinds),
     )
+
+
+def _pattern(fields: JsonFields) -> int:
+    """One layer in so many sees all, where a Gemma 3 does not list its layers."""
+    name, kept = "sliding_window_pattern", "_sliding_window_pattern"
+    every = fields.integer(name) if name in fields.values else 6
+    # What newer files keep under the second name is read back by no version of `transformers`.
+    if kept in fields and "layer_types" not in fields and fields.integer(kept) != every:
+        raise fields.error(kept, f"{fields.integer(kept)} is not what {name} says ({every})")
+    return every
 
 
 def _gemma3(fields: JsonFields) -> TransformerConfig:
     """The text part of a Gemma 3 that reads images too."""
     if "text_config" not in fields:
         raise fields.error("text_config", "is missing, and must be an object")
-    text = _part(fields, "text_config", None)
+    refuse_foreign(fields, ())
+    text = JsonFields(read_object(fields, "text_config"), None, Counter(), "text_config")
     if text.values.get("model_type", "gemma3_text") != "gemma3_text":
         raise text.error("model_type", "only gemma3_text is known within gemma3")
     _refuse(text, "quantization_config", "only unquantised weights are read")
-    tied = {"tie_word_embeddings": fields.values.get("tie_word_embeddings")}
-    values = {**_GEMMA_3_DEFAULTS, **tied, **text.values}
+    tied = [_tied(part, True) for part in (fields, text)]
+    if tied[0] != tied[1]:
+        raise text.error("tie_word_embeddings", "is not what the file says outside of text_config")
+    values = {**_GEMMA_3_DEFAULTS, **text.values, "tie_word_embeddings": tied[0]}
     return _gemma3_text(JsonFields(values, None, Counter(), "text_config"))
 
 
 def _gemma(fields: JsonFields, kinds: list[str], **own: Any) -> TransformerConfig:
     """What Gemma 2 and 3 share."""
     _refuse(fields, "attention_bias", "a Gemma with biases is not known")
-    _refuse(fields, "use_bidirectional_attention", "only causal attention is computed")
+    _require_even_split(fields)
+    if "hidden_act" in fields and fields.text("hidden_act") != fields.text("hidden_activation"):
+        raise fields.error("hidden_act", "is not what hidden_activation says")
+    fields.integer("head_dim")
     config = _config(
         fields,
         "hidden_activation",
-        window=_windows(kinds, fields.integer("sliding_window")),
+        kv_heads=fields.integer("num_key_value_heads"),
+        window=windows_of(kinds, fields.integer("sliding_window")),
         query_pre_attn_scalar=_number(fields, "query_pre_attn_scalar"),
         attention_softcap=fields.optional_number("attn_logit_softcapping"),
         logit_softcap=fields.optional_number("final_logit_softcapping"),
@@ -134,40 +190,45 @@ def _gemma(fields: JsonFields, kinds: list[str], **own: Any) -> TransformerConfi
         scale_embeddings=True,
         **own,
     )
-    tied = fields.flag("tie_word_embeddings") is not False
-    return dataclasses.replace(config, tied_embeddings=tied)
+    return dataclasses.replace(config, tied_embeddings=_tied(fields, True))
 
 
 def _gpt_neox(fields: JsonFields) -> TransformerConfig:
     if fields.flag("attention_bias") is False:
         raise fields.error("attention_bias", "a GPT-NeoX without biases is not known")
-    rope = _part(fields, "rope_parameters", None, "rope_scaling")
-    numbers = rope.optional_number, fields.optional_number
+    refuse_foreign(fields, (*_ROPE, "rotary_pct", "rotary_emb_base", "use_parallel_residual"))
+    refuse_windows(fields)
+    _require_even_split(fields)
+    rotation = read_rotation(fields, base="rotary_emb_base", share="rotary_pct", default_share=0.25)
     return TransformerConfig(
         **_sizes(fields),
         activation=_activation(fields, "hidden_act"),
         position="rope",
-        rope_theta=_first(numbers[0]("rope_theta"), numbers[1]("rotary_emb_base"), 10_000.0),
-        rotary_fraction=_first(numbers[0]("partial_rotary_factor"), numbers[1]("rotary_pct"), 0.25),
         norm="layer",
         norm_epsilon=_number(fields, "layer_norm_eps"),
         parallel_residual=fields.flag("use_parallel_residual") is not False,
-        tied_embeddings=fields.flag("tie_word_embeddings") or False,
+        tied_embeddings=_tied(fields, False),
         **_BIASES,
-        **_rope_scaling(rope),
+        **rotation.settings(),
     )
 
 
 def _gpt2(fields: JsonFields) -> TransformerConfig:
-    for name in ("scale_attn_by_inverse_layer_idx", "add_cross_attention"):
-        _refuse(fields, name, "a GPT-2 with it is not known")
+    refuse_foreign(fields, ())
+    refuse_windows(fields, "n_layer")
     if fields.flag("scale_attn_weights") is False:
         raise fields.error("scale_attn_weights", "a GPT-2 without it is not known")
+    for (
+        other,
+        name,
+    ) in _OTHER_NAMES_OF_GPT2.items():  # which `transformers` takes, where it finds it
+        if other in fields.values and fields.values[other] != fields.values.get(name):
+            raise fields.error(other, f"{describe(fields.values[other])} is not what {name} says")
     width, heads = fields.integer("n_embd"), fields.integer("n_head")
     return TransformerConfig(
         vocab_size=fields.integer("vocab_size"),
         d_model=width,
-        num_layers=_layers(fields, "n_layer"),
+        num_layers=read_layers(fields, "n_layer"),
         num_heads=heads,
         head_dim=_head_dim(fields, "n_head", heads, width),
         d_ff=fields.integer("n_inner") if "n_inner" in fields else None,
@@ -176,10 +237,21 @@ def _gpt2(fields: JsonFields) -> TransformerConfig:
         max_positions=fields.integer("n_positions"),
         norm="layer",
         norm_epsilon=_number(fields, "layer_norm_epsilon"),
-        tied_embeddings=fields.flag("tie_word_embeddings") is not False,
+        tied_embeddings=_tied(fields, True),
         **_BIASES,
     )
 
+
+# Fields of `foreign_fields` that families with rotary positions, and Gemmas, do have.
+_ROPE = (NEWER, OLDER, "partial_rotary_factor")
+_GEMMA = ("sliding_window", "query_pre_attn_scalar", "final_logit_softcapping")
+
+_OTHER_NAMES_OF_GPT2 = {
+    "hidden_size": "n_embd",
+    "num_hidden_layers": "n_layer",
+    "num_attention_heads": "n_head",
+    "max_position_embeddings": "n_positions",
+}
 
 _BIASES: dict[str, Any] = {"qkv_bias": True, "out_bias": True, "mlp_bias": True}
 
@@ -214,20 +286,38 @@ _FAMILIES: dict[str, Callable[[JsonFields], TransformerConfig]] = {
 }
 
 
-def _config(fields: JsonFields, activation: str = "hidden_act", **own: Any) -> TransformerConfig:
+def _config(
+    fields: JsonFields, activation: str = "hidden_act", *, kv_heads: int | None, **own: Any
+) -> TransformerConfig:
     """What Llama and its like have: RMSNorm, rotary positions, a gated MLP."""
     return TransformerConfig(
         **_sizes(fields),
-        num_kv_heads=fields.integer("num_key_value_heads")
-        if "num_key_value_heads" in fields
-        else None,
+        num_kv_heads=kv_heads,
         activation=_activation(fields, activation),
         gated_mlp=True,
         position="rope",
         norm_epsilon=_number(fields, "rms_norm_eps"),
-        tied_embeddings=fields.flag("tie_word_embeddings") or False,
+        tied_embeddings=_tied(fields, False),
         **own,
     )
+
+
+def _kv_heads(fields: JsonFields, missing: bool = False) -> int | None:
+    """Heads of keys and values; None for all. Families differ in what they take where it lacks."""
+    name = "num_key_value_heads"
+    if name not in fields.values and not missing:
+        raise fields.error(name, "is missing, and must be a whole number or null")
+    return fields.integer(name) if name in fields else None
+
+
+def _tied(fields: JsonFields, default: bool) -> bool:
+    """Whether logits are made by the embedding."""
+    name = "tie_word_embeddings"
+    if name not in fields.values:
+        return default
+    if (tied := fields.flag(name)) is None:
+        raise fields.error(name, "is null, and must be true or false")
+    return tied
 
 
 def _sizes(fields: JsonFields) -> dict[str, Any]:
@@ -236,7 +326,7 @@ def _sizes(fields: JsonFields) -> dict[str, Any]:
     return {
         "vocab_size": fields.integer("vocab_size"),
         "d_model": width,
-        "num_layers": _layers(fields, "num_hidden_layers"),
+        "num_layers": read_layers(fields, "num_hidden_layers"),
         "num_heads": heads,
         "head_dim": fields.integer("head_dim")
         if "head_dim" in fields
@@ -248,17 +338,16 @@ def _sizes(fields: JsonFields) -> dict[str, Any]:
     }
 
 
-def _layers(fields: JsonFields, name: str) -> int:
-    layers = fields.integer(name)
-    if not 1 <= layers <= _MOST_LAYERS:  # a file that claims more would only fill the memory
-        raise fields.error(name, f"{layers} must be from 1 to {_MOST_LAYERS}")
-    return layers
-
-
 def _head_dim(fields: JsonFields, name: str, heads: int, width: int) -> int:
     if heads < 1 or width % heads:
         raise fields.error(name, f"{heads} must divide the model's width ({width})")
     return width // heads
+
+
+def _require_even_split(fields: JsonFields) -> None:
+    """Refuses a width that heads don't divide, as `transformers` does whatever `head_dim` is."""
+    heads = fields.integer("num_attention_heads")
+    _head_dim(fields, "num_attention_heads", heads, fields.integer("hidden_size"))
 
 
 def _activation(fields: JsonFields, name: str) -> Activation:
@@ -269,81 +358,12 @@ def _activation(fields: JsonFields, name: str) -> Activation:
     return _ACTIVATIONS[activation]
 
 
-def _rope(fields: JsonFields) -> dict[str, Any]:
-    """Base and scaling of the rotation; older files keep the base apart from the scaling."""
-    rope = _part(fields, "rope_parameters", None, "rope_scaling")
-    for holder in (rope, fields):
-        if _first(holder.optional_number("partial_rotary_factor"), 1.0) != 1.0:
-            raise holder.error("partial_rotary_factor", "only whole heads are rotated")
-    own, older = rope.optional_number("rope_theta"), fields.optional_number("rope_theta")
-    return {"rope_theta": _first(own, older, 10_000.0), **_rope_scaling(rope)}
-
-
-def _rope_scaling(rope: JsonFields) -> dict[str, Any]:
-    kind = rope.optional_text("rope_type") or rope.optional_text("type") or "default"
-    if kind == "default":
-        return {}
-    if kind == "linear":
-        return {"rope_interpolation": _number(rope, "factor")}
-    if kind != "llama3":
-        known = "default, linear, llama3"
-        raise rope.error("rope_type", f"{kind!r} is not among the known ones ({known})")
-    scaling = RopeScaling(
-        factor=_number(rope, "factor"),
-        low_frequency_factor=_number(rope, "low_freq_factor"),
-        high_frequency_factor=_number(rope, "high_freq_factor"),
-        original_length=rope.integer("original_max_position_embeddings"),
-    )
-    return {"rope_scaling": scaling}
-
-
-def _part(fields: JsonFields, name: str, key: str | None, older: str | None = None) -> JsonFields:
-    """The object under a name (and a key in it), or under an older name; empty where none is."""
-    if name not in fields and older is not None:
-        name, key = older, None
-    value = fields.values.get(name) or {}
-    part = JsonFields(value, None, Counter(), name)
-    if key is None:
-        return part
-    return JsonFields(part.values.get(key) or {}, None, Counter(), f"{name}.{key}")
-
-
-def _qwen_windows(fields: JsonFields) -> tuple[int | None, ...] | None:
-    """Qwen's windows, which the first `max_window_layers` layers don't have."""
-    if not fields.flag("use_sliding_window"):
-        return None
-    window, layers = fields.integer("sliding_window"), _layers(fields, "num_hidden_layers")
-    if "layer_types" not in fields:
-        first = fields.integer("max_window_layers")
-        return tuple(None if layer < first else window for layer in range(layers))
-    return _windows(_kinds_of_layers(fields, every=1), window)
-
-
-def _windows(kinds: list[str], window: int) -> tuple[int | None, ...]:
-    return tuple(window if kind == _SLIDING else None for kind in kinds)
-
-
-def _kinds_of_layers(fields: JsonFields, every: int) -> list[str]:
-    """Each layer's attention; where the file has no list, one layer in so many sees all."""
-    layers = _layers(fields, "num_hidden_layers")
-    if "layer_types" not in fields:
-        if every < 1:
-            raise fields.error("sliding_window_pattern", f"{every} must be at least 1")
-        return [_SLIDING if (layer + 1) % every else _FULL for layer in range(layers)]
-    kinds = fields.values["layer_types"]
-    if not isinstance(kinds, list) or len(kinds) != layers:
-        raise fields.error("layer_types", f"expected a list of {layers}, got {describe(kinds)}")
-    for index, kind in enumerate(kinds):
-        if kind not in (_FULL, _SLIDING):
-            raise fields.error(
-                f"layer_types[{index}]", f"{describe(kind)} is not one of {_FULL}, {_SLIDING}"
-            )
-    return kinds
-
-
-def _first(*values: float | None) -> float:
-    """The first value that there is; the last one is."""
-    return next(value for value in values if value is not None)
+def _whole_rotation(fields: JsonFields) -> dict[str, Any]:
+    """The rotation of families that rotate whole heads."""
+    rotation = read_rotation(fields)
+    if rotation.fraction != 1:
+        raise fields.error("partial_rotary_factor", "only whole heads are rotated")
+    return rotation.settings()
 
 
 def _number(fields: JsonFields, name: str) -> float:

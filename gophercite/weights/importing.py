@@ -1,6 +1,7 @@
 """From a checkpoint's tensors to a model folder: each parameter's place, its values in parts."""
 
 import dataclasses
+import itertools
 import math
 import os
 import pathlib
@@ -142,8 +143,9 @@ def _plan(source: Source, others: Collection[str]) -> dict[str, _Parameter]:
         shapes |= dict.fromkeys(sources, place.tensor_shape(own))
     _refuse_any(source.folder, shapes.keys() - tensors.names, "is missing")
     derived = {name for name in tensors.names if name.endswith(names.derived)}
-    if config.tied_embeddings:  # the same matrix once more
-        derived.add(names.places["unembed/kernel"].tensor)
+    if config.tied_embeddings and (head := names.places["unembed/kernel"].tensor) in tensors.names:
+        _check_same(tensors, names.places["embed/embedding"].tensor, head)
+        derived.add(head)
     surplus = tensors.names - shapes.keys() - derived - set(others)
     _refuse_any(source.folder, surplus, "has no place in the architecture")
     for tensor, expected in shapes.items():
@@ -153,6 +155,21 @@ def _plan(source: Source, others: Collection[str]) -> dict[str, _Parameter]:
                 f"it {list(expected)}"
             )
     return plan
+
+
+def _check_same(tensors: Tensors, embedding: str, head: str) -> None:
+    """Refuses a head of its own beside an embedding that is said to be the head.
+
+    Programs differ in which of the two they compute with.
+    """
+    kinds = {(tensors.shape(name), tensors.dtype(name)) for name in (embedding, head)}
+    chunks = (tensors.chunks(name, transposed=False) for name in (embedding, head))
+    if len(kinds) > 1 or not all(itertools.starmap(np.array_equal, zip(*chunks, strict=True))):
+        raise WeightsError(
+            f"{tensors.place(head)} is not {embedding!r}, though tie_word_embeddings says that "
+            "they are the same: set it to false if the model was trained with a head of its own, "
+            "else take the tensor out"
+        )
 
 
 def _left_out(tensors: Tensors, names: Collection[str]) -> dict[str, Any]:

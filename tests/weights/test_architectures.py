@@ -161,6 +161,62 @@ REFUSED: dict[str, tuple[str, Fields, str]] = {
     "layers": ("gpt2", {"n_layer": 10**12}, "'n_layer'.*from 1 to 1000"),
     "cross": ("gpt2", {"add_cross_attention": True}, "'add_cross_attention'"),
     "unscaled": ("gpt2", {"scale_attn_weights": False}, "'scale_attn_weights'"),
+    # What `transformers` computes otherwise, or reads otherwise in another version.
+    "layer types": (
+        "mistral",
+        {"layer_types": ["full_attention", "sliding_attention", "full_attention"]},
+        "'layer_types': all must be 'sliding_attention'",
+    ),
+    "no windows": ("llama2", {"layer_types": ["sliding_attention"] * 3}, "'layer_types'"),
+    "off": (
+        "qwen2",
+        {"layer_types": ["full_attention", "sliding_attention", "full_attention"]},
+        "'layer_types': .*without a window",
+    ),
+    "capped scores": ("gemma3", {"attn_logit_softcapping": 50.0}, "'attn_logit_softcapping'"),
+    "kept pattern": (
+        "gemma3",
+        {"layer_types": ..., "_sliding_window_pattern": 2},
+        r"'_sliding_window_pattern': 2 is not what sliding_window_pattern says \(6\)",
+    ),
+    "lost base": (
+        "qwen3",
+        {"rope_scaling": {"rope_type": "linear", "factor": 4.0}},
+        r"'rope_scaling': holds in place of rope_parameters.*rope_theta is 10000, not 1e\+06",
+    ),
+    "yarn": (
+        "qwen2",
+        {"rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}},
+        "'rope_scaling.rope_type': 'yarn'",
+    ),
+    "two kinds": (
+        "llama2",
+        {"rope_parameters": {"rope_type": "linear", "type": "dynamic", "factor": 2.0}},
+        "'rope_parameters.type': 'dynamic' is not what rope_type says",
+    ),
+    "rotation by layer": (
+        "qwen2",
+        {"rope_parameters": {"full_attention": {"rope_type": "default"}}},
+        "'rope_parameters.full_attention'",
+    ),
+    "another length": (
+        "llama3",
+        {"original_max_position_embeddings": 16},
+        r"'original_max_position_embeddings': 16 is not what the rotation has \(512\)",
+    ),
+    "not causal": ("qwen2", {"is_causal": False}, "'is_causal': only causal attention"),
+    "capped": ("llama2", {"final_logit_softcapping": 30.0}, "'final_logit_softcapping'"),
+    "layer by layer": (
+        "llama2",
+        {"per_layer_config": {"1": {"rms_norm_eps": 0.5}}},
+        "'per_layer_config'",
+    ),
+    "own code": ("llama2", {"auto_map": {"AutoModelForCausalLM": "m.M"}}, "'auto_map'"),
+    "two names": ("gpt2", {"num_attention_heads": 2}, "'num_attention_heads'.*not what n_head"),
+    "two activations": ("gemma2", {"hidden_act": "gelu"}, "'hidden_act': is not what"),
+    "tied or not": ("gemma3_images", {"tie_word_embeddings": False}, "outside of text_config"),
+    "tied null": ("llama2", {"tie_word_embeddings": None}, "must be true or false"),
+    "groups": ("qwen2", {"num_key_value_heads": ...}, "'num_key_value_heads': is missing"),
 }
 
 
@@ -170,6 +226,27 @@ def test_what_is_not_computed_is_refused_by_name(name: str) -> None:
     fields = stored(family) | changes
     with pytest.raises(ValueError, match=message):
         read_architecture({name: value for name, value in fields.items() if value is not ...})
+
+
+def test_scaling_in_the_older_spelling_holds() -> None:
+    """As model cards say for longer contexts: added beside what a newer library saved."""
+    scaling = {"rope_type": "linear", "factor": 4.0, "rope_theta": 1e6}
+    config = read_architecture(stored("qwen3") | {"rope_scaling": scaling})
+    assert (config.rope_interpolation, config.rope_theta) == (4.0, 1e6)
+    gemma = read_architecture(stored("gemma3") | {"rope_scaling": {"factor": 2.0}})
+    assert gemma.rope_interpolation == (
+        1.0,
+        2.0,
+        1.0,
+    )  # of layers that see all
+    assert gemma.rope_theta == (100.0, 1e4, 100.0)
+
+
+def test_what_says_nothing_is_passed_over() -> None:
+    fields = stored("llama2")
+    nothing: Fields = {"sliding_window": None, "layer_types": ["full_attention"] * 3}
+    nothing |= {"per_layer_config": {}, "is_causal": True, "partial_rotary_factor": 1.0, "x": [7]}
+    assert read_architecture(fields | nothing) == read_architecture(fields)
 
 
 def test_linear_scaling_divides_positions() -> None:

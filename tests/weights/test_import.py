@@ -73,6 +73,30 @@ def test_chosen_dtype(llama: pathlib.Path, tmp_path: pathlib.Path) -> None:
     np.testing.assert_array_equal(scale, theirs.astype(ml_dtypes.bfloat16))
 
 
+def test_a_tied_head_must_be_the_embedding(tmp_path: pathlib.Path) -> None:
+    """`transformers` computes with a stored head whatever the flag says, other programs do not."""
+    source = checkpoint("qwen2", tmp_path / "source")
+    embedding = "model.embed_tokens.weight"
+
+    def store(head: np.ndarray) -> None:
+        edit_tensors(source, lambda tensors: tensors.update({"lm_head.weight": head}))
+
+    theirs = safetensors.numpy.load_file(source / WEIGHTS)[embedding]
+    store(theirs)
+    assert import_weights(source, tmp_path / "same").config.tied_embeddings
+    other = theirs.copy()
+    other[-1, -1] += 1
+    for head in (other, theirs[:-1], theirs.astype(np.float32)):
+        store(head)
+        with pytest.raises(ValueError, match=rf"tensor 'lm_head.weight' is not '{embedding}'"):
+            import_weights(source, tmp_path / "model")
+    store(other)
+    edit_config(source, tie_word_embeddings=False)
+    import_weights(source, tmp_path / "model")
+    kernel = load_model(tmp_path / "model").params["unembed"]["kernel"]
+    np.testing.assert_array_equal(kernel, other.T)
+
+
 @pytest.mark.parametrize("transposed", [False, True])
 def test_chunks_are_the_tensor_row_by_row(
     llama: pathlib.Path, transposed: bool, monkeypatch: pytest.MonkeyPatch
@@ -111,7 +135,8 @@ def test_windows_without_a_list_of_layers() -> None:
     listed = read_architecture(fields)
     assert listed.window == (None, 4, 4)
     assert read_architecture({**fields, "layer_types": None}) == listed
-    assert read_architecture({**fields, "use_sliding_window": False}).window is None
+    unlimited = {**fields, "layer_types": None, "use_sliding_window": False}
+    assert read_architecture(unlimited).window is None
 
 
 def test_endless_layers_are_refused_at_once() -> None:
@@ -223,7 +248,7 @@ WRONG_FIELDS = {
     "attention_bias": (True, "field 'attention_bias': got true: Llamas with biases are not known"),
     "quantization_config": ({"bits": 4}, "field 'quantization_config'"),
     "rope_parameters": ({"rope_type": "yarn"}, "field 'rope_parameters.rope_type': 'yarn' is not"),
-    "num_attention_heads": (3, "TransformerConfig.num_kv_heads = 4: must be a divisor"),
+    "num_attention_heads": (3, "'num_attention_heads': 3 must divide the model's width (16)"),
     "vocab_size": (0, "TransformerConfig.vocab_size = 0"),
 }
 
