@@ -6,7 +6,6 @@ Names that T5X's users know stay what they are there: the macros `MODEL_DIR`, `T
 """
 
 import dataclasses
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -34,7 +33,7 @@ from gophercite.learning.state import Learner
 from gophercite.learning.supervised import SupervisedLearner
 from gophercite.models import families
 from gophercite.models.config import TransformerConfig
-from gophercite.models.folder import VOCABULARY, describe_run, read_description
+from gophercite.models.folder import describe_run, read_description, read_vocabulary
 from gophercite.models.lora import LoRA
 from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer
@@ -51,7 +50,7 @@ from gophercite.training.initialisation import (
 )
 from gophercite.training.loop import Outcome, TrainSettings, refuse_unknown_sets, train
 from gophercite.training.program import Initialisation
-from gophercite.vocabularies import Vocabulary, load_vocabulary
+from gophercite.vocabularies import Vocabulary
 
 
 @dataclasses.dataclass(frozen=True)
@@ -250,7 +249,7 @@ def judge_vocabulary(folder: str) -> Vocabulary:
     Returns:
       The vocabulary.
     """
-    return load_vocabulary(os.fspath(epath.Path(folder) / VOCABULARY))
+    return read_vocabulary(folder)
 
 
 def actor_critic_initialisation(

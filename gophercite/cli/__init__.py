@@ -16,6 +16,7 @@ from gophercite.cli import (
     import_weights,
     index,
     info,
+    renew,
     validate,
     verify,
 )
@@ -31,6 +32,7 @@ _COMMANDS = (
     info,
     import_weights,
     export_weights,
+    renew,
 )
 
 _EXAMPLES = """\
@@ -44,6 +46,7 @@ examples:
   gophercite info runs/quickstart --json
   gophercite import-weights downloads/Qwen3-0.6B models/qwen3
   gophercite export-weights runs/sft exports/qwen3-citing
+  gophercite renew models/edited
 
 exit status: 0 done, 1 refused or failed (one line on stderr says why), 2 wrong usage
 """

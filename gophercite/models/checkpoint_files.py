@@ -7,11 +7,13 @@ which checkpoints are compared. Writing is training's (`gophercite.training.chec
 is here because a run's folder is also a model that inference can load.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import json
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -142,9 +144,20 @@ def read_metadata(folder: epath.PathLike, step: int) -> Metadata:
     """
     path = checkpoints_folder(folder) / str(step) / "metadata" / "metadata"
     try:
-        return Metadata.from_json(json.loads(path.read_text()))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DamagedCheckpointError(f"{path}: {_first_line(error)}") from error
+        text = path.read_text()
+    except FileNotFoundError as error:
+        raise _damaged(path, "the file is missing", step) from error
+    except OSError as error:
+        raise _damaged(path, f"can't be read: {error.strerror or error}", step) from error
+    except UnicodeDecodeError as error:
+        raise _damaged(path, "is damaged: it is no text", step) from error
+    try:
+        return Metadata.from_json(json.loads(text))
+    except json.JSONDecodeError as error:
+        reason = "is empty" if not text.strip() else f"is cut short or damaged: no JSON ({error})"
+        raise _damaged(path, reason, step) from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise _damaged(path, "is damaged: it is not what was saved", step) from error
 
 
 def read_arrays(
@@ -182,14 +195,20 @@ def read_arrays(
     except jax.errors.JaxRuntimeError:
         raise  # the devices' trouble (memory), not the files'
     except Exception as error:  # Orbax and TensorStore raise many kinds for an unreadable file
-        raise DamagedCheckpointError(f"{path}: {_first_line(error)}") from error
+        reason = "files are missing, cut short or damaged: the arrays can't be read"
+        raise _damaged(path, reason, metadata.step) from error
+    # Where damage hides an array's files, Orbax gives back what it was asked for, unread.
+    if arrays.keys() != wanted.keys() or not all(
+        isinstance(array, jax.Array) for array in arrays.values()
+    ):
+        reason = "files are missing, cut short or damaged: not all arrays were read"
+        raise _damaged(path, reason, metadata.step)
     found = digests(arrays)
     altered = [name for name in sorted(found) if found[name] != metadata.arrays[name].digest]
     if altered:
         more = f" and {len(altered) - 1} more arrays" if len(altered) > 1 else ""
-        raise DamagedCheckpointError(
-            f"{path}: {altered[0]}{more}: the bits differ from those that were saved"
-        )
+        reason = f"{altered[0]}{more}: the bits differ from those that were saved"
+        raise _damaged(path, reason, metadata.step)
     return arrays
 
 
@@ -202,14 +221,18 @@ def best_step(folder: epath.PathLike) -> int | None:
     Returns:
       A step, or None when there is no checkpoint.
     """
-    scores: dict[int, float] = {}
+    readable: list[Metadata] = []
     for step in saved_steps(folder):
-        try:
-            score = read_metadata(folder, step).score
-        except DamagedCheckpointError:
-            continue
-        scores[step] = float("inf") if score is None else score
-    return min(scores, key=lambda step: (scores[step], -step), default=None)
+        with contextlib.suppress(DamagedCheckpointError):
+            readable.append(read_metadata(folder, step))
+    return best_of(readable).step if readable else None
+
+
+def best_of(checkpoints: Sequence[Metadata]) -> Metadata:
+    """The one with the best score; the newest without scores."""
+    return min(
+        checkpoints, key=lambda one: (math.inf if one.score is None else one.score, -one.step)
+    )
 
 
 def read_parameters(folder: epath.PathLike, step: int, shardings: Params | None = None) -> Params:
@@ -269,6 +292,8 @@ def _sha256(contents: Any) -> str:
     return hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()
 
 
-def _first_line(error: BaseException) -> str:
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__
+def _damaged(path: epath.Path, reason: str, step: int) -> DamagedCheckpointError:
+    """What people are told; the libraries' own words stay with the exception that it is from."""
+    return DamagedCheckpointError(
+        f"{path}: {reason}; copy checkpoint {step} anew, or move it away to go by the others"
+    )

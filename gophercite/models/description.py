@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import hashlib
 import json
 import os
 import pathlib
@@ -12,16 +13,20 @@ from typing import Any
 
 from etils import epath
 
+from gophercite.json_fields import describe
 from gophercite.models.checkpoint_files import CheckpointError
 from gophercite.models.config import TransformerConfig
 from gophercite.models.config_json import config_from_json, config_to_json
 from gophercite.models.folder_contents import DESCRIPTION, ModelFolderError, parameters_digest
 from gophercite.models.tensors import Stored, TensorFileError
 from gophercite.models.transformer import Transformer
-from gophercite.vocabularies import Vocabulary
+from gophercite.vocabularies import Vocabulary, VocabularyError
+from gophercite.vocabularies.listing import LISTING
+from gophercite.vocabularies.loading import renew_vocabulary
 
 VOCABULARY = "vocabulary"
-_FORMAT = 1
+_FORMAT = 2
+_WITHOUT_DIGEST = 1  # of folders that older versions wrote: read as they are
 _FILE_NAME = re.compile(r"[^/\\\x00]+")
 
 
@@ -34,12 +39,15 @@ class Description:
       provenance: see `Model`.
       parameters: each tensor's file and digest; None in a training run's folder.
       base: of a run with adapters the folder of the model that they are for; else None.
+      vocabulary: SHA-256 of the list of the vocabulary's files (`vocabularies.listing`); None
+        before it is written, and in folders of older versions.
     """
 
     config: TransformerConfig
     provenance: dict[str, Any]
     parameters: dict[str, Stored] | None
     base: str | None = None
+    vocabulary: str | None = dataclasses.field(default=None, compare=False)
 
 
 def describe_model(folder: pathlib.Path, description: Description, vocabulary: Vocabulary) -> None:
@@ -51,7 +59,8 @@ def describe_model(folder: pathlib.Path, description: Description, vocabulary: V
       vocabulary: the tokenizer.
     """
     vocabulary.save(folder / VOCABULARY)
-    (folder / DESCRIPTION).write_text(_to_json(description), encoding="utf-8")
+    described = dataclasses.replace(description, vocabulary=_listing(folder / VOCABULARY))
+    (folder / DESCRIPTION).write_text(_to_json(described), encoding="utf-8")
 
 
 def describe_run(
@@ -74,13 +83,12 @@ def describe_run(
     (target / VOCABULARY).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as local:
         vocabulary.save(local)
+        listing = _listing(pathlib.Path(local))
         for path in pathlib.Path(local).iterdir():
             epath.Path(path).copy(target / VOCABULARY / path.name, overwrite=True)
-    unfinished = target / f".{DESCRIPTION}.unfinished"
     where = None if base is None else _absolute(base)
-    description = Description(transformer.config, dict(provenance), None, where)
-    unfinished.write_text(_to_json(description))
-    unfinished.replace(target / DESCRIPTION)
+    description = Description(transformer.config, dict(provenance), None, where, listing)
+    _replace(target / DESCRIPTION, _to_json(description))
 
 
 def read_description(folder: epath.PathLike) -> Description:
@@ -93,22 +101,105 @@ def read_description(folder: epath.PathLike) -> Description:
       The description.
 
     Raises:
-      ModelFolderError: the file is missing, no JSON, or has a wrong field; the message names it.
+      ModelFolderError: the file is missing, no JSON, altered, or has a wrong field; the message
+        names it.
     """
     path = epath.Path(folder) / DESCRIPTION
+    value = _read_json(path)
+    if value.get("format") not in (_FORMAT, _WITHOUT_DIGEST):
+        raise ModelFolderError(
+            f"{path}: field 'format' is {value.get('format')!r}: this version reads the formats "
+            f"{_WITHOUT_DIGEST} and {_FORMAT}"
+        )
+    if value["format"] == _FORMAT and value.get("sha256") != contents_digest(value):
+        raise ModelFolderError(
+            f"{path}: is damaged or was edited: its contents are not those that its field "
+            f"'sha256' is of; copy it anew, or, if the change is yours, run `gophercite renew "
+            f"{folder}`"
+        )
+    return _description(path, value)
+
+
+def contents_digest(value: Mapping[str, Any]) -> str:
+    """SHA-256 of what `model.json` says, however it is written."""
+    contents = {name: entry for name, entry in value.items() if name != "sha256"}
+    text = json.dumps(contents, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def renew(folder: epath.PathLike) -> None:
+    """Takes a folder's `model.json` and vocabulary as they are now, and writes their digests anew.
+
+    For folders that were edited by hand, and for those of older versions. The parameters keep the
+    digests that they have: nobody edits those.
+
+    Args:
+      folder: a model folder or a training run's, on a disk.
+
+    Raises:
+      ModelFolderError: the file is missing, no JSON, or has a wrong field.
+      VocabularyError, FileNotFoundError: the vocabulary can't be used.
+    """
+    path = epath.Path(folder) / DESCRIPTION
+    description = _description(path, {**_read_json(path), "format": _FORMAT})
+    vocabulary = pathlib.Path(folder) / VOCABULARY
+    renew_vocabulary(vocabulary)
+    _replace(path, _to_json(dataclasses.replace(description, vocabulary=_listing(vocabulary))))
+
+
+def check_vocabulary(local: pathlib.Path, description: Description) -> None:
+    """Compares the list of a vocabulary's files with what `model.json` has of it.
+
+    Args:
+      local: the folder with the vocabulary.
+      description: what `model.json` says.
+
+    Raises:
+      VocabularyError: the list is missing or altered.
+    """
+    if description.vocabulary is None:
+        return
+    if not (local / LISTING).is_file():
+        raise VocabularyError(f"{LISTING} is missing: {DESCRIPTION} has its digest")
+    if _listing(local) != description.vocabulary:
+        raise VocabularyError(
+            f"{LISTING} is damaged or of another model: it is not the list that {DESCRIPTION} has "
+            "the digest of"
+        )
+
+
+def _listing(vocabulary: pathlib.Path) -> str:
+    return hashlib.sha256((vocabulary / LISTING).read_bytes()).hexdigest()
+
+
+def _replace(path: epath.Path, text: str) -> None:
+    """Gives a file another content, all of it or none."""
+    unfinished = path.parent / f".{path.name}.unfinished"
+    unfinished.write_text(text)
+    unfinished.replace(path)
+
+
+def _read_json(path: epath.Path) -> dict[str, Any]:
+    """The object in a `model.json`."""
     try:
-        value = json.loads(path.read_text())
+        text = path.read_text()
+        value = json.loads(text) if text.strip() else None
     except (FileNotFoundError, NotADirectoryError):
         raise ModelFolderError(
-            f"{folder}: not a model folder: there is no {DESCRIPTION} in it"
+            f"{path.parent}: not a model folder: there is no {DESCRIPTION} in it"
         ) from None
-    except ValueError as error:
+    except OSError as error:
+        raise ModelFolderError(f"{path}: can't be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
         raise ModelFolderError(f"{path}: not JSON: {error}") from error
-    if not isinstance(value, dict) or value.get("format") != _FORMAT:
-        found = value.get("format") if isinstance(value, dict) else None
-        raise ModelFolderError(
-            f"{path}: field 'format' is {found!r}: this version reads format {_FORMAT}"
-        )
+    if not isinstance(value, dict):
+        found = describe(value) if text.strip() else "an empty file"
+        raise ModelFolderError(f"{path}: expected an object, got {found}")
+    return value
+
+
+def _description(path: epath.Path, value: dict[str, Any]) -> Description:
+    """What a `model.json` says; raises a ModelFolderError that names a wrong field."""
     with naming(f"{path}: architecture"):
         config = config_from_json(value.get("architecture"))
     provenance, parameters = value.get("provenance", {}), value.get("parameters")
@@ -123,7 +214,10 @@ def read_description(folder: epath.PathLike) -> Description:
         raise ModelFolderError(
             f"{path}: field 'parameters' must give each tensor's file and sha256"
         ) from error
-    return Description(config, provenance, stored, base)
+    listing = value.get("vocabulary")
+    if not (listing is None or isinstance(listing, str)):
+        raise ModelFolderError(f"{path}: field 'vocabulary' must be a SHA-256")
+    return Description(config, provenance, stored, base, listing)
 
 
 def read_base(folder: epath.PathLike, description: Description) -> Description:
@@ -173,6 +267,8 @@ def _to_json(description: Description) -> str:
         value["parameters"] = {
             name: stored._asdict() for name, stored in description.parameters.items()
         }
+    value["vocabulary"] = description.vocabulary
+    value["sha256"] = contents_digest(json.loads(json.dumps(value)))
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 

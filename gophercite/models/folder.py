@@ -25,6 +25,7 @@ from gophercite.models.checkpoint_files import CHECKPOINTS, name_leaves, read_pa
 from gophercite.models.description import (
     VOCABULARY,
     Description,
+    check_vocabulary,
     describe_model,
     describe_run,
     model_digest,
@@ -176,7 +177,8 @@ def load_model(
         step = find_checkpoint(root, jax.eval_shape(merge_layers, needed))
         params = _read_checkpoint(root, step, needed, shardings)
         provenance["step"] = step
-    return Model(transformer, params, read_vocabulary(root), provenance)
+    vocabulary = _read_vocabulary(root / VOCABULARY, description)
+    return Model(transformer, params, vocabulary, provenance)
 
 
 def read_vocabulary(folder: epath.PathLike) -> Vocabulary:
@@ -189,7 +191,12 @@ def read_vocabulary(folder: epath.PathLike) -> Vocabulary:
       ModelFolderError: it is missing or damaged.
     """
     path = epath.Path(folder) / VOCABULARY
+    return _read_vocabulary(path, read_description(folder))
+
+
+def _read_vocabulary(path: epath.Path, description: Description) -> Vocabulary:
     with naming(str(path)), _local(path) as local:
+        check_vocabulary(local, description)
         return load_vocabulary(local)
 
 

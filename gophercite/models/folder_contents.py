@@ -12,9 +12,10 @@ from gophercite.models.checkpoint_files import (
     CHECKPOINTS,
     PARAMETERS,
     Metadata,
-    best_step,
+    best_of,
     name_leaves,
     read_metadata,
+    saved_steps,
 )
 from gophercite.models.parameters import BESIDE_THE_POLICY, HEADS, Params
 from gophercite.models.tensors import Stored
@@ -43,14 +44,17 @@ def find_checkpoint(root: epath.Path, merged: Params) -> int:
 
 
 def best_checkpoint(root: epath.Path) -> Metadata:
-    """What a run's best checkpoint says of itself; raises as `find_checkpoint`."""
-    step = best_step(root)
-    if step is None:
+    """What a run's best checkpoint says of itself; raises as `find_checkpoint`.
+
+    Where one of them is damaged nobody knows which was the best: it is named, not passed over.
+    """
+    checkpoints = [read_metadata(root, step) for step in saved_steps(root)]
+    if not checkpoints:
         raise ModelFolderError(
             f"{root}: a training run's folder without a checkpoint: {root / CHECKPOINTS} is empty "
             "or missing"
         )
-    return read_metadata(root, step)
+    return best_of(checkpoints)
 
 
 def check_arrays(root: epath.Path, metadata: Metadata, merged: Params) -> None:

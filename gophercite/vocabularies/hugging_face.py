@@ -96,10 +96,9 @@ class HuggingFaceVocabulary(Vocabulary):
         except (VocabularyError, UnicodeDecodeError) as error:
             raise VocabularyError(f"{path}: {error}") from None
 
-    def save(self, folder: str | os.PathLike[str]) -> None:
+    def write_files(self, folder: str | os.PathLike[str]) -> None:
         """Writes `tokenizer.json`, and what is known of its special tokens beside it."""
         folder = pathlib.Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
         (folder / FILE_NAME).write_text(self._json, "utf-8")
         write_config(folder, self._tokenizer.id_to_token, self)
         write_end_tokens(folder, self)

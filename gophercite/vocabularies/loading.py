@@ -5,11 +5,12 @@ import pathlib
 
 from gophercite.vocabularies import hugging_face, sentence_piece
 from gophercite.vocabularies.end_tokens import read_end_tokens
+from gophercite.vocabularies.listing import MODEL_NAMES, check_listing, write_listing
 from gophercite.vocabularies.tokenizer_config import read_chat_template
 from gophercite.vocabularies.vocabulary import Vocabulary, VocabularyError
 
 # What a folder is searched for, in this order.
-_SENTENCE_PIECE_NAMES = (sentence_piece.FILE_NAME, sentence_piece.PUBLISHED_NAME, "spiece.model")
+_SENTENCE_PIECE_NAMES = MODEL_NAMES
 
 
 def load_vocabulary(path: str | os.PathLike[str]) -> Vocabulary:
@@ -20,11 +21,13 @@ def load_vocabulary(path: str | os.PathLike[str]) -> Vocabulary:
 
     Raises:
       FileNotFoundError: when there is none.
-      VocabularyError: when it cannot be used; the message names the file and the reason.
+      VocabularyError: when it cannot be used, or its files are not those that were saved
+        (`listing`); the message names the file and the reason.
     """
     path = pathlib.Path(path)
     if not path.exists():
         raise FileNotFoundError(f"{path}: there is no such vocabulary, neither file nor folder")
+    check_listing(path if path.is_dir() else path.parent)
     if path.is_dir():
         vocabulary = _load_folder(path)
         vocabulary.chat_template = read_chat_template(path)
@@ -37,6 +40,22 @@ def load_vocabulary(path: str | os.PathLike[str]) -> Vocabulary:
     raise VocabularyError(
         f"{path}: expected a SentencePiece .model file, a tokenizer.json, or a folder with one"
     )
+
+
+def renew_vocabulary(folder: str | os.PathLike[str]) -> None:
+    """Takes a vocabulary's files as they are now, and lists them anew with their digests.
+
+    Args:
+      folder: the vocabulary's.
+
+    Raises:
+      FileNotFoundError: when there is none.
+      VocabularyError: when it cannot be used; the list then stays as it was.
+    """
+    folder = pathlib.Path(folder)
+    _load_folder(folder).end_by(read_end_tokens(folder))
+    read_chat_template(folder)
+    write_listing(folder)
 
 
 def _load_folder(folder: pathlib.Path) -> Vocabulary:

@@ -85,10 +85,9 @@ class SentencePieceVocabulary(Vocabulary):
         except VocabularyError as error:
             raise VocabularyError(f"{path}: {error}") from None
 
-    def save(self, folder: str | os.PathLike[str]) -> None:
+    def write_files(self, folder: str | os.PathLike[str]) -> None:
         """Writes `vocabulary.model`, and beside it what is known of special tokens else."""
         folder = pathlib.Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
         (folder / FILE_NAME).write_bytes(self._model)
         if self.bos_id is None and self._processor.bos_id() >= 0:
             write_config(folder, self._processor.id_to_piece, self)

@@ -2,8 +2,14 @@
 
 import abc
 import os
+import pathlib
 import re
 from collections.abc import Iterable, Sequence
+
+from gophercite.vocabularies.errors import VocabularyError
+from gophercite.vocabularies.listing import write_listing
+
+__all__ = ["BYTES", "MAXIMUM_SIZE", "WORD", "Vocabulary", "VocabularyError", "byte_of_piece"]
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -16,10 +22,6 @@ BYTES = 256
 MAXIMUM_SIZE = 1 << 24  # a file that claims more ids would only fill the memory
 
 _BYTE_PIECE = re.compile("<0x([0-9A-Fa-f]{2})>")
-
-
-class VocabularyError(ValueError):
-    """A tokenizer that cannot be used here, or a text that it cannot hold."""
 
 
 class Vocabulary(abc.ABC):
@@ -83,13 +85,24 @@ class Vocabulary(abc.ABC):
             None if id in ends else spelled for id, spelled in enumerate(self._token_bytes)
         )
 
-    @abc.abstractmethod
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Writes the files that `load_vocabulary(folder)` reads; makes the folder if need be."""
+        """Writes the files that `load_vocabulary(folder)` reads, and their list with digests.
+
+        Args:
+          folder: made if need be.
+        """
+        folder = pathlib.Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.write_files(folder)
+        write_listing(folder)
+
+    @abc.abstractmethod
+    def write_files(self, folder: str | os.PathLike[str]) -> None:
+        """Writes the files that `load_vocabulary(folder)` reads alone; the folder exists."""
 
     def export(self, folder: str | os.PathLike[str]) -> None:
         """Writes the files that `transformers` reads; the folder exists."""
-        self.save(folder)
+        self.write_files(folder)
 
     @abc.abstractmethod
     def _tokenize(self, text: str) -> list[int]:

@@ -50,10 +50,7 @@ def read_architecture(value: object) -> TransformerConfig:
     if family not in _FAMILIES:
         known = ", ".join(sorted(_FAMILIES))
         raise fields.error("model_type", f"{family!r} is not among the known ones ({known})")
-    _refuse(fields, "quantization_config", "only unquantised weights are read")
-    _refuse(fields, "use_bidirectional_attention", "only causal attention is computed")
-    if fields.flag("is_causal") is False:
-        raise fields.error("is_causal", "only causal attention is computed")
+    _refuse_for_all(fields)
     return _FAMILIES[family](fields)
 
 
@@ -162,7 +159,7 @@ def _gemma3(fields: JsonFields) -> TransformerConfig:
     text = JsonFields(read_object(fields, "text_config"), None, Counter(), "text_config")
     if text.values.get("model_type", "gemma3_text") != "gemma3_text":
         raise text.error("model_type", "only gemma3_text is known within gemma3")
-    _refuse(text, "quantization_config", "only unquantised weights are read")
+    _refuse_for_all(text)
     tied = [_tied(part, True) for part in (fields, text)]
     if tied[0] != tied[1]:
         raise text.error("tie_word_embeddings", "is not what the file says outside of text_config")
@@ -371,6 +368,14 @@ def _number(fields: JsonFields, name: str) -> float:
     if value is None:
         raise fields.error(name, "is missing, and must be a number")
     return value
+
+
+def _refuse_for_all(fields: JsonFields) -> None:
+    """Refuses what is computed for no family."""
+    _refuse(fields, "quantization_config", "only unquantised weights are read")
+    _refuse(fields, "use_bidirectional_attention", "only causal attention is computed")
+    if fields.flag("is_causal") is False:
+        raise fields.error("is_causal", "only causal attention is computed")
 
 
 def _refuse(fields: JsonFields, name: str, reason: str) -> None:

@@ -77,7 +77,7 @@ def export_t5x(
         (unfinished / checkpoint).mkdir()
         write_checkpoint(unfinished / checkpoint, streams, step)
         (unfinished / CONFIG).write_text(_gin(config, network), "utf-8")
-        vocabulary.save(unfinished)
+        vocabulary.write_files(unfinished)
         (unfinished / FILE_NAME).rename(unfinished / VOCABULARY)
     return Exported("t5x decoder_only", config.parameters, chosen.name, (checkpoint,))
 

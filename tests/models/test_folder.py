@@ -15,6 +15,7 @@ import safetensors.numpy
 from gophercite.learning.optimizers import adafactor
 from gophercite.learning.state import TrainState
 from gophercite.models.config import TransformerConfig
+from gophercite.models.description import contents_digest
 from gophercite.models.folder import (
     Model,
     ModelFolderError,
@@ -75,6 +76,12 @@ def copied(saved: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
     """A copy to damage."""
     shutil.copytree(saved, tmp_path / "model")
     return tmp_path / "model"
+
+
+def write_description(folder: pathlib.Path, description: dict[str, Any]) -> None:
+    """Writes a `model.json` whose digest is right, whatever it says."""
+    digest = contents_digest(description)
+    (folder / "model.json").write_text(json.dumps(description | {"sha256": digest}))
 
 
 def assert_same(found: Any, expected: Any) -> None:
@@ -219,6 +226,7 @@ def test_missing_vocabulary_is_named(copied: pathlib.Path) -> None:
     ("path", "value", "message"),
     [
         (("format",), 99, r"field 'format' is 99"),
+        (("vocabulary",), 3, r"field 'vocabulary'"),
         (("architecture",), None, r"architecture: expected an object"),
         (("architecture", "num_layer"), 3, r"'num_layer' is unknown"),
         (("architecture", "num_layers"), "4", r"'num_layers': expected a whole number, got"),
@@ -245,7 +253,7 @@ def test_wrong_fields_are_named(
     for key in path[:-1]:
         target = target[key]
     target[path[-1]] = value
-    (copied / "model.json").write_text(json.dumps(description))
+    write_description(copied, description)
     with pytest.raises((ModelFolderError, TensorFileError), match=message) as raised:
         load_model(copied)
     assert str(copied) in str(raised.value)
@@ -255,7 +263,7 @@ def test_wrong_fields_are_named(
 def test_missing_architecture_field_is_named(copied: pathlib.Path, field: str) -> None:
     description = json.loads((copied / "model.json").read_text())
     del description["architecture"][field]
-    (copied / "model.json").write_text(json.dumps(description))
+    write_description(copied, description)
     with pytest.raises(ModelFolderError, match=f"field '{field}' is missing"):
         load_model(copied)
 
@@ -263,7 +271,7 @@ def test_missing_architecture_field_is_named(copied: pathlib.Path, field: str) -
 def test_missing_tensor_is_named(copied: pathlib.Path) -> None:
     description = json.loads((copied / "model.json").read_text())
     del description["parameters"]["final_norm/scale"]
-    (copied / "model.json").write_text(json.dumps(description))
+    write_description(copied, description)
     with pytest.raises(ModelFolderError, match="'final_norm/scale' is missing"):
         load_model(copied)
 

@@ -220,6 +220,16 @@ REFUSED: dict[str, tuple[str, Fields, str]] = {
 }
 
 
+@pytest.mark.parametrize(
+    "name", ["use_bidirectional_attention", "attn_logit_softcapping", "quantization_config"]
+)
+def test_what_is_refused_is_refused_within_another_model(name: str) -> None:
+    fields = stored("gemma3_images")
+    fields["text_config"][name] = True if name.startswith("use") else 2.0
+    with pytest.raises(ValueError, match=f"'text_config.{name}'"):
+        read_architecture(fields)
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_not_computed_is_refused_by_name(name: str) -> None:
     family, changes, message = REFUSED[name]

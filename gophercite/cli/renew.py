@@ -1,0 +1,42 @@
+"""`gophercite renew`: takes a folder that was edited by hand as it is, with new digests."""
+
+import argparse
+from typing import Any
+
+from gophercite.cli.arguments import add_command
+from gophercite.cli.output import DONE, RefusedError, print_json, print_text
+
+
+def add(commands: Any) -> None:
+    """Adds the command."""
+    command = add_command(
+        commands,
+        "renew",
+        run,
+        "after an edit by hand: take a folder's model.json and vocabulary as they are now, with "
+        "new digests",
+    )
+    command.add_argument(
+        "folder", metavar="FOLDER", help="a model folder, a training run's, or a vocabulary's"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Writes the digests anew, if what they are of can be used."""
+    import pathlib
+
+    from gophercite.models import description
+    from gophercite.vocabularies import VocabularyError
+    from gophercite.vocabularies.loading import renew_vocabulary
+
+    folder = pathlib.Path(options.folder)
+    is_model = (folder / description.DESCRIPTION).exists() or not folder.is_dir()
+    try:
+        (description.renew if is_model else renew_vocabulary)(folder)
+    except (description.ModelFolderError, VocabularyError, FileNotFoundError) as error:
+        raise RefusedError(str(error)) from error
+    if options.json:
+        print_json({"folder": options.folder, "renewed": True})
+    else:
+        print_text(f"{options.folder}: the digests are those of the files as they are now")
+    return DONE

@@ -1,0 +1,76 @@
+"""The list of a vocabulary's files with their SHA-256: one changed bit gives other tokens.
+
+The list is what `sha256sum -c vocabulary.sha256` reads. Published tokenizers come without one, and
+so do folders that older versions saved; those are read as they are.
+"""
+
+import hashlib
+import pathlib
+import re
+
+from gophercite.vocabularies.errors import VocabularyError
+
+LISTING = "vocabulary.sha256"
+MODEL_NAMES = ("vocabulary.model", "tokenizer.model", "spiece.model")  # SentencePiece's
+
+# Everything in a folder that a vocabulary is made of.
+_READ = (
+    *MODEL_NAMES,
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+    "generation_config.json",
+    "config.json",
+)
+_LINE = re.compile(r"([0-9a-f]{64})  ([^/\\\x00-\x1f]+)")
+
+
+def write_listing(folder: pathlib.Path) -> None:
+    """Lists the files that a vocabulary is read from, as they are now."""
+    lines = [f"{_digest(folder / name)}  {name}\n" for name in _READ if (folder / name).exists()]
+    (folder / LISTING).write_text("".join(lines), "ascii")
+
+
+def check_listing(folder: pathlib.Path) -> None:
+    """Compares a vocabulary's files with their list, where the folder has one.
+
+    Raises:
+      VocabularyError: a file is missing, altered or not on the list, or the list is damaged; the
+        message names the file.
+    """
+    path = folder / LISTING
+    if not path.exists():
+        return
+    listed = _read_listing(path)
+    for name in _READ:
+        if name not in listed and (folder / name).exists():
+            raise VocabularyError(
+                f"{folder / name}: is not on the list of the vocabulary's files ({LISTING}), and "
+                "would be read: take it away, or take it in with `gophercite renew`"
+            )
+    for name, expected in listed.items():
+        if not (folder / name).is_file():
+            raise VocabularyError(f"{folder / name}: the file is missing; {LISTING} lists it")
+        found = _digest(folder / name)
+        if found != expected:
+            raise VocabularyError(
+                f"{folder / name}: is damaged or was edited: its bytes hash to {found[:12]}…, not "
+                f"{expected[:12]}… as {LISTING} has it; copy it anew, or, if the change is yours, "
+                "take it in with `gophercite renew`"
+            )
+
+
+def _read_listing(path: pathlib.Path) -> dict[str, str]:
+    try:
+        lines = path.read_text("ascii").split("\n")
+    except UnicodeDecodeError:
+        lines = []
+    found = [_LINE.fullmatch(line) for line in lines[:-1]]
+    if not found or lines[-1] or not all(found):
+        raise VocabularyError(f"{path}: is damaged: it is no list of SHA-256 and file names")
+    return {match[2]: match[1] for match in found if match}
+
+
+def _digest(path: pathlib.Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
