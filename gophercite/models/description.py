@@ -236,7 +236,8 @@ def read_base(folder: epath.PathLike, description: Description) -> Description:
     except ModelFolderError as error:
         raise ModelFolderError(
             f"{epath.Path(folder) / DESCRIPTION}: field 'base': {error}; the folder has adapters "
-            "to that model alone: put it back, or write there where it is now"
+            "to that model alone: put it back, or write there where it is now and run "
+            f"`gophercite renew {folder}`"
         ) from error
 
 

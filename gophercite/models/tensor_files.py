@@ -106,6 +106,9 @@ class TensorFile:
                 pass  # the library checks the header against the file
         except FileNotFoundError as error:
             raise TensorFileError(f"{path}: the file is missing") from error
+        except OSError as error:
+            reason = error.strerror or "is it a file?"
+            raise TensorFileError(f"{path}: can't be read: {reason}") from error
         except safetensors.SafetensorError as error:
             reason = str(error).splitlines()[0]
             raise TensorFileError(f"{path}: the file is cut short or damaged ({reason})") from error

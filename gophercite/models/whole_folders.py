@@ -16,11 +16,17 @@ def whole_folder(folder: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
 
     Yields:
       Where to write.
+
+    Raises:
+      OSError: the folder can't be made; the message is for people.
     """
     folder = pathlib.Path(folder).absolute()
-    folder.parent.mkdir(parents=True, exist_ok=True)
     unfinished = folder.with_name(f".{folder.name}.{os.getpid()}.unfinished")
-    unfinished.mkdir()
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        unfinished.mkdir()
+    except OSError as error:
+        raise OSError(f"{folder}: can't be made: {error.strerror}: {error.filename}") from error
     try:
         yield unfinished
         if folder.exists():

@@ -93,6 +93,8 @@ class HuggingFaceVocabulary(Vocabulary):
         special = read_special_tokens(path.parent)
         try:
             return cls(path.read_text("utf-8"), **special._asdict())
+        except OSError as error:
+            raise VocabularyError(f"{path}: can't be read: {error.strerror or error}") from None
         except (VocabularyError, UnicodeDecodeError) as error:
             raise VocabularyError(f"{path}: {error}") from None
 

@@ -82,6 +82,8 @@ class SentencePieceVocabulary(Vocabulary):
         add_bos_token = adds_bos_token(path.parent)
         try:
             return cls(path.read_bytes(), add_bos_token=add_bos_token)
+        except OSError as error:
+            raise VocabularyError(f"{path}: can't be read: {error.strerror or error}") from None
         except VocabularyError as error:
             raise VocabularyError(f"{path}: {error}") from None
 

@@ -124,6 +124,8 @@ def read_object(path: pathlib.Path) -> dict[str, Any]:
         return {}
     try:
         value = json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise VocabularyError(f"{path}: can't be read: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:
         raise VocabularyError(f"{path}: is no JSON that can be read ({error})") from None
     if not isinstance(value, dict):

@@ -121,13 +121,22 @@ def read_json(path: pathlib.Path) -> object:
     """Decodes a JSON file.
 
     Raises:
-      WeightsError: there is no such file, or it is not JSON.
+      WeightsError: there is no such file, it can't be read, or it is not JSON.
     """
     try:
-        return json.loads(path.read_text("utf-8"))
+        text = path.read_text("utf-8")
+        if not text.strip():
+            raise WeightsError(f"{path}: the file is empty")
+        return json.loads(text)
+    except WeightsError:
+        raise
     except (FileNotFoundError, NotADirectoryError):
         raise WeightsError(
             f"{path}: there is no such file: is {path.parent} the folder of a checkpoint?"
         ) from None
-    except (ValueError, RecursionError) as error:
+    except OSError as error:
+        raise WeightsError(f"{path}: can't be read: {error.strerror or error}") from None
+    except RecursionError:
+        raise WeightsError(f"{path}: not JSON that can be read: it is nested too deeply") from None
+    except ValueError as error:
         raise WeightsError(f"{path}: not JSON: {error}") from None

@@ -254,3 +254,38 @@ def test_a_vocabulary_that_was_edited_is_renewed(tmp_path: pathlib.Path) -> None
         load_vocabulary(tmp_path / "vocabulary.model")
     assert cli.main(["renew", str(tmp_path)]) == 0
     assert load_vocabulary(tmp_path).other_eos_ids == (50,)
+
+
+def test_a_damaged_run_is_told_in_words_for_people(tmp_path: pathlib.Path) -> None:
+    """Not in those of Orbax, TensorStore or Python."""
+    save_run(tmp_path, model(trained()))
+    folder = tmp_path / "checkpoints" / "1"
+    metadata, state = folder / "metadata" / "metadata", folder / "state"
+    whole = metadata.read_text()
+    message = r"\A{path}: {said}[^\n]*; copy checkpoint 1 anew, or move it away[^\n]*\Z"
+    for content, said in (
+        ("", "is empty"),
+        (whole[:50], "is cut short or damaged: no JSON"),
+        ("[]", "is damaged: it is not what was saved"),
+        (whole.replace("0.5", "0.4"), "is damaged: it is not what was saved"),
+    ):
+        metadata.write_text(content)
+        with pytest.raises(CheckpointError, match=message.format(path=metadata, said=said)):
+            load_model(tmp_path)
+    metadata.unlink()
+    with pytest.raises(
+        CheckpointError, match=message.format(path=metadata, said="the file is miss")
+    ):
+        load_model(tmp_path)
+    metadata.write_text(whole)
+    described = state / "_METADATA"
+    kept, said = described.read_text(), "files are missing, cut short or damaged"
+    for content in ("", kept.replace("embedding", "embeddinh")):
+        described.write_text(content)
+        with pytest.raises(CheckpointError, match=message.format(path=state, said=said)):
+            load_model(tmp_path)
+    described.write_text(kept)
+    for path in (path for path in state.rglob("*") if path.is_file() and path.parent.name == "d"):
+        path.write_bytes(b"")
+    with pytest.raises(CheckpointError, match=message.format(path=state, said=said)):
+        load_model(tmp_path)

@@ -6,10 +6,15 @@ Sizes stay small, because `transformers` makes whatever a file asks for.
 """
 
 import copy
+import pathlib
 import random
 from typing import Any, NamedTuple
 
 Fields = dict[str, Any]
+
+# Some edits, and what `transformers` computed of them: the logits at `SHOWN`.
+STORED = pathlib.Path(__file__).parent / "edited_checkpoints.json"
+SHOWN = (slice(8, None, 7), slice(None, None, 24))
 
 LLAMA_3 = {
     "rope_type": "llama3",

@@ -2,7 +2,8 @@
 
 Needs torch and transformers (the extra `benchmarks`), which the tests themselves don't:
 
-    python -m tests.weights.config_fuzz --edits 500 --seed 1     # the table of docs/weights.md
+    python -m tests.weights.config_fuzz --edits 506 --seed 1     # the table of docs/weights.md
+    python -m tests.weights.config_fuzz --seed 1 --store         # and what the tests hold us to
 
 Each edit is made to a small checkpoint (`checkpoints/`), which both import. An edit comes out right
 where the logits agree, refused where we refuse it in one line, and wrong otherwise. Alone are we
@@ -31,7 +32,7 @@ from gophercite.models.config import TransformerConfig
 from gophercite.weights.export import export_weights
 from gophercite.weights.hugging_face import import_weights
 from tests.weights import parity
-from tests.weights.config_edits import Edit, random_edit
+from tests.weights.config_edits import SHOWN, STORED, Edit, random_edit
 from tests.weights.samples import FAMILIES, WITH_IMAGES, checkpoint
 
 Outcome = Literal["right", "refused", "wrong", "alone"]
@@ -57,11 +58,15 @@ class Tried(NamedTuple):
       outcome: see above.
       reason: why it was refused, or what differs.
       exported: whether `transformers` read the export of it too.
+      logits: its logits, where both computed some.
+      config: our architecture of it, likewise.
     """
 
     outcome: Outcome
     reason: str
     exported: bool = False
+    logits: np.ndarray | None = None
+    config: TransformerConfig | None = None
 
 
 def their_logits(folder: pathlib.Path, tokens: np.ndarray) -> np.ndarray:
@@ -168,7 +173,7 @@ class Trial:
         difference = float(np.abs(exported - expected).max())
         if not difference < TOLERANCE:
             return Tried("wrong", f"the export's logits differ by {difference:.2g}")
-        return Tried("right", "", True)
+        return Tried("right", "", True, expected, config)
 
     def _export(self, folder: pathlib.Path) -> np.ndarray | Tried:
         """What `transformers` computes of our export, or why it can't."""
@@ -205,12 +210,23 @@ def fuzz(family: str, seed: int, edits: int, show: Any = None) -> list[tuple[Edi
     return done
 
 
+def _of_each_architecture(done: list[tuple[Edit, Tried]], most: int = 4) -> list[dict[str, Any]]:
+    """Edits that came out right, each of another architecture, with some of their logits."""
+    found: dict[TransformerConfig, dict[str, Any]] = {}
+    for edit, tried in done:
+        if tried.config is not None and tried.logits is not None and len(found) <= most:
+            logits = np.round(tried.logits[SHOWN].astype(float), 5).tolist()
+            found.setdefault(tried.config, {**edit._asdict(), "logits": logits})
+    return list(found.values())
+
+
 def main() -> None:
     """Prints a row for each checkpoint, and everything that is wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--edits", type=int, default=500, help="over all families together")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     parser.add_argument("--families", nargs="*", default=(*FAMILIES, WITH_IMAGES))
+    parser.add_argument("--store", action="store_true", help=f"some of what is right in {STORED}")
     parser.add_argument("--show", nargs="*", default=["wrong"], choices=OUTCOMES)
     flags = parser.parse_args()
     transformers.logging.set_verbosity(transformers.logging.CRITICAL)
@@ -225,6 +241,7 @@ def main() -> None:
     print("| Checkpoint | edits | right | exported and read too | refused | wrong | alone |")
     print("|---|---|---|---|---|---|---|")
     total = [0] * 6
+    stored: dict[str, list[dict[str, Any]]] = {}
     for family in flags.families:
         done = fuzz(family, flags.seed, each, show)
         count = collections.Counter(tried.outcome for _, tried in done)
@@ -239,6 +256,9 @@ def main() -> None:
         ]
         total = [a + b for a, b in zip(total, row, strict=True)]
         print(f"| {family} | {' | '.join(map(str, row))} |", flush=True)
+        stored |= {family: _of_each_architecture(done)}
+    if flags.store:
+        STORED.write_text(json.dumps(stored, indent=1) + "\n", "utf-8")
     print(f"| together | {' | '.join(map(str, total))} |")
 
 

@@ -369,3 +369,37 @@ def test_command(
     error = capsys.readouterr().err
     assert error.startswith(f"gophercite import-weights: {llama}: holds neither model.safetensors")
     assert error.count("\n") == 1
+
+
+UNREADABLE = {
+    "config.json": "can't be read: Is a directory",
+    "tokenizer.json": "can't be read: Is a directory",
+    "tokenizer_config.json": "can't be read: Is a directory",
+    "model.safetensors": "can't be read: ",
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_what_is_no_file_is_named(
+    name: str, llama: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (llama / name).unlink(missing_ok=True)
+    (llama / name).mkdir()
+    assert cli.main(["import-weights", str(llama), str(tmp_path / "model")]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"gophercite import-weights: {llama / name}: {UNREADABLE[name]}")
+    assert "rrno" not in error
+    assert "os error" not in error
+
+
+def test_an_empty_file_and_a_folder_that_cannot_be_made(
+    llama: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inside = llama / WEIGHTS / "model"
+    assert cli.main(["import-weights", str(llama), str(inside)]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"gophercite import-weights: {inside}: can't be made: ")
+    assert "rrno" not in error
+    (llama / "config.json").write_text("")
+    assert cli.main(["import-weights", str(llama), str(tmp_path / "model")]) == 1
+    assert "config.json: the file is empty" in capsys.readouterr().err
