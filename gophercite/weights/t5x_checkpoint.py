@@ -223,5 +223,7 @@ def _chunk_shape(array: Any) -> tuple[int, ...]:
 
 
 def _reason(error: ValueError) -> str:
-    """TensorStore's message, without the specification that it repeats."""
-    return str(error).splitlines()[0].split(" [tensorstore_spec=")[0]
+    """What TensorStore's message says, in words for people."""
+    if str(error).startswith("NOT_FOUND"):
+        return "files of it are missing; copy the checkpoint anew"
+    return "files of it are cut short or damaged; copy the checkpoint anew"
