@@ -17,6 +17,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from gophercite import child_processes
+
 RECORD = "stage.json"
 
 
@@ -85,7 +87,7 @@ def run_python(command: Sequence[str]) -> int:
     Returns:
       Its exit status; that of one that was killed by signal n is 128 + n, as in a shell.
     """
-    process = subprocess.Popen([sys.executable, *command])
+    process = subprocess.Popen([sys.executable, *command], env=child_processes.environment())
     # Ctrl-C reaches it by the terminal; it saves what it has, and its status says how it ended.
     handlers = {
         signal.SIGINT: signal.signal(signal.SIGINT, lambda *_: None),

@@ -10,7 +10,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 
 # From the ground up; a room imports only from floors below its own.
 FLOORS = (
-    ("native", "interruption"),
+    ("native", "interruption", "child_processes"),
     ("documents", "partitioning", "kernels"),
     (
         "evidence",

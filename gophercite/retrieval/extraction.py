@@ -15,6 +15,7 @@ import sys
 import threading
 from typing import IO, Any
 
+from gophercite import child_processes
 from gophercite.retrieval.text import Budget, Mode, PageText, TextError
 
 # Over the pipe goes the length of what follows, then that: a header in JSON and, to the worker, the
@@ -23,6 +24,7 @@ from gophercite.retrieval.text import Budget, Mode, PageText, TextError
 _LENGTH = struct.Struct(">Q")
 _ROOM_FOR_ESCAPES = 16  # bytes that JSON may need for a character, with something to spare
 _START_SECONDS = 60.0
+_MODULE = "gophercite.retrieval.extraction"
 
 
 class Extractor:
@@ -108,15 +110,15 @@ class Extractor:
         if self._worker is None or self._worker.poll() is not None:
             self._end_worker()
             self._worker = subprocess.Popen(
-                [sys.executable, "-m", __name__, json.dumps(dataclasses.asdict(self.budget))],
+                child_processes.python_command(
+                    _MODULE, json.dumps(dataclasses.asdict(self.budget))
+                ),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
+                cwd=child_processes.FOLDER,
                 # No keys of the caller's in a process that reads strangers' files.
-                env={
-                    "PATH": os.environ.get("PATH", ""),
-                    "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-                },
+                env={"PATH": os.environ.get("PATH", "")},
             )
             timer = threading.Timer(_START_SECONDS, self._worker.kill)
             timer.start()
@@ -161,13 +163,18 @@ def _exactly(pipe: IO[bytes], length: int) -> bytes:
     return content
 
 
-def _work(budget: Budget) -> None:
-    """The worker: answers pages until there are no more."""
+def main(budget_as_json: str) -> None:
+    """The worker: answers pages until there are no more.
+
+    Args:
+      budget_as_json: the fields of a `Budget`.
+    """
     import resource
     import signal
 
     from gophercite.retrieval import text
 
+    budget = Budget(**json.loads(budget_as_json))
     pages, answers = sys.stdin.buffer, sys.stdout.buffer
     sys.stdout = sys.stderr  # a parser that prints must not spoil the answers
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
@@ -197,7 +204,3 @@ def _work(budget: Budget) -> None:
             answer = {"problem": f"made the parser fail: {type(error).__name__}"}
         signal.alarm(0)
         _send(answers, json.dumps(answer).encode())
-
-
-if __name__ == "__main__":
-    _work(Budget(**json.loads(sys.argv[1])))
