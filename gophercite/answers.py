@@ -31,6 +31,7 @@ class Citation:
       retrieved_at: when the page was fetched, in ISO 8601.
       sha256: of the page's normalised text, in UTF-8 (`Document.sha256`).
       spans: where the runs stand: each is `text[start:end]` of that text, in code points.
+      pages: of a PDF, the numbers of the pages that the quote is on, from 1 on.
     """
 
     claim: str
@@ -41,6 +42,7 @@ class Citation:
     retrieved_at: str | None
     sha256: str
     spans: tuple[tuple[int, int], ...]
+    pages: tuple[int, ...] = ()
 
     @property
     def runs(self) -> tuple[str, ...]:
@@ -167,6 +169,7 @@ def cite(triple: Evidence, document: Document, *starts: int) -> Citation:
         retrieved_at=document.retrieved_at or None,
         sha256=document.sha256,
         spans=spans,
+        pages=tuple(sorted({page for span in spans for page in document.pages_of(*span)})),
     )
 
 
@@ -274,6 +277,7 @@ def _citation_to_json(citation: Citation) -> dict[str, Any]:
         "start": citation.start,
         "end": citation.end,
         "spans": [{"start": start, "end": end} for start, end in citation.spans],
+        "pages": list(citation.pages),
         "status": "exact",  # whoever made a citation had the page at hand (`cite`)
     }
 
@@ -293,6 +297,7 @@ def _citation(fields: JsonFields) -> Citation:
         retrieved_at=fields.optional_text("retrieved_at"),
         sha256=fields.text("sha256"),
         spans=_spans(fields, quote),
+        pages=fields.integers("pages"),
     )
 
 

@@ -5,9 +5,11 @@ from then on every offset counts code points of that normalised text. A quote is
 a run of that text, so everything that shows, truncates, quotes or checks a page goes through here.
 """
 
+import bisect
 import dataclasses
 import functools
 import hashlib
+import itertools
 import re
 import unicodedata
 
@@ -53,6 +55,11 @@ class Document:
       text: the page's text, normalised by `normalise_text`.
       url: where the page was found.
       retrieved_at: when it was fetched, in ISO 8601.
+      page_starts: of a PDF, where in the text each of its pages begins; a page without text begins
+        where the next one does. Empty where there are no pages.
+
+    Raises:
+      ValueError: `page_starts` are no such places.
     """
 
     id: str
@@ -60,15 +67,50 @@ class Document:
     text: str
     url: str | None = None
     retrieved_at: str | None = None
+    page_starts: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        text = normalise_text(self.text)
+        if self.page_starts:
+            _check_page_starts(self.page_starts, len(self.text))
+            if text != self.text:
+                starts = _moved(self.page_starts, self.text)
+                object.__setattr__(self, "page_starts", starts)
         object.__setattr__(self, "title", normalise_text(self.title).replace("\n", " "))
-        object.__setattr__(self, "text", normalise_text(self.text))
+        object.__setattr__(self, "text", text)
 
     @functools.cached_property
     def sha256(self) -> str:
         """The hexadecimal SHA-256 of the text's UTF-8 bytes: what a third party checks against."""
         return hashlib.sha256(self.text.encode("utf-8")).hexdigest()
+
+    def pages_of(self, start: int, end: int) -> tuple[int, ...]:
+        """Returns the numbers, from 1 on, of the pages that `text[start:end]` is on, in order.
+
+        Empty where the document has no pages.
+        """
+        if not self.page_starts:
+            return ()
+        first = bisect.bisect_right(self.page_starts, start)
+        last = bisect.bisect_right(self.page_starts, max(start, end - 1))
+        return tuple(range(first, last + 1))
+
+
+def _check_page_starts(starts: tuple[int, ...], length: int) -> None:
+    in_order = all(one <= other for one, other in itertools.pairwise(starts))
+    if starts[0] != 0 or not in_order or starts[-1] > length:
+        raise ValueError(
+            "page_starts must be places in the text in their order, the first of them 0; "
+            f"the text has {length} characters"
+        )
+
+
+def _moved(starts: tuple[int, ...], text: str) -> tuple[int, ...]:
+    """The same places in the normalised text."""
+    parts = [text[one:other] for one, other in itertools.pairwise(starts)]
+    lengths = [len(normalise_text(part)) for part in parts]
+    longest = len(normalise_text(text))
+    return tuple(min(place, longest) for place in itertools.accumulate(lengths, initial=0))
 
 
 @dataclasses.dataclass(frozen=True)

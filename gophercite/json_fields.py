@@ -111,6 +111,16 @@ class JsonFields:
                 raise self.error(f"{name}[{index}]", f"expected some text, got {describe(item)}")
         return tuple(map(normalise_text, items))
 
+    def integers(self, name: str) -> tuple[int, ...]:
+        """Returns a list of whole numbers; it may be absent."""
+        items = self._take(name, list, "a list") or []
+        for index, item in enumerate(items):
+            if not isinstance(item, int) or isinstance(item, bool):
+                raise self.error(
+                    f"{name}[{index}]", f"expected a whole number, got {describe(item)}"
+                )
+        return tuple(items)
+
     def objects(
         self, name: str, known: Collection[str] | None, *, required: bool = False
     ) -> Iterator["JsonFields"]:

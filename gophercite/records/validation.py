@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 from gophercite import evidence
 from gophercite.documents import Document, normalise_text
 from gophercite.evidence import Evidence
-from gophercite.json_fields import JsonFields, describe, nearest
+from gophercite.json_fields import JsonFields, RecordError, describe, nearest
 from gophercite.records.types import (
     Comparison,
     FoundDocument,
@@ -72,13 +72,22 @@ def _names(kind: type) -> frozenset[str]:
 
 
 def _make_document(fields: JsonFields) -> Document:
-    document = Document(
-        id=fields.text("id"),
-        title=fields.text("title"),
-        text=fields.text("text", empty=True),
-        url=fields.optional_text("url"),
-        retrieved_at=fields.optional_text("retrieved_at"),
-    )
+    id, title = fields.text("id"), fields.text("title")
+    try:
+        document = Document(
+            id=id,
+            title=title,
+            text=fields.text(
+                "text", empty=True, raw=True
+            ),  # the places of pages are of it as it is
+            url=fields.optional_text("url"),
+            retrieved_at=fields.optional_text("retrieved_at"),
+            page_starts=fields.integers("page_starts"),
+        )
+    except ValueError as error:
+        if isinstance(error, RecordError):
+            raise
+        raise fields.error("page_starts", str(error).removeprefix("page_starts ")) from None
     if document.retrieved_at is not None:
         try:
             datetime.datetime.fromisoformat(document.retrieved_at)

@@ -89,9 +89,7 @@ class Extractor:
                 self._end_worker()
         if "problem" in answer:
             raise TextError(str(answer["problem"]))
-        return PageText(
-            str(answer.get("title", "")), str(answer["text"]), answer.get("is_whole") is True
-        )
+        return page_from_json(answer)
 
     def _ask(
         self, worker: subprocess.Popen[bytes], header: dict[str, str], content: bytes
@@ -136,6 +134,23 @@ class Extractor:
             self._worker.kill()
             self._worker.communicate()
             self._worker = None
+
+
+def page_from_json(value: dict[str, Any]) -> PageText:
+    """Makes a page of its JSON object, whoever wrote that; places that are none are passed over."""
+    text = str(value["text"])
+    starts = value.get("page_starts")
+    are_places = (
+        isinstance(starts, list)
+        and all(type(start) is int for start in starts)
+        and [0, *starts[1:], len(text)] == sorted([*starts, len(text)])
+    )
+    return PageText(
+        str(value.get("title", "")),
+        text,
+        value.get("is_whole") is True,
+        tuple(starts) if are_places and starts else (),
+    )
 
 
 def _end(worker: subprocess.Popen[bytes], is_late: threading.Event) -> None:

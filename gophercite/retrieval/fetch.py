@@ -143,7 +143,8 @@ class Fetcher:
             raise FetchError(url, str(error)) from None
         if not text.text.strip():
             raise FetchError(url, "has no text")
-        return Document(page.url, text.title or page.url, text.text, page.url, page.retrieved_at)
+        title = text.title or page.url
+        return Document(page.url, title, text.text, page.url, page.retrieved_at, text.page_starts)
 
     async def documents(self, urls: Iterable[str]) -> list[Document | FetchError]:
         """Returns, in order, the document of each address, or why there is none."""

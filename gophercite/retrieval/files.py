@@ -147,7 +147,12 @@ def _document_of(path: pathlib.Path, extractor: Extractor, report: FilesReport) 
     changed = datetime.datetime.fromtimestamp(int(status.st_mtime), datetime.UTC)
     address = _address(path)
     return Document(
-        address, page.title or path.stem, page.text, address, f"{changed:%Y-%m-%dT%H:%M:%SZ}"
+        address,
+        page.title or path.stem,
+        page.text,
+        address,
+        f"{changed:%Y-%m-%dT%H:%M:%SZ}",
+        page.page_starts,
     )
 
 

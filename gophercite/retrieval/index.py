@@ -6,6 +6,7 @@ checked against, and a full-text index (FTS5) over title and text that refers to
 """
 
 import contextlib
+import json
 import os
 import re
 import sqlite3
@@ -21,6 +22,7 @@ SNIPPET_WORDS = 40  # about what a results page shows; FTS5 allows 64
 SNIPPET_CHARACTERS = 1000  # a "word" may be a megabyte of base64
 
 _FIELDS = "id, title, text, url, retrieved_at"
+_Row = tuple[str, str, str, str | None, str | None, str]  # these, and the SHA-256
 _WORD = re.compile(r"\w+")
 
 # FTS5 walks the pages in the order of their rank and stops after enough of them.
@@ -115,12 +117,10 @@ class DocumentIndex:
           KeyError: when there is none.
         """
         with self._file.locked() as connection:
-            row = connection.execute(
-                f"SELECT {_FIELDS}, sha256 FROM documents WHERE id = ?", (id,)
-            ).fetchone()
+            row = self._row_at(connection, id)
         if row is None:
             raise KeyError(id)
-        return self._checked(row)
+        return self._checked(*row)
 
     def documents(self) -> Iterator[Document]:
         """Yields all documents, in the order of their addition."""
@@ -147,10 +147,7 @@ class DocumentIndex:
             for document in documents:
                 with self._file.naming():
                     row = _row(document)
-                    old = connection.execute(
-                        f"SELECT {_FIELDS}, sha256, number FROM documents WHERE id = ?",
-                        (document.id,),
-                    ).fetchone()
+                    old = self._row_at(connection, document.id)
                     if old is not None and old[:-1] == row:
                         unchanged += 1
                         continue
@@ -159,7 +156,7 @@ class DocumentIndex:
                     else:
                         updated += 1
                         _delete(connection, old[-1])
-                    _insert(connection, row)
+                    _insert(connection, *row)
         return Changes(added, updated, unchanged)
 
     def delete(self, ids: Iterable[str]) -> int:
@@ -202,11 +199,33 @@ class DocumentIndex:
             with contextlib.suppress(KeyError):  # deleted meanwhile
                 yield self.document(id)
 
-    def _checked(self, row: tuple[str, str, str, str | None, str | None, str]) -> Document:
-        id, title, text, url, retrieved_at, sha256 = row
+    def _row_at(
+        self, connection: sqlite3.Connection, id: str
+    ) -> tuple[_Row, str | None, int] | None:
+        """The fields of a document, where its pages begin, and its number."""
+        found = connection.execute(
+            f"SELECT {_FIELDS}, sha256, number FROM documents WHERE id = ?", (id,)
+        ).fetchone()
+        if found is None:
+            return None
+        *fields, number = found
+        pages = None
+        if self._file.has_pages:
+            pages = connection.execute(
+                "SELECT starts FROM pages WHERE number = ?", (number,)
+            ).fetchone()
+        return tuple(fields), pages[0] if pages else None, number
+
+    def _checked(self, fields: _Row, starts: str | None, number: int) -> Document:
+        id, title, text, url, retrieved_at, sha256 = fields
         if not all(isinstance(field, str) for field in (title, text, url or "")):
             raise self._file.damaged("a document's field is no text")
-        document = Document(id, title, text, url, retrieved_at)
+        try:
+            pages = tuple(map(int, json.loads(starts))) if starts else ()
+            document = Document(id, title, text, url, retrieved_at, pages)
+        except (ValueError, TypeError, RecursionError):
+            problem = f"the pages of document {number} are no places in its text"
+            raise self._file.damaged(problem) from None
         if document.sha256 != sha256:
             problem = f"the text of document {document.id!r} is not what was stored"
             raise self._file.damaged(problem)
@@ -220,8 +239,8 @@ def _match_expression(text: str) -> str:
     return " OR ".join(f'"{word}"' for word in (telling or words)[:MAXIMUM_TERMS])
 
 
-def _row(document: Document) -> tuple[str, str, str, str | None, str | None, str]:
-    return (
+def _row(document: Document) -> tuple[_Row, str | None]:
+    fields = (
         document.id,
         document.title,
         document.text,
@@ -229,12 +248,15 @@ def _row(document: Document) -> tuple[str, str, str, str | None, str | None, str
         document.retrieved_at,
         document.sha256,
     )
+    return fields, json.dumps(document.page_starts) if document.page_starts else None
 
 
-def _insert(connection: sqlite3.Connection, row: tuple[str | None, ...]) -> None:
+def _insert(connection: sqlite3.Connection, fields: _Row, starts: str | None) -> None:
     number = connection.execute(
-        f"INSERT INTO documents ({_FIELDS}, sha256) VALUES (?, ?, ?, ?, ?, ?)", row
+        f"INSERT INTO documents ({_FIELDS}, sha256) VALUES (?, ?, ?, ?, ?, ?)", fields
     ).lastrowid
+    if starts is not None:
+        connection.execute("INSERT INTO pages VALUES (?, ?)", (number, starts))
     connection.execute(
         "INSERT INTO words (rowid, title, text) "
         "SELECT number, title, text FROM documents WHERE number = ?",
@@ -250,3 +272,4 @@ def _delete(connection: sqlite3.Connection, number: int) -> None:
         (number,),
     )
     connection.execute("DELETE FROM documents WHERE number = ?", (number,))
+    connection.execute("DELETE FROM pages WHERE number = ?", (number,))

@@ -14,7 +14,9 @@ from collections.abc import Iterator
 from gophercite.json_fields import printable
 from gophercite.retrieval.engine import SearchError
 
-FORMAT = 1  # stands in the file as its `user_version`
+# Stands in the file as its `user_version`. Format 1 had no pages: it is read as it is, and becomes
+# format 2 when it is opened for writing.
+FORMAT = 2
 APPLICATION_ID = 0x47435445  # "GCTE": what `file` and other programs know the format by
 LOCK_SECONDS = 60  # how long to wait while another process writes
 
@@ -39,6 +41,13 @@ _SCHEMA = {
   tokenize = 'porter unicode61 remove_diacritics 2'
 )""",
 }
+# Since format 2: where the pages of a document's text begin, as JSON; only of those that have any.
+_PAGES = {
+    "pages": """CREATE TABLE pages (
+  number INTEGER PRIMARY KEY,
+  starts TEXT NOT NULL
+)"""
+}
 # What SQLite makes for these by itself.
 _TABLES_OF_SQLITE = {"sqlite_autoindex_documents_1"} | {
     f"words_{part}" for part in ("config", "data", "docsize", "idx")
@@ -59,6 +68,7 @@ class IndexFile:
     Attributes:
       connection: what `locked` and `transaction` give out.
       writable: whether it may be changed.
+      has_pages: whether it knows where the pages of documents begin.
 
     Raises:
       IndexFileError: when it does not exist, is no index, is damaged, or is of another version.
@@ -99,15 +109,24 @@ class IndexFile:
             raise IndexFileError(
                 f"{self._name}: is no index of gophercite, but some other database"
             )
-        if version != FORMAT:
+        if not 1 <= version <= FORMAT:
             raise IndexFileError(
-                f"{self._name}: has format {version}, this version reads format {FORMAT}; "
+                f"{self._name}: has format {version}, this version reads formats up to {FORMAT}; "
                 "build the index anew"
             )
+        self._check_tables(_SCHEMA if version == 1 else _SCHEMA | _PAGES)
+        if version == 1 and self.writable:
+            with self.transaction():
+                if self._marks()[1] == 1:  # still
+                    _add_pages(connection)
+            version = FORMAT
+        self.has_pages = version > 1
+
+    def _check_tables(self, schema: dict[str, str]) -> None:
         # A stranger's file must not bring triggers or views: only what we would make ourselves.
-        found = dict(connection.execute("SELECT name, sql FROM sqlite_schema").fetchall())
-        as_made = all(found.get(name) == statement for name, statement in _SCHEMA.items())
-        if not as_made or found.keys() != _SCHEMA.keys() | _TABLES_OF_SQLITE:
+        found = dict(self.connection.execute("SELECT name, sql FROM sqlite_schema").fetchall())
+        as_made = all(found.get(name) == statement for name, statement in schema.items())
+        if not as_made or found.keys() != schema.keys() | _TABLES_OF_SQLITE:
             raise IndexFileError(f"{self._name}: its tables are not those of an index")
 
     def _switch_journal(self, mode: str) -> None:
@@ -215,4 +234,9 @@ def _make_tables(connection: sqlite3.Connection) -> None:
         (f"bm25({TITLE_WEIGHT}, {TEXT_WEIGHT})",),
     )
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    _add_pages(connection)
+
+
+def _add_pages(connection: sqlite3.Connection) -> None:
+    connection.execute(_PAGES["pages"])
     connection.execute(f"PRAGMA user_version = {FORMAT}")

@@ -7,10 +7,16 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import pdfminer.high_level
-from pdfminer.layout import LTPage, LTTextContainer
+from pdfminer.layout import LAParams, LTChar, LTPage, LTTextBox, LTTextBoxVertical, LTTextLine
 from pdfminer.pdfdocument import PDFDocument
 from pdfminer.pdfparser import PDFParser
 from pdfminer.utils import decode_text
+
+from gophercite.documents import normalise_text
+from gophercite.retrieval.pdf_layout import Block, Line, block_of, in_reading_order
+from gophercite.retrieval.pdf_tables import with_tables
+
+_BETWEEN_PAGES = "\n\n"
 
 
 class Pdf(NamedTuple):
@@ -20,11 +26,13 @@ class Pdf(NamedTuple):
       title: from the file's own description; empty where it has none.
       text: the pages' texts, an empty line between pages and between blocks of text.
       is_whole: false when the budget ended, or damage was met, before the last page.
+      page_starts: where in the text each page begins; one without text, where the next one does.
     """
 
     title: str
     text: str
     is_whole: bool
+    page_starts: tuple[int, ...]
 
 
 def read(content: bytes, *, pages: int, characters: int, seconds: float) -> Pdf:
@@ -49,9 +57,12 @@ def read(content: bytes, *, pages: int, characters: int, seconds: float) -> Pdf:
     length = number = 0
     is_whole = True
     try:
-        for page in pdfminer.high_level.extract_pages(io.BytesIO(content), maxpages=pages + 1):
+        # Without the groups that it would make, by the places of objects in memory (`pdf_layout`).
+        layout = LAParams(boxes_flow=None)
+        file = io.BytesIO(content)
+        for page in pdfminer.high_level.extract_pages(file, maxpages=pages + 1, laparams=layout):
             number += 1
-            text = "\n\n".join(_blocks(page))
+            text = _text(page)
             length += len(text)
             if number > pages or length > characters:
                 is_whole = False
@@ -64,15 +75,36 @@ def read(content: bytes, *, pages: int, characters: int, seconds: float) -> Pdf:
         if not texts:
             raise ValueError(f"is no PDF that can be read: {type(error).__name__}") from error
         is_whole = False
-    return Pdf(_title(content), "\n\n".join(filter(None, texts)), is_whole)
+    text = _BETWEEN_PAGES.join(filter(None, texts))
+    return Pdf(_title(content), text, is_whole, _page_starts(texts, len(text)))
 
 
-def _blocks(page: LTPage) -> Iterator[str]:
+def _page_starts(texts: list[str], length: int) -> tuple[int, ...]:
+    starts, start = [], 0
+    for text in texts:
+        starts.append(min(start, length))
+        start += len(text) + len(_BETWEEN_PAGES) if text else 0
+    return tuple(starts)
+
+
+def _text(page: LTPage) -> str:
+    """The page's text, an empty line between its blocks."""
+    ordered = in_reading_order(with_tables(list(_blocks(page))))
+    return normalise_text("\n\n".join(block.text for block in ordered))
+
+
+def _blocks(page: LTPage) -> Iterator[Block]:
     for element in page:
-        if isinstance(element, LTTextContainer):
-            lines = (line.rstrip() for line in element.get_text().split("\n"))
-            if block := "\n".join(filter(None, lines)):
-                yield block
+        if not isinstance(element, LTTextBox):
+            continue
+        found = [line for line in element if isinstance(line, LTTextLine)]
+        lines = [Line(*line.bbox, line.get_text().rstrip()) for line in found]
+        if lines := [line for line in lines if line.text]:
+            letters = [each for line in found for each in line if isinstance(each, LTChar)]
+            yield block_of(lines)._replace(
+                is_vertical=isinstance(element, LTTextBoxVertical),
+                is_turned=2 * sum(letter.upright for letter in letters) < len(letters),
+            )
 
 
 def _title(content: bytes) -> str:

@@ -45,11 +45,13 @@ class PageText:
       title: the page's own title; empty where it has none.
       text: its text.
       is_whole: false when the budget ended, or damage was met, before the end of the page.
+      page_starts: of a PDF, where in the text each of its pages begins, as in `Document`.
     """
 
     title: str
     text: str
     is_whole: bool = True
+    page_starts: tuple[int, ...] = ()
 
 
 _KINDS = {
@@ -97,6 +99,7 @@ def page_text(
         page.title[:TITLE_CHARACTERS],
         page.text[: budget.characters],
         page.is_whole and len(page.text) <= budget.characters,
+        tuple(start for start in page.page_starts if start <= budget.characters),
     )
 
 

@@ -78,3 +78,12 @@ def words_at(*lines: str) -> bytes:
         for i, line in enumerate(lines)
     )
     return b"".join(shown)
+
+
+def words_in(*placed: tuple[float, float, str]) -> bytes:
+    """A content stream that shows words at places, in points from the lower left corner."""
+    shown = (
+        b"BT /F 10 Tf %.1f %.1f Td (%s) Tj ET\n" % (x, y, text.encode("latin-1"))
+        for x, y, text in placed
+    )
+    return b"".join(shown)
