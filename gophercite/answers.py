@@ -173,6 +173,18 @@ def cite(triple: Evidence, document: Document, *starts: int) -> Citation:
     )
 
 
+def page_numbers(pages: tuple[int, ...]) -> str:
+    """Returns the numbers of PDF pages as people write them: `page 3`, `pages 3–4, 7`."""
+    runs: list[list[int]] = []
+    for page in pages:
+        if runs and page == runs[-1][-1] + 1:
+            runs[-1].append(page)
+        else:
+            runs.append([page])
+    numbers = (f"{run[0]}–{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
+    return f"page{'s' if len(pages) > 1 else ''} {', '.join(numbers)}"
+
+
 # --- JSON ---
 
 

@@ -67,7 +67,7 @@ class Document:
     text: str
     url: str | None = None
     retrieved_at: str | None = None
-    page_starts: tuple[int, ...] = ()
+    page_starts: tuple[int, ...] = dataclasses.field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
         text = normalise_text(self.text)

@@ -1,7 +1,9 @@
 """Before anything of ours is imported: eight simulated devices, and signatures that are checked."""
 
 import os
+import tempfile
 
+os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="gophercite-tests-")  # not the user's own
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # XLA runs the collectives of simulated devices in a pool with one thread a core, and each holds its

@@ -39,7 +39,9 @@ numbers = st.floats(allow_nan=False, allow_infinity=False)
 @st.composite
 def citations(draw: st.DrawFn) -> Citation:
     quote = draw(texts)
-    page = Document("d", draw(st.text()), draw(st.text()) + quote, draw(optional), draw(optional))
+    text = draw(st.text()) + quote
+    starts = draw(st.just(()) | st.just((0,)) | st.just((0, len(text) // 2, len(text) - 1)))
+    page = Document("d", draw(st.text()), text, draw(optional), draw(optional), page_starts=starts)
     quote = page.text[-len(quote) :]
     runs = 1 if OMISSION in quote else draw(st.integers(1, 3))
     triple = Evidence(draw(texts), page.title, OMISSION.join([quote] * runs))
@@ -93,6 +95,7 @@ def test_the_fields_of_an_answer() -> None:
             "start": 27,
             "end": 40,
             "spans": [{"start": 27, "end": 40}],
+            "pages": [],
             "status": "exact",
         }
     ]
@@ -124,6 +127,18 @@ def test_a_page_s_own_brackets_are_text_in_one_run() -> None:
     assert citation.runs == (JOINED.quote,)
     answer = dataclasses.replace(ANSWER, citations=(citation,))
     assert answer_from_json(answer_to_json(answer)) == answer
+
+
+def test_answers_from_before_there_were_pages_are_read() -> None:
+    page = dataclasses.replace(PAGE, page_starts=(0, 30))
+    answer = dataclasses.replace(ANSWER, citations=(cite(TRIPLE, page, 27),))
+    value = answer_to_json(answer)
+    assert value["answer"][0]["pages"] == [1, 2]
+    del value["answer"][0]["pages"]
+    assert answer_from_json(value) == ANSWER
+    value["answer"][0]["pages"] = ["1"]
+    with pytest.raises(RecordError, match="a whole number"):
+        answer_from_json(value)
 
 
 def test_answers_from_before_there_were_spans_are_read() -> None:

@@ -76,7 +76,13 @@ def write_lines(path: pathlib.Path, *lines: object) -> pathlib.Path:
 
 names = st.text(min_size=1, max_size=8).map(normalise_text).filter(lambda text: text.strip())
 titles = names.map(lambda text: text.replace("\n", " ")).filter(lambda text: text.strip())
-documents = st.builds(Document, names, titles, st.text(), st.none() | names)
+documents = st.builds(Document, names, titles, st.text(), st.none() | names) | st.builds(
+    lambda document, *pages: dataclasses.replace(
+        document, text=document.text + "The end.", page_starts=(0, *sorted(pages))
+    ),
+    st.builds(Document, names, titles, st.text(), st.none() | names),
+    *[st.integers(0, 8)] * 3,
+)
 hits = st.builds(Hit, names, names)
 found = st.builds(FoundDocument, names, titles, st.text(), st.none() | names, st.none(), names)
 
@@ -413,3 +419,20 @@ def test_records_hold_what_can_be_written_as_evidence() -> None:
     answer = records.from_json(ANSWER, RatedAnswer)
     triple = evidence.Evidence(answer.claim, answer.title, answer.quote)
     assert evidence.parse(evidence.format(triple)) == (triple,)
+
+
+@pytest.mark.parametrize("starts", [[1], [0, 99], [0, 5, 4], ["0"], 7, [0, True], [0, 1 << 70]])
+def test_places_of_pages_that_are_none_are_named(starts: object) -> None:
+    with pytest.raises(RecordError) as caught:
+        records.from_json(DOCUMENT | {"page_starts": starts}, Document)
+    assert str(caught.value.field).startswith("page_starts")
+    good = records.from_json(DOCUMENT | {"page_starts": [0, 8, 8]}, Document)
+    assert good.page_starts == (0, 8, 8)
+    assert records.to_json(good)["page_starts"] == [0, 8, 8]
+    assert records.from_json(DOCUMENT, Document).page_starts == ()
+
+
+def test_places_of_pages_count_in_the_text_as_it_was_written() -> None:
+    value = DOCUMENT | {"text": "cafe\u0301\r\nTwo.", "page_starts": [0, 7]}
+    document = records.from_json(value, Document)
+    assert document.text[document.page_starts[1] :] == "Two."

@@ -17,6 +17,7 @@ from gophercite.answering.pages import (
     read_documents,
 )
 from gophercite.answers import Answer
+from gophercite.retrieval.files import FilesReport
 from gophercite.retrieval.index import DocumentIndex
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def answer(
     Args:
       question: what a person would ask; `site:` and `-site:` in it are filters.
       documents: documents, files and folders, an index, or anything that finds pages
-        (`gophercite.answering.pages`). Files that can't be read are passed over.
+        (`gophercite.answering.pages`). Files that can't be read are named in `left_out`.
       model: a model, or a folder with one; None for the baseline that needs none, which quotes a
         sentence by rule (`gophercite.answering.extractive`).
       reward_model: a reward model, or a folder with one, that chooses among the samples; None
@@ -78,7 +79,7 @@ def answer(
     with contextlib.ExitStack() as stack:
         found = _source(documents, stack).find(question, pages)
     if model is None:
-        return extractive_answer(question, found)
+        return found.named_in(extractive_answer(question, found))
 
     from gophercite.answering.answerer import Answerer, AnsweringSettings
     from gophercite.models.folder import Model, load_model
@@ -96,7 +97,7 @@ def answer(
     if not isinstance(reward_model, Model | None):
         reward_name, reward_model = os.fspath(reward_model), load_reward_model(reward_model)
     answerer = Answerer(model, settings, name, reward_model=reward_model, reward_name=reward_name)
-    return answerer.answer(question, found, seed=seed, keep_samples=keep_samples)
+    return found.named_in(answerer.answer(question, found, seed=seed, keep_samples=keep_samples))
 
 
 def _source(documents: Documents, stack: contextlib.ExitStack) -> PageSource:
@@ -104,4 +105,6 @@ def _source(documents: Documents, stack: contextlib.ExitStack) -> PageSource:
         return IndexedPages(documents)
     if not isinstance(documents, str | os.PathLike | Iterable):
         return documents
-    return IndexedPages(stack.enter_context(index_in_memory(read_documents(documents))))
+    report = FilesReport()
+    index = stack.enter_context(index_in_memory(read_documents(documents, report)))
+    return IndexedPages(index, report)

@@ -1,30 +1,50 @@
 """Answers without a model: a baseline that quotes the sentence nearest to the question."""
 
+import re
+
 from gophercite import evidence, tfidf
 from gophercite.answering.pages import FoundPages, asked
 from gophercite.answers import Answer, LeftOut, cite
 from gophercite.contexts import SearchResult
 from gophercite.documents import Document
 from gophercite.evidence import Evidence
+from gophercite.retrieval.index import STOP_WORDS
 from gophercite.retrieval.snippets import find_snippet
 from gophercite.sentences import sentence_spans
 
 BASELINE = "best page, TF-IDF sentence"
 
+# The share of the question's words that must be exceeded where an answer is quoted. Chosen by
+# `benchmarks/relevance.py`, whose figures are in docs/ask.md.
+LEAST_RELEVANCE = 1 / 3
+
+_NEAR = 500  # characters before and after a quote in which the question's words are sought
+_STEM = 5  # letters at the beginning of words by which they are compared: lead, leads, leading
+_WORD = re.compile(r"\w+")
 _REACH = 100_000  # characters before and after the snippet that are looked at
 _LONGEST = 1000  # characters of a sentence; what is longer is a table, or worse
 
 
-def extractive_answer(question: str, found: FoundPages) -> Answer:
+def extractive_answer(
+    question: str, found: FoundPages, *, least_relevance: float = LEAST_RELEVANCE
+) -> Answer:
     """Quotes, and claims, the sentence of the best page that is nearest to the question.
 
     The best page is the first that has a sentence which shares a word with the question and adds
-    one to it. Nothing is understood here: it shows what retrieval alone can do (compare GopherCite,
-    section 3.2).
+    one to it, with enough of the question's words around it (`relevance`). Nothing is understood
+    here: it shows what retrieval alone can do (compare GopherCite, section 3.2).
+
+    Args:
+      question: as it was asked; filters in it are taken out.
+      found: its pages.
+      least_relevance: what a quote's relevance must exceed; 0 quotes the nearest sentence, whatever
+        the pages are about.
 
     Raises:
-      ValueError: when there is no question.
+      ValueError: when there is no question, or `least_relevance` is not in 0 … 1.
     """
+    if not 0 <= least_relevance < 1:
+        raise ValueError(f"least_relevance = {least_relevance}: must be from 0 to below 1")
     question = asked(question)
     left_out = list(found.left_out)
     for result in found.results:
@@ -35,6 +55,14 @@ def extractive_answer(question: str, found: FoundPages) -> Answer:
             continue
         start, end, cosine = best
         page = result.document
+        share = relevance(question, page, start, end)
+        if least_relevance and share <= least_relevance:
+            reason = (
+                f"it says too little of what is asked: {share:.0%} of the question's words are "
+                f"around its nearest sentence, and more than {least_relevance:.0%} have to be"
+            )
+            left_out.append(LeftOut(page.id, reason))
+            continue
         quote = page.text[start:end]
         triple = Evidence(" ".join(quote.split()), page.title, quote)
         return Answer(
@@ -54,6 +82,21 @@ def extractive_answer(question: str, found: FoundPages) -> Answer:
         reason=why_nothing(found, left_out),
         left_out=tuple(left_out),
     )
+
+
+def relevance(question: str, page: Document, start: int, end: int) -> float:
+    """Returns which share of a question's words stand in a page's title or around a quote.
+
+    Words such as "the" count only when there are no others, and words that begin with the same five
+    letters pass for the same.
+    """
+    around = f"{page.title} {page.text[max(0, start - _NEAR) : end + _NEAR]}"
+    asked_for = _stems(question, without=STOP_WORDS) or _stems(question)
+    return len(asked_for & _stems(around)) / len(asked_for) if asked_for else 0.0
+
+
+def _stems(text: str, without: frozenset[str] = frozenset()) -> set[str]:
+    return {word[:_STEM] for word in _WORD.findall(text.lower()) if word not in without}
 
 
 def why_nothing(found: FoundPages, left_out: list[LeftOut]) -> str:

@@ -7,12 +7,26 @@ Nothing is marked on the answer's word: each quote is sought in the page as it i
 from collections.abc import Sequence
 
 from gophercite.answering.pages import OwnDocuments, read_documents
-from gophercite.answering.verification import Check, Verdict, in_documents, in_index, verify
-from gophercite.answers import Answer
+from gophercite.answering.verification import (
+    Check,
+    Match,
+    Verdict,
+    in_documents,
+    in_index,
+    verify,
+)
+from gophercite.answers import Answer, page_numbers
 from gophercite.documents import Document
 from gophercite.hypertext import escape_html
 from gophercite.marked_pages import CONTEXT, Mark, MarkedPages, about, address, source
 from gophercite.retrieval.index import DocumentIndex
+
+_MATCHES = {
+    Match.CONTENT: "the page is another one with the same text",
+    Match.ADDRESS: "the page has the same address",
+    Match.QUOTE: "neither its text nor its address is the answer's",
+    None: "it is another page",
+}
 
 
 def highlight(
@@ -86,9 +100,14 @@ def _page(page: Document, checks: Sequence[tuple[int, Check]], several: bool, co
 def _said(check: Check) -> str:
     """The verdict and the place, for people."""
     place = f"characters {check.start}–{check.end}"
+    if check.pages:
+        place = f"{page_numbers(check.pages)}, {place}"
     if check.verdict is Verdict.CHANGED:
         return f"changed: the page has other words than {check.quote!r}, like them at {place}"
-    detail = f" ({check.detail})" if check.detail else ""
+    details = [check.detail] if check.detail else []
+    if check.page is not None and check.page.id != check.citation.document:
+        details.append(_MATCHES[check.matched_by])
+    detail = f" ({'; '.join(details)})" if details else ""
     return f"{check.verdict.value}: {place}{detail}"
 
 

@@ -6,13 +6,13 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
-from gophercite.answers import LeftOut
+from gophercite.answers import Answer, LeftOut
 from gophercite.contexts import SearchResult
 from gophercite.documents import Document
 from gophercite.retrieval.engine import SearchEngine, parse_query
 from gophercite.retrieval.extraction import Extractor
 from gophercite.retrieval.fetch import FetchError, FetchSettings, fetch_documents
-from gophercite.retrieval.files import read_files
+from gophercite.retrieval.files import FilesReport, read_files
 from gophercite.retrieval.index import DocumentIndex
 
 Paths = str | os.PathLike[str]
@@ -26,10 +26,16 @@ class FoundPages:
     Attributes:
       results: the pages, the best first, each with the snippet that the engine shows of it.
       left_out: pages that were found and could not be read.
+      unread: files that were given and could not be read, for whatever question.
     """
 
     results: tuple[SearchResult, ...]
     left_out: tuple[LeftOut, ...] = ()
+    unread: tuple[LeftOut, ...] = ()
+
+    def named_in(self, answer: Answer) -> Answer:
+        """Returns an answer that also names, first, the files that could not be read."""
+        return dataclasses.replace(answer, left_out=(*self.unread, *answer.left_out))
 
 
 def asked(question: str) -> str:
@@ -64,10 +70,13 @@ class IndexedPages:
 
     Args:
       index: open, and the caller's to close.
+      report: what became of the files that it was made of, where it was made of any.
     """
 
-    def __init__(self, index: DocumentIndex) -> None:
+    def __init__(self, index: DocumentIndex, report: FilesReport | None = None) -> None:
         self._index = index
+        problems = report.problems if report is not None else []
+        self._unread = tuple(LeftOut(each.path, each.reason) for each in problems)
 
     def find(self, question: str, k: int) -> FoundPages:
         """As `PageSource.find`."""
@@ -77,7 +86,9 @@ class IndexedPages:
                 results.append(SearchResult(self._index.document(hit.id or ""), hit.snippet))
         if not results and len(self._index) <= k:
             results = [SearchResult(document) for document in self._index.documents()]
-        return FoundPages(tuple(results))
+        if self._unread and not len(self._index):  # nothing else was given: that is the reason
+            return FoundPages((), left_out=self._unread)
+        return FoundPages(tuple(results), unread=self._unread)
 
 
 class WebPages:
@@ -116,12 +127,15 @@ def index_in_memory(documents: Iterable[Document]) -> DocumentIndex:
     return index
 
 
-def read_documents(documents: OwnDocuments) -> Iterator[Document]:
+def read_documents(
+    documents: OwnDocuments, report: FilesReport | None = None
+) -> Iterator[Document]:
     """Yields documents: those given, and those of files and folders.
 
     Args:
       documents: a file or folder, or several of them and documents in any order. Files that can't
-        be read are passed over (`gophercite.retrieval.files.read_files` says which).
+        be read are passed over.
+      report: takes which, and why.
 
     Raises:
       FileNotFoundError: when there is no such file or folder.
@@ -132,4 +146,4 @@ def read_documents(documents: OwnDocuments) -> Iterator[Document]:
             if isinstance(item, Document):
                 yield item
             else:
-                yield from read_files([item], extractor)
+                yield from read_files([item], extractor, report)

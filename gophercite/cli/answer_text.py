@@ -11,13 +11,19 @@ import sys
 import textwrap
 from typing import TextIO
 
-from gophercite.answering.verification import Check, Verdict
-from gophercite.answers import Answer, Citation
+from gophercite.answering.verification import Check, Match, Verdict
+from gophercite.answers import Answer, Citation, page_numbers
 from gophercite.json_fields import printable
 
 _WIDEST = 100  # columns; longer lines are hard to read
 _PLAIN, _BOLD, _DIM, _RED, _GREEN, _CYAN = "", "1", "2", "31", "32", "36"
 _VERDICT = 9  # columns
+_MATCHES = {
+    Match.CONTENT: "the same text, by its SHA-256, is that of",
+    Match.ADDRESS: "the page at the same address is",
+    Match.QUOTE: "the quote is in",
+    None: "compared with",
+}
 _SPACE = re.compile(r"\s")  # of every kind: some are not printable
 
 
@@ -46,6 +52,8 @@ class AnswerText:
         """A claim with its box, and an empty line."""
         places = ", ".join(f"{start}–{end}" for start, end in citation.spans)
         about = [f"characters {places}"]
+        if citation.pages:
+            about.insert(0, page_numbers(citation.pages))
         if citation.retrieved_at:
             about.append(f"retrieved {citation.retrieved_at}")
         about.append(f"SHA-256 {citation.sha256[:12]}…")
@@ -70,6 +78,8 @@ class AnswerText:
             about += f": characters {check.start}–{check.end}"
         if check.verdict is Verdict.CHANGED:
             about += f": {check.found}"
+        if check.page is not None and check.page.id != citation.document:
+            about += f"{'; ' if about else ''}{_MATCHES[check.matched_by]}: {check.page.id}"
         if check.page is not None and check.page.title != citation.title:
             about += f"{'; ' if about else ''}the page's title is {check.page.title!r}"
         lines = [

@@ -26,6 +26,23 @@ def add_html(command: argparse.ArgumentParser) -> None:
     )
 
 
+def add_reading(command: argparse.ArgumentParser) -> None:
+    """How files are read: `--html`, `--max-file-size`, `--no-text-cache`."""
+    add_html(command)
+    command.add_argument(
+        "--max-file-size",
+        type=positive,
+        default=32,
+        metavar="MIB",
+        help="largest file that is read, in MiB (default: 32)",
+    )
+    command.add_argument(
+        "--no-text-cache",
+        action="store_true",
+        help="read all files anew, and keep no texts for the next time",
+    )
+
+
 def add_highlight(command: argparse.ArgumentParser) -> None:
     """`--highlight`: a page with the quotes marked, for a browser."""
     command.add_argument(
@@ -61,6 +78,14 @@ def share(text: str) -> float:
     number = float(text)
     if not 0 < number < 1:
         raise argparse.ArgumentTypeError(f"{text}: must be between 0 and 1")
+    return number
+
+
+def fraction(text: str) -> float:
+    """A number from 0 to below 1."""
+    number = float(text)
+    if not 0 <= number < 1:
+        raise argparse.ArgumentTypeError(f"{text}: must be from 0 to below 1")
     return number
 
 

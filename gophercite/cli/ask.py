@@ -2,21 +2,21 @@
 
 import argparse
 import contextlib
-import os
 import pathlib
 from typing import TYPE_CHECKING, Any
 
 from gophercite.cli.arguments import (
     add_command,
     add_highlight,
-    add_html,
     add_networks,
+    add_reading,
+    fraction,
     positive,
     seed,
     share,
 )
 from gophercite.cli.output import DONE, RefusedError, doing, note, print_json, print_text
-from gophercite.cli.sources import page_source
+from gophercite.cli.sources import cache_folder, page_source
 from gophercite.retrieval.apis import ENGINES
 
 if TYPE_CHECKING:
@@ -53,8 +53,15 @@ def add(commands: Any) -> None:
         action="store_true",
         help="no model: quote the sentence nearest to the question, a baseline",
     )
+    add_argument(
+        "--min-relevance",
+        type=fraction,
+        metavar="SHARE",
+        help="with --extractive: decline unless more than this share of the question's words stand "
+        "around the quote (default: 0.33; 0 always quotes)",
+    )
     add_argument("--pages", type=positive, default=5, help="pages to look at (default: 5)")
-    add_html(command)
+    add_reading(command)
     add_highlight(command)
     _add_model(command.add_argument_group("how a model answers"))
     _add_declining(command.add_argument_group("declining when unsure"))
@@ -161,7 +168,7 @@ def run(options: argparse.Namespace) -> int:
                 found = source.find(options.question, options.pages)
     except (ValueError, SearchError) as error:
         raise RefusedError(str(error)) from error
-    answer = _answer(options, answerer, found)
+    answer = found.named_in(_answer(options, answerer, found))
     if threshold is not None:
         from gophercite.answering.declining import decline
 
@@ -188,6 +195,8 @@ def _refuse_what_does_not_fit(options: argparse.Namespace) -> None:
             "--min-quality and --calibration need each other: `gophercite calibrate` makes a "
             "calibration from labelled answers"
         )
+    if options.min_relevance is not None and not options.extractive:
+        raise RefusedError("--min-relevance is of --extractive; for a model there is --min-quality")
     for flag in ("reward_model", "calibration"):
         if options.extractive and getattr(options, flag) is not None:
             name = flag.replace("_", "-")
@@ -218,9 +227,10 @@ def _answer(
     options: argparse.Namespace, answerer: "Answerer | None", found: "FoundPages"
 ) -> "Answer":
     if answerer is None:
-        from gophercite.answering.extractive import extractive_answer
+        from gophercite.answering.extractive import LEAST_RELEVANCE, extractive_answer
 
-        return extractive_answer(options.question, found)
+        least = LEAST_RELEVANCE if options.min_relevance is None else options.min_relevance
+        return extractive_answer(options.question, found, least_relevance=least)
     with doing(f"answering from {len(found.results)} pages"):
         return answerer.answer(
             options.question, found, seed=options.seed, keep_samples=options.all_samples
@@ -275,7 +285,5 @@ def _keep_compiled_programs() -> None:
     import jax
 
     if jax.config.values["jax_compilation_cache_dir"] is None:
-        home = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-        folder = pathlib.Path(home, "gophercite", "compiled")
-        jax.config.update("jax_compilation_cache_dir", str(folder))
+        jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "compiled"))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)

@@ -4,8 +4,9 @@ import argparse
 import dataclasses
 from typing import Any
 
-from gophercite.cli.arguments import add_command, add_html
-from gophercite.cli.output import DONE, FAILED, RefusedError, print_json, shown
+from gophercite.cli.arguments import add_command, add_reading
+from gophercite.cli.output import DONE, FAILED, RefusedError, print_json, print_text, shown
+from gophercite.json_fields import printable
 
 
 def add(commands: Any) -> None:
@@ -22,12 +23,13 @@ def add(commands: Any) -> None:
     command.add_argument(
         "--out", required=True, metavar="FILE", help="the index; made when missing"
     )
-    add_html(command)
+    add_reading(command)
 
 
 def run(options: argparse.Namespace) -> int:
     """Brings an index up to date with files: new, changed and vanished ones."""
-    from gophercite.retrieval import extraction, files
+    from gophercite.cli.sources import extractor_of
+    from gophercite.retrieval import files
     from gophercite.retrieval.index import DocumentIndex
     from gophercite.retrieval.index_file import IndexFileError
 
@@ -35,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         with (
             DocumentIndex(options.out, write=True) as index,
-            extraction.Extractor(options.html) as extractor,
+            extractor_of(options) as extractor,
         ):
             documents = files.read_files(options.paths, extractor, report)
             changes = index.add(shown(documents, "documents"))
@@ -49,10 +51,12 @@ def run(options: argparse.Namespace) -> int:
         raise RefusedError(str(error)) from error
     if options.json:
         result = {"index": options.out, "documents": total, **changes._asdict()}
-        print_json({**result, "deleted": deleted, **dataclasses.asdict(report)})
+        problems = [str(problem) for problem in report.problems]
+        counts = {**dataclasses.asdict(report), "problems": problems}
+        print_json({**result, "deleted": deleted, **counts})
     else:
-        print(report)
-        print(
+        print_text("\n".join(map(printable, str(report).split("\n"))))
+        print_text(
             f"{options.out}: {total} documents ({changes.added} added, {changes.updated} updated, "
             f"{changes.unchanged} unchanged, {deleted} deleted)"
         )

@@ -2,6 +2,8 @@
 
 import argparse
 import contextlib
+import os
+import pathlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -10,7 +12,9 @@ from gophercite.cli.output import RefusedError, doing, note, shown
 if TYPE_CHECKING:
     from gophercite.answering.pages import PageSource
     from gophercite.documents import Document
+    from gophercite.retrieval.extraction import Extractor
     from gophercite.retrieval.fetch import FetchSettings
+    from gophercite.retrieval.files import FilesReport
     from gophercite.retrieval.index import DocumentIndex
     from gophercite.retrieval.web import WebEngine
 
@@ -19,29 +23,44 @@ def page_source(options: argparse.Namespace, stack: contextlib.ExitStack) -> "Pa
     """Opens what `--documents`, `--index` or `--engine` names; `stack` closes it."""
     from gophercite.answering.pages import IndexedPages, WebPages, index_in_memory
     from gophercite.retrieval.extraction import Extractor
+    from gophercite.retrieval.files import FilesReport
 
     if options.index is not None:
         return IndexedPages(stack.enter_context(opened_index(options.index)))
     if options.documents is not None:
         with doing("reading"):
-            index = index_in_memory(documents_of(options))
-        return IndexedPages(stack.enter_context(index))
+            report = FilesReport()
+            index = index_in_memory(documents_of(options, report))
+        return IndexedPages(stack.enter_context(index), report)
     engine = stack.enter_context(_engine(options))
     extractor = stack.enter_context(Extractor(options.html))
     return WebPages(engine, extractor, fetch_settings(options))
 
 
-def documents_of(options: argparse.Namespace) -> "Iterator[Document]":
-    """Yields the documents of `--documents`; says on stderr what can't be read."""
-    from gophercite.retrieval import extraction, files
+def documents_of(options: argparse.Namespace, report: "FilesReport") -> "Iterator[Document]":
+    """Yields the documents of `--documents`; says on stderr which files were not read whole."""
+    from gophercite.retrieval import files
 
-    report = files.FilesReport()
-    with extraction.Extractor(options.html) as extractor:
+    with extractor_of(options) as extractor:
         yield from shown(files.read_files(options.documents, extractor, report), "documents")
-    for problem in report.problems:
-        note(f"passed over: {problem}")
     for path in report.partial:
         note(f"{path}: only a part could be read")
+
+
+def extractor_of(options: argparse.Namespace) -> "Extractor":
+    """Opens what reads files, as `--html`, `--max-file-size` and `--no-text-cache` say."""
+    from gophercite.retrieval.extraction import Extractor
+    from gophercite.retrieval.text import Budget
+    from gophercite.retrieval.text_cache import TextCache
+
+    cache = None if options.no_text_cache else TextCache(cache_folder() / "texts")
+    return Extractor(options.html, Budget(options.max_file_size << 20), cache=cache)
+
+
+def cache_folder() -> pathlib.Path:
+    """Where the commands keep what can be made again."""
+    home = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+    return pathlib.Path(home, "gophercite")
 
 
 @contextlib.contextmanager

@@ -6,8 +6,8 @@ import pathlib
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from gophercite.cli.arguments import add_command, add_highlight, add_html, add_networks
-from gophercite.cli.output import DONE, FAILED, RefusedError, doing, print_json, print_text
+from gophercite.cli.arguments import add_command, add_highlight, add_networks, add_reading
+from gophercite.cli.output import DONE, FAILED, RefusedError, doing, note, print_json, print_text
 from gophercite.cli.sources import documents_of, fetch_settings, opened_index
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def add(commands: Any) -> None:
         "--documents", nargs="+", metavar="PATH", help="check against files and folders"
     )
     pages.add_argument("--index", metavar="FILE", help="check against an index")
-    add_html(command)
+    add_reading(command)
     add_highlight(command)
     add_networks(command)
 
@@ -66,9 +66,14 @@ def run(options: argparse.Namespace) -> int:
 def _finder(options: argparse.Namespace, answer: "Answer", stack: contextlib.ExitStack) -> "Finder":
     from gophercite.answering import verification
     from gophercite.retrieval.extraction import Extractor
+    from gophercite.retrieval.files import FilesReport
 
     if options.documents is not None:
-        return verification.in_documents(documents_of(options), answer)
+        report = FilesReport()
+        finder = verification.in_documents(documents_of(options, report), answer)
+        for problem in report.problems:
+            note(f"passed over: {problem}")
+        return finder
     if options.index is not None:
         return verification.in_index(stack.enter_context(opened_index(options.index)))
     extractor = stack.enter_context(Extractor(options.html))
@@ -87,8 +92,11 @@ def _to_json(check: "Check") -> dict[str, Any]:
         "document": citation.document,
         "url": citation.url,
         "sha256": citation.sha256,
+        "matched_by": check.matched_by.value if check.matched_by else None,
+        "found_in": check.page.id if check.page else None,
         "page_changed": check.page_changed,
         "start": check.start,
         "end": check.end,
+        "pages": list(check.pages),
         "found": check.found,
     }

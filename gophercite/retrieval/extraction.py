@@ -16,7 +16,8 @@ import threading
 from typing import IO, Any
 
 from gophercite import child_processes
-from gophercite.retrieval.text import Budget, Mode, PageText, TextError
+from gophercite.retrieval.text import Budget, Mode, PageText, TextError, page_from_json
+from gophercite.retrieval.text_cache import TextCache
 
 # Over the pipe goes the length of what follows, then that: a header in JSON and, to the worker, the
 # page's bytes. From the worker come only strings: a page that takes it over can but lie about its
@@ -36,13 +37,21 @@ class Extractor:
     Args:
       mode: of HTML, `article` for the main text, `full` for all that a reader sees.
       budget: what one page may cost.
+      cache: where texts are kept, so that no page is read twice; None for nowhere.
 
     Attributes:
       budget: the same.
     """
 
-    def __init__(self, mode: Mode = "article", budget: Budget | None = None) -> None:
+    def __init__(
+        self,
+        mode: Mode = "article",
+        budget: Budget | None = None,
+        *,
+        cache: TextCache | None = None,
+    ) -> None:
         self._mode = mode
+        self._cache = cache
         self.budget = budget or Budget()
         self._lock = threading.Lock()
         self._worker: subprocess.Popen[bytes] | None = None
@@ -67,6 +76,18 @@ class Extractor:
         if len(content) > self.budget.content_bytes:
             limit = self.budget.content_bytes
             raise TextError(f"has {len(content)} bytes; at most {limit} are read")
+        if self._cache is None:
+            return self._extracted(content, content_type)
+        how = (content_type, self._mode, self.budget.characters, self.budget.pages)
+        key = self._cache.key(content, *how)
+        page = self._cache.get(key)
+        if page is None:
+            page = self._extracted(content, content_type)
+            if page.is_whole:  # else there may be more of it when the machine is less busy
+                self._cache.put(key, page)
+        return page
+
+    def _extracted(self, content: bytes, content_type: str) -> PageText:
         header = {"content_type": content_type, "mode": self._mode}
         with self._lock:
             worker = self._running_worker()
@@ -134,23 +155,6 @@ class Extractor:
             self._worker.kill()
             self._worker.communicate()
             self._worker = None
-
-
-def page_from_json(value: dict[str, Any]) -> PageText:
-    """Makes a page of its JSON object, whoever wrote that; places that are none are passed over."""
-    text = str(value["text"])
-    starts = value.get("page_starts")
-    are_places = (
-        isinstance(starts, list)
-        and all(type(start) is int for start in starts)
-        and [0, *starts[1:], len(text)] == sorted([*starts, len(text)])
-    )
-    return PageText(
-        str(value.get("title", "")),
-        text,
-        value.get("is_whole") is True,
-        tuple(starts) if are_places and starts else (),
-    )
 
 
 def _end(worker: subprocess.Popen[bytes], is_late: threading.Event) -> None:

@@ -144,7 +144,14 @@ class Fetcher:
         if not text.text.strip():
             raise FetchError(url, "has no text")
         title = text.title or page.url
-        return Document(page.url, title, text.text, page.url, page.retrieved_at, text.page_starts)
+        return Document(
+            page.url,
+            title,
+            text.text,
+            page.url,
+            page.retrieved_at,
+            page_starts=text.page_starts,
+        )
 
     async def documents(self, urls: Iterable[str]) -> list[Document | FetchError]:
         """Returns, in order, the document of each address, or why there is none."""

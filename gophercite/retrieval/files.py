@@ -6,7 +6,6 @@ import os
 import pathlib
 import stat
 import urllib.parse
-import urllib.request
 from collections.abc import Iterable, Iterator
 
 from gophercite import records
@@ -28,6 +27,24 @@ _RECORDS = (".jsonl", ".jsonl.gz")
 READABLE_NAMES = (*_TYPES, *_RECORDS)
 
 
+@dataclasses.dataclass(frozen=True)
+class FileProblem:
+    """A file that could not be used, and why.
+
+    Attributes:
+      path: as people read it: bytes that are no UTF-8 are shown as U+FFFD. Where a line of a file
+        is meant, with its number.
+      reason: what is wrong with it.
+    """
+
+    path: str
+    reason: str
+
+    def __str__(self) -> str:
+        """As one line."""
+        return f"{self.path}: {self.reason}"
+
+
 @dataclasses.dataclass
 class FilesReport:
     """What became of the files.
@@ -38,21 +55,25 @@ class FilesReport:
       problems: which, and why; of each JSON-lines file at most `records.KEPT_ERRORS`.
       partial: files of which only the beginning was read, or whose damaged rest was left out.
       ignored: number of files in folders whose names end in nothing that is read here.
+      links: number of symbolic links in folders, which are not followed.
     """
 
     read: int = 0
     skipped: int = 0
-    problems: list[str] = dataclasses.field(default_factory=list)
+    problems: list[FileProblem] = dataclasses.field(default_factory=list)
     partial: list[str] = dataclasses.field(default_factory=list)
     ignored: int = 0
+    links: int = 0
 
     def __str__(self) -> str:
         """One line for the counts, then one for each problem."""
         counts = f"{self.read} documents read, {self.skipped} skipped"
         if self.ignored:
             counts += f", {self.ignored} files of other kinds passed over"
+        if self.links:
+            counts += f", {self.links} symbolic links not followed"
         partial = (f"{path}: only a part could be read" for path in self.partial)
-        return "\n".join([counts, *self.problems, *partial])
+        return "\n".join([counts, *map(str, self.problems), *partial])
 
 
 def read_files(
@@ -65,7 +86,8 @@ def read_files(
     A file becomes one document with the file's URL for its id and url, its own title or else its
     name, and its time of change as `retrieved_at`. A JSON-lines file gives the documents that its
     lines are. Folders are read with all that is in them, in the order of names; hidden files and
-    symbolic links in them are passed over. What can't be read is named and counted in the report.
+    symbolic links in them are passed over; a link that is given itself is followed. What can't be
+    read is named and counted in the report.
 
     Args:
       paths: files and folders.
@@ -78,10 +100,12 @@ def read_files(
     report = FilesReport() if report is None else report
     roots = [pathlib.Path(path) for path in paths]
     for root in roots:
-        root.stat()
+        _require(root)
     for root in roots:
         for path in _files_of(root, report) if root.is_dir() else [root]:
             try:
+                if _is_empty(path):
+                    raise TextError("is empty")
                 if _is_records(path):
                     yield from _documents_of_lines(path, report)
                 else:
@@ -89,36 +113,64 @@ def read_files(
                     report.read += 1
             except (OSError, TextError) as error:
                 report.skipped += 1
-                problem = error.strerror if isinstance(error, OSError) else error
-                report.problems.append(f"{path}: {problem or error}")
+                reason = _said(error) if isinstance(error, OSError) else str(error)
+                report.problems.append(FileProblem(_shown(path), reason))
 
 
 def is_below(address: str, paths: Iterable[str | os.PathLike[str]]) -> bool:
     """Whether a document's address is that of one of these files, or of a file in these folders."""
-    roots = [_address(pathlib.Path(path)) for path in paths]
+    roots = [_address(pathlib.Path(path)).rstrip("/") for path in paths]
     return any(address == root or address.startswith(f"{root}/") for root in roots)
 
 
 def exists(address: str) -> bool:
     """Whether the file of a document's address is still there."""
-    return os.path.lexists(urllib.request.url2pathname(urllib.parse.urlsplit(address).path))
+    # By its bytes: a name need not be UTF-8.
+    return os.path.lexists(urllib.parse.unquote_to_bytes(urllib.parse.urlsplit(address).path))
+
+
+def _shown(path: str | os.PathLike[str]) -> str:
+    return os.fsencode(path).decode("utf-8", errors="replace")
+
+
+def _said(error: OSError) -> str:
+    return f"can't be read: {(error.strerror or str(error)).lower()}"
+
+
+def _require(path: pathlib.Path) -> None:
+    try:
+        path.stat()
+    except FileNotFoundError:
+        what = "there is no such file or folder"
+        if path.is_symlink():
+            what = f"is a link to {_shown(path.readlink())!r}, which is not there"
+        raise FileNotFoundError(f"{_shown(path)}: {what}") from None
+    except OSError:
+        return  # it is named with the others that can't be read
 
 
 def _files_of(folder: pathlib.Path, report: FilesReport) -> Iterator[pathlib.Path]:
     def note(error: OSError) -> None:
         report.skipped += 1
-        report.problems.append(f"{error.filename}: {error.strerror}")
+        report.problems.append(FileProblem(_shown(error.filename), _said(error)))
 
     for place, folders, names in os.walk(folder, onerror=note):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
             path = pathlib.Path(place, name)
-            if name.startswith(".") or path.is_symlink():
+            if name.startswith("."):
                 continue
-            if path.suffix.lower() in _TYPES or _is_records(path):
+            if path.is_symlink():
+                report.links += 1
+            elif path.suffix.lower() in _TYPES or _is_records(path):
                 yield path
             else:
                 report.ignored += 1
+
+
+def _is_empty(path: pathlib.Path) -> bool:
+    status = path.stat()
+    return stat.S_ISREG(status.st_mode) and not status.st_size
 
 
 def _is_records(path: pathlib.Path) -> bool:
@@ -143,16 +195,16 @@ def _document_of(path: pathlib.Path, extractor: Extractor, report: FilesReport) 
     if not page.text.strip():
         raise TextError("has no text" + (" (scanned pages?)" if "pdf" in content_type else ""))
     if not page.is_whole:
-        report.partial.append(str(path))
+        report.partial.append(_shown(path))
     changed = datetime.datetime.fromtimestamp(int(status.st_mtime), datetime.UTC)
     address = _address(path)
     return Document(
         address,
-        page.title or path.stem,
+        page.title or _shown(path.stem),
         page.text,
         address,
         f"{changed:%Y-%m-%dT%H:%M:%SZ}",
-        page.page_starts,
+        page_starts=page.page_starts,
     )
 
 
@@ -162,8 +214,14 @@ def _documents_of_lines(path: pathlib.Path, report: FilesReport) -> Iterator[Doc
         yield from records.read(path, Document, report=lines)
     except records.RecordError as error:  # the compressed file is damaged from here on
         report.skipped += 1
-        report.problems.append(str(error))
+        report.problems.append(_problem_of(error))
     finally:
         report.read += lines.read
         report.skipped += lines.skipped
-        report.problems.extend(map(str, lines.errors))
+        report.problems.extend(map(_problem_of, lines.errors))
+
+
+def _problem_of(error: records.RecordError) -> FileProblem:
+    line = "" if error.line is None else f":{error.line}"
+    field = f"field {error.field!r}: " if error.field else ""
+    return FileProblem(f"{_shown(error.path or '')}{line}", f"{field}{error.problem}")

@@ -34,7 +34,7 @@ ORDER BY words.rank LIMIT ?
 """
 
 # Words that most English questions hold: they find every page, and draw snippets to no answer.
-_STOP_WORDS = frozenset(
+STOP_WORDS = frozenset(
     _WORD.findall("""
     a about an and are as at be been but by can could did do does for from get had has have he her
     his how i if in is it its me my of on or our she so than that the their them there these they
@@ -136,6 +136,10 @@ class DocumentIndex:
         """Returns the documents that are from this URL; usually one, or none."""
         return list(self._documents_of("SELECT id FROM documents WHERE url = ?", url))
 
+    def documents_with(self, sha256: str) -> list[Document]:
+        """Returns the documents whose text has this SHA-256; reads through the file for it."""
+        return list(self._documents_of("SELECT id FROM documents WHERE sha256 = ?", sha256))
+
     def add(self, documents: Iterable[Document]) -> Changes:
         """Adds documents; one whose id is there already takes the place of the old one.
 
@@ -221,8 +225,8 @@ class DocumentIndex:
         if not all(isinstance(field, str) for field in (title, text, url or "")):
             raise self._file.damaged("a document's field is no text")
         try:
-            pages = tuple(map(int, json.loads(starts))) if starts else ()
-            document = Document(id, title, text, url, retrieved_at, pages)
+            pages = _page_starts(starts)
+            document = Document(id, title, text, url, retrieved_at, page_starts=pages)
         except (ValueError, TypeError, RecursionError):
             problem = f"the pages of document {number} are no places in its text"
             raise self._file.damaged(problem) from None
@@ -235,8 +239,17 @@ class DocumentIndex:
 def _match_expression(text: str) -> str:
     """The words of a query in FTS5's language: quoted, so that none of them is an operator."""
     words = list(dict.fromkeys(word.lower() for word in _WORD.findall(text)))
-    telling = [word for word in words if word not in _STOP_WORDS]
+    telling = [word for word in words if word not in STOP_WORDS]
     return " OR ".join(f'"{word}"' for word in (telling or words)[:MAXIMUM_TERMS])
+
+
+def _page_starts(written: str | None) -> tuple[int, ...]:
+    if written is None:
+        return ()
+    found = json.loads(written)
+    if not isinstance(found, list) or not all(type(start) is int for start in found):
+        raise ValueError("no list of whole numbers")
+    return tuple(found)
 
 
 def _row(document: Document) -> tuple[_Row, str | None]:

@@ -78,15 +78,19 @@ class _Group(NamedTuple):
     x1: float
     y1: float
     is_vertical: bool
-    block: Block | None
-    parts: tuple["_Group", ...]
+    block: Block | None = None
+    parts: tuple["_Group", ...] = ()
+
+
+def _group_of(block: Block) -> _Group:
+    return _Group(block.x0, block.y0, block.x1, block.y1, block.is_vertical, block)
 
 
 class _Groups:
     """Groups that become fewer and larger until there is one."""
 
     def __init__(self, blocks: Sequence[Block]) -> None:
-        self._groups = [_Group(*block[:4], block.is_vertical, block, ()) for block in blocks]
+        self._groups = [_group_of(block) for block in blocks]
         # Of all groups that there will be: where they are, and whether they still stand alone.
         self._places = np.zeros((2 * len(blocks), 4))
         self._is_free = np.zeros(2 * len(blocks), bool)
@@ -135,10 +139,11 @@ class _Groups:
     def _join(self, one: int, other: int) -> int:
         parts = self._groups[one], self._groups[other]
         is_vertical = any(part.is_vertical for part in parts)
-        place = self._hulls(one, np.array([other]))[0].tolist()
+        place = self._hulls(one, np.array([other]))[0]
+        x0, y0, x1, y1 = map(float, place)
         ordered = sorted(parts, key=_key_of_column if is_vertical else _key_of_row)
         new = len(self._groups)
-        self._groups.append(_Group(*place, is_vertical, None, tuple(ordered)))
+        self._groups.append(_Group(x0, y0, x1, y1, is_vertical, None, tuple(ordered)))
         self._places[new] = place
         self._is_free[[one, other]] = False
         self._is_free[new] = True

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pdfminer.high_level
 from pdfminer.layout import LAParams, LTChar, LTPage, LTTextBox, LTTextBoxVertical, LTTextLine
-from pdfminer.pdfdocument import PDFDocument
+from pdfminer.pdfdocument import PDFDocument, PDFEncryptionError, PDFPasswordIncorrect
 from pdfminer.pdfparser import PDFParser
 from pdfminer.utils import decode_text
 
@@ -73,10 +73,18 @@ def read(content: bytes, *, pages: int, characters: int, seconds: float) -> Pdf:
                 break
     except Exception as error:  # pdfminer raises nearly anything on a damaged file
         if not texts:
-            raise ValueError(f"is no PDF that can be read: {type(error).__name__}") from error
+            raise ValueError(_problem(error)) from error
         is_whole = False
     text = _BETWEEN_PAGES.join(filter(None, texts))
     return Pdf(_title(content), text, is_whole, _page_starts(texts, len(text)))
+
+
+def _problem(error: Exception) -> str:
+    if isinstance(error, PDFPasswordIncorrect):
+        return "is encrypted: it opens only with a password"
+    if isinstance(error, PDFEncryptionError):
+        return "is encrypted in a way that is not known"
+    return f"is no PDF that can be read: {type(error).__name__}"
 
 
 def _page_starts(texts: list[str], length: int) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gophercite import evidence
-from gophercite.answering.extractive import BASELINE, extractive_answer
+from gophercite.answering.extractive import BASELINE, extractive_answer, relevance
 from gophercite.answering.pages import FoundPages
 from gophercite.answers import Answer, LeftOut, answer_from_json, answer_to_json
 from gophercite.contexts import SearchResult
@@ -100,3 +100,41 @@ def test_without_a_sentence_it_declines_with_the_reason(found: FoundPages, reaso
     assert answer.reason is not None
     assert answer.reason.startswith(reason)
     assert answer.citations == ()
+
+
+def test_what_the_pages_say_nothing_of_is_declined() -> None:
+    question = "Which singer won the Ormsby prize for opera in Vienna?"
+    answer = ask(question, ORMSBY)
+    assert answer.declined
+    assert answer.reason is not None
+    assert "17% of the question's words" in answer.reason
+    assert [page.document for page in answer.left_out] == ["o"]
+    found = FoundPages((SearchResult(ORMSBY),))
+    assert not extractive_answer(question, found, least_relevance=0).declined
+    # A page that says more is taken, though it was found later.
+    other = Document("v", "Vienna", "The opera prize was won by Vera Lund, a singer from Kell.")
+    assert ask(question, ORMSBY, other).citations[0].document == "v"
+
+
+@pytest.mark.parametrize(
+    ("question", "title", "text", "share"),
+    [
+        ("Who built the tower?", "", "The tower was built.", 1.0),
+        ("Who built the tower?", "Towers", "It was built.", 1.0),
+        ("Who builds towers?", "", "The tower was being built.", 0.5),
+        ("Who built the tower?", "", "Bees.", 0.0),
+        ("Who is it?", "", "It is Ada.", 2 / 3),
+        ("?", "", "It is Ada.", 0.0),
+        ("tower", "", "x " * 300 + "the tower" + " x" * 300, 0.0),
+    ],
+)
+def test_the_share_of_a_question_that_is_around_a_quote(
+    question: str, title: str, text: str, share: float
+) -> None:
+    assert relevance(question, Document("d", title, text), 0, 5) == pytest.approx(share)
+
+
+@pytest.mark.parametrize("least", [-0.1, 1.0])
+def test_a_threshold_out_of_range_is_refused(least: float) -> None:
+    with pytest.raises(ValueError, match="least_relevance"):
+        extractive_answer("Who?", FoundPages(()), least_relevance=least)

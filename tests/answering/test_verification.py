@@ -1,6 +1,9 @@
 """What becomes of a quote when its page changes."""
 
 import dataclasses
+import gc
+import weakref
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
@@ -9,6 +12,7 @@ from hypothesis import strategies as st
 from gophercite.answering.pages import index_in_memory
 from gophercite.answering.verification import (
     Check,
+    Match,
     Pages,
     Verdict,
     check,
@@ -162,3 +166,75 @@ def test_an_answer_does_not_get_files_of_this_machine_read(tmp_path) -> None:
 def test_a_declined_answer_has_nothing_to_check() -> None:
     declined = Answer("When?", "tiny", reason="no page was found")
     assert verify(declined, in_documents([PAGE], declined)) == []
+
+
+COPY = Document("file:///elsewhere/copy.txt", "copy", TEXT, "file:///elsewhere/copy.txt")
+QUOTING = Document("q", "Quoting", f"It is said: {QUOTE} Who knows.")
+OTHER = Document("x", "X", "Bees.")
+
+
+def found_in(*pages: Document) -> list[Check]:
+    """What is found among documents; the same as in an index of them."""
+    (found,) = verify(ANSWER, in_documents(iter(pages), ANSWER))
+    with index_in_memory(pages) as index:
+        (indexed,) = verify(ANSWER, in_index(index))
+    assert dataclasses.replace(indexed, detail=found.detail) == found
+    return [found]
+
+
+def test_a_copy_elsewhere_is_known_by_its_content() -> None:
+    (found,) = found_in(OTHER, COPY)
+    assert (found.verdict, found.matched_by, found.page) == (Verdict.EXACT, Match.CONTENT, COPY)
+    assert (found.start, found.page_changed) == (CITATION.start, False)
+
+
+def test_content_counts_before_the_name_and_the_name_before_the_quote() -> None:
+    changed = dataclasses.replace(PAGE, text=TEXT.replace("1874", "1875"))
+    at_address = dataclasses.replace(changed, id="another")
+    (found,) = found_in(changed, QUOTING, COPY)
+    assert (found.matched_by, found.verdict) == (Match.CONTENT, Verdict.EXACT)
+    (found,) = found_in(QUOTING, changed)
+    assert (found.matched_by, found.verdict) == (Match.ID, Verdict.CHANGED)
+    (found,) = found_in(QUOTING, at_address)
+    assert (found.matched_by, found.verdict) == (Match.ADDRESS, Verdict.CHANGED)
+    (found,) = found_in(OTHER, QUOTING)
+    assert (found.matched_by, found.verdict) == (Match.QUOTE, Verdict.MOVED)
+    assert (found.start, found.detail) == (12, "it is in another page")
+    (found,) = found_in(OTHER)
+    assert (found.matched_by, found.verdict) == (None, Verdict.MISSING)
+
+
+def test_another_page_must_hold_all_runs_of_a_quote() -> None:
+    answer = dataclasses.replace(ANSWER, citations=(JOINED,))
+    half = Document("h", "Half", f"{RUNS[0]} And that is all.")
+    checks = verify(answer, in_documents([half], answer))
+    assert [each.verdict for each in checks] == [Verdict.MISSING, Verdict.MISSING]
+    whole = Document("w", "Whole", f"So {RUNS[1]}, they say: {RUNS[0]}")
+    checks = verify(answer, in_documents([half, whole], answer))
+    assert [(each.verdict, each.found) for each in checks] == [
+        (Verdict.MOVED, RUNS[0]),
+        (Verdict.MOVED, RUNS[1]),
+    ]
+
+
+def test_few_of_many_pages_are_kept() -> None:
+    made: list[weakref.ref[Document]] = []
+
+    def many() -> Iterator[Document]:
+        for number in range(50):
+            page = Document(str(number), "Q", f"{number} {QUOTE}" if number % 2 else "Bees.")
+            made.append(weakref.ref(page))
+            yield page
+            del page
+
+    find = in_documents(many(), ANSWER)
+    gc.collect()
+    assert sum(page() is not None for page in made) == 1
+    assert verify(ANSWER, find)[0].matched_by is Match.QUOTE
+
+
+def test_the_pages_of_a_pdf_are_those_of_the_quotes_place() -> None:
+    page = dataclasses.replace(PAGE, page_starts=(0, TEXT.index("1874")))
+    (found,) = verify(ANSWER, in_documents([page], ANSWER))
+    assert found.pages == (1, 2)
+    assert checked(TEXT).pages == ()

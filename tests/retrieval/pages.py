@@ -87,3 +87,14 @@ def words_in(*placed: tuple[float, float, str]) -> bytes:
         for x, y, text in placed
     )
     return b"".join(shown)
+
+
+# A PDF that asks for a password: of its encryption only that matters, and no password opens it.
+LOCKED = pdf(words_at("A secret.")).replace(
+    b"/Root 1 0 R",
+    b"/Encrypt << /Filter /Standard /V 2 /R 3 /Length 128 /P -4 /O <"
+    + b"00" * 32
+    + b"> /U <"
+    + b"11" * 32
+    + b"> >> /ID [<00> <00>] /Root 1 0 R",
+)

@@ -3,11 +3,13 @@
 import json
 import os
 import pathlib
+import random
 from collections.abc import Iterator
 
 import pytest
-from pages import HTML, pdf, words_at
+from pages import HTML, LOCKED, pdf, words_at
 
+import gophercite
 from gophercite import cli
 from gophercite.documents import Document
 from gophercite.retrieval.extraction import Extractor
@@ -55,8 +57,9 @@ def test_folder(folder: pathlib.Path, extractor: Extractor) -> None:
     assert (report.read, report.skipped, report.ignored, report.partial) == (5, 5, 1, [])
     for name in ("broken.pdf: is no PDF", "empty.txt: has no text", "huge.txt: has 100001 bytes",
                  "pipe.txt: is no ordinary file", "d.jsonl:2: field 'title'"):  # fmt: skip
-        assert any(name in problem for problem in report.problems), name
-    assert str(report).startswith("5 documents read, 5 skipped, 1 files of other kinds")
+        assert any(name in str(problem) for problem in report.problems), name
+    counts = "5 documents read, 5 skipped, 1 files of other kinds passed over, 1 symbolic links not"
+    assert str(report).startswith(counts)
 
 
 def test_named_file_of_another_kind_is_a_problem(
@@ -64,12 +67,120 @@ def test_named_file_of_another_kind_is_a_problem(
 ) -> None:
     report = FilesReport()
     assert list(read_files([folder / "picture.png"], extractor, report)) == []
-    assert "picture.png: is of no kind that is read (.txt" in report.problems[0]
+    assert "picture.png: is of no kind that is read (.txt" in str(report.problems[0])
 
 
 def test_missing_path_is_refused_first(folder: pathlib.Path, extractor: Extractor) -> None:
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError) as caught:
         next(read_files([folder, folder / "nothing"], extractor))
+    assert str(caught.value) == f"{folder / 'nothing'}: there is no such file or folder"
+    (folder / "dangling.txt").symlink_to("gone.txt")
+    with pytest.raises(FileNotFoundError) as caught:
+        next(read_files([folder / "dangling.txt"], extractor))
+    assert str(caught.value).endswith("dangling.txt: is a link to 'gone.txt', which is not there")
+
+
+def problems(extractor: Extractor, *paths: pathlib.Path) -> list[str]:
+    report = FilesReport()
+    assert list(read_files(paths, extractor, report)) == []
+    return [each.reason for each in report.problems]
+
+
+def test_files_without_a_text_are_told_apart(tmp_path: pathlib.Path, extractor: Extractor) -> None:
+    noise = random.Random(0).randbytes(90_000)
+    kinds = {
+        "empty.txt": b"",
+        "empty.pdf": b"",
+        "empty.jsonl": b"",
+        "noise.txt": noise,
+        "noise.md": noise,
+        "wide.txt": "A lighthouse".encode("utf-16-le"),
+        "noise.pdf": noise,
+        "locked.pdf": LOCKED,
+    }
+    for name, content in kinds.items():
+        (tmp_path / name).write_bytes(content)
+    found = {name: problems(extractor, tmp_path / name) for name in kinds}
+    binary = ["is no text: it has too many control characters"]
+    assert found["empty.txt"] == found["empty.pdf"] == found["empty.jsonl"] == ["is empty"]
+    assert found["noise.txt"] == found["noise.md"] == found["wide.txt"] == binary
+    assert found["noise.pdf"] == ["is no PDF that can be read: PDFSyntaxError"]
+    assert found["locked.pdf"] == ["is encrypted: it opens only with a password"]
+
+
+def test_text_with_colours_and_tables_is_text(tmp_path: pathlib.Path, extractor: Extractor) -> None:
+    text = "\x1b[1mbold\x1b[0m\tcell\tcell\f\x00 one zero\r\n" + "Ünïcödé " * 20
+    (tmp_path / "log.txt").write_bytes(text.encode())
+    (document,) = read_files([tmp_path], extractor)
+    assert "one zero" in document.text
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_files_that_may_not_be_read_are_named(tmp_path: pathlib.Path, extractor: Extractor) -> None:
+    (tmp_path / "mine.txt").write_text("Text.")
+    (tmp_path / "mine.txt").chmod(0)
+    assert problems(extractor, tmp_path / "mine.txt") == ["can't be read: permission denied"]
+
+
+def test_a_file_that_goes_while_it_is_read_is_named(
+    tmp_path: pathlib.Path, extractor: Extractor
+) -> None:
+    for name in "ab":
+        (tmp_path / f"{name}.txt").write_text("Text.")
+    report = FilesReport()
+    documents = read_files([tmp_path / "a.txt", tmp_path / "b.txt"], extractor, report)
+    next(documents)
+    (tmp_path / "b.txt").unlink()
+    assert list(documents) == []
+    assert [each.reason for each in report.problems] == ["can't be read: no such file or directory"]
+
+
+def test_the_library_names_what_it_could_not_use(folder: pathlib.Path) -> None:
+    found = gophercite.answer("What is by the harbour?", folder, None)
+    assert found.citations[0].quote.endswith("A harbour.")
+    named = {pathlib.Path(each.document.partition(":")[0]).name for each in found.left_out}
+    assert named == {"broken.pdf", "empty.txt", "pipe.txt", "d.jsonl"}
+    declined = gophercite.answer("What is by the harbour?", folder / "broken.pdf", None)
+    assert declined.reason == (
+        "the one page that was found cannot be read: is no PDF that can be read: PDFSyntaxError"
+    )
+
+
+def test_names_that_are_no_text_stay_in_the_index(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bytes that are no UTF-8: such a file was added and deleted by turns."""
+    folder, out = tmp_path / "files", tmp_path / "corpus.db"
+    folder.mkdir()
+    odd = os.fsencode(folder) + b"/na\xefve #1?%41.txt"
+    for path in (odd, os.fsencode(folder) + b"/caf\xe9.pdf"):
+        with open(path, "wb") as file:
+            file.write(b"A windmill turns.")
+    for expected in ((1, 0, 0), (0, 1, 0), (0, 1, 0)):
+        _, result = run(capsys, folder, "--out", out)
+        assert (result["added"], result["unchanged"], result["deleted"]) == expected
+        assert result["problems"] == [
+            f"{folder}/caf\ufffd.pdf: is no PDF that can be read: PDFSyntaxError"
+        ]
+    with DocumentIndex(out) as index:
+        (id,) = index.ids()
+        assert index.document(id).title == "na\ufffdve #1?%41"
+    assert cli.main(["index", str(folder), "--out", str(out)]) == 1
+    assert "caf\ufffd.pdf: is no PDF" in capsys.readouterr().out
+    os.unlink(odd)
+    _, result = run(capsys, folder, "--out", out)
+    assert (result["documents"], result["deleted"]) == (0, 1)
+
+
+def test_the_largest_file_is_as_large_as_is_said(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "large.txt").write_text("A windmill turns. " * 100_000)
+    arguments = (tmp_path / "large.txt", "--out", tmp_path / "corpus.db", "--max-file-size")
+    status, result = run(capsys, *arguments, 1)
+    assert (status, result["skipped"]) == (1, 1)
+    status, result = run(capsys, *arguments, 2)
+    assert (status, result["added"]) == (0, 1)
 
 
 def test_what_is_below() -> None:
@@ -77,6 +188,7 @@ def test_what_is_below() -> None:
     assert is_below("file:///a/b.txt", ["/x", "/a/b.txt"])
     assert not is_below("file:///ab/c.txt", ["/a"])
     assert not is_below("1", ["/"])
+    assert is_below("file:///a/b.txt", ["/"])
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, dict[str, object]]:

@@ -1,6 +1,8 @@
 """The embedded search engine: what is found, changes, hostile queries, damaged files."""
 
 import concurrent.futures
+import contextlib
+import dataclasses
 import functools
 import os
 import pathlib
@@ -403,3 +405,47 @@ print([hit.title for hit in index.search("wheels", 3)])
     root = pathlib.Path(__file__).parents[2]
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=root)
     assert run.stdout == "['The mill']\n", run.stderr
+
+
+PDF = Document("p", "Report", "One page.\n\nAnother page.", page_starts=(0, 11))
+
+
+def test_pages_are_kept(path: pathlib.Path) -> None:
+    with DocumentIndex(path, write=True) as index:
+        assert index.add([dataclasses.replace(PDF, page_starts=())]).added == 1
+        assert index.add([PDF]).updated == 1
+        assert index.add([PDF]).unchanged == 1
+    with DocumentIndex(path) as index:
+        assert index.document("p") == PDF
+        assert [page.page_starts for page in index.documents()][-1] == (0, 11)
+        assert index.documents_with(PDF.sha256) == [PDF]
+    with DocumentIndex(path, write=True) as index:
+        assert index.delete(["p"]) == 1
+        index.add([dataclasses.replace(PDF, page_starts=())])
+        assert index.document("p").page_starts == ()  # none are left from the one before
+        index.check()
+
+
+def test_an_index_from_before_there_were_pages(path: pathlib.Path) -> None:
+    with DocumentIndex(path, write=True) as index:
+        before = list(index.documents())
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.executescript("DROP TABLE pages; PRAGMA user_version = 1;")
+    with DocumentIndex(path) as index:
+        assert list(index.documents()) == before
+        index.check()
+    with DocumentIndex(path, write=True) as index:
+        index.add([PDF])
+    with DocumentIndex(path) as index:
+        assert list(index.documents()) == [*before, PDF]
+
+
+@pytest.mark.parametrize("starts", ["[0, 99]", "[1]", "[null]", "x", "[" * 100_000, "{}"])
+def test_damaged_pages_are_refused(path: pathlib.Path, starts: str) -> None:
+    with DocumentIndex(path, write=True) as index:
+        index.add([PDF])
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE pages SET starts = ?", (starts,))
+        connection.commit()
+    with DocumentIndex(path) as index, pytest.raises(IndexFileError, match="is damaged"):
+        index.document("p")
