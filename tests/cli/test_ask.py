@@ -9,11 +9,11 @@ from typing import Any
 
 import jax
 import pytest
-from retrieval.pages import HTML
+from retrieval.pages import HTML, pdf, words_at
 from retrieval.servers import Server, answer, serving
 
 from gophercite import cli
-from gophercite.answers import Answer, answer_from_json, answer_to_json, cite
+from gophercite.answers import Answer, answer_from_json, answer_to_json, cite, page_numbers
 from gophercite.cli.answer_text import AnswerText
 from gophercite.documents import Document
 from gophercite.evidence import Evidence
@@ -104,8 +104,51 @@ def test_what_can_not_be_read_is_named(notes: pathlib.Path, capsys: Capture) -> 
     assert cli.main(["ask", QUESTION, "--documents", str(notes), "--extractive"]) == 0
     captured = capsys.readouterr()
     assert QUOTE in captured.out
-    assert "empty.txt: has no text" in captured.err
+    assert "left out: " in captured.err
+    assert "empty.txt: is empty" in captured.err
     assert "broken\\u001b[31m.pdf: is no PDF" in captured.err
+    found, _ = ask(capsys, QUESTION, "--documents", notes)
+    assert [page.reason for page in found.left_out] == [
+        "is no PDF that can be read: PDFSyntaxError",
+        "is empty",
+    ]
+
+
+def test_the_pages_of_a_pdf(tmp_path: pathlib.Path, capsys: Capture) -> None:
+    """In the text, in the JSON, in the highlighted page, and when it is verified."""
+    page, saved, report = tmp_path / "a.html", tmp_path / "a.json", tmp_path / "report.pdf"
+    report.write_bytes(pdf(words_at("Of bees and how they dance."), words_at(QUOTE)))
+    found, value = ask(capsys, QUESTION, "--documents", report, "--highlight", page)
+    assert found.citations[0].pages == (2,)
+    assert value["answer"][0]["pages"] == [2]
+    assert "exact: page 2, characters" in page.read_text("utf-8")
+    assert cli.main(["ask", QUESTION, "--documents", str(report), "--extractive"]) == 0
+    assert "    page 2 · characters " in capsys.readouterr().out
+    saved.write_text(json.dumps(value))
+    _, (check,) = verify(capsys, saved, "--documents", report)
+    assert check["pages"] == [2]
+
+
+def test_a_quote_over_several_pages_of_a_pdf() -> None:
+    document = Document("o", "Ormsby", TEXT, page_starts=(0, 30, 40))
+    (citation,) = (cite(Evidence("Ada", "Ormsby", QUOTE), document, 26),)
+    assert citation.pages == (1, 2, 3)
+    shown = AnswerText(io.StringIO()).citation(citation)
+    assert any("pages 1–3 · characters 26–74" in line for line in shown)
+    assert page_numbers((3,)) == "page 3"
+    assert page_numbers((1, 2, 3, 7)) == "pages 1–3, 7"
+
+
+def test_what_the_pages_say_nothing_of_is_declined(notes: pathlib.Path, capsys: Capture) -> None:
+    question = "Which singer built an opera house for the emperor in Vienna?"
+    found, _ = ask(capsys, question, "--documents", notes)
+    assert found.declined
+    assert "too little of what is asked" in str(found.reason)
+    found, _ = ask(capsys, question, "--documents", notes, "--min-relevance", 0)
+    assert not found.declined
+    assert cli.main(["ask", question, "--documents", str(notes), "--model", "m",
+                     "--min-relevance", "0.5"]) == 1  # fmt: skip
+    assert "--min-relevance is of --extractive" in capsys.readouterr().err
 
 
 def test_without_an_answer_it_declines(notes: pathlib.Path, capsys: Capture) -> None:
@@ -260,6 +303,34 @@ def test_the_four_verdicts_of_files(
     assert verdict() == (1, "missing", None)
     page.unlink()
     assert verdict() == (1, "missing", None)
+
+
+def test_a_page_is_known_wherever_it_lies_now(
+    notes: pathlib.Path, tmp_path: pathlib.Path, capsys: Capture
+) -> None:
+    """Who has a copy under another name has the page; who has another page, the quote at most."""
+    _, value = ask(capsys, QUESTION, "--documents", notes)
+    path, copy = tmp_path / "answer.json", tmp_path / "elsewhere/copy.md"
+    path.write_text(json.dumps(value))
+    copy.parent.mkdir()
+    (notes / "Ormsby.txt").rename(copy)
+    status, (check,) = verify(capsys, path, "--documents", copy.parent)
+    assert (status, check["verdict"], check["matched_by"]) == (0, "exact", "sha256")
+    assert check["found_in"] == copy.as_uri()
+    assert cli.main(["verify", str(path), "--documents", str(copy.parent)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"the same text, by its SHA-256, is that of: {copy.as_uri()}" in said
+    index = str(tmp_path / "corpus.db")
+    assert cli.main(["index", str(copy.parent), "--out", index]) == 0
+    capsys.readouterr()
+    assert verify(capsys, path, "--index", index)[1][0]["matched_by"] == "sha256"
+    copy.write_text("He said: " + TEXT)
+    status, (check,) = verify(capsys, path, "--documents", copy.parent)
+    assert (status, check["verdict"], check["matched_by"]) == (0, "moved", "quote")
+    assert cli.main(["verify", str(path), "--documents", str(copy.parent)]) == 0
+    assert "it is in another page: characters 35–83" in capsys.readouterr().out
+    status, (check,) = verify(capsys, path, "--documents", notes)
+    assert (status, check["verdict"], check["matched_by"]) == (1, "missing", None)
 
 
 def test_verdicts_for_people(notes: pathlib.Path, tmp_path: pathlib.Path, capsys: Capture) -> None:
