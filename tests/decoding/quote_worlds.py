@@ -1,14 +1,14 @@
-"""Vocabularies, documents and a judge of answers that knows nothing of automata."""
+"""Vocabularies and documents that try what a constraint can get wrong."""
 
 import functools
 import pathlib
 import random
 from collections.abc import Iterable, Sequence
 
-from gophercite import evidence
 from gophercite.documents import Document
 from gophercite.vocabularies import Vocabulary, load_vocabulary
 from tests import vocabulary_fixtures
+from tests.decoding import answer_judge
 
 BUNDLED = pathlib.Path(__file__).parents[2] / "data_pipelines/sample_world/model/vocabulary"
 
@@ -73,20 +73,10 @@ def is_legal(
     triples: int = 1,
     omissions: int = 0,
 ) -> bool:
-    """Whether a text is an answer that may be given: in form, and with verbatim quotes."""
-    lengths = {"minimum_quote_length": minimum, "maximum_omissions": omissions}
-    if evidence.faults(text, documents, **lengths):
-        return False
-    found = evidence.parse(text)
-    return (
-        text == " " + evidence.format(*found)
-        and len(found) <= triples
-        and all(
-            any(run in d.text for d in documents if d.title == each.title)
-            for each in found
-            for run in (each.quote.split(" [...] ") if omissions else [each.quote])
-        )
-    )
+    """Whether a text is an answer that may be given, by `answer_judge`."""
+    rules = answer_judge.Rules(len(text), minimum, triples=triples, omissions=omissions)
+    pages = [(document.title, document.text) for document in documents]
+    return not answer_judge.faults_of_text(text, pages, rules)
 
 
 def spell(rng: random.Random, vocabulary: Vocabulary, spelling: bytes) -> list[int]:

@@ -1,0 +1,254 @@
+"""How soon the judge of sampled answers sees that the constraint is broken.
+
+    python benchmarks/broken_constraints.py [--scratch FOLDER] [--only TEXT]
+
+Each way to break it is a change of one or two lines of the code, made in a copy in which
+benchmarks/legal_answers.py then draws until the judge finds fault, with the vocabulary, pages and
+setting that the change should show in. As it stands, the code draws without a fault. What lives is
+a change that the judge could not see in so many samples.
+"""
+
+import argparse
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+from typing import NamedTuple
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+COPIED = "gophercite", "benchmarks", "tests"
+
+
+class Edit(NamedTuple):
+    file: str
+    old: str
+    new: str
+
+
+class Break(NamedTuple):
+    """A way to break the constraint.
+
+    Attributes:
+      name: what is wrong then.
+      edits: of files in gophercite/decoding.
+      setting: in which it should show.
+    """
+
+    name: str
+    edits: tuple[Edit, ...]
+    setting: str
+
+
+DRAFTS, BUSY = "drafts, omissions, three", "drafts, prompts wait"
+LIMITS, SCARCE = "limits of length", "hardly any tokens"
+COST = "legal &= tables.cost[tables.node[edge], missing] < tokens_left[:, None]"
+CLAIM_COST = "(costs[:, :, 0] < tokens_left[:, None])"
+DRAFTED = "rank = jnp.where(legal & (tokens != eos_id), rank, 0)"
+ACCEPTED = "same = plan.made & (plan.tokens == drawn)"
+
+BREAKS = [
+    Break(
+        "a token too few is left for the rest, outside claims",
+        (Edit("quote_state.py", COST, COST.replace("<", "<=")),),
+        SCARCE,
+    ),
+    Break(
+        "a token too few is left for the rest, in claims",
+        (Edit("quote_state.py", CLAIM_COST, CLAIM_COST.replace("<", "<=")),),
+        SCARCE,
+    ),
+    Break(
+        "a draft's tokens are not counted off those left",
+        (
+            Edit(
+                "decode_loop.py", "(left - after).reshape(-1),", "(left - 0 * after).reshape(-1),"
+            ),
+            Edit("speculation.py", "left - place, 0, THIN", "left, 0, THIN"),
+        ),
+        BUSY,
+    ),
+    Break(
+        "drafts are accepted without a mask",
+        (
+            Edit("speculation.py", DRAFTED, "rank = jnp.where(tokens != eos_id, rank, 0)"),
+            Edit("speculation.py", ACCEPTED, "same = plan.made"),
+        ),
+        DRAFTS,
+    ),
+    Break(
+        "where few tokens are allowed, all that the node has are",
+        (
+            Edit(
+                "drawing.py",
+                "jnp.where(legal, logits.tokens(tokens), MASKED)",
+                "jnp.where(legal | True, logits.tokens(tokens), MASKED)",
+            ),
+        ),
+        BUSY,
+    ),
+    Break(
+        "a quote may be shorter than the minimum",
+        (
+            Edit(
+                "quote_state.py",
+                "legal &= tables.need[edge] <= had",
+                "legal &= tables.need[edge] <= had + 1",
+            ),
+        ),
+        BUSY,
+    ),
+    Break(
+        "all prompts quote the first one's pages",
+        (Edit("quote_state.py", "tables.first[prompts]", "tables.first[prompts * 0]"),),
+        BUSY,
+    ),
+    Break(
+        "prompts that waited quote the pages of those whose seats they take",
+        (
+            Edit(
+                "decode_state.py",
+                "of_row = jnp.repeat(now.seated, rows)",
+                "of_row = jnp.repeat(jnp.arange(fresh.shape[0]), rows)",
+            ),
+        ),
+        BUSY,
+    ),
+    Break(
+        "rows that go on with another sample keep their state",
+        (
+            Edit(
+                "decode_state.py",
+                "quote = jax.tree.map(anew, initial(work.quotes, of_row), quote)",
+                "quote = quote._replace(node=anew(initial(work.quotes, of_row).node, quote.node))",
+            ),
+        ),
+        DRAFTS,
+    ),
+    Break(
+        "triples are not counted",
+        (
+            Edit(
+                "quote_state.py",
+                "state.triples + jnp.where(moves, triples, 0)",
+                "state.triples + 0 * jnp.where(moves, triples, 0)",
+            ),
+        ),
+        DRAFTS,
+    ),
+    Break(
+        "one omission too many",
+        (
+            Edit(
+                "quote_state.py",
+                "state.omissions[:, None] + omissions <= settings.maximum_omissions",
+                "state.omissions[:, None] + omissions <= settings.maximum_omissions + 1",
+            ),
+        ),
+        DRAFTS,
+    ),
+    Break(
+        "a quote or claim may be a character too long",
+        (
+            Edit(
+                "quote_state.py",
+                "tables.reach[edge] <= longest",
+                "tables.reach[edge] <= longest + 1",
+            ),
+        ),
+        LIMITS,
+    ),
+    Break(
+        "a quote may go on from one page of a title to the next",
+        (
+            Edit(
+                "suffix_automaton.py",
+                "last: Any = np.int64(roots[group])\n",
+                "if not text or groups[text - 1] != group:\n"
+                "            last: Any = np.int64(roots[group])\n",
+            ),
+        ),
+        BUSY,
+    ),
+    Break(
+        "texts are cut behind their marks",
+        (Edit("pieces.py", "piece = text[start : end - 1]", "piece = text[start:end]"),),
+        BUSY,
+    ),
+    Break(
+        "quotes may end inside a character",
+        (
+            Edit(
+                "quote_graph.py",
+                "ends = level > 0 and at >= 0 and complete[at]",
+                "ends = level > 0 and at >= 0",
+            ),
+        ),
+        BUSY,
+    ),
+    Break(
+        "quotes may be white space",
+        (
+            Edit("quote_graph.py", "space = alone[text]", "space = alone[text] & False"),
+            Edit("quote_graph.py", "space[at + len(blank) - 1] = True", "space[at] = False"),
+        ),
+        BUSY,
+    ),
+    Break(
+        "titles in lower case",
+        (Edit("quote_graph.py", "(title + QUOTE_MARK)", "(title.lower() + QUOTE_MARK)"),),
+        BUSY,
+    ),
+]
+
+
+def run_broken(each: Break, flags: argparse.Namespace) -> str:
+    """What legal_answers.py says in a copy that is broken so."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = pathlib.Path(folder)
+        for name in COPIED:
+            shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+        for edit in each.edits:
+            path = copy / "gophercite/decoding" / edit.file
+            code = path.read_text("utf-8")
+            if code.count(edit.old) != 1:
+                sys.exit(
+                    f"{path.name}: {edit.old!r} is there {code.count(edit.old)} times, not once"
+                )
+            path.write_text(code.replace(edit.old, edit.new), "utf-8")
+        command = [
+            sys.executable, "benchmarks/legal_answers.py", "--until-fault",
+            "--samples", str(flags.samples), "--scratch", str(flags.scratch),
+            "--results", str(copy / "results.jsonl"), "--data", str(flags.data),
+            "--vocabulary", flags.vocabulary, "--setting", each.setting,
+        ]  # fmt: skip
+        done = subprocess.run(command, cwd=copy, capture_output=True, text=True, check=False)
+        lines = done.stdout.splitlines()
+        if done.returncode == 1 and any(line.startswith("found after") for line in lines):
+            samples = next(line.split()[2] for line in lines if line.startswith("found after"))
+            return f"{samples} | {lines[0][-150:]}"
+        if done.returncode == 0:
+            return f"lives after {flags.samples} | "
+        return f"crashed | {done.stderr.splitlines()[-1][:150]}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    default = pathlib.Path(tempfile.gettempdir()) / "legal_answers"
+    parser.add_argument("--scratch", type=pathlib.Path, default=default)
+    parser.add_argument("--data", type=pathlib.Path, default=ROOT / "../shared/data")
+    parser.add_argument("--samples", type=int, default=3000, help="after which a change lives")
+    parser.add_argument("--vocabulary", default="over marks")
+    parser.add_argument("--only", default="", help="ways with this in their names")
+    flags = parser.parse_args()
+    flags.scratch, flags.data = flags.scratch.resolve(), flags.data.resolve()
+    print("| broken | samples until it is seen | for instance |\n|---|---|---|")
+    for each in BREAKS:
+        if flags.only in each.name:
+            print(f"| {each.name} | {run_broken(each, flags)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
