@@ -4,11 +4,11 @@ The short form has some hundred samples and two programs. With LONG_TESTS=1 it d
 settings and with all kinds of tokenizers; benchmarks/legal_answers.py goes on from there.
 """
 
-import dataclasses
 import functools
 import itertools
 import os
 import pathlib
+import re
 
 import numpy as np
 import pytest
@@ -116,8 +116,6 @@ def claims_that_hold_anything(tables):
 )
 def test_tables_that_are_damaged_are_found_out(damage, named):
     """The tables are the program's input, so that all of these have the one that is compiled."""
-    import re
-
     broken = AnswerDrawer(TOKENIZERS[0], BUSY, damage=damage)
     found = []
     for seed, kind in enumerate(page_kinds.made_up().values()):
@@ -129,13 +127,13 @@ def test_tables_that_are_damaged_are_found_out(damage, named):
 
 
 @pytest.mark.skipif("LONG_TESTS" not in os.environ, reason="LONG_TESTS=1 draws 10,000 samples")
-def test_ten_thousand_answers_are_legal():
+def test_ten_thousand_answers_are_legal(tmp_path):
     kinds = page_kinds.made_up()
     if page_kinds.DATA.exists():
-        kinds |= page_kinds.real(page_kinds.DATA, ROOT / ".pytest_pages")
+        kinds |= page_kinds.real(page_kinds.DATA, tmp_path)
     samples = 0
     for number, setting in enumerate(SETTINGS.values()):
-        mine = drawer(TOKENIZERS[number % len(TOKENIZERS)], dataclasses.replace(setting))
+        mine = drawer(TOKENIZERS[number % len(TOKENIZERS)], setting)
         seeds, had = itertools.count(), 0
         while had < 10_000 // len(SETTINGS):
             seed = next(seeds)

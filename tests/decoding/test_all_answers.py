@@ -1,0 +1,130 @@
+"""All answers that can be sampled in so few tokens, and all that are legal: the same set.
+
+The one side walks along the constraint's masks. The other writes down every text and every way to
+spell it, and asks `answer_judge`, which knows nothing of the constraint.
+"""
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gophercite.decoding.constraint import QuoteConstraint
+from gophercite.decoding.quote_settings import QuoteSettings
+from gophercite.decoding.quote_state import QuoteState, advance, allowed, initial
+from gophercite.documents import Document
+from tests.decoding import answer_judge
+from tests.decoding.quote_worlds import TokenList
+
+PIECES = [b" %<", b">%(", b"a>%", b"%(T", b")%[", b">%(T)%[", b"ab", b"a]", b"]%", b"]]%", b"b]"]
+VOCABULARY = TokenList(PIECES)
+CHARACTERS = " %<>()[]Tab"
+# The others are never looked at: they spell what no answer here has outside of its claim.
+TOKENS = [0, *(1 + ord(character) for character in CHARACTERS), *range(257, VOCABULARY.size)]
+SPELLED = {id: VOCABULARY.token_bytes(id).decode() for id in TOKENS if id}
+LONGEST_CLAIM = 4  # characters: no longer one fits into the tokens below
+ROWS = 512
+
+mask_of, follow = jax.jit(allowed), jax.jit(advance)
+
+
+def sampled(documents, settings, max_tokens):
+    """Every sequence of tokens that the masks let through to its end."""
+    constraint = QuoteConstraint(VOCABULARY, settings)
+    tables = constraint.tables([constraint.graph(documents)], max_tokens)
+    whole, open_ones = set(), [()]
+    state = jax.tree.map(np.asarray, initial(tables, jnp.array([0])))
+    for left in range(max_tokens, 0, -1):
+        longer, states = [], []
+        for begin in range(0, len(open_ones), ROWS):
+            end = min(begin + ROWS, len(open_ones))
+            some = QuoteState(*(np.resize(leaf[begin:end], ROWS) for leaf in state))
+            mask = np.asarray(mask_of(tables, some, jnp.full(ROWS, left)))[: end - begin]
+            row, place = np.nonzero(mask[:, TOKENS])
+            for first in range(0, len(row), ROWS):
+                of, token = row[first : first + ROWS], np.array(TOKENS)[place[first : first + ROWS]]
+                before = QuoteState(*(np.resize(leaf[of], ROWS) for leaf in some))
+                after = follow(tables, before, jnp.asarray(np.resize(token, ROWS)))
+                going = token != VOCABULARY.eos_id
+                states.append([np.asarray(leaf)[: len(of)][going] for leaf in after])
+                for i, id in zip(of, token.tolist(), strict=True):
+                    answer = (*open_ones[begin + i], id)
+                    if id == VOCABULARY.eos_id:
+                        whole.add(answer)
+                    else:
+                        longer.append(answer)
+        if not longer:
+            break
+        open_ones = longer
+        state = QuoteState(*(np.concatenate(leaves) for leaves in zip(*states, strict=True)))
+    return whole
+
+
+def legal(documents, rules):
+    """Every way to spell every legal answer in so many tokens."""
+    pages = [(document.title, document.text) for document in documents]
+    claims = [
+        "".join(characters)
+        for length in range(1, LONGEST_CLAIM + 1)
+        for characters in itertools.product(CHARACTERS, repeat=length)
+    ]
+    quotes = {
+        (title, text[i:j])
+        for title, text in pages
+        for i in range(len(text))
+        for j in range(i + 1, len(text) + 1)
+    }
+    found = set()
+    for claim, (title, quote) in itertools.product(claims, quotes):
+        text = f" %<{claim}>%({title})%[{quote}]%"
+        if not answer_judge.faults_of_text(text, pages, rules):
+            found |= {(*ids, VOCABULARY.eos_id) for ids in spellings(text, rules.max_tokens - 1)}
+    return found
+
+
+@functools.lru_cache(1 << 20)
+def spellings(text, most):
+    if not text:
+        return ((),)
+    if fewest(text) > most:
+        return ()
+    return tuple(
+        (id, *rest)
+        for id, piece in SPELLED.items()
+        if text.startswith(piece)
+        for rest in spellings(text[len(piece) :], most - 1)
+    )
+
+
+@functools.lru_cache(1 << 20)
+def fewest(text):
+    """Fewest tokens that spell a text."""
+    if not text:
+        return 0
+    rest = (text[len(piece) :] for piece in SPELLED.values() if text.startswith(piece))
+    return 1 + min(map(fewest, rest))
+
+
+@pytest.mark.parametrize(
+    ("settings", "max_tokens"),
+    [
+        (QuoteSettings(minimum_quote=3), 7),
+        (QuoteSettings(minimum_quote=2, maximum_quote=3, minimum_claim=2, maximum_claim=3), 9),
+    ],
+    ids=["plain", "limits"],
+)
+def test_what_can_be_sampled_is_what_is_legal(settings, max_tokens):
+    documents = [Document("a", "T", "aba]b"), Document("b", "Ta", "b ]ab")]
+    rules = answer_judge.Rules(
+        max_tokens,
+        settings.minimum_quote,
+        settings.maximum_quote,
+        settings.minimum_claim,
+        settings.maximum_claim,
+    )
+    can_be, may_be = sampled(documents, settings, max_tokens), legal(documents, rules)
+    assert len(may_be) > 100
+    assert can_be == may_be, (sorted(can_be - may_be)[:5], sorted(may_be - can_be)[:5])
