@@ -113,6 +113,7 @@ class Answer:
       supported_and_plausible: the probability that raters find it both, by the reward model.
       threshold: what a score had to exceed, where answers below it are declined.
       left_out: pages that were found and could not be used.
+      warnings: why the answer may be worth little, in sentences for people.
       samples: all answers that were sampled, in their order, where they were asked for.
     """
 
@@ -129,6 +130,7 @@ class Answer:
     supported_and_plausible: float | None = None
     threshold: float | None = None
     left_out: tuple[LeftOut, ...] = ()
+    warnings: tuple[str, ...] = ()
     samples: tuple[Sample, ...] = ()
 
     def __post_init__(self) -> None:
@@ -205,6 +207,7 @@ def answer_to_json(answer: Answer) -> dict[str, Any]:
         "model": answer.model,
         "baseline": answer.is_baseline,
         "left_out": [dataclasses.asdict(page) for page in answer.left_out],
+        "warnings": list(answer.warnings),
     }
     if answer.samples:
         value["samples"] = [
@@ -255,6 +258,7 @@ def answer_from_json(value: object) -> Answer:
             LeftOut(page.text("document", empty=True), page.text("reason"))
             for page in fields.objects("left_out", _names(LeftOut))
         ),
+        warnings=fields.texts("warnings"),
         samples=tuple(_sample(sample) for sample in fields.objects("samples", _SAMPLE)),
     )
 

@@ -110,10 +110,9 @@ def format(*evidence: Evidence) -> str:
         raise ValueError("a response needs at least one piece of evidence")
     for triple in evidence:
         for name, value in dataclasses.asdict(triple).items():
-            if mark := _MARK.search(value):
+            if said := named_mark(value):
                 raise ValueError(
-                    f"the {name} holds the reserved mark {mark.group()!r} at character "
-                    f"{mark.start()}, so it cannot be written as inline evidence: {value!r}"
+                    f"the {name} {said}, so it cannot be written as inline evidence: {value!r}"
                 )
     return " ".join(
         f"{CLAIM_MARK}{triple.claim}{TITLE_MARK}{triple.title}{QUOTE_MARK}{triple.quote}{END_MARK}"
@@ -124,6 +123,14 @@ def format(*evidence: Evidence) -> str:
 def holds_mark(text: str) -> bool:
     """Whether `text` holds a reserved mark, so that `format` refuses it."""
     return _MARK.search(text) is not None
+
+
+def named_mark(text: str) -> str | None:
+    """Names the first reserved mark in `text` and where it is, for people; None without one."""
+    mark = _MARK.search(text)
+    if mark is None:
+        return None
+    return f"holds the reserved mark {mark.group()!r} at character {mark.start()}"
 
 
 def faults(

@@ -11,11 +11,13 @@ from typing import Any
 
 import gin
 import jax
+import numpy as np
 from etils import epath
 
 from data_pipelines import tasks
 from data_pipelines.comparison_input import ComparisonInput
 from data_pipelines.inputs import Input
+from data_pipelines.packing import PackingReport
 from data_pipelines.rollout_input import RolloutInput
 from data_pipelines.sample_world.vocabulary import VOCABULARY_FOLDER
 from data_pipelines.task_input import TaskInput
@@ -36,6 +38,8 @@ from gophercite.models.config import TransformerConfig
 from gophercite.models.folder import describe_run, read_description, read_vocabulary
 from gophercite.models.lora import LoRA
 from gophercite.models.reward_model import RewardModel
+from gophercite.models.training_text import FIELD as TRAINING_TEXT
+from gophercite.models.training_text import training_text
 from gophercite.models.transformer import Transformer
 from gophercite.partitioning import DEFAULT_RULES, Partitioner, make_mesh
 from gophercite.training.answer_table import AnswerTable
@@ -144,8 +148,19 @@ class Run:
             "mixture_or_task_name": self.input.mixture_or_task_name,
             "initial_checkpoint": str(initial or "random"),
         }
+        started_with = None if initial is None else read_description(initial).provenance
+        if text := training_text(self.input.vocabulary, self._some_rows(), started_with):
+            provenance[TRAINING_TEXT] = text
         base = None if self.transformer.lora is None else initial
         describe_run(folder, self.transformer, self.input.vocabulary, provenance, base)
+
+    def _some_rows(self) -> np.ndarray | None:
+        """A batch of the text that is trained on, [rows, length]; None where it is no text."""
+        if not isinstance(self.input, Input):
+            return None
+        # Not shuffled: nothing waits until a buffer is full. Its counts are not the run's.
+        some = dataclasses.replace(self.input, shuffle=False, report=PackingReport())
+        return next(some.batches())["tokens"]
 
     def train(self) -> Outcome:
         """Runs it; see `gophercite.training.loop.train`."""

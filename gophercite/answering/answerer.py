@@ -36,9 +36,11 @@ from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.quote_state import QuoteTables
 from gophercite.decoding.rerank import Candidate, Scorer, sample_in_turn
 from gophercite.decoding.sampling_settings import SamplingSettings
+from gophercite.documents import Window
 from gophercite.evidence import Evidence
 from gophercite.few_shot.prompting import FewShotSettings, few_shot_context
 from gophercite.models.folder import Model
+from gophercite.models.training_text import unlike_training
 from gophercite.partitioning import Partitioner
 
 Likelihood = Literal["mean", "sum"]
@@ -89,6 +91,18 @@ class AnsweringSettings:
         FewShotSettings(examples=self.few_shot)  # refuses what is out of range
 
 
+class NoRoom(NamedTuple):
+    """A setting with which a question gets no answer, whatever its pages say.
+
+    Attributes:
+      setting: "max_tokens" or "prompt_tokens".
+      problem: why, and how much would be enough where that is known, for people.
+    """
+
+    setting: str
+    problem: str
+
+
 @dataclasses.dataclass(frozen=True)
 class Prepared:
     """A question that is ready to be asked: what the host makes of it and of its pages.
@@ -99,6 +113,9 @@ class Prepared:
       graphs: what may be quoted from each.
       reason: why there is no prompt; None where there is one.
       left_out: pages that no prompt shows.
+      unlike_training: how what the prompts show is unlike all that the model was trained on, in one
+        sentence; None where it is not, or where nobody knows.
+      no_room: the setting that leaves no room for any answer; None where none does.
     """
 
     question: str
@@ -106,6 +123,13 @@ class Prepared:
     graphs: tuple[PromptGraph, ...]
     reason: str | None
     left_out: tuple[LeftOut, ...]
+    unlike_training: str | None = None
+    no_room: NoRoom | None = None
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What an answer to it has to say of itself."""
+        return () if self.unlike_training is None else (self.unlike_training,)
 
 
 class Batch(NamedTuple):
@@ -205,11 +229,14 @@ class Answerer:
           ValueError: when there is no question.
         """
         question = asked(question)
-        prompts, left_out = self._prompts(question, found)
+        prompts, left_out, no_room = self._prompts(question, found)
         if not prompts:
-            return Prepared(question, (), (), why_nothing(found, left_out), tuple(left_out))
+            reason = why_nothing(found, left_out)
+            return Prepared(question, (), (), reason, tuple(left_out), no_room=no_room)
         contexts, graphs = zip(*prompts[: self.settings.samples], strict=True)
-        return Prepared(question, contexts, graphs, None, tuple(left_out))
+        shown = [window.text for context in contexts for window in context.windows]
+        unlike = unlike_training(self._model.provenance, self._model.vocabulary, shown)
+        return Prepared(question, contexts, graphs, None, tuple(left_out), unlike)
 
     def batch(self, questions: Sequence[Prepared]) -> Batch:
         """Puts questions together that are to be asked at once; can be done in any thread, too.
@@ -265,43 +292,56 @@ class Answerer:
             reward_model=self.reward_name,
             supported_and_plausible=best.supported_and_plausible,
             left_out=prepared.left_out,
+            warnings=prepared.warnings,
             samples=tuple(samples) if keep_samples else (),
         )
 
     def _prompts(
         self, question: str, found: FoundPages
-    ) -> tuple[list[tuple[Context, PromptGraph]], list[LeftOut]]:
-        """The prompts from which something can be quoted, and the pages that are in none."""
-        contexts, left_out = self._contexts(question, found)
+    ) -> tuple[list[tuple[Context, PromptGraph]], list[LeftOut], NoRoom | None]:
+        """The prompts from which something can be quoted, the pages that are in none, and why."""
+        contexts, left_out, no_room = self._contexts(question, found)
         prompts = []
-        longest = self.settings.sampling.max_tokens
+        longest, shortest = self.settings.sampling.max_tokens, []
         for context in contexts:
             try:
                 graph = self._constraint.graph(context.windows)
             except NoLegalAnswer:
-                problem = "nothing in it can be quoted"
-            else:
-                if graph.shortest_answer <= longest:
-                    prompts.append((context, graph))
-                    continue
-                problem = (
-                    f"the shortest answer that quotes it has {graph.shortest_answer} tokens, and "
-                    f"answers may have {longest}"
-                )
+                left_out += [
+                    LeftOut(window.document.id, _why_unquotable(window))
+                    for window in context.windows
+                ]
+                continue
+            if graph.shortest_answer <= longest:
+                prompts.append((context, graph))
+                continue
+            shortest.append(graph.shortest_answer)
+            problem = (
+                f"the shortest answer that quotes it has {graph.shortest_answer} tokens, and "
+                f"answers may have {longest}"
+            )
             left_out += [LeftOut(window.document.id, problem) for window in context.windows]
-        return prompts, left_out
+        if shortest:
+            problem = f"the shortest answer to this question has {min(shortest)} tokens"
+            no_room = NoRoom("max_tokens", problem)
+        return prompts, left_out, no_room
 
     def _contexts(
         self, question: str, found: FoundPages
-    ) -> tuple[Sequence[Context], list[LeftOut]]:
+    ) -> tuple[Sequence[Context], list[LeftOut], NoRoom | None]:
         left_out = list(found.left_out)
         try:
             contexts, passed_over = self._cut(question, found.results)
         except ContextError as error:
             pages = [result.document.id for result in found.results]
-            return [], left_out + [LeftOut(page, str(error)) for page in pages]
+            no_room = None
+            if error.reason is Reason.NO_ROOM:
+                no_room = NoRoom("prompt_tokens", str(error))
+            return [], left_out + [LeftOut(page, str(error)) for page in pages], no_room
         left_out += [LeftOut(page, reason.value) for page, reason in passed_over]
-        return contexts, left_out
+        if not contexts and any(reason is Reason.NO_ROOM for _, reason in passed_over):
+            return contexts, left_out, NoRoom("prompt_tokens", Reason.NO_ROOM.value)
+        return contexts, left_out, None
 
     def _cut(
         self, question: str, results: Sequence[SearchResult]
@@ -390,3 +430,8 @@ class Answerer:
     def _likelihood(self, candidate: Candidate) -> float:
         mean = self.settings.likelihood == "mean"
         return candidate.mean_log_prob if mean else candidate.log_prob
+
+
+def _why_unquotable(window: Window) -> str:
+    mark = evidence.named_mark(window.title)
+    return "nothing in it can be quoted" if mark is None else f"its title {mark}"

@@ -50,7 +50,9 @@ def extractive_answer(
     for result in found.results:
         best = _nearest(question, result)
         if best is None:
+            mark = evidence.named_mark(result.document.title)
             reason = "no sentence of it shares a word with the question and adds one"
+            reason = reason if mark is None else f"its title {mark}"
             left_out.append(LeftOut(result.document.id, reason))
             continue
         start, end, cosine = best

@@ -5,6 +5,9 @@ answers at once.
 """
 
 import argparse
+import io
+import os
+import re
 import sys
 from collections.abc import Sequence
 
@@ -17,14 +20,16 @@ from gophercite.cli import (
     index,
     info,
     renew,
+    search,
     validate,
     verify,
 )
-from gophercite.cli.output import FAILED, INTERRUPTED, RefusedError
+from gophercite.cli.output import FAILED, INTERRUPTED, READER_GONE, RefusedError
 from gophercite.json_fields import printable
 
 _COMMANDS = (
     ask,
+    search,
     verify,
     calibrate,
     index,
@@ -37,7 +42,8 @@ _COMMANDS = (
 
 _EXAMPLES = """\
 examples:
-  gophercite ask "When was the lighthouse built?" --documents notes/ --extractive
+  gophercite ask "When was the lighthouse built?" --documents examples/notes --extractive
+  gophercite search lighthouse --documents examples/notes
   gophercite ask "When was the lighthouse built?" --index corpus.db --model runs/sft --json
   gophercite verify answer.json --documents notes/
   gophercite calibrate answers.jsonl --questions gold.jsonl --out calibration.json
@@ -48,7 +54,8 @@ examples:
   gophercite export-weights runs/sft exports/qwen3-citing
   gophercite renew models/edited
 
-exit status: 0 done, 1 refused or failed (one line on stderr says why), 2 wrong usage
+exit status: 0 done, 1 refused or failed (one line on stderr says why), 2 wrong usage,
+130 stopped by Ctrl-C, 141 nobody reads the output any more
 """
 
 
@@ -61,15 +68,56 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
       The exit status.
     """
-    options = _parser().parse_args(arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # also where a terminal has ASCII alone
     try:
+        try:
+            return _run(_parser().parse_args(arguments))
+        finally:
+            sys.stdout.flush()  # here, where a reader that has gone is still noticed quietly
+    except BrokenPipeError:
+        # Nobody reads on, as in `gophercite … | head -1`. What is left to write goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return READER_GONE
+
+
+def _run(options: argparse.Namespace) -> int:
+    try:
+        _refuse_no_names(options)
         status: int = options.run(options)
+    except BrokenPipeError:
+        raise
     except (RefusedError, OSError) as error:
-        print(f"gophercite {options.command}: {printable(str(error))}", file=sys.stderr)
+        said = f"gophercite {options.command}: {_in_one_line(error)}"
+        print(printable(said), file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
     return status
+
+
+def _refuse_no_names(options: argparse.Namespace) -> None:
+    """An empty name would be the working folder's; one with a null character is nobody's.
+
+    Such names come from shell variables that are not set.
+
+    Raises:
+      RefusedError: when there is one.
+    """
+    for name, value in vars(options).items():
+        for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, str) and name not in ("question", "query"):
+                if not text:
+                    raise RefusedError(f"{name.replace('_', '-')}: the name is empty")
+                if "\0" in text:
+                    raise RefusedError(f"{name.replace('_', '-')}: no name holds a null character")
+
+
+def _in_one_line(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror is not None and error.filename is not None:
+        what = error.strerror[:1].lower() + error.strerror[1:]
+        return f"{os.fsdecode(error.filename)}: {what}"
+    return re.sub(r"\s*\n\s*", " ", str(error).strip())
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,4 +1,4 @@
-"""`python -m gophercite.cli`, where the `gophercite` script is not installed."""
+"""`python -m gophercite.cli`, the same as `python -m gophercite`."""
 
 import sys
 

@@ -9,11 +9,13 @@ import re
 import shutil
 import sys
 import textwrap
+from collections.abc import Sequence
 from typing import TextIO
 
 from gophercite.answering.verification import Check, Match, Verdict
 from gophercite.answers import Answer, Citation, page_numbers
 from gophercite.json_fields import printable
+from gophercite.retrieval.engine import Hit
 
 _WIDEST = 100  # columns; longer lines are hard to read
 _PLAIN, _BOLD, _DIM, _RED, _GREEN, _CYAN = "", "1", "2", "31", "32", "36"
@@ -48,6 +50,15 @@ class AnswerText:
             lines = [line for each in answer.citations for line in self.citation(each)]
         return "\n".join([*lines, *self._origin(answer)])
 
+    def ranked(self, answers: Sequence[Answer]) -> str:
+        """Several answers, the best first, each with its rank and score."""
+        lines = []
+        for rank, answer in enumerate(answers, 1):
+            score = "" if answer.score is None else f"score {answer.score:.3g}"
+            lines += self._wrapped(f"{rank}. {score}", _DIM)
+            lines += [line for each in answer.citations for line in self.citation(each)]
+        return "\n".join([*lines, *self._origin(answers[0])])
+
     def citation(self, citation: Citation) -> list[str]:
         """A claim with its box, and an empty line."""
         places = ", ".join(f"{start}–{end}" for start, end in citation.spans)
@@ -66,6 +77,19 @@ class AnswerText:
             *self._wrapped(" · ".join(about), _DIM, "    ", "    "),
             "",
         ]
+
+    def hit(self, rank: int, hit: Hit) -> str:
+        """A hit of a search: its title, the snippet, where it is, and an empty line."""
+        margin = " " * len(f"{rank}. ")
+        place = hit.url or hit.id or ""
+        about = place if hit.score is None else f"{place} · score {hit.score:.3g}"
+        lines = [
+            *self._wrapped(hit.title, _BOLD, f"{rank}. ", margin),
+            *self._wrapped(" ".join(hit.snippet.split()), _PLAIN, margin, margin),
+            *self._wrapped(about, _DIM, margin, margin),
+            "",
+        ]
+        return "\n".join(lines)
 
     def check(self, check: Check) -> str:
         """What became of a quote's run: the verdict, the run, and what stands there now."""

@@ -2,15 +2,38 @@
 
 import argparse
 import ipaddress
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
+
+from gophercite.retrieval.apis import ENGINES
+
+_LARGEST = (1 << 31) - 1  # what arrays and data bases count with
 
 
 def add_command(
-    commands: Any, name: str, run: Callable[[argparse.Namespace], int], summary: str
+    commands: Any,
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    summary: str,
+    examples: Sequence[str],
 ) -> argparse.ArgumentParser:
-    """A subcommand that prints its result as text or, with `--json`, as one JSON object."""
-    command: argparse.ArgumentParser = commands.add_parser(name, help=summary, description=summary)
+    """A subcommand that prints its result as text or, with `--json`, as one JSON object.
+
+    Args:
+      commands: the parser's subcommands.
+      name: of this one.
+      run: does it, and returns the exit status.
+      summary: one line.
+      examples: command lines, without the program's name, for `--help`.
+    """
+    lines = "".join(f"\n  gophercite {name} {example}" for example in examples)
+    command: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=summary,
+        description=summary,
+        epilog=f"examples:{lines}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     command.add_argument("--json", action="store_true", help="print the result as JSON")
     command.set_defaults(run=run)
     return command
@@ -52,6 +75,26 @@ def add_highlight(command: argparse.ArgumentParser) -> None:
     )
 
 
+def add_pages(command: argparse.ArgumentParser, verb: str) -> None:
+    """`--documents`, `--index` or `--engine`: where pages come from; one of them is required."""
+    pages = command.add_mutually_exclusive_group(required=True)
+    pages.add_argument(
+        "--documents",
+        nargs="+",
+        metavar="PATH",
+        help=f"{verb} files and folders: .txt, .md, .html, .pdf, and .jsonl of documents",
+    )
+    pages.add_argument("--index", metavar="FILE", help=f"{verb} what `gophercite index` made")
+    pages.add_argument("--engine", choices=ENGINES, help=f"{verb} the web, by a search engine")
+
+
+def add_web(command: argparse.ArgumentParser) -> None:
+    """`--search-cache` and `--allow-network`: how the web is asked."""
+    web = command.add_argument_group("the web")
+    web.add_argument("--search-cache", metavar="FOLDER", help="keep the engine's answers here")
+    add_networks(web)
+
+
 def add_networks(command: argparse._ActionsContainer) -> None:
     """`--allow-network`: which addresses may be fetched from besides public ones."""
     command.add_argument(
@@ -67,9 +110,20 @@ def add_networks(command: argparse._ActionsContainer) -> None:
 
 def positive(text: str) -> int:
     """A whole number from 1 on."""
+    return _whole(text, 1)
+
+
+def count(text: str) -> int:
+    """A whole number from 0 on."""
+    return _whole(text, 0)
+
+
+def _whole(text: str, least: int) -> int:
     number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number}: must be at least 1")
+    if number < least:
+        raise argparse.ArgumentTypeError(f"{number}: must be at least {least}")
+    if number > _LARGEST:
+        raise argparse.ArgumentTypeError(f"{number}: must be at most {_LARGEST}")
     return number
 
 

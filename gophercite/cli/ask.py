@@ -3,21 +3,31 @@
 import argparse
 import contextlib
 import pathlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from gophercite.cli.arguments import (
     add_command,
     add_highlight,
-    add_networks,
+    add_pages,
     add_reading,
+    add_web,
+    count,
     fraction,
     positive,
     seed,
     share,
 )
-from gophercite.cli.output import DONE, RefusedError, doing, note, print_json, print_text
+from gophercite.cli.output import (
+    DONE,
+    RefusedError,
+    doing,
+    note,
+    print_json,
+    print_text,
+    write_text,
+)
 from gophercite.cli.sources import cache_folder, page_source
-from gophercite.retrieval.apis import ENGINES
 
 if TYPE_CHECKING:
     from gophercite.answering.answerer import Answerer, AnsweringSettings
@@ -26,6 +36,12 @@ if TYPE_CHECKING:
     from gophercite.answers import Answer
     from gophercite.decoding.abstention import Promise
 
+_EXAMPLES = (
+    '"Who built the lighthouse?" --documents examples/notes --extractive',
+    '"Who built the lighthouse?" --documents notes/ --model runs/sft --top 5',
+    '"Who built the lighthouse?" --index corpus.db --model runs/sft --json > answer.json',
+    '"Who built the lighthouse? site:example.org" --engine brave --extractive',
+)
 _NO_MODEL = (
     "say who answers: --model FOLDER (launch/quickstart.sh trains a small one), or --extractive "
     "for a baseline without a model, which quotes the sentence nearest to the question"
@@ -34,18 +50,12 @@ _NO_MODEL = (
 
 def add(commands: Any) -> None:
     """Adds the command."""
-    command = add_command(commands, "ask", run, "answer a question with quotes that prove it")
+    command = add_command(
+        commands, "ask", run, "answer a question with quotes that prove it", _EXAMPLES
+    )
     add_argument = command.add_argument
     add_argument("question", metavar="QUESTION", help="site: and -site: in it are filters")
-    pages = command.add_mutually_exclusive_group(required=True)
-    pages.add_argument(
-        "--documents",
-        nargs="+",
-        metavar="PATH",
-        help="answer from files and folders: .txt, .md, .html, .pdf, and .jsonl of documents",
-    )
-    pages.add_argument("--index", metavar="FILE", help="answer from what `gophercite index` made")
-    pages.add_argument("--engine", choices=ENGINES, help="answer from the web, by a search engine")
+    add_pages(command, "answer from")
     who = command.add_mutually_exclusive_group()
     who.add_argument("--model", metavar="FOLDER", help="model folder, or folder of a training run")
     who.add_argument(
@@ -61,13 +71,17 @@ def add(commands: Any) -> None:
         "around the quote (default: 0.33; 0 always quotes)",
     )
     add_argument("--pages", type=positive, default=5, help="pages to look at (default: 5)")
+    add_argument(
+        "--top",
+        type=positive,
+        metavar="N",
+        help="show the N best answers, ranked; the baseline gives one for each page",
+    )
     add_reading(command)
     add_highlight(command)
     _add_model(command.add_argument_group("how a model answers"))
     _add_declining(command.add_argument_group("declining when unsure"))
-    web = command.add_argument_group("the web")
-    web.add_argument("--search-cache", metavar="FOLDER", help="keep the engine's answers here")
-    add_networks(web)
+    add_web(command)
 
 
 def _add_model(group: argparse._ActionsContainer) -> None:
@@ -84,7 +98,7 @@ def _add_model(group: argparse._ActionsContainer) -> None:
     add_argument("--joint", action="store_true", help="all pages in one prompt, not one in each")
     add_argument(
         "--few-shot",
-        type=int,
+        type=count,
         nargs="?",
         const=3,
         default=0,
@@ -95,7 +109,7 @@ def _add_model(group: argparse._ActionsContainer) -> None:
     add_argument("--claims", type=positive, default=1, help="most claims in an answer (default: 1)")
     add_argument(
         "--omissions",
-        type=int,
+        type=count,
         default=0,
         metavar="N",
         help="a quote may leave words out so often, by ' [...] ' (default: 0, never)",
@@ -108,7 +122,7 @@ def _add_model(group: argparse._ActionsContainer) -> None:
     add_argument("--seed", type=seed, default=0, help="of the sampling (default: 0)")
     add_argument(
         "--draft-tokens",
-        type=int,
+        type=count,
         default=0,
         metavar="N",
         help="read so many tokens of the page ahead: the same answers in fewer, larger steps "
@@ -129,6 +143,11 @@ def _add_model(group: argparse._ActionsContainer) -> None:
         help="devices that each model is cut over, where one can't hold it (default: 1)",
     )
     add_argument("--all-samples", action="store_true", help="with --json: list all samples")
+    add_argument(
+        "--any-text",
+        action="store_true",
+        help="also answer from pages that are nothing like the text that the model was trained on",
+    )
 
 
 def _add_declining(group: argparse._ActionsContainer) -> None:
@@ -168,7 +187,8 @@ def run(options: argparse.Namespace) -> int:
                 found = source.find(options.question, options.pages)
     except (ValueError, SearchError) as error:
         raise RefusedError(str(error)) from error
-    answer = found.named_in(_answer(options, answerer, found))
+    ranked = [found.named_in(each) for each in _answers(options, answerer, found)]
+    answer = ranked[0]
     if threshold is not None:
         from gophercite.answering.declining import decline
 
@@ -177,13 +197,17 @@ def run(options: argparse.Namespace) -> int:
         from gophercite.answering.highlighting import highlight
 
         shown = highlight(answer, [result.document for result in found.results])
-        pathlib.Path(options.highlight).write_text(shown.page(), "utf-8")
+        write_text(options.highlight, shown.page())
+    for warning in answer.warnings:
+        note(f"warning: {warning}")
     if options.json:
-        print_json(answer_to_json(answer))
+        value = answer_to_json(answer)
+        print_json(value if options.top is None else value | {"ranked": _ranked_json(ranked)})
         return DONE
     for page in answer.left_out:
         note(f"left out: {page.document}: {page.reason}")
-    print_text(AnswerText().answer(answer))
+    text = AnswerText()
+    print_text(text.answer(answer) if len(ranked) == 1 else text.ranked(ranked))
     return DONE
 
 
@@ -201,6 +225,11 @@ def _refuse_what_does_not_fit(options: argparse.Namespace) -> None:
         if options.extractive and getattr(options, flag) is not None:
             name = flag.replace("_", "-")
             raise RefusedError(f"--{name} needs --model: --extractive has no samples and no reward")
+    if options.top is not None and options.min_quality is not None:
+        raise RefusedError(
+            "--top and --min-quality exclude each other: what is promised is promised of the one "
+            "answer that is given"
+        )
 
 
 def _threshold(
@@ -223,18 +252,52 @@ def _threshold(
         raise ValueError(f"{options.calibration}: {error}") from error
 
 
-def _answer(
+def _answers(
     options: argparse.Namespace, answerer: "Answerer | None", found: "FoundPages"
-) -> "Answer":
-    if answerer is None:
-        from gophercite.answering.extractive import LEAST_RELEVANCE, extractive_answer
+) -> "list[Answer]":
+    """The answer, and after it with `--top` the next best.
 
+    Raises:
+      RefusedError: the settings allow none, or the pages are nothing that the model can read.
+    """
+    from gophercite.answering.extractive import LEAST_RELEVANCE
+    from gophercite.answering.ranking import extractive_answers, ranked_samples
+
+    top = options.top or 1
+    if answerer is None:
         least = LEAST_RELEVANCE if options.min_relevance is None else options.min_relevance
-        return extractive_answer(options.question, found, least_relevance=least)
+        return extractive_answers(options.question, found, top, least_relevance=least)
     with doing(f"answering from {len(found.results)} pages"):
-        return answerer.answer(
-            options.question, found, seed=options.seed, keep_samples=options.all_samples
+        prepared = answerer.prepare(options.question, found)
+        if prepared.no_room is not None:
+            flag, value = prepared.no_room.setting, getattr(options, prepared.no_room.setting)
+            raise RefusedError(
+                f"--{flag.replace('_', '-')} {value} is too few: {prepared.no_room.problem}"
+            )
+        if prepared.unlike_training is not None and not options.any_text:
+            raise RefusedError(
+                f"{options.model}: {prepared.unlike_training}. It would answer nonsense: take a "
+                "model that was trained on such text, or --extractive; --any-text answers all the "
+                "same"
+            )
+        keep = options.all_samples or top > 1
+        (answer,) = answerer.answer_batch(
+            answerer.batch([prepared]), [options.seed], keep_samples=keep
         )
+    ranked = ranked_samples(answer, top) if top > 1 else [answer]
+    return [answer, *ranked[1:]] if options.all_samples else ranked
+
+
+def _ranked_json(ranked: "Sequence[Answer]") -> list[dict[str, Any]]:
+    """The answers of `--top`, with what differs between them."""
+    from gophercite.answers import answer_to_json
+
+    fields = ("answer", "text", "score", "likelihood", "supported_and_plausible")
+    values = [answer_to_json(answer) for answer in ranked if not answer.declined]
+    return [
+        {"rank": rank, **{field: value[field] for field in fields}}
+        for rank, value in enumerate(values, 1)
+    ]
 
 
 def _answerer(options: argparse.Namespace) -> "Answerer":

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from gophercite.cli.arguments import add_command, share
-from gophercite.cli.output import DONE, RefusedError, note, print_json, print_text
+from gophercite.cli.output import DONE, RefusedError, note, print_json, print_text, write_text
 
 if TYPE_CHECKING:
     from gophercite.answering.declining import Calibration
@@ -20,7 +20,14 @@ _QUALITIES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 def add(commands: Any) -> None:
     """Adds the command."""
     command = add_command(
-        commands, "calibrate", run, "find out how sure a model must be, from labelled answers"
+        commands,
+        "calibrate",
+        run,
+        "find out how sure a model must be, from labelled answers",
+        (
+            "answers.jsonl --questions gold.jsonl --out calibration.json",
+            "labelled.jsonl --by likelihood --out calibration.json",
+        ),
     )
     add_argument = command.add_argument
     add_argument(
@@ -47,14 +54,20 @@ def run(options: argparse.Namespace) -> int:
     """Writes the calibration, and shows what it can promise."""
     from gophercite.answering.declining import calibrate, calibration_to_json
     from gophercite.evaluation.abstention import coverage_curve
+    from gophercite.json_fields import RecordError
 
     try:
         labelled = list(_labelled(options))
+    except RecordError as error:  # which names its file
+        raise RefusedError(str(error)) from error
+    if not labelled:
+        raise RefusedError(f"{options.answers}: there is no labelled answer")
+    try:
         calibration = calibrate(labelled, options.by, _settings(options.answers))
     except ValueError as error:
         raise RefusedError(f"{options.answers}: {error}") from error
     text = json.dumps(calibration_to_json(calibration), ensure_ascii=False, indent=2)
-    pathlib.Path(options.out).write_text(text + "\n", encoding="utf-8")
+    write_text(options.out, text + "\n")
     curve = coverage_curve(calibration.scores, calibration.good)  # type: ignore[arg-type]
     result = {
         "calibration": options.out,

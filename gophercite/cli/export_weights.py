@@ -14,6 +14,11 @@ def add(commands: Any) -> None:
         "export-weights",
         run,
         "make a Hugging Face folder, which transformers and others load, or a T5X one, of a model",
+        (
+            "runs/sft exports/qwen3-citing",
+            "runs/lora exports/adapters --adapters",
+            "models/gopher exports/t5x --t5x network",
+        ),
     )
     command.add_argument(
         "model", metavar="MODEL", help="a model folder, or a training run's (its best checkpoint)"

@@ -15,6 +15,11 @@ def add(commands: Any) -> None:
         "import-weights",
         run,
         "make a model folder of a Llama, Mistral, Qwen, Gemma, GPT-NeoX, GPT-2 or T5X checkpoint",
+        (
+            "downloads/Qwen3-0.6B models/qwen3",
+            "downloads/Llama-3.2-1B models/llama --dtype float32",
+            "t5x/checkpoint_100000 models/t5x --vocabulary t5x/sentencepiece.model",
+        ),
     )
     command.add_argument(
         "source",

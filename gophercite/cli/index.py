@@ -12,7 +12,11 @@ from gophercite.json_fields import printable
 def add(commands: Any) -> None:
     """Adds the command."""
     command = add_command(
-        commands, "index", run, "build or update a search index of your own files"
+        commands,
+        "index",
+        run,
+        "build or update a search index of your own files",
+        ("notes/ papers/ --out corpus.db", "wiki.jsonl.gz --out wiki.db --json"),
     )
     command.add_argument(
         "paths",

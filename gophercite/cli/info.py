@@ -11,7 +11,11 @@ from gophercite.cli.output import DONE, RefusedError, print_json
 def add(commands: Any) -> None:
     """Adds the command."""
     command = add_command(
-        commands, "info", run, "describe a model folder or a training run's folder"
+        commands,
+        "info",
+        run,
+        "describe a model folder or a training run's folder",
+        ("runs/quickstart", "models/qwen3 --json"),
     )
     command.add_argument("folder", metavar="FOLDER")
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import pathlib
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -13,6 +14,7 @@ T = TypeVar("T")
 
 DONE, FAILED = 0, 1  # argparse itself exits with 2 for wrong usage
 INTERRUPTED = 130  # as shells have it for Ctrl-C
+READER_GONE = 141  # as they have it for SIGPIPE
 
 
 class RefusedError(Exception):
@@ -20,8 +22,16 @@ class RefusedError(Exception):
 
 
 def print_json(value: Any) -> None:
-    """Prints a result for programs; what could steer a terminal stands there as JSON escapes it."""
+    """Prints a result for programs.
+
+    What could steer a terminal, or is not in the stream's encoding, is escaped as JSON has it.
+    """
     text = json.dumps(value, ensure_ascii=False, indent=2, default=str)
+    encoding = sys.stdout.encoding or "utf-8"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        text = json.dumps(value, indent=2, default=str)
     print("".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text))
 
 
@@ -29,6 +39,15 @@ def print_text(text: str) -> None:
     """Prints a result for people, also where the terminal's encoding lacks some characters."""
     encoding = sys.stdout.encoding or "utf-8"
     print(text.encode(encoding, errors="backslashreplace").decode(encoding))
+
+
+def write_text(path: str, text: str) -> None:
+    """Writes a file that a flag names.
+
+    Raises:
+      OSError: with the path, when it can't be written.
+    """
+    pathlib.Path(path).write_text(text, encoding="utf-8")
 
 
 def note(message: str) -> None:

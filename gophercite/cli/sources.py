@@ -12,6 +12,7 @@ from gophercite.cli.output import RefusedError, doing, note, shown
 if TYPE_CHECKING:
     from gophercite.answering.pages import PageSource
     from gophercite.documents import Document
+    from gophercite.retrieval.engine import SearchEngine
     from gophercite.retrieval.extraction import Extractor
     from gophercite.retrieval.fetch import FetchSettings
     from gophercite.retrieval.files import FilesReport
@@ -21,20 +22,41 @@ if TYPE_CHECKING:
 
 def page_source(options: argparse.Namespace, stack: contextlib.ExitStack) -> "PageSource":
     """Opens what `--documents`, `--index` or `--engine` names; `stack` closes it."""
-    from gophercite.answering.pages import IndexedPages, WebPages, index_in_memory
+    from gophercite.answering.pages import IndexedPages, WebPages
     from gophercite.retrieval.extraction import Extractor
-    from gophercite.retrieval.files import FilesReport
 
     if options.index is not None:
         return IndexedPages(stack.enter_context(opened_index(options.index)))
     if options.documents is not None:
-        with doing("reading"):
-            report = FilesReport()
-            index = index_in_memory(documents_of(options, report))
-        return IndexedPages(stack.enter_context(index), report)
+        return IndexedPages(*_index_of_documents(options, stack))
     engine = stack.enter_context(_engine(options))
     extractor = stack.enter_context(Extractor(options.html))
     return WebPages(engine, extractor, fetch_settings(options))
+
+
+def search_engine(options: argparse.Namespace, stack: contextlib.ExitStack) -> "SearchEngine":
+    """Opens what the same flags name, for a search without its pages."""
+    if options.index is not None:
+        return stack.enter_context(opened_index(options.index))
+    if options.documents is not None:
+        index, report = _index_of_documents(options, stack)
+        for problem in report.problems:
+            note(f"passed over: {problem.path}: {problem.reason}")
+        return index
+    return stack.enter_context(_engine(options))
+
+
+def _index_of_documents(
+    options: argparse.Namespace, stack: contextlib.ExitStack
+) -> "tuple[DocumentIndex, FilesReport]":
+    """Reads `--documents`; returns what was read, and what became of the files."""
+    from gophercite.answering.pages import index_in_memory
+    from gophercite.retrieval.files import FilesReport
+
+    report = FilesReport()
+    with doing("reading"):
+        index = stack.enter_context(index_in_memory(documents_of(options, report)))
+    return index, report
 
 
 def documents_of(options: argparse.Namespace, report: "FilesReport") -> "Iterator[Document]":

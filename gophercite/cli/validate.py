@@ -9,7 +9,16 @@ from gophercite.cli.output import DONE, FAILED, RefusedError, print_json
 
 def add(commands: Any) -> None:
     """Adds the command."""
-    command = add_command(commands, "validate", run, "check files of JSON-lines records")
+    command = add_command(
+        commands,
+        "validate",
+        run,
+        "check files of JSON-lines records",
+        (
+            "questions.jsonl --kind questions",
+            "train.jsonl.gz validation.jsonl.gz --kind rated-answers --json",
+        ),
+    )
     command.add_argument("files", nargs="+", metavar="FILE", help=".jsonl or .jsonl.gz")
     command.add_argument(
         "--kind",
@@ -31,11 +40,14 @@ def run(options: argparse.Namespace) -> int:
     }
     report = records.Report()
     for file in options.files:
+        before = report.read + report.skipped
         try:
             for _ in records.read(file, kinds[options.kind], report=report):
                 pass
         except records.RecordError as error:
             raise RefusedError(str(error)) from error
+        if report.read + report.skipped == before:
+            raise RefusedError(f"{file}: holds no records")
     if options.json:
         print_json(
             {

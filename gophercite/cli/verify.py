@@ -2,12 +2,20 @@
 
 import argparse
 import contextlib
-import pathlib
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from gophercite.cli.arguments import add_command, add_highlight, add_networks, add_reading
-from gophercite.cli.output import DONE, FAILED, RefusedError, doing, note, print_json, print_text
+from gophercite.cli.output import (
+    DONE,
+    FAILED,
+    RefusedError,
+    doing,
+    note,
+    print_json,
+    print_text,
+    write_text,
+)
 from gophercite.cli.sources import documents_of, fetch_settings, opened_index
 
 if TYPE_CHECKING:
@@ -18,7 +26,15 @@ if TYPE_CHECKING:
 def add(commands: Any) -> None:
     """Adds the command."""
     command = add_command(
-        commands, "verify", run, "check whether the quotes of an answer stand where it says"
+        commands,
+        "verify",
+        run,
+        "check whether the quotes of an answer stand where it says",
+        (
+            "answer.json --documents examples/notes",
+            "answer.json --index corpus.db --highlight answer.html",
+            "answer.json --json   # pages of the web, fetched again",
+        ),
     )
     command.add_argument("answer", metavar="ANSWER.json", help="what `gophercite ask --json` says")
     pages = command.add_mutually_exclusive_group()
@@ -49,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
         from gophercite.answering.highlighting import highlight_checks
 
         page = highlight_checks(answer, checks).page()
-        pathlib.Path(options.highlight).write_text(page, "utf-8")
+        write_text(options.highlight, page)
     holds = all(check.holds for check in checks)
     if options.json:
         print_json({"verified": holds, "checks": [_to_json(check) for check in checks]})

@@ -232,8 +232,8 @@ def _make_response(parent: JsonFields, value: object, name: str) -> Response:
 
 def _refuse_marks(fields: JsonFields, triple: Evidence | RatedAnswer) -> None:
     for name in ("claim", "title", "quote"):
-        if evidence.holds_mark(getattr(triple, name)):
-            raise fields.error(name, "holds a reserved mark of inline evidence")
+        if said := evidence.named_mark(getattr(triple, name)):
+            raise fields.error(name, f"{said}, which inline evidence can't hold")
 
 
 def _make_rating(fields: JsonFields) -> dict[str, Any]:

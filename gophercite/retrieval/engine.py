@@ -26,12 +26,15 @@ class Hit:
       title: the page's title.
       snippet: the part of the page that a results page shows; `…` stands where text is left out.
       id: names the document in the engine's own store; None when the engine has no store.
+      score: by which hits of one search are ranked, the higher the better; None where the engine
+        does not say. Two hits are equal whatever their scores.
     """
 
     url: str
     title: str
     snippet: str
     id: str | None = None
+    score: float | None = dataclasses.field(default=None, compare=False)
 
 
 class SearchEngine(Protocol):

@@ -27,7 +27,8 @@ _WORD = re.compile(r"\w+")
 
 # FTS5 walks the pages in the order of their rank and stops after enough of them.
 _SEARCH = f"""
-SELECT documents.url, documents.title, snippet(words, 1, '', '', '…', {SNIPPET_WORDS}), documents.id
+SELECT documents.url, documents.title, snippet(words, 1, '', '', '…', {SNIPPET_WORDS}),
+  documents.id, words.rank
 FROM words JOIN documents ON documents.number = words.rowid
 WHERE words MATCH ? AND is_admitted(documents.url)
 ORDER BY words.rank LIMIT ?
@@ -106,8 +107,8 @@ class DocumentIndex:
             connection.create_function("is_admitted", 1, lambda url: parsed.admits(url or ""))
             rows = connection.execute(_SEARCH, (expression, k)).fetchall()
         return [
-            Hit(url or "", title, snippet[:SNIPPET_CHARACTERS], id)
-            for url, title, snippet, id in rows
+            Hit(url or "", title, snippet[:SNIPPET_CHARACTERS], id, -rank)
+            for url, title, snippet, id, rank in rows  # SQLite's rank is less for what is better
         ]
 
     def document(self, id: str) -> Document:

@@ -233,11 +233,11 @@ class WebEngine:
 
 def hit(url: object, title: object, snippet: object) -> Hit:
     """Makes a hit of what an API says: texts on one line, and empty where there are none."""
-    fields = (
+    address, heading, shown = (
         " ".join(normalise_text(field).split()) if isinstance(field, str) else ""
         for field in (url, title, snippet)
     )
-    return Hit(*fields)
+    return Hit(address, heading, shown)
 
 
 def from_environment(name: str, meaning: str) -> str:

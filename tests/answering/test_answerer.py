@@ -195,7 +195,7 @@ def test_pages_that_cannot_be_used_are_named() -> None:
     assert answered().left_out == (
         LeftOut("u", "status 404"),
         LeftOut("e", "the page has no text"),
-        LeftOut("m", "nothing in it can be quoted"),
+        LeftOut("m", "its title holds the reserved mark ']%' at character 2"),
     )
 
 
@@ -211,7 +211,7 @@ def test_the_seed_decides() -> None:
     [
         (FoundPages(()), "no page was found for the question"),
         (FoundPages((SearchResult(EMPTY),)), "the one page that was found cannot be quoted"),
-        (FoundPages((SearchResult(MARKED),)), "nothing in it can be quoted"),
+        (FoundPages((SearchResult(MARKED),)), "its title holds the reserved mark"),
         (FoundPages((SearchResult(BORAVEL, "xyzzy, plugh and so on"),)), "not in the page"),
         (FoundPages((), (LeftOut("u", "status 404"),)), "cannot be read: status 404"),
     ],

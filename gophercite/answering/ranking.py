@@ -1,0 +1,67 @@
+"""Several answers to one question, the best first."""
+
+import dataclasses
+
+from gophercite.answering.extractive import LEAST_RELEVANCE, extractive_answer
+from gophercite.answering.pages import FoundPages
+from gophercite.answers import Answer, Sample
+
+
+def ranked_samples(answer: Answer, top: int) -> list[Answer]:
+    """Returns the best of a model's answers that say different things.
+
+    Args:
+      answer: with its samples (`keep_samples`), or declined.
+      top: how many at most.
+
+    Returns:
+      Answers without samples, the given one first; only that one where it is declined.
+    """
+    if answer.declined:
+        return [answer]
+    distinct: dict[tuple[tuple[str, str, str], ...], Sample] = {}
+    # Stable: of equal scores the first sample wins, as it did when the answer was chosen.
+    for sample in sorted(answer.samples, key=lambda each: -each.score):
+        said = tuple((each.claim, each.title, each.quote) for each in sample.citations)
+        distinct.setdefault(said, sample)
+    return [
+        dataclasses.replace(
+            answer,
+            citations=sample.citations,
+            text=sample.text,
+            score=sample.score,
+            likelihood=sample.likelihood,
+            supported_and_plausible=sample.supported_and_plausible,
+            samples=(),
+        )
+        for sample in list(distinct.values())[:top]
+    ]
+
+
+def extractive_answers(
+    question: str, found: FoundPages, top: int, *, least_relevance: float = LEAST_RELEVANCE
+) -> list[Answer]:
+    """Returns the baseline's answers, one for each page that has one, the best page first.
+
+    Args:
+      question: as for `extractive_answer`.
+      found: its pages.
+      top: how many at most.
+      least_relevance: as for `extractive_answer`.
+
+    Returns:
+      Answers, the one that `extractive_answer` gives first; only that one where it is declined.
+
+    Raises:
+      ValueError: when there is no question, or `least_relevance` is not in 0 … 1.
+    """
+    best = extractive_answer(question, found, least_relevance=least_relevance)
+    answers = [best]
+    rest = found.results
+    while len(answers) < top and not answers[-1].declined:
+        cited = answers[-1].citations[0].document
+        pages = [result.document.id for result in rest]
+        rest = rest[pages.index(cited) + 1 :]
+        left = FoundPages(rest)
+        answers.append(extractive_answer(question, left, least_relevance=least_relevance))
+    return [best, *(answer for answer in answers[1:] if not answer.declined)]
