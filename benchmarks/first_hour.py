@@ -4,10 +4,9 @@
     python benchmarks/first_hour.py README.md docs/notebooks.md --out /tmp/walk.md
 
 Commands are the lines of the pages' ```bash blocks, in order. They run as they are written, in a
-clone of this repository's HEAD with nothing in it, by one user in one shell after the other: what
-`source`, `export` and `cd` change is kept. The page holds a table (command, seconds, exit status) and
-the end of what each command printed. What stands between its markers `stumbles` was written by a
-person, and is kept.
+clone of this repository's HEAD, each after the other; what `source`, `export` and `cd` change is
+kept. The page holds a table (command, seconds, exit status) and the end of what each command
+printed. What stands between its markers `stumbles` was written by a person, and is kept.
 """
 
 import argparse

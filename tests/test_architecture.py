@@ -30,7 +30,7 @@ FLOORS = (
     ("data_pipelines",),
     ("learning", "answering", "evaluation"),
     ("training", "cli", "browser", "ratings"),
-    ("launch",),
+    ("launch", "__main__"),
 )
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 

@@ -1,8 +1,8 @@
 """Every command of README runs as it is written, and its Python too.
 
 `benchmarks/first_hour.py` runs them in a fresh clone, the installation and the training included.
-Here those two are not run again: the environment is the one that runs the tests, and the quickstart's
-run is a folder with the bundled model in its place.
+Here those two are not run again: the environment is the one that runs the tests, and the bundled
+model stands where the quickstart's run would be.
 """
 
 import os
@@ -93,5 +93,6 @@ def test_its_python_runs_as_it_is_written(clone: pathlib.Path) -> None:
 
 
 def test_commands_are_found_in_their_blocks() -> None:
-    page = "```bash\n# a comment\none --flag \\\n    two  # why\n\n```\n```\nthree\n```\n```bash\nfour '#5'\n```"
+    first = "```bash\n# a comment\none --flag \\\n    two  # why\n\n```\n"
+    page = f"{first}```\nthree\n```\n```bash\nfour '#5'\n```"
     assert commands_of(page) == ["one --flag two", "four '#5'"]

@@ -15,6 +15,7 @@ def add(commands: Any) -> None:
         run,
         "after an edit by hand: take a folder's model.json and vocabulary as they are now, with "
         "new digests",
+        ("models/edited", "runs/quickstart/vocabulary"),
     )
     command.add_argument(
         "folder", metavar="FOLDER", help="a model folder, a training run's, or a vocabulary's"
