@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 

@@ -80,7 +80,7 @@ OUT = ["--out", "{bad}/out.json"]
 
 # What is typed, where {bad} is the folder of the files above, and what is said to it.
 REFUSED: list[tuple[list[str], str]] = [
-    (["ask", "bees?", "--documents", "nowhere", "--extractive"], "nowhere: no such file"),
+    (["ask", "bees?", "--documents", "nowhere", "--extractive"], "nowhere: there is no such file"),
     (["ask", "bees?", "--documents", "", "--extractive"], "documents: the name is empty"),
     (["ask", "bees?", "--documents", "a\0b", "--extractive"], "no name holds a null"),
     (["ask", "bees?", "--index", "{bad}/random.bin", "--extractive"], "is no index"),
@@ -116,7 +116,7 @@ REFUSED: list[tuple[list[str], str]] = [
     (["calibrate", "{bad}/empty.jsonl", *OUT], "empty.jsonl: there is no labelled answer"),
     (["calibrate", "{bad}/number.json", *OUT], "number.json:1: expected an object"),
     (["calibrate", "nowhere", *OUT], "nowhere: no such file"),
-    (["index", "nowhere", "--out", "{bad}/new.db"], "nowhere: no such file"),
+    (["index", "nowhere", "--out", "{bad}/new.db"], "nowhere: there is no such file"),
     (["index", str(NOTES), "--out", "/nowhere/i.db"], "unable to open"),
     (["index", str(NOTES), "--out", "{bad}/random.bin"], "is no index"),
     (["search", "site:x", "--documents", str(NOTES)], "there is nothing to search for"),

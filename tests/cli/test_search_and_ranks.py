@@ -20,7 +20,7 @@ NOTES = str(ROOT / "examples" / "notes")
 TOWNS = str(ROOT / "examples" / "towns")
 MODEL = str(ROOT / "data_pipelines" / "sample_world" / "model")
 COMMANDS = ("ask", "search", "verify", "calibrate", "index", "validate", "info",
-            "import-weights", "export-weights")  # fmt: skip
+            "import-weights", "export-weights", "renew")  # fmt: skip
 
 Capture = pytest.CaptureFixture[str]
 
