@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 _FLOW = 0.5  # pdfminer's boxes_flow: what is above counts three times what is to the left
-_MOST_BLOCKS = 1500  # of which all pairs are compared: time and memory are the square of it
+_MOST_BLOCKS = 500  # of which all pairs are compared: seconds where they lie across each other
 
 
 class Line(NamedTuple):
@@ -63,7 +63,7 @@ def block_of(lines: Sequence[Line]) -> Block:
 def in_reading_order(blocks: Sequence[Block]) -> list[Block]:
     """Returns the blocks of a page as a person reads them: columns one after the other.
 
-    Of a page with more than some thousand blocks, such as a map, the order is from the top down.
+    Of a page with more than 500 blocks, such as a map, the order is from the top down.
     """
     if len(blocks) > _MOST_BLOCKS:
         return sorted(blocks, key=lambda block: (-block.y1, block.x0))

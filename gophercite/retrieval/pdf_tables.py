@@ -15,7 +15,7 @@ from gophercite.retrieval.pdf_layout import Block, Line, block_of
 
 SEPARATOR = " | "  # between cells; of HTML's tables too
 
-_MOST_BLOCKS = 1500  # of a page in which tables are sought: each is compared with each
+_MOST_BLOCKS, _MOST_LINES = 1000, 3000  # of a page: each may be compared with each
 _CELL_WORDS = 4  # a block whose lines have at most so many words may begin a table
 _LABEL_WORDS = 9  # one with so many may be a column of it, if cells stand beside it
 _CELL_LINES = 3  # of more than so many such lines most must have a cell beside them
@@ -34,7 +34,7 @@ def with_tables(blocks: Sequence[Block]) -> list[Block]:
     is one cell where the column beside it says so.
     """
     cells = [block for block in blocks if _may_be_cell(block)]
-    if len(cells) > _MOST_BLOCKS:
+    if len(cells) > _MOST_BLOCKS or sum(len(cell.lines) for cell in cells) > _MOST_LINES:
         return list(blocks)
     tables: dict[int, Block] = {}  # by the number of one of their blocks
     gone: set[int] = set()
