@@ -74,7 +74,7 @@ def read_rotation(
     taken = _rotation(rope, outside, fields)
     if rope is older:
         for name, value in (("rope_theta", taken.theta), ("partial_rotary_factor", taken.fraction)):
-            lost = newer.optional_number(name)
+            lost = None if name in older else newer.optional_number(name)
             if lost is not None and lost != value:
                 raise fields.error(
                     OLDER,

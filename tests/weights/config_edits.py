@@ -171,6 +171,24 @@ class Edit(NamedTuple):
         return edited
 
 
+_LONGER = {"rope_type": "linear", "factor": 4.0, "rope_theta": 300.0}
+_ROTATED = ("llama2", "llama3", "mistral", "qwen2", "qwen2_windows", "qwen3", "gemma2")
+
+# What once came out wrong without a word, in the form that is right.
+NAMED: dict[str, list[Edit]] = {
+    **{family: [Edit("", {"rope_scaling": _LONGER}, ())] for family in _ROTATED},
+    "gemma3": [
+        Edit("", {"sliding_window_pattern": 2, "_sliding_window_pattern": 2}, ("layer_types",)),
+        Edit("", {"rope_scaling": {"factor": 2.0}}, ()),
+    ],
+    "gemma3_images": [Edit("text_config", {"rope_scaling": _LONGER}, ())],
+    "gpt_neox": [
+        Edit("", {"rope_scaling": {**_LONGER, "partial_rotary_factor": 0.25}}, ("rope_parameters",))
+    ],
+    "gpt2": [Edit("", {"n_head": 2, "num_attention_heads": 2}, ())],
+}
+
+
 def random_edit(fields: Fields, draw: random.Random) -> Edit:
     """One to three changes of a `config.json`."""
     part = "text_config" if "text_config" in fields and draw.random() < 0.8 else ""

@@ -32,8 +32,8 @@ from gophercite.models.config import TransformerConfig
 from gophercite.weights.export import export_weights
 from gophercite.weights.hugging_face import import_weights
 from tests.weights import parity
-from tests.weights.config_edits import SHOWN, STORED, Edit, random_edit
-from tests.weights.samples import FAMILIES, WITH_IMAGES, checkpoint
+from tests.weights.config_edits import NAMED, SHOWN, STORED, Edit, random_edit
+from tests.weights.samples import CHECKPOINTS, FAMILIES, WITH_IMAGES, checkpoint
 
 Outcome = Literal["right", "refused", "wrong", "alone"]
 TOLERANCE = 2e-4
@@ -196,12 +196,19 @@ def fuzz(family: str, seed: int, edits: int, show: Any = None) -> list[tuple[Edi
       edits: how many.
       show: called with each edit and what came of it.
     """
+    path = CHECKPOINTS / family / "config.json"
+    fields = json.loads(path.read_text("utf-8"))
+    draws = (random.Random(f"{seed} {family} {number}") for number in range(edits))
+    return attempts(family, [random_edit(fields, draw) for draw in draws], show)
+
+
+def attempts(family: str, edits: list[Edit], show: Any = None) -> list[tuple[Edit, Tried]]:
+    """Tries some edits of a family's checkpoint, see `fuzz`."""
     sequences, _ = parity.reference(family)
     done = []
     with tempfile.TemporaryDirectory() as work:
         trial = Trial(checkpoint(family, pathlib.Path(work) / "source"), sequences[0])
-        for number in range(edits):
-            edit = random_edit(trial.fields, random.Random(f"{seed} {family} {number}"))
+        for number, edit in enumerate(edits):
             with tempfile.TemporaryDirectory(dir=work) as folder:
                 tried = trial.attempt(edit, pathlib.Path(folder))
             done.append((edit, tried))
@@ -210,11 +217,11 @@ def fuzz(family: str, seed: int, edits: int, show: Any = None) -> list[tuple[Edi
     return done
 
 
-def _of_each_architecture(done: list[tuple[Edit, Tried]], most: int = 4) -> list[dict[str, Any]]:
+def _of_each_architecture(done: list[tuple[Edit, Tried]], most: int) -> list[dict[str, Any]]:
     """Edits that came out right, each of another architecture, with some of their logits."""
     found: dict[TransformerConfig, dict[str, Any]] = {}
     for edit, tried in done:
-        if tried.config is not None and tried.logits is not None and len(found) <= most:
+        if tried.config is not None and tried.logits is not None and len(found) < most:
             logits = np.round(tried.logits[SHOWN].astype(float), 5).tolist()
             found.setdefault(tried.config, {**edit._asdict(), "logits": logits})
     return list(found.values())
@@ -256,7 +263,12 @@ def main() -> None:
         ]
         total = [a + b for a, b in zip(total, row, strict=True)]
         print(f"| {family} | {' | '.join(map(str, row))} |", flush=True)
-        stored |= {family: _of_each_architecture(done)}
+        if flags.store:
+            named = attempts(family, NAMED[family], show)
+            stored[family] = [
+                *_of_each_architecture(named, len(named)),
+                *_of_each_architecture(done, 2),
+            ]
     if flags.store:
         STORED.write_text(json.dumps(stored, indent=1) + "\n", "utf-8")
     print(f"| together | {' | '.join(map(str, total))} |")

@@ -240,9 +240,10 @@ def test_what_is_not_computed_is_refused_by_name(name: str) -> None:
 
 def test_scaling_in_the_older_spelling_holds() -> None:
     """As model cards say for longer contexts: added beside what a newer library saved."""
-    scaling = {"rope_type": "linear", "factor": 4.0, "rope_theta": 1e6}
-    config = read_architecture(stored("qwen3") | {"rope_scaling": scaling})
-    assert (config.rope_interpolation, config.rope_theta) == (4.0, 1e6)
+    for theta in (1e6, 300.0):  # as in `rope_parameters` there, or said anew
+        scaling = {"rope_type": "linear", "factor": 4.0, "rope_theta": theta}
+        config = read_architecture(stored("qwen3") | {"rope_scaling": scaling})
+        assert (config.rope_interpolation, config.rope_theta) == (4.0, theta)
     gemma = read_architecture(stored("gemma3") | {"rope_scaling": {"factor": 2.0}})
     assert gemma.rope_interpolation == (
         1.0,
