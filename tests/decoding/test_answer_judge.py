@@ -124,10 +124,15 @@ def test_quotes_of_white_space_and_of_dots_are_empty():
     assert "is empty" in str(faults_of_text(blank, pages, RULES))
     assert faults_of_text(dots, pages, RULES) == []
     assert "is empty" in str(faults_of_text(dots, pages, dataclasses.replace(RULES, omissions=1)))
-    much = answer(("x", "T", "       b"))
+    much = answer(("x", "T", "     b"))
     assert faults_of_text(much, pages, RULES) == []
     limited = dataclasses.replace(RULES, maximum_quote=20)
     assert "much white space" in str(faults_of_text(much, pages, limited))
+    assert faults_of_text(answer(("x", "T", "    b")), pages, limited) == []
+    brackets = answer(("x", "T", "[[[[["))
+    assert "is empty" in str(
+        faults_of_text(brackets, [("T", "a[[[[[")], dataclasses.replace(RULES, omissions=1))
+    )
 
 
 def test_marks_of_a_page_are_never_quoted():
