@@ -266,6 +266,8 @@ def test_each_page_is_known_by_where_it_begins() -> None:
     assert document.pages_of(6, 10) == (2,)
     assert document.pages_of(22, 27) == (4,)
     assert document.pages_of(11, 24) == (2, 3, 4)
+    assert document.pages_of(11, 23) == (2, 3, 4)  # the first letter of a page is on it
+    assert document.pages_of(11, 22) == (2,)
     assert document.pages_of(0, 27) == (1, 2, 3, 4)
     assert Document("d", "D", "text").pages_of(0, 4) == ()
 
