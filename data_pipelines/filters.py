@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
@@ -15,8 +16,34 @@ from gophercite.retrieval.engine import parse_query
 # Section 3.1, footnote 4: the 5th and 95th percentile of the model's answers, in characters.
 SHORTEST, LONGEST = 316, 1313
 
-_URL = re.compile(r"https?://[^\s\])>]+", re.IGNORECASE)
-_EDITED = re.compile(r"^\W*(edit|update)\b", re.IGNORECASE | re.MULTILINE)
+# A link as people write it: with a scheme, with "www.", or a bare host whose ending hardly follows
+# a dot by accident. "Stop.It" and "a.m./p.m." are no hosts, and ada@example.org is no page.
+_URL = re.compile(
+    r"""
+    https?://[^\s\])>]+
+    | (?<![\w@.\-/]) (?:
+        www\.[a-z0-9\-]+\.[^\s\])>]+
+        | (?:[a-z0-9\-]+\.)+(?:com|org|net|edu|gov|mil|int|info|(?:ac|co|gov|org)\.[a-z]{2})
+          (?![\w@\-]|\.\w) [^\s\])>]*
+        | (?:[a-z0-9\-]+\.)+[a-z]{2}/[^\s\])>]+
+        | redd\.it\b[^\s\])>]*
+      )
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+_AFTER_URL = ".,;:!?'\"*_~…"  # what ends a sentence or an emphasis, not an address
+
+# An edit as its author marks it: at the start of a line, in brackets or emphasis, before a colon or
+# a dash, or by its usual words. "The film was edited by …" speaks of something else.
+_EDITED = re.compile(
+    r"""
+    ^\W*(?:edit|update)\b
+    | [(\[{*_~][\W_]*edit(?:ed|s)?(?![a-z\-])(?!\s+(?:by|from|in|together|with)\b)
+    | (?<!to\ )\bedit(?:ed)?\s*\#?\d*(?:\s*:|\s+[-–—])
+    | \bedited\s+(?:for\s+(?:clarity|formatting|grammar|spelling|typos?)|to\s+(?:add|fix))\b
+    """,
+    re.IGNORECASE | re.MULTILINE | re.VERBOSE,
+)
 _ELI5 = parse_query("site:reddit.com/r/eli5 site:reddit.com/r/explainlikeimfive")
 
 
@@ -46,7 +73,7 @@ class TrainingOverlap:
         self._titles: set[str] = set()
         for question in train:
             self._questions.add(normalize_answer(question.question))
-            self._answers.update(map(normalize_answer, question.answers))
+            self._answers.update(map(normalize_answer, filter(_says_something, question.answers)))
             self._titles.update(_gold_titles(question))
 
     def reason(self, question: Question) -> str | None:
@@ -68,12 +95,16 @@ def natural_questions_filtered(
 ) -> Iterator[Question]:
     """Yields true hold-outs that have a short answer (`answers`) and a long one (`evidence`).
 
+    An answer that has nothing but articles and punctuation is left out of its question.
+
     Args:
       questions: of the validation set.
       overlap: with the training set.
       report: counts what is left out.
     """
-    for question in questions:
+    for whole in questions:
+        answers = tuple(filter(_says_something, whole.answers))
+        question = dataclasses.replace(whole, answers=answers)
         reason = overlap.reason(question)
         if not question.answers:
             reason = "no short answer"
@@ -123,8 +154,8 @@ def _keeps(reason: str | None, report: FilterReport) -> bool:
 
 def _eli5_reason(question: Question, shortest: int, longest: int) -> str | None:
     best = question.answers[0] if question.answers else ""
-    urls = _URL.findall(best)
-    if not any(not _ELI5.admits(url.lower()) for url in urls):
+    urls = (url.rstrip(_AFTER_URL).lower() for url in _URL.findall(best))
+    if all(_ELI5.admits(url) for url in urls):
         return "the best answer links to no page outside r/explainlikeimfive"
     if _EDITED.search(best):
         return "the best answer was edited"
@@ -134,6 +165,12 @@ def _eli5_reason(question: Question, shortest: int, longest: int) -> str | None:
     if any(_ELI5.admits((page.url or "").lower()) for page in pages):
         return "a search result is from r/explainlikeimfive"
     return None
+
+
+def _says_something(answer: str) -> bool:
+    """Whether SQuAD's normalisation leaves anything but punctuation that is not ASCII."""
+    left = normalize_answer(answer).replace(" ", "")
+    return any(unicodedata.category(character)[0] not in "PZC" for character in left)
 
 
 def _gold_titles(question: Question) -> set[str]:

@@ -1,8 +1,11 @@
 """The paper's filters for test questions, and the command that applies them."""
 
+import string
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from data_pipelines import filter_questions
 from data_pipelines.filters import (
@@ -61,7 +64,7 @@ def test_eli5_keeps_sourced_answers_of_usual_length() -> None:
     own = BEST.replace("example.org/mills", "old.reddit.com/r/explainlikeimfive/comments/1")
     questions = [
         kept,
-        explained(BEST.replace("https://", "")),
+        explained(BEST.replace("https://example.org", "")),
         explained(own),
         explained(BEST + "\n**EDIT:** thanks!"),
         explained(BEST[:100]),
@@ -76,6 +79,125 @@ def test_eli5_keeps_sourced_answers_of_usual_length() -> None:
         "the best answer has not 316 to 1313 characters": 2,
         "a search result is from r/explainlikeimfive": 1,
     }
+
+
+def left_out(best: str, *pages: Document) -> list[str]:
+    """Why ELI5Filtered leaves an answer out, of whatever length; nothing where it is kept."""
+    report = FilterReport()
+    list(eli5_filtered([explained(best, *pages)], report, shortest=0, longest=10**6))
+    return list(report.left_out)
+
+
+EDITED = ["the best answer was edited"]
+UNSOURCED = ["the best answer links to no page outside r/explainlikeimfive"]
+OF_ELI5 = ["a search result is from r/explainlikeimfive"]
+PLAIN = st.text(string.ascii_lowercase + " ,", max_size=40)
+LINK = "See https://example.org/mills. "
+
+
+@given(
+    PLAIN,
+    st.sampled_from(
+        [
+            "(edited for clarity)", "(Edited to add a link)", "[edit: spelling]", "(EDIT 2)",
+            "EDIT: thanks", "Edit 2: thanks", "edit - a word", "**Edit** thanks", "edited: a word",
+            "\nEdit thanks", "\n * UPDATE: a word", "(edit)", "edited for clarity", "_edited_",
+        ]
+    ),
+    PLAIN,
+)  # fmt: skip
+def test_an_edit_is_seen_wherever_it_is_marked(before: str, mark: str, after: str) -> None:
+    assert left_out(f"{LINK}{before} {mark} {after}") == EDITED
+
+
+@given(
+    PLAIN,
+    st.sampled_from(
+        [
+            "the film was edited by a friend", "it (edited by Ada Fenn) won", "you edit the text",
+            "an edit-war", "editors", "she credits: nobody", "an edition (editions vary)",
+            "to edit, open it", "updates follow", "genes are edited",
+        ]
+    ),
+)  # fmt: skip
+def test_editing_that_is_talked_about_is_no_edit(before: str, words: str) -> None:
+    assert left_out(f"{LINK}{before} {words}") == []
+
+
+HOSTS = st.builds(
+    lambda name, ending: f"{name}.{ending}",
+    st.text(string.ascii_lowercase, min_size=2, max_size=9),
+    st.sampled_from(["com", "org", "net", "edu", "gov", "co.uk", "info"]),
+)
+
+
+@given(
+    PLAIN,
+    st.sampled_from(["", "http://", "https://", "HTTPS://", "www.", "https://www."]),
+    HOSTS,
+    st.sampled_from(["", "/page", "/a/b_c?d=1#e"]),
+    st.sampled_from(["", ".", ", and so on", ")", "]", "!"]),
+)
+def test_a_link_is_one_with_a_scheme_or_without(
+    before: str, start: str, host: str, path: str, after: str
+) -> None:
+    assert left_out(f"{before} {start}{host}{path}{after}") == []
+
+
+@given(
+    PLAIN,
+    st.sampled_from(["", "https://", "www.", "https://old.", "np."]),
+    st.sampled_from(["reddit.com/r/eli5", "Reddit.com/r/ExplainLikeImFive"]),
+    st.sampled_from(["", "/", "/comments/1/x"]),
+    st.sampled_from(["", ".", "!", ", or so", ")", ").", "**", "'"]),
+)
+def test_links_to_the_forum_itself_are_no_source(
+    before: str, start: str, forum: str, path: str, after: str
+) -> None:
+    url = f"{start}{forum}{path}"
+    assert left_out(f"{before} {url}{after}") == UNSOURCED
+    assert left_out(LINK, Document("r", "R", "text", url=url)) == OF_ELI5
+
+
+@given(
+    st.sampled_from(
+        [
+            "e.g. this", "Stop.It burns", "3.5/10", "mills and/or dams", "ada@example.org",
+            "a.m./p.m.", "the file mill.py", "1.000.000", "Mr.Smith", "no", "see r/mills", "i.e./e.g.",
+        ]
+    )
+)  # fmt: skip
+def test_dots_alone_make_no_link(words: str) -> None:
+    assert left_out(f"It burns, {words}") == UNSOURCED
+
+
+NOTHING = st.text(" .,!?'-—…„“«»\u200b", max_size=5).flatmap(
+    lambda marks: st.sampled_from(["", "the", "The", "a", "An"]).map(
+        lambda a: f"{marks}{a} {marks}"
+    )
+)
+
+
+@given(NOTHING, NOTHING)
+def test_an_answer_of_which_nothing_is_left_is_none(answer: str, in_training: str) -> None:
+    """It is dropped, and where it is the only one, so is the question; nor is it any overlap."""
+    train = TrainingOverlap([asked("Who?", in_training, "Rivers")])
+    report = FilterReport()
+    both = Question(
+        "1", "Where is Cove?", "nq", (Document("C", "Cove", "It is on the coast."),),
+        (answer, "on the coast"), (Span("C", 0, 19),),
+    )  # fmt: skip
+    (kept,) = natural_questions_filtered([both, asked("When?", answer, "Dorn")], train, report)
+    assert kept.answers == ("on the coast",)
+    assert report.left_out == {"no short answer": 1}
+
+
+@given(st.sampled_from(["€", "42", "ß", "水", "The Who", "A", "+1", "1"]))
+def test_an_answer_of_one_sign_is_one(answer: str) -> None:
+    kept = list(
+        natural_questions_filtered([asked("When?", answer)], TrainingOverlap([]), FilterReport())
+    )
+    assert bool(kept) == (answer != "A")
 
 
 def test_usual_lengths_are_percentiles() -> None:
