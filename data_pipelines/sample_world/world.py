@@ -21,21 +21,37 @@ from data_pipelines.sample_world.values import (
     ValueType,
 )
 from data_pipelines.sample_world.wording import KINDS, Attribute, Kind
+from gophercite.answer_matching import normalize_answer
 from gophercite.documents import Document
 
-# What is wrong with an answer on purpose: the quote is another fact's; so are claim and quote; they
-# are another page's; the claim is another one than the quote's, or nearly that; the quote is any
-# other sentence of the page, or stops short.
-AnswerFault = Literal["quote", "fact", "page", "claim", "slip", "sentence", "cut"]
+# What is wrong with an answer on purpose, by what is:
+# "quote": the right claim with the sentence of another fact of the page;
+# "fact": claim and quote are another fact's, and agree with each other; "alike": likewise, of a
+#   fact whose value has the same form (a number, a name, a word), where the page has one;
+# "page": claim and quote are another page's;
+# "claim": another value of the kind that was asked for, with the right quote; "slip": the right
+#   value with a digit or half of a name wrong; "garble": with a part missing, doubled or too much;
+# "mixed": the claim is one other fact's, the quote a third one's;
+# "sentence": the quote is any other sentence of the page; "cut": it stops short.
+AnswerFault = Literal[
+    "quote", "fact", "alike", "page", "claim", "slip", "garble", "mixed", "sentence", "cut"
+]
 # Those of rated answers, of which the bundled vocabulary was made, too.
 _RATED: tuple[AnswerFault, ...] = ("quote", "fact", "page")
-# How often each is compared with a good answer: most often those that are the hardest to see.
-_COMPARED: dict[AnswerFault, int] = {
-    "claim": 14,
-    "slip": 6,
-    "sentence": 3,
+# How often each is compared with a good answer. Most often those that are hardest to see, nearly
+# the right value beside the right quote; then as often as a model's own samples have them; and
+# answers to other questions, which no sample of an untrained policy is, but which reinforcement
+# learning finds where nothing speaks against them.
+COMPARED: dict[AnswerFault, int] = {
+    "slip": 9,
+    "claim": 7,
+    "quote": 3,
+    "fact": 2,
+    "alike": 2,
     "page": 2,
-    "fact": 1,
+    "garble": 2,
+    "mixed": 1,
+    "sentence": 1,
     "cut": 1,
 }
 
@@ -95,12 +111,14 @@ class WorldAnswer:
 
 @dataclass(frozen=True)
 class WorldComparison:
-    """Two answers to a question, and the probability that raters prefer the second."""
+    """Two answers to a question, the probability that raters prefer the second, and what is wrong
+    with the other."""
 
     id: str
     question: WorldQuestion
     answers: tuple[WorldAnswer, WorldAnswer]
     preferred: float
+    fault: AnswerFault
 
 
 @dataclass(frozen=True)
@@ -208,20 +226,23 @@ class World:
         good = draw.random() < self.good_fraction
         return self._answer(question, draw, None if good else draw.choice(_RATED))
 
-    def comparison(self, index: int) -> WorldComparison:
+    def comparison(self, index: int, fault: AnswerFault | None = None) -> WorldComparison:
         """Returns the good answer to question `index` and one with a known fault, in either order.
 
-        The faults: those of rated answers; with the right quote, another value of the kind that was
-        asked for, or the right one with a slip; a sentence that states nothing; half a sentence.
         Raters prefer the good answer.
+
+        Args:
+          index: of the question.
+          fault: of the other answer; None draws one by the weights of `COMPARED`.
         """
         question = self.question(index)
         draw = self._draws("comparison", index)
-        (fault,) = draw.choices(tuple(_COMPARED), tuple(_COMPARED.values()))
+        (drawn,) = draw.choices(tuple(COMPARED), tuple(COMPARED.values()))
+        fault = fault or drawn
         good, faulty = (self._answer(question, draw, each) for each in (None, fault))
         if draw.random() < 0.5:
-            return WorldComparison(question.id, question, (faulty, good), 1.0)
-        return WorldComparison(question.id, question, (good, faulty), 0.0)
+            return WorldComparison(question.id, question, (faulty, good), 1.0, fault)
+        return WorldComparison(question.id, question, (good, faulty), 0.0, fault)
 
     def _answer(
         self, question: WorldQuestion, draw: random.Random, fault: AnswerFault | None
@@ -232,6 +253,16 @@ class World:
             claim = self._other_value(question, draw)
         elif fault == "slip":
             claim = _slip(claim, draw) or self._other_value(question, draw)
+        elif fault == "garble":
+            claim = _garbled(claim, self._other_value(question, draw), draw)
+        elif fault == "mixed":
+            stated, quoted = draw.sample([other for other in target.facts if other is not fact], 2)
+            claim, quote = stated.value, target.sentence(quoted)
+        elif fault == "alike":
+            others = [other for other in target.facts if other is not fact]
+            alike = [o for o in others if _form(o.attribute.value) == _form(fact.attribute.value)]
+            stated = draw.choice(alike or others)
+            claim, quote = stated.value, target.sentence(stated)
         elif fault == "sentence":
             sentences = re.findall(r"[^ .][^.]*\.", target.document.text)
             quote = draw.choice([other for other in sentences if other != quote])
@@ -324,6 +355,31 @@ def _slip(value: str, draw: random.Random) -> str | None:
         if wrong is not None:
             return " ".join((*words[:place], wrong, *words[place + 1 :]))
     return None
+
+
+def _garbled(value: str, other: str, draw: random.Random) -> str:
+    """A value with a part missing, doubled, or of another value: no value of any kind."""
+    while True:
+        first, second = sorted(draw.sample(range(len(value) + 1), 2))
+        part = draw.choice(
+            (
+                value[first:second],  # a part of it alone
+                value[:second] + value[first:],  # a part twice
+                value[:first] + value[second:],  # a part missing
+                other[: draw.randint(1, len(other))] + value[first:],  # another's beginning
+            )
+        ).strip()
+        made = set(part.split()) - {*value.split(), *other.split()}
+        is_name = any(map(names.split_of, made))  # it may be another split's
+        if not is_name and normalize_answer(part) not in ("", normalize_answer(value)):
+            return part
+
+
+def _form(kind: ValueType) -> str:
+    """What values of a kind look like: numbers, words of a list, or names."""
+    if kind in NUMBERS:
+        return "number"
+    return "word" if kind in WORDS else "name"
 
 
 def _subject_words(title: str) -> dict[str, str]:

@@ -13,7 +13,7 @@ from data_pipelines.comparisons import settle, turn
 from data_pipelines.sample_world import names
 from data_pipelines.sample_world.convert import to_comparison
 from data_pipelines.sample_world.vocabulary import bundled_vocabulary
-from data_pipelines.sample_world.world import World
+from data_pipelines.sample_world.world import COMPARED, World
 from gophercite import evidence, prompts, records
 from gophercite.evidence import Evidence
 from gophercite.records import Comparison
@@ -91,6 +91,63 @@ def test_the_sample_world_compares_what_is_hard_to_tell_apart():
     # A wrong claim beside the right quote most often; then a wrong quote; then another page's fact.
     assert differing["claim",] > 150 > differing["quote",] > differing["claim", "title", "quote"]
     assert differing["claim", "title", "quote"] > 5
+
+
+def test_every_fault_is_what_it_is_called():
+    """Of 60 comparisons each: where claim and quote of the worse answer come from."""
+    for fault in COMPARED:
+        for index in range(60):
+            comparison = World(max_documents=8, max_sentences=80).comparison(index, fault)
+            question = comparison.question
+            target, fact = question.target, question.fact
+            assert comparison.fault == fault
+            better, worse = comparison.answers[:: 1 if comparison.preferred == 0 else -1]
+            assert (better.claim, better.quote) == (fact.value, target.sentence(fact))
+            assert better.plausible
+            assert better.supported
+            assert not worse.supported
+            right_claim, right_quote = worse.claim == fact.value, worse.quote == better.quote
+            stated = {target.sentence(f): f for f in target.facts}.get(worse.quote)
+            if fault in ("claim", "slip", "garble"):
+                assert right_quote
+                assert not right_claim
+            elif fault in ("quote", "sentence", "cut"):
+                assert right_claim
+                assert not right_quote
+            elif fault in ("fact", "alike"):  # a consistent answer to another question
+                assert stated is not None
+                assert stated is not fact
+                assert worse.claim == stated.value
+                assert worse.page is target
+            elif fault == "mixed":
+                assert stated is not None
+                assert worse.claim not in (stated.value, fact.value)
+                assert worse.claim in {f.value for f in target.facts}
+            elif len(question.pages) > 1:
+                assert worse.page is not target
+                assert worse.claim in {f.value for f in worse.page.facts}
+
+
+def test_an_answer_to_another_question_looks_as_the_right_one_does():
+    """Where the page has another number for a number, that is what is compared with it."""
+    found = [World().comparison(index, "alike") for index in range(300)]
+    numbers = [
+        (comparison, [answer.claim for answer in comparison.answers])
+        for comparison in found
+        if comparison.question.fact.value[0].isdigit()
+        and sum(fact.value[0].isdigit() for fact in comparison.question.target.facts) > 1
+    ]
+    assert len(numbers) > 10
+    assert all(claim[0].isdigit() for _, claims in numbers for claim in claims)
+
+
+def test_comparisons_hold_enough_of_every_fault():
+    """The shares that models learn from: near misses, quotes of other facts, other questions."""
+    drawn = collections.Counter(World().comparison(index).fault for index in range(600))
+    assert set(drawn) == set(COMPARED)
+    assert drawn["slip"] > 120
+    assert drawn["fact"] + drawn["alike"] > 50
+    assert drawn["quote"] > 35
 
 
 @pytest.fixture(scope="module")
