@@ -2,12 +2,13 @@
 
     python launch/compare_policies.py SFT=runs/sft/test RL=runs/rl/test --output runs/report
 
-    # several seeds: their gain over the first model, with an interval over seeds
-    python launch/compare_policies.py SFT=answers/sft "RL 0=answers/rl_0" "RL 1=answers/rl_1" \\
-      --trained "reward model=runs/rm" --output runs/report
+    # several chains of trainings, each with its seed: the gain, with an interval over chains
+    python launch/compare_policies.py "SFT 0=answers/sft_0" "RL 0=answers/rl_0" \\
+      "SFT 1=answers/sft_1" "RL 1=answers/rl_1" --trained "RL 0=runs/rl_0" --output runs/report
 
 Each NAME=PREFIX is what launch/eval.py --output PREFIX has written with a --reward-model and
-several --samples; the first is the model before reinforcement learning. PREFIX_free, where there is
+several --samples. They come in pairs: a model before reinforcement learning, and what that made of
+it. PREFIX_free, where there is
 one, has samples that nothing constrained, for their faults. How far a model has moved is what its
 run's metrics say of the checkpoint that answered. Writes OUTPUT.md, .html, .json and figures. Exit
 status: 0 done; 1 refused or failed, with one line that says why; 2 wrong usage.
@@ -22,7 +23,7 @@ from typing import Any
 from etils import epath
 from named_paths import named_path
 
-from gophercite.evaluation.policies import Policy, PolicyStudy
+from gophercite.evaluation.policies import Chain, Policy, PolicyStudy
 from gophercite.evaluation.policy_report import quality_table, sections, summary
 from gophercite.evaluation.report_files import Section, write_files, write_report
 from gophercite.evaluation.saved_results import SavedResultsError, read_system
@@ -39,14 +40,16 @@ _SHOWN = {
     "reward": "reward",
     "kl": "KL",
 }
+_EXPLAINED = "critic/vf_explained_var"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
     flags = _parse(arguments)
     try:
-        before, *after = (_policy(name, prefix) for name, prefix in flags.policy)
-        study = PolicyStudy(before, after)
+        policies = [_policy(name, prefix) for name, prefix in flags.policy]
+        pairs = zip(policies[::2], policies[1::2], strict=True)
+        study = PolicyStudy([Chain(*pair) for pair in pairs])
         parts = sections(study)
         if flags.trained:
             parts.append(_trainings(flags.trained))
@@ -103,8 +106,23 @@ def _trainings(runs: Sequence[tuple[str, str]]) -> Section:
             for metric, words in _SHOWN.items()
             if found.get(_SET + metric) is not None
         ]
+        explained = _explained(folder)
+        if explained is not None:
+            said.append(
+                f"the critic explains {100 * explained:.0f} % of the rewards' variance in the last "
+                "third of the steps"
+            )
         rows.append([name, "–" if step is None else str(step), ", ".join(said) or "–"])
     return Section("Trainings", tables=[Table(["training", "best step", "on validation"], rows)])
+
+
+def _explained(folder: str) -> float | None:
+    """The share of the rewards' variance that a run's critic explains, in the mean over the logged
+    steps of the run's last third; None of a run without a critic."""
+    lines = [line for line in read_metrics(folder) if line.get(_EXPLAINED) is not None]
+    last = max((line["step"] for line in lines), default=0)
+    found = [float(line[_EXPLAINED]) for line in lines if 3 * line["step"] > 2 * last]
+    return sum(found) / len(found) if found else None
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -127,7 +145,13 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         default=[],
         help="runs whose best checkpoints the report shows",
     )
-    return parser.parse_args(arguments)
+    flags = parser.parse_args(arguments)
+    if len(flags.policy) % 2:
+        parser.error(
+            f"{len(flags.policy)} results were given; they come in pairs, "
+            "BEFORE=PREFIX AFTER=PREFIX"
+        )
+    return flags
 
 
 if __name__ == "__main__":

@@ -2,10 +2,12 @@
 
 The bundled pretrained model is fine-tuned on good answers, a reward model is trained on comparisons
 of answers, the fine-tuned model learns from its rewards, and both answer questions about names that
-no training saw. MODEL_DIR gets
+no training saw. With --seeds N all of that is done N times, each time with another seed: N chains,
+which share nothing but the questions. MODEL_DIR gets
 
-  sft/, rm/, rl_0/         the trainings; each is a model folder
-  answers/sft/, …          samples of each, constrained and free, judged and scored
+  world/                   the questions
+  sft_0/, rm_0/, rl_0/     the trainings of the chain with seed 0; each is a model folder
+  answers/sft_0/, …        samples of each, constrained and free, judged and scored
   report.md, .html, .json  table 1, figures 4 and 5, diversity and faults
 
 A stage that is done is passed over, and one that was interrupted goes on: start the same again.
@@ -48,13 +50,45 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 @dataclasses.dataclass(frozen=True)
+class Chain:
+    """One seed's trainings and what they are made into; nothing of it depends on another chain.
+
+    Attributes:
+      folder: where everything goes.
+      seed: of its trainings and of the draws of its answers.
+    """
+
+    folder: pathlib.Path
+    seed: int
+
+    @property
+    def supervised(self) -> pathlib.Path:
+        """The supervised model."""
+        return self.folder / f"sft_{self.seed}"
+
+    @property
+    def judge(self) -> pathlib.Path:
+        """The reward model."""
+        return self.folder / f"rm_{self.seed}"
+
+    @property
+    def learnt(self) -> pathlib.Path:
+        """What reinforcement learning makes of the supervised model."""
+        return self.folder / f"rl_{self.seed}"
+
+    def answers(self, policy: pathlib.Path) -> pathlib.Path:
+        """The prefix of the results of a policy's answers."""
+        return self.folder / "answers" / policy.name / "test"
+
+
+@dataclasses.dataclass(frozen=True)
 class Plan:
     """What is to be done.
 
     Attributes:
       folder: where all of it goes.
-      seed: of all draws; reinforcement learning's own are this and the following.
-      seeds: how often reinforcement learning is done.
+      seed: of the first chain; the others have the following.
+      seeds: how many chains.
       questions: how many questions are asked.
       samples: how many answers to each.
     """
@@ -65,85 +99,79 @@ class Plan:
     questions: int = 200
     samples: int = 16
 
+    @property
+    def chains(self) -> list[Chain]:
+        """A chain for each seed."""
+        return [Chain(self.folder, self.seed + place) for place in range(self.seeds)]
+
     def stages(self) -> list[Stage]:
-        """Returns all but the report."""
+        """Returns all but the report, one chain after the other."""
         write_world = ["-m", "data_pipelines.sample_world", "--out", str(self._world)]
+        world = [*write_world, "--questions", str(self.questions)]
         return [
-            Stage("questions", self._world, [[*write_world, "--questions", str(self.questions)]]),
-            Stage(
-                "supervised fine-tuning",
-                self._sft,
-                [_train("sft_sample_world", self._sft, {"SEED": self.seed, **_SUPERVISED})],
-            ),
-            Stage(
-                "reward model",
-                self._rm,
-                [_train("rm_sample_world", self._rm, {"SEED": self.seed, **_REWARD})],
-            ),
-            *(self._learning(name, seed) for name, seed in self._learnt.items()),
-            self._answers("SFT", self._sft),
-            *(self._answers(name, self._rl(seed)) for name, seed in self._learnt.items()),
+            Stage("questions", self._world, [world]),
+            *(stage for chain in self.chains for stage in self._stages(chain)),
         ]
 
     def report_command(self) -> list[str]:
         """Returns the command that makes the report of what the stages have made."""
-        policies = {"SFT": self._sft, **{n: self._rl(seed) for n, seed in self._learnt.items()}}
-        trained = {**policies, "reward model": self._rm}
-        return [
-            "launch/compare_policies.py",
-            *(f"{name}={self._prefix(policy)}" for name, policy in policies.items()),
-            *("--output", str(self.folder / "report"), "--title", _TITLE),
-            *("--trained", *(f"{name}={run}" for name, run in trained.items())),
-        ]
+        pairs, trained = [], []
+        for chain in self.chains:
+            seed = "" if self.seeds == 1 else f", seed {chain.seed}"
+            policies = {f"SFT{seed}": chain.supervised, f"RL{seed}": chain.learnt}
+            pairs += [f"{name}={chain.answers(policy)}" for name, policy in policies.items()]
+            trained += [f"{name}={run}" for name, run in policies.items()]
+            trained.append(f"reward model{seed}={chain.judge}")
+        output = ["--output", str(self.folder / "report"), "--title", _TITLE]
+        return ["launch/compare_policies.py", *pairs, *output, "--trained", *trained]
 
     @property
     def _world(self) -> pathlib.Path:
         return self.folder / "world"
 
-    @property
-    def _sft(self) -> pathlib.Path:
-        return self.folder / "sft"
+    def _stages(self, chain: Chain) -> list[Stage]:
+        seed, sft, rm, rl = chain.seed, chain.supervised, chain.judge, chain.learnt
+        from_sft = {"SEED": seed, "INITIAL_CHECKPOINT": str(sft)}
+        learning = {**from_sft, "REWARD_MODEL": str(rm), **_REINFORCEMENT}
+        of_seed = f"seed {seed}: "
+        return [
+            Stage(
+                f"{of_seed}supervised fine-tuning",
+                sft,
+                [_train("sft_sample_world", sft, {"SEED": seed, **_SUPERVISED})],
+            ),
+            Stage(
+                f"{of_seed}reward model",
+                rm,
+                [_train("rm_sample_world", rm, {**from_sft, **_REWARD})],
+                [sft],
+            ),
+            Stage(
+                f"{of_seed}reinforcement learning",
+                rl,
+                [_train("a2c_sample_world", rl, learning)],
+                [sft, rm],
+            ),
+            self._answers(chain, f"{of_seed}answers before it", sft),
+            self._answers(chain, f"{of_seed}answers after it", rl),
+        ]
 
-    @property
-    def _rm(self) -> pathlib.Path:
-        return self.folder / "rm"
-
-    def _rl(self, seed: int) -> pathlib.Path:
-        return self.folder / f"rl_{seed}"
-
-    @property
-    def _learnt(self) -> dict[str, int]:
-        """The seeds of reinforcement learning, by what its models are called."""
-        seeds = range(self.seed, self.seed + self.seeds)
-        return {"RL" if self.seeds == 1 else f"RL, seed {seed}": seed for seed in seeds}
-
-    def _prefix(self, policy: pathlib.Path) -> pathlib.Path:
-        """Of the results of a policy's answers."""
-        return self.folder / "answers" / policy.name / "test"
-
-    def _learning(self, name: str, seed: int) -> Stage:
-        folder = self._rl(seed)
-        models = {"INITIAL_CHECKPOINT": str(self._sft), "REWARD_MODEL": str(self._rm)}
-        settings = {"SEED": seed, **models, **_REINFORCEMENT}
-        command = _train("a2c_sample_world", folder, settings)
-        return Stage(f"reinforcement learning: {name}", folder, [command], [self._sft, self._rm])
-
-    def _answers(self, name: str, policy: pathlib.Path) -> Stage:
+    def _answers(self, chain: Chain, title: str, policy: pathlib.Path) -> Stage:
         """Samples under the constraint, with rewards; and free ones, for their faults."""
-        prefix, questions = self._prefix(policy), self._world / "questions_test.jsonl"
+        prefix, questions = chain.answers(policy), self._world / "questions_test.jsonl"
         command = ["launch/eval.py", "--model", str(policy), "--questions", str(questions)]
-        command += ["--temperature", "1", "--seed", str(self.seed), "--max-tokens", "64"]
+        command += ["--temperature", "1", "--seed", str(chain.seed), "--max-tokens", "64"]
         command += ["--no-baselines", "--examples", "0"]
         constrained = ["--constrained", "--samples", str(self.samples)]
-        constrained += ["--reward-model", str(self._rm)]
+        constrained += ["--reward-model", str(chain.judge)]
         return Stage(
-            f"answers of {name}",
+            title,
             prefix.parent,
             [
                 [*command, *constrained, "--output", str(prefix)],
                 [*command, "--output", f"{prefix}_free"],
             ],
-            [self._world, policy, self._rm],
+            [self._world, policy, chain.judge],
         )
 
 
@@ -181,7 +209,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="where all of it goes (default: runs/miniature)",
     )
     add("--seed", type=int, default=0, help="of all draws (default: SEED=, or 0)")
-    add("--seeds", type=int, default=1, help="times to do reinforcement learning (default: 1)")
+    add("--seeds", type=int, default=1, help="chains, each with its own seed (default: 1)")
     add("--questions", type=int, default=200, help="questions to ask (default: 200)")
     add("--samples", type=int, default=16, help="answers to each (default: 16)")
     flags = parser.parse_args(arguments)

@@ -3,6 +3,10 @@
 A reward model has scored the samples, and what is known of the questions says which are supported
 and plausible. A "first answer" is any one sample: its quality is the mean over a question's
 samples. The best of N is likewise a mean, over all choices of N among them (`best_of_n`).
+
+What comes of another seed is known from whole chains: a supervised model, a reward model and a
+policy that has learnt from both, all three trained with that seed. Seeds of reinforcement learning
+alone, from one supervised model and one reward model, say nothing of other such models.
 """
 
 import dataclasses
@@ -31,8 +35,8 @@ class Policy:
 
     Attributes:
       name: of the model.
-      samples: lines of all samples of all questions (`results.sample_line`), each with `reward` and
-        `supported`.
+      samples: lines of all samples of all questions (`results.sample_line`), each with `reward`,
+        `log_prob` and `supported`.
       free: lines of samples that nothing constrained, for their faults; may be none.
       kl: how far the model has moved from where it began, in nats a sample; None where it hasn't,
         or nobody knows.
@@ -49,54 +53,75 @@ class Drawn(NamedTuple):
 
     Attributes:
       reward: of each.
+      log_prob: the policy's own log-probability of each, in nats.
       good: whether each is supported and plausible.
       distinct: how many of a question's samples differ, as texts.
     """
 
     reward: Float[np.ndarray, "questions samples"]
+    log_prob: Float[np.ndarray, "questions samples"]
     good: Bool[np.ndarray, "questions samples"]
     distinct: Float[np.ndarray, " questions"]
 
 
+class Chain(NamedTuple):
+    """What reinforcement learning began with, and what came of it.
+
+    Attributes:
+      before: the supervised model, judged by its chain's reward model.
+      after: the policy, judged by the same.
+    """
+
+    before: Policy
+    after: Policy
+
+
 @dataclasses.dataclass(frozen=True)
 class PolicyStudy:
-    """A model, and what reinforcement learning has made of it with one or several seeds.
+    """Models, and what reinforcement learning has made of them: a chain for each seed.
 
     Scored are the questions of which every policy has all samples. Several policies together stand
     for their mean, question by question; intervals are over questions where nothing else is said.
 
     Attributes:
-      before: the model that reinforcement learning began with.
-      after: what came of it, a policy for each seed; at least one.
+      chains: at least one.
     """
 
-    before: Policy
-    after: Sequence[Policy]
+    chains: Sequence[Chain]
 
     def __post_init__(self) -> None:
         """Refuses what can't be compared.
 
         Raises:
-          SampleError: there is nothing to compare with, two policies have one name, samples have no
-            reward or judgement, or no question has all samples of every policy.
+          SampleError: there is no chain, two policies have one name, samples have no reward,
+            log-probability or judgement, or no question has all samples of every policy.
         """
-        if not self.after:
-            raise SampleError("no policy after reinforcement learning was given")
-        names = [policy.name for policy in self.policies]
-        for name, count in Counter(names).items():
+        if not self.chains:
+            raise SampleError("no model before and after reinforcement learning was given")
+        for name, count in Counter(policy.name for policy in self.policies).items():
             if count > 1:
                 raise SampleError(f"{count} policies have the name {name!r}")
         for policy in self.policies:
-            for field in ("reward", "supported"):
+            for field in ("reward", "log_prob", "supported"):
                 if any(line.get(field) is None for line in policy.samples):
                     raise SampleError(f"{policy.name}: a sample has no {field!r}")
         if not self.questions:
             raise SampleError("no question has as many samples of every policy")
 
     @property
+    def before(self) -> tuple[Policy, ...]:
+        """The models that reinforcement learning began with."""
+        return tuple(chain.before for chain in self.chains)
+
+    @property
+    def after(self) -> tuple[Policy, ...]:
+        """What came of them, in the same order."""
+        return tuple(chain.after for chain in self.chains)
+
+    @property
     def policies(self) -> tuple[Policy, ...]:
-        """All of them, the one before first."""
-        return (self.before, *self.after)
+        """All of them, those before first."""
+        return (*self.before, *self.after)
 
     @functools.cached_property
     def samples(self) -> int:
@@ -121,10 +146,12 @@ class PolicyStudy:
 
     def drawn(self, policy: Policy) -> Drawn:
         """Returns a policy's samples of the scored questions."""
-        of_policy = self._by_question[self.policies.index(policy)]
+        names = [known.name for known in self.policies]
+        of_policy = self._by_question[names.index(policy.name)]
         rows = [of_policy[question] for question in self.questions]
         return Drawn(
             np.array([[line["reward"] for line in row] for row in rows], float),
+            np.array([[line["log_prob"] for line in row] for row in rows], float),
             np.array([[line["supported"] for line in row] for row in rows], bool),
             np.array([len({line["text"] for line in row}) for row in rows], float),
         )
@@ -146,27 +173,46 @@ class PolicyStudy:
         """Returns the share of good answers by N (figure 5), in the mean over policies."""
         return {size: estimate(self.by_question(policies, size).tolist()) for size in self.sizes}
 
+    def likeliest(self, policies: Sequence[Policy]) -> Estimate:
+        """Returns the share of good answers when the policy's own likelihood chooses among all.
+
+        A reward model is worth its cost where the best of all by reward is better than this.
+
+        Args:
+          policies: of this study.
+        """
+        shares = []
+        for policy in policies:
+            drawn = self.drawn(policy)
+            shares.append(best_of_n(drawn.log_prob, drawn.good, [self.samples])[:, 0])
+        return estimate(np.clip(np.mean(shares, axis=0), 0.0, 1.0).tolist())
+
     def gain(self, size: int) -> Difference:
         """Returns how much better the best of N is after than before, over questions."""
         after = self.by_question(self.after, size)
-        return mean_difference((after - self.by_question([self.before], size)).tolist())
+        return mean_difference((after - self.by_question(self.before, size)).tolist())
 
-    def gain_over_seeds(self, size: int) -> Difference:
-        """Returns the same over seeds: the interval says what another seed might give.
+    def gain_over_chains(self, size: int) -> Difference:
+        """Returns the same over chains: the interval says what all trainings with another seed
+        might give.
 
         Args:
           size: the N.
         """
-        before = float(np.mean(self.by_question([self.before], size)))
-        each = [float(np.mean(self.by_question([policy], size))) for policy in self.after]
-        return mean_difference([share - before for share in each])
+        return mean_difference(
+            [
+                float(np.mean(self.by_question([after], size) - self.by_question([before], size)))
+                for before, after in self.chains
+            ]
+        )
 
     def coverage(self, policy: Policy) -> CoverageCurve:
         """Returns quality by coverage when the best of all samples is given where its reward
         reaches a threshold (figure 4)."""
         drawn = self.drawn(policy)
         best = drawn.reward.argmax(axis=1)[:, None]
-        scores, good = (np.take_along_axis(part, best, axis=1)[:, 0] for part in drawn[:2])
+        found = drawn.reward, drawn.good
+        scores, good = (np.take_along_axis(part, best, axis=1)[:, 0] for part in found)
         return coverage_curve(scores, good)
 
     def distinct(self, policies: Sequence[Policy]) -> float:

@@ -15,7 +15,7 @@ from gophercite.evaluation.policies import Policy, PolicyStudy, fault_shares, fa
 from gophercite.evaluation.report_files import Image, Section
 from gophercite.evaluation.tables import Table
 
-_AFTER = "RL"  # what the policies after reinforcement learning are called together
+_BEFORE, _AFTER = "SFT", "RL"  # what several models before and after are called together
 
 
 def sections(study: PolicyStudy) -> list[Section]:
@@ -27,49 +27,58 @@ def sections(study: PolicyStudy) -> list[Section]:
     return [
         Section("Answers (table 1)", [_said(study)], [quality_table(study)]),
         Section("What reinforcement learning gained", _gained(study), [gains_table(study)]),
-        *_each_seed(study),
+        *_each_chain(study),
         _figures(study),
         Section("Diversity and faults", _about_faults(study), [variety_table(study)]),
     ]
 
 
 def quality_table(study: PolicyStudy) -> Table:
-    """Returns table 1: first answers and the best of all samples, before and after."""
+    """Returns table 1: first answers and the best of all samples, before and after.
+
+    Beside the best by reward stands what the policy's own likelihood chooses.
+    """
     rows = []
     for name, policies in _groups(study).items():
         shares = study.quality(policies)
-        for size, answer in ((1, "first answer"), (study.samples, f"top@{study.samples}")):
-            rows.append([f"{name}, {answer}", both_intervals(shares[size]), _kl(policies)])
+        for answer, share in (
+            ("first answer", shares[1]),
+            (f"top@{study.samples}", shares[study.samples]),
+            (f"likeliest of {study.samples}", study.likeliest(policies)),
+        ):
+            rows.append([f"{name}, {answer}", both_intervals(share), _kl(policies)])
     return Table(["answer", "supported and plausible %", "KL, nats an answer"], rows)
 
 
 def gains_table(study: PolicyStudy) -> Table:
     """Returns by how many points answers are better after than before."""
-    seeds = len(study.after)
-    headings = ["best of", "over questions"] + [f"over {seeds} seeds"] * (seeds > 1)
+    chains = len(study.chains)
+    headings = ["best of", "over questions"] + [f"over {chains} chains"] * (chains > 1)
     rows = []
     for size in study.sizes:
-        gains = [study.gain(size)] + [study.gain_over_seeds(size)] * (seeds > 1)
+        gains = [study.gain(size)] + [study.gain_over_chains(size)] * (chains > 1)
         rows.append([str(size), *map(str, gains)])
     return Table(headings, rows)
 
 
-def seeds_table(study: PolicyStudy) -> Table:
-    """Returns a row for each policy after reinforcement learning."""
+def chains_table(study: PolicyStudy) -> Table:
+    """Returns a row for each policy, chain by chain."""
     rows = []
-    for policy in study.after:
+    for policy in (policy for chain in study.chains for policy in chain):
         shares = study.quality([policy])
         rows.append(
             [
                 policy.name,
                 str(shares[1]),
                 str(shares[study.samples]),
+                str(study.likeliest([policy])),
                 f"{study.distinct([policy]):.2f}",
                 _kl([policy]),
             ]
         )
-    top = f"top@{study.samples} %"
-    return Table(["policy", "first answer %", top, "distinct answers", "KL, nats an answer"], rows)
+    chosen = [f"top@{study.samples} %", f"likeliest of {study.samples} %"]
+    headings = ["policy", "first answer %", *chosen, "distinct answers", "KL, nats an answer"]
+    return Table(headings, rows)
 
 
 def variety_table(study: PolicyStudy) -> Table:
@@ -108,6 +117,7 @@ def summary(study: PolicyStudy) -> dict[str, Any]:
         "policies": {
             policy.name: {
                 "quality": {size: _plain(e) for size, e in study.quality([policy]).items()},
+                "likeliest": _plain(study.likeliest([policy])),
                 "coverage_area": study.coverage(policy).area,
                 "distinct": study.distinct([policy]),
                 "faulty": _plain(faulty(policy.samples)),
@@ -120,7 +130,7 @@ def summary(study: PolicyStudy) -> dict[str, Any]:
         "gain": {
             size: {
                 "over_questions": _plain(study.gain(size)),
-                "over_seeds": _plain(study.gain_over_seeds(size)) if len(study.after) > 1 else None,
+                "over_chains": _plain(study.gain_over_chains(size)),
             }
             for size in study.sizes
         },
@@ -129,16 +139,18 @@ def summary(study: PolicyStudy) -> dict[str, Any]:
 
 def _groups(study: PolicyStudy) -> dict[str, Sequence[Policy]]:
     """The policies of one row or line: the one before, and those after together."""
-    after = study.after[0].name if len(study.after) == 1 else _AFTER
-    return {study.before.name: [study.before], after: study.after}
+    if len(study.chains) > 1:
+        return {_BEFORE: study.before, _AFTER: study.after}
+    return {policy.name: [policy] for policy in study.policies}
 
 
 def _said(study: PolicyStudy) -> str:
-    seeds = len(study.after)
-    means = f" {_AFTER} is the mean of {seeds} seeds." if seeds > 1 else ""
+    chains = len(study.chains)
+    means = f" {_BEFORE} and {_AFTER} are means of {chains} chains." if chains > 1 else ""
     return (
         f"{len(study.questions)} questions, {study.samples} samples each. A first answer is any "
-        f"sample, top@{study.samples} the one with the highest reward. ± as in the paper, "
+        f"sample, top@{study.samples} the one with the highest reward, the likeliest the one that "
+        f"the model itself finds the most probable. ± as in the paper, "
         f"z √(p(1 − p)/n), and in brackets Wilson's interval; both of 90 %, over questions.{means}"
     )
 
@@ -149,18 +161,19 @@ def _gained(study: PolicyStudy) -> list[str]:
         "learning than before, with 90 % intervals (Student's t) of the differences question by "
         "question."
     ]
-    if len(study.after) > 1:
+    if len(study.chains) > 1:
         said.append(
-            "Over seeds, the interval says what another seed of reinforcement learning might give "
-            "on these questions, from the same supervised model and reward model."
+            "Over chains, the interval says what another seed might give on these questions: of "
+            "the supervised model, of the reward model and of reinforcement learning together, "
+            "where each chain has trained all three."
         )
     return said
 
 
-def _each_seed(study: PolicyStudy) -> list[Section]:
-    if len(study.after) == 1:
+def _each_chain(study: PolicyStudy) -> list[Section]:
+    if len(study.chains) == 1:
         return []
-    return [Section("Each seed", tables=[seeds_table(study)])]
+    return [Section("Each chain", tables=[chains_table(study)])]
 
 
 def _figures(study: PolicyStudy) -> Section:
@@ -170,8 +183,8 @@ def _figures(study: PolicyStudy) -> Section:
 
     groups = _groups(study)
     best_of = figures.best_of_figure({n: study.quality(each) for n, each in groups.items()})
-    # Answers of several seeds to one question are not independent: their band would be too narrow.
-    shown = (study.before, study.after[0])
+    # Answers of several chains to one question are not independent: their band would be too narrow.
+    shown = study.chains[0]
     curves = {f"{p.name}, top@{study.samples} by reward": study.coverage(p) for p in shown}
     quality = "supported and plausible, of those given"
     return Section(
@@ -185,7 +198,7 @@ def _figures(study: PolicyStudy) -> Section:
             "coverage": Image(
                 figures.png(figures.coverage_figure(curves, quality)),
                 "Declining to answer below a reward: share supported and plausible of the answers "
-                f"given, by coverage (figure 4); {shown[1].name}, with exact 90 % bands",
+                f"given, by coverage (figure 4); {shown.after.name}, with exact 90 % bands",
             ),
         },
     )
@@ -196,7 +209,7 @@ def _about_faults(study: PolicyStudy) -> list[str]:
         "Distinct are a question's samples that differ as texts. Constrained samples can have no "
         "fault but what the constraint leaves open; free ones show what the model does by itself."
     ]
-    if not study.before.free:
+    if not any(policy.free for policy in study.before):
         said.append("No free samples were drawn.")
     return said
 

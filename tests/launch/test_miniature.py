@@ -37,8 +37,8 @@ def models() -> dict[str, Model]:
     sft, rm, rl = map(transformer.init, jax.random.split(jax.random.key(3), 3))
     heads = RewardModel(transformer).init_heads(jax.random.key(4))
     return {
-        "sft": Model(transformer, sft, vocabulary, {}),
-        "rm": Model(transformer, {**rm, HEADS: heads}, vocabulary, {}),
+        "sft_0": Model(transformer, sft, vocabulary, {}),
+        "rm_0": Model(transformer, {**rm, HEADS: heads}, vocabulary, {}),
         "rl_0": Model(transformer, rl, vocabulary, {"step": 50}),
     }
 
@@ -59,18 +59,34 @@ def commands(folder: pathlib.Path, **settings: int) -> dict[str, list[list[str]]
 def test_the_trainings_are_runs_that_can_be_built(
     tmp_path: pathlib.Path, models: dict[str, Model]
 ) -> None:
-    """With the seed that was given; reinforcement learning with its own, from the two before."""
+    """Each chain with a seed of its own, and each training from its own chain's models."""
     made = commands(tmp_path, seed=3, seeds=2)
     assert list(made) == [
-        "world", "sft", "rm", "rl_3", "rl_4", "answers/sft", "answers/rl_3", "answers/rl_4",
+        "world",
+        "sft_3", "rm_3", "rl_3", "answers/sft_3", "answers/rl_3",
+        "sft_4", "rm_4", "rl_4", "answers/sft_4", "answers/rl_4",
     ]  # fmt: skip
-    for name, seed in (("sft", 3), ("rm", 3), ("rl_3", 3), ("rl_4", 4)):
-        files, settings = bindings(made[name][0])
-        gin_files.load(files, (TINY | settings) if "rl" in name else settings)
-        run = configuration.build()
-        assert (run.settings.seed, run.settings.model_dir) == (seed, str(tmp_path / name))
-        if name in models:
-            save_model(tmp_path / name, models[name])
+    for seed in (3, 4):
+        for kind in ("sft", "rm", "rl"):
+            files, settings = bindings(made[f"{kind}_{seed}"][0])
+            gin_files.load(files, TINY | settings)
+            run = configuration.build()
+            folder = str(tmp_path / f"{kind}_{seed}")
+            assert (run.settings.seed, run.settings.model_dir) == (seed, folder)
+            if kind != "sft":
+                assert str(tmp_path / f"sft_{seed}") in settings["INITIAL_CHECKPOINT"]
+            if kind != "rl":
+                save_model(tmp_path / f"{kind}_{seed}", models[f"{kind}_0"])
+    answered = made["answers/rl_4"][0]
+    assert answered[answered.index("--model") + 1] == str(tmp_path / "rl_4")
+    assert answered[answered.index("--reward-model") + 1] == str(tmp_path / "rm_4")
+    assert answered[answered.index("--seed") + 1] == "4"
+
+
+def test_a_chain_is_the_same_however_many_there_are(tmp_path: pathlib.Path) -> None:
+    """So that a later start with more seeds adds the chains that lack, and makes none anew."""
+    alone, both = commands(tmp_path), commands(tmp_path, seeds=2)
+    assert {folder: both[folder] for folder in alone} == alone
 
 
 def test_the_stages_from_questions_to_the_report(
@@ -98,6 +114,11 @@ def test_the_stages_from_questions_to_the_report(
             {"step": step, "split": "validation", "eval/validation/kl": kl}
             for step, kl in ((0, 0.0), (50, 0.25), (100, 0.5))
         ]
+        if folder.name == "rl_0":
+            evaluated += [
+                {"step": step, "split": "train", "critic/vf_explained_var": share}
+                for step, share in ((60, -9.0), (80, 0.3), (90, 0.5))
+            ]
         (folder / "metrics.jsonl").write_text(json_lines(evaluated))
         (folder / RECORD).write_text(record)
         return 0
@@ -121,7 +142,9 @@ def test_the_stages_from_questions_to_the_report(
     assert len(Tags((tmp_path / "report.html").read_text()).links) == 2
     markdown = (tmp_path / "report.md").read_text()
     assert "](report_best_of.png)" in markdown
-    assert "| RL " in markdown.split("## Trainings")[1]
+    trainings = markdown.split("## Trainings")[1]
+    assert "the critic explains 40 % of the rewards' variance" in trainings  # of steps 61 to 90
+    assert trainings.count("the critic explains") == 1
 
     run_stages(stages, pytest.fail, said.append)  # all of it is there
     assert said[-1].endswith(f"there already, in {tmp_path / 'answers' / 'rl_0'}")
@@ -138,7 +161,7 @@ def test_what_is_no_evaluation_is_named(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     compare_policies = runpy.run_path(str(LAUNCH / "compare_policies.py"))["main"]
-    output = ["--output", str(tmp_path / "report")]
+    output = [f"RL={tmp_path / 'none'}", "--output", str(tmp_path / "report")]
     assert compare_policies([f"SFT={tmp_path / 'none'}", *output]) == 1
     assert "none.jsonl: there is no such file" in capsys.readouterr().err
     (tmp_path / "none.jsonl").write_text("")
@@ -146,4 +169,7 @@ def test_what_is_no_evaluation_is_named(
     assert "none.json: is no summary of an evaluation" in capsys.readouterr().err
     (tmp_path / "none.json").write_text('{"run": {"model": "m", "provenance": {}}}')
     assert compare_policies([f"SFT={tmp_path / 'none'}", *output]) == 1
-    assert "no policy after reinforcement learning" in capsys.readouterr().err
+    assert "no question has as many samples" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        compare_policies([f"SFT={tmp_path / 'none'}", *output[1:]])
+    assert "1 results were given; they come in pairs" in capsys.readouterr().err
