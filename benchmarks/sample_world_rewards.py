@@ -5,8 +5,9 @@
       --gin.MODEL_DIR=runs/rm_sample_world
     python benchmarks/sample_world_rewards.py
 
-Prints, with 90 % intervals over questions, what share of answers is supported and plausible (the
-world's own truth) when the first of 64 samples is taken, the likeliest, and the one of n with the
+Prints of comparisons by fault how often the good answer is preferred and by how much. With 90 %
+intervals over questions, what share of answers is supported and plausible (the world's own truth)
+when the first of 64 samples is taken, the likeliest, and the one of n with the
 highest reward (the unbiased estimate of WebGPT's appendix I); how quality rises as fewer questions
 are answered; and how often a threshold with a promise keeps it (1,000 draws of labelled answers).
 Writes all numbers and curves to OUTPUT/rewards.json and the figures beside it.
@@ -26,7 +27,8 @@ from scipy import stats
 ROOT = pathlib.Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from data_pipelines.sample_world.world import World, judge  # noqa: E402
+from data_pipelines.sample_world.convert import to_comparison  # noqa: E402
+from data_pipelines.sample_world.world import COMPARED, World, judge  # noqa: E402
 from data_pipelines.sources import comparison_of  # noqa: E402
 from gophercite.answering.answerer import Answerer, AnsweringSettings  # noqa: E402
 from gophercite.answering.pages import FoundPages  # noqa: E402
@@ -63,6 +65,11 @@ def main() -> None:
     world = World(split="test")
     results: dict[str, Any] = {"pairs": _pairs(world, reward_model, flags.pairs)}
     print(_row("pairs", **results["pairs"]))
+    results["pairs by fault"] = _by_fault(world, reward_model, flags.pairs // 5)
+    for fault, found in results["pairs by fault"].items():
+        print(_row(f"pairs, {fault}", **found))
+    if not flags.questions:
+        return
     sampled = _sample(world, model, reward_model, flags.questions)
     chosen = _chosen(sampled)
     results["supported and plausible"] = {
@@ -104,6 +111,25 @@ def _pairs(world: World, reward_model: Model, count: int) -> dict[str, float]:
         "preference accuracy": float(right[decided].mean()),
         "S&P area under ROC": roc_curve(rewards.supported_and_plausible, both).area,
     }
+
+
+def _by_fault(world: World, reward_model: Model, count: int) -> dict[str, dict[str, float]]:
+    """How often the good answer has the higher reward, and by how much in the mean, by what is
+    wrong with the other: the first `count` questions with each fault."""
+    wide = dataclasses.replace(world, max_documents=8, max_sentences=80)
+    found = {}
+    for fault in COMPARED:
+        compared = [to_comparison(wide.comparison(index, fault)) for index in range(count)]
+        rewards = Scorer(reward_model).score_each(
+            [(each.question, response) for each in compared for response in each.responses]
+        )
+        first, second = rewards.reward.reshape(-1, 2).T
+        margin = np.where([each.preferred == 1 for each in compared], 1, -1) * (second - first)
+        found[fault] = {
+            "preference accuracy": float((margin > 0).mean()),
+            "margin": float(margin.mean()),
+        }
+    return found
 
 
 def _sample(world: World, model: Model, reward_model: Model, count: int) -> Sampled:
@@ -236,7 +262,7 @@ def _parse() -> argparse.Namespace:
     )
     parser.add_argument("--model", default=str(ROOT / "runs" / "quickstart"))
     parser.add_argument("--reward-model", default=str(ROOT / "runs" / "rm_sample_world"))
-    parser.add_argument("--questions", type=int, default=200)
+    parser.add_argument("--questions", type=int, default=200, help="0: pairs alone")
     parser.add_argument("--pairs", type=int, default=1000)
     parser.add_argument(
         "--output", type=pathlib.Path, default=ROOT / "runs" / "rm_sample_world" / "report"

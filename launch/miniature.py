@@ -25,8 +25,8 @@ from collections.abc import Mapping, Sequence
 
 from stages import Stage, StageError, run_python, run_stages
 
-# Ten minutes on two cores for all: fewer steps than the files of these trainings have. A supervised
-# model that is right nearly always would leave nothing to gain, besides.
+# Some ten minutes a chain on two idle cores: fewer steps than the files of these trainings have. A
+# supervised model that is right nearly always would leave nothing to gain, besides.
 _SUPERVISED = {"TRAIN_STEPS": 240, "train.evaluate_every": 240, "Run.answers": None}
 _REWARD = {"TRAIN_STEPS": 600, "train.evaluate_every": 300, "train.save_every": 300}
 _REINFORCEMENT = {"TRAIN_STEPS": 90, "train.evaluate_every": 45, "train.save_every": 45}
@@ -131,8 +131,8 @@ class Plan:
 
     def _stages(self, chain: Chain) -> list[Stage]:
         seed, sft, rm, rl = chain.seed, chain.supervised, chain.judge, chain.learnt
-        from_sft = {"SEED": seed, "INITIAL_CHECKPOINT": str(sft)}
-        learning = {**from_sft, "REWARD_MODEL": str(rm), **_REINFORCEMENT}
+        models = {"INITIAL_CHECKPOINT": str(sft), "REWARD_MODEL": str(rm)}
+        learning = {"SEED": seed, **models, **_REINFORCEMENT}
         of_seed = f"seed {seed}: "
         return [
             Stage(
@@ -143,8 +143,7 @@ class Plan:
             Stage(
                 f"{of_seed}reward model",
                 rm,
-                [_train("rm_sample_world", rm, {**from_sft, **_REWARD})],
-                [sft],
+                [_train("rm_sample_world", rm, {"SEED": seed, **_REWARD})],
             ),
             Stage(
                 f"{of_seed}reinforcement learning",

@@ -38,9 +38,9 @@ AnswerFault = Literal[
 ]
 # Those of rated answers, of which the bundled vocabulary was made, too.
 _RATED: tuple[AnswerFault, ...] = ("quote", "fact", "page")
-# How often each is compared with a good answer. Slips most often: a model that has mostly met wholly
-# other values compares the last piece of claim and quote alone, and takes Flora Lamemir for Rosa
-# Lamemir, 1562 for 1162. Then what a model's own samples have; and answers to other questions,
+# How often each is compared with a good answer. Slips most often: a model that has mostly met other
+# values altogether compares the last piece of claim and quote alone, and takes Flora Lamemir for
+# Rosa Lamemir, 1562 for 1162. Then what a model's own samples have; and answers to other questions,
 # which hardly any sample of a supervised model is, but which reinforcement learning finds where
 # nothing speaks against them.
 COMPARED: dict[AnswerFault, int] = {

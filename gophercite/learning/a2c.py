@@ -82,6 +82,7 @@ class A2CLearner(GradientLearner):
         "max_tokens" by samples × the most tokens that a sample may have, so that places after a
         sample's end count as zeros. Samples of weight 0 count in neither.
       value_width: of the value's two hidden layers.
+      value_scale: what the value's last layer gives is multiplied by (`ValueHead.scale`).
       loss_chunk: places whose logits exist at once.
       rollout_pieces: that a batch's prompts are cut into, sampled one after the other; divides the
         memory for keys and values, and changes no sample.
@@ -93,6 +94,7 @@ class A2CLearner(GradientLearner):
     value_weight: float = 0.5
     average_over: AverageOver = "response_tokens"
     value_width: int = 2048
+    value_scale: float = 1.0
     loss_chunk: int = 512
     rollout_pieces: int = 1
 
@@ -107,6 +109,8 @@ class A2CLearner(GradientLearner):
             raise ValueError(f"A2CLearner.kl_weight = {self.kl_weight}: must be from 0 to 1")
         if self.value_weight < 0:
             raise ValueError(f"A2CLearner.value_weight = {self.value_weight}: must be at least 0")
+        if self.value_scale <= 0:
+            raise ValueError(f"A2CLearner.value_scale = {self.value_scale}: must be above 0")
         if self.average_over not in get_args(AverageOver):
             known = " or ".join(f'"{name}"' for name in get_args(AverageOver))
             raise ValueError(f'A2CLearner.average_over = "{self.average_over}": must be {known}')
@@ -120,7 +124,7 @@ class A2CLearner(GradientLearner):
     @property
     def value_head(self) -> ValueHead:
         """The value function."""
-        return ValueHead(self.transformer.config, self.value_width)
+        return ValueHead(self.transformer.config, self.value_width, self.value_scale)
 
     def policy_parts(self, params: Params) -> Params:
         """The language model's parts alone."""

@@ -25,10 +25,14 @@ class ValueHead:
     Attributes:
       config: of the trunk.
       width: of both hidden layers.
+      scale: what the last layer gives is multiplied by: the size of rewards. An optimiser whose
+        steps have one size whatever the gradient's (Adam, Adafactor) then moves values by as many
+        times more a step.
     """
 
     config: TransformerConfig
     width: int = 2048
+    scale: float = 1.0
 
     def init(self, key: Key[Array, ""]) -> Params:
         """Random hidden layers in the parameters' dtype; the last layer is zero, as is its value.
@@ -75,4 +79,4 @@ class ValueHead:
             weights = jax.tree.map(lambda leaf: leaf.astype(hidden.dtype), params[name])
             x = jax.nn.relu(x @ weights["kernel"] + weights["bias"])
         last = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), params["last"])
-        return (x.astype(jnp.float32) @ last["kernel"] + last["bias"])[..., 0]
+        return self.scale * (x.astype(jnp.float32) @ last["kernel"] + last["bias"])[..., 0]

@@ -69,13 +69,14 @@ def test_the_trainings_are_runs_that_can_be_built(
     for seed in (3, 4):
         for kind in ("sft", "rm", "rl"):
             files, settings = bindings(made[f"{kind}_{seed}"][0])
-            gin_files.load(files, TINY | settings)
+            gin_files.load(files, (TINY | settings) if kind == "rl" else settings)
             run = configuration.build()
             folder = str(tmp_path / f"{kind}_{seed}")
             assert (run.settings.seed, run.settings.model_dir) == (seed, folder)
-            if kind != "sft":
-                assert str(tmp_path / f"sft_{seed}") in settings["INITIAL_CHECKPOINT"]
-            if kind != "rl":
+            if kind == "rl":
+                assert settings["INITIAL_CHECKPOINT"] == json.dumps(str(tmp_path / f"sft_{seed}"))
+                assert settings["REWARD_MODEL"] == json.dumps(str(tmp_path / f"rm_{seed}"))
+            else:
                 save_model(tmp_path / f"{kind}_{seed}", models[f"{kind}_0"])
     answered = made["answers/rl_4"][0]
     assert answered[answered.index("--model") + 1] == str(tmp_path / "rl_4")

@@ -58,6 +58,7 @@ class Case:
     frozen: int = 0
     lora: LoRA | None = None
     loss_chunk: int = 512
+    value_scale: float = 1.0
 
     def learner(self) -> A2CLearner:
         transformer = Transformer(CONFIG, self.lora)
@@ -74,12 +75,15 @@ class Case:
             average_over=self.average_over,  # type: ignore[arg-type]
             microbatches=self.microbatches,
             loss_chunk=self.loss_chunk,
+            value_scale=self.value_scale,
         )
 
 
 CASES = {
     "free": Case(0.3, 0.2, "max_tokens"),
-    "free, all trained, in pieces": Case(0.6, 1.5, "response_tokens", 2, loss_chunk=24),
+    "free, all trained, in pieces": Case(
+        0.6, 1.5, "response_tokens", 2, loss_chunk=24, value_scale=3.0
+    ),
     "constrained, frozen, in pieces": Case(0.1, 0.5, "response_tokens", 4, True, 1),
     "constrained, frozen, adapters": Case(0.2, 0.7, "max_tokens", 2, True, 1, LORA),
     "constrained, adapters": Case(0.45, 0.05, "response_tokens", 1, True, 0, LORA, 40),
@@ -145,7 +149,7 @@ class Places(NamedTuple):
     value: Array
 
 
-def places(policy: Params, head: Params, teacher: Params, at: Drawn) -> Places:
+def places(policy: Params, head: Params, teacher: Params, at: Drawn, scale: float) -> Places:
     """Whole parameters, in one stack and without adapters."""
     rows, length = at.tokens.shape
     positions = jnp.broadcast_to(jnp.arange(length), (rows, length))
@@ -168,18 +172,25 @@ def places(policy: Params, head: Params, teacher: Params, at: Drawn) -> Places:
         log_pi=logits[token] - among_allowed,
         kl=jnp.sum(jnp.exp(ours) * (ours - theirs), axis=-1),
         entropy=-jnp.sum(jnp.exp(ours) * ours, axis=-1),
-        value=(x @ head["last"]["kernel"] + head["last"]["bias"])[..., 0],
+        value=scale * (x @ head["last"]["kernel"] + head["last"]["bias"])[..., 0],
     )
 
 
 @jax.jit
 def second(
-    policy: Params, head: Params, teacher: Params, at: Drawn, alpha: float, weight: float, n: float
+    policy: Params,
+    head: Params,
+    teacher: Params,
+    at: Drawn,
+    alpha: float,
+    weight: float,
+    n: float,
+    scale: float,
 ) -> Any:
     """Gradients of the objective in policy and critic, and what is at each place."""
 
     def objective(policy: Params, head: Params) -> tuple[Array, Places]:
-        found = places(policy, head, teacher, at)
+        found = places(policy, head, teacher, at, scale)
         real = at.weights[:, None] * (jnp.arange(PLACES) < at.lengths[:, None])
         rewards = at.rewards[:, None]
         advantage = jax.lax.stop_gradient(rewards - found.value)
@@ -290,7 +301,14 @@ def test_objective_and_gradients_are_those_of_the_second_formulation(case: Case)
         tokens = sum(w * n for w, n in zip(at.weights, at.lengths, strict=True))
         n = tokens if case.average_over == "response_tokens" else at.weights.sum() * PLACES
         total, (of_policy, of_head), found = second(
-            policy, params[VALUE_HEAD], teacher, at, case.kl_weight, case.value_weight, n
+            policy,
+            params[VALUE_HEAD],
+            teacher,
+            at,
+            case.kl_weight,
+            case.value_weight,
+            n,
+            case.value_scale,
         )
         state = of.init_state(params, jax.random.key(2))
         rollouts = rollouts_of(params, at, case.constrained)

@@ -181,5 +181,5 @@ def test_the_bundled_results_name_no_machine() -> None:
         for name in bundled.namelist():
             assert not name.startswith(("/", "..")), name
             assert b'"/' not in bundled.read(name), name
-        summary = json.loads(bundled.read("answers/sft/test.json"))
+        summary = json.loads(bundled.read("answers/sft_0/test.json"))
     assert summary["run"]["model"] == "runs/miniature/sft"
