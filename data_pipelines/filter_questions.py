@@ -32,9 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     flags = _parse(arguments)
     read, report = records.Report(), FilterReport()
     try:
-        questions = records.read(flags.input, Question, report=read)
+        questions = _questions(flags.input, read)
         if flags.format == "natural_questions":
-            train = (q for path in flags.train for q in records.read(path, Question, report=read))
+            train = (question for path in flags.train for question in _questions(path, read))
             overlap = TrainingOverlap(train)
             records.write(flags.out, natural_questions_filtered(questions, overlap, report))
         else:
@@ -48,6 +48,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(read, file=sys.stderr)
     print(report)
     return 0 if report.kept else 1
+
+
+def _questions(path: Path, report: records.Report) -> Iterator[Question]:
+    """Yields a file's questions.
+
+    Raises:
+      ValueError: there is none: an empty file of training questions would let everything through.
+    """
+    before = report.read
+    yield from records.read(path, Question, report=report)
+    if report.read == before:
+        raise ValueError(f"{path}: has no question that can be used\n{report}")
 
 
 def _lengths(flags: argparse.Namespace, read: records.Report) -> tuple[int, int]:

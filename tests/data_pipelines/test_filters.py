@@ -237,3 +237,20 @@ def test_the_command_compares_with_the_training_set(tmp_path: Path) -> None:
     assert kept.question == "Where?"
     with pytest.raises(SystemExit):
         filter_questions.main(["natural_questions", *files])
+
+
+@pytest.mark.parametrize("empty", ["in.jsonl", "train.jsonl"])
+def test_the_command_refuses_a_file_without_questions(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], empty: str
+) -> None:
+    """Without training questions all would be kept, and nobody told."""
+    for name in ("in.jsonl", "train.jsonl"):
+        records.write(tmp_path / name, [asked(f"Of {name}?", f"in {name}", name)])
+    (tmp_path / empty).write_bytes(b'{"id": "1", "question": "\xff"}\n')
+    files = [str(tmp_path / name) for name in ("in.jsonl", "out.jsonl")]
+    train = str(tmp_path / "train.jsonl")
+    assert filter_questions.main(["natural_questions", *files, "--train", train]) == 1
+    said = capsys.readouterr().err
+    assert f"{tmp_path / empty}: has no question that can be used" in said
+    assert f"{tmp_path / empty}:1: byte " in said
+    assert not (tmp_path / "out.jsonl").exists()
