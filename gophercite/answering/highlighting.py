@@ -4,6 +4,8 @@ Nothing is marked on the answer's word: each quote is sought in the page as it i
 (`gophercite.answering.verification`), and what became of it is said.
 """
 
+import difflib
+import re
 from collections.abc import Sequence
 
 from gophercite.answering.pages import OwnDocuments, read_documents
@@ -92,9 +94,27 @@ def _page(page: Document, checks: Sequence[tuple[int, Check]], several: bool, co
         assert check.start is not None
         assert check.end is not None
         label = str(number) if several else ""
-        marks.append(Mark(check.start, check.end, label, check.holds))
+        if check.holds:
+            marks.append(Mark(check.start, check.end, label))
+            continue
+        places = _other_words(check.quote, page.text[check.start : check.end])
+        for start, end in places:
+            marks.append(Mark(check.start + start, check.start + end, label, False))
+            label = ""  # before the first
     said = "; ".join(dict.fromkeys(_said(check) for _, check in checks))
     return source(page, marks, said, context)
+
+
+def _other_words(quote: str, found: str) -> list[tuple[int, int]]:
+    """Where `found` has words that the quote has not; all of it where it only lacks some."""
+    words = list(re.finditer(r"\S+", found))
+    matcher = difflib.SequenceMatcher(None, quote.split(), [m[0] for m in words], autojunk=False)
+    places = [
+        (words[first].start(), words[last - 1].end())
+        for kind, _, _, first, last in matcher.get_opcodes()
+        if kind != "equal" and last > first
+    ]
+    return places or [(0, len(found))]
 
 
 def _said(check: Check) -> str:

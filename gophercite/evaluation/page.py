@@ -8,15 +8,17 @@ import base64
 from collections.abc import Iterable
 
 from gophercite.evaluation.answers import JudgedSample
+from gophercite.evaluation.metrics import Judgement
 from gophercite.hypertext import escape_html, whole_page
 
 _STYLE = """
 :root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }
 body { margin: 2rem auto; max-width: 72rem; padding: 0 1rem; }
 .wide { overflow-x: auto; }
-table { border-collapse: collapse; }
-th, td { border-bottom: 1px solid #8884; padding: .25rem .75rem; text-align: left; }
-td.number { font-variant-numeric: tabular-nums; text-align: right; white-space: nowrap; }
+table { border-collapse: collapse; font-size: .9rem; }
+th, td { border-bottom: 1px solid #8884; padding: .25rem .5rem; text-align: left; }
+td:first-child { white-space: nowrap; }
+td.number { font-variant-numeric: tabular-nums; text-align: right; }
 figure { display: inline-block; margin: 1rem 1rem 1rem 0; max-width: 100%; }
 figure img { background: #fff; max-width: 100%; width: 36rem; }
 details { border-bottom: 1px solid #8884; padding: .25rem 0; }
@@ -87,11 +89,20 @@ def _answer(sample: JudgedSample) -> str:
     }
     marks = [_mark(name, value) for name, value in named.items() if value is not None]
     faults = [escape_html(f) for f in sorted(fault.value for fault in judgement.faults)]
-    summary = escape_html(sample.question.question)
+    summary = f"{_outcome(judgement)}{escape_html(sample.question.question)}"
     return (
         f"<details><summary>{summary}</summary>\n{''.join(parts)}"
         f"<p>{' · '.join(marks + faults)}</p></details>\n"
     )
+
+
+def _outcome(judgement: Judgement) -> str:
+    """Whether an answer is right, by the strictest of what is known: a sign, a word, a colour."""
+    known = (judgement.supported, judgement.claim_correct)
+    holds = next((each for each in known if each is not None), None)
+    if holds is None:
+        return "" if judgement.well_formed else f"{_mark('malformed', False)} "
+    return f"{_mark('right' if holds else 'wrong', holds)} "
 
 
 def _mark(name: str, holds: bool) -> str:

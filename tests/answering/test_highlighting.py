@@ -5,7 +5,7 @@ import pathlib
 import pytest
 
 import gophercite
-from gophercite.answering.highlighting import highlight
+from gophercite.answering.highlighting import _other_words, highlight
 from gophercite.answering.pages import index_in_memory
 from gophercite.answers import Answer, Citation, cite
 from gophercite.documents import Document
@@ -76,7 +76,7 @@ def test_nothing_is_marked_on_the_answers_word() -> None:
 
     changed = Document("o", PAGE.title, PAGE.text.replace("1874", "1901"))
     shown = highlight(said, [changed]).body
-    assert '<mark class="near">Its lighthouse was built in 1901' in shown
+    assert 'Its lighthouse was built in <mark class="near">1901' in shown
     assert "changed: the page has other words" in shown
 
     for pages in ([OTHER], [Document("o", PAGE.title, "Wholly other words, about bees.")]):
@@ -110,3 +110,16 @@ def test_what_notebooks_show_is_of_one_style_and_the_page_is_whole() -> None:
     assert shown.body in shown.page()
     assert shown.page().startswith("<!DOCTYPE html>")
     assert "<title>When &amp; where?</title>" in shown.page()
+
+
+@pytest.mark.parametrize(
+    ("quote", "found", "marked"),
+    [
+        ("It was built in 1874.", "It was built in 1901.", ["1901."]),
+        ("Ada built it once.", "Ada  Vell re-built\nit once.", ["Vell re-built"]),
+        ("a b c d", "a x c y", ["x", "y"]),
+        ("a b c", "a c", ["a c"]),  # it only lacks some
+    ],
+)
+def test_the_words_that_are_others_are_marked(quote: str, found: str, marked: list[str]) -> None:
+    assert [found[start:end] for start, end in _other_words(quote, found)] == marked

@@ -86,7 +86,9 @@ def test_the_answer_for_a_browser(
     (notes / "Ormsby.txt").write_text(TEXT.replace("1874", "1901"))
     status, _ = verify(capsys, saved, "--documents", notes, "--highlight", page)
     assert status == 1
-    assert '<mark class="near">Its lighthouse was built by' in page.read_text("utf-8")
+    marked = page.read_text("utf-8")
+    assert 'built by Ada Fenwick in <mark class="near">1901.</mark> It rains.' in marked
+    assert marked.count("<mark") == 1
 
 
 def test_an_index_answers_like_its_documents(

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from gophercite.documents import Document
 from gophercite.evaluation import intervals, report
+from gophercite.evaluation import page as html
 from gophercite.evaluation.answers import JudgedSample
 from gophercite.evaluation.metrics import judge
 from gophercite.records import Question, Span
@@ -93,3 +94,24 @@ def test_the_paragraph_for_a_terminal() -> None:
     text = report.describe(sample(BAD), width=60)
     assert "malformed; right would be: 1874; not supported" in text
     assert "\x1b" not in text
+
+
+def test_the_page_says_before_each_question_whether_the_answer_is_right() -> None:
+    """By a sign, a word and a colour: not by colour alone."""
+    page = Document("o", "Ormsby", "A town. Its lighthouse was built in 1874.")
+    question = Question("q", "When?", "mine", (page,), ("1874",), (Span("o", 8, 41),))
+    unknown = Question("u", "When?", "mine", (page,))
+    right = "%<1874>%(Ormsby)%[Its lighthouse was built in 1874.]%"
+    shown = {
+        text: html.answers([JudgedSample(asked, text, text, judge(text, asked), (), 0.0)])
+        for asked, text in (
+            (question, right),
+            (question, right.replace("<1874", "<1901")),
+            (unknown, "nothing at all"),
+            (unknown, right + " "),
+        )
+    }
+    marks = ['<span class="yes">✓ right</span> When?', '<span class="no">✗ wrong</span> When?',
+             '<span class="no">✗ malformed</span> When?', "When?"]  # fmt: skip
+    for said, mark in zip(shown.values(), marks, strict=True):
+        assert f"<summary>{mark}</summary>" in said
