@@ -69,7 +69,7 @@ def add_rated_answers(
         steps.append(
             functools.partial(choose_documents, settings=contexts, report=report, index=index)
         )
-    return _add(name, source, [*steps, encode], vocabulary)
+    return register(name, source, [*steps, encode], vocabulary)
 
 
 def add_questions(
@@ -105,7 +105,7 @@ def add_documents(
 ) -> str:
     """Registers language modelling on the documents of JSON-lines files; arguments as above."""
     source = sources.JsonLinesSource(files, records.Document, strict=strict)
-    return _add(name, source, [preprocessors.encode_documents], vocabulary)
+    return register(name, source, [preprocessors.encode_documents], vocabulary)
 
 
 def add_clozes(
@@ -153,7 +153,7 @@ def _add_texts(
         functools.partial(preprocessors.make_texts, make=make),
         functools.partial(preprocessors.encode_texts, prompt_weight=prompt_weight),
     ]
-    return _add(name, source, steps, vocabulary)
+    return register(name, source, steps, vocabulary)
 
 
 def add_comparisons(
@@ -191,7 +191,7 @@ def add_tfds(
         if dataset in ("natural_questions_open", "asqa")
         else [preprocessors.keep_rated_good, preprocessors.encode_rated_answers]
     )
-    return _add(f"tfds_{dataset}", source, steps, vocabulary, shuffle_buffer_size=10_000)
+    return register(f"tfds_{dataset}", source, steps, vocabulary, shuffle_buffer_size=10_000)
 
 
 def add_mixture(name: str, rates: Mapping[str, float]) -> str:
@@ -214,7 +214,7 @@ def _add_questions(
     vocabulary: Vocabulary | str | Path,
 ) -> str:
     features = prompt_features(SeqioVocabulary(vocabulary))
-    return _add(
+    return register(
         name, source, [*steps, preprocessors.encode_questions], vocabulary, features=features
     )
 
@@ -227,10 +227,10 @@ def _add_comparisons(
         comparisons.encode_comparisons,
     ]
     features = comparisons.comparison_features(SeqioVocabulary(vocabulary))
-    return _add(name, source, steps, vocabulary, features=features)
+    return register(name, source, steps, vocabulary, features=features)
 
 
-def _add(
+def register(
     name: str,
     source: seqio.DataSource,
     steps: Sequence[preprocessors.Preprocessor],
@@ -238,6 +238,19 @@ def _add(
     shuffle_buffer_size: int | None = None,  # our own sources shuffle whole splits
     features: Mapping[str, seqio.Feature] | None = None,
 ) -> str:
+    """Registers a task; an earlier one of this name is replaced.
+
+    Args:
+      name: of the task.
+      source: of its records.
+      steps: from records to tokens.
+      vocabulary: a vocabulary, or the folder or file of one.
+      shuffle_buffer_size: for sources that don't shuffle by themselves.
+      features: of its examples; None for those of texts.
+
+    Returns:
+      `name`.
+    """
     if name in seqio.TaskRegistry.names():
         seqio.TaskRegistry.remove(name)
     seqio.TaskRegistry.add(
@@ -254,7 +267,7 @@ def _add(
 # --- The sample world ---
 
 # Supervised fine-tuning: answers in the evidence syntax.
-_add(
+register(
     "sample_world",
     sources.SampleWorldSource(sources.rated_answer_of),
     [preprocessors.keep_rated_good, preprocessors.encode_rated_answers],
@@ -271,13 +284,13 @@ _add_comparisons(
     VOCABULARY_FOLDER,
 )
 # Pretraining: pages with excerpts, and with answers in a plain citation style.
-_add(
+register(
     "sample_world_excerpts",
     sources.SampleWorldSource(sources.excerpts_of),
     [functools.partial(preprocessors.encode_texts, prompt_weight=0.2)],
     VOCABULARY_FOLDER,
 )
-_add(
+register(
     "sample_world_citations",
     sources.SampleWorldSource(sources.cited_answers_of),
     [functools.partial(preprocessors.encode_texts, prompt_weight=0.2)],

@@ -58,10 +58,17 @@ def hear(numbers: Sequence[int], action: Callable[[int], None]) -> None:
 def end_at_once(status: int = INTERRUPTED) -> None:
     """From now on Ctrl-C ends the process with a status, and nothing is printed.
 
+    It does so until somebody puts another handler in place, as a command does that has to clean up.
+
     Args:
       status: the exit status.
     """
-    hear([signal.SIGINT], lambda _: end(status))
+
+    def act(number: int) -> None:
+        if signal.getsignal(number) is heard:
+            end(status)
+
+    hear([signal.SIGINT], act)
 
 
 def end(status: int, message: str = "") -> None:
@@ -77,6 +84,18 @@ def end(status: int, message: str = "") -> None:
         if message:
             os.write(_Terminal.stderr, (message + "\n").encode())
     os._exit(status)
+
+
+def over(numbers: Sequence[int] = (signal.SIGINT,)) -> None:
+    """From now on signals change nothing: the work is done, and the interpreter takes itself down.
+
+    It would give signals back to the system on the way, which ends the process by them.
+
+    Args:
+      numbers: the signals.
+    """
+    for number in numbers:
+        signal.signal(number, signal.SIG_IGN)
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ from etils import epath
 from data_pipelines import tasks
 from data_pipelines.comparison_input import ComparisonInput
 from data_pipelines.inputs import Input
+from data_pipelines.own_records import add_own_records
 from data_pipelines.packing import PackingReport
 from data_pipelines.rollout_input import RolloutInput
 from data_pipelines.sample_world.vocabulary import VOCABULARY_FOLDER
@@ -264,7 +265,37 @@ def judge_vocabulary(folder: str) -> Vocabulary:
     Returns:
       The vocabulary.
     """
+    return model_vocabulary(folder)
+
+
+def model_vocabulary(folder: str) -> Vocabulary:
+    """The vocabulary of a model, for runs that begin with it.
+
+    Args:
+      folder: a model folder, or a training run's.
+
+    Returns:
+      The vocabulary.
+
+    Raises:
+      ModelFolderError: the folder holds no model.
+    """
     return read_vocabulary(folder)
+
+
+def model_config(folder: str) -> TransformerConfig:
+    """The architecture of a model, for runs that begin with it.
+
+    Args:
+      folder: a model folder, or a training run's.
+
+    Returns:
+      The architecture.
+
+    Raises:
+      ModelFolderError: the folder holds no model.
+    """
+    return read_description(folder).config
 
 
 def actor_critic_initialisation(
@@ -342,11 +373,14 @@ def _register() -> None:
         Transformer,
         TransformerConfig,
         actor_critic_initialisation,
+        add_own_records,
         families.gemma,
         families.gopher,
         families.llama,
         initialisation,
         judge_vocabulary,
+        model_config,
+        model_vocabulary,
         optimizers.adafactor,
         optimizers.adam,
         partitioner,

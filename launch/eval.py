@@ -15,12 +15,18 @@ Prints a table of percentages with 90 % intervals and some answers with their ev
 report as PREFIX.md, PREFIX.html and figures, all answers as PREFIX.jsonl, and where a question has
 several samples all of them as PREFIX_samples.jsonl. Ended at any moment and started again, it goes
 on with the questions that have no answer yet. Exit status: 0 done; 1 refused or failed, with one
-line that says why; 2 wrong usage.
+line that says why; 2 wrong usage; 130 Ctrl-C, which ends it at once.
 """
+
+import sys
+
+from gophercite import interruption
+
+if __name__ == "__main__":  # before the imports that take seconds
+    interruption.end_at_once()
 
 import argparse
 import contextlib
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from typing import Any, get_args
@@ -280,4 +286,6 @@ def _add_settings(group: argparse._ArgumentGroup) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    interruption.over()
+    sys.exit(status)

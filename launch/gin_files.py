@@ -90,11 +90,12 @@ def load(
         gin.add_config_file_search_path(folder)
     read: list[pathlib.Path] = []
     for file in files:
-        if _find(file, folders) is None:
+        found = _find(file, folders)
+        if found is None:
             raise ConfigurationError(_no_file(file, folders))
         try:
-            with _silent():
-                read += _files_read(gin.parse_config_file(file), folders)
+            with _silent():  # gin would also look among the packages of Python, and stumble
+                read += _files_read(gin.parse_config_file(str(found)), folders)
         except Exception as error:
             raise ConfigurationError(_explain(error, folders)) from error
     for name, value in bindings.items():
@@ -137,7 +138,7 @@ def _check_macros(files: Sequence[pathlib.Path], bindings: Mapping[str, str]) ->
     # What replaces the parameter that used a macro leaves the macro unused, and is no mistake.
     written = {name for file in files for name in re.findall(r"%([\w./]+)", file.read_text())}
     for name in sorted(bound - used - written):
-        near = nearest(name, used - bound or used)
+        near = nearest(name, used)
         place = where_set(name, files, bindings)
         raise ConfigurationError(f"{place}: nothing uses a macro of this name{near}")
     missing = sorted(used - bound)
@@ -235,7 +236,7 @@ def _explain(error: Exception, folders: Sequence[str]) -> str:
     """Gin's message, which can run over many lines, as one line with the nearest right name."""
     message = str(error)
     place = re.search(r'In file "([^"]+)", line (\d+)', message)
-    prefix = f"{place[1]}:{place[2]}: " if place else ""
+    prefix = f"{_short(pathlib.Path(place[1]))}:{place[2]}: " if place else ""
     if missing := re.search(r"Unable to open file: (.+?)\. Searched config paths", message):
         return prefix + _no_file(missing[1], folders)
     if unknown := re.search(

@@ -8,15 +8,21 @@ Questions bring their pages, or hits of an index, or an index is searched for th
 `gophercite ask --json` prints, with the question's id; `gophercite verify` checks its quotes. What
 was ended goes on where it was when it is started again: batches that have all their answers are not
 asked again, and each answer is the same as in one run. A question that can't be answered is
-declined, with the reason.
+declined, with the reason. Ctrl-C ends it at once (exit status 130): what is written stays whole.
 """
+
+import sys
+
+from gophercite import interruption
+
+if __name__ == "__main__":  # before the imports that take seconds
+    interruption.end_at_once()
 
 import argparse
 import collections
 import contextlib
 import functools
 import pathlib
-import sys
 import zlib
 from collections.abc import Container, Sequence
 from typing import Any
@@ -242,4 +248,6 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    interruption.over()
+    sys.exit(status)

@@ -44,7 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _set_up_jax(flags)
         # Here, for they bring JAX and TensorFlow: --help and a wrong name need not wait for them.
         import configuration
+        import data_survey
         import dry_run
+        import warmup
 
         from gophercite.json_fields import RecordError
         from gophercite.models.checkpoint_files import CheckpointError
@@ -56,8 +58,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         processes.join(flags)
         files = gin_files.load(flags.gin_file, bindings, flags.gin_search_paths)
+        for line in warmup.shorten():
+            print(f"train: {line}", file=sys.stderr)
         with gin_files.one_line(files, bindings):
             run = configuration.build()
+        data_survey.show(run, sys.stderr)
         if flags.dry_run:
             dry_run.show(run, sys.stdout)
             return 0
@@ -68,6 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (
         gin_files.ConfigurationError,
         processes.JoinError,
+        data_survey.DataError,
         CheckpointError,
         NonFiniteLossError,
         NonFiniteStateError,
@@ -137,4 +143,6 @@ def _hear_signals() -> None:
 
 if __name__ == "__main__":
     _hear_signals()
-    sys.exit(main())
+    status = main()
+    interruption.over([signal.SIGTERM, signal.SIGINT])
+    sys.exit(status)

@@ -8,10 +8,12 @@ import argparse
 import io
 import os
 import re
+import signal
 import sys
 from collections.abc import Sequence
 
 import gophercite
+from gophercite import interruption
 from gophercite.cli import (
     ask,
     calibrate,
@@ -39,6 +41,9 @@ _COMMANDS = (
     export_weights,
     renew,
 )
+
+# Ctrl-C ends a command at once, but these remove the large files that they have begun.
+_CLEANING_UP = {"import-weights", "export-weights"}
 
 _EXAMPLES = """\
 examples:
@@ -68,6 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
       The exit status.
     """
+    if arguments is None:  # the process is this command's alone
+        interruption.end_at_once()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # also where a terminal has ASCII alone
     try:
@@ -79,9 +86,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Nobody reads on, as in `gophercite … | head -1`. What is left to write goes nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return READER_GONE
+    finally:
+        if arguments is None:
+            interruption.over()
 
 
 def _run(options: argparse.Namespace) -> int:
+    if options.command in _CLEANING_UP and signal.getsignal(signal.SIGINT) is interruption.heard:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         _refuse_no_names(options)
         status: int = options.run(options)

@@ -3,6 +3,8 @@
 Needs matplotlib (`pip install gophercite[report]`), which is imported with this module alone.
 """
 
+import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,9 +14,45 @@ from matplotlib.figure import Figure
 from gophercite.evaluation.figures import legend_label, line_style, without_frame
 from gophercite.training.metrics import TRAIN, read_metrics
 
+_MOST_IN_A_ROW = 3
+# What a report shows of a run, where the run has it: the y-axis, and the metrics in the panel.
+_PANELS = {
+    "loss": r"loss/total|eval/[^/]+/loss",
+    "accuracy": r"accuracy/\w+|eval/[^/]+/(\w+_)?accuracy(/\w+)?",
+    "reward": r"objective/scores|eval/[^/]+/reward",
+    "divergence from the teacher, nats": r"objective/kl|eval/[^/]+/kl",
+    "explained variance of rewards": r"critic/vf_explained_var",
+    "answers with a fault": r"faults/any|eval/[^/]+/faults",
+    "verbatim answers": r"eval/[^/]+/verbatim",
+}
+
+
+def report_curves(folder: epath.PathLike) -> Figure | None:
+    """The curves that a run's report shows: losses, and what else the run measured of its quality.
+
+    Args:
+      folder: the run's.
+
+    Returns:
+      A panel for each kind of metric that has values at two steps or more; None when none has.
+    """
+    steps: dict[str, set[int]] = {}
+    for line in read_metrics(folder):
+        for name, value in line.items():
+            if value is not None:
+                steps.setdefault(name, set()).add(line["step"])
+    names = [name for name, at in steps.items() if len(at) > 1]
+    names.sort(key=lambda name: name.startswith("eval/"))  # what is trained on comes first
+    panels = {
+        shown: [name for name in names if re.fullmatch(pattern, name)]
+        for shown, pattern in _PANELS.items()
+    }
+    panels = {shown: names for shown, names in panels.items() if names}
+    return learning_curves(folder, panels) if panels else None
+
 
 def learning_curves(folder: epath.PathLike, panels: Mapping[str, str | Sequence[str]]) -> Figure:
-    """Draws metrics of a run by step, in panels side by side.
+    """Draws metrics of a run by step, in panels side by side, at most three in a row.
 
         learning_curves("runs/sft", {"loss": ["loss/total", "eval/validation/loss"]})
 
@@ -28,9 +66,11 @@ def learning_curves(folder: epath.PathLike, panels: Mapping[str, str | Sequence[
       ValueError: no line of the run has such a metric; the message names those that it has.
     """
     lines = read_metrics(folder)
-    figure = Figure(figsize=(4.5 * len(panels), 3.2), layout="constrained")
+    columns = min(len(panels), _MOST_IN_A_ROW)
+    rows = math.ceil(len(panels) / _MOST_IN_A_ROW)
+    figure = Figure(figsize=(4.5 * columns, 3.2 * rows), layout="constrained")
     for place, (shown, names) in enumerate(panels.items(), start=1):
-        axes = figure.add_subplot(1, len(panels), place)
+        axes = figure.add_subplot(rows, columns, place)
         for number, name in enumerate([names] if isinstance(names, str) else names):
             steps, values, split = _series(lines, name, folder)
             style = line_style(number, marker=split != TRAIN)

@@ -32,6 +32,7 @@ from gophercite.training.preemption import Preempted, Preemption
 from gophercite.training.program import Initialisation, Program, evaluated_params, shapes_of
 from gophercite.training.progress import Progress
 from gophercite.training.run_folder import (
+    draw_curves,
     parameter_table,
     report,
     trained_parts,
@@ -268,7 +269,7 @@ def train(
         reason = clock.stopped or f"all {settings.total_steps} steps are done"
         if first_process:
             lines = [f"ended at step {clock.step}: {reason}", overview.splitlines()[-1]]
-            text = report(folder, lines, best_step(folder))
+            text = report(folder, lines, best_step(folder), draw_curves(folder))
             write_text(folder, {"report.md": text})
         progress.note(f"ended at step {clock.step}: {reason}")
         return Outcome(state, reason)

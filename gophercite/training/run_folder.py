@@ -16,6 +16,7 @@ from gophercite.models.checkpoint_files import name_leaves
 from gophercite.models.parameters import Params
 from gophercite.training.metrics import TRAIN, read_metrics
 
+CURVES = "curves.png"
 _PACKAGES = (
     "gophercite",
     "jax",
@@ -104,13 +105,37 @@ def versions_json() -> str:
     return json.dumps(versions(), indent=2) + "\n"
 
 
-def report(folder: epath.Path, outcome: Sequence[str], best_step: int | None) -> str:
+def draw_curves(folder: epath.Path) -> str:
+    """Draws a run's learning curves into `curves.png`.
+
+    Args:
+      folder: the run's.
+
+    Returns:
+      Markdown for its report: the picture, or what it lacks.
+    """
+    try:
+        from gophercite.evaluation.figures import png
+        from gophercite.training.learning_curves import report_curves
+    except ImportError:
+        return "No learning curves: they need matplotlib, `pip install gophercite[report]`."
+    figure = report_curves(folder)
+    if figure is None:
+        return "No learning curves: nothing was measured at two steps."
+    (folder / CURVES).write_bytes(png(figure))
+    return f"![metrics by step]({CURVES})"
+
+
+def report(
+    folder: epath.Path, outcome: Sequence[str], best_step: int | None, curves: str = ""
+) -> str:
     """A run's report: how it ended, what each evaluation said, where its answers are.
 
     Args:
       folder: the run's.
       outcome: lines on how the run ended.
       best_step: the checkpoint with the best score.
+      curves: Markdown with the learning curves.
 
     Returns:
       Markdown.
@@ -118,6 +143,8 @@ def report(folder: epath.Path, outcome: Sequence[str], best_step: int | None) ->
     lines = [f"# {folder.name}", "", *[f"- {line}" for line in outcome]]
     if best_step is not None:
         lines.append(f"- best checkpoint: step {best_step}")
+    if curves:
+        lines += ["", "## Learning curves", "", curves]
     metrics = read_metrics(folder)
     splits = dict.fromkeys(line["split"] for line in metrics if line["split"] != TRAIN)
     for split in splits:

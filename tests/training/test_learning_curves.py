@@ -2,11 +2,15 @@
 
 import json
 import pathlib
+import subprocess
+import sys
 
 import pytest
+from etils import epath
 
 from gophercite.evaluation import figures
-from gophercite.training.learning_curves import learning_curves
+from gophercite.training.learning_curves import learning_curves, report_curves
+from gophercite.training.run_folder import draw_curves, report
 
 
 @pytest.fixture
@@ -46,3 +50,38 @@ def test_a_panel_for_each_and_its_metrics_by_step(run: pathlib.Path) -> None:
 def test_an_unknown_metric_is_refused_with_those_that_are_known(run: pathlib.Path) -> None:
     with pytest.raises(ValueError, match=r"has 'loss'; it has eval/validation/loss, grad, loss"):
         learning_curves(run, {"loss": "loss"})
+
+
+def test_a_report_shows_what_the_run_measured_more_than_once(run: pathlib.Path) -> None:
+    with (run / "metrics.jsonl").open("a") as file:
+        for step in (1, 10):
+            rewards = {"objective/scores": step / 10, "objective/kl": step / 5, "time/step": 1.0}
+            file.write(json.dumps({"step": step, "split": "train", **rewards}) + "\n")
+        kl = {"step": 10, "split": "validation", "eval/validation/kl": 0.1}
+        file.write(json.dumps(kl) + "\n")
+    figure = report_curves(run)
+    shown = {
+        axes.get_ylabel(): [line.get_label().strip("\u200b") for line in axes.lines]
+        for axes in figure.axes
+    }
+    assert shown == {
+        "loss": ["loss/total", "eval/validation/loss"],
+        "reward": ["objective/scores"],
+        "divergence from the teacher, nats": ["objective/kl"],
+    }
+    markdown = draw_curves(epath.Path(run))
+    assert markdown == "![metrics by step](curves.png)"
+    assert (run / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert markdown in report(epath.Path(run), ["ended"], None, markdown)
+
+
+def test_a_report_without_matplotlib_says_so(run: pathlib.Path) -> None:
+    """In a process of its own, in which there is none to import."""
+    code = (
+        "import sys; sys.modules['matplotlib'] = None\n"
+        "from etils import epath; from gophercite.training.run_folder import draw_curves\n"
+        f"print(draw_curves(epath.Path({str(run)!r})))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "pip install gophercite[report]" in done.stdout
+    assert not (run / "curves.png").exists()

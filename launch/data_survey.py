@@ -1,0 +1,43 @@
+"""What a run is going to train on, said before it starts: records used, dropped, and why."""
+
+import logging
+from typing import TextIO
+
+import configuration
+import jax
+
+from data_pipelines.survey import survey
+
+
+class DataError(ValueError):
+    """The data can't be trained on; the message is one line."""
+
+
+def show(run: configuration.Run, out: TextIO) -> None:
+    """Says what becomes of the records of files, for training and each evaluation.
+
+    Args:
+      run: the run; one that trains on no files has nothing to say.
+      out: where to.
+
+    Raises:
+      DataError: a file can't be read, or nothing in it can be used.
+    """
+    logging.disable(logging.WARNING)  # what the inputs have to say is said here
+    try:
+        _show(run, out)
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def _show(run: configuration.Run, out: TextIO) -> None:
+    for name, input in {"training": run.input, **run.evaluations}.items():
+        try:
+            for line in survey(name, input):
+                if jax.process_index() == 0:
+                    out.write(f"{line}\n")
+        except (ValueError, OSError) as error:
+            first, *more = str(error).splitlines() or [repr(error)]
+            why = next((line for line in more if ".jsonl" in line), "")
+            raise DataError(f"{name}: {first}{': ' if why else ''}{why}") from error
+    out.flush()

@@ -1,0 +1,38 @@
+"""A short try of a long run: its warm-up is shortened to fit, and that is said."""
+
+import gin
+import gin_files
+
+_SCHEDULES = ("linear_warmup_cosine", "linear_warmup_linear")
+_SHARE = 10  # of a run that its warm-up doesn't fit into, a tenth is warm-up
+
+
+def shorten() -> list[str]:
+    """Shortens each schedule's warm-up that is as long as its run, or longer.
+
+    Returns:
+      A line for each.
+    """
+    said = []
+    for (scope, selector), parameters in list(gin.config._CONFIG.items()):
+        name = selector.removeprefix("gophercite.")
+        if name not in _SCHEDULES:
+            continue
+        full = f"{scope}/{name}" if scope else name
+        steps, total = (
+            gin_files.follow(f"{full}.{field}", parameters.get(field))
+            for field in ("warmup_steps", "total_steps")
+        )
+        if not (_is_count(steps[1]) and _is_count(total[1]) and steps[1] >= total[1]):
+            continue
+        fitting = total[1] // _SHARE
+        gin.bind_parameter(f"{full}.warmup_steps", fitting)
+        said.append(
+            f"{steps[0]} = {steps[1]} does not fit into {total[0]} = {total[1]}: this run warms up "
+            f"for {fitting} steps"
+        )
+    return said
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and value > 0

@@ -1,0 +1,23 @@
+"""Ctrl-C at random moments of real processes: one status, not a word, and files that are whole.
+
+The long form is benchmarks/interrupts.py.
+"""
+
+import random
+
+import pytest
+
+from benchmarks import interrupts, kills
+
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory) -> dict[str, list[str]]:
+    return interrupts.make_commands(tmp_path_factory.mktemp("interrupts"))
+
+
+@pytest.mark.parametrize("name", ["ask", "infer", "eval", "index"])
+def test_ctrl_c_ends_a_command_with_130_and_no_word(name, commands):
+    draw = random.Random(f"{kills.seed_of_draws()}/{name}")
+    for _ in range(2):
+        ending = interrupts.interrupt(commands[name], draw.uniform(0.3, 6))
+        assert ending.at_once, ending

@@ -1,0 +1,61 @@
+"""Runs of launch/train.py in processes of their own, killed and interrupted at random moments.
+
+The long form, with reinforcement learning, is benchmarks/kills.py.
+"""
+
+import random
+import signal
+from pathlib import Path
+
+import pytest
+
+from benchmarks import kills
+from gophercite.models.checkpoint_files import saved_steps
+from gophercite.training.preemption import EXIT_CODE
+
+SETTINGS = kills.TINY | kills.SUPERVISED | {"TRAIN_STEPS": "24"}
+
+
+@pytest.fixture(scope="module")
+def command(tmp_path_factory) -> kills.Command:
+    cache = tmp_path_factory.mktemp("kills") / "cache"
+    return kills.Command("sft_sample_world.gin", SETTINGS, cache)
+
+
+def test_kills_and_ctrl_c_at_random_moments_change_nothing(command, tmp_path):
+    draw = random.Random(kills.seed_of_draws())
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    kills.finish(command, whole)
+    moments = ["save", draw.choice(["compile", "evaluation", "steps"])]
+    for moment in moments:
+        kills.kill(command, broken, moment, draw)
+
+    # Ctrl-C is a request to save: one line says so, and no more is said.
+    at, process = kills.kill(command, broken, "steps", draw, signal.SIGINT)
+    if at is not None:
+        assert process.process.returncode == EXIT_CODE
+        assert process.lines[-1].startswith(f"train: asked to stop: step {saved_steps(broken)[-1]}")
+        assert "Traceback" not in "".join(process.lines)
+    kills.finish(command, broken)
+    assert kills.bits(broken) == kills.bits(whole)
+    assert kills.lines(broken) == kills.lines(whole)
+
+
+def test_ctrl_c_before_there_is_anything_to_save_and_twice(command, tmp_path):
+    """Early it ends with one line; in a run a second one ends it at once, whatever it is at."""
+    draw = random.Random(kills.seed_of_draws())
+    process = command.start(tmp_path / "early")
+    try:
+        process.process.wait(draw.uniform(0.5, 2))
+    except kills.subprocess.TimeoutExpired:
+        process.process.send_signal(signal.SIGINT)
+    assert process.wait() == EXIT_CODE
+    assert process.lines == ["train: asked to stop; nothing is under way that could be saved\n"]
+
+    process = command.start(tmp_path / "twice", Path(tmp_path / "fresh"))
+    assert process.wait_for(process.is_compiling)
+    process.process.send_signal(signal.SIGINT)
+    process.process.send_signal(signal.SIGINT)
+    status = process.wait()
+    assert status in (130, EXIT_CODE)  # two that come together may be one to the system
+    assert "Traceback" not in "".join(process.lines)

@@ -1,0 +1,61 @@
+"""A run of two processes of four devices each, and one process that takes it over."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import pytest
+import tiny_learner as tiny
+
+from gophercite.models.checkpoint_files import saved_steps
+from gophercite.training.loop import TrainSettings, train
+
+SCRIPT = Path(__file__).with_name("run_tiny.py")
+PATIENCE = 600  # seconds, on the slowest of machines
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("compilation_cache")
+
+
+def start(cache: Path, *arguments: object) -> subprocess.Popen:
+    environment = {
+        **os.environ,
+        "JAX_COMPILATION_CACHE_DIR": str(cache),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+    command = [sys.executable, str(SCRIPT), *map(str, arguments)]
+    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+
+
+def finish(process: subprocess.Popen, code: int) -> str:
+    _, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == code, errors
+    return errors
+
+
+def test_two_processes_of_four_devices_save_and_go_on_together(cache, tmp_path):
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    pair = [start(cache, tmp_path, 4, 0.0, process, port) for process in (0, 1)]
+    messages = [finish(process, 0) for process in pair]
+    assert f"going on from checkpoint 2 of {tmp_path}" in messages[0]
+    assert saved_steps(tmp_path) == [2, 4]
+
+    # One process over the same eight devices takes over the checkpoint of the two.
+    outcome = train(
+        TrainSettings(model_dir=str(tmp_path), total_steps=4, batch_size=tiny.ROWS),
+        tiny.TinyLearner(),
+        tiny.TinyInitialisation(frozen_layers=1),
+        tiny.partitioner(),
+        tiny.batches(),
+        {},
+        stream=None,
+    )
+    assert int(outcome.state.step) == 4
+    assert jax.process_count() == 1
