@@ -15,10 +15,9 @@ _STYLE = """
 :root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }
 body { margin: 2rem auto; max-width: 72rem; padding: 0 1rem; }
 .wide { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .9rem; }
-th, td { border-bottom: 1px solid #8884; padding: .25rem .5rem; text-align: left; }
-td:first-child { white-space: nowrap; }
-td.number { font-variant-numeric: tabular-nums; text-align: right; }
+table { border-collapse: collapse; font-size: .85rem; }
+th, td { border-bottom: 1px solid #8884; padding: .25rem .35rem; text-align: left; }
+td.number { font-variant-numeric: tabular-nums; text-align: right; white-space: nowrap; }
 figure { display: inline-block; margin: 1rem 1rem 1rem 0; max-width: 100%; }
 figure img { background: #fff; max-width: 100%; width: 36rem; }
 details { border-bottom: 1px solid #8884; padding: .25rem 0; }
