@@ -49,8 +49,15 @@ def test_promises_are_kept(world):
 def test_what_can_t_be_promised_is_said():
     with pytest.raises(TooFewLabelsError, match=r"confidence 95%: .*, it would take 57"):
         promise_quality(np.arange(20.0), np.ones(20, bool), quality=0.9)
+    with pytest.raises(TooFewLabelsError, match="at no threshold do 57 labelled answers"):
+        promise_quality(np.arange(57.0), np.arange(57) > 0, quality=0.9)
     with pytest.raises(TooFewLabelsError, match="over all of them 0%"):
         promise_quality(np.arange(100.0), np.zeros(100, bool), quality=0.9)
+
+
+def test_one_label_can_promise_hardly_anything() -> None:
+    promise = promise_quality(np.array([1.0]), np.array([True]), quality=0.001)
+    assert (promise.coverage, promise.observed_quality) == (1.0, 1.0)
 
 
 def test_when_all_may_be_given_there_is_no_threshold():

@@ -149,6 +149,12 @@ def test_a_quote_that_stands_in_no_page_overlaps_nothing() -> None:
     assert both == EvidenceOverlap(0.5, 1.0)
 
 
+def test_white_space_around_the_gold_evidence_need_not_be_quoted() -> None:
+    wide = Span("o", START - 1, START + len(SENTENCE) + 1)
+    question = dataclasses.replace(QUESTION, answers=(), evidence=(wide,))
+    assert metrics.judge(write(), question).supported
+
+
 def test_what_the_record_does_not_say_is_not_judged() -> None:
     bare = dataclasses.replace(QUESTION, answers=(), evidence=())
     judgement = metrics.judge(write(), bare)

@@ -288,9 +288,20 @@ def test_distinct_samples() -> None:
     assert distinct_samples(rows, 3) == 2.5
 
 
+def test_the_defaults_are_the_paper_s() -> None:
+    """F.1: α = 0.1 and a penalty of 2 were selected; a critic of two layers of 2048."""
+    defaults = {field.name: field.default for field in dataclasses.fields(A2CLearner)}
+    assert (defaults["kl_weight"], defaults["value_weight"]) == (0.1, 0.5)
+    assert (defaults["average_over"], defaults["value_width"]) == ("response_tokens", 2048)
+    assert Rewards(RewardModel(MODEL)).syntax_penalty == 2
+    for weight in (0.0, 1.0):  # all of the one loss, and all of the other
+        assert learner(kl_weight=weight, value_weight=0.0).kl_weight == weight
+
+
 def test_what_is_no_policy_gradient_is_refused() -> None:
-    with pytest.raises(ValueError, match="temperature = 1"):
-        learner(plan=plan(4, temperature=0.5))
+    for changed in ({"temperature": 0.5}, {"top_p": 0.9}, {"top_k": 5}):
+        with pytest.raises(ValueError, match="temperature = 1"):
+            learner(plan=plan(4, **changed))
     with pytest.raises(ValueError, match=r"kl_weight = 1\.5"):
         learner(kl_weight=1.5)
     with pytest.raises(ValueError, match=r"value_weight = -1: must be at least 0"):

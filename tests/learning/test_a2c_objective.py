@@ -325,6 +325,12 @@ def test_objective_and_gradients_are_those_of_the_second_formulation(case: Case)
         check_metrics(metrics, at, found, float(total))
 
 
+def outside_claim(before: np.ndarray) -> bool:
+    """Whether what was written so far has not begun its claim, or has ended it by a whole mark."""
+    text = bytes(token - 1 for token in before.tolist() if token)
+    return not text.startswith(b" %<") or b">%(" in text
+
+
 def check_metrics(metrics: Any, at: Drawn, found: Places, total: float) -> None:
     """Token by token, in float64."""
     real = [(r, t) for r in range(ROWS) if at.weights[r] for t in range(at.lengths[r])]
@@ -333,6 +339,7 @@ def check_metrics(metrics: Any, at: Drawn, found: Places, total: float) -> None:
     advantages = rewards - each.value
     allowed = np.array([at.allowed[place].sum() for place in real])
     samples = np.sum(at.weights)
+    outside = [outside_claim(at.responses[row, :place]) for row, place in real]
     expected = {
         "loss/total": total,
         "loss/policy_avg": -np.mean(advantages * each.log_pi),
@@ -344,6 +351,7 @@ def check_metrics(metrics: Any, at: Drawn, found: Places, total: float) -> None:
         "objective/entropy": np.sum(each.entropy) / samples,
         "policy/log_prob_avg": np.mean(each.log_pi),
         "policy/forced": np.mean(allowed == 1),
+        "policy/outside_claims": np.mean(outside) * (not at.allowed.all()),
         "advantage/mean": np.mean(advantages),
         "advantage/std": np.std(advantages),
         "objective/rlhf_reward": np.average(at.rewards, weights=at.weights),
