@@ -23,7 +23,7 @@ class TokenList(Vocabulary):
         self.bos_id = self.unk_id = None
         self.dummy_prefix = False
 
-    def save(self, folder) -> None:
+    def write_files(self, folder) -> None:
         raise NotImplementedError
 
     def _tokenize(self, text: str) -> list[int]:
