@@ -216,7 +216,7 @@ def text_with_includes(file: str) -> str:
 @pytest.mark.parametrize("file", sorted(RUNS))
 def test_every_run_s_file_is_complete_but_for_paths(file):
     paths = ["MODEL_DIR", "INITIAL_CHECKPOINT", "REWARD_MODEL", "VOCABULARY", "INDEX", "DATA_DIR"]
-    paths += ["RECORDS", "ELI5_FILE", "NQ_FILE", "VALIDATION_FILE"]
+    paths += ["RECORDS", "TRAIN_FILES", "ELI5_FILE", "NQ_FILE", "VALIDATION_FILE"]
     paths += ["NQ", "ELI5", "SQUAD", "TRIVIA_QA", "FEVER"]
     text = text_with_includes(file)
     used = set(re.findall(r"%(\w+)", text)) | {"MODEL_DIR"}
