@@ -374,7 +374,7 @@ def _refuse_for_all(fields: JsonFields) -> None:
     """Refuses what is computed for no family."""
     _refuse(fields, "quantization_config", "only unquantised weights are read")
     _refuse(fields, "use_bidirectional_attention", "only causal attention is computed")
-    if fields.flag("is_causal") is False:
+    if fields.values.get("is_causal", True) is not True:  # null is no yes to `transformers`
         raise fields.error("is_causal", "only causal attention is computed")
 
 

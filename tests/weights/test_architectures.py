@@ -205,6 +205,7 @@ REFUSED: dict[str, tuple[str, Fields, str]] = {
         r"'original_max_position_embeddings': 16 is not what the rotation has \(512\)",
     ),
     "not causal": ("qwen2", {"is_causal": False}, "'is_causal': only causal attention"),
+    "not causal by null": ("qwen3", {"is_causal": None}, "'is_causal': only causal attention"),
     "capped": ("llama2", {"final_logit_softcapping": 30.0}, "'final_logit_softcapping'"),
     "layer by layer": (
         "llama2",
