@@ -6,6 +6,7 @@ the encoding; they draw random numbers from `randomness.draws` only.
 """
 
 import json
+import logging
 import random
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -21,6 +22,8 @@ from data_pipelines.randomness import draws
 from gophercite import prompts, records
 from gophercite.documents import Document
 from gophercite.evidence import Evidence
+
+_log = logging.getLogger(__name__)
 
 Preprocessor = Callable[..., tf.data.Dataset]
 Encoder = Callable[[dict[str, Any]], tuple[np.ndarray, np.ndarray]]
@@ -70,6 +73,9 @@ def encode_rated_answers(
 ) -> tf.data.Dataset:
     """Encodes rated answers: the prompt of table 12, and the answer with its inline evidence.
 
+    An answer that the vocabulary can't spell exactly would teach another one: it is dropped, and
+    the log names it.
+
     Args:
       dataset: rated answers whose documents are all there.
       output_features: of the task, whose vocabulary encodes.
@@ -81,11 +87,18 @@ def encode_rated_answers(
         answer = records.from_json(value, records.RatedAnswer)
         pages = [page for page in answer.documents if isinstance(page, Document)]
         triple = Evidence(answer.claim, answer.title, answer.quote)
+        if not vocabulary.spells(prompts.response(triple)):
+            _log.warning(
+                "the answer to question %r was dropped: it holds a character that the vocabulary "
+                "can't spell",
+                answer.question_id,
+            )
+            return _weighted([], [], prompt_weight)
         prompt = prompts.encode_prompt(vocabulary, answer.question, pages)
         response = prompts.encode_response(vocabulary, triple)
         return _weighted(prompt, response, prompt_weight)
 
-    return _encode(dataset, encode)
+    return _encode(dataset, encode).filter(lambda example: tf.size(example["tokens"]) > 0)
 
 
 def encode_questions(

@@ -195,7 +195,8 @@ class RolloutInput(TaskInput):
 
     def _illegal(self, quotes: QuoteSettings, sources: Sequence[Document]) -> Dropped | None:
         """Why no answer is legal, if none is."""
-        pieces = quotable_pieces(sources, quotes.minimum_quote, quotes.maximum_omissions > 0)
+        omissions = quotes.maximum_omissions > 0
+        pieces = quotable_pieces(sources, self.vocabulary, quotes.minimum_quote, omissions)
         if not pieces:
             return Dropped.NO_QUOTE
         # A graph costs as much as all the rest, and on the way to a late batch it would be for

@@ -1,9 +1,13 @@
 """Vocabularies: every text is spelled exactly, by every kind of tokenizer."""
 
+import functools
 import io
+import itertools
 import json
 import pathlib
+import re
 import unicodedata
+from collections.abc import Iterable
 
 import pytest
 import sentencepiece
@@ -234,8 +238,57 @@ def test_tokenizers_that_cannot_spell_everything_are_refused(tmp_path: pathlib.P
     content["model"]["vocab"] = {
         token: id for token, id in content["model"]["vocab"].items() if len(token) == 1
     }
-    with pytest.raises(VocabularyError, match="lacks 1 of 256 byte tokens"):
+    with pytest.raises(VocabularyError, match="lacks 1 of 256 byte tokens, 0x20 among them"):
         HuggingFaceVocabulary(json.dumps(content))
+
+
+def lacking(missing: Iterable[int]) -> HuggingFaceVocabulary:
+    """A byte-level tokenizer without some bytes, as SmolLM2's."""
+    content = json.loads(byte_level_json())
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = (chr(number) for number in itertools.count(0x100))
+    names = {byte: chr(byte) if byte in printable else next(others) for byte in range(256)}
+    tokens = [*(names[byte] for byte in range(256) if byte not in missing), "<|endoftext|>"]
+    content["model"] |= {"vocab": {token: id for id, token in enumerate(tokens)}, "merges": []}
+    content["added_tokens"] = [content["added_tokens"][0] | {"id": len(tokens) - 1}]
+    return HuggingFaceVocabulary(json.dumps(content))
+
+
+LACKED = frozenset({0x04, 0x06, 0x13, 0xC0, 0xC1, 0xF1, 0xF2, *range(0xF5, 0x100)})
+
+
+def is_lacked(character: str) -> bool:
+    return not LACKED.isdisjoint(character.encode())
+
+
+SCRAPS = "ab é☃😀\x04\x06\x05\U00040000\U000bffff\U000c0000\U0010ffff\ufffd"
+
+
+@given(st.text(st.sampled_from(SCRAPS)))
+def test_characters_that_can_not_be_spelled_are_replaced_and_all_else_is_exact(text: str) -> None:
+    vocabulary = walled()
+    assert vocabulary.missing_bytes == LACKED
+    shown = "".join("\ufffd" if is_lacked(c) else c for c in text)
+    assert vocabulary.decode(vocabulary.encode(text)) == shown
+    assert vocabulary.spells(text) == (not any(map(is_lacked, text)))
+    parts = [text[start:end] for start, end in vocabulary.spelled_parts(text)]
+    assert parts == [run for run in re.split("[\x04\x06\U00040000-\U000bffff]", text) if run]
+
+
+@functools.cache
+def walled() -> HuggingFaceVocabulary:
+    return lacking(LACKED)
+
+
+@pytest.mark.parametrize("byte", [0x0A, 0x25, 0x80, 0xBF, 0xC3, 0xE2, 0xF0])
+def test_bytes_without_which_scripts_or_marks_can_not_be_spelled_are_needed(byte: int) -> None:
+    with pytest.raises(VocabularyError, match=f"0x{byte:02X} among them"):
+        lacking({byte, 0x04})
+
+
+def test_bytes_that_no_text_has_are_not_missed() -> None:
+    vocabulary = lacking({0xC0, 0xC1, 0xF5, 0xFF})
+    assert vocabulary.spells("\U0010ffff\x00")
 
 
 def test_special_tokens_are_read_from_the_configuration_beside(tmp_path: pathlib.Path) -> None:

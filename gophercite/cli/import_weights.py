@@ -14,18 +14,20 @@ def add(commands: Any) -> None:
         commands,
         "import-weights",
         run,
-        "make a model folder of a Llama, Mistral, Qwen, Gemma, GPT-NeoX, GPT-2 or T5X checkpoint",
+        "make a model folder of a Llama, Mistral, Qwen, Gemma, GPT-NeoX, GPT-2, GGUF or T5X "
+        "checkpoint",
         (
             "downloads/Qwen3-0.6B models/qwen3",
             "downloads/Llama-3.2-1B models/llama --dtype float32",
+            "downloads/SmolLM2-135M-Instruct.Q4_1.gguf models/smollm2",
             "t5x/checkpoint_100000 models/t5x --vocabulary t5x/sentencepiece.model",
         ),
     )
     command.add_argument(
         "source",
         metavar="SOURCE",
-        help="a Hugging Face folder: config.json, safetensors files and the tokenizer; or a T5X "
-        "checkpoint_<step> folder of a decoder-only network",
+        help="a Hugging Face folder: config.json, safetensors files and the tokenizer; a GGUF "
+        "file; or a T5X checkpoint_<step> folder of a decoder-only network",
     )
     command.add_argument("folder", metavar="FOLDER", help="the model folder; new, or to replace")
     command.add_argument(
@@ -90,6 +92,7 @@ def run(options: argparse.Namespace) -> int:
 def _import(options: argparse.Namespace) -> Any:
     """Imports by the kind of the source."""
     from gophercite.weights.checkpoint import WeightsError
+    from gophercite.weights.gguf import import_gguf, is_gguf
     from gophercite.weights.hugging_face import import_weights
     from gophercite.weights.t5x import import_t5x
     from gophercite.weights.t5x_bridged import import_bridged
@@ -117,4 +120,6 @@ def _import(options: argparse.Namespace) -> Any:
                 f"{options.source}: --{flag.replace('_', '-')} is for T5X checkpoints, and this "
                 "is none: there is no file 'checkpoint' in it"
             )
+    if is_gguf(options.source):
+        return import_gguf(options.source, options.folder, dtype=options.dtype)
     return import_weights(options.source, options.folder, dtype=options.dtype)

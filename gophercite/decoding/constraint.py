@@ -71,6 +71,7 @@ class QuoteConstraint:
     def __init__(self, vocabulary: Vocabulary, settings: QuoteSettings | None = None) -> None:
         """Reads the vocabulary once; takes a moment for a large one."""
         self.settings = settings or QuoteSettings()
+        self._vocabulary = vocabulary
         self._eos_id = vocabulary.eos_id
         self._trie = TokenTrie.build(vocabulary)
         self._usual_lengths = _usual_lengths(vocabulary)
@@ -86,12 +87,12 @@ class QuoteConstraint:
         """
         limits = self.settings.limits
         omissions = limits.maximum_omissions > 0
-        pieces = quotable_pieces(sources, limits.minimum_quote, omissions)
+        pieces = quotable_pieces(sources, self._vocabulary, limits.minimum_quote, omissions)
         if not pieces:
             raise NoLegalAnswer(
                 f"nothing can be quoted from the {len(sources)} documents: each is shorter than "
-                f"{limits.minimum_quote} characters, blank, or only reserved marks, or its title "
-                "holds one"
+                f"{limits.minimum_quote} characters, blank, or only reserved marks or characters "
+                "that the vocabulary can't spell, or its title holds one"
             )
         graph = QuoteGraph.build(pieces, omissions)
         edges = token_edges(

@@ -163,19 +163,12 @@ def _is_byte_level(settings: dict[str, Any]) -> bool:
     return any(part["type"] == "ByteLevel" for part in parts)
 
 
-def _byte_ids(tokenizer: tokenizers.Tokenizer, settings: dict[str, Any]) -> list[int]:
+def _byte_ids(tokenizer: tokenizers.Tokenizer, settings: dict[str, Any]) -> list[int | None]:
     if _is_byte_level(settings):
         names = {byte: character for character, byte in _byte_of_character().items()}
     else:
         names = {byte: f"<0x{byte:02X}>" for byte in range(BYTES)}
-    found = [tokenizer.token_to_id(names[byte]) for byte in range(BYTES)]
-    ids = [id for id in found if id is not None]
-    if missing := BYTES - len(ids):
-        raise VocabularyError(
-            f"the tokenizer lacks {missing} of {BYTES} byte tokens: it cannot spell every text, so "
-            "quotes would not be exact; use a byte-level one or one with byte fallback"
-        )
-    return ids
+    return [tokenizer.token_to_id(names[byte]) for byte in range(BYTES)]
 
 
 def _bytes_of_tokens(

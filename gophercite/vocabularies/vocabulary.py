@@ -21,16 +21,25 @@ _LONGEST_HELD = 64  # characters
 BYTES = 256
 MAXIMUM_SIZE = 1 << 24  # a file that claims more ids would only fill the memory
 
+_REPLACEMENT = "\ufffd"
+# Without these, marks or whole scripts could not be spelled: printable ASCII and the new line, what
+# goes on in a character, what begins one of two or three bytes, and emoji.
+_NEEDED_BYTES = frozenset({0x0A, *range(0x20, 0x7F), *range(0x80, 0xC0), *range(0xC2, 0xF1)})
+
 _BYTE_PIECE = re.compile("<0x([0-9A-Fa-f]{2})>")
 
 
 class Vocabulary(abc.ABC):
     """A tokenizer that spells every text exactly.
 
-    For every string `x` that UTF-8 can hold:
+    For every string `x` that UTF-8 can hold and the tokenizer can spell (`spells(x)`):
 
         decode(encode(x)) == x
         b"".join(token_bytes(id) for id in encode(x)) == x.encode("utf-8")
+
+    Nearly all tokenizers spell everything. Some published ones lack bytes that text hardly ever
+    has, such as control characters: a model is shown a replacement for each character that needs
+    one, and no quote may hold it.
 
     A quote is verbatim or it is not, so a tokenizer's own normalisation (Unicode forms, stripped or
     collapsed spaces, unknown characters) never applies: characters that it would change are spelled
@@ -50,6 +59,8 @@ class Vocabulary(abc.ABC):
         that texts are tokenised word by word: a word, with the white space before it (`WORD`), has
         the same tokens wherever it stands.
       other_eos_ids: what ends an answer of the published model as well, such as the end of a turn.
+      missing_bytes: those that no token spells alone; texts with a character that needs one of them
+        are not spelled exactly.
       chat_template: how the published model's conversations are written, in Jinja; kept, and never
         applied. None where there is none.
     """
@@ -64,15 +75,22 @@ class Vocabulary(abc.ABC):
     other_eos_ids: tuple[int, ...] = ()
     chat_template: str | None = None
 
-    def __init__(self, token_bytes: Sequence[bytes | None], byte_ids: Sequence[int]) -> None:
+    def __init__(self, token_bytes: Sequence[bytes | None], byte_ids: Sequence[int | None]) -> None:
         """Called by the kinds of vocabulary.
 
         Args:
           token_bytes: for each id what the token spells, None for tokens that spell nothing.
-          byte_ids: [256] for each byte the id of the token that spells it alone.
+          byte_ids: [256] for each byte the id of the token that spells it alone; None where there
+            is none.
+
+        Raises:
+          VocabularyError: a byte is missing without which whole scripts, or the marks of evidence,
+            could not be spelled.
         """
         self._token_bytes = tuple(token_bytes)
         self._byte_ids = tuple(byte_ids)
+        self.missing_bytes = frozenset(b for b, id in enumerate(self._byte_ids) if id is None)
+        self._unspelled = _unspelled(self.missing_bytes)
         self._is_kept: dict[str, bool] = {}
         self._words: dict[str, list[int]] = {}
         self.size = len(self._token_bytes)
@@ -108,12 +126,27 @@ class Vocabulary(abc.ABC):
     def _tokenize(self, text: str) -> list[int]:
         """Returns the tokenizer's own tokens of `text`, which may not spell it exactly."""
 
+    def spells(self, text: str) -> bool:
+        """Whether `text` is encoded exactly: always, unless bytes are missing."""
+        return self._unspelled is None or not self._unspelled.search(text)
+
+    def spelled_parts(self, text: str) -> list[tuple[int, int]]:
+        """Where `text` is encoded exactly: spans between the characters that are not, in order."""
+        walls = [] if self._unspelled is None else self._unspelled.finditer(text)
+        bounds = [0, *(place for wall in walls for place in wall.span()), len(text)]
+        spans = zip(bounds[::2], bounds[1::2], strict=True)
+        return [(start, end) for start, end in spans if start < end]
+
     def encode(self, text: str) -> list[int]:
         """Returns the ids of `text`, without beginning or end of sequence.
+
+        A character that can't be spelled is replaced by U+FFFD, one for one.
 
         Raises:
           VocabularyError: when `text` holds a lone surrogate, which no bytes can spell.
         """
+        if self._unspelled is not None:
+            text = self._unspelled.sub(_REPLACEMENT, text)
         try:
             expected = text.encode("utf-8")
         except UnicodeEncodeError as error:
@@ -191,7 +224,25 @@ class Vocabulary(abc.ABC):
         return self._is_kept[character]
 
     def _bytes_of(self, character: str) -> list[int]:
-        return [self._byte_ids[byte] for byte in character.encode("utf-8")]
+        ids = (self._byte_ids[byte] for byte in character.encode("utf-8"))
+        return [id for id in ids if id is not None]  # all are there: the text is spelled
+
+
+def _unspelled(missing: frozenset[int]) -> re.Pattern[str] | None:
+    """A pattern for each character that needs a missing byte; None where no character does."""
+    if needed := _NEEDED_BYTES & missing:
+        raise VocabularyError(
+            f"the tokenizer lacks {len(missing)} of {BYTES} byte tokens, 0x{min(needed):02X} among "
+            "them: it cannot spell every text, so quotes would not be exact; use a byte-level one "
+            "or one with byte fallback"
+        )
+    ranges = [(byte, byte) for byte in sorted(missing) if byte < 0x80]
+    # What begins a character of four bytes begins 2 ** 18 of them.
+    firsts = (byte for byte in sorted(missing) if 0xF1 <= byte <= 0xF4)
+    ranges += [((first & 7) << 18, min(((first & 7) + 1) << 18, 0x110000) - 1) for first in firsts]
+    if not ranges:
+        return None  # the missing ones are none of UTF-8's
+    return re.compile("[" + "".join(f"\\U{a:08x}-\\U{b:08x}" for a, b in ranges) + "]")
 
 
 def byte_of_piece(piece: str) -> int | None:

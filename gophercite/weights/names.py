@@ -223,6 +223,35 @@ _GPT2 = TensorNames(
     derived=(".attn.bias", ".attn.masked_bias"),
 )
 
+# llama.cpp's names, the same for every family: a model has those of the parameters that it has.
+GGUF_NAMES = TensorNames(
+    {
+        "embed/embedding": Place("token_embd.weight"),
+        "final_norm/scale": Place("output_norm.weight"),
+        **_linear("unembed/kernel", "output"),
+        **_layers(
+            "blk",
+            {
+                "attention_norm": Place("attn_norm.weight"),
+                **_linear("query", "attn_q", bias=True),
+                **_linear("key", "attn_k", bias=True),
+                **_linear("value", "attn_v", bias=True),
+                **_linear("out", "attn_output"),
+                "query_norm": Place("attn_q_norm.weight"),
+                "key_norm": Place("attn_k_norm.weight"),
+                "attention_post_norm": Place("post_attention_norm.weight"),
+                "mlp_norm": Place("ffn_norm.weight"),
+                **_linear("gate", "ffn_gate"),
+                **_linear("up", "ffn_up"),
+                **_linear("down", "ffn_down"),
+                "mlp_post_norm": Place("post_ffw_norm.weight"),
+            },
+        ),
+    },
+    prefix="blk.",
+    derived=("rope_freqs.weight",),
+)
+
 NAMES: dict[str, TensorNames] = {
     "llama": _LLAMA,
     "mistral": _LLAMA,

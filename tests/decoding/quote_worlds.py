@@ -14,11 +14,15 @@ BUNDLED = pathlib.Path(__file__).parents[2] / "data_pipelines/sample_world/model
 
 
 class TokenList(Vocabulary):
-    """Tokens by the bytes that they spell, greedily; every byte has one, and 0 ends a sequence."""
+    """Tokens by the bytes that they spell, greedily; 0 ends a sequence.
 
-    def __init__(self, pieces: Iterable[bytes]) -> None:
-        spellings = [None, *(bytes([byte]) for byte in range(256)), *pieces]
-        super().__init__(spellings, range(1, 257))
+    Every byte has one, but for those that are `missing`.
+    """
+
+    def __init__(self, pieces: Iterable[bytes], missing: frozenset[int] = frozenset()) -> None:
+        spelled = [None if byte in missing else bytes([byte]) for byte in range(256)]
+        ids = [None if byte in missing else byte + 1 for byte in range(256)]
+        super().__init__([None, *spelled, *pieces], ids)
         self.pad_id = self.eos_id = 0
         self.bos_id = self.unk_id = None
         self.dummy_prefix = False
@@ -30,13 +34,20 @@ class TokenList(Vocabulary):
         spelling, ids = text.encode(), []
         while spelling:
             longest = max(
-                (id for id in range(1, self.size) if spelling.startswith(self.token_bytes(id))),
+                (
+                    id
+                    for id in range(1, self.size)
+                    if (known := self.token_bytes(id)) and spelling.startswith(known)
+                ),
                 key=lambda id: len(self.token_bytes(id)),
             )
             ids.append(longest)
             spelling = spelling[len(self.token_bytes(longest)) :]
         return ids
 
+
+# What published tokenizers lack, and a letter's first byte that `hostile_text` has nothing of.
+MISSING = frozenset({0x00, 0x04, 0x7F, 0xC0, 0xC1, 0xF1, 0xF2, *range(0xF5, 0x100)})
 
 # Marks whole, halved, straddling their neighbours, and characters cut in two.
 HOSTILE_PIECES = (

