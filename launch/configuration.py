@@ -157,7 +157,7 @@ class Run:
 
     def _some_rows(self) -> np.ndarray | None:
         """A batch of the text that is trained on, [rows, length]; None where it is no text."""
-        if not isinstance(self.input, Input):
+        if not isinstance(self.input, Input) or isinstance(self.input, ComparisonInput):
             return None
         # Not shuffled: nothing waits until a buffer is full. Its counts are not the run's.
         some = dataclasses.replace(self.input, shuffle=False, report=PackingReport())

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import pytest
 import train
+from etils import epath
 from tiny_runs import TINY
 
 from data_pipelines.sample_world.convert import to_comparison
@@ -85,6 +86,16 @@ def test_a_run_from_a_language_model_ends_in_a_model_that_judges(tmp_path, compa
     for of_reward in (folder, tmp_path / "saved"):
         with pytest.raises(ModelFolderError, match="the model has a reward model's heads"):
             load_model(of_reward)
+
+
+@pytest.mark.parametrize("start", ["None", "%sample_world.MODEL"])
+def test_a_run_is_described_whatever_it_begins_with(tmp_path, comparisons, start):
+    """Pairs are no text that a language model was trained on, nor rows of tokens."""
+    small = {} if start != "None" else TINY
+    settings = {**small, **comparisons, "MODEL_DIR": "x", "INITIAL_CHECKPOINT": start}
+    gin_files.load([RUN], settings)
+    configuration.build().describe(epath.Path(tmp_path))
+    assert (tmp_path / "model.json").exists()
 
 
 def test_a_dry_run_shows_the_first_pair(comparisons):
