@@ -40,7 +40,7 @@ def make_records(data: pathlib.Path, work: pathlib.Path) -> None:
         python("-m", "data_pipelines.convert", "squad", data / "squad/wikipedia.json.gz", made,
                "--articles", "--validation", 0, "--test", 0)  # fmt: skip
         index = made / "corpus.db"
-        python("-m", "gophercite.cli", "index", made / "documents_train.jsonl", "--out", index)
+        python("-m", "gophercite", "index", made / "documents_train.jsonl", "--out", index)
         for kind, out in (("questions", "asked_train"), ("rated-answers", "found_train")):
             records = made / f"{kind.replace('-', '_')}_train.jsonl"
             python("-m", "data_pipelines.search", kind, records, made / f"{out}.jsonl",

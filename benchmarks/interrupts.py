@@ -5,8 +5,9 @@
 
 Each command must end with status 130 and nothing on stderr but what it says anyway, whatever it was
 at: imports, loading, compiling, sampling. Moments are drawn over the time that a command takes when
-it is left alone. The first 0.3 seconds are left out: the interpreter itself starts then, and has a
-message of its own. Prints a table: command × tries × 130 and silent × the longest it took.
+it is left alone, from when it hears signals on. Before that, for a tenth of a second on a quiet
+machine, the interpreter itself starts, and has a message of its own. Prints a table: command ×
+tries × 130 and silent × the longest it took.
 """
 
 import argparse
@@ -42,7 +43,8 @@ class Ending:
     Attributes:
       status: the exit status.
       said: what it said on stderr.
-      after: when Ctrl-C was pressed, in seconds after the start; None if it had ended before.
+      after: when Ctrl-C was pressed, in seconds after the command first heard signals; None if it
+        had ended before.
       took: seconds from then to the end.
     """
 
@@ -89,7 +91,7 @@ def make_commands(folder: pathlib.Path) -> dict[str, list[str]]:
     model = ["--model", str(folder / "tiny")]
     questions = ["--questions", str(folder / "questions.jsonl")]
     sizes = ["--samples", "2", "--max-tokens", "60"]
-    gophercite = [sys.executable, "-m", "gophercite.cli"]
+    gophercite = [sys.executable, "-m", "gophercite"]
     return {
         "ask": [*gophercite, "ask", "When did mill 7 burn?", "--documents", str(notes), *model],
         "infer": [
@@ -109,7 +111,7 @@ def interrupt(command: Sequence[str], after: float | None) -> Ending:
 
     Args:
       command: with its arguments.
-      after: so many seconds after the start; None leaves it alone.
+      after: so many seconds after it hears signals; None leaves it alone.
 
     Returns:
       How it ended.
@@ -125,6 +127,9 @@ def interrupt(command: Sequence[str], after: float | None) -> Ending:
     )
     pressed: float | None = None
     if after is not None:
+        # Its second thread is the one that hears them. Only Linux tells.
+        while process.poll() is None and len(os.listdir(f"/proc/{process.pid}/task")) < 2:
+            time.sleep(0.005)
         try:
             process.wait(after)
         except subprocess.TimeoutExpired:
@@ -156,7 +161,7 @@ def main() -> int:
                 return 1
             endings: list[Ending] = []
             while len(endings) < flags.tries:
-                ending = interrupt(command, draw.uniform(0.3, alone.took))
+                ending = interrupt(command, draw.uniform(0, alone.took))
                 if ending.after is not None:
                     endings.append(ending)
                 if not ending.at_once:

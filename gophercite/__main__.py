@@ -1,8 +1,23 @@
-"""`python -m gophercite`, where the `gophercite` script is not installed or not on the path."""
+"""The `gophercite` command, and `python -m gophercite`.
+
+It hears Ctrl-C before it imports anything that takes time, so that it is silent then, too.
+"""
 
 import sys
 
-from gophercite.cli import main
+from gophercite import interruption
+
+
+def main() -> int:
+    """Runs one command from the command line; returns its exit status."""
+    interruption.end_at_once()
+    from gophercite import cli
+
+    try:
+        return cli.main()
+    finally:
+        interruption.over()
+
 
 if __name__ == "__main__":
     sys.exit(main())

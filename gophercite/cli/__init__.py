@@ -73,8 +73,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
       The exit status.
     """
-    if arguments is None:  # the process is this command's alone
-        interruption.end_at_once()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # also where a terminal has ASCII alone
     try:
@@ -86,9 +84,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Nobody reads on, as in `gophercite … | head -1`. What is left to write goes nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return READER_GONE
-    finally:
-        if arguments is None:
-            interruption.over()
 
 
 def _run(options: argparse.Namespace) -> int:

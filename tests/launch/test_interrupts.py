@@ -19,5 +19,5 @@ def commands(tmp_path_factory) -> dict[str, list[str]]:
 def test_ctrl_c_ends_a_command_with_130_and_no_word(name, commands):
     draw = random.Random(f"{kills.seed_of_draws()}/{name}")
     for _ in range(2):
-        ending = interrupts.interrupt(commands[name], draw.uniform(0.3, 6))
+        ending = interrupts.interrupt(commands[name], draw.uniform(0, 6))
         assert ending.at_once, ending
