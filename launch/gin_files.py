@@ -10,7 +10,6 @@ import ast
 import contextlib
 import difflib
 import inspect
-import logging
 import pathlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -94,7 +93,7 @@ def load(
         if found is None:
             raise ConfigurationError(_no_file(file, folders))
         try:
-            with _silent():  # gin would also look among the packages of Python, and stumble
+            with _from_files_alone():
                 read += _files_read(gin.parse_config_file(str(found)), folders)
         except Exception as error:
             raise ConfigurationError(_explain(error, folders)) from error
@@ -109,13 +108,19 @@ def load(
 
 
 @contextlib.contextmanager
-def _silent() -> Iterator[None]:
-    """Gin logs an error for every folder that a file is not in, found or not."""
-    logging.disable(logging.ERROR)
+def _from_files_alone() -> Iterator[None]:
+    """Keeps gin from looking for files among Python's packages.
+
+    It would take a folder `models` that lies where the user stands for a package, stumble over one
+    without `__init__.py`, and log an error for each place without the file.
+    """
+    readers = gin.config._FILE_READERS
+    kept = list(readers)
+    readers[:] = [one for one in kept if one[0] is not gin.resource_reader.system_path_reader]
     try:
         yield
     finally:
-        logging.disable(logging.NOTSET)
+        readers[:] = kept
 
 
 def _literal(value: str) -> str:

@@ -2,6 +2,7 @@
 
 import pathlib
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -80,7 +81,7 @@ def _check_tasks(files: Sequence[pathlib.Path], bindings: Mapping[str, str]) -> 
     """Raises for a task or mixture that neither exists nor is made of the user's files."""
     values = _values()
     made = [value for _, name, parameter, value in values if _makes_task(name, parameter)]
-    known = [*setting_names.read_tasks(), *filter(_is_text, made)]
+    known = [*setting_names.read_tasks(), *filter(_is_text, made), *_registered()]
     for typed, _, parameter, value in values:
         if parameter != "mixture_or_task_name" or not _is_text(value):
             continue
@@ -90,6 +91,12 @@ def _check_tasks(files: Sequence[pathlib.Path], bindings: Mapping[str, str]) -> 
             raise gin_files.ConfigurationError(
                 f"{place}: no task or mixture is named {value!r}{near}"
             )
+
+
+def _registered() -> list[str]:
+    """Tasks and mixtures that a program registered before it started the run, as notebooks do."""
+    seqio = sys.modules.get("seqio")
+    return [] if seqio is None else [*seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()]
 
 
 def _makes_task(name: str, parameter: str) -> bool:

@@ -22,6 +22,7 @@ os.environ.setdefault(
     "--xla_cpu_parallel_codegen_split_count=1 --xla_cpu_use_fusion_emitters=false",
 )
 
+import hypothesis
 import jax
 import jaxtyping
 
@@ -38,3 +39,7 @@ CHECKED = [
 
 jax.config.update("jax_num_cpu_devices", 8)
 jaxtyping.install_import_hook(CHECKED, "beartype.beartype")
+
+# A deadline for each example tells how busy the machine is, not whether the code is right.
+hypothesis.settings.register_profile("no deadline", deadline=None)
+hypothesis.settings.load_profile("no deadline")

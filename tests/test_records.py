@@ -233,7 +233,11 @@ def test_offsets_follow_normalisation() -> None:
             "expected true, false or null, got the str",
         ),
         (RatedAnswer, without(ANSWER, "plausible", plausable=True), "did you mean 'plausible'?"),
-        (RatedAnswer, without(ANSWER, claim="a %< b"), "'claim': holds a reserved mark"),
+        (
+            RatedAnswer,
+            without(ANSWER, claim="a %< b"),
+            "'claim': holds the reserved mark '%<' at character 2",
+        ),
         (RatedAnswer, without(ANSWER, document="p"), "no document of this record has the id 'p'"),
         (RatedAnswer, without(ANSWER, title="Ormsbey"), "document 'o' has the title 'Ormsby'"),
         (RatedAnswer, without(ANSWER, quote="in 1875"), "is not verbatim in document 'o'"),
@@ -249,7 +253,7 @@ def test_offsets_follow_normalisation() -> None:
         (
             Comparison,
             without(COMPARISON, responses=["a", [{"claim": "b", "title": "T", "quote": "]%"}]]),
-            "'responses[1][0].quote': holds a reserved mark",
+            "'responses[1][0].quote': holds the reserved mark ']%' at character 0",
         ),
         (Comparison, without(COMPARISON, preferred=1.5), "'preferred': expected a number in 0 … 1"),
         (Comparison, without(COMPARISON, preferred=True), "'preferred': expected a number"),

@@ -87,7 +87,7 @@ def test_command(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     page = tmp_path / "Ormsby.txt"
     page.write_text(PAGES[0].text)
-    asked = ["ask", QUESTION, "--documents", str(page), "--model", str(MODEL)]
+    asked = ["ask", QUESTION, "--documents", str(page), "--model", str(MODEL), "--any-text"]
     few = ["--few-shot", "1", "--samples", "2", "--max-tokens", "32", "--json"]
     assert cli.main([*asked, *few]) == 0
     answer = json.loads(capsys.readouterr().out)

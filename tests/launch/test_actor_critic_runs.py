@@ -151,6 +151,8 @@ def test_two_processes_draw_and_learn_what_one_does(tmp_path, folders, cache, wh
         "Run.answers": "None",
         "train.early_stopping": "None",
         "train.best_metric": "None",
+        # Not used, and the other processes know no task of this one's.
+        "validation/RolloutInput.mixture_or_task_name": '"sample_world_questions"',
     }
     command = [sys.executable, train.__file__, *flags(folders, tmp_path / "two", **alone), cache]
     command += [f"--coordinator_address=localhost:{port}", "--num_processes=2"]

@@ -150,6 +150,21 @@ def test_a_wrong_name_is_answered_in_one_line_before_anything_is_loaded():
         assert message in line + "\n"
 
 
+def test_a_folder_where_one_stands_is_no_package_of_gins(tmp_path):
+    """Files include `models/…`, and a folder `models` may lie anywhere."""
+    (tmp_path / "models").mkdir()
+    asked = f"import gin_files; print(len(gin_files.load([{PRETRAIN!r}], {{'MODEL_DIR': 'x'}})))"
+    path = os.pathsep.join([str(ROOT), str(ROOT / "launch")])
+    done = subprocess.run(
+        [sys.executable, "-c", f"import configuration; {asked}"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert done.stdout == "3\n", done.stderr
+
+
 def test_names_are_read_from_the_sources_as_they_are():
     real = {
         name.split(".")[-1]: set(inspect.signature(known.wrapped).parameters) - {"changes"}
