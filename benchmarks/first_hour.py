@@ -1,7 +1,7 @@
 """Walks through the first hour of a new user: every command of README in a fresh clone, timed.
 
     python benchmarks/first_hour.py --out docs/first_hour.md
-    python benchmarks/first_hour.py README.md docs/notebooks.md --out /tmp/walk.md
+    python benchmarks/first_hour.py README.md docs/notebooks.md --out walk.md
 
 Commands are the lines of the pages' ```bash blocks, in order. They run as they are written, in a
 clone of this repository's HEAD, each after the other; what `source`, `export` and `cd` change is
@@ -116,6 +116,8 @@ def report(steps: list[Step], revision: str, machine: str, stumbles: str) -> str
     lines += ["", "## What they printed", "", "The last lines of each.", ""]
     for step in steps:
         printed = [line.rsplit("\r", 1)[-1].rstrip() for line in step.output.splitlines()]
+        # What pip warns of is the machine's own configuration.
+        printed = [line for line in printed if not line.startswith("WARNING: ")]
         cut = ["…"] if len(printed) > _SHOWN else []
         lines += ["```", f"$ {step.command}", *cut, *printed[-_SHOWN:], "```", ""]
     return "\n".join(lines)
