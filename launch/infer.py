@@ -19,161 +19,31 @@ if __name__ == "__main__":  # before the imports that take seconds
     interruption.end_at_once()
 
 import argparse
-import collections
-import contextlib
-import functools
 import pathlib
-import zlib
-from collections.abc import Container, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from gophercite.answering.answerer import Answerer, AnsweringSettings
-from gophercite.answering.declining import answering_settings
-from gophercite.answering.loading import inference_partitioner, load_answerer
-from gophercite.answering.many_questions import Asked, answer_each
-from gophercite.answering.pages import FoundPages, IndexedPages
-from gophercite.answers import answer_to_json
-from gophercite.contexts import SearchResult
-from gophercite.decoding.quote_settings import QuoteSettings
-from gophercite.decoding.sampling_settings import SamplingSettings
-from gophercite.models.checkpoint_files import CheckpointError
-from gophercite.models.tensors import TensorFileError
-from gophercite.records import Document, FoundDocument, Question, Report, read
-from gophercite.result_file import ResultFile
-from gophercite.retrieval.index import DocumentIndex
-from gophercite.retrieval.index_file import IndexFileError
-from gophercite.search_results import with_pages
-from gophercite.training.progress import Progress
+import refusals
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
     flags = _parse(arguments)
     try:
-        with contextlib.ExitStack() as stack:
-            questions = _read_questions(flags)
-            index = stack.enter_context(DocumentIndex(flags.index)) if flags.index else None
-            answerer = _answerer(flags)
-            answers = stack.enter_context(ResultFile(flags.output, _run(flags, answerer)))
-            _answer_all(questions, answerer, index, answers, flags)
-    except (OSError, ValueError, CheckpointError, TensorFileError, IndexFileError) as error:
-        print(f"infer: {error}", file=sys.stderr)
+        refusals.refuse_missing(
+            files=[flags.questions, flags.index], folders=[flags.model, flags.reward_model]
+        )
+    except OSError as error:
+        print(f"infer: {refusals.in_one_line(error)}", file=sys.stderr)
+        return 1
+    with interruption.libraries_silenced():
+        # Here, for it brings JAX: --help and a wrong name need not wait for that.
+        import inference_run
+    try:
+        inference_run.run(flags)
+    except inference_run.REFUSALS as error:
+        print(f"infer: {refusals.in_one_line(error)}", file=sys.stderr)
         return 1
     return 0
-
-
-def _answer_all(
-    questions: list[Question],
-    answerer: Answerer,
-    index: DocumentIndex | None,
-    answers: ResultFile,
-    flags: argparse.Namespace,
-) -> None:
-    size = flags.batch_size or answerer.usual_batch_size(flags.pages)
-    done = frozenset(answers.done)
-    left = _left(questions, done, size)
-    had = sum(question.id in done for question in questions)
-    progress = Progress(sys.stderr, len(questions) - had, unit="question")
-    progress.note(f"{len(questions)} questions, {had} answered already; {size} at a time")
-    declined: collections.Counter[str] = collections.Counter()
-    asked = (_asked(question, index, flags) for question in left)
-    made = answer_each(answerer, asked, keep_samples=flags.all_samples, batch_size=size)
-    number = 0
-    with contextlib.closing(made):
-        for question, answer in zip(left, made, strict=True):
-            if question.id in done:
-                continue
-            answers.append({"question_id": question.id, **answer_to_json(answer)})
-            number += 1
-            if answer.reason is not None:
-                declined[answer.reason] += 1
-            progress.step(number, {"declined": declined.total()})
-    for reason, count in declined.most_common():
-        progress.note(f"{count} declined: {reason}")
-
-
-def _left(questions: list[Question], done: Container[str], size: int) -> list[Question]:
-    """The batches in which a question has no answer yet, whole.
-
-    Answers depend on what is in their batch, though by rounding alone: so it stays together.
-    """
-    batches = (questions[first : first + size] for first in range(0, len(questions), size))
-    return [
-        question
-        for batch in batches
-        if not all(each.id in done for each in batch)
-        for question in batch
-    ]
-
-
-def _asked(question: Question, index: DocumentIndex | None, flags: argparse.Namespace) -> Asked:
-    # By the question, not by its place: an answer does not depend on what was asked before.
-    seed = zlib.crc32(f"{flags.seed}/{question.id}".encode())
-    return Asked(question.question, functools.partial(_pages, question, index, flags.pages), seed)
-
-
-def _pages(question: Question, index: DocumentIndex | None, k: int) -> FoundPages:
-    if not question.documents:
-        if index is None:
-            raise ValueError("the question has no pages, and no --index was given")
-        return IndexedPages(index).find(question.question, k)
-    if index is not None:
-        question = with_pages(question, index.document)
-    results = []
-    for page in question.documents[:k]:
-        if not isinstance(page, Document):
-            raise ValueError(
-                f"page {page.id!r} has a snippet and no text, and no --index was given"
-            )
-        snippet = page.snippet if isinstance(page, FoundDocument) else None
-        results.append(SearchResult(page, snippet))
-    return FoundPages(tuple(results))
-
-
-def _read_questions(flags: argparse.Namespace) -> list[Question]:
-    report = Report()
-    questions = list(read(flags.questions, Question, strict=flags.strict, report=report))
-    if report.skipped:
-        print(report, file=sys.stderr)
-    if not questions:
-        raise ValueError(f"{flags.questions}: has no questions")
-    return questions
-
-
-def _answerer(flags: argparse.Namespace) -> Answerer:
-    settings = AnsweringSettings(
-        samples=flags.samples,
-        prompt_tokens=flags.prompt_tokens,
-        joint=flags.joint,
-        likelihood=flags.likelihood,
-        max_num_seqs=flags.max_num_seqs,
-        sampling=SamplingSettings(
-            flags.max_tokens,
-            flags.temperature,
-            flags.top_k,
-            flags.top_p,
-            draft_tokens=flags.draft_tokens,
-        ),
-        quotes=QuoteSettings(maximum_triples=flags.claims, maximum_omissions=flags.omissions),
-    )
-    return load_answerer(
-        flags.model,
-        settings,
-        reward_model=flags.reward_model,
-        partitioner=inference_partitioner(flags.model_parallel, flags.data_parallel),
-    )
-
-
-def _run(flags: argparse.Namespace, answerer: Answerer) -> dict[str, Any]:
-    """What decides an answer, beside the question: a file holds answers of one kind."""
-    return {
-        "model": answerer.name,
-        "reward_model": answerer.reward_name,
-        "index": flags.index,
-        "seed": flags.seed,
-        "all_samples": flags.all_samples,
-        **answering_settings(answerer, flags.pages),
-    }
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

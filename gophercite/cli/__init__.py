@@ -7,7 +7,6 @@ answers at once.
 import argparse
 import io
 import os
-import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -26,7 +25,7 @@ from gophercite.cli import (
     validate,
     verify,
 )
-from gophercite.cli.output import FAILED, INTERRUPTED, READER_GONE, RefusedError
+from gophercite.cli.output import FAILED, INTERRUPTED, READER_GONE, RefusedError, in_one_line
 from gophercite.json_fields import printable
 
 _COMMANDS = (
@@ -95,7 +94,7 @@ def _run(options: argparse.Namespace) -> int:
     except BrokenPipeError:
         raise
     except (RefusedError, OSError) as error:
-        said = f"gophercite {options.command}: {_in_one_line(error)}"
+        said = f"gophercite {options.command}: {in_one_line(error)}"
         print(printable(said), file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:
@@ -118,13 +117,6 @@ def _refuse_no_names(options: argparse.Namespace) -> None:
                     raise RefusedError(f"{name.replace('_', '-')}: the name is empty")
                 if "\0" in text:
                     raise RefusedError(f"{name.replace('_', '-')}: no name holds a null character")
-
-
-def _in_one_line(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror is not None and error.filename is not None:
-        what = error.strerror[:1].lower() + error.strerror[1:]
-        return f"{os.fsdecode(error.filename)}: {what}"
-    return re.sub(r"\s*\n\s*", " ", str(error).strip())
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from typing import get_args
 
 import jax
 import pytest
@@ -18,6 +19,8 @@ from vocabulary_fixtures import trained
 from data_pipelines import bootstrap
 from gophercite import records
 from gophercite.documents import Document
+from gophercite.evaluation.results import Choice
+from gophercite.few_shot.prompting import Style
 from gophercite.models.config import TransformerConfig
 from gophercite.models.folder import Model, save_model
 from gophercite.models.reward_model import HEADS, RewardModel
@@ -236,20 +239,22 @@ def whole_lines(log: pathlib.Path) -> list[bytes]:
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        (["--questions", "missing.jsonl"], 1, "missing.jsonl"),
+        (["--questions", "missing.jsonl"], 1, "eval: missing.jsonl: there is no such file"),
         (["--temperature", "-1"], 1, "temperature = -1.0"),
         (["--batch-size", "0"], 2, "--batch-size is 0: must be at least 1"),
-        (["--process_id", "1"], 2, "--process_id is 1: must be from 0 to 0"),
+        (["--process_id", "1"], 2, "--process_id is 1: say of how many by --num_processes"),
         (["--omissions", "1"], 1, "omissions need constrained"),
         (["--choose", "rouge"], 1, "choose = 'rouge' needs few_shot = 'long'"),
-        (["--train", "missing.jsonl"], 1, "missing.jsonl: there is no such file of training"),
+        (["--train", "missing.jsonl"], 1, "eval: missing.jsonl: there is no such file"),
         (
             ["--gin_file=gin_configs/evaluation/paper.gin", "--gin.REWARD_MODEL=nowhere"]
             + [f"--gin.{name}=nothing" for name in ("MODEL", "QUESTIONS", "OUTPUT")],
             *(1, "nowhere: not a model folder"),
         ),
         (["--gin.Evaluation.sample=2"], 1, "did you mean Evaluation.samples?"),
-        (["--model", "nowhere"], 1, "nowhere: not a model folder"),
+        (["--model", "nowhere"], 1, "eval: nowhere: there is no such folder"),
+        (["--model", "README.md"], 1, "README.md: is a file; the folder of a model is wanted"),
+        (["--questions", "tests"], 1, "tests: is a folder; a file is wanted"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(
@@ -269,3 +274,34 @@ def test_what_is_wrong_is_said_in_one_line(
         found = exit.code
     assert found == status
     assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["eval.py", "--questions", "missing.jsonl"],
+        ["eval.py", "--questions=x.jsonl", "--gin.Evaluation.sample=2"],
+        ["eval.py", "--help"],
+        ["infer.py", "--model=nowhere", "--questions=README.md", "--output=answers.jsonl"],
+    ],
+)
+def test_a_typing_mistake_waits_for_no_library(arguments: list[str]) -> None:
+    """JAX and TensorFlow take seconds to import."""
+    command = f"""
+import runpy, sys
+sys.argv[1:] = {arguments[1:]}
+sys.path.insert(0, {str(SCRIPT.parent)!r})
+try:
+    runpy.run_path({str(SCRIPT.with_name(arguments[0]))!r}, run_name="__main__")
+except SystemExit as exit:
+    print(exit.code, sorted({{"jax", "tensorflow", "numpy"}} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == f"{int('--help' not in arguments)} []", done.stderr
+    assert len(done.stderr.splitlines()) == ("--help" not in arguments)
+
+
+def test_flags_offer_what_the_library_knows() -> None:
+    flags = runpy.run_path(str(SCRIPT))
+    assert flags["STYLES"] == tuple(style.value for style in Style)
+    assert flags["CHOICES"] == get_args(Choice)

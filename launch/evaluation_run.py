@@ -1,0 +1,174 @@
+"""What `launch/eval.py` does once its settings are known: ask, judge, report."""
+
+import contextlib
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import gin
+from etils import epath
+from evaluation_settings import Evaluation
+
+from gophercite.decoding.rerank import Scorer
+from gophercite.evaluation.answer_log import (
+    AnswerLog,
+    describe_asking,
+    read_answer,
+    shared_questions,
+)
+from gophercite.evaluation.baselines import judge_baselines
+from gophercite.evaluation.citations import CitationQuality, EntailmentServer, citation_quality
+from gophercite.evaluation.overlap import overlap_splits, overlap_table
+from gophercite.evaluation.question_prompts import PromptReport
+from gophercite.evaluation.report import describe
+from gophercite.evaluation.report_files import Section
+from gophercite.evaluation.results import Outcome, Results, choose, json_lines
+from gophercite.evaluation.truthfulqa import rating_line, truthfulqa_section
+from gophercite.models.checkpoint_files import CheckpointError
+from gophercite.models.folder import Model, load_model
+from gophercite.models.reward_model import load_reward_model
+from gophercite.models.tensors import TensorFileError
+from gophercite.records import Question, Report
+from gophercite.retrieval.index_file import IndexFileError
+from gophercite.training.progress import Progress
+
+# What people cause, and a line says.
+REFUSALS = (OSError, ValueError, CheckpointError, TensorFileError, IndexFileError)
+
+
+def configured(given: Mapping[str, Any]) -> Evaluation:
+    """The evaluation that gin files describe.
+
+    Args:
+      given: settings that win over the files'.
+
+    Raises:
+      ValueError: a setting is out of range.
+    """
+    return gin.get_configurable(Evaluation)(**given)
+
+
+def run(evaluation: Evaluation, process: int = 0, count: int = 1) -> None:
+    """Asks, scores, prints the table and some answers, and writes the report.
+
+    Args:
+      evaluation: what is asked, and how.
+      process, count: which share of the questions is asked here.
+
+    Raises:
+      ValueError: there is no question, or every one was declined.
+      OSError: a file can't be read or written.
+    """
+    results = _evaluate(evaluation, process, count)
+    if results is None:
+        return
+    print(f"\n{results.table().markdown()}")
+    for sample in results.best[: evaluation.examples]:
+        print(f"{describe(sample)}\n")
+    if evaluation.output is not None:
+        print(f"Written: {', '.join(results.write(evaluation.output))}")
+
+
+def _evaluate(evaluation: Evaluation, process: int, count: int) -> Results | None:
+    """Asks this process's share of the questions; None where others are not through with theirs.
+
+    Raises:
+      ValueError: there is no question, or every one was declined.
+    """
+    report = Report()
+    questions = evaluation.read_questions(report)
+    if report.skipped or report.unknown_fields:
+        print(f"{evaluation.questions}: {report}", file=sys.stderr)
+    if evaluation.model is None:
+        systems = judge_baselines(questions)
+        return Results(f"Baselines on {evaluation.questions}", systems)
+    model = load_model(evaluation.model)
+    judge = load_reward_model(evaluation.reward_model) if evaluation.reward_model else None
+    settings = evaluation.asking()
+    run = describe_asking(model, str(evaluation.model), settings, questions, judge)
+    with _log(evaluation, run) as log:
+        _ask(evaluation, model, judge, questions, log, process, count)
+        lines = log.read()
+    left = sum(question.id not in lines for question in questions)
+    if left:
+        print(f"Done here; {left} questions are left to the other processes.", file=sys.stderr)
+        return None
+    outcomes = [Outcome(q, read_answer(q, lines[q.id], evaluation.omissions)) for q in questions]
+    if not any(outcome.samples for outcome in outcomes):
+        raise ValueError("every question was declined: there is nothing to score")
+    return _results(evaluation, model, run, outcomes)
+
+
+def _results(
+    evaluation: Evaluation, model: Model, run: dict[str, Any], outcomes: Sequence[Outcome]
+) -> Results:
+    """Judges the answers that count, and the baselines on the same questions."""
+    asked = [outcome.question for outcome in outcomes if outcome.samples]
+    best = [choose(outcome.samples, evaluation.choice) for outcome in outcomes if outcome.samples]
+    name = "model, constrained" if evaluation.constrained else "model"
+    systems = {name: [sample.judgement for sample in best]}
+    if evaluation.baselines:
+        systems |= judge_baselines(asked)
+    citations: list[CitationQuality | None] = []
+    if evaluation.nli is not None:
+        triples = [sample.judgement.triples for sample in best]
+        citations = citation_quality(triples, EntailmentServer(evaluation.nli))
+    sections = []
+    if evaluation.train:
+        splits = overlap_splits(asked, evaluation.read_training_questions())
+        judged = [(sample.question.id, sample.judgement) for sample in best]
+        text = ["By what of a question was in the training data."]
+        sections.append(Section("Overlap", text, [overlap_table(splits, judged)]))
+    files = {}
+    if any(question.incorrect_answers for question in asked):
+        lines = [rating_line(sample, model.vocabulary) for sample in best]
+        files["_claims.jsonl"] = json_lines(lines)
+        sections.append(truthfulqa_section(lines))
+    return Results(
+        title=f"{evaluation.model} on {evaluation.questions}",
+        systems=systems,
+        run=run,
+        outcomes=outcomes,
+        best=best,
+        model=str(model.provenance.get("id", evaluation.model)),
+        citations=citations,
+        sections=sections,
+        files=files,
+    )
+
+
+@contextlib.contextmanager
+def _log(evaluation: Evaluation, run: dict[str, Any]) -> Iterator[AnswerLog]:
+    """Where answers are kept as they come; for this run alone when there is no output."""
+    if evaluation.output is not None:
+        epath.Path(evaluation.output).parent.mkdir(parents=True, exist_ok=True)
+        yield AnswerLog(evaluation.output, run)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        yield AnswerLog(epath.Path(folder) / "answers", run)
+
+
+def _ask(
+    evaluation: Evaluation,
+    model: Model,
+    judge: Model | None,
+    questions: Sequence[Question],
+    log: AnswerLog,
+    process: int,
+    count: int,
+) -> None:
+    """Asks, showing progress, and says what became of the prompts."""
+    total = shared_questions(len(questions), evaluation.batch_size, process, count)
+    progress = Progress(sys.stderr, total, unit="question")
+    report = PromptReport()
+    scorer = None if judge is None else Scorer(judge)
+    counts = log.ask(model, questions, evaluation.asking(), report, scorer, process, count)
+    begun = shown = next(counts)
+    if begun:
+        progress.note(f"{total} questions, {begun} answered already")
+    for answered in counts:
+        if answered - shown >= evaluation.batch_size or answered == total:
+            progress.step(answered, {})
+            shown = answered
+    progress.note(str(report))

@@ -1,0 +1,39 @@
+"""What commands refuse before they load anything, and how they say what went wrong."""
+
+import os
+import pathlib
+from collections.abc import Iterable
+
+from gophercite.cli.output import in_one_line
+
+__all__ = ["in_one_line", "refuse_missing"]
+
+Path = str | os.PathLike[str] | None
+
+
+def refuse_missing(*, files: Iterable[Path] = (), folders: Iterable[Path] = ()) -> None:
+    """Raises for a file or folder that is not there; those of a bucket are looked at later.
+
+    Args:
+      files: paths that were typed; None for those that were not.
+      folders: likewise, of folders.
+
+    Raises:
+      FileNotFoundError: the first that is missing, by name.
+      IsADirectoryError: a folder stands where a file belongs.
+      NotADirectoryError: a file stands where a folder belongs.
+    """
+    for path in _local(files):
+        if path.is_dir():
+            raise IsADirectoryError(f"{path}: is a folder; a file is wanted")
+        if not path.exists():
+            raise FileNotFoundError(f"{path}: there is no such file")
+    for path in _local(folders):
+        if not path.exists():
+            raise FileNotFoundError(f"{path}: there is no such folder")
+        if not path.is_dir():
+            raise NotADirectoryError(f"{path}: is a file; the folder of a model is wanted")
+
+
+def _local(paths: Iterable[Path]) -> Iterable[pathlib.Path]:
+    return (pathlib.Path(p) for p in paths if p is not None and "://" not in os.fspath(p))
