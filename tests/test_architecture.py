@@ -24,12 +24,12 @@ FLOORS = (
     ("vocabularies", "json_lines"),
     ("prompts", "records", "answers", "marked_pages"),
     ("retrieval",),
-    ("models", "contexts", "search_results"),
+    ("models", "contexts", "search_results", "browser"),
     ("few_shot", "weights"),
     ("decoding",),
     ("data_pipelines",),
     ("learning", "answering", "evaluation"),
-    ("training", "cli", "browser", "ratings"),
+    ("training", "cli", "ratings"),
     ("launch", "__main__"),
 )
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}

@@ -1,0 +1,31 @@
+"""Hosts of addresses: what a link shows, and what is blocked."""
+
+import urllib.parse
+from collections.abc import Collection
+
+
+def host_of(url: str) -> str:
+    """The host of an address in lower case, without its port; empty where it has none."""
+    try:
+        return (urllib.parse.urlsplit(url).hostname or "").rstrip(".").lower()
+    except ValueError:  # such as half an IPv6 address
+        return ""
+
+
+def is_blocked(url: str, blocked: Collection[str]) -> bool:
+    """Whether the address is of one of these hosts, or of a subdomain of one."""
+    if not blocked:
+        return False
+    parts = host_of(url).split(".")
+    return any(".".join(parts[start:]) in blocked for start in range(len(parts)))
+
+
+def is_host(name: str) -> bool:
+    """Whether this is a host in lower case, without scheme, port and path."""
+    return bool(name) and host_of(f"//{name}") == name
+
+
+def without_fragment(url: str) -> tuple[str, str]:
+    """The address without what stands behind its first `#`, and that, decoded."""
+    address, _, fragment = url.partition("#")
+    return address, urllib.parse.unquote(fragment)
