@@ -283,19 +283,21 @@ def model_vocabulary(folder: str) -> Vocabulary:
     return read_vocabulary(folder)
 
 
-def model_config(folder: str) -> TransformerConfig:
+def model_config(folder: str, **fields: Any) -> TransformerConfig:
     """The architecture of a model, for runs that begin with it.
 
     Args:
       folder: a model folder, or a training run's.
+      fields: what to change in it, such as `dtype`, `scan_layers` or `attention_block`.
 
     Returns:
       The architecture.
 
     Raises:
       ModelFolderError: the folder holds no model.
+      ValueError: the fields don't go together.
     """
-    return read_description(folder).config
+    return dataclasses.replace(read_description(folder).config, **fields)
 
 
 def actor_critic_initialisation(

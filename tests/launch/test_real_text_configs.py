@@ -1,5 +1,6 @@
 """The gin files for text of one's own, on a few pages and questions written here."""
 
+import dataclasses
 from pathlib import Path
 
 import configuration
@@ -7,11 +8,13 @@ import gin
 import gin_files
 import jax
 import pytest
+import setting_checks
 
 from data_pipelines.sample_world.convert import to_rated_answer
 from data_pipelines.sample_world.vocabulary import VOCABULARY_FOLDER
 from data_pipelines.sample_world.world import World
 from gophercite import records
+from gophercite.models.folder import read_description
 from gophercite.retrieval.index import DocumentIndex
 from gophercite.search_results import SearchReport, SearchSettings, with_search_results
 
@@ -127,3 +130,25 @@ def test_the_papers_run_shows_several_documents(folders):
     paper = gin.get_configurable("ContextSettings")()
     assert gin.query_parameter("%LENGTH") - paper.response_tokens == 3840
     assert "add_rated_answers.contexts = @ContextSettings()" in gin.config_str()
+
+
+def test_a_published_model_brings_its_architecture_and_single_fields_can_be_changed(folders):
+    model = str(VOCABULARY_FOLDER.parent)
+    settings = {"DATA_DIR": repr(folders), "INITIAL_CHECKPOINT": model, "MODEL_DIR": "unused"}
+    settings |= {
+        "BATCH_SIZE": "8",
+        "LoRA.targets": '("query", "value")',
+        "model_config.attention_block": "16",
+    }
+    setting_checks.check(["gin_configs/sft_imported.gin"], settings)
+    gin_files.load(["gin_configs/sft_imported.gin"], settings)
+    run = configuration.build()
+    published = read_description(model).config
+    changed = {"dtype": "float32", "scan_layers": True, "attention_block": 16}
+    assert run.transformer.config == dataclasses.replace(published, **changed)
+    assert run.transformer.config != published
+    assert run.transformer.lora.targets == ("query", "value")
+    assert "%<" in _text(run, run.input.one_pass())
+    settings["model_config.attention_blok"] = "16"
+    with pytest.raises(gin_files.ConfigurationError, match=r"model_config\.attention_block"):
+        setting_checks.check(["gin_configs/sft_imported.gin"], settings)
