@@ -15,6 +15,7 @@ import gophercite
 from gophercite import interruption
 from gophercite.cli import (
     ask,
+    browse,
     calibrate,
     export_weights,
     import_weights,
@@ -30,6 +31,7 @@ from gophercite.json_fields import printable
 
 _COMMANDS = (
     ask,
+    browse,
     search,
     verify,
     calibrate,
@@ -47,6 +49,7 @@ _CLEANING_UP = {"import-weights", "export-weights"}
 _EXAMPLES = """\
 examples:
   gophercite ask "When was the lighthouse built?" --documents examples/notes --extractive
+  gophercite browse "Who built the lighthouse?" --documents examples/notes
   gophercite search lighthouse --documents examples/notes
   gophercite ask "When was the lighthouse built?" --index corpus.db --model runs/sft --json
   gophercite verify answer.json --documents notes/

@@ -43,9 +43,10 @@ def add_html(command: argparse.ArgumentParser) -> None:
     """`--html`: how much of an HTML page is read."""
     command.add_argument(
         "--html",
-        choices=("article", "full"),
+        choices=("article", "full", "browser", "browser-full"),
         default="article",
-        help="of HTML pages: the main text, or all of it with tables and lists",
+        help="of HTML pages: the main text, or all of it with tables and lists; either as "
+        "`gophercite browse` shows it",
     )
 
 

@@ -35,7 +35,7 @@ class Extractor:
     or use it in a `with`.
 
     Args:
-      mode: of HTML, `article` for the main text, `full` for all that a reader sees.
+      mode: of HTML, as `gophercite.retrieval.text.page_text` has it.
       budget: what one page may cost.
       cache: where texts are kept, so that no page is read twice; None for nowhere.
 

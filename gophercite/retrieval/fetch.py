@@ -18,7 +18,7 @@ from gophercite.documents import Document
 from gophercite.json_fields import printable
 from gophercite.retrieval.addresses import AddressPolicy, CheckedBackend
 from gophercite.retrieval.extraction import Extractor
-from gophercite.retrieval.text import READABLE_TYPES, TextError, media_type
+from gophercite.retrieval.text import TextError, is_readable, media_type
 
 ROBOT = "gophercite"  # the name that robots.txt knows us by
 USER_AGENT = f"{ROBOT}/{gophercite.__version__}"
@@ -187,7 +187,7 @@ class Fetcher:
             raise _StatusError(address, response.status_code)
         content_type = response.headers.get("content-type", "")
         media = media_type(content_type)
-        if is_page and media not in (*READABLE_TYPES, *_UNTYPED):
+        if is_page and media not in _UNTYPED and not is_readable(media):
             raise FetchError(address, f"has type {printable(media[:100])!r}, which can't be read")
         limit = self._settings.maximum_bytes if is_page else ROBOTS_BYTES
         content = b"".join([chunk async for chunk in _bounded(response, limit, address, is_page)])

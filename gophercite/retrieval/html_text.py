@@ -7,27 +7,8 @@ import lxml.etree
 import lxml.html
 import trafilatura
 
-_NAME = re.compile(r"\w+")
+from gophercite.retrieval.html_lines import Line, lines_of
 
-# Around one of these there is an empty line, or a line end.
-_PARAGRAPHS = frozenset(
-    _NAME.findall("""
-    address article aside blockquote body details dl fieldset figure footer form h1 h2 h3 h4 h5 h6
-    header hr main ol p pre section table ul
-    """)
-)
-_LINES = frozenset(
-    _NAME.findall("br caption dd div dt figcaption legend li summary tbody tfoot thead tr")
-)
-_CELLS = frozenset({"td", "th"})
-
-# What a reader of the page doesn't see, or sees on every page of the site.
-_SKIPPED = frozenset(
-    _NAME.findall("""
-    audio button canvas datalist iframe math nav noscript object script select style svg template
-    textarea title video
-    """)
-)
 _HIDDEN = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
 
 # Control characters, also as numbers: parsers let them in, and fail over them later.
@@ -52,11 +33,11 @@ def article(page: str) -> Html:
     Much of what stands in infoboxes and tables is left out too. A page in which no article is found
     gives its full text.
     """
-    tree = _parse(page)
+    tree = parse(page)
     if tree is None:
         return Html("", "")
     found = trafilatura.extract(tree, include_comments=False, include_tables=True)
-    return Html(_title(tree), found or _visible_text(tree))
+    return Html(title_of(tree), found or _joined(lines_of(tree)))
 
 
 def full(page: str) -> Html:
@@ -65,11 +46,12 @@ def full(page: str) -> Html:
     Each row of a table is a line with its cells divided by ` | `, and each list item a line after
     `- `, so that infoboxes, tables and lists can be quoted.
     """
-    tree = _parse(page)
-    return Html("", "") if tree is None else Html(_title(tree), _visible_text(tree))
+    tree = parse(page)
+    return Html("", "") if tree is None else Html(title_of(tree), _joined(lines_of(tree)))
 
 
-def _parse(page: str) -> lxml.html.HtmlElement | None:
+def parse(page: str) -> lxml.html.HtmlElement | None:
+    """Returns the tree of a page, without what is hidden from readers; None where there is none."""
     # As bytes: lxml refuses strings that begin with an XML declaration.
     parser = lxml.html.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True)
     content = _CONTROLS.sub("", page).encode("utf-8", errors="replace")
@@ -84,7 +66,8 @@ def _parse(page: str) -> lxml.html.HtmlElement | None:
     return tree
 
 
-def _title(tree: lxml.html.HtmlElement) -> str:
+def title_of(tree: lxml.html.HtmlElement) -> str:
+    """Returns the title of a page, on one line; empty where it has none."""
     for path in ("//title", "//meta[@property='og:title']/@content", "//h1"):
         for found in tree.xpath(path)[:1]:
             text = found if isinstance(found, str) else "".join(found.itertext())
@@ -93,64 +76,5 @@ def _title(tree: lxml.html.HtmlElement) -> str:
     return ""
 
 
-def _visible_text(tree: lxml.html.HtmlElement) -> str:
-    lines = _Lines()
-    walk = lxml.etree.iterwalk(tree, events=("start", "end"))
-    for event, element in walk:
-        seen = element.tag not in _SKIPPED
-        if event == "start":
-            if seen:
-                lines.start(element.tag)
-                lines.write(element.text)
-            else:
-                walk.skip_subtree()
-        else:
-            if seen:
-                lines.end(element.tag)
-            lines.write(element.tail)
-    return lines.text()
-
-
-class _Lines:
-    """Puts the pieces of a page's text into lines, as their elements ask for it."""
-
-    def __init__(self) -> None:
-        self._pieces: list[str] = []
-        self._line: list[str] = []
-        self._gap = ""  # what stands before the next line
-        self._marker = ""  # of a list item whose first line is not yet there
-        self._preformatted = 0
-
-    def start(self, tag: str) -> None:
-        if tag in _CELLS and any(piece.strip() for piece in self._line):
-            self._line.append(" | ")
-        self._break(tag)
-        if tag == "li":
-            self._marker = "- "
-        self._preformatted += tag == "pre"
-
-    def end(self, tag: str) -> None:
-        self._break(tag)
-        self._preformatted -= tag == "pre"
-
-    def write(self, text: str | None) -> None:
-        if text:
-            self._line.append(text)
-
-    def text(self) -> str:
-        self._break("body")
-        return "".join(self._pieces)
-
-    def _break(self, tag: str) -> None:
-        """Ends the line where the element begins or ends one."""
-        if tag not in _PARAGRAPHS and tag not in _LINES:
-            return
-        text = "".join(self._line)
-        text = text.strip("\n") if self._preformatted else _SPACE.sub(" ", text).strip()
-        gap = "\n\n" if tag in _PARAGRAPHS else "\n"
-        self._line.clear()
-        if text.strip():
-            self._pieces += [self._gap, self._marker, text]
-            self._gap, self._marker = gap, ""
-        elif self._pieces:
-            self._gap = max(self._gap, gap, key=len)
+def _joined(lines: list[Line]) -> str:
+    return "".join(f"{line.gap}{line.text}" for line in lines)

@@ -6,6 +6,7 @@ normalises it once, hashes it, and nothing changes it afterwards.
 
 import dataclasses
 import re
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from gophercite.retrieval.charset import decode
@@ -19,7 +20,7 @@ _LOOKED_AT = 1 << 16  # characters, of a text that may be none
 _MOST_CONTROLS = 0.05  # of them; of random bytes they are 0.11, of texts next to none
 _CONTROLS = re.compile(r"[\x00-\x07\x0e-\x1a\x1c-\x1f\x7f]")
 
-Mode = Literal["article", "full"]
+Mode = Literal["article", "full", "browser", "browser-full"]
 
 
 class TextError(Exception):
@@ -54,12 +55,20 @@ class PageText:
       text: its text.
       is_whole: false when the budget ended, or damage was met, before the end of the page.
       page_starts: of a PDF, where in the text each of its pages begins, as in `Document`.
+      links: in order, each with where its text starts and ends, and its address as the page has it;
+        only in the browser's modes, as are the next two. There the text is normalised already, so
+        that places in it are places in the document.
+      anchors: names of places, and the places.
+      base: what addresses are relative to, besides the page's own.
     """
 
     title: str
     text: str
     is_whole: bool = True
     page_starts: tuple[int, ...] = ()
+    links: tuple[tuple[int, int, str], ...] = ()
+    anchors: tuple[tuple[str, int], ...] = ()
+    base: str = ""
 
 
 def page_from_json(value: dict[str, Any]) -> PageText:
@@ -76,7 +85,26 @@ def page_from_json(value: dict[str, Any]) -> PageText:
         text,
         value.get("is_whole") is True,
         tuple(starts) if are_places and starts else (),
+        tuple(_good_links(value.get("links"), len(text))),
+        tuple(_good_anchors(value.get("anchors"), len(text))),
+        str(value.get("base", "")),
     )
+
+
+def _good_links(found: Any, length: int) -> Iterator[tuple[int, int, str]]:
+    end = 0
+    for link in found if isinstance(found, list | tuple) else ():
+        match link:
+            case [int(start), int(stop), str(address)] if end <= start < stop <= length:
+                yield start, stop, address
+                end = stop
+
+
+def _good_anchors(found: Any, length: int) -> Iterator[tuple[str, int]]:
+    for anchor in found if isinstance(found, list | tuple) else ():
+        match anchor:
+            case [str(name), int(place)] if 0 <= place <= length:
+                yield name, place
 
 
 _KINDS = {
@@ -88,7 +116,7 @@ _KINDS = {
     "text/x-markdown": "markdown",
     "text/plain": "plain",
 }
-READABLE_TYPES = tuple(_KINDS)
+READABLE_TYPES = (*_KINDS, "text/*", "application/json", "application/xml")
 
 
 def media_type(content_type: str) -> str:
@@ -109,7 +137,8 @@ def page_text(
       content: the page's bytes.
       content_type: the server's header; the content itself decides when it is empty or only says
         that these are bytes.
-      mode: of HTML, `article` for the main text, `full` for all that a reader sees.
+      mode: of HTML, `article` for the main text, `full` for all that a reader sees; `browser` and
+        `browser-full` for the same as the text browser shows them, with links.
       budget: what it may cost; of a page of text only size and length are looked at.
 
     Raises:
@@ -120,11 +149,28 @@ def page_text(
         raise TextError(f"has {len(content)} bytes; at most {budget.content_bytes} are read")
     kind = _kind(content, media_type(content_type))
     page = _read(kind, content, content_type, mode, budget)
+    longest = budget.characters
     return PageText(
         page.title[:TITLE_CHARACTERS],
-        page.text[: budget.characters],
-        page.is_whole and len(page.text) <= budget.characters,
-        tuple(start for start in page.page_starts if start <= budget.characters),
+        page.text[:longest],
+        page.is_whole and len(page.text) <= longest,
+        tuple(start for start in page.page_starts if start <= longest),
+        tuple(link for link in page.links if link[1] <= longest),
+        tuple(anchor for anchor in page.anchors if anchor[1] <= longest),
+        page.base,
+    )
+
+
+def is_readable(media: str) -> bool:
+    """Whether text can be had from content of this type: HTML, PDF, and all that is text itself."""
+    return media in _KINDS or _is_text(media)
+
+
+def _is_text(media: str) -> bool:
+    return (
+        media.startswith("text/")
+        or media in ("application/json", "application/xml")
+        or (media.startswith("application/") and media.endswith(("+json", "+xml")))
     )
 
 
@@ -138,19 +184,26 @@ def _kind(content: bytes, media: str) -> str:
         if b"\0" in start:
             raise TextError("is neither text, HTML nor PDF")
         return "plain"
-    if media not in _KINDS:
+    if not is_readable(media):
         readable = ", ".join(READABLE_TYPES)
         raise TextError(f"has type {media[:100]!r}, which can't be read as text (only {readable})")
-    return _KINDS[media]
+    return _KINDS.get(media, "plain")
 
 
 def _read(kind: str, content: bytes, content_type: str, mode: Mode, budget: Budget) -> PageText:
     # The parsers are imported by the pages that need them: together they take a second to load.
     if kind == "html":
+        page = decode(content, content_type, html=True)
+        if mode in ("browser", "browser-full"):
+            from gophercite.retrieval import browser_html
+
+            linked = browser_html.read(page, whole=mode == "browser-full")
+            title, text, links, anchors, base = linked
+            return PageText(title, text, links=links, anchors=anchors, base=base)
         from gophercite.retrieval import html_text
 
         read = html_text.full if mode == "full" else html_text.article
-        return PageText(*read(decode(content, content_type, html=True)))
+        return PageText(*read(page))
     if kind == "pdf":
         from gophercite.retrieval import pdf_text
 

@@ -1,0 +1,76 @@
+"""The answer of an episode as `gophercite verify` takes it: what is claimed, and its references."""
+
+import re
+
+from gophercite.answers import Answer, Citation
+from gophercite.browser.state import Reference, State
+from gophercite.sentences import sentence_spans
+
+_NUMBERS = re.compile(r"\[(\d{1,4}(?:\s*,\s*\d{1,4})*)\]")
+
+
+def cited(answer: str) -> tuple[int, ...]:
+    """Returns the numbers that an answer cites, `[1]` or `[1, 3]`, in the order of their first."""
+    found = (number for match in _NUMBERS.finditer(answer) for number in match[1].split(","))
+    return tuple(dict.fromkeys(int(number) for number in found))
+
+
+def answer_of(state: State, by: str) -> Answer:
+    """Returns the answer with a citation for each reference that it cites.
+
+    The claim of a reference is the sentences that cite it. Where none cites any, the whole answer
+    is the claim of all references.
+
+    Args:
+      state: of an episode that is over.
+      by: who browsed.
+
+    Raises:
+      ValueError: when the episode is not over.
+    """
+    if not state.done:
+        raise ValueError("the episode is not over: there is no answer yet")
+    answer = (state.answer or "").strip()
+    if not answer:
+        return Answer(state.question or "(none)", by, reason=_reason(state))
+    claims = _claims(answer, len(state.references))
+    citations = tuple(
+        _citation(claims[number], reference)
+        for number, reference in enumerate(state.references, 1)
+        if number in claims
+    )
+    if not citations:
+        citations = tuple(_citation(answer, reference) for reference in state.references)
+    return Answer(state.question or "(none)", by, citations=citations, text=answer)
+
+
+def _claims(answer: str, references: int) -> dict[int, str]:
+    """By the number of each reference that is cited, the sentences that cite it."""
+    claims: dict[int, list[str]] = {}
+    for start, end in sentence_spans(answer):
+        sentence = answer[start:end].strip()
+        claim = " ".join(_NUMBERS.sub("", sentence).split())
+        for number in cited(sentence):
+            if 1 <= number <= references:
+                claims.setdefault(number, []).append(claim or sentence)
+    return {number: " ".join(said) for number, said in claims.items()}
+
+
+def _citation(claim: str, reference: Reference) -> Citation:
+    return Citation(
+        claim=claim,
+        title=reference.title,
+        quote=reference.extract,
+        document=reference.document,
+        url=reference.url or None,
+        retrieved_at=reference.retrieved_at,
+        sha256=reference.sha256,
+        spans=((reference.start, reference.end),),
+        pages=reference.pages,
+    )
+
+
+def _reason(state: State) -> str:
+    if state.end in ("nonsense", "controversial"):
+        return f"the question was held to be {state.end}"
+    return "nothing was quoted" if not state.references else "the answer is blank"

@@ -1,0 +1,56 @@
+"""Documents of one's own, found by the embedded search engine, as a world without links."""
+
+import urllib.parse
+from collections.abc import Sequence
+
+from gophercite.browser.hosts import without_fragment
+from gophercite.browser.kept_pages import KeptPages
+from gophercite.browser.pages import Page, error_page
+from gophercite.documents import Document
+from gophercite.retrieval.engine import Hit
+from gophercite.retrieval.index import DocumentIndex
+
+_BY_ID = "document:"  # before the id of a document that has no address
+
+
+class IndexWorld:
+    """The documents of an index.
+
+    Args:
+      index: the caller's to close.
+      name: of the world.
+    """
+
+    def __init__(self, index: DocumentIndex, name: str = "documents") -> None:
+        self.name = name
+        self._index = index
+        self._pages = KeptPages()
+
+    def search(self, query: str, k: int) -> Sequence[Hit]:
+        """As `World.search`."""
+        hits = self._index.search(query, k)
+        return [Hit(hit.url or address_of(hit.id or ""), hit.title, hit.snippet) for hit in hits]
+
+    def open(self, url: str) -> Page:
+        """As `World.open`."""
+        address, _ = without_fragment(url)
+        return self._pages.get(address, self._read)
+
+    def _read(self, address: str) -> Page:
+        document = self._document(address)
+        if document is None:
+            return error_page(address, "there is no such page")
+        return Page(document)
+
+    def _document(self, address: str) -> Document | None:
+        if address.startswith(_BY_ID):
+            try:
+                return self._index.document(urllib.parse.unquote(address[len(_BY_ID) :]))
+            except KeyError:
+                return None
+        return next(iter(self._index.documents_at(address)), None)
+
+
+def address_of(id: str) -> str:
+    """The address of a document that has an id alone."""
+    return _BY_ID + urllib.parse.quote(id, safe="/")

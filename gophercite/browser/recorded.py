@@ -1,0 +1,372 @@
+"""Recorded worlds: a folder of pages and search results that a recording run writes.
+
+Training, tests and demonstrations browse the folder, which they never change: the same on every
+machine, without a network. Its files are JSON lines:
+
+* `world.json`: the format, its version, the world's name.
+* `pages.jsonl`: documents (`docs/records.md`), so that `gophercite verify --documents` takes it;
+  with `links` (`[start, end, address]`), `anchors` (`[name, place]`) and `sha256` of the text.
+* `addresses.jsonl`: for each `url` that was opened the `page` (its id) and where its line begins
+  in `pages.jsonl` (`at`, in bytes), or the `problem` that was met.
+* `searches.jsonl`: for each `query` with the number of hits asked for (`k`) the `hits`, or the
+  `problem`.
+"""
+
+import collections
+import dataclasses
+import json
+import os
+import pathlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import IO, Any
+
+from gophercite.browser.document_worlds import address_of
+from gophercite.browser.hosts import without_fragment
+from gophercite.browser.kept_pages import KeptPages
+from gophercite.browser.pages import Page, error_page
+from gophercite.browser.shown import Link
+from gophercite.browser.worlds import World
+from gophercite.documents import Document, normalise_text
+from gophercite.json_fields import JsonFields, RecordError, describe
+from gophercite.json_lines import MAXIMUM_LINE_BYTES, read_json_lines, read_one
+from gophercite.records import from_json, to_json
+from gophercite.retrieval.engine import Hit, SearchError
+from gophercite.retrieval.index import DocumentIndex
+
+FORMAT, VERSION = "gophercite world", 1
+INDEX = "index.db"  # of the pages, for queries that were not recorded; made when it is missing
+_WORLD, _PAGES, _ADDRESSES, _SEARCHES = (
+    "world.json",
+    "pages.jsonl",
+    "addresses.jsonl",
+    "searches.jsonl",
+)
+_PAGE_FIELDS = frozenset({field.name for field in dataclasses.fields(Document)}) | {
+    "links",
+    "anchors",
+    "sha256",
+}
+
+
+class RecordedWorld:
+    """A recorded world, read from its folder. Close it, or use it in a `with`.
+
+    A query that was not recorded is answered from the recorded pages by the embedded search engine.
+
+    Args:
+      folder: what `Recorder` wrote.
+
+    Raises:
+      FileNotFoundError: when there is no such folder.
+      RecordError: when it holds something else, or a line of addresses or searches is damaged.
+        Methods raise it where a page is.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self._folder = pathlib.Path(folder)
+        self.name: str = read_one(self._folder / _WORLD, _name_of)
+        self._addresses = dict(_read(self._folder / _ADDRESSES, _address))
+        self._searches = dict(_read(self._folder / _SEARCHES, _search))
+        self._pages = KeptPages()
+        self._file: IO[bytes] = (self._folder / _PAGES).open("rb")
+        self._index: DocumentIndex | None = None
+
+    def __enter__(self) -> "RecordedWorld":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the files."""
+        self._file.close()
+        if self._index is not None:
+            self._index.close()
+
+    def knows_address(self, address: str) -> bool:
+        """Whether this address was opened."""
+        return address in self._addresses
+
+    def knows_search(self, query: str, k: int) -> bool:
+        """Whether this search was recorded."""
+        return (query, k) in self._searches
+
+    def search(self, query: str, k: int) -> Sequence[Hit]:
+        """As `World.search`."""
+        found = self._searches.get((query, k))
+        if isinstance(found, str):
+            raise SearchError(found)
+        if found is not None:
+            return found
+        hits = self._own_index().search(query, k)
+        return [Hit(hit.url or address_of(hit.id or ""), hit.title, hit.snippet) for hit in hits]
+
+    def open(self, url: str) -> Page:
+        """As `World.open`."""
+        address, _ = without_fragment(url)
+        return self._pages.get(address, self._read_page)
+
+    def documents(self) -> Iterator[Document]:
+        """Yields the documents of all pages, each once, in their order."""
+        places = {at for at in self._addresses.values() if isinstance(at, int)}
+        for at in sorted(places):
+            yield self._page_at(at).document
+
+    def _read_page(self, address: str) -> Page:
+        at = self._addresses.get(address)
+        if at is None:
+            return error_page(address, "it is not in this recorded world")
+        return error_page(address, at) if isinstance(at, str) else self._page_at(at)
+
+    def _page_at(self, at: int) -> Page:
+        self._file.seek(at)
+        line = self._file.readline(MAXIMUM_LINE_BYTES + 1)
+        try:
+            return page_from_json(json.loads(line))
+        except RecordError as error:
+            raise self._damaged(at, str(error)) from None
+        except (ValueError, RecursionError):
+            raise self._damaged(at, "is no line of JSON") from None
+
+    def _damaged(self, at: int, problem: str) -> RecordError:
+        return RecordError(f"the page at byte {at}: {problem}", None, self._folder / _PAGES)
+
+    def _own_index(self) -> DocumentIndex:
+        if self._index is None:
+            path = self._folder / INDEX
+            if path.exists():
+                self._index = DocumentIndex(path)
+            else:
+                self._index = DocumentIndex(None)
+                self._index.add(self.documents())
+        return self._index
+
+
+class Recorder:
+    """Writes what a world gives into a folder. Close it, or use it in a `with`.
+
+    What the folder has is not asked for again; what it lacks is asked of the world, and written at
+    once. A run that was killed is gone on with: the line that it did not finish is left out.
+
+    Args:
+      world: what is recorded.
+      folder: made when it is missing.
+      name: of the recorded world; the folder's name by default.
+
+    Raises:
+      RecordError: when the folder holds something else.
+    """
+
+    def __init__(
+        self, world: World, folder: str | os.PathLike[str], name: str | None = None
+    ) -> None:
+        self._world = world
+        path = pathlib.Path(folder)
+        path.mkdir(parents=True, exist_ok=True)
+        if not (path / _WORLD).exists():
+            if any(path.iterdir()):
+                raise RecordError("is not empty, and no recorded world", None, path)
+            about = {"format": FORMAT, "version": VERSION, "name": name or path.resolve().name}
+            for each in (_PAGES, _ADDRESSES, _SEARCHES):
+                (path / each).touch()
+            (path / _WORLD).write_text(json.dumps(about, ensure_ascii=False) + "\n", "utf-8")
+        for each in (_PAGES, _ADDRESSES, _SEARCHES):
+            _drop_unfinished_line(path / each)
+        self._recorded = RecordedWorld(path)
+        self.name = self._recorded.name
+        self._opened: dict[str, Page] = {}
+        self._searched: dict[tuple[str, int], Sequence[Hit] | str] = {}
+        # Where the line of each page begins that has been written, by its id and content.
+        self._written: dict[tuple[str, str], int] = {}
+        self._files = {each: (path / each).open("ab") for each in (_PAGES, _ADDRESSES, _SEARCHES)}
+
+    def __enter__(self) -> "Recorder":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the files; the world stays the caller's."""
+        self._recorded.close()
+        for file in self._files.values():
+            file.close()
+
+    def search(self, query: str, k: int) -> Sequence[Hit]:
+        """As `World.search`."""
+        if self._recorded.knows_search(query, k):
+            return self._recorded.search(query, k)
+        key = query, k
+        if key not in self._searched:
+            try:
+                hits = self._world.search(query, k)
+                # As they will be read: UTF-8 holds no lone surrogates.
+                found: Sequence[Hit] | str = [_normalised(hit) for hit in hits]
+            except SearchError as error:
+                found = str(error)
+            value: dict[str, Any] = {"query": query, "k": k}
+            value |= {"problem": found} if isinstance(found, str) else {"hits": _hits_json(found)}
+            self._write(_SEARCHES, value)
+            self._searched[key] = found
+        found = self._searched[key]
+        if isinstance(found, str):
+            raise SearchError(found)
+        return found
+
+    def open(self, url: str) -> Page:
+        """As `World.open`."""
+        address, _ = without_fragment(url)
+        if self._recorded.knows_address(address):
+            return self._recorded.open(address)
+        if address not in self._opened:
+            page = self._world.open(address)
+            self._opened[address] = page
+            if page.problem is not None:
+                self._write(_ADDRESSES, {"url": address, "problem": page.problem})
+            else:
+                # Its own address first: links within it lead there.
+                for each in dict.fromkeys([page.document.url or address, address]):
+                    self._write_page(each, page)
+                    self._opened[each] = page
+        return self._opened[address]
+
+    def _write_page(self, address: str, page: Page) -> None:
+        document = page.document
+        key = document.id, document.sha256
+        if key not in self._written:
+            self._written[key] = self._write(_PAGES, page_to_json(page))
+        self._write(_ADDRESSES, {"url": address, "page": document.id, "at": self._written[key]})
+
+    def _write(self, name: str, value: dict[str, Any]) -> int:
+        """Appends a line; returns where it begins, in bytes."""
+        file = self._files[name]
+        at = file.tell()
+        file.write(json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8") + b"\n")
+        file.flush()
+        return at
+
+
+def page_to_json(page: Page) -> dict[str, Any]:
+    """Returns the JSON object of a page's line."""
+    return {
+        **to_json(page.document),
+        "sha256": page.document.sha256,
+        "links": [[link.start, link.end, link.url] for link in page.links],
+        "anchors": [[name, place] for name, place in page.anchors.items()],
+    }
+
+
+def page_from_json(value: object) -> Page:
+    """Makes a page of its JSON object.
+
+    Raises:
+      RecordError: with the field.
+    """
+    fields = JsonFields(value, _PAGE_FIELDS, collections.Counter())
+    document = from_json(
+        {name: each for name, each in fields.values.items() if name in _DOCUMENT_FIELDS}, Document
+    )
+    if fields.text("sha256") != document.sha256:
+        raise fields.error("sha256", "is not that of the text")
+    length = len(document.text)
+    links = []
+    for index, link in enumerate(_listed(fields, "links")):
+        match link:
+            case [int(start), int(end), str(url)] if 0 <= start < end <= length:
+                links.append(Link(start, end, url))
+            case _:
+                raise fields.error(f"links[{index}]", f"is no link: {describe(link)}")
+    anchors = {}
+    for index, anchor in enumerate(_listed(fields, "anchors")):
+        match anchor:
+            case [str(name), int(place)] if 0 <= place <= length:
+                anchors[name] = place
+            case _:
+                raise fields.error(f"anchors[{index}]", f"is no anchor: {describe(anchor)}")
+    return Page(document, tuple(links), anchors)
+
+
+_DOCUMENT_FIELDS = frozenset(field.name for field in dataclasses.fields(Document))
+
+
+def _listed(fields: JsonFields, name: str) -> list[Any]:
+    value = fields.values.get(name, [])
+    if not isinstance(value, list):
+        raise fields.error(name, f"expected a list, got {describe(value)}")
+    return value
+
+
+def _normalised(hit: Hit) -> Hit:
+    return Hit(normalise_text(hit.url), normalise_text(hit.title), normalise_text(hit.snippet))
+
+
+def _hits_json(hits: Iterable[Hit]) -> list[dict[str, str]]:
+    return [{"url": hit.url, "title": hit.title, "snippet": hit.snippet} for hit in hits]
+
+
+def _name_of(value: object) -> str:
+    fields = JsonFields(value, ("format", "version", "name"), collections.Counter())
+    if fields.text("format") != FORMAT:
+        raise fields.error("format", f"must be {FORMAT!r}: is this a recorded world?")
+    if fields.integer("version") != VERSION:
+        raise fields.error("version", f"must be {VERSION}, which this program reads")
+    return fields.text("name")
+
+
+def _address(fields: JsonFields) -> tuple[str, int | str]:
+    url = fields.text("url", empty=True, raw=True)
+    if "problem" in fields:
+        return url, fields.text("problem")
+    at = fields.integer("at")
+    if at < 0:
+        raise fields.error("at", "must not be negative")
+    return url, at
+
+
+def _search(fields: JsonFields) -> tuple[tuple[str, int], Sequence[Hit] | str]:
+    key = fields.text("query", empty=True, raw=True), fields.integer("k")
+    if "problem" in fields:
+        return key, fields.text("problem")
+    hits = [
+        Hit(
+            hit.text("url", empty=True, raw=True),
+            hit.text("title", empty=True, raw=True),
+            hit.text("snippet", empty=True, raw=True),
+        )
+        for hit in fields.objects("hits", ("url", "title", "snippet"), required=True)
+    ]
+    return key, hits
+
+
+def _read(path: pathlib.Path, make: Any) -> Iterator[Any]:
+    """Yields what the lines of a file say; the first of those with one key counts."""
+    known = {
+        _ADDRESSES: ("url", "page", "at", "problem"),
+        _SEARCHES: ("query", "k", "hits", "problem"),
+    }[path.name]
+    seen = set()
+    for number, value in read_json_lines(path):
+        try:
+            if isinstance(value, RecordError):
+                raise value
+            key, made = make(JsonFields(value, known, collections.Counter()))
+        except RecordError as error:
+            raise RecordError(error.problem, error.field, path, number) from None
+        if key not in seen:
+            seen.add(key)
+            yield key, made
+
+
+def _drop_unfinished_line(path: pathlib.Path) -> None:
+    with path.open("rb+") as file:
+        size = end = file.seek(0, os.SEEK_END)
+        while end:
+            start = max(0, end - (1 << 16))
+            file.seek(start)
+            newline = file.read(end - start).rfind(b"\n")
+            if newline >= 0:
+                end = start + newline + 1
+                break
+            end = start
+        if end < size:
+            file.truncate(end)

@@ -1,0 +1,207 @@
+"""`gophercite browse`: a person browses as the model does, and sees what it sees."""
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from gophercite.cli.arguments import add_command, add_reading, add_web, positive, seed
+from gophercite.cli.output import DONE, RefusedError, note, print_json, print_text
+from gophercite.json_fields import printable
+from gophercite.retrieval.apis import ENGINES
+
+if TYPE_CHECKING:
+    from gophercite.browser.state import State
+    from gophercite.browser.worlds import World
+
+_END_OF_ANSWER = "."
+
+
+def add(commands: Any) -> None:
+    """Adds the command."""
+    command = add_command(
+        commands,
+        "browse",
+        run,
+        "browse as the model does: search, read, quote, answer",
+        (
+            '"Who built the lighthouse?" --documents examples/notes',
+            '"Why is the sky blue?" --engine brave --record worlds/sky --log demonstrations.jsonl',
+            '"Why is the sky blue?" --world worlds/sky --json < commands.txt > answer.json',
+        ),
+    )
+    command.set_defaults(html="browser")
+    command.add_argument("question", metavar="QUESTION")
+    worlds = command.add_mutually_exclusive_group(required=True)
+    worlds.add_argument("--world", metavar="FOLDER", help="browse a recorded world")
+    worlds.add_argument(
+        "--documents",
+        nargs="+",
+        metavar="PATH",
+        help="browse files and folders: .txt, .md, .html, .pdf, and .jsonl of documents",
+    )
+    worlds.add_argument("--index", metavar="FILE", help="browse what `gophercite index` made")
+    worlds.add_argument("--engine", choices=ENGINES, help="browse the web, by a search engine")
+    command.add_argument("--record", metavar="FOLDER", help="write what is browsed as a world")
+    command.add_argument("--log", metavar="FILE.jsonl", help="append the episode to this file")
+    command.add_argument(
+        "--state", metavar="FILE.json", help="keep the state here, and go on with what is there"
+    )
+    command.add_argument(
+        "--actions", type=positive, default=100, metavar="N", help="at most (default: 100)"
+    )
+    command.add_argument("--by", default="person", metavar="NAME", help="who browses")
+    command.add_argument(
+        "--seed", type=seed, default=0, metavar="N", help="of draws, such as of limits (default: 0)"
+    )
+    add_reading(command)
+    add_web(command)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Reads commands from standard input until the episode is over, then an answer."""
+    from gophercite.browser.browsed_answers import answer_of
+    from gophercite.json_fields import RecordError
+    from gophercite.retrieval.engine import SearchError
+
+    # With --json the result alone goes to standard output.
+    show: Callable[[str], None] = note if options.json else _print
+    try:
+        with contextlib.ExitStack() as stack:
+            world = _world(options, stack)
+            start = _start(options)
+            state = _browse(world, _resumed(options, start), show, options.state)
+            answer = answer_of(state, options.by)
+            if options.log is not None:
+                _append(options.log, world, start, state, options.by)
+    except (RecordError, SearchError) as error:
+        raise RefusedError(str(error)) from error
+    if options.json:
+        from gophercite.answers import answer_to_json
+
+        print_json(answer_to_json(answer))
+    elif answer.declined:
+        _print(f"No answer: {answer.reason}.")
+    else:
+        _print(f"\n{answer.text}\n")
+        for number, reference in enumerate(state.references, 1):
+            _print(f"[{number}] {reference.title} ({reference.domain or reference.url})")
+            _print(f"    {' '.join(reference.extract.split())}")
+    return DONE
+
+
+def _start(options: argparse.Namespace) -> "State":
+    from gophercite.browser.environment import reset
+    from gophercite.browser.settings import Settings
+
+    if not options.question.strip():
+        raise RefusedError("there is no question")
+    return reset(options.question, Settings(actions=options.actions), seed=options.seed)
+
+
+def _resumed(options: argparse.Namespace, start: "State") -> "State":
+    from gophercite.browser.state import state_from_json
+    from gophercite.json_lines import read_one
+
+    if options.state is None or not os.path.exists(options.state):
+        return start
+    state = read_one(options.state, state_from_json)
+    if (state.question, state.settings, state.limit) != (
+        start.question,
+        start.settings,
+        start.limit,
+    ):
+        raise RefusedError(f"{options.state}: is of another question, or of other settings")
+    return state
+
+
+def _browse(
+    world: "World", state: "State", show: Callable[[str], None], path: str | None
+) -> "State":
+    from gophercite.browser.environment import step
+    from gophercite.browser.observation import prompt
+    from gophercite.browser.state import dumps
+
+    while not state.done:
+        show(prompt(state))
+        if state.phase == "answering":
+            show(f"(now the answer, with [1], [2] …; a line with only {_END_OF_ANSWER!r} ends it)")
+            text = _answer()
+        else:
+            line = _line()
+            if line is None:
+                kept = f"; it goes on with --state {path}" if path else ""
+                raise RefusedError(f"standard input ended before the episode{kept}")
+            text = line
+        state, _, invalid = step(world, state, text)
+        if path is not None:
+            unfinished = pathlib.Path(f"{path}.partial")
+            unfinished.write_text(dumps(state) + "\n", "utf-8")
+            unfinished.replace(path)
+        if invalid is not None:
+            show(f"(invalid: {invalid})")
+        elif state.actions and state.actions[-1].note and state.phase != "done":
+            show(f"({state.actions[-1].note})")
+    return state
+
+
+def _line() -> str | None:
+    if sys.stdin.isatty():
+        print("> ", end="", file=sys.stderr, flush=True)
+    line = sys.stdin.readline()
+    return line.rstrip("\n") if line else None
+
+
+def _answer() -> str:
+    lines = []
+    while (line := _line()) is not None and line != _END_OF_ANSWER:
+        lines.append(line)
+    return "\n".join(lines).strip()
+
+
+def _print(text: str) -> None:
+    # A page may hold what steers a terminal.
+    for line in text.split("\n"):
+        print_text(printable(line))
+
+
+def _append(path: str, world: "World", start: "State", state: "State", by: str) -> None:
+    import hashlib
+
+    from gophercite.browser.episodes import episode_to_json, played
+
+    texts = list(state.texts)
+    digest = hashlib.sha256("\n".join([start.question, by, *texts]).encode()).hexdigest()
+    question_id = hashlib.sha256(start.question.encode()).hexdigest()[:16]
+    episode = played(world, start, texts, id=digest[:16], question_id=question_id, by=by)
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(json.dumps(episode_to_json(episode), ensure_ascii=False) + "\n")
+
+
+def _world(options: argparse.Namespace, stack: contextlib.ExitStack) -> "World":
+    from gophercite.browser.recorded import Recorder
+
+    world = _browsed(options, stack)
+    if options.record is None:
+        return world
+    return stack.enter_context(Recorder(world, options.record))
+
+
+def _browsed(options: argparse.Namespace, stack: contextlib.ExitStack) -> "World":
+    from gophercite.browser.document_worlds import IndexWorld
+    from gophercite.browser.live import LiveWorld
+    from gophercite.browser.recorded import RecordedWorld
+    from gophercite.cli.sources import extractor_of, fetch_settings, search_engine
+    from gophercite.retrieval.index import DocumentIndex
+
+    if options.world is not None:
+        return stack.enter_context(RecordedWorld(options.world))
+    engine = search_engine(options, stack)
+    if isinstance(engine, DocumentIndex):
+        return IndexWorld(engine)
+    extractor = stack.enter_context(extractor_of(options))
+    return stack.enter_context(LiveWorld(engine, extractor, fetch_settings(options)))

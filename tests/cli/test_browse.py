@@ -1,0 +1,106 @@
+"""`gophercite browse`: commands in, observations out, an answer that `verify` takes."""
+
+import io
+import json
+import pathlib
+
+import pytest
+
+from gophercite.browser.episodes import episode_from_json, episode_to_json, replayed
+from gophercite.browser.recorded import RecordedWorld
+from gophercite.cli import main
+
+NOTES = str(pathlib.Path(__file__).parents[2] / "examples/notes")
+QUESTION = "Who built the lighthouse?"
+COMMANDS = (
+    "Search lighthouse",
+    "Clicked on link 0",
+    "Quote: by ADA fenwick",
+    "Quote: by nobody",
+    "End: Answer",
+)
+ANSWER = "Ada Fenwick built it [1].\n\nThat is all."
+
+
+def browse(
+    monkeypatch: pytest.MonkeyPatch, *arguments: str, lines: tuple[str, ...] = (*COMMANDS, ANSWER)
+) -> int:
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(lines) + "\n"))
+    return main(["browse", *arguments])
+
+
+def test_a_person_sees_what_the_model_sees(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert browse(monkeypatch, QUESTION, "--documents", NOTES) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"♦Question\n{QUESTION}\n♦Quotes\n♦Past actions\n♦Title\n")
+    assert (
+        "From Ormsby lighthouse\n> by Ada Fenwick\n♦Past actions\nSearch lighthouse\nClick" in out
+    )
+    assert "(invalid: the page does not hold this text)" in out
+    assert f"{QUESTION}■[1] Ormsby lighthouse\n\nby Ada Fenwick■" in out
+    assert f"\n{ANSWER}\n\n[1] Ormsby lighthouse (file://" in out
+    assert out.endswith("    by Ada Fenwick\n")
+
+
+def test_record_log_answer_and_verify(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path
+) -> None:
+    world, log, saved = tmp_path / "world", tmp_path / "log.jsonl", tmp_path / "answer.json"
+    source = ("--documents", NOTES, "--record", str(world))
+    arguments = (QUESTION, "--log", str(log), "--json", "--by", "ada")
+    assert browse(monkeypatch, *arguments, *source) == 0
+    first = capsys.readouterr().out
+    # The recording gives the same again, and the log the same line.
+    assert browse(monkeypatch, *arguments, "--world", str(world)) == 0
+    assert capsys.readouterr().out == first
+    saved.write_text(first, "utf-8")
+    for pages in (NOTES, str(world / "pages.jsonl")):
+        assert main(["verify", str(saved), "--documents", pages]) == 0
+        assert "1 exact" in capsys.readouterr().out
+    lines = log.read_text("utf-8").splitlines()
+    assert len(lines) == 2
+    value = json.loads(lines[0])
+    assert (value["by"], value["answer"], value["end"]) == ("ada", ANSWER, "answer")
+    with RecordedWorld(world) as recorded:
+        again = episode_to_json(replayed(recorded, episode_from_json(value)))
+        assert json.loads(json.dumps(again)) == value
+
+
+def test_a_state_that_is_kept_is_gone_on_with(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path
+) -> None:
+    state = str(tmp_path / "state.json")
+    arguments = (QUESTION, "--documents", NOTES, "--state", state, "--json")
+    assert browse(monkeypatch, *arguments, lines=COMMANDS[:3]) == 1
+    assert f"goes on with --state {state}" in capsys.readouterr().err
+    assert browse(monkeypatch, *arguments, lines=("End: Answer", "Ada [1].", ".", "Top")) == 0
+    value = json.loads(capsys.readouterr().out)
+    assert value["answer"][0]["quote"] == "by Ada Fenwick"
+    assert value["text"] == "Ada [1]."
+    assert browse(monkeypatch, "Why?", *arguments[1:]) == 1
+    assert "of another question" in capsys.readouterr().err
+
+
+def test_what_cannot_be_browsed_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path
+) -> None:
+    assert browse(monkeypatch, QUESTION, "--world", str(tmp_path)) == 1
+    assert "world.json" in capsys.readouterr().err
+    assert browse(monkeypatch, " ", "--documents", NOTES) == 1
+    assert "there is no question" in capsys.readouterr().err
+    assert browse(monkeypatch, QUESTION, "--documents", NOTES, lines=("End: Nonsense",)) == 0
+    assert "No answer: the question was held to be nonsense." in capsys.readouterr().out
+
+
+def test_pages_cannot_steer_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path
+) -> None:
+    (tmp_path / "a.txt").write_text("lighthouse \x1b[2J\u202e of doom", "utf-8")
+    lines = ("Search lighthouse", "Clicked on link 0", "Quote: of doom", "End: Answer", "\x1b[1m")
+    assert browse(monkeypatch, QUESTION, "--documents", str(tmp_path), lines=lines) == 0
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert "\u202e" not in out
+    assert "\\u001b[2J" in out
