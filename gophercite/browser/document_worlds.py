@@ -1,5 +1,6 @@
 """Documents of one's own, found by the embedded search engine, as a world without links."""
 
+import functools
 import urllib.parse
 from collections.abc import Sequence
 
@@ -9,6 +10,8 @@ from gophercite.browser.pages import Page, error_page
 from gophercite.documents import Document
 from gophercite.retrieval.engine import Hit
 from gophercite.retrieval.index import DocumentIndex
+
+KEPT_SEARCHES = 1000
 
 _BY_ID = "document:"  # before the id of a document that has no address
 
@@ -25,16 +28,21 @@ class IndexWorld:
         self.name = name
         self._index = index
         self._pages = KeptPages()
+        self._found = functools.lru_cache(KEPT_SEARCHES)(self._search)
 
     def search(self, query: str, k: int) -> Sequence[Hit]:
         """As `World.search`."""
-        hits = self._index.search(query, k)
-        return [Hit(hit.url or address_of(hit.id or ""), hit.title, hit.snippet) for hit in hits]
+        # A step on a page of results looks at them again.
+        return self._found(query, k)
 
     def open(self, url: str) -> Page:
         """As `World.open`."""
         address, _ = without_fragment(url)
         return self._pages.get(address, self._read)
+
+    def _search(self, query: str, k: int) -> Sequence[Hit]:
+        hits = self._index.search(query, k)
+        return [Hit(hit.url or address_of(hit.id or ""), hit.title, hit.snippet) for hit in hits]
 
     def _read(self, address: str) -> Page:
         document = self._document(address)

@@ -1,9 +1,11 @@
 """Hosts of addresses: what a link shows, and what is blocked."""
 
+import functools
 import urllib.parse
 from collections.abc import Collection
 
 
+@functools.lru_cache(10_000)
 def host_of(url: str) -> str:
     """The host of an address in lower case, without its port; empty where it has none."""
     try:

@@ -19,12 +19,14 @@ REPLACEMENTS = {
     STOP: "▪",
     FIELD: "◆",
 }
-_TABLE = str.maketrans(REPLACEMENTS)
 
 
 def escape(text: str) -> str:
     """Returns a stranger's text with the environment's marks replaced; as long as before."""
-    return text.translate(_TABLE)
+    # Most texts hold none of them; `str.translate` would look each character up in a table.
+    for mark, replacement in REPLACEMENTS.items():
+        text = text.replace(mark, replacement)
+    return text
 
 
 def one_line(text: str) -> str:

@@ -4,12 +4,19 @@ Both ignore case. Finding takes any white space, line ends too, for one blank; q
 space aside altogether. What is found is a span of the page's own text.
 """
 
-import bisect
 import functools
-import itertools
-import re
 
-_WORD = re.compile(r"\S+")
+import numpy as np
+from numpy.typing import NDArray
+
+# What `str.split` divides at: all white space of Unicode, and the separators of ASCII.
+_SPACES = np.array(
+    [
+        *(*range(0x09, 0x0E), *range(0x1C, 0x21), 0x85, 0xA0),
+        *(0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x205F, 0x3000),
+    ],
+    np.uint32,
+)
 
 
 class Matcher:
@@ -32,60 +39,55 @@ class Matcher:
 
     @functools.cached_property
     def _spaced(self) -> "_Folded":
-        return _Folded(self._text, " ")
+        return _Folded(self._text, blank=True)
 
     @functools.cached_property
     def _packed(self) -> "_Folded":
-        return _Folded(self._text, "")
+        return _Folded(self._text, blank=False)
 
 
 class _Folded:
-    """A text in one case, with its runs of white space replaced, that remembers where it stood."""
+    """A text in one case, its runs of white space one blank or none, that knows where it stood."""
 
-    def __init__(self, text: str, blank: str) -> None:
-        words, self._starts = [], []
-        for match in _WORD.finditer(text):
-            words.append(match.group())
-            self._starts.append(match.start())
-        folded = [word.casefold() for word in words]
-        # Where each word begins in the folded text.
-        lengths = (len(word) + len(blank) for word in folded)
-        self._places = list(itertools.accumulate(lengths, initial=0))
-        self._words = words
-        self._folded = blank.join(folded)
+    def __init__(self, text: str, *, blank: bool) -> None:
+        # Character by character: folding looks at no neighbours.
+        folded = text.casefold()
+        self._text = (" " if blank else "").join(folded.split())
+        codes = np.frombuffer(folded.encode("utf-32-le", errors="surrogatepass"), np.uint32)
+        kept = ~np.isin(codes, _SPACES)
+        if blank:
+            kept |= _blanks_between(kept)
+        # Of each character, the place of the one that it comes from.
+        self._origins = _origins(text, folded)[kept]
 
     def find(self, wanted: str, start: int) -> tuple[int, int] | None:
         wanted = wanted.casefold()
         if not wanted:
             return None
-        place = self._folded.find(wanted, self._folded_place(start))
+        begin = int(np.searchsorted(self._origins, start))
+        place = self._text.find(wanted, begin)
         if place < 0:
             return None
-        first, _ = self._original(place)
-        _, end = self._original(place + len(wanted) - 1)
-        return first, end
+        return int(self._origins[place]), int(self._origins[place + len(wanted) - 1]) + 1
 
-    def _folded_place(self, place: int) -> int:
-        """Where in the folded text the character at `place`, or the next that is none, begins."""
-        number = bisect.bisect_right(self._starts, place) - 1
-        if number < 0:
-            return 0
-        word = self._words[number]
-        within = place - self._starts[number]
-        if within >= len(word):
-            return self._places[number + 1]
-        return self._places[number] + len(word[:within].casefold())
 
-    def _original(self, place: int) -> tuple[int, int]:
-        """The span of the character that the folded text's character at `place` comes from."""
-        number = bisect.bisect_right(self._places, place, hi=len(self._words)) - 1
-        word, start = self._words[number], self._starts[number]
-        within = place - self._places[number]
-        if len(word.casefold()) == len(word):
-            return start + within, start + within + 1
-        # Some character folds to several, as ß to ss; a word may be long, and is walked only here.
-        for offset, character in enumerate(word):
-            within -= len(character.casefold())
-            if within < 0:
-                return start + offset, start + offset + 1
-        return start + len(word), start + len(word)  # the blank behind it
+def _blanks_between(is_word: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which white space is the first of a run between words."""
+    blanks = np.zeros_like(is_word)
+    blanks[1:] = ~is_word[1:] & is_word[:-1]
+    words = np.flatnonzero(is_word)
+    blanks[words[-1] if len(words) else 0 :] = False
+    return blanks
+
+
+def _origins(text: str, folded: str) -> NDArray[np.int32]:
+    """For each character of a folded text the place of the one that it comes from."""
+    places = np.arange(len(text), dtype=np.int32)
+    if len(folded) == len(text):  # no character folds to nothing, so none folds to several
+        return places
+    lengths = np.ones(len(text), np.int32)
+    codes = np.frombuffer(text.encode("utf-32-le", errors="surrogatepass"), np.uint32)
+    for character in set(text):
+        if len(character.casefold()) > 1:
+            lengths[codes == ord(character)] = len(character.casefold())
+    return np.repeat(places, lengths)

@@ -14,13 +14,14 @@ machine, without a network. Its files are JSON lines:
 
 import collections
 import dataclasses
+import functools
 import json
 import os
 import pathlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any
 
-from gophercite.browser.document_worlds import address_of
+from gophercite.browser.document_worlds import IndexWorld
 from gophercite.browser.hosts import without_fragment
 from gophercite.browser.kept_pages import KeptPages
 from gophercite.browser.pages import Page, error_page
@@ -98,8 +99,7 @@ class RecordedWorld:
             raise SearchError(found)
         if found is not None:
             return found
-        hits = self._own_index().search(query, k)
-        return [Hit(hit.url or address_of(hit.id or ""), hit.title, hit.snippet) for hit in hits]
+        return self._own_pages.search(query, k)
 
     def open(self, url: str) -> Page:
         """As `World.open`."""
@@ -131,15 +131,13 @@ class RecordedWorld:
     def _damaged(self, at: int, problem: str) -> RecordError:
         return RecordError(f"the page at byte {at}: {problem}", None, self._folder / _PAGES)
 
-    def _own_index(self) -> DocumentIndex:
-        if self._index is None:
-            path = self._folder / INDEX
-            if path.exists():
-                self._index = DocumentIndex(path)
-            else:
-                self._index = DocumentIndex(None)
-                self._index.add(self.documents())
-        return self._index
+    @functools.cached_property
+    def _own_pages(self) -> IndexWorld:
+        path = self._folder / INDEX
+        self._index = DocumentIndex(path if path.exists() else None)
+        if not path.exists():
+            self._index.add(self.documents())
+        return IndexWorld(self._index)
 
 
 class Recorder:

@@ -363,3 +363,13 @@ def test_finding_is_as_quick_in_long_pages() -> None:
     shown = ShownPage(text, (), "", 68)
     (start, end) = shown.matcher.quote("Itburneddown", len(text) // 2) or (0, 0)
     assert text[start:end] == "It burned down"
+
+
+def test_white_space_is_what_python_takes_for_it() -> None:
+    text = "".join(map(chr, range(0xD800))) + "".join(map(chr, range(0xE000, 0x110000)))
+    spaces = "".join(character for character in text if character.isspace())
+    shown = ShownPage(f"a{spaces}b", (), "", 20)
+    assert shown.matcher.quote("ab", 0) == shown.matcher.find("a b", 0) == (0, len(spaces) + 2)
+    # And nothing else is left aside.
+    assert ShownPage(text, (), "", 20).matcher.quote("\u200bx", 0) is None
+    assert ShownPage("x \u0130 y", (), "", 20).matcher.find("i\u0307 Y", 0) == (2, 5)
