@@ -6,7 +6,7 @@ import re
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 FOLDERS = "launch|benchmarks|gin_configs|gophercite|data_pipelines"
 FILE = re.compile(rf"(?<![\w/.])((?:{FOLDERS})/[\w/.]+)")
@@ -28,6 +28,8 @@ def test_links_and_files_exist(page: pathlib.Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES[1:], ids=name_of)
 def test_every_page_is_in_the_index(page: pathlib.Path) -> None:
-    index = ROOT / "docs" / "index.md"
+    """Of its folder: docs/index.md, or the page that a folder of pages is named after."""
+    docs = ROOT / "docs"
+    index = docs / "index.md" if page.parent == docs else page.parent.with_suffix(".md")
     if page != index:
-        assert f"({page.name})" in index.read_text()
+        assert f"({page.relative_to(index.parent)})" in index.read_text()

@@ -18,7 +18,7 @@ class SamplingSettings:
       draft_tokens: under a constraint, tokens of the document's own continuation that are tried in
         one pass of the model inside titles and quotes; the samples are the same (`speculation`).
         Pays where a pass costs about as much for several tokens a row as for one, as it should on
-        accelerators (not measured); on a CPU hardly ever (docs/measurements.md).
+        accelerators (not measured); on a CPU hardly ever (docs/measurements/sampling.md).
     """
 
     max_tokens: int = 256

@@ -223,7 +223,7 @@ def compiled_memory(optimizer: Optimizer, layers: int, width: int) -> Any:
 
 
 def test_temporaries_of_adafactor_do_not_grow_with_the_number_of_layers() -> None:
-    """As the CPU compiler counts; docs/measurements.md has the TPU compiler's figures."""
+    """As the CPU compiler counts; docs/measurements/tpu.md has the TPU compiler's figures."""
     width = 256
     layer_bytes = 4 * width * width
     few, many = (compiled_memory(adafactor(), layers, width) for layers in (2, 16))
