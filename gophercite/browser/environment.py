@@ -84,9 +84,9 @@ def step(world: World, state: State, text: str) -> Step:
     """
     if state.done:
         raise ValueError("the episode is over: there is no further step")
-    text = normalise_text(text)
+    # No more of a text than matters is looked at, however long it is.
+    text = normalise_text(text[: 4 * LONGEST_ANSWER])
     if state.phase == "answering":
-        # Whatever follows the place is cut the same way again when the log is replayed.
         state = dataclasses.replace(state, phase="done", answer=text[:LONGEST_ANSWER])
         return Step(state, True, None)
     # Of a text that is too long the log keeps enough to be too long again.
