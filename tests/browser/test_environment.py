@@ -1,17 +1,21 @@
 """Steps: table 1 row by row, ends, and that a state is a value."""
 
 import json
+import re
 
 import pytest
-from browser.sites import BAY, HILL, LIGHTHOUSE, site
+from browser.sites import BAY, HILL, LIGHTHOUSE, ListedResults, page, site
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gophercite.browser.environment import page_of, replay, reset, step
 from gophercite.browser.observation import observe, prompt
+from gophercite.browser.pages import Page
 from gophercite.browser.settings import LONGEST_ACTION, Settings
 from gophercite.browser.state import State, dumps, loads, state_from_json, state_to_json
+from gophercite.browser.worlds import SiteWorld
 from gophercite.json_fields import RecordError
+from gophercite.retrieval.engine import Hit
 
 WORLD = site()
 AT_HILL = ("Search lighthouse", "Clicked on link 0")
@@ -161,7 +165,7 @@ def test_what_is_invalid_counts_is_explained_and_is_otherwise_ignored(
     assert not done
     assert invalid == reason(state)
     assert invalid is not None
-    assert __import__("re").search(why, invalid), invalid
+    assert re.search(why, invalid), invalid
     assert state.actions_left == before.actions_left - 1
     assert (state.place, state.view, state.references) == (
         before.place,
@@ -199,6 +203,14 @@ def test_back_returns_to_where_one_was() -> None:
     assert reason(after("Search lighthouse", "Back")) is not None
 
 
+def test_back_goes_all_the_way() -> None:
+    texts = (*AT_HILL, "Clicked on link 0", "Search nothing")
+    state = after(*texts, "Back", "Back", "Back")
+    assert state.view == after("Search lighthouse").view
+    assert reason(state) is None
+    assert reason(replay(WORLD, state, ["Back"])) == "there is no page before this one"
+
+
 # --- Censoring ---
 
 TEN = "one two three four five six seven eight nine ten"
@@ -229,6 +241,23 @@ def test_a_blocked_page_is_an_error_and_sites_can_be_unblocked() -> None:
     state = after("Search lighthouse", "Clicked on link 3", rules=free)
     assert state.view.text == "Never to be seen."
     assert after(*AT_HILL, rules=free).view.text.count("†") == 6
+
+
+class Redirecting(SiteWorld):
+    """A world whose address `http://short.example/` leads to a page of a blocked site."""
+
+    def open(self, url: str) -> Page:
+        return super().open("http://reddit.com/x" if "short" in url else url)
+
+
+def test_a_redirect_to_a_blocked_site_is_an_error() -> None:
+    hit = Hit("http://short.example/", "Short", "A page.")
+    pages = [page("http://reddit.com/x", "Blocked", "Never to be seen.")]
+    world = Redirecting("short", pages, ListedResults({"short": [hit]}))
+    state = replay(world, reset("Why?"), ["Search short", "Clicked on link 0"])
+    assert state.view.text == "This page can't be shown: its site is blocked."
+    assert state.actions[-1].past == "Click Short short.example"
+    assert reason(replay(world, state, ["Quote: never"])) is not None
 
 
 # --- Ends ---

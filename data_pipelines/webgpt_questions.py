@@ -1,0 +1,69 @@
+"""Questions as WebGPT's model was asked them (its appendix B)."""
+
+import re
+from collections.abc import Mapping, Sequence
+
+DELETED_TITLE = "[deleted by user]"
+_NO_SELFTEXT = frozenset({"", "[deleted]", "[removed]"})
+_URL_TOKEN = re.compile(r"_URL_(\d{1,6})_")
+
+# Sequences of characters that make an actual question, each between word boundaries of a regex.
+_ASKING = (
+    "explain eli5 which what whats whose who whos whom where wheres when whens how hows why whys "
+    "am is isn isnt are aren arent was wasn wasnt were weren werent do don dont does doesn doesnt "
+    "did didn didnt can cant could couldn couldnt have haven havent has hasn hasnt may might must "
+    "mustn mustnt shall shant should shouldn shouldnt will wont would wouldn wouldnt"
+)
+_QUESTION = re.compile(rf"\?|\b(?:{_ASKING.replace(' ', '|')})\b", re.IGNORECASE)
+
+
+def is_question(text: str) -> bool:
+    """Whether a text is phrased as an actual question: it has a question mark or a telling word."""
+    return _QUESTION.search(text) is not None
+
+
+def eli5_question(
+    title: str, selftext: str = "", urls: Mapping[int, str] | Sequence[str] = ()
+) -> str | None:
+    """Returns a question of ELI5, or None for one that its author deleted.
+
+    Title and selftext are put together, divided by an empty line; `Explain: ` stands before what is
+    not phrased as a question.
+
+    Args:
+      title: of the post.
+      selftext: its body.
+      urls: what `_URL_0_` and so on stand for; a token without an address stays.
+    """
+    known = urls if isinstance(urls, Mapping) else dict(enumerate(urls))
+
+    def with_urls(text: str) -> str:
+        return _URL_TOKEN.sub(lambda match: known.get(int(match[1]), match[0]), text).strip()
+
+    if title.strip() == DELETED_TITLE:
+        return None
+    parts = [with_urls(title)]
+    if selftext.strip() not in _NO_SELFTEXT:
+        parts.append(with_urls(selftext))
+    question = "\n\n".join(part for part in parts if part)
+    return question if is_question(question) else f"Explain: {question}"
+
+
+def arc_question(question: str, options: Sequence[str]) -> str:
+    """Returns a question of ARC with its options: `<question>`, then `A. <option>` a line.
+
+    Raises:
+      ValueError: with more options than letters.
+    """
+    if len(options) > 26:
+        raise ValueError(f"{len(options)} options are more than the alphabet has letters")
+    lines = (f"{chr(ord('A') + number)}. {option}" for number, option in enumerate(options))
+    return "\n".join([question, *lines])
+
+
+def fact_check_question(question: str, answer: str) -> str:
+    """Returns the question whether the claims of an answer to a question of ELI5 are right."""
+    return (
+        "Fact-check each of the claims in the following answer.\n\n"
+        f"Question: {question}\n\nAnswer: {answer}"
+    )
