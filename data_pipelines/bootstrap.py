@@ -21,7 +21,7 @@ from data_pipelines.bootstrapping import (
 )
 from gophercite import records
 from gophercite.few_shot.prompting import Style
-from gophercite.json_fields import JsonFields, RecordError
+from gophercite.json_fields import JsonFields, RecordError, in_one_line
 from gophercite.json_lines import read_json_lines
 from gophercite.records import Question, RatedAnswer
 from gophercite.retrieval.index import DocumentIndex
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         answers = _answers(questions, samples, settings, report, flags.index)
         written = records.write(flags.out, answers)
     except (OSError, ValueError, IndexFileError) as error:
-        print(f"bootstrap: {error}", file=sys.stderr)
+        print(f"bootstrap: {in_one_line(error)}", file=sys.stderr)
         return 1
     if read.skipped:
         print(read, file=sys.stderr)

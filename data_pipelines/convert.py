@@ -57,6 +57,7 @@ from data_pipelines.converters.writing import (
     write_records,
 )
 from data_pipelines.fabricated_comparisons import TYPES, fabricate
+from gophercite.json_fields import in_one_line
 from gophercite.records import Comparison
 
 T = TypeVar("T")
@@ -98,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings = ConversionSettings(flags.validation, flags.test, flags.distractors, flags.quote)
         empty = not _convert(flags, settings, report)
     except (OSError, ValueError) as error:
-        print(f"convert: {error}", file=sys.stderr)
+        print(f"convert: {in_one_line(error)}", file=sys.stderr)
         return 1
     print(report.summary())
     for problem in report.named_problems():

@@ -21,6 +21,7 @@ from data_pipelines.filters import (
     usual_lengths,
 )
 from gophercite import records
+from gophercite.json_fields import in_one_line
 from gophercite.records import Question, RatedAnswer
 from gophercite.retrieval.index import DocumentIndex
 from gophercite.retrieval.index_file import IndexFileError
@@ -42,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             whole = _with_pages(questions, flags.index)
             records.write(flags.out, eli5_filtered(whole, report, *lengths))
     except (OSError, ValueError, IndexFileError) as error:
-        print(f"filter_questions: {error}", file=sys.stderr)
+        print(f"filter_questions: {in_one_line(error)}", file=sys.stderr)
         return 1
     if read.skipped:
         print(read, file=sys.stderr)

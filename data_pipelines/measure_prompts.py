@@ -28,6 +28,7 @@ from data_pipelines.randomness import draws
 from gophercite import evidence, records
 from gophercite.contexts import Context, ContextError, ContextSettings, Reason
 from gophercite.documents import Document
+from gophercite.json_fields import in_one_line
 from gophercite.records import Question, RatedAnswer
 from gophercite.retrieval.index import DocumentIndex
 from gophercite.retrieval.index_file import IndexFileError
@@ -160,7 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             seed=flags.seed,
         )
     except (OSError, ValueError, IndexFileError) as error:
-        print(f"measure_prompts: {error}", file=sys.stderr)
+        print(f"measure_prompts: {in_one_line(error)}", file=sys.stderr)
         return 1
     if read.skipped:
         print(read, file=sys.stderr)

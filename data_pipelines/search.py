@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from gophercite import records
-from gophercite.json_fields import RecordError
+from gophercite.json_fields import RecordError, in_one_line
 from gophercite.records import Question, RatedAnswer
 from gophercite.retrieval.apis import ENGINES, api_from_environment
 from gophercite.retrieval.engine import SearchError
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 rated = _noted(answers, web)
                 written = records.write(flags.out, _found(rated, search, flags, problems))
     except (OSError, ValueError, IndexFileError, SearchError) as error:
-        print(f"search: {error}", file=sys.stderr)
+        print(f"search: {in_one_line(error)}", file=sys.stderr)
         return 1
     if read.skipped:
         print(f"{flags.input}: {read}", file=sys.stderr)

@@ -4,6 +4,7 @@ import collections
 import difflib
 import json
 import os
+import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, cast
 
@@ -160,3 +161,11 @@ def describe(value: object) -> str:
 def printable(text: str) -> str:
     """Shows by their codes the control characters of a stranger's text: they steer terminals."""
     return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
+
+
+def in_one_line(error: Exception) -> str:
+    """What an error says, for people: without the number that the system gives it."""
+    if isinstance(error, OSError) and error.strerror is not None and error.filename is not None:
+        what = error.strerror[:1].lower() + error.strerror[1:]
+        return f"{os.fsdecode(error.filename)}: {what}"
+    return re.sub(r"\s*\n\s*", " ", str(error).strip())

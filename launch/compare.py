@@ -31,6 +31,7 @@ from gophercite.evaluation.saved_results import (
     shared_table,
 )
 from gophercite.evaluation.tables import Table
+from gophercite.json_fields import in_one_line
 from gophercite.records import Comparison, RatedAnswer, Report, read
 
 R = TypeVar("R", RatedAnswer, Comparison)
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sections.append(figures_section({system.name: system for system in systems}))
         files = write_report(flags.output, flags.title, sections)
     except (OSError, ValueError) as error:
-        print(f"compare: {error}", file=sys.stderr)
+        print(f"compare: {in_one_line(error)}", file=sys.stderr)
         return 1
     for section in sections:
         for table in section.tables:

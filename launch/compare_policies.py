@@ -28,6 +28,7 @@ from gophercite.evaluation.policy_report import quality_table, sections, summary
 from gophercite.evaluation.report_files import Section, write_files, write_report
 from gophercite.evaluation.saved_results import SavedResultsError, read_system
 from gophercite.evaluation.tables import Table
+from gophercite.json_fields import in_one_line
 from gophercite.models.checkpoint_files import best_step
 from gophercite.training.metrics import read_metrics
 
@@ -57,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         numbers = json.dumps(summary(study), indent=2, ensure_ascii=False) + "\n"
         files += write_files(flags.output, {".json": numbers})
     except (OSError, ValueError) as error:
-        print(f"compare_policies: {error}", file=sys.stderr)
+        print(f"compare_policies: {in_one_line(error)}", file=sys.stderr)
         return 1
     print(f"{quality_table(study).markdown()}\nWritten: {', '.join(files)}")
     return 0

@@ -34,6 +34,8 @@ import processes
 import refusals
 import setting_checks
 
+from gophercite.json_fields import in_one_line
+
 SETTINGS = gin_files.ROOT / "launch" / "evaluation_settings.py"
 STYLES = ("short", "long")
 CHOICES = ("likelihood", "reward", "rouge")
@@ -49,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             folders=[given.get("model"), given.get("reward_model")],
         )
     except (gin_files.ConfigurationError, OSError) as error:
-        print(f"eval: {refusals.in_one_line(error)}", file=sys.stderr)
+        print(f"eval: {in_one_line(error)}", file=sys.stderr)
         return 1
     with interruption.libraries_silenced():
         # Here, for it brings JAX: --help and a wrong name need not wait for that.
@@ -61,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             evaluation = evaluation_run.configured(given)
         evaluation_run.run(evaluation, *_place(flags))
     except (processes.JoinError, *evaluation_run.REFUSALS) as error:
-        print(f"eval: {refusals.in_one_line(error)}", file=sys.stderr)
+        print(f"eval: {in_one_line(error)}", file=sys.stderr)
         return 1
     return 0
 

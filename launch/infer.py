@@ -24,6 +24,8 @@ from collections.abc import Sequence
 
 import refusals
 
+from gophercite.json_fields import in_one_line
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
@@ -33,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             files=[flags.questions, flags.index], folders=[flags.model, flags.reward_model]
         )
     except OSError as error:
-        print(f"infer: {refusals.in_one_line(error)}", file=sys.stderr)
+        print(f"infer: {in_one_line(error)}", file=sys.stderr)
         return 1
     with interruption.libraries_silenced():
         # Here, for it brings JAX: --help and a wrong name need not wait for that.
@@ -41,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         inference_run.run(flags)
     except inference_run.REFUSALS as error:
-        print(f"infer: {refusals.in_one_line(error)}", file=sys.stderr)
+        print(f"infer: {in_one_line(error)}", file=sys.stderr)
         return 1
     return 0
 

@@ -25,10 +25,12 @@ from collections.abc import Mapping, Sequence
 
 from stages import Stage, StageError, run_python, run_stages
 
-# Some ten minutes a chain on two idle cores: fewer steps than the files of these trainings have. A
-# supervised model that is right nearly always would leave nothing to gain, besides.
+from gophercite.json_fields import in_one_line
+
+# Some twelve minutes a chain on two idle cores: fewer steps than the files of these trainings
+# have. A supervised model that is right nearly always would leave nothing to gain, besides.
 _SUPERVISED = {"TRAIN_STEPS": 240, "train.evaluate_every": 240, "Run.answers": None}
-_REWARD = {"TRAIN_STEPS": 600, "train.evaluate_every": 300, "train.save_every": 300}
+_REWARD = {"TRAIN_STEPS": 3000}
 _REINFORCEMENT = {"TRAIN_STEPS": 90, "train.evaluate_every": 45, "train.save_every": 45}
 _TITLE = "The paper in miniature: supervised fine-tuning, a reward model, reinforcement learning"
 
@@ -41,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         status = run_stages(plan.stages(), run_python, _say)
     except (StageError, OSError) as error:
-        print(f"miniature: {error}", file=sys.stderr)
+        print(f"miniature: {in_one_line(error)}", file=sys.stderr)
         return 1
     status = status or run_python(plan.report_command())
     if status == 0:
@@ -65,6 +67,11 @@ class Chain:
     def supervised(self) -> pathlib.Path:
         """The supervised model."""
         return self.folder / f"sft_{self.seed}"
+
+    @property
+    def rated(self) -> pathlib.Path:
+        """The supervised model's samples to training questions, and comparisons of them."""
+        return self.folder / f"samples_{self.seed}"
 
     @property
     def judge(self) -> pathlib.Path:
@@ -91,6 +98,7 @@ class Plan:
       seeds: how many chains.
       questions: how many questions are asked.
       samples: how many answers to each.
+      rated_questions, rated_samples: of the training split, for the reward model's comparisons.
     """
 
     folder: pathlib.Path
@@ -98,6 +106,8 @@ class Plan:
     seeds: int = 1
     questions: int = 200
     samples: int = 16
+    rated_questions: int = 1200
+    rated_samples: int = 8
 
     @property
     def chains(self) -> list[Chain]:
@@ -131,6 +141,7 @@ class Plan:
 
     def _stages(self, chain: Chain) -> list[Stage]:
         seed, sft, rm, rl = chain.seed, chain.supervised, chain.judge, chain.learnt
+        comparisons = {"SAMPLES": str(chain.rated)}
         models = {"INITIAL_CHECKPOINT": str(sft), "REWARD_MODEL": str(rm)}
         learning = {"SEED": seed, **models, **_REINFORCEMENT}
         of_seed = f"seed {seed}: "
@@ -140,10 +151,12 @@ class Plan:
                 sft,
                 [_train("sft_sample_world", sft, {"SEED": seed, **_SUPERVISED})],
             ),
+            self._rated(chain, f"{of_seed}comparisons of its samples"),
             Stage(
                 f"{of_seed}reward model",
                 rm,
-                [_train("rm_sample_world", rm, {"SEED": seed, **_REWARD})],
+                [_train("rm_rated_samples", rm, {"SEED": seed, **comparisons, **_REWARD})],
+                [chain.rated],
             ),
             Stage(
                 f"{of_seed}reinforcement learning",
@@ -154,6 +167,26 @@ class Plan:
             self._answers(chain, f"{of_seed}answers before it", sft),
             self._answers(chain, f"{of_seed}answers after it", rl),
         ]
+
+    def _rated(self, chain: Chain, title: str) -> Stage:
+        """Comparisons of the supervised model's samples, rated by the world's truth."""
+        world, prefix = chain.rated / "world", chain.rated / "of"
+        write_world = ["-m", "data_pipelines.sample_world", "--out", str(world)]
+        ask = ["launch/eval.py", "--model", str(chain.supervised), "--seed", str(chain.seed)]
+        ask += ["--questions", str(world / "questions_train.jsonl"), "--temperature", "1"]
+        ask += ["--constrained", "--samples", str(self.rated_samples), "--max-tokens", "64"]
+        ask += ["--no-baselines", "--examples", "0", "--output", str(prefix)]
+        compare = ["-m", "data_pipelines.sample_comparisons"]
+        return Stage(
+            title,
+            chain.rated,
+            [
+                [*write_world, "--questions", str(self.rated_questions)],
+                ask,
+                [*compare, f"{prefix}_samples.jsonl", str(chain.rated)],
+            ],
+            [chain.supervised],
+        )
 
     def _answers(self, chain: Chain, title: str, policy: pathlib.Path) -> Stage:
         """Samples under the constraint, with rewards; and free ones, for their faults."""

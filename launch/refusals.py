@@ -1,12 +1,8 @@
-"""What commands refuse before they load anything, and how they say what went wrong."""
+"""What commands refuse before they load anything."""
 
 import os
 import pathlib
 from collections.abc import Iterable
-
-from gophercite.cli.output import in_one_line
-
-__all__ = ["in_one_line", "refuse_missing"]
 
 Path = str | os.PathLike[str] | None
 

@@ -28,6 +28,7 @@ import processes
 import setting_checks
 
 from gophercite import interruption
+from gophercite.json_fields import in_one_line
 
 RETRY = 75  # as `gophercite.training.preemption` has it, which it takes JAX to import
 
@@ -38,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         setting_checks.check(flags.gin_file, bindings, flags.gin_search_paths)
     except (gin_files.ConfigurationError, OSError) as error:
-        print(f"train: {error}", file=sys.stderr)
+        print(f"train: {in_one_line(error)}", file=sys.stderr)
         return 1
     with interruption.libraries_silenced():
         _set_up_jax(flags)
@@ -81,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         RunInUseError,
         OSError,  # a file of data that is missing, a disk that is full
     ) as error:
-        print(f"train: {error}", file=sys.stderr)
+        print(f"train: {in_one_line(error)}", file=sys.stderr)
         return 1
     return 0
 

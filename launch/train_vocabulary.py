@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from gophercite.documents import normalise_text
-from gophercite.json_fields import RecordError
+from gophercite.json_fields import RecordError, in_one_line
 from gophercite.json_lines import open_bytes, read_json_lines
 from gophercite.vocabularies import VocabularyError, train_sentencepiece
 
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         vocabulary.save(flags.output)
     except (OSError, RecordError, VocabularyError) as error:
-        print(f"train_vocabulary: {error}", file=sys.stderr)
+        print(f"train_vocabulary: {in_one_line(error)}", file=sys.stderr)
         return 1
     print(f"{flags.output}: {vocabulary.size} pieces")
     for text in ("The lighthouse was built in 1874.", " %<In 1874.>%("):

@@ -26,8 +26,8 @@ from gophercite.cli import (
     validate,
     verify,
 )
-from gophercite.cli.output import FAILED, INTERRUPTED, READER_GONE, RefusedError, in_one_line
-from gophercite.json_fields import printable
+from gophercite.cli.output import FAILED, INTERRUPTED, READER_GONE, RefusedError
+from gophercite.json_fields import in_one_line, printable
 
 _COMMANDS = (
     ask,

@@ -2,9 +2,7 @@
 
 import contextlib
 import json
-import os
 import pathlib
-import re
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -21,14 +19,6 @@ READER_GONE = 141  # as they have it for SIGPIPE
 
 class RefusedError(Exception):
     """What the user asked for can't be done; the message is for the user."""
-
-
-def in_one_line(error: Exception) -> str:
-    """What an error says, for people: without the number that the system gives it."""
-    if isinstance(error, OSError) and error.strerror is not None and error.filename is not None:
-        what = error.strerror[:1].lower() + error.strerror[1:]
-        return f"{os.fsdecode(error.filename)}: {what}"
-    return re.sub(r"\s*\n\s*", " ", str(error).strip())
 
 
 def print_json(value: Any) -> None:

@@ -15,14 +15,18 @@ from stages import RECORD, run_stages
 from test_compare import Tags
 from tiny_runs import TINY
 
+from data_pipelines import sample_comparisons
 from data_pipelines.sample_world.__main__ import write_world
 from data_pipelines.sample_world.vocabulary import bundled_vocabulary
 from data_pipelines.sample_world.world import World
+from gophercite import records
 from gophercite.evaluation.results import json_lines
+from gophercite.evidence import Evidence
 from gophercite.models.folder import Model, save_model
 from gophercite.models.parameters import HEADS
 from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer
+from gophercite.records import Comparison
 
 LAUNCH = pathlib.Path(__file__).parents[2] / "launch"
 
@@ -56,6 +60,15 @@ def commands(folder: pathlib.Path, **settings: int) -> dict[str, list[list[str]]
     }
 
 
+def rated(folder: pathlib.Path) -> None:
+    """Comparisons such as the stage before the reward model leaves."""
+    folder.mkdir(exist_ok=True)
+    pair = ((Evidence("1812", "Mill", "It burned."),), (Evidence("1813", "Mill", "It burned."),))
+    for split in ("train", "validation"):
+        comparison = Comparison("q/0", "When?", "samples", pair, 0.0, (True, False))
+        records.write(folder / f"comparisons_{split}.jsonl", [comparison])
+
+
 def test_the_trainings_are_runs_that_can_be_built(
     tmp_path: pathlib.Path, models: dict[str, Model]
 ) -> None:
@@ -63,12 +76,15 @@ def test_the_trainings_are_runs_that_can_be_built(
     made = commands(tmp_path, seed=3, seeds=2)
     assert list(made) == [
         "world",
-        "sft_3", "rm_3", "rl_3", "answers/sft_3", "answers/rl_3",
-        "sft_4", "rm_4", "rl_4", "answers/sft_4", "answers/rl_4",
+        "sft_3", "samples_3", "rm_3", "rl_3", "answers/sft_3", "answers/rl_3",
+        "sft_4", "samples_4", "rm_4", "rl_4", "answers/sft_4", "answers/rl_4",
     ]  # fmt: skip
     for seed in (3, 4):
         for kind in ("sft", "rm", "rl"):
             files, settings = bindings(made[f"{kind}_{seed}"][0])
+            if kind == "rm":
+                assert settings["SAMPLES"] == json.dumps(str(tmp_path / f"samples_{seed}"))
+                rated(tmp_path / f"samples_{seed}")
             gin_files.load(files, (TINY | settings) if kind == "rl" else settings)
             run = configuration.build()
             folder = str(tmp_path / f"{kind}_{seed}")
@@ -78,6 +94,9 @@ def test_the_trainings_are_runs_that_can_be_built(
                 assert settings["REWARD_MODEL"] == json.dumps(str(tmp_path / f"rm_{seed}"))
             else:
                 save_model(tmp_path / f"{kind}_{seed}", models[f"{kind}_0"])
+    _, sampled, compared = made["samples_4"]
+    assert sampled[sampled.index("--model") + 1] == str(tmp_path / "sft_4")
+    assert sampled[sampled.index("--output") + 1] + "_samples.jsonl" == compared[2]
     answered = made["answers/rl_4"][0]
     assert answered[answered.index("--model") + 1] == str(tmp_path / "rl_4")
     assert answered[answered.index("--reward-model") + 1] == str(tmp_path / "rm_4")
@@ -101,8 +120,14 @@ def test_the_stages_from_questions_to_the_report(
 
     def run(command: Sequence[str]) -> int:
         program, *flags = command
+        if flags[0] == "data_pipelines.sample_comparisons":
+            assert sample_comparisons.main(flags[1:]) == 1  # random weights are never right
+            rated(pathlib.Path(flags[2]))
+            return 0
         if program == "-m":
-            write_world(tmp_path / "world", World(split="test", pages=40), 4)
+            folder = pathlib.Path(flags[flags.index("--out") + 1])
+            for split in ("train", "test"):
+                write_world(folder, World(split=split, pages=40), 4)
             return 0
         if program != "launch/train.py":
             status: int = programs[pathlib.Path(program).stem](flags)
@@ -125,7 +150,7 @@ def test_the_stages_from_questions_to_the_report(
         return 0
 
     said: list[str] = []
-    plan = miniature.Plan(tmp_path, questions=4, samples=2)
+    plan = miniature.Plan(tmp_path, questions=4, samples=2, rated_questions=4, rated_samples=2)
     stages = plan.stages()
     assert run_stages(stages, run, said.append) == 0, capsys.readouterr().err
     assert run(plan.report_command()) == 0

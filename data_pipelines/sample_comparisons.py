@@ -1,0 +1,171 @@
+"""Comparisons of a model's own samples, of which it is known which are supported.
+
+    python -m data_pipelines.sample_comparisons SAMPLES OUT_DIR [--pairs 3]
+
+SAMPLES is what `launch/eval.py --samples 8 --output PREFIX` writes as PREFIX_samples.jsonl: several
+answers to each question, judged by its right answer and evidence. Of each question up to so many
+unsupported samples are each compared with a supported one, which is preferred. A reward model then
+meets the faults that the model makes which it is to choose from, as the paper's does, whose raters
+compared samples (GopherCite, sections 2.4 and 2.6). Writes comparisons_train.jsonl and
+comparisons_validation.jsonl; questions are held out whole, by their ids.
+"""
+
+import argparse
+import dataclasses
+import random
+import sys
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from gophercite import evidence, records
+from gophercite.json_fields import JsonFields, RecordError, in_one_line
+from gophercite.json_lines import read_json_lines
+from gophercite.records import Comparison, Response
+
+SPLITS = ("train", "validation")
+
+
+@dataclasses.dataclass(frozen=True)
+class JudgedSamples:
+    """Different answers to one question.
+
+    Attributes:
+      question: its text.
+      supported: whether each answer is right and its quote says so, by the answer's text.
+    """
+
+    question: str
+    supported: dict[str, bool] = dataclasses.field(default_factory=dict)
+
+
+def read_samples(path: Path, report: records.Report) -> dict[str, JudgedSamples]:
+    """Reads judged samples.
+
+    Args:
+      path: of the file.
+      report: counts lines and names bad ones.
+
+    Returns:
+      The samples by the id of their question.
+
+    Raises:
+      OSError: there is no such file.
+    """
+    found: dict[str, JudgedSamples] = {}
+    for number, value in read_json_lines(path):
+        try:
+            if isinstance(value, RecordError):
+                raise value
+            fields = JsonFields(value, None, report.unknown_fields)
+            supported = fields.flag("supported")
+            if supported is None:
+                raise fields.error("supported", "is missing: the samples have to be judged")
+            samples = found.setdefault(
+                fields.text("question_id"), JudgedSamples(fields.text("question"))
+            )
+            samples.supported[fields.text("text", empty=True)] = supported
+        except RecordError as error:
+            report.skipped += 1
+            report.errors.append(RecordError(error.problem, error.field, path, number))
+        else:
+            report.read += 1
+    return found
+
+
+def compare(
+    samples: Mapping[str, JudgedSamples], pairs: int, source: str = "samples"
+) -> Iterator[Comparison]:
+    """Makes comparisons of each question's samples; which and in what order depends on its id.
+
+    Args:
+      samples: by the id of their question; those that are all supported, or none, are passed over.
+      pairs: most comparisons of a question.
+      source: what the comparisons are said to be from.
+
+    Yields:
+      Comparisons of a supported and an unsupported sample.
+    """
+    for id, of_question in samples.items():
+        draw = random.Random(f"comparisons/{id}")
+        good = [text for text, is_good in of_question.supported.items() if is_good]
+        bad = [text for text, is_good in of_question.supported.items() if not is_good]
+        for number, worse in enumerate(draw.sample(bad, min(pairs, len(bad))) if good else ()):
+            sides = [(draw.choice(good), True), (worse, False)]
+            draw.shuffle(sides)
+            (first, first_good), (second, second_good) = sides
+            yield Comparison(
+                f"{id}/{number}",
+                of_question.question,
+                source,
+                (_response(first), _response(second)),
+                float(second_good),
+                (first_good, second_good),
+            )
+
+
+def split_of(comparison: Comparison, held_out: float) -> str:
+    """The split of a comparison, which goes by its question."""
+    question = comparison.id.rpartition("/")[0]
+    return SPLITS[zlib.crc32(question.encode()) / 2**32 < held_out]
+
+
+def _response(text: str) -> Response:
+    """Claims with their evidence; an answer that is malformed stays a text."""
+    try:
+        return evidence.parse(text)
+    except evidence.SyntaxFault:
+        return text
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Writes the comparisons; returns 1 where there is none to train on."""
+    flags = _parse(arguments)
+    report = records.Report()
+    try:
+        made = list(compare(read_samples(flags.samples, report), flags.pairs))
+        flags.out.mkdir(parents=True, exist_ok=True)
+        written = {
+            split: records.write(
+                flags.out / f"comparisons_{split}.jsonl",
+                (each for each in made if split_of(each, flags.held_out) == split),
+            )
+            for split in SPLITS
+        }
+    except OSError as error:
+        print(f"sample_comparisons: {in_one_line(error)}", file=sys.stderr)
+        return 1
+    if report.skipped:
+        print(report, file=sys.stderr)
+    for split, count in written.items():
+        print(f"{flags.out}/comparisons_{split}.jsonl: {count}")
+    if not written["train"]:
+        print(
+            "sample_comparisons: no question has a supported sample and an unsupported one",
+            file=sys.stderr,
+        )
+        return 1
+    return 0
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m data_pipelines.sample_comparisons",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("samples", type=Path, metavar="SAMPLES", help="judged samples, JSON lines")
+    add("out", type=Path, metavar="OUT_DIR", help="folder to write to")
+    add("--pairs", type=int, default=3, help="most comparisons of a question (default 3)")
+    add("--held-out", type=float, default=0.05, help="share for validation (default 0.05)")
+    flags = parser.parse_args(arguments)
+    if flags.pairs < 1:
+        parser.error(f"--pairs is {flags.pairs}: must be at least 1")
+    if not 0 <= flags.held_out < 1:
+        parser.error(f"--held-out is {flags.held_out}: must be from 0 to less than 1")
+    return flags
+
+
+if __name__ == "__main__":
+    sys.exit(main())
