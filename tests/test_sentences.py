@@ -25,12 +25,30 @@ def split(text: str) -> list[str]:
         ["It is near St. Ives, i.e. Cornwall, e.g. Penzance."],
         ["A heading without a mark", "Its text goes\non."],
         ["日本の灯台。", "町は小さい！", "終わり"],
+        ["At 5 p.m. Tom left.", "He was at sea by 6 p.m.", "The wind rose."],
+        ["Smith et al. found it.", "So did Jones et al.", "Others did not."],
+        ["J. Smith et al. (2004) say so.", "See Fig. A2, Figs. 3 and 4 and Eq. 5."],
+        ["Profits fell.", "iPad sales rose.", "eBay's did not, approx. iPhone levels."],
+        ["She moved to the U.S. in May.", "She liked the U.S.", "It is large."],
+        ["He left Acme Inc. Chairman Bob stayed with Foo Ltd.", "Their son did not."],
+        ["He has a Ph.D. and a B.A.", "She has, etc. Tom too."],
+        ["यह पहला है।", "यह दूसरा है।", "क्या यह तीसरा है?"],
+        ["هل هذا صحيح؟", "نعم.", "یہ پہلا ہے۔", "یہ دوسرا ہے۔"],
+        ["ይህ አንድ ነው።", "ይህ ሁለት ነው፧", "አዎ።"],
+        ["ဒါက ပထမ။", "ဒါက ဒုတိယ။", "នេះជាទីមួយ។", "នេះ។"],
+        ["यह पहला है।”", "यह दूसरा है?!", "Եվ այսպես։", "Այո։"],
         ["What?!", "(He knew.)", "[So did I.]"],
         ["the end of it. and more"],
     ],
 )
 def test_sentences_are_found(sentences: list[str]) -> None:
-    separator = "" if "日" in sentences[0] else "\n \n" if "heading" in sentences[0] else "  "
+    separator = (
+        ""
+        if "日" in sentences[0] or "ይ" in sentences[0]
+        else "\n \n"
+        if "heading" in sentences[0]
+        else "  "
+    )
     assert split(separator.join(sentences)) == sentences
 
 
@@ -46,7 +64,11 @@ def test_spans_cover_all_but_white_space_in_order(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["." * 200_000 + "a", ". " * 100_000, "\n" * 200_000, "a." * 99_999]
+    "text",
+    [
+        *("." * 200_000 + "a", ". " * 100_000, "\n" * 200_000, "a." * 99_999, "।" * 200_000),
+        *("U.S. " * 40_000, "al." + " " * 200_000, "e.g. iP " * 30_000, '।"' * 100_000),
+    ],
 )
 def test_long_runs_are_no_trouble(text: str) -> None:
     assert sum(end - start for start, end in sentence_spans(text)) <= len(text)

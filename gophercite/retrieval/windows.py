@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator
 
 from gophercite.documents import Document, Window
-from gophercite.sentences import sentence_spans
+from gophercite.sentences import LOOK_AHEAD, sentence_spans
 from gophercite.vocabularies import Vocabulary
 
 Span = tuple[int, int]
@@ -121,7 +121,7 @@ def _starts(text: str, first: int, last: int) -> Iterator[list[int]]:
 def _sentence_starts(text: str, first: int, last: int) -> list[int]:
     """Returns where sentences of `text` start in `[first, last]`, looking at little else."""
     before = max(0, first - _RESYNCHRONISE)
-    region = text[before : last + 2]  # a sentence's end shows in what follows the space behind it
+    region = text[before : last + LOOK_AHEAD]  # a sentence's end shows in how the next begins
     starts = [before + start for start, _ in sentence_spans(region)]
     if before > 0:
         del starts[:1]  # where the region starts is no start of a sentence
