@@ -17,6 +17,7 @@ FLOORS = (
         "json_fields",
         "hypertext",
         "sentences",
+        "word_boundaries",
         "answer_matching",
         "tfidf",
         "result_file",
