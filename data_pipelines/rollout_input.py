@@ -17,7 +17,7 @@ from jaxtyping import Int32
 
 from data_pipelines.task_input import Features, TaskInput
 from gophercite import evidence, prompts, records
-from gophercite.decoding.constraint import QuoteConstraint
+from gophercite.decoding.constraint import NoLegalAnswer, QuoteConstraint
 from gophercite.decoding.pieces import quotable_pieces
 from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.table_sizes import TableSizes, usual_sizes
@@ -196,20 +196,27 @@ class RolloutInput(TaskInput):
     def _illegal(self, quotes: QuoteSettings, sources: Sequence[Document]) -> Dropped | None:
         """Why no answer is legal, if none is."""
         omissions = quotes.maximum_omissions > 0
-        pieces = quotable_pieces(sources, self.vocabulary, quotes.minimum_quote, omissions)
+        pieces = quotable_pieces(
+            sources, self.vocabulary, quotes.minimum_quote, omissions, quotes.boundaries
+        )
         if not pieces:
             return Dropped.NO_QUOTE
         # A graph costs as much as all the rest, and on the way to a late batch it would be for
         # nothing: nearly always some short answer shows that there is one.
         for title, texts in pieces.items():
-            quote = texts[0].lstrip()[: quotes.minimum_quote]
+            quote = texts[0].shortest_run(quotes.minimum_quote)
+            if quotes.maximum_quote is not None and len(quote) > quotes.maximum_quote:
+                continue
             triple = Evidence("a" * quotes.minimum_claim, title, quote)
             response = prompts.encode_response(self.vocabulary, triple)
             if len(response) <= self.max_tokens and not evidence.faults(
                 evidence.format(triple), sources, minimum_quote_length=quotes.minimum_quote
             ):
                 return None
-        shortest = self._constraint.graph(sources).shortest_answer
+        try:
+            shortest = self._constraint.graph(sources).shortest_answer
+        except NoLegalAnswer:
+            return Dropped.NO_QUOTE
         return Dropped.NO_ROOM if shortest > self.max_tokens else None
 
     @functools.cached_property

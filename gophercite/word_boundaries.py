@@ -14,9 +14,8 @@ import numpy as np
 import regex
 from jaxtyping import Bool
 
-# What goes with the character before it (WB4), and an emoji that a joiner adds (WB3c).
+# What goes with the character before it (WB4).
 _WITH_IT = r"[\p{WB=Extend}\p{WB=Format}\p{WB=ZWJ}]*+"
-_JOINED = rf"(?:(?<=\u200d)\p{{Extended_Pictographic}}{_WITH_IT})*+"
 
 _HEBREW = r"\p{WB=Hebrew_Letter}"
 _AFTER_HEBREW = rf"(?<={_HEBREW}{_WITH_IT[:-1]})"
@@ -32,6 +31,8 @@ _DIGITS = rf"{_DIGIT}++{_WITH_IT}(?:{_IN_NUMBERS}{_WITH_IT}(?={_DIGIT}))?+"  # W
 _PART = rf"(?:(?:{_LETTERS}|{_DIGITS})++|(?:\p{{WB=Katakana}}{_WITH_IT})++)"  # WB9, 10, 13
 _TIES = rf"(?:\p{{WB=ExtendNumLet}}{_WITH_IT})++"  # WB13a, 13b
 _WORD = rf"(?:{_PART}(?:{_TIES}{_PART}?+)*+|(?:{_TIES}{_PART}?+)++)(?:{_AFTER_HEBREW}'{_WITH_IT})?+"
+# An emoji that a joiner adds (WB3c); some are letters, too, and go on as those do.
+_JOINED = rf"(?:(?<=\u200d)(?=\p{{Extended_Pictographic}})(?:{_WORD}|.{_WITH_IT}))*+"
 _FLAG = rf"\p{{WB=Regional_Indicator}}{_WITH_IT}\p{{WB=Regional_Indicator}}"  # WB15, 16
 _SEGMENT = regex.compile(
     r"[A-Za-z]++(?=[ \n])|[ ](?=[A-Za-z0-9])"  # the most usual ones, for speed alone

@@ -9,6 +9,7 @@ from typing import Literal, get_args
 import gin
 
 from gophercite.decoding.quote_settings import QuoteSettings
+from gophercite.decoding.run_boundaries import Boundaries
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.evaluation.answer_log import AskingSettings
 from gophercite.evaluation.question_prompts import PromptSettings
@@ -40,6 +41,7 @@ class Evaluation:
       top_p: nucleus to sample from.
       constrained: whether answers have to be well formed and quote the pages verbatim.
       omissions: how often a constrained quote may leave words out, by ` [...] `.
+      boundaries: where a constrained quote may begin and end.
       seed: of the sampling.
       choose: which of a question's samples counts; by default the one with the highest reward where
         there is a reward model, else the likeliest.
@@ -66,6 +68,7 @@ class Evaluation:
     top_p: float = 1.0
     constrained: bool = False
     omissions: int = 0
+    boundaries: Boundaries = "words"
     seed: int = 0
     choose: Choice | None = None
     reward_model: str | None = None
@@ -93,7 +96,7 @@ class Evaluation:
             raise ValueError("choose = 'reward' needs a reward_model")
         if self.choose == "rouge" and self.few_shot != Style.LONG.value:
             raise ValueError("choose = 'rouge' needs few_shot = 'long', whose evidence has a score")
-        QuoteSettings(maximum_omissions=self.omissions)
+        QuoteSettings(maximum_omissions=self.omissions, boundaries=self.boundaries)
         if self.omissions and not self.constrained:
             raise ValueError(
                 "omissions need constrained: free quotes are what the model makes them"
@@ -120,6 +123,7 @@ class Evaluation:
             self.batch_size,
             self.seed,
             self.omissions,
+            self.boundaries,
         )
 
     def read_questions(self, report: Report) -> list[Question]:

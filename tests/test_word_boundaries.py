@@ -25,6 +25,13 @@ def test_boundaries_are_those_of_the_standard(text: str) -> None:
     assert np.flatnonzero(word_boundaries(text)).tolist() == word_breaks.boundaries(text)
 
 
+def test_all_short_texts_of_ascii_and_of_other_scripts_agree() -> None:
+    for kinds in ("a1.,:;'_ -\n", "\u05d0\u30ab1'\"\u200d\u24c2\u203f\xa0"):
+        for characters in itertools.product(kinds, repeat=4):
+            text = "".join(characters)
+            assert np.flatnonzero(word_boundaries(text)).tolist() == word_breaks.boundaries(text)
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -7,6 +7,7 @@ from gophercite import evidence
 from gophercite.answers import Citation, cite
 from gophercite.documents import Window
 from gophercite.evidence import Evidence
+from gophercite.word_boundaries import word_boundaries
 
 
 def cited(triple: Evidence, windows: Sequence[Window], omissions: int) -> Iterator[Citation]:
@@ -46,11 +47,22 @@ def _places(runs: Sequence[str], text: str) -> list[int]:
     places: list[int] = []
     end = 0
     for run in runs:
-        place = text.find(run, end)
+        place = _place(run, text, end)
         if place < 0:
-            place = text.find(run)
+            place = _place(run, text)
         if place < 0:
             break
         places.append(place)
         end = place + len(run)
     return places
+
+
+def _place(run: str, text: str, first: int = 0) -> int:
+    """Where a run stands from a place on: as whole words if it does so anywhere; -1 if nowhere."""
+    place = found = text.find(run, first)
+    if place < 0 or text.find(run, place + 1) < 0:
+        return place
+    boundary = word_boundaries(text)
+    while place >= 0 and not (boundary[place] and boundary[place + len(run)]):
+        place = text.find(run, place + 1)
+    return found if place < 0 else place

@@ -113,6 +113,12 @@ def _add_model(group: argparse._ActionsContainer) -> None:
         metavar="N",
         help="a quote may leave words out so often, by ' [...] ' (default: 0, never)",
     )
+    add_argument(
+        "--boundaries",
+        choices=("words", "sentences", "characters"),
+        default="words",
+        help="where a quote may begin and end (default: words)",
+    )
     add_argument("--max-tokens", type=positive, default=256, help="longest answer (default: 256)")
     add_argument(
         "--prompt-tokens", type=positive, default=3840, help="longest prompt (default: 3840)"
@@ -338,7 +344,11 @@ def _settings(options: argparse.Namespace) -> "AnsweringSettings":
         sampling=SamplingSettings(
             options.max_tokens, options.temperature, draft_tokens=options.draft_tokens
         ),
-        quotes=QuoteSettings(maximum_triples=options.claims, maximum_omissions=options.omissions),
+        quotes=QuoteSettings(
+            maximum_triples=options.claims,
+            maximum_omissions=options.omissions,
+            boundaries=options.boundaries,
+        ),
     )
 
 

@@ -2,8 +2,9 @@
 
 Backward over token edges: the rest of the claim and title, the shortest quote, the closing marks,
 the end of sequence. Within a claim or quote it depends on how many characters the run has, up to
-the minimum; of a quote one more: from there on it may end by "]%" anywhere, and by "%" alone after
-a "]" of its own.
+the minimum; of a quote one more: from there on it may end by "]%" wherever a run may end, and by
+"%" alone after a "]" of its own. Where it may not end anywhere and has a maximum, it depends on all
+its characters up to that.
 """
 
 import numpy as np
@@ -59,7 +60,11 @@ def longest_steps(
 
 def _enough(limits: Limits) -> int:
     """Characters from which on it does not matter how many a run has."""
-    return max(limits.minimum_quote + 1, limits.minimum_claim)
+    enough = max(limits.minimum_quote + 1, limits.minimum_claim)
+    if limits.maximum_quote < UNLIMITED and not limits.anywhere:
+        # A run that may end here does so; one that may not needs room to where it may.
+        return max(enough, limits.maximum_quote)
+    return enough
 
 
 def shortest_completions(

@@ -87,19 +87,31 @@ class QuoteConstraint:
         """
         limits = self.settings.limits
         omissions = limits.maximum_omissions > 0
-        pieces = quotable_pieces(sources, self._vocabulary, limits.minimum_quote, omissions)
+        pieces = quotable_pieces(
+            sources, self._vocabulary, limits.minimum_quote, omissions, self.settings.boundaries
+        )
         if not pieces:
-            raise NoLegalAnswer(
-                f"nothing can be quoted from the {len(sources)} documents: each is shorter than "
-                f"{limits.minimum_quote} characters, blank, or only reserved marks or characters "
-                "that the vocabulary can't spell, or its title holds one"
-            )
+            raise self._nothing(sources)
         graph = QuoteGraph.build(pieces, omissions)
         edges = token_edges(
             graph, self._claim, self._trie, self._claim_tokens, limits, self._eos_id
         )
         cost = shortest_completions(graph, edges, self._claim, self._steps, limits)
-        return PromptGraph(graph.parts.start, edges, cost)
+        made = PromptGraph(graph.parts.start, edges, cost)
+        if made.shortest_answer >= NO_END:
+            raise self._nothing(sources)
+        return made
+
+    def _nothing(self, sources: Sequence[Document | Window]) -> NoLegalAnswer:
+        settings, whole = self.settings, ""
+        if settings.boundaries != "characters":
+            most = f" of at most {settings.maximum_quote}" if settings.maximum_quote else ""
+            whole = f"has no whole {settings.boundaries}{most}, "
+        return NoLegalAnswer(
+            f"nothing can be quoted from the {len(sources)} documents: each is shorter than "
+            f"{settings.minimum_quote} characters, blank, {whole}or only reserved marks or "
+            "characters that the vocabulary can't spell, or its title holds one"
+        )
 
     def tables(self, graphs: Sequence[PromptGraph], max_tokens: int) -> QuoteTables:
         """Puts graphs together for a batch, on the device.

@@ -91,6 +91,7 @@ def ends_of_runs(
 def add_edges(
     edges: ByteEdges,
     ends: Sequence[np.ndarray],
+    twins: Int[np.ndarray, " twins"],
     roots: np.ndarray,
     runs: np.ndarray,
     start: int,
@@ -100,7 +101,8 @@ def add_edges(
 
     Args:
       edges: of nodes from `quote` on.
-      ends: the states where an omission ends the run, by how far back.
+      ends: the states where an omission may end the run, by how far back.
+      twins: the states of the nodes that follow the states' own; -1 for those of no run.
       roots: the first state of each title.
       runs: the node where runs of each title begin.
       start: the node where an answer begins.
@@ -109,6 +111,8 @@ def add_edges(
     nodes, titles = len(edges.start) - 1, np.arange(len(roots))
     source = np.repeat(np.arange(nodes), np.diff(edges.start))
     node, event, brackets = edges.node.copy(), edges.event.copy(), nodes + titles
+    states = nodes - len(twins)
+    closes = np.isin(np.arange(nodes), source[event == CLOSES])
     both = (event == CLOSES) & np.isin(source, ends[BEFORE_BRACKET])
     node[both] = quote + brackets[np.searchsorted(roots, source[both], "right") - 1]
     event[both] = 0
@@ -118,16 +122,17 @@ def add_edges(
         (brackets, *percent, np.full(len(roots), CLOSED_BEFORE)),
     ]
     for back, spelled in enumerate(SPELLED):
-        if back == BEFORE_BRACKET:
-            continue
-        states, title = ends[back], np.searchsorted(roots, ends[back], "right") - 1
+        found = ends[back][~closes[ends[back]]] if back == BEFORE_BRACKET else ends[back]
+        too = np.flatnonzero(np.isin(twins, found))
+        title = np.searchsorted(roots, np.append(found, twins[too]), "right") - 1
+        found = np.append(found, states + too)
         if back == NODES:
-            states, title = np.append(states, brackets), np.append(title, titles)
+            found, title = np.append(found, brackets), np.append(title, titles)
             after = runs[title]
         else:
             after = start + STRUCTURE + NODES * title + back
-        size = len(states)
-        columns.append((states, np.full(size, spelled), after, np.full(size, OMITS + back)))
+        size = len(found)
+        columns.append((found, np.full(size, spelled), after, np.full(size, OMITS + back)))
     source, byte, node, event = (np.concatenate(column) for column in zip(*columns, strict=True))
     order = np.argsort(source, kind="stable")
     begins = np.zeros(nodes + len(roots) + 1, np.int32)

@@ -2,10 +2,38 @@
 
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
+import numpy as np
+
+from gophercite.decoding.run_boundaries import Boundaries, run_boundaries
 from gophercite.documents import Document, Window
 from gophercite.evidence import MARKS, OMISSION, holds_mark, is_blank
 from gophercite.vocabularies import Vocabulary
+
+
+class Piece(NamedTuple):
+    """Some text that quotes may be runs of.
+
+    Attributes:
+      text: it begins where a run may, and ends where one may.
+      begins: for each character, 1 where a run may begin with it, else 0.
+      ends: for each character, 1 where a run may end with it, else 0.
+    """
+
+    text: str
+    begins: bytes
+    ends: bytes
+
+    def shortest_run(self, minimum: int) -> str:
+        """The shortest of at least so many characters that begins where the piece does.
+
+        White space in front of it is left out where it may be.
+        """
+        begin = self.begins.find(1, len(self.text) - len(self.text.lstrip()))
+        if begin < 0 or len(self.text) - begin < minimum:
+            begin = 0
+        return self.text[begin : self.ends.find(1, begin + minimum - 1) + 1]
 
 
 def quotable_pieces(
@@ -13,7 +41,8 @@ def quotable_pieces(
     vocabulary: Vocabulary,
     minimum_quote: int,
     omissions: bool = False,
-) -> dict[str, list[str]]:
+    boundaries: Boundaries = "characters",
+) -> dict[str, list[Piece]]:
     """The pieces of text that quotes may be runs of, by title.
 
     No run holds a reserved mark: texts are cut so that the pieces overlap in all but one of each
@@ -25,19 +54,28 @@ def quotable_pieces(
       vocabulary: the model's.
       minimum_quote: characters of the shortest run.
       omissions: whether quotes may leave words out; then no run holds a ` [...] `, either.
+      boundaries: where runs may begin and end.
     """
     cut_at = (*MARKS, OMISSION) if omissions else MARKS
     every = re.compile(f"(?=({'|'.join(map(re.escape, cut_at))}))")
-    pieces: dict[str, dict[str, None]] = {}  # in order, each piece once
+    pieces: dict[str, dict[Piece, None]] = {}  # in order, each piece once
     for source in sources:
         if holds_mark(source.title) or not vocabulary.spells(source.title):
             continue
-        for first, last in vocabulary.spelled_parts(source.text):
-            start, text = 0, source.text[first:last]
+        whole = source.text
+        begins, ends = run_boundaries(source, boundaries)
+        for first, last in vocabulary.spelled_parts(whole):
+            start, text = first, whole[first:last]
             cuts = [(mark.start(), mark.start() + len(mark[1])) for mark in every.finditer(text)]
             for begin, end in [*cuts, (len(text), len(text) + 1)]:
-                piece = text[start : end - 1]
-                start = begin + 1
+                inside = np.arange(start, first + end - 1)
+                start = first + begin + 1
+                can_begin, can_end = inside[begins[inside]], inside[ends[inside + 1]]
+                if not (len(can_begin) and len(can_end)):
+                    continue
+                low, high = int(can_begin[0]), int(can_end[-1]) + 1
+                piece = whole[low:high]
                 if len(piece) >= minimum_quote and not is_blank(piece, omissions):
-                    pieces.setdefault(source.title, {})[piece] = None
+                    allowed = begins[low:high].tobytes(), ends[low + 1 : high + 1].tobytes()
+                    pieces.setdefault(source.title, {})[Piece(piece, *allowed)] = None
     return {title: list(texts) for title, texts in pieces.items()}

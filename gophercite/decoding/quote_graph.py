@@ -10,12 +10,13 @@ document's text. The graph's nodes, by number:
     start + 3, 4, 5        after the "]" that ends a quote; after its "%"; after end of sequence
     omissions              see `omissions.py`, which also tells what else they change; most often
                            there are none
-    quotes                 states of a suffix automaton for each title; then twins of those that
-                           white space alone, or white space and one "]", can reach
+    quotes                 states of an automaton for each title, which reads the runs of its texts
+                           that begin where one may; then twins of those that white space alone
+                           can reach, or a "]" where no run may end before it
 
-A quote is a run of one text that starts and ends between characters and is not all white space,
-which is why states reached by white space alone are kept apart. No run holds a reserved mark: texts
-come cut at them (`pieces.py`).
+A quote is a run of one text that begins and ends where one may (`run_boundaries.py`) and is not all
+white space, which is why states reached by white space alone are kept apart. No run holds a
+reserved mark: texts come cut at them (`pieces.py`).
 """
 
 import dataclasses
@@ -42,6 +43,8 @@ from gophercite.decoding.byte_edges import (
     Parts,
 )
 from gophercite.decoding.claims import CLOSED, DEAD, claim_automaton
+from gophercite.decoding.pieces import Piece
+from gophercite.decoding.run_automaton import RunAutomata, build_run_automata
 from gophercite.decoding.suffix_automaton import build_suffix_automata
 from gophercite.decoding.utf8 import WHITE_SPACE
 from gophercite.evidence import QUOTE_MARK
@@ -73,7 +76,7 @@ class QuoteGraph:
 
     @classmethod
     def build(
-        cls, pieces: Mapping[str, Sequence[str]], with_omissions: bool = False
+        cls, pieces: Mapping[str, Sequence[Piece]], with_omissions: bool = False
     ) -> "QuoteGraph":
         """Makes the graph.
 
@@ -81,21 +84,18 @@ class QuoteGraph:
           pieces: what can be quoted under each title, as `quotable_pieces` finds it; not empty.
           with_omissions: whether quotes may leave words out.
         """
-        encoded = [[piece.encode() for piece in group] for group in pieces.values()]
-        text = np.frombuffer(b"".join(b"".join(group) for group in encoded), np.uint8)
-        sizes = [len(piece) for group in encoded for piece in group]
-        ends = np.cumsum(np.array(sizes, np.int64))
-        groups = np.repeat(np.arange(len(encoded)), [len(group) for group in encoded])
+        every = [piece for group in pieces.values() for piece in group]
+        encoded = [piece.text.encode() for piece in every]
+        text = np.frombuffer(b"".join(encoded), np.uint8)
         byte = np.flatnonzero(np.bincount(text, minlength=256))
-        letter = np.zeros(256, np.uint8)
-        letter[byte] = np.arange(len(byte))
-        step, length, place, roots = build_suffix_automata(
-            letter[text], ends - sizes, ends, groups, len(byte)
-        )
         complete = np.append((text[1:] & 0xC0) != 0x80, True)[: len(text)]
+        may_end = complete.copy()
+        may_end[complete] = np.frombuffer(b"".join(piece.ends for piece in every), bool)
+        automata = _automata(pieces, [len(piece) for piece in encoded], text, byte, may_end)
+        step, length, place, roots, ends = automata
         space = _ends_blank(text, with_omissions)
-        twins = _twins(step, place, roots, byte, complete, space)
-        twin_state, _, blank, _ = twins
+        twins = _twins(step, place, roots, ends, byte, complete, space)
+        twin_state, twin_level, blank, _ = twins
 
         prefixes = title_prefixes([(title + QUOTE_MARK).encode() for title in pieces])
         prefix = len(claim_automaton().next)
@@ -103,14 +103,18 @@ class QuoteGraph:
         quote = start + STRUCTURE + with_omissions * len(roots) * omissions.NODES
         runs = quote + len(step) + blank[roots]
         edges = ByteEdges(
-            *_quote_edges(step, place, byte, text, complete, space, *twins, start, quote)
+            *_quote_edges(step, place, ends, byte, text, complete, space, *twins, start, quote)
         )
         longest = np.concatenate([length, length[twin_state]])
         if with_omissions:
             states = np.flatnonzero(np.append(complete, False)[place])  # of no root: place -1
             begun = omissions.begun(text)[place[states]]
             ends_in = omissions.ends_of_runs(step, byte, states, begun)
-            edges = omissions.add_edges(edges, ends_in, roots, runs, start, quote)
+            for back, chosen in enumerate(ends_in):
+                may = ends[chosen] if back == 0 else may_end[np.maximum(0, place[chosen] - back)]
+                ends_in[back] = chosen[may]
+            in_runs = np.where(twin_level == 1, twin_state, -1)
+            edges = omissions.add_edges(edges, ends_in, in_runs, roots, runs, start, quote)
             longest = np.append(longest, np.full(len(roots), longest.max() + 1))
         last = omissions.rows(start + STRUCTURE, runs) if with_omissions else []
         first = _first_edges(prefixes, prefix, start, runs, last)
@@ -124,6 +128,37 @@ class QuoteGraph:
             pending,
             longest,
         )
+
+
+def _automata(
+    pieces: Mapping[str, Sequence[Piece]],
+    sizes: Sequence[int],
+    text: UInt8[np.ndarray, " bytes"],
+    byte: Int[np.ndarray, " letters"],
+    may_end: np.ndarray,
+) -> RunAutomata:
+    """The automata of the runs that may be quoted under each title.
+
+    Args:
+      pieces: see `QuoteGraph.build`.
+      sizes: bytes of each.
+      text: of all of them.
+      byte: the bytes in it.
+      may_end: whether a run may end with each byte of it.
+    """
+    ends = np.cumsum(np.array(sizes, np.int64))
+    groups = np.repeat(np.arange(len(pieces)), [len(group) for group in pieces.values()])
+    letter = np.zeros(256, np.uint8)
+    letter[byte] = np.arange(len(byte))
+    whole = letter[text], ends - sizes, ends, groups, len(byte)
+    every = [piece for group in pieces.values() for piece in group]
+    begins = np.frombuffer(b"".join(piece.begins for piece in every), bool)
+    if begins.all() and not any(b"\0" in piece.ends for piece in every):  # a simpler one will do
+        step, length, place, roots, _ = build_suffix_automata(*whole)
+        return RunAutomata(step, length, place, roots, np.append(may_end, False)[place])
+    may_begin = np.zeros(len(text), bool)
+    may_begin[(text & 0xC0) != 0x80] = begins
+    return build_run_automata(*whole, may_begin, may_end)
 
 
 def _ends_blank(text: np.ndarray, with_omissions: bool) -> np.ndarray:
@@ -147,11 +182,12 @@ def _twins(
     step: np.ndarray,
     place: np.ndarray,
     roots: np.ndarray,
+    ends: np.ndarray,
     byte: np.ndarray,
     complete: np.ndarray,
     space: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Doubles the states that white space alone, or white space and "]", leads to."""
+    """Doubles the states that white space alone leads to, or a "]" where no run may end before."""
     states = step.shape[0]
     blank = np.full(states, -1, np.int32)
     bracket = np.full(states, -1, np.int32)
@@ -178,6 +214,16 @@ def _twins(
                     twin_state[size] = after
                     size += 1
             elif byte[letter] == BRACKET and bracket[after] < 0:
+                bracket[after] = size
+                twin_state[size] = after
+                twin_level[size] = 1
+                size += 1
+    for letter in range(step.shape[1]):
+        if byte[letter] != BRACKET:
+            continue
+        for state in range(states):
+            after = step[state, letter]
+            if after >= 0 and not ends[state] and bracket[after] < 0:
                 bracket[after] = size
                 twin_state[size] = after
                 twin_level[size] = 1
@@ -258,6 +304,7 @@ def _claim_edges() -> tuple[list[int], UInt8[np.ndarray, " edges"], Int32[np.nda
 def _quote_edges(
     step: np.ndarray,
     place: np.ndarray,
+    may_end: np.ndarray,
     byte: np.ndarray,
     text: np.ndarray,
     complete: np.ndarray,
@@ -285,8 +332,8 @@ def _quote_edges(
         state = node if node < states else twin_state[node - states]
         level = 2 if node < states else twin_level[node - states]
         at = place[state]
-        # After white space alone, or inside a character, a quote can't end.
-        ends = level > 0 and at >= 0 and complete[at]
+        # After white space alone a quote can't end, wherever that is.
+        ends = level > 0 and may_end[state]
         closed = False
         for letter in range(step.shape[1]):
             after = step[state, letter]
@@ -295,6 +342,8 @@ def _quote_edges(
             read[size] = byte[letter]
             if level > 0:
                 leads[size] = quote + after
+                if byte[letter] == BRACKET and not may_end[state]:
+                    leads[size] = quote + states + bracket[after]
             elif not complete[place[after]] or space[place[after]]:
                 leads[size] = quote + states + blank[after]
             elif byte[letter] == BRACKET:
@@ -306,7 +355,7 @@ def _quote_edges(
         if ends and not closed:
             read[size], leads[size], event[size] = BRACKET, start + AFTER_BRACKET, CLOSES
             size += 1
-        if ends and level == 2 and text[at] == BRACKET:
+        if level == 2 and at >= 0 and text[at] == BRACKET:
             read[size], leads[size], event[size] = PERCENT, start + ENDED, CLOSED_BEFORE
             size += 1
     begins[nodes] = size

@@ -1,9 +1,11 @@
 """What constrained answers may look like."""
 
 import dataclasses
+from typing import get_args
 
 import jax
 
+from gophercite.decoding.run_boundaries import Boundaries
 from gophercite.decoding.token_walks import MOST_OMISSIONS, UNLIMITED, Limits
 from gophercite.evidence import MINIMUM_QUOTE_LENGTH
 
@@ -24,6 +26,10 @@ class QuoteSettings:
       maximum_omissions: ` [...] ` in one quote, which then is that many runs and one, each from
         some page of the title (as in bootstrapping, appendix H). What is left out can change what
         the rest means, so that by default a quote is one run.
+      boundaries: where a quote may begin and end, or with omissions each run of it: at whole words
+        (`"words"`, by Unicode's rules, and never with white space), at whole sentences
+        (`"sentences"`), or at any character (`"characters"`). With a `maximum_quote`, and not at
+        any character, the tables have a column for each of so many characters.
     """
 
     minimum_quote: int = MINIMUM_QUOTE_LENGTH
@@ -32,6 +38,7 @@ class QuoteSettings:
     maximum_claim: int | None = None
     maximum_triples: int = 1
     maximum_omissions: int = 0
+    boundaries: Boundaries = "words"
 
     def __post_init__(self) -> None:
         """Refuses settings that allow no answer, naming the field.
@@ -46,6 +53,10 @@ class QuoteSettings:
         if not 0 <= self.maximum_omissions <= MOST_OMISSIONS:
             raise ValueError(
                 f"maximum_omissions = {self.maximum_omissions}: must be 0 … {MOST_OMISSIONS}"
+            )
+        if self.boundaries not in get_args(Boundaries):
+            raise ValueError(
+                f"boundaries = {self.boundaries!r}: must be one of {get_args(Boundaries)}"
             )
         for part in ("quote", "claim"):
             least, most = getattr(self, f"minimum_{part}"), getattr(self, f"maximum_{part}")
@@ -64,4 +75,5 @@ class QuoteSettings:
             self.minimum_claim,
             self.maximum_claim or UNLIMITED,
             self.maximum_omissions,
+            self.boundaries == "characters",
         )

@@ -14,7 +14,7 @@ from gophercite.native import native
 @native
 def build_suffix_automata(
     data: np.ndarray, starts: np.ndarray, ends: np.ndarray, groups: np.ndarray, letters: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Builds the automaton of each group's texts.
 
     Args:
@@ -27,7 +27,8 @@ def build_suffix_automata(
     Returns:
       The state after each letter, [states, letters], -1 where no run goes on so; the length of the
       longest run of each state; the place in `data` of the last letter of some run of each state
-      (-1 for roots); the root of each group. Along a step the longest length always grows.
+      (-1 for roots); the root of each group; the state of each state's longest run that ends at
+      more places (-1 for roots). Along a step the longest length always grows.
     """
     total = 0
     for text in range(starts.shape[0]):
@@ -76,7 +77,7 @@ def build_suffix_automata(
                     size += 1
                 link[new] = target
             last = new
-    return step[:size], length[:size], place[:size], roots
+    return step[:size], length[:size], place[:size], roots, link[:size]
 
 
 @native

@@ -34,7 +34,8 @@ MOST_OMISSIONS = 60  # so that their sum fits
 class Limits(NamedTuple):
     """How long quotes and claims may be, in characters; maxima may be `UNLIMITED`.
 
-    With omissions, a quote's limits are those of each of its runs.
+    With omissions, a quote's limits are those of each of its runs. `anywhere` says whether runs may
+    end after any of their characters.
     """
 
     minimum_quote: int
@@ -42,6 +43,7 @@ class Limits(NamedTuple):
     minimum_claim: int
     maximum_claim: int
     maximum_omissions: int
+    anywhere: bool
 
 
 class Ground(NamedTuple):

@@ -262,7 +262,9 @@ def _suffix_graph(
     bytes_ = np.flatnonzero(np.bincount(data, minlength=256)).astype(np.uint8)
     letter = np.zeros(256, np.uint8)
     letter[bytes_] = np.arange(len(bytes_))
-    step, _, _, roots = build_suffix_automata(letter[data], ends - sizes, ends, groups, len(bytes_))
+    step, _, _, roots, _ = build_suffix_automata(
+        letter[data], ends - sizes, ends, groups, len(bytes_)
+    )
     state, read = np.nonzero(step >= 0)
     start = np.zeros(len(step) + 1, np.int32)
     np.cumsum(np.bincount(state, minlength=len(step)), out=start[1:])

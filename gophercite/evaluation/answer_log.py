@@ -20,6 +20,7 @@ from etils import epath
 from gophercite.decoding.constraint import QuoteConstraint
 from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.rerank import Scorer
+from gophercite.decoding.run_boundaries import Boundaries
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.evaluation.answers import JudgedSample, answer_questions
 from gophercite.evaluation.metrics import judge
@@ -46,6 +47,7 @@ class AskingSettings:
       batch_size: prompts that are answered at once.
       seed: of the draws.
       maximum_omissions: how often a constrained quote may leave words out (`QuoteSettings`).
+      boundaries: where a constrained quote may begin and end.
     """
 
     sampling: SamplingSettings
@@ -55,6 +57,7 @@ class AskingSettings:
     batch_size: int = 16
     seed: int = 0
     maximum_omissions: int = 0
+    boundaries: Boundaries = "words"
 
 
 def describe_asking(
@@ -148,7 +151,9 @@ class AnswerLog:
         done = self.read().keys()
         total = PromptReport() if report is None else report
         self.folder.mkdir(parents=True, exist_ok=True)
-        quotes = QuoteSettings(maximum_omissions=settings.maximum_omissions)
+        quotes = QuoteSettings(
+            maximum_omissions=settings.maximum_omissions, boundaries=settings.boundaries
+        )
         constraint = QuoteConstraint(model.vocabulary, quotes) if settings.constrained else None
         share = _share(len(questions), settings.batch_size, process, processes)
         finished = sum(questions[index].id in done for block in share for index in block)

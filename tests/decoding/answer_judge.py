@@ -7,13 +7,27 @@ is imported, and a test holds it to that.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 MARKS = "%<", ">%(", ")%[", "]%"
 OMISSION = " [...] "
 
-Page = tuple[str, str]
-"""Title and text, as a prompt shows them."""
+
+class Page(NamedTuple):
+    """A page as a prompt shows it.
+
+    Attributes:
+      title: of the page.
+      text: what is shown of it.
+      begins: offsets in the text where a run of a quote may begin; None for all.
+      ends: offsets where one may end; None for all.
+    """
+
+    title: str
+    text: str
+    begins: Collection[int] | None = None
+    ends: Collection[int] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,8 +166,8 @@ def _faults_of_quote(title: str, quote: str, pages: Sequence[Page], rules: Rules
         for mark in MARKS
         if mark in part
     ]
-    texts = [text for shown, text in pages if shown == title]
-    if not texts:
+    named = [page for page in pages if page.title == title]
+    if not named:
         found.append(f"no page has the title {title!r}")
     runs = quote.split(OMISSION) if rules.omissions else [quote]
     if len(runs) > rules.omissions + 1:
@@ -164,11 +178,24 @@ def _faults_of_quote(title: str, quote: str, pages: Sequence[Page], rules: Rules
             found.append(f"the run {run!r} is empty")
         if len(run) < rules.minimum_quote:
             found.append(f"the run {run!r} is too short")
-        if texts and not any(run in text for text in texts):
+        if named and not any(run in page.text for page in named):
             found.append(f"the run {run!r} is on no page of the title {title!r}")
+        elif named and run and not any(_may_be_run(run, page) for page in named):
+            found.append(f"the run {run!r} begins or ends where none may")
         if rules.maximum_quote is not None:
             if len(run) > rules.maximum_quote:
                 found.append(f"the run {run!r} is too long")
             if len(run) - len(run.lstrip()) >= rules.minimum_quote:
                 found.append(f"the run {run!r} begins with much white space")
     return found
+
+
+def _may_be_run(run: str, page: Page) -> bool:
+    """Whether a run stands somewhere on a page where it may begin and may end."""
+    place = page.text.find(run)
+    while place >= 0:
+        begins = page.begins is None or place in page.begins
+        if begins and (page.ends is None or place + len(run) in page.ends):
+            return True
+        place = page.text.find(run, place + 1)
+    return False

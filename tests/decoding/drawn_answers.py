@@ -25,14 +25,14 @@ from gophercite.decoding.rerank import sample_in_turn
 from gophercite.decoding.sampler import sample
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.decoding.table_sizes import LEAST, TableSizes
-from gophercite.documents import Document, Window
+from gophercite.documents import Document
 from gophercite.models.config import TransformerConfig
 from gophercite.models.folder import Model
 from gophercite.models.transformer import Transformer
 from gophercite.partitioning import Partitioner, make_mesh
 from gophercite.prompts import encode_prompt
 from gophercite.vocabularies import load_vocabulary
-from tests.decoding import answer_judge, page_kinds, tokenizer_files
+from tests.decoding import answer_judge, page_kinds, shown_pages, tokenizer_files
 
 Sources = page_kinds.Sources
 
@@ -231,19 +231,15 @@ class AnswerDrawer:
         judged = Judged()
         for place, of_prompt in enumerate(rows):
             assert len(of_prompt) == counts[place]
-            # The slice is made here, not by `Window`: the judge reads what it should be.
             plain = [
-                (page.document.title, page.document.text[page.start : page.end])
-                if isinstance(page, Window)
-                else (page.title, page.text)
-                for page in shown[place]
+                shown_pages.shown(page, self.setting.quotes.boundaries) for page in shown[place]
             ]
             for tokens, length in of_prompt:
                 self._judge(judged, tokens, length, plain)
         return judged
 
     def _judge(
-        self, judged: Judged, tokens: list[int], length: int, pages: list[tuple[str, str]]
+        self, judged: Judged, tokens: list[int], length: int, pages: list[answer_judge.Page]
     ) -> None:
         row = answer_judge.Sampled(
             tokens,
@@ -261,7 +257,8 @@ class AnswerDrawer:
         judged.several += decoded.count("%<") > 1
         judged.joined += self.setting.quotes.maximum_omissions > 0 and " [...] " in decoded
         if found:
-            judged.offences.append(Offence(found, tokens, length, decoded, pages))
+            texts = [(page.title, page.text) for page in pages]
+            judged.offences.append(Offence(found, tokens, length, decoded, texts))
 
     def _tight(self, pages: Sources, rng: random.Random) -> tuple[Sources, PromptGraph]:
         """The beginning of a page, with a title so long that hardly any token is left over."""

@@ -5,10 +5,12 @@ import pathlib
 import random
 from collections.abc import Iterable, Sequence
 
+from gophercite.decoding.run_boundaries import Boundaries
 from gophercite.documents import Document
 from gophercite.vocabularies import Vocabulary, load_vocabulary
 from tests import vocabulary_fixtures
 from tests.decoding import answer_judge
+from tests.decoding.shown_pages import shown
 
 BUNDLED = pathlib.Path(__file__).parents[2] / "data_pipelines/sample_world/model/vocabulary"
 
@@ -83,10 +85,11 @@ def is_legal(
     minimum: int = 5,
     triples: int = 1,
     omissions: int = 0,
+    boundaries: Boundaries = "words",
 ) -> bool:
     """Whether a text is an answer that may be given, by `answer_judge`."""
     rules = answer_judge.Rules(len(text), minimum, triples=triples, omissions=omissions)
-    pages = [(document.title, document.text) for document in documents]
+    pages = [shown(document, boundaries) for document in documents]
     return not answer_judge.faults_of_text(text, pages, rules)
 
 

@@ -15,18 +15,22 @@ import pytest
 from gophercite.decoding.constraint import QuoteConstraint
 from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.quote_state import QuoteState, advance, allowed, initial
-from gophercite.documents import Document
+from gophercite.documents import Document, Window
 from tests.decoding import answer_judge
 from tests.decoding.quote_worlds import TokenList
+from tests.decoding.shown_pages import shown
 
 PIECES = [b" %<", b">%(", b"a>%", b"%(T", b")%[", b">%(T)%[", b"ab", b"a]", b"]%", b"]]%", b"b]"]
 VOCABULARY = TokenList(PIECES)
-CHARACTERS = " %<>()[]Tab"
+CHARACTERS = " %<>()[]Tab."
 # The others are never looked at: they spell what no answer here has outside of its claim.
 TOKENS = [0, *(1 + ord(character) for character in CHARACTERS), *range(257, VOCABULARY.size)]
 SPELLED = {id: VOCABULARY.token_bytes(id).decode() for id in TOKENS if id}
 LONGEST_CLAIM = 4  # characters: no longer one fits into the tokens below
 ROWS = 512
+
+# A window that begins and ends in words.
+HALF = Window(Document("c", "T", "bab ]b abb"), 1, 9)
 
 mask_of, follow = jax.jit(allowed), jax.jit(advance)
 
@@ -63,9 +67,9 @@ def sampled(documents, settings, max_tokens):
     return whole
 
 
-def legal(documents, rules):
+def legal(documents, rules, boundaries):
     """Every way to spell every legal answer in so many tokens."""
-    pages = [(document.title, document.text) for document in documents]
+    pages = [shown(document, boundaries) for document in documents]
     claims = [
         "".join(characters)
         for length in range(1, LONGEST_CLAIM + 1)
@@ -73,14 +77,22 @@ def legal(documents, rules):
     ]
     quotes = {
         (title, text[i:j])
-        for title, text in pages
+        for title, text, *_ in pages
         for i in range(len(text))
         for j in range(i + 1, len(text) + 1)
     }
+
+    def is_legal(text):
+        return not answer_judge.faults_of_text(text, pages, rules)
+
+    # Not all claims with all quotes are judged: a claim by itself, and a quote by itself.
+    claim = "a" * rules.minimum_claim
+    quotes = [each for each in quotes if is_legal(" %<{}>%({})%[{}]%".format(claim, *each))]
+    claims = [each for each in claims if is_legal(" %<{}>%({})%[{}]%".format(each, *quotes[0]))]
     found = set()
     for claim, (title, quote) in itertools.product(claims, quotes):
         text = f" %<{claim}>%({title})%[{quote}]%"
-        if not answer_judge.faults_of_text(text, pages, rules):
+        if fewest(text) < rules.max_tokens:
             found |= {(*ids, VOCABULARY.eos_id) for ids in spellings(text, rules.max_tokens - 1)}
     return found
 
@@ -111,13 +123,30 @@ def fewest(text):
 @pytest.mark.parametrize(
     ("settings", "max_tokens"),
     [
-        (QuoteSettings(minimum_quote=3), 7),
-        (QuoteSettings(minimum_quote=2, maximum_quote=3, minimum_claim=2, maximum_claim=3), 9),
+        (QuoteSettings(minimum_quote=3, boundaries="characters"), 7),
+        (
+            QuoteSettings(
+                minimum_quote=2,
+                maximum_quote=3,
+                minimum_claim=2,
+                maximum_claim=3,
+                boundaries="characters",
+            ),
+            9,
+        ),
+        (QuoteSettings(minimum_quote=2, maximum_claim=2), 8),
+        (QuoteSettings(minimum_quote=2, maximum_quote=4, maximum_claim=1), 9),
+        (QuoteSettings(minimum_quote=2, maximum_claim=1, boundaries="sentences"), 9),
     ],
-    ids=["plain", "limits"],
+    ids=["characters", "limits", "words", "words, limits", "sentences"],
 )
 def test_what_can_be_sampled_is_what_is_legal(settings, max_tokens):
-    documents = [Document("a", "T", "aba]b"), Document("b", "Ta", "b ]ab")]
+    documents = {
+        "characters": [Document("a", "T", "aba]b"), Document("b", "Ta", "b ]ab")],
+        # The same letters begin and end words here, and do not there; "]" is a word of its own.
+        "words": [Document("a", "T", "ab bab]b"), Document("b", "Ta", "b ]ab aab a"), HALF],
+        "sentences": [Document("a", "T", "ab. Tab.] b."), Document("b", "Ta", "Ta ba. a")],
+    }[settings.boundaries]
     rules = answer_judge.Rules(
         max_tokens,
         settings.minimum_quote,
@@ -125,6 +154,7 @@ def test_what_can_be_sampled_is_what_is_legal(settings, max_tokens):
         settings.minimum_claim,
         settings.maximum_claim,
     )
-    can_be, may_be = sampled(documents, settings, max_tokens), legal(documents, rules)
-    assert len(may_be) > 100
+    can_be = sampled(documents, settings, max_tokens)
+    may_be = legal(documents, rules, settings.boundaries)
+    assert len(may_be) > 50
     assert can_be == may_be, (sorted(can_be - may_be)[:5], sorted(may_be - can_be)[:5])

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from gophercite import evidence
 from gophercite.documents import Document
 from tests.decoding import answer_judge
-from tests.decoding.answer_judge import MARKS, Rules, Sampled, faults, faults_of_text
+from tests.decoding.answer_judge import MARKS, Page, Rules, Sampled, faults, faults_of_text
 from tests.decoding.quote_worlds import hostile_documents
 
 PAGES = [
-    ("Cats", "The cat sat on the mat.  It was ☃ warm there, and it slept until noon."),
-    ("Dogs", "A dog ran. It barked at [...] cats. ]So it did%, é and é."),
-    ("Dogs", "Another page of dogs, which is longer."),
-    ("Do", "Do not run."),
+    Page("Cats", "The cat sat on the mat.  It was ☃ warm there, and it slept until noon."),
+    Page("Dogs", "A dog ran. It barked at [...] cats. ]So it did%, é and é."),
+    Page("Dogs", "Another page of dogs, which is longer."),
+    Page("Do", "Do not run."),
 ]
 RULES = Rules(max_tokens=1000)
 
@@ -119,7 +119,7 @@ def test_what_must_not_be_is_named(text, rules, named):
 
 
 def test_quotes_of_white_space_and_of_dots_are_empty():
-    pages = [("T", "a       b ..... c [..] d")]
+    pages = [Page("T", "a       b ..... c [..] d")]
     blank, dots = answer(("x", "T", "      ")), answer(("x", "T", " ..... "))
     assert "is empty" in str(faults_of_text(blank, pages, RULES))
     assert faults_of_text(dots, pages, RULES) == []
@@ -131,12 +131,30 @@ def test_quotes_of_white_space_and_of_dots_are_empty():
     assert faults_of_text(answer(("x", "T", "    b")), pages, limited) == []
     brackets = answer(("x", "T", "[[[[["))
     assert "is empty" in str(
-        faults_of_text(brackets, [("T", "a[[[[[")], dataclasses.replace(RULES, omissions=1))
+        faults_of_text(brackets, [Page("T", "a[[[[[")], dataclasses.replace(RULES, omissions=1))
     )
 
 
+def test_a_run_begins_and_ends_where_it_may_in_one_place():
+    page = Page("T", "concat the cat", begins={0, 3, 7, 11}, ends={2, 6, 10, 14})
+
+    def found(run, rules):
+        return faults_of_text(answer(("x", "T", run)), [page], dataclasses.replace(RULES, **rules))
+
+    short = {"minimum_quote": 1}
+    assert found("cat the cat", {}) == found("cat", short) == found("co", short) == []
+    for run in ("ncat the", "concat t", "n", "c", "at the cat", "conc"):
+        assert found(run, short) == [f"the run {run!r} begins or ends where none may"], run
+    both = {"omissions": 1, "minimum_quote": 3}
+    assert found("cat [...] the", both) == []
+    assert "'oncat' begins or ends" in str(found("cat [...] oncat", both))
+
+
 def test_marks_of_a_page_are_never_quoted():
-    pages = [("T", "one %< two >%( three )%[ four ]% five"), ("a)%[", "another text")]
+    pages = [
+        Page("T", "one %< two >%( three )%[ four ]% five"),
+        Page("a)%[", "another text"),
+    ]
     for mark in MARKS[:3]:
         quote = pages[0][1][: pages[0][1].index(mark) + len(mark)]
         quote = quote[max(0, len(quote) - 8) :]
@@ -189,7 +207,7 @@ def legal(rng, documents):
 
 
 def plain(documents):
-    return [(document.title, document.text) for document in documents]
+    return [Page(document.title, document.text) for document in documents]
 
 
 @settings(deadline=None, max_examples=300)

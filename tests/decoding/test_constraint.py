@@ -12,7 +12,7 @@ from gophercite import evidence
 from gophercite.decoding.constraint import NoLegalAnswer, QuoteConstraint
 from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.quote_state import advance, allowed, initial
-from gophercite.documents import Document
+from gophercite.documents import Document, Window
 from gophercite.evidence import OMISSION
 from tests.decoding.quote_worlds import (
     HOSTILE_PIECES,
@@ -244,11 +244,35 @@ def test_the_mask_is_exactly_what_can_still_be_finished(seed, texts, omissions):
         [Document("a", "T", "     \n   ")],
         [Document("a", "T", "%<>%()%[]%" * 3)],
         [Document("a", "a >%( title", "a text that is long enough")],
+        [Window(Document("a", "T", "understandable"), 2, 12)],
     ],
 )
 def test_documents_without_a_quote_are_refused(documents):
     with pytest.raises(NoLegalAnswer, match="nothing can be quoted"):
         constraint().graph(documents)
+
+
+@pytest.mark.parametrize("boundaries", ["words", "sentences"])
+def test_pages_whose_words_are_all_too_long_are_refused(boundaries):
+    limited = constraint(QuoteSettings(maximum_quote=9, boundaries=boundaries))
+    with pytest.raises(NoLegalAnswer, match=f"no whole {boundaries} of at most 9"):
+        limited.graph([Document("a", "T", "an understanding")])
+
+
+def test_a_word_of_thousands_of_characters_is_quoted_where_it_fits():
+    """Base64, say: a quote that begins with it has to reach its end."""
+    page = Document("a", "T", "It is so: " + "QmFz" * 800 + " (that is all)")
+    graph = constraint().graph([page])
+    tables = constraint().tables([graph], 4000)
+    before = np.array([1 + byte for byte in b" %<a>%(T)%["])
+    state = initial(tables, jnp.array([0]))
+    for token in before:
+        state = follow(tables, state, jnp.array([token]))
+    for left, begins in ((4000, True), (3202, True), (3201, False), (40, False)):
+        mask = np.asarray(mask_of(tables, state, jnp.array([left])))[0]
+        assert mask[1 + ord("Q")] == begins, left
+        assert mask[1 + ord("I")]
+        assert not mask[1 + ord("F")]  # within the word
 
 
 def test_a_claim_within_one_token_has_a_legal_length_too():
@@ -261,10 +285,16 @@ def test_a_claim_within_one_token_has_a_legal_length_too():
 
 
 @pytest.mark.parametrize("minimum", [1, 5, 6, 20])
-def test_the_shortest_answer_has_the_shortest_claim_and_quote(minimum):
-    spelled_out = QuoteConstraint(TokenList([]), QuoteSettings(minimum_claim=minimum))
-    graph = spelled_out.graph([Document("a", "T", "the cat sat")])
-    shortest = " " + evidence.format(evidence.Evidence("a" * minimum, "T", "the c"))
+@pytest.mark.parametrize(
+    ("boundaries", "quote"),
+    [("characters", "the c"), ("words", "a cat"), ("sentences", "Of a cat.")],
+)
+def test_the_shortest_answer_has_the_shortest_claim_and_quote(minimum, boundaries, quote):
+    settings = QuoteSettings(minimum_claim=minimum, boundaries=boundaries)
+    graph = QuoteConstraint(TokenList([]), settings).graph(
+        [Document("a", "T", "Wherever the sea is. Of a cat. The mayor saw it")]
+    )
+    shortest = " " + evidence.format(evidence.Evidence("a" * minimum, "T", quote))
     assert graph.shortest_answer == len(shortest) + 1
 
 
@@ -286,6 +316,7 @@ def test_a_budget_below_the_shortest_answer_is_refused():
         {"maximum_triples": 0},
         {"maximum_omissions": -1},
         {"maximum_omissions": 61},
+        {"boundaries": "word"},
     ],
 )
 def test_settings_that_allow_no_answer_are_refused(settings):

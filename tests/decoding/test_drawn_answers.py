@@ -4,6 +4,7 @@ The short form has some hundred samples and two programs. With LONG_TESTS=1 it d
 settings and with all kinds of tokenizers; benchmarks/legal_answers.py goes on from there.
 """
 
+import dataclasses
 import functools
 import itertools
 import os
@@ -13,8 +14,10 @@ import re
 import numpy as np
 import pytest
 
+from gophercite.decoding.constraint import QuoteConstraint
 from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.sampling_settings import SamplingSettings
+from gophercite.vocabularies import load_vocabulary
 from tests.decoding import page_kinds
 from tests.decoding.drawn_answers import KERNEL, SETTINGS, AnswerDrawer, Setting
 
@@ -124,6 +127,18 @@ def test_tables_that_are_damaged_are_found_out(damage, named):
         if found:
             return
     pytest.fail(f"nothing like {named!r} was found")
+
+
+def test_quotes_of_half_words_are_found_out():
+    """Tables of quotes that begin and end anywhere, in the program of those of whole words."""
+    broken = AnswerDrawer(TOKENIZERS[0], BUSY, damage=lambda t: t._replace(settings=BUSY.quotes))
+    anywhere = dataclasses.replace(BUSY.quotes, boundaries="characters")
+    broken._constraint = QuoteConstraint(load_vocabulary(TOKENIZERS[0]), anywhere)
+    found = []
+    for seed, kind in enumerate(page_kinds.made_up().values()):
+        found += [each.faults for each in broken.judge_batch(kind, seed).offences]
+    assert found
+    assert all("begins or ends where none may" in str(faults) for faults in found)
 
 
 @pytest.mark.skipif("LONG_TESTS" not in os.environ, reason="LONG_TESTS=1 draws 10,000 samples")

@@ -17,10 +17,12 @@ from gophercite.documents import Document
 from gophercite.evidence import OMISSION
 from gophercite.few_shot import splices
 from tests.decoding.quote_worlds import is_legal, spell, vocabulary_of_kind
+from tests.decoding.shown_pages import shown
 
 LONGEST = 64  # tokens
 SETTINGS = QuoteSettings(minimum_quote=3, maximum_omissions=2, maximum_triples=2)
 IN_ONE_RUN = dataclasses.replace(SETTINGS, maximum_omissions=0)
+AT_CHARACTERS = dataclasses.replace(SETTINGS, boundaries="characters")
 
 # Pages that have the beginnings of omissions, their ends, and whole ones.
 _SCRAPS = 3 * ("the", "cat", "é", "a", "on", " ") + (
@@ -39,7 +41,7 @@ def pages(rng):
     return [Document(str(i), rng.choice(["T", "T", "U"]), page_text(rng)) for i in range(count)]
 
 
-def answer(rng, documents):
+def answer(rng, documents, boundaries):
     """An answer that is nearly legal, most often."""
     triples = []
     for _ in range(rng.choice([1, 1, 2])):
@@ -47,10 +49,13 @@ def answer(rng, documents):
         of_title = [each for each in documents if each.title == title]
         quote = ""
         for turn in range(rng.choice([1, 2, 2, 2, 3, 3, 4])):
-            text = rng.choice(of_title).text
-            begin = rng.randrange(max(1, len(text) - 3))
-            length = rng.choice([2, 3, 4, 4, 5, 6, 8, 10])
-            quote += rng.choice(_JOINTS) * (turn > 0) + text[begin : begin + length]
+            page = shown(rng.choice(of_title), boundaries)
+            begin = rng.randrange(max(1, len(page.text) - 3))
+            end = begin + rng.choice([2, 3, 4, 4, 5, 6, 8, 10])
+            if page.begins and page.ends and rng.random() < 0.9:
+                begin = rng.choice(sorted(page.begins))
+                end = rng.choice([e for e in page.ends if begin + 3 <= e < begin + 12] or [end])
+            quote += rng.choice(_JOINTS) * (turn > 0) + page.text[begin:end]
         triples.append(f"%<a>%({title})%[{quote}]%")
     return " " + " ".join(triples)
 
@@ -79,8 +84,16 @@ def accepted(tables, prompts, tokens, lengths, budgets):
         ("hostile", SETTINGS),
         ("sentencepiece", IN_ONE_RUN),
         ("byte-level", IN_ONE_RUN),
+        ("hostile", AT_CHARACTERS),
     ],
-    ids=["sentencepiece", "byte-level", "hostile", "sentencepiece-one-run", "byte-level-one-run"],
+    ids=[
+        "sentencepiece",
+        "byte-level",
+        "hostile",
+        "sentencepiece-one-run",
+        "byte-level-one-run",
+        "hostile-at-characters",
+    ],
 )
 def test_an_answer_is_allowed_just_where_it_is_legal_however_it_is_spelled(kind, settings):
     rng = random.Random(kind)
@@ -94,8 +107,8 @@ def test_an_answer_is_allowed_just_where_it_is_legal_however_it_is_spelled(kind,
         except NoLegalAnswer:
             continue
         prompts.append(documents)
-        for _ in range(30):
-            text = answer(rng, documents)
+        for _ in range(60):
+            text = answer(rng, documents, settings.boundaries)
             ids = [*spell(rng, vocabulary, text.encode()), vocabulary.eos_id]
             if len(ids) <= LONGEST:
                 rows.append((len(graphs) - 1, text, ids))
@@ -112,7 +125,9 @@ def test_an_answer_is_allowed_just_where_it_is_legal_however_it_is_spelled(kind,
     )
     legal_ones = joined = 0
     for (owner, text, ids), *fine in zip(rows, freely, barely, strict=True):
-        legal = is_legal(text, prompts[owner], 3, 2, settings.maximum_omissions)
+        legal = is_legal(
+            text, prompts[owner], 3, 2, settings.maximum_omissions, settings.boundaries
+        )
         spelling = [vocabulary.token_bytes(id) for id in ids]
         assert fine == [legal, legal], (text, prompts[owner], spelling)
         legal_ones += legal
@@ -202,7 +217,7 @@ def test_the_words_that_a_legal_quote_leaves_out_can_be_put_back():
         ends = sorted(rng.sample(range(len(text)), 4))
         runs = text[ends[0] : ends[1]], text[ends[2] : ends[3]]
         page, quote = Document("a", "T", text), OMISSION.join(runs)
-        if not is_legal(f" %<a>%(T)%[{quote}]%", [page], 3, 1, omissions=1):
+        if not is_legal(f" %<a>%(T)%[{quote}]%", [page], 3, 1, 1, "characters"):
             continue
         start, end = splices.restore(quote, page.text)
         assert page.text[start:end].startswith(runs[0].rstrip())

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gophercite.decoding.pieces import quotable_pieces
-from gophercite.documents import Document
+from gophercite.decoding.pieces import Piece, quotable_pieces
+from gophercite.documents import Document, Window
 from gophercite.evidence import MARKS
 from tests.decoding.quote_worlds import MISSING, TokenList
 
@@ -22,7 +22,7 @@ def runs(text: str, minimum: int) -> set[str]:
 @given(st.text(st.sampled_from(f"ab é]%<>({WALLS}"), max_size=14), st.integers(1, 3))
 def test_runs_of_the_pieces_are_those_that_can_be_quoted(text: str, minimum: int) -> None:
     pieces = quotable_pieces([Document("0", "T", text)], VOCABULARY, minimum)
-    found = set().union(*(runs(piece, minimum) for piece in pieces.get("T", [])))
+    found = set().union(*(runs(piece.text, minimum) for piece in pieces.get("T", [])))
     expected = {
         run
         for run in runs(text, minimum)
@@ -33,4 +33,20 @@ def test_runs_of_the_pieces_are_those_that_can_be_quoted(text: str, minimum: int
 
 def test_a_title_that_can_not_be_spelled_is_not_offered() -> None:
     pages = [Document(str(i), title, "some text") for i, title in enumerate(["A\x00", "B"])]
-    assert quotable_pieces(pages, VOCABULARY, 5) == {"B": ["some text"]}
+    everywhere = b"\1" * len("some text")
+    expected = {"B": [Piece("some text", everywhere, everywhere)]}
+    assert quotable_pieces(pages, VOCABULARY, 5) == expected
+
+
+def test_pieces_of_words_begin_and_end_as_they_do_and_say_where_else() -> None:
+    page = Document("0", "T", " The cat%<sat\x00on it. ")
+    found = quotable_pieces([page], VOCABULARY, 2, boundaries="words")["T"]
+    assert found == [
+        Piece("The cat%", b"\1\0\0\0\1\0\0\1", b"\0\0\1\0\0\0\1\1"),
+        Piece("<sat", b"\1\1\0\0", b"\1\0\0\1"),
+        Piece("on it.", b"\1\0\0\1\0\1", b"\0\1\0\0\1\1"),
+    ]
+    assert [piece.shortest_run(4) for piece in found] == ["The cat", "<sat", "on it"]
+    window = Window(page, 2, 12)  # "he cat%<sa"
+    (piece,) = quotable_pieces([window], VOCABULARY, 2, boundaries="words")["T"]
+    assert piece.text == "cat%"
