@@ -145,6 +145,11 @@ def _add_settings(group: argparse._ArgumentGroup) -> None:
         help="allow only answers that are well formed and quote the pages verbatim",
     )
     add("--omissions", type=int, help="of words, by ` [...] `, in a constrained quote (default: 0)")
+    add(
+        "--boundaries",
+        choices=("words", "sentences", "characters"),
+        help="where a constrained quote may begin and end (default: words)",
+    )
     add("--seed", type=int, help="of the sampling (default: 0)")
     add(
         "--choose",

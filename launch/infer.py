@@ -69,6 +69,12 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--joint", action="store_true", help="all pages in one prompt, not one in each")
     add("--claims", type=int, default=1, help="most claims in an answer (default: 1)")
     add("--omissions", type=int, default=0, help="of words in a quote, by ' [...] ' (default: 0)")
+    add(
+        "--boundaries",
+        choices=("words", "sentences", "characters"),
+        default="words",
+        help="where a quote may begin and end (default: words)",
+    )
     add("--max-tokens", type=int, default=256, help="longest answer (default: 256)")
     add("--prompt-tokens", type=int, default=3840, help="longest prompt (default: 3840)")
     add("--temperature", type=float, default=1.0, help="0 takes the likeliest (default: 1)")

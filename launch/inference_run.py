@@ -141,7 +141,11 @@ def _answerer(flags: argparse.Namespace) -> Answerer:
             flags.top_p,
             draft_tokens=flags.draft_tokens,
         ),
-        quotes=QuoteSettings(maximum_triples=flags.claims, maximum_omissions=flags.omissions),
+        quotes=QuoteSettings(
+            maximum_triples=flags.claims,
+            maximum_omissions=flags.omissions,
+            boundaries=flags.boundaries,
+        ),
     )
     return load_answerer(
         flags.model,
