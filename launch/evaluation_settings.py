@@ -101,6 +101,10 @@ class Evaluation:
             raise ValueError(
                 "omissions need constrained: free quotes are what the model makes them"
             )
+        if self.boundaries != "words" and not self.constrained:
+            raise ValueError(
+                "boundaries need constrained: free quotes begin and end where the model makes them"
+            )
         self.asking()
 
     @property

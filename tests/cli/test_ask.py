@@ -205,6 +205,7 @@ def test_what_is_wrong_is_said_in_one_line(
         ("--max-num-seqs", "0"),
         ("--pages", "x"),
         ("--omissions", "-1"),
+        ("--boundaries", "word"),
         ("--draft-tokens", "-1"),
         ("--allow-network", "nonsense"),
         ("--seed", "-1"),

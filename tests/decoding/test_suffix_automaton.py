@@ -22,7 +22,7 @@ def build(groups):
 @settings(deadline=None)  # the first example compiles
 @given(st.lists(st.lists(TEXTS, min_size=1, max_size=3), min_size=1, max_size=3))
 def test_it_reads_exactly_the_runs_of_each_group(groups):
-    (step, length, place, roots), data = build(groups)
+    (step, length, place, roots, link), data = build(groups)
     for group, texts in enumerate(groups):
         runs = {
             tuple(text[i:j])
@@ -44,6 +44,10 @@ def test_it_reads_exactly_the_runs_of_each_group(groups):
                     todo.append((after, (*run, letter)))
         assert set(found) == runs
         assert all(length[state] >= len(run) for run, state in found.items())
+        for run, state in found.items():  # all that ends at the same places is longer than its link
+            assert (link[state] == found.get(run[1:], roots[group])) == (
+                len(run) == length[link[state]] + 1
+            )
 
 
 @settings(deadline=None)  # the first example compiles

@@ -133,7 +133,7 @@ def test_search_results_are_looked_up_and_asked_about_one_by_one(
     }  # fmt: skip
     arguments = [str(part) for flag in flags.items() for part in flag]
     judged = ["--reward-model", str(model_folder.with_name("judge")), "--train", str(path)]
-    constrained = ["--constrained", "--omissions", "2"]
+    constrained = ["--constrained", "--omissions", "2", "--boundaries", "characters"]
     with entailment_server() as url:
         assert main([*arguments, *constrained, *judged, "--nli", url]) == 0
     printed = capsys.readouterr()
@@ -244,6 +244,7 @@ def whole_lines(log: pathlib.Path) -> list[bytes]:
         (["--batch-size", "0"], 2, "--batch-size is 0: must be at least 1"),
         (["--process_id", "1"], 2, "--process_id is 1: say of how many by --num_processes"),
         (["--omissions", "1"], 1, "omissions need constrained"),
+        (["--boundaries", "sentences"], 1, "boundaries need constrained"),
         (["--choose", "rouge"], 1, "choose = 'rouge' needs few_shot = 'long'"),
         (["--train", "missing.jsonl"], 1, "eval: missing.jsonl: there is no such file"),
         (
