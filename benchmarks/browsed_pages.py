@@ -25,7 +25,7 @@ from extraction import records, scores  # noqa: E402
 
 from gophercite.retrieval import browser_html, html_lines, html_text  # noqa: E402
 
-PICTURE = re.compile(r"\[Image(?:: [^\]]*)?\]")
+PICTURE = re.compile(r"\[Image(?:: [^\]\n]{0,500})?\]")
 
 
 def gold_links(page: str, gold: str) -> list[tuple[str, str]]:

@@ -293,6 +293,7 @@ def bombs() -> dict[str, str]:
         "10 MB of one word": b"<p>" + b"x" * 10_000_000,
         "5 MB of combining marks": b"<p>e" + "\u0301".encode() * 2_500_000,
         "10 MB of entities": b"<p>" + b"&amp;" * 2_000_000,
+        "100,000 beginnings of images": b"<p>" + b"[Image: " * 100_000,
         "a PDF bomb": pdf,
     }
     found = {}

@@ -19,7 +19,8 @@ _NEARLY_ALL = 0.9  # of the article's characters
 _MOST_LINKS = 0.5  # of a line's characters that are text of links
 
 _WORD = re.compile(r"\w+")
-_PICTURE = re.compile(r"\[Image(?:: [^\]]*)?\]")
+# No longer than descriptions are: else a page of `[Image: ` alone would take quadratic time.
+_PICTURE = re.compile(r"\[Image(?:: [^\]\n]{0,500})?\]")
 # Names of classes and ids, much as Readability has them.
 _UNLIKELY = re.compile(
     r"-ad-|\bads?\b|advert|agegate|banner|breadcrumb|byline|comment|community|cookie|disqus|extra|"

@@ -335,6 +335,15 @@ def test_what_is_shown_is_the_pages_text_with_its_links_marked(
     assert page_from_json(json.loads(json.dumps(page_to_json(page)))) == page if text else True
 
 
+def test_a_line_may_begin_within_the_marks_of_a_long_link() -> None:
+    shown = ShownPage("x" * 17 + "yz", (Link(0, 17, "http://b.example.org/"),), "", 20)
+    assert lines_with_ends(shown)[1].startswith("†b.example")
+    assert [shown.place_of_line(line) for line in range(2)] == [0, 17]
+    shown = ShownPage("x" * 16 + "yz", (Link(0, 16, "http://b.example.org/"),), "", 20)
+    assert lines_with_ends(shown)[1].startswith("b.example")
+    assert shown.place_of_line(1) == 16
+
+
 def lines_with_ends(shown: ShownPage) -> list[str]:
     starts = [*shown.line_starts, len(shown.text)]
     return [shown.text[a:b] for a, b in itertools.pairwise(starts)]
