@@ -33,7 +33,7 @@ def answer_of(state: State, by: str) -> Answer:
     answer = (state.answer or "").strip()
     if not answer:
         return Answer(state.question or "(none)", by, reason=_reason(state))
-    claims = _claims(answer, len(state.references))
+    claims = _claims(answer)
     citations = tuple(
         _citation(claims[number], reference)
         for number, reference in enumerate(state.references, 1)
@@ -44,15 +44,14 @@ def answer_of(state: State, by: str) -> Answer:
     return Answer(state.question or "(none)", by, citations=citations, text=answer)
 
 
-def _claims(answer: str, references: int) -> dict[int, str]:
-    """By the number of each reference that is cited, the sentences that cite it."""
+def _claims(answer: str) -> dict[int, str]:
+    """By each number that is cited, the sentences that cite it."""
     claims: dict[int, list[str]] = {}
     for start, end in sentence_spans(answer):
         sentence = answer[start:end].strip()
         claim = " ".join(_NUMBERS.sub("", sentence).split())
         for number in cited(sentence):
-            if 1 <= number <= references:
-                claims.setdefault(number, []).append(claim or sentence)
+            claims.setdefault(number, []).append(claim or sentence)
     return {number: " ".join(said) for number, said in claims.items()}
 
 
