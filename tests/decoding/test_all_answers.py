@@ -144,7 +144,7 @@ def test_what_can_be_sampled_is_what_is_legal(settings, max_tokens):
     documents = {
         "characters": [Document("a", "T", "aba]b"), Document("b", "Ta", "b ]ab")],
         # The same letters begin and end words here, and do not there; "]" is a word of its own.
-        "words": [Document("a", "T", "ab bab]b"), Document("b", "Ta", "b ]ab aab a"), HALF],
+        "words": [Document("a", "T", "bab a ab]b"), Document("b", "Ta", "b ]ab aab a"), HALF],
         "sentences": [Document("a", "T", "ab. Tab.] b."), Document("b", "Ta", "Ta ba. a")],
     }[settings.boundaries]
     rules = answer_judge.Rules(
