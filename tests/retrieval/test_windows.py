@@ -8,7 +8,12 @@ from hypothesis import strategies as st
 from vocabulary_fixtures import vocabularies
 
 from gophercite.documents import Document, Window
-from gophercite.retrieval.windows import CHARACTERS_BEFORE, inference_window, training_window
+from gophercite.retrieval.windows import (
+    CHARACTERS_BEFORE,
+    LONGEST_WORD,
+    inference_window,
+    training_window,
+)
 from gophercite.sentences import sentence_spans
 from gophercite.vocabularies import Vocabulary
 
@@ -102,17 +107,18 @@ def test_every_legal_start_is_reached_in_training(sentences, data, kind) -> None
     assume(tokens(vocabulary, page.text) > budget)
     start = data.draw(st.integers(0, len(page.text) - 1))
     span = (start, min(len(page.text), start + 20))
-    legal = {
-        begin
-        for begin, _ in sentence_spans(page.text)
-        if begin <= start and tokens(vocabulary, page.text[begin : span[1]]) <= budget
-    }
+    begins = [begin for begin, _ in sentence_spans(page.text) if begin <= start]
+    legal, also_legal = (
+        {b for b in begins if any(tokens(vocabulary, page.text[b:end]) <= budget for end in ends)}
+        for ends in (span[1:], range(span[1], span[1] + LONGEST_WORD))
+    )
     windows = (
         training_window(page, span, budget, vocabulary, random.Random(seed)) for seed in range(150)
     )
     reached = {window.start for window in windows if window is not None}
     assert legal <= reached
-    assert not legal or reached == legal
+    # Half a word, where the span ends, may have more tokens than the whole.
+    assert not legal or reached <= also_legal
 
 
 def test_starts_are_drawn_evenly() -> None:
