@@ -34,8 +34,9 @@ def training_window(
     """Returns a window that starts at random, with equal chances for every legal start.
 
     A start is legal when a sentence or paragraph starts there, at or before the span, and the text
-    from there to the end of the span, or of the word that the span ends in, fits the budget. Where there is none, line starts are legal,
-    and where there is none either, the start of the word at which the span begins or the span's.
+    from there to the end of the span, or of the word that the span ends in, fits the budget. Where
+    there is none, line starts are legal, and where there is none either, the start of the word at
+    which the span begins or the span's.
 
     Args:
       document: the page.
