@@ -5,9 +5,11 @@ A record holds enough to be replayed: `docs/browser.md` lists its fields.
 
 import collections
 import dataclasses
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
+from gophercite import records
 from gophercite.browser.environment import step
 from gophercite.browser.observation import prompt
 from gophercite.browser.state import (
@@ -125,13 +127,33 @@ def episode_to_json(episode: Episode) -> dict[str, Any]:
     return {name: each for name, each in value.items() if each is not None}
 
 
-def episode_from_json(value: object) -> Episode:
+def read_episodes(
+    path: str | os.PathLike[str], *, strict: bool = False, report: records.Report | None = None
+) -> Iterator[Episode]:
+    """Reads the episodes of a `.jsonl` or `.jsonl.gz` file; see `records.read`.
+
+    Raises:
+      FileNotFoundError, RecordError: as by `records.read`.
+    """
+    return records.read_parsed(
+        path, episode_from_json, lambda episode: episode.id, strict=strict, report=report
+    )
+
+
+def episode_from_json(
+    value: object, unknown_fields: collections.Counter[str] | None = None
+) -> Episode:
     """Makes an episode of its JSON object.
+
+    Args:
+      value: the object.
+      unknown_fields: counts the fields that mean nothing here and are passed over.
 
     Raises:
       RecordError: with the field, and what would be right.
     """
-    fields = JsonFields(value, _FIELDS, collections.Counter())
+    unknown = collections.Counter() if unknown_fields is None else unknown_fields
+    fields = JsonFields(value, _FIELDS, unknown)
     settings = settings_from_json(fields.values.get("settings"))
     limit = fields.integer("limit")
     if limit < 1:

@@ -1,6 +1,8 @@
 """`gophercite validate`: checks files of JSON-lines records."""
 
 import argparse
+import functools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from gophercite.cli.arguments import add_command
@@ -17,13 +19,14 @@ def add(commands: Any) -> None:
         (
             "questions.jsonl --kind questions",
             "train.jsonl.gz validation.jsonl.gz --kind rated-answers --json",
+            "episodes.jsonl --kind episodes",
         ),
     )
     command.add_argument("files", nargs="+", metavar="FILE", help=".jsonl or .jsonl.gz")
     command.add_argument(
         "--kind",
         required=True,
-        choices=("documents", "questions", "rated-answers", "comparisons"),
+        choices=("documents", "questions", "rated-answers", "comparisons", "episodes"),
         help="what the lines are (docs/records.md)",
     )
 
@@ -31,18 +34,20 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Reads every record and reports the bad ones by file, line and field."""
     from gophercite import documents, records
+    from gophercite.browser.episodes import read_episodes
 
-    kinds: dict[str, type] = {
-        "documents": documents.Document,
-        "questions": records.Question,
-        "rated-answers": records.RatedAnswer,
-        "comparisons": records.Comparison,
+    readers: dict[str, Callable[..., Iterator[Any]]] = {
+        "documents": functools.partial(records.read, kind=documents.Document),
+        "questions": functools.partial(records.read, kind=records.Question),
+        "rated-answers": functools.partial(records.read, kind=records.RatedAnswer),
+        "comparisons": functools.partial(records.read, kind=records.Comparison),
+        "episodes": read_episodes,
     }
     report = records.Report()
     for file in options.files:
         before = report.read + report.skipped
         try:
-            for _ in records.read(file, kinds[options.kind], report=report):
+            for _ in readers[options.kind](file, report=report):
                 pass
         except records.RecordError as error:
             raise RefusedError(str(error)) from error

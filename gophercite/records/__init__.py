@@ -8,7 +8,7 @@ out; with `strict` the first one stops the reading. Texts are normalised as docu
 
 from gophercite.documents import Document
 from gophercite.json_fields import RecordError
-from gophercite.records.files import KEPT_ERRORS, Report, read, write
+from gophercite.records.files import KEPT_ERRORS, Report, read, read_parsed, write
 from gophercite.records.types import (
     Comparison,
     FoundDocument,
@@ -36,6 +36,7 @@ __all__ = [
     "Span",
     "from_json",
     "read",
+    "read_parsed",
     "to_json",
     "write",
 ]

@@ -6,12 +6,15 @@ import gzip
 import json
 import os
 import pathlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 from gophercite.json_fields import RecordError
 from gophercite.json_lines import read_json_lines
 from gophercite.records.types import RatedAnswer, Record
 from gophercite.records.validation import R, from_json, to_json
+
+T = TypeVar("T")
 
 KEPT_ERRORS = 100  # what `Report.errors` holds at most
 
@@ -64,17 +67,47 @@ def read(
       FileNotFoundError: when there is no such file.
       RecordError: when `strict` and a record is bad, and when a compressed file is damaged.
     """
+
+    def parse(value: object, unknown: collections.Counter[str]) -> R:
+        return from_json(value, kind, unknown)
+
+    def id_of(record: Record) -> str | None:
+        return None if isinstance(record, RatedAnswer) else record.id
+
+    return read_parsed(path, parse, id_of, strict=strict, report=report)
+
+
+def read_parsed(
+    path: str | os.PathLike[str],
+    parse: Callable[[object, collections.Counter[str]], T],
+    id_of: Callable[[T], str | None],
+    *,
+    strict: bool = False,
+    report: Report | None = None,
+) -> Iterator[T]:
+    """Reads records of any kind; what is bad is counted and left out, as by `read`.
+
+    Args:
+      path: a `.jsonl` or `.jsonl.gz` file.
+      parse: makes a record of a line's JSON, and counts the fields that it does not know; raises
+        `RecordError`.
+      id_of: the id of a record, which no other of the file may have; None where it has none.
+      strict, report: as for `read`.
+
+    Raises:
+      FileNotFoundError, RecordError: as by `read`.
+    """
     report = Report() if report is None else report
     lines_of_ids: dict[str, int] = {}
     for number, value in read_json_lines(path):
         try:
             if isinstance(value, RecordError):
                 raise value
-            record = from_json(value, kind, report.unknown_fields)
-            if not isinstance(record, RatedAnswer):
-                first = lines_of_ids.setdefault(record.id, number)
+            record = parse(value, report.unknown_fields)
+            if (id := id_of(record)) is not None:
+                first = lines_of_ids.setdefault(id, number)
                 if first != number:
-                    raise RecordError(f"{record.id!r} was the id of line {first} already", "id")
+                    raise RecordError(f"{id!r} was the id of line {first} already", "id")
         except RecordError as error:
             located = RecordError(error.problem, error.field, path, number)
             if strict:

@@ -104,3 +104,22 @@ def test_pages_cannot_steer_the_terminal(
     assert "\x1b" not in out
     assert "\u202e" not in out
     assert "\\u001b[2J" in out
+
+
+def test_a_log_of_episodes_is_validated(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "episodes.jsonl"
+    assert browse(monkeypatch, QUESTION, "--documents", NOTES, "--log", str(log)) == 0
+    capsys.readouterr()
+    good = json.loads(log.read_text()) | {"id": "e"}
+    lines = [good, good | {"id": "f", "limit": 0}, good | {"id": "g", "mood": "fine"}, good]
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert main(["validate", str(log), "--kind", "episodes"]) == 1
+    printed = capsys.readouterr().out
+    assert "2 records read, 2 skipped" in printed
+    assert f"{log}:2: field 'limit': must be at least 1" in printed
+    assert f"{log}:4: field 'id': 'e' was the id of line 1 already" in printed
+    assert "fields without a meaning here were passed over: 'mood' (1)" in printed
+    log.write_text(json.dumps(good) + "\n")
+    assert main(["validate", str(log), "--kind", "episodes"]) == 0
