@@ -283,12 +283,12 @@ def model_vocabulary(folder: str) -> Vocabulary:
     return read_vocabulary(folder)
 
 
-def model_config(folder: str, **fields: Any) -> TransformerConfig:
+def model_config(folder: str, **changes: Any) -> TransformerConfig:
     """The architecture of a model, for runs that begin with it.
 
     Args:
       folder: a model folder, or a training run's.
-      fields: what to change in it, such as `dtype`, `scan_layers` or `attention_block`.
+      changes: fields of it to change, such as `dtype`, `scan_layers` or `attention_block`.
 
     Returns:
       The architecture.
@@ -297,7 +297,7 @@ def model_config(folder: str, **fields: Any) -> TransformerConfig:
       ModelFolderError: the folder holds no model.
       ValueError: the fields don't go together.
     """
-    return dataclasses.replace(read_description(folder).config, **fields)
+    return dataclasses.replace(read_description(folder).config, **changes)
 
 
 def actor_critic_initialisation(

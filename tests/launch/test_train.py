@@ -172,7 +172,7 @@ def test_names_are_read_from_the_sources_as_they_are():
         if name.startswith("gophercite.") and name != "gophercite.Evaluation"
     }
     fields = {field.name for field in dataclasses.fields(TransformerConfig)}
-    for family in ("gopher", "llama", "gemma"):  # pass on what they are given
+    for family in ("gopher", "llama", "gemma", "model_config"):  # pass on what they are given
         real[family] |= fields
     read = {setting.name: set(setting.parameters) for setting in setting_names.read_settings()}
     assert read == real
@@ -231,7 +231,7 @@ def text_with_includes(file: str) -> str:
 @pytest.mark.parametrize("file", sorted(RUNS))
 def test_every_run_s_file_is_complete_but_for_paths(file):
     paths = ["MODEL_DIR", "INITIAL_CHECKPOINT", "REWARD_MODEL", "VOCABULARY", "INDEX", "DATA_DIR"]
-    paths += ["RECORDS", "TRAIN_FILES", "ELI5_FILE", "NQ_FILE", "VALIDATION_FILE"]
+    paths += ["RECORDS", "SAMPLES", "TRAIN_FILES", "ELI5_FILE", "NQ_FILE", "VALIDATION_FILE"]
     paths += ["NQ", "ELI5", "SQUAD", "TRIVIA_QA", "FEVER"]
     text = text_with_includes(file)
     used = set(re.findall(r"%(\w+)", text)) | {"MODEL_DIR"}
