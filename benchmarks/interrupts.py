@@ -44,7 +44,7 @@ class Ending:
       status: the exit status.
       said: what it said on stderr.
       after: when Ctrl-C was pressed, in seconds after the command first heard signals; None if it
-        had ended before.
+        had ended before, or was done and only took itself down.
       took: seconds from then to the end.
     """
 
@@ -106,6 +106,16 @@ def make_commands(folder: pathlib.Path) -> dict[str, list[str]]:
     }  # fmt: skip
 
 
+def ignores_interrupts(pid: int) -> bool:
+    """Whether a process has said that Ctrl-C changes nothing more; of one that is gone, too."""
+    try:
+        status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return True
+    ignored = next(line for line in status.splitlines() if line.startswith("SigIgn:"))
+    return bool(int(ignored.split()[1], 16) >> (signal.SIGINT - 1) & 1)
+
+
 def interrupt(command: Sequence[str], after: float | None) -> Ending:
     """Runs a command and presses Ctrl-C.
 
@@ -133,8 +143,9 @@ def interrupt(command: Sequence[str], after: float | None) -> Ending:
         try:
             process.wait(after)
         except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGINT)
-            pressed = after
+            if not ignores_interrupts(process.pid):
+                process.send_signal(signal.SIGINT)
+                pressed = after
     start = time.monotonic()
     _, said = process.communicate(timeout=PATIENCE)
     return Ending(process.returncode, said, pressed, time.monotonic() - start)
