@@ -11,6 +11,7 @@ comparisons_validation.jsonl; questions are held out whole, by their ids.
 """
 
 import argparse
+import collections
 import dataclasses
 import random
 import sys
@@ -19,8 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from gophercite import evidence, records
-from gophercite.json_fields import JsonFields, RecordError, in_one_line
-from gophercite.json_lines import read_json_lines
+from gophercite.json_fields import JsonFields, in_one_line
 from gophercite.records import Comparison, Response
 
 SPLITS = ("train", "validation")
@@ -53,24 +53,23 @@ def read_samples(path: Path, report: records.Report) -> dict[str, JudgedSamples]
       OSError: there is no such file.
     """
     found: dict[str, JudgedSamples] = {}
-    for number, value in read_json_lines(path):
-        try:
-            if isinstance(value, RecordError):
-                raise value
-            fields = JsonFields(value, None, report.unknown_fields)
-            supported = fields.flag("supported")
-            if supported is None:
-                raise fields.error("supported", "is missing: the samples have to be judged")
-            samples = found.setdefault(
-                fields.text("question_id"), JudgedSamples(fields.text("question"))
-            )
-            samples.supported[fields.text("text", empty=True)] = supported
-        except RecordError as error:
-            report.skipped += 1
-            report.errors.append(RecordError(error.problem, error.field, path, number))
-        else:
-            report.read += 1
+    for id, question, text, supported in records.read_parsed(
+        path, _parse_sample, lambda _: None, report=report
+    ):
+        found.setdefault(id, JudgedSamples(question)).supported[text] = supported
     return found
+
+
+def _parse_sample(
+    value: object, unknown_fields: collections.Counter[str]
+) -> tuple[str, str, str, bool]:
+    """The question's id and text, the sample's text, and whether it is supported."""
+    fields = JsonFields(value, None, unknown_fields)
+    supported = fields.flag("supported")
+    if supported is None:
+        raise fields.error("supported", "is missing: the samples have to be judged")
+    text = fields.text("text", empty=True)
+    return fields.text("question_id"), fields.text("question"), text, supported
 
 
 def compare(
