@@ -2,10 +2,14 @@
 
 The logits of 4096 tokens over 32,000 pieces are half a gigabyte, and autodiff keeps them twice.
 Here tokens go in chunks, and each chunk's gradient is formed while its logits are still at hand:
-they are made once, used, and gone.
+they are made once, used, and gone. Tokens of weight 0 (prompts and padding, which are most of what
+fine-tuning reads) get no logits at all: each row's weighted tokens come first, and the loop over
+chunks stops after the last of them.
 """
 
+from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +18,8 @@ from jaxtyping import Array, Float, Int
 from gophercite.models.soft_capping import before_soft_cap
 from gophercite.models.unembedding import Unembedding
 from gophercite.partitioning import constrain
+
+_Sums = TypeVar("_Sums")
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(4, 5))
@@ -40,18 +46,70 @@ def cross_entropy(
       `unembedding`, and Σ w · nll in nats, which is not.
     """
 
-    def body(
-        sums: tuple[Array, Array], leaf: tuple[Array, ...]
-    ) -> tuple[tuple[Array, Array], None]:
-        x, target, weight = leaf
-        logits = unembedding.logits_by_row(x)
+    def body(sums: tuple[Array, Array], leaf: Chunk) -> tuple[Array, Array]:
+        logits = unembedding.logits_by_row(leaf.hidden)
         log_z = jax.nn.logsumexp(logits, axis=-1)
-        nll = weight * (log_z - _at(logits, target))
-        z = z_loss * weight * jnp.square(log_z)
-        return (sums[0] + jnp.sum(nll + z), sums[1] + jnp.sum(nll)), None
+        nll = leaf.weights * (log_z - _at(logits, leaf.targets))
+        z = z_loss * leaf.weights * jnp.square(log_z)
+        return sums[0] + jnp.sum(nll + z), sums[1] + jnp.sum(nll)
 
-    zeros = (jnp.zeros(()), jnp.zeros(()))
-    return jax.lax.scan(body, zeros, in_chunks(chunk, hidden, targets, weights))[0]
+    chunks = _weighted_first(chunk, hidden, targets, weights)
+    return chunks.fold(body, (jnp.zeros(()), jnp.zeros(())))
+
+
+class Chunk(NamedTuple):
+    """Some tokens of each row, [batch, tokens, …], with their targets and weights."""
+
+    hidden: Float[Array, "*rows tokens d_model"]
+    targets: Int[Array, "*rows tokens"]
+    weights: Float[Array, "*rows tokens"]
+
+
+class _Chunks(NamedTuple):
+    """A batch's tokens in chunks, those of each row that have a weight before the others.
+
+    Attributes:
+      leaves: all chunks, [chunks, batch, tokens, …].
+      needed: how many hold a token that has a weight.
+      places: where the token at each place of the new order was in its row.
+    """
+
+    leaves: Chunk
+    needed: Int[Array, ""]
+    places: Int[Array, "batch length"]
+
+    def fold(self, body: Callable[[_Sums, Chunk], _Sums], sums: _Sums) -> _Sums:
+        """Goes through the chunks that count."""
+        return jax.lax.fori_loop(0, self.needed, lambda i, sums: body(sums, self.at(i)), sums)
+
+    def at(self, i: Array) -> Chunk:
+        """Chunk i."""
+        pick = partial(jax.lax.dynamic_index_in_dim, index=i, keepdims=False)
+        return Chunk(*(pick(leaf) for leaf in self.leaves))
+
+    def in_place(
+        self, by_chunk: Float[Array, "chunks batch tokens d_model"]
+    ) -> Float[Array, "batch length d_model"]:
+        """What was computed for each token, where the token was."""
+        batch, length = self.places.shape
+        joined = jnp.moveaxis(by_chunk, 0, 1).reshape(batch, -1, by_chunk.shape[-1])[:, :length]
+        back = jnp.argsort(self.places, axis=1)
+        return jnp.take_along_axis(joined, back[..., None], axis=1)
+
+
+def _weighted_first(chunk: int, hidden: Array, targets: Array, weights: Array) -> _Chunks:
+    counts = weights != 0
+    places = jnp.argsort(~counts, axis=1, stable=True)
+    leaves = Chunk(
+        *in_chunks(
+            chunk,
+            jnp.take_along_axis(hidden, places[..., None], axis=1),
+            jnp.take_along_axis(targets, places, axis=1),
+            jnp.take_along_axis(weights, places, axis=1),
+        )
+    )
+    longest = jnp.max(jnp.sum(counts, axis=1))
+    return _Chunks(leaves, -(-longest // leaves.weights.shape[2]), places)
 
 
 def _forward(
@@ -64,11 +122,11 @@ def _forward(
 ) -> tuple[tuple[Array, Array], tuple[Array, Unembedding]]:
     kernel = unembedding.kernel
 
-    def body(
-        sums: tuple[Array, Array, Array], leaf: tuple[Array, ...]
-    ) -> tuple[tuple[Array, Array, Array], Array]:
-        objective, total, for_kernel = sums
-        x, target, weight = leaf
+    chunks = _weighted_first(chunk, hidden, targets, weights)
+
+    def body(i: Array, sums: tuple[Array, ...]) -> tuple[Array, ...]:
+        objective, total, for_kernel, for_hidden = sums
+        x, target, weight = chunks.at(i)
         logits = unembedding.logits_by_row(x)
         peak = jnp.max(logits, axis=-1, keepdims=True)
         exponentials = jnp.exp(logits - peak)
@@ -84,17 +142,20 @@ def _forward(
         slope = constrain(slope, "batch", "length", "vocab")
         # Tokens as rows of one matrix: see `Unembedding.logits_by_row`.
         rows, inputs = slope.reshape(-1, slope.shape[-1]), x.reshape(-1, x.shape[-1])
-        for_hidden = (rows @ kernel.astype(hidden.dtype)).reshape(x.shape)
+        of_x = (rows @ kernel.astype(hidden.dtype)).reshape(x.shape)
         for_kernel += jnp.einsum("tv,td->vd", rows, inputs, preferred_element_type=jnp.float32)
-        return (objective + jnp.sum(nll + z), total + jnp.sum(nll), for_kernel), for_hidden
+        for_hidden = jax.lax.dynamic_update_index_in_dim(for_hidden, of_x, i, 0)
+        return objective + jnp.sum(nll + z), total + jnp.sum(nll), for_kernel, for_hidden
 
-    zeros = (jnp.zeros(()), jnp.zeros(()), jnp.zeros(kernel.shape, jnp.float32))
-    chunks = in_chunks(chunk, hidden, targets, weights)
-    (objective, total, for_kernel), for_hidden = jax.lax.scan(body, zeros, chunks)
-    batch, length, width = hidden.shape
-    for_hidden = jnp.moveaxis(for_hidden, 0, 1).reshape(batch, -1, width)[:, :length]
+    zeros = (
+        jnp.zeros(()),
+        jnp.zeros(()),
+        jnp.zeros(kernel.shape, jnp.float32),
+        jnp.zeros_like(chunks.leaves.hidden),
+    )
+    objective, total, for_kernel, by_chunk = jax.lax.fori_loop(0, chunks.needed, body, zeros)
     for_unembedding = Unembedding(for_kernel.astype(kernel.dtype), unembedding.softcap)
-    return (objective, total), (for_hidden, for_unembedding)
+    return (objective, total), (chunks.in_place(by_chunk), for_unembedding)
 
 
 def _backward(
@@ -122,12 +183,11 @@ def correct_predictions(
 ) -> Float[Array, ""]:
     """Weighted count of tokens whose likeliest prediction is right (arguments as above)."""
 
-    def body(total: Array, leaf: tuple[Array, ...]) -> tuple[Array, None]:
-        x, target, weight = leaf
-        right = jnp.argmax(unembedding.logits_by_row(x), axis=-1) == target
-        return total + jnp.sum(weight * right), None
+    def body(total: Array, leaf: Chunk) -> Array:
+        right = jnp.argmax(unembedding.logits_by_row(leaf.hidden), axis=-1) == leaf.targets
+        return total + jnp.sum(leaf.weights * right)
 
-    return jax.lax.scan(body, jnp.zeros(()), in_chunks(chunk, hidden, targets, weights))[0]
+    return _weighted_first(chunk, hidden, targets, weights).fold(body, jnp.zeros(()))
 
 
 def _at(logits: Array, target: Array) -> Array:

@@ -90,6 +90,32 @@ def test_a_frozen_unembedding_costs_no_gradient():
     assert flops((0, 1)) - flops(0) == pytest.approx(product, rel=0.2)
 
 
+def test_tokens_without_weight_are_left_out_of_the_work():
+    # What is never read can be anything: a product with it would show.
+    hidden, unembedding, targets, _ = problem(2, 9)
+    weights = jnp.asarray([[0, 1, 0, 0, 2, 0, 1, 0, 0], [1, 0, 0, 1, 1, 0, 0, 0, 0]], jnp.float32)
+    counted = weights[..., None] > 0
+    holes = jnp.where(counted, hidden, jnp.nan)
+    rest = (unembedding, targets, weights)
+    one_token_a_row = 2
+    loss = lambda h: cross_entropy(h, *rest, 0.1, one_token_a_row)[0]  # noqa: E731
+    value, slope = jax.value_and_grad(loss)(holes)
+    expected, wanted = jax.value_and_grad(lambda h: reference(h, *rest, 0.1))(hidden)
+    np.testing.assert_allclose(value, expected, rtol=1e-5)
+    np.testing.assert_allclose(loss(holes), expected, rtol=1e-5)
+    np.testing.assert_allclose(slope, wanted, rtol=1e-4, atol=1e-6)
+    right = correct_predictions(holes, *rest, one_token_a_row)
+    assert right == correct_predictions(hidden, *rest, 512)
+
+
+def test_a_batch_without_any_weight_has_no_loss():
+    hidden, unembedding, targets, weights = problem(2, 9)
+    loss = lambda h: cross_entropy(h, unembedding, targets, 0 * weights)[0]  # noqa: E731
+    value, slope = jax.value_and_grad(loss)(hidden)
+    assert value == 0
+    assert not jnp.any(slope)
+
+
 def test_correct_predictions_count_weights():
     hidden, unembedding, targets, weights = problem(2, 9)
     right = jnp.argmax(jnp.einsum("bld,vd->blv", hidden, unembedding.kernel), -1) == targets
