@@ -165,7 +165,7 @@ class DecoderFeatureConverter(seqio.FeatureConverter):
             examples = map(packing.Example, np.split(tokens, ends), np.split(weights, ends))
             groups = packing.group(examples, length, self.report, pack=self.pack)
             rows = packing.stack_rows(
-                (packing.build_row(examples, length) for examples in groups), length
+                (packing.build_row(segments, length) for segments in groups), length
             )
             return tuple(rows[name] for name in names)
 

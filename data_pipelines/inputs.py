@@ -10,7 +10,7 @@ import numpy as np
 
 from data_pipelines import packing
 from data_pipelines.features import to_example
-from data_pipelines.packing import Example, PackingReport
+from data_pipelines.packing import Example, PackingReport, Segment
 from data_pipelines.task_input import Features, TaskInput
 
 Batch = dict[str, np.ndarray]
@@ -33,6 +33,9 @@ class Input(TaskInput):
       batch_size: rows of a batch, over all processes.
       seed: of shuffling, mixing and all random draws.
       pack: whether several examples share a row.
+      share_beginnings: whether examples that follow each other and begin alike, as questions about
+        one page do, share what they begin with (`data_pipelines.packing`); rows then have
+        `branches`, too. Tasks that keep such examples together: `add_rated_answers.by_page`.
       shuffle: whether each epoch has an order of its own.
       process_index, process_count: which share of each batch this process gets.
       report: what the packing of all iterators of this input did.
@@ -44,6 +47,7 @@ class Input(TaskInput):
     batch_size: int
     seed: int
     pack: bool = True
+    share_beginnings: bool = False
     shuffle: bool = True
     process_index: int = 0
     process_count: int = 1
@@ -102,13 +106,17 @@ class Input(TaskInput):
     def _fits(self, example: Example) -> bool:
         return len(example.tokens) <= self.length
 
-    def _batch(self, rows: list[list[Example]]) -> Batch:
-        built = (packing.build_row(row, self.length) for row in self._share(rows))
-        return packing.stack_rows(built, self.length)
+    def _batch(self, rows: list[list[Segment]]) -> Batch:
+        branches = self.share_beginnings
+        built = (
+            packing.build_row(row, self.length, branches=branches) for row in self._share(rows)
+        )
+        return packing.stack_rows(built, self.length, branches=branches)
 
-    def _rows(self, examples: Iterable[Example]) -> Iterator[list[Example]]:
+    def _rows(self, examples: Iterable[Example]) -> Iterator[list[Segment]]:
         warned = self.report.dropped > 0
-        for row in packing.group(examples, self.length, self.report, pack=self.pack):
+        sharing = {"pack": self.pack, "share_beginnings": self.share_beginnings}
+        for row in packing.group(examples, self.length, self.report, **sharing):
             if self.report.dropped and not warned:
                 warned = True
                 _log.warning(

@@ -3,9 +3,14 @@
 A row holds whole examples as segments: 1, 2, … with positions that restart at 0; attention stays
 inside a segment, so an example is trained the same wherever it lands. An example longer than a row
 is dropped and counted: cutting it would train a model to break off its quote.
+
+Examples that begin alike, as questions about one page do, can share a segment. What they begin
+with is then read once, as branch 0, and each goes on from there in a branch of its own, which sees
+branch 0 and itself (`models.attention.Branched`). Losses and gradients are those of separate
+segments.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,6 +25,9 @@ BATCH_FEATURES = {
     "positions": np.dtype(np.int32),
     "segments": np.dtype(np.int32),
 }
+BRANCHES = "branches"  # a feature more, of rows whose segments may branch
+# Shorter beginnings are not worth a branch.
+_LEAST_SHARED = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,9 +41,20 @@ class Example:
     weights: Float32[np.ndarray, "tokens"]
 
 
+Segment = Sequence[Example]  # one example, or several that begin alike
+
+
 @dataclass
 class PackingReport:
-    """What packing did: how many examples it placed, and which it dropped for their length."""
+    """What packing did.
+
+    Attributes:
+      packed: examples that have a place.
+      dropped: examples that are longer than a row.
+      longest_dropped: tokens of the longest of them.
+      tokens: of the examples that have a place, those read once for several examples counted once.
+      rows: that they fill.
+    """
 
     packed: int = 0
     dropped: int = 0
@@ -51,12 +70,53 @@ class PackingReport:
 
 @dataclass(eq=False)
 class _OpenRow:
-    examples: list[Example] = field(default_factory=list)
+    segments: list[list[Example]] = field(default_factory=list)
     used: int = 0
 
     def add(self, example: Example) -> None:
-        self.examples.append(example)
+        self.segments.append([example])
         self.used += len(example.tokens)
+
+    def join(self, example: Example, length: int) -> bool:
+        """Adds an example to the last segment, if they begin alike and the row has room."""
+        together = [*self.segments[-1], example]
+        shared = shared_beginning(together)
+        used = self.used + _size(together) - _size(self.segments[-1])
+        if shared < _LEAST_SHARED or used > length:
+            return False
+        self.segments[-1].append(example)
+        self.used = used
+        return True
+
+
+def shared_beginning(segment: Segment) -> int:
+    """Counts the tokens that examples have in common at their start.
+
+    Only tokens without weight count, and at least one such token stays outside: what a branch
+    begins with is predicted by nothing.
+
+    Args:
+      segment: the examples; of one alone, all is its own beginning.
+    """
+    first, *others = segment
+    if not others:
+        return len(first.tokens)
+    shared = min(_unweighted(example) - 1 for example in segment)
+    for other in others:
+        differ = np.flatnonzero(first.tokens[:shared] != other.tokens[:shared])
+        shared = int(differ[0]) if len(differ) else shared
+    return max(shared, 0)
+
+
+def _unweighted(example: Example) -> int:
+    """How many tokens stand before the first that has a weight; the first never has one."""
+    weighted = np.flatnonzero(example.weights[1:])
+    return int(weighted[0]) + 1 if len(weighted) else len(example.tokens)
+
+
+def _size(segment: Segment) -> int:
+    shared = shared_beginning(segment)
+    return shared + sum(len(example.tokens) - shared for example in segment)
 
 
 def group(
@@ -65,9 +125,10 @@ def group(
     report: PackingReport,
     *,
     pack: bool = True,
+    share_beginnings: bool = False,
     open_rows: int = 16,
-) -> Iterator[list[Example]]:
-    """Yields the examples of one row after the other.
+) -> Iterator[list[Segment]]:
+    """Yields the segments of one row after the other.
 
     Best fit: an example goes to the open row that it leaves fullest; when none has room and
     `open_rows` are open already, the fullest is closed. The result depends on the order of the
@@ -77,56 +138,88 @@ def group(
       examples: in order.
       length: tokens in a row.
       report: is told what was placed and dropped.
-      pack: False gives each example a row of its own.
+      pack: False gives each segment a row of its own.
+      share_beginnings: whether an example that begins as the one before it shares its segment.
       open_rows: how many rows wait for examples that fit.
     """
     waiting: list[_OpenRow] = []
+    newest: _OpenRow | None = None  # the row whose last segment is the previous example's
     for example in examples:
         size = len(example.tokens)
         if size > length:
             report.drop(size)
             continue
         report.packed += 1
+        if share_beginnings and newest is not None:
+            before = newest.used
+            if newest.join(example, length):
+                report.tokens += newest.used - before
+                continue
         report.tokens += size
         fitting = [row for row in waiting if row.used + size <= length] if pack else []
         if fitting:
-            max(fitting, key=lambda row: row.used).add(example)
+            newest = max(fitting, key=lambda row: row.used)
+            newest.add(example)
             continue
         if len(waiting) == (open_rows if pack else 1):
             fullest = max(waiting, key=lambda row: row.used)
             waiting.remove(fullest)
             report.rows += 1
-            yield fullest.examples
-        waiting.append(_OpenRow())
-        waiting[-1].add(example)
+            yield list(fullest.segments)
+        newest = _OpenRow()
+        newest.add(example)
+        waiting.append(newest)
     for row in waiting:
         report.rows += 1
-        yield row.examples
+        yield list(row.segments)
 
 
-def build_row(examples: Iterable[Example], length: int) -> Row:
+def row_features(branches: bool) -> dict[str, np.dtype]:
+    """Returns the features of a row: `branches` is among them if segments may branch."""
+    return BATCH_FEATURES | ({BRANCHES: np.dtype(np.int32)} if branches else {})
+
+
+def build_row(segments: Iterable[Segment], length: int, *, branches: bool = False) -> Row:
     """Returns a row: `tokens`, `targets`, `weights`, `positions` and `segments`, each [length].
 
-    `targets[t]` is the token after `tokens[t]` in the same segment, 0 where there is none, and
+    `targets[t]` is the token after `tokens[t]` in the same branch, 0 where there is none, and
     `weights[t]` is the weight of predicting it.
+
+    Args:
+      segments: each of one example, or of several that begin alike.
+      length: tokens in the row.
+      branches: adds `branches`: 0 for what a segment's examples share, then 1, 2, … for what each
+        goes on with; without it a segment has one example.
     """
-    row = {name: np.zeros(length, dtype) for name, dtype in BATCH_FEATURES.items()}
+    row = {name: np.zeros(length, dtype) for name, dtype in row_features(branches).items()}
     start = 0
-    for segment, example in enumerate(examples, start=1):
-        end = start + len(example.tokens)
-        row["tokens"][start:end] = example.tokens
-        row["targets"][start : end - 1] = example.tokens[1:]
-        row["weights"][start : end - 1] = example.weights[1:]
-        row["positions"][start:end] = np.arange(end - start)
+
+    def add(example: Example, segment: int, branch: int, part: slice) -> None:
+        nonlocal start
+        tokens, weights = example.tokens[part], example.weights[part]
+        end = start + len(tokens)
+        row["tokens"][start:end] = tokens
+        row["targets"][start : end - 1] = tokens[1:]
+        row["weights"][start : end - 1] = weights[1:]
+        row["positions"][start:end] = np.arange(len(example.tokens))[part]
         row["segments"][start:end] = segment
+        if branches:
+            row[BRANCHES][start:end] = branch
         start = end
+
+    for number, segment in enumerate(segments, start=1):
+        shared = shared_beginning(segment)
+        add(segment[0], number, 0, slice(0, shared))
+        if len(segment) > 1:
+            for branch, example in enumerate(segment, start=1):
+                add(example, number, branch, slice(shared, None))
     return row
 
 
-def stack_rows(rows: Iterable[Row], length: int) -> Row:
+def stack_rows(rows: Iterable[Row], length: int, *, branches: bool = False) -> Row:
     """Returns rows as a batch, each feature [rows, length]; there may be none."""
     listed = list(rows)
     return {
         name: np.stack([row[name] for row in listed]) if listed else np.zeros((0, length), dtype)
-        for name, dtype in BATCH_FEATURES.items()
+        for name, dtype in row_features(branches).items()
     }

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import seqio
 import tensorflow as tf
+from jaxtyping import Int
 
 from data_pipelines import citations
 from data_pipelines.sample_world import texts
@@ -40,6 +41,10 @@ class RecordSource(seqio.DataSource):
     @abc.abstractmethod
     def record(self, split: str, index: int) -> tuple[str, str]:
         """Returns the id of record `index` of a split, and its JSON text."""
+
+    def shuffled(self, split: str, draws: np.random.Generator) -> Int[np.ndarray, " records"]:
+        """Returns the numbers of a split's records in an order drawn at random."""
+        return draws.permutation(self.count(split))
 
     @property
     def supports_arbitrary_sharding(self) -> bool:
@@ -82,7 +87,7 @@ class RecordSource(seqio.DataSource):
             raise ValueError(f"there is no split {split!r}; there are {', '.join(self.splits)}")
         order = np.arange(self.count(split))
         if shuffle:
-            order = np.random.default_rng(seed or 0).permutation(order)
+            order = self.shuffled(split, np.random.default_rng(seed or 0))
         if shard_info is not None:
             order = order[shard_info.index :: shard_info.num_shards]
 
@@ -109,6 +114,7 @@ class JsonLinesSource(RecordSource):
         `records.Comparison`.
       strict: whether the first bad line is an error.
       hits: whether rated answers and questions may name pages that are elsewhere.
+      by_page: whether records of the same documents stay together when the others are shuffled.
     """
 
     def __init__(
@@ -118,6 +124,7 @@ class JsonLinesSource(RecordSource):
         strict: bool = False,
         *,
         hits: bool = False,
+        by_page: bool = False,
     ) -> None:
         super().__init__(splits=tuple(files), caching_permitted=False)
         self._files = {
@@ -127,6 +134,7 @@ class JsonLinesSource(RecordSource):
         self._kind = kind
         self._strict = strict
         self._hits = hits
+        self._by_page = by_page
         self._read = functools.cache(self._read_split)
 
     def count(self, split: str) -> int:
@@ -139,6 +147,20 @@ class JsonLinesSource(RecordSource):
         The id is the file's place among the split's files and the record's among the good ones.
         """
         return self._read(split)[0][index]
+
+    def shuffled(self, split: str, draws: np.random.Generator) -> Int[np.ndarray, " records"]:
+        """Returns the records' numbers in an order drawn at random, those of a page in one place.
+
+        The pages' order and that of each page's records are drawn, if `by_page` says so.
+        """
+        order = super().shuffled(split, draws)
+        if not self._by_page:
+            return order
+        pages: dict[str, list[int]] = {}
+        for number in order.tolist():
+            documents = json.loads(self.record(split, number)[1])["documents"]
+            pages.setdefault(json.dumps(documents), []).append(number)
+        return np.asarray([number for page in pages.values() for number in page])
 
     def report(self, split: str) -> records.Report:
         """Returns how many lines of a split were read and skipped, with the errors by name."""

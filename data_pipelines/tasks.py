@@ -37,6 +37,7 @@ def add_rated_answers(
     contexts: ContextSettings | None = None,
     report: ContextReport | None = None,
     index: str | Path | None = None,
+    by_page: bool = False,
     strict: bool = False,
 ) -> str:
     """Registers supervised fine-tuning on the Rated-Good answers of JSON-lines files.
@@ -51,6 +52,8 @@ def add_rated_answers(
       report: counts what `contexts` kept and why it dropped the rest.
       index: the search index that has the pages, for answers whose documents are search results
         (`data_pipelines.search`); needs `contexts`.
+      by_page: whether answers about the same documents stay together when all are shuffled, so
+        that `Input.share_beginnings` reads their documents once.
       strict: whether the first bad line is an error.
 
     Returns:
@@ -61,7 +64,7 @@ def add_rated_answers(
     """
     _refuse_unread_index(index, contexts)
     source = sources.JsonLinesSource(
-        files, records.RatedAnswer, strict=strict, hits=index is not None
+        files, records.RatedAnswer, strict=strict, hits=index is not None, by_page=by_page
     )
     encode = functools.partial(preprocessors.encode_rated_answers, prompt_weight=prompt_weight)
     steps: list[preprocessors.Preprocessor] = [preprocessors.keep_rated_good]

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 from gophercite.learning.cross_entropy import correct_predictions, cross_entropy
 from gophercite.learning.gradient_learner import GradientLearner, cut_rows
 from gophercite.learning.state import Batch, Metrics, Totals, TrainState
+from gophercite.models.attention import Branched, Segments
 from gophercite.models.parameters import Params
 
 
@@ -18,8 +19,9 @@ class SupervisedLearner(GradientLearner):
     """Next-token loss on weighted targets, one optimiser step a batch.
 
     A batch has `tokens`, `targets`, `weights`, `positions` and `segments`, each [batch, length];
-    packed sequences have their own segment numbers, and prompts and padding have weight 0. The
-    loss is the weighted mean over the whole batch, however it is cut into microbatches.
+    packed sequences have their own segment numbers, and prompts and padding have weight 0. Where
+    segments branch it has `branches`, too (`models.attention.Branched`). The loss is the weighted
+    mean over the whole batch, however it is cut into microbatches.
 
     Attributes:
       z_loss: coefficient of log²Z.
@@ -54,7 +56,7 @@ class SupervisedLearner(GradientLearner):
             params,
             batch["tokens"],
             batch["positions"],
-            batch["segments"],
+            _segments(batch),
             accumulated=accumulated,
         )
         objective, nll = cross_entropy(
@@ -82,7 +84,7 @@ class SupervisedLearner(GradientLearner):
 
         def totals(batch: Batch) -> Totals:
             hidden, _ = self.transformer.apply(
-                params, batch["tokens"], batch["positions"], batch["segments"]
+                params, batch["tokens"], batch["positions"], _segments(batch)
             )
             rest = (batch["targets"], batch["weights"])
             nll = cross_entropy(hidden, unembedding, *rest, 0.0, self.loss_chunk)[1]
@@ -94,3 +96,8 @@ class SupervisedLearner(GradientLearner):
         pieces = math.gcd(self.microbatches, batch["tokens"].shape[0])
         by_piece = jax.lax.map(totals, cut_rows(batch, pieces))
         return jax.tree.map(lambda total: jnp.sum(total, axis=0), by_piece)
+
+
+def _segments(batch: Batch) -> Segments:
+    numbers = batch["segments"]
+    return Branched(numbers, batch["branches"]) if "branches" in batch else numbers

@@ -21,6 +21,40 @@ KeyHeads = Float[Array, "batch length kv_heads head_dim"]
 Window = int | Int[Array, ""] | None
 
 
+class Branched(NamedTuple):
+    """Segments of which some branch: several texts with one beginning, which is read once.
+
+    A token sees the tokens before it of its segment that are in branch 0, the beginning, or in its
+    own branch. Positions count from the segment's start in each branch.
+
+    Attributes:
+      segments: packed sequences are told apart by their number; 0 is padding.
+      branches: 0 for a segment's beginning, then 1, 2, … for what goes on from there.
+    """
+
+    segments: Int[Array, "batch length"]
+    branches: Int[Array, "batch length"]
+
+
+Segments = Int[Array, "batch length"] | Branched
+
+
+def sees(segments: Segments, rows: slice, keys: slice) -> Bool[Array, "batch rows keys"]:
+    """Whether a query's token and a key's are of one text, whichever comes first.
+
+    Args:
+      segments: of a batch's tokens.
+      rows: the queries' tokens.
+      keys: the keys' tokens.
+    """
+    if not isinstance(segments, Branched):
+        return segments[:, rows, None] == segments[:, None, keys]
+    numbers, branches = segments
+    same = numbers[:, rows, None] == numbers[:, None, keys]
+    of_key = branches[:, None, keys]
+    return same & ((of_key == 0) | (of_key == branches[:, rows, None]))
+
+
 class RelativePositions(NamedTuple):
     """What Transformer-XL's scores need beside queries and keys (Dai et al. 2019, section 3.3).
 
@@ -39,7 +73,7 @@ def attention(
     q: Heads,
     k: KeyHeads,
     v: KeyHeads,
-    segments: Int[Array, "batch length"],
+    segments: Segments,
     *,
     relative: RelativePositions | None = None,
     biases: Biases | None = None,
@@ -56,7 +90,9 @@ def attention(
       q: queries, unscaled.
       k: keys; query head h meets key head `h // (heads / kv_heads)`.
       v: values.
-      segments: packed sequences are told apart by their number; 0 is padding.
+      segments: packed sequences are told apart by their number; 0 is padding. Or segments that
+        branch, for queries and keys that know their own positions: no window, no `relative`, no
+        `biases`, and not by "splash".
       relative: Transformer-XL's positions; None when rotary ones are already in `q` and `k`.
       biases: T5's positions, added to the scores.
       window: how many tokens back a query sees, itself included.
@@ -68,15 +104,28 @@ def attention(
 
     Returns:
       The values' mixtures, in `q`'s dtype. Rows of padding are finite and mean nothing.
+
+    Raises:
+      ValueError: segments branch where they can't.
     """
     chosen = kernel
+    positions_apart = relative is not None or biases is not None
     if kernel == "auto":
-        positions_apart = relative is not None or biases is not None
         chosen = "blocks" if positions_apart else _platform_kernel(q, window, softcap)
+        if chosen == "splash" and isinstance(segments, Branched):
+            chosen = "blocks"
+    if isinstance(segments, Branched) and (
+        positions_apart or window is not None or chosen == "splash"
+    ):
+        # All of these count how far apart two tokens are by their places in the row.
+        raise ValueError(
+            "rows whose segments branch (Input.share_beginnings) need rotary or learned positions, "
+            "no window, and an attention_kernel other than 'splash'"
+        )
     if chosen == "cudnn":
         return _cudnn(q, k, v, segments, window, scale)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    if chosen == "splash":
+    if chosen == "splash" and not isinstance(segments, Branched):
         return _splash(q, k, v, segments, window, scale, softcap)
     return _blocks(q, k, v, segments, relative, biases, window, scale, softcap, block, remat)
 
@@ -102,7 +151,7 @@ def _blocks(
     q: Heads,
     k: KeyHeads,
     v: KeyHeads,
-    segments: Int[Array, "batch length"],
+    segments: Segments,
     relative: RelativePositions | None,
     biases: Biases | None,
     window: Window,
@@ -128,7 +177,7 @@ def _blocks(
             first = max(0, start - window + 1) if relative is None else 0
 
         def run(
-            queries: Array, position: Array | None, keys: Array, values: Array, segments: Array
+            queries: Array, position: Array | None, keys: Array, values: Array, segments: Segments
         ) -> Array:
             scores = _scores(queries[..., start:stop, :], keys[..., first:stop, :])
             if relative is not None and position is not None:
@@ -148,7 +197,7 @@ def _blocks(
             seen = jnp.asarray(distance >= 0)
             if window is not None:
                 seen &= jnp.asarray(distance) < window
-            same = segments[:, start:stop, None] == segments[:, None, first:stop]
+            same = sees(segments, slice(start, stop), slice(first, stop))
             mask = (seen & same)[:, None, None]
             return _mix(scores, mask, values[..., first:stop, :])
 
@@ -226,12 +275,12 @@ def _cudnn(
     q: Heads,
     k: KeyHeads,
     v: KeyHeads,
-    segments: Int[Array, "batch length"],
+    segments: Segments,
     window: Window,
     scale: float | None,
 ) -> Heads:
     """cuDNN's fused attention; segments become its mask."""
-    same = segments[:, None, :, None] == segments[:, None, None, :]
+    same = sees(segments, slice(None), slice(None))[:, None]
     return jax.nn.dot_product_attention(
         q,
         k,

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from gophercite.models.attention import RelativePositions, attention
+from gophercite.models.attention import RelativePositions, Segments, attention
 from gophercite.models.cache import LayerCache, Slots, add_tokens, first_slot
 from gophercite.models.cached_attention import cached_attention
 from gophercite.models.config import TransformerConfig
@@ -40,7 +40,7 @@ class Context(NamedTuple):
 
     Attributes:
       positions: each token's place in its segment, from 0.
-      segments: packed sequences are told apart by their number; 0 is padding.
+      segments: packed sequences are told apart by their number; 0 is padding. They may branch.
       sinusoids: Transformer-XL's embedding of each distance; None with other positions.
       rotations: rotary angles at each token's place; None with other positions.
       biases: T5's bias of each distance; None with other positions.
@@ -49,7 +49,7 @@ class Context(NamedTuple):
     """
 
     positions: Int[Array, "batch length"]
-    segments: Int[Array, "batch length"]
+    segments: Segments
     sinusoids: Float[Array, "distances d_model"] | None = None
     rotations: Rotations | None = None
     biases: Biases | None = None

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from gophercite.models.attention import Branched, Segments
 from gophercite.models.block import Block, Context
 from gophercite.models.cache import Cache, LayerCache, empty_rows, empty_slots, enter_tokens
 from gophercite.models.config import TransformerConfig
@@ -119,7 +120,7 @@ class Transformer:
         params: Params,
         tokens: Int[Array, "batch length"],
         positions: Int[Array, "batch length"],
-        segments: Int[Array, "batch length"],
+        segments: Segments,
         cache: Cache | None = None,
         *,
         accumulated: Any = None,
@@ -131,7 +132,8 @@ class Transformer:
           tokens: token ids.
           positions: each token's place in its segment, from 0.
           segments: packed sequences are told apart by their number; 0 is padding and is never
-            attended to. With a cache: nonzero where a token is real.
+            attended to. They may branch (`attention.Branched`). With a cache: nonzero where a token
+            is real.
           cache: tokens before these; the new ones join it.
           accumulated: gradients of the trained stack to add to (see `run_stack`).
 
@@ -140,6 +142,8 @@ class Transformer:
           tokens (None without one).
         """
         if cache is not None:
+            if isinstance(segments, Branched):
+                raise ValueError("tokens that are read into a cache can't branch")
             return self.decode(params, tokens, positions, segments > 0, cache)[:2]
         x = self.boundary(params, tokens, positions, segments)
         return self.from_boundary(params, x, positions, segments, accumulated=accumulated), None
@@ -149,7 +153,7 @@ class Transformer:
         params: Params,
         tokens: Int[Array, "batch length"],
         positions: Int[Array, "batch length"],
-        segments: Int[Array, "batch length"],
+        segments: Segments,
     ) -> Float[Array, "batch length d_model"]:
         """What the trained stack reads: what the frozen one makes of the embeddings.
 
@@ -180,7 +184,7 @@ class Transformer:
         params: Params,
         x: Float[Array, "batch length d_model"],
         positions: Int[Array, "batch length"],
-        segments: Int[Array, "batch length"],
+        segments: Segments,
         *,
         accumulated: Any = None,
     ) -> Float[Array, "batch length d_model"]:
@@ -381,7 +385,7 @@ class Transformer:
         return Reading(hidden, cache._replace(layers=layers, slots=slots), boundary)
 
     def _context(
-        self, positions: Int[Array, "batch length"], segments: Int[Array, "batch length"]
+        self, positions: Int[Array, "batch length"], segments: Segments
     ) -> Context:
         """What all layers share in one pass over a batch, but T5's biases."""
         length = positions.shape[1]

@@ -250,3 +250,42 @@ def test_draws_depend_on_every_part_of_their_key():
     numbers = [draws(*key).random() for key in keys]
     assert len(set(numbers)) == len(keys)
     assert numbers == [draws(*key).random() for key in keys]
+
+
+def test_answers_about_one_page_stay_together_when_they_are_shuffled(tmp_path):
+    world = World(split="train", good_fraction=1.0)
+    answers = []
+    for index in range(12):
+        answer = to_rated_answer(world.rated_answer(index))
+        for number in range(3):
+            again = f"{answer.question_id}-{number}"
+            answers.append(
+                dataclasses.replace(answer, question_id=again, question=f"{again}: why?")
+            )
+    # In the file, answers about one page are far apart.
+    records.write(tmp_path / "rated.jsonl", answers[::3] + answers[1::3] + answers[2::3])
+    files = {"train": tmp_path / "rated.jsonl"}
+    name = tasks.add_rated_answers("pages", files, VOCABULARY, by_page=True)
+    source = seqio.TaskRegistry.get(name).source
+
+    def pages(seed):
+        dataset = source.get_dataset("train", seed=seed).as_numpy_iterator()
+        return [json.loads(example["record"])["question_id"] for example in dataset]
+
+    first, second = pages(1), pages(2)
+    assert sorted(first) == sorted(second) == sorted(answer.question_id for answer in answers)
+    assert first != second
+    assert pages(1) == first
+    for order in (first, second):
+        together = [id.rsplit("-", 1)[0] for id in order]
+        assert len(list(itertools.groupby(together))) == 12
+
+    shared = next(Input(name, "train", 512, 2, seed=0, share_beginnings=True).batches())
+    plain = next(Input(name, "train", 512, 2, seed=0).batches())
+    assert set(shared) - set(plain) == {"branches"}
+    assert shared["branches"].max() == 3
+
+    def ends(batch):
+        return (batch["tokens"] == VOCABULARY.eos_id).sum()
+
+    assert ends(shared) > 1.5 * ends(plain)

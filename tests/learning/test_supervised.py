@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from benchmarks.hlo_flops import dot_flops
+from data_pipelines import packing
+from data_pipelines.packing import Example, PackingReport
 from gophercite.learning.optimizers import adafactor, adam
 from gophercite.learning.supervised import SupervisedLearner
 from gophercite.models.config import TransformerConfig
@@ -68,6 +70,49 @@ def test_microbatches_give_the_whole_batch_s_gradient(remat_every):
     pieces, same = jax.jit(cut.gradients)(params, batch, weight)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), same, losses)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-6), pieces, whole)
+
+
+ROTARY = dataclasses.replace(CONFIG, position="rope", remat_every=0)
+
+
+def answers_by_page(draws):
+    """A few pages, each with a few questions that begin with it; the answers have weights."""
+    examples = []
+    for size, answers in ((20, 3), (17, 1), (25, 2)):
+        page = draws.integers(0, 40, size)
+        for _ in range(answers):
+            rest = draws.integers(0, 40, draws.integers(4, 9))
+            weights = np.zeros(size + len(rest), np.float32)
+            weights[size + 2 :] = draws.uniform(0.5, 1.5, len(rest) - 2)
+            examples.append(Example(np.concatenate([page, rest]).astype(np.int32), weights))
+    return examples
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_page_read_once_for_all_its_questions_gives_the_same_gradient(seed):
+    examples, length = answers_by_page(np.random.default_rng(seed)), 80
+    learner = make_learner(ROTARY)
+    params = start(learner).params
+    results = []
+    for share in (False, True):
+        report = PackingReport()
+        groups = packing.group(examples, length, report, share_beginnings=share)
+        rows = [packing.build_row(row, length, branches=share) for row in groups]
+        rows += [packing.build_row([], length, branches=share)] * (4 - len(rows))
+        batch = packing.stack_rows(rows, length, branches=share)
+        assert (report.tokens < sum(len(example.tokens) for example in examples)) == share
+        gradients = jax.jit(learner.gradients)(params, batch, batch["weights"].sum())
+        results.append((gradients, learner.evaluate(params, batch)))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-6), *results)
+
+
+def test_positions_that_count_the_row_can_not_branch():
+    batch = make_batch()
+    batch["branches"] = np.zeros_like(batch["segments"])
+    for change in ({"position": "transformer_xl"}, {"window": 4}, {"attention_kernel": "splash"}):
+        learner = make_learner(dataclasses.replace(ROTARY, **change))
+        with pytest.raises(ValueError, match="segments branch"):
+            jax.eval_shape(learner.evaluate, learner.transformer.abstract(), batch)
 
 
 def test_targets_of_weight_zero_do_not_matter():
