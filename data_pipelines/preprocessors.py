@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import seqio
 import tensorflow as tf
+from jaxtyping import Bool
 
 from data_pipelines import citations
 from data_pipelines.citations import Part
@@ -22,7 +23,10 @@ from data_pipelines.randomness import draws
 from gophercite import prompts, records
 from gophercite.documents import Document
 from gophercite.evidence import Evidence
+from gophercite.vocabularies import Vocabulary
 
+# A copy's first tokens say what is copied; four seldom begin two sentences of a page.
+_DECISIVE_TOKENS = 4
 _log = logging.getLogger(__name__)
 
 Preprocessor = Callable[..., tf.data.Dataset]
@@ -70,6 +74,7 @@ def encode_rated_answers(
     dataset: tf.data.Dataset,
     output_features: Mapping[str, seqio.Feature],
     prompt_weight: float = 0.0,
+    copied_weight: float = 1.0,
 ) -> tf.data.Dataset:
     """Encodes rated answers: the prompt of table 12, and the answer with its inline evidence.
 
@@ -79,7 +84,9 @@ def encode_rated_answers(
     Args:
       dataset: rated answers whose documents are all there.
       output_features: of the task, whose vocabulary encodes.
-      prompt_weight: weight of the prompt's tokens in the loss; the response's have 1.
+      prompt_weight: weight of the prompt's tokens in the loss.
+      copied_weight: weight of the tokens that only go on with a title or quote, after its first
+        four: which page and sentence it is, is said by then. The response's others have 1.
     """
     vocabulary = plain_vocabulary(output_features)
 
@@ -96,7 +103,9 @@ def encode_rated_answers(
             return _weighted([], [], prompt_weight)
         prompt = prompts.encode_prompt(vocabulary, answer.question, pages)
         response = prompts.encode_response(vocabulary, triple)
-        return _weighted(prompt, response, prompt_weight)
+        tokens, weights = _weighted(prompt, response, prompt_weight)
+        weights[len(prompt) :][_goes_on(vocabulary, response, triple)] = copied_weight
+        return tokens, weights
 
     return _encode(dataset, encode).filter(lambda example: tf.size(example["tokens"]) > 0)
 
@@ -211,6 +220,23 @@ def encode_documents(
         return tf.data.Dataset.range(0, size, length).map(piece)
 
     return _encode(dataset, encode).flat_map(pieces)
+
+
+def _goes_on(
+    vocabulary: Vocabulary, response: list[int], triple: Evidence
+) -> Bool[np.ndarray, " tokens"]:
+    """Which of a response's tokens lie inside its title or quote, after the first four there."""
+    sizes = [len(vocabulary.token_bytes(id) or b"") for id in response]
+    ends = np.cumsum(sizes)
+    starts = ends - sizes
+    goes_on = np.zeros(len(response), np.bool_)
+    last = int(ends[-1])
+    for text, mark in ((triple.quote, "]%"), (triple.title, ")%[")):
+        end = last - len(mark)
+        last = end - len(text.encode())
+        inside = np.flatnonzero((starts >= last) & (ends <= end))
+        goes_on[inside[_DECISIVE_TOKENS:]] = True
+    return goes_on
 
 
 def _weighted(

@@ -34,6 +34,7 @@ def add_rated_answers(
     vocabulary: Vocabulary | str | Path,
     *,
     prompt_weight: float = 0.0,
+    copied_weight: float = 1.0,
     contexts: ContextSettings | None = None,
     report: ContextReport | None = None,
     index: str | Path | None = None,
@@ -47,6 +48,8 @@ def add_rated_answers(
       files: for each split its file or files of rated answers.
       vocabulary: a vocabulary, or the folder or file of one.
       prompt_weight: weight of the prompt's tokens in the loss.
+      copied_weight: weight of tokens that only go on with a title or quote
+        (`preprocessors.encode_rated_answers`).
       contexts: how each prompt's documents are chosen and cut, anew in each epoch (appendix D.2);
         None shows all of them whole, in their order.
       report: counts what `contexts` kept and why it dropped the rest.
@@ -66,7 +69,11 @@ def add_rated_answers(
     source = sources.JsonLinesSource(
         files, records.RatedAnswer, strict=strict, hits=index is not None, by_page=by_page
     )
-    encode = functools.partial(preprocessors.encode_rated_answers, prompt_weight=prompt_weight)
+    encode = functools.partial(
+        preprocessors.encode_rated_answers,
+        prompt_weight=prompt_weight,
+        copied_weight=copied_weight,
+    )
     steps: list[preprocessors.Preprocessor] = [preprocessors.keep_rated_good]
     if contexts is not None:
         steps.append(

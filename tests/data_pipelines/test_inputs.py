@@ -130,6 +130,29 @@ def test_prompt_weight_is_a_setting_of_the_task(tmp_path):
     assert set(np.unique(batch["weights"])) == {0, 0.25, 1}
 
 
+def test_tokens_that_only_go_on_with_a_copy_weigh_less(tmp_path):
+    path = tmp_path / "rated.jsonl"
+    answer = to_rated_answer(World(good_fraction=1).rated_answer(0))
+    records.write(path, [answer])
+    tasks.add_rated_answers("copied", {"train": path}, VOCABULARY, copied_weight=0.25)
+    (batch,) = _take(Input("copied", "train", 256, 1, seed=0, pack=False), 1)
+    tokens, weights = batch["targets"][0], batch["weights"][0]
+    light = VOCABULARY.decode(tokens[weights == 0.25].tolist())
+    full = VOCABULARY.decode(tokens[weights == 1].tolist())
+
+    def halves(text):
+        """The text's first four tokens, and the rest."""
+        cut = len(VOCABULARY.decode(VOCABULARY.encode(text)[:4]))
+        return text[:cut], text[cut:]
+
+    (_, title), (sentence, quote) = halves(answer.title), halves(answer.quote)
+    assert light.endswith(quote)
+    assert light.removesuffix(quote) in ("", title)
+    assert full.startswith(f" %<{answer.claim}>%(")
+    assert full.endswith(f"{sentence}]%")
+    assert tokens[weights == 1][-1] == VOCABULARY.eos_id
+
+
 def test_pretraining_text_has_no_evidence_syntax():
     batches = _take(Input("sample_world_pretraining", "train", 384, 8, seed=0), 2)
     for tokens in _segments(batches):
