@@ -10,11 +10,12 @@ names the title of another, that becomes a link. A page without an address of th
 
 import argparse
 import collections
+import os
 import re
 import shutil
 import sys
 import urllib.parse
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from gophercite.browser.pages import Page
@@ -151,8 +152,19 @@ def _moved(page: Page, url: str) -> Page:
     return Page(document, page.links, page.anchors)
 
 
-def record(pages: Sequence[Page], folder: str, name: str | None = None) -> None:
+def record(
+    pages: Sequence[Page],
+    folder: str | os.PathLike[str],
+    name: str | None = None,
+    hidden: Collection[str] = (),
+) -> None:
     """Writes pages as a recorded world, with the index that answers its searches.
+
+    Args:
+      pages: each with an address.
+      folder: a new one.
+      name: of the world; the folder's by default.
+      hidden: addresses of pages that no search finds.
 
     Raises:
       FileExistsError: when the folder is there already.
@@ -170,7 +182,7 @@ def record(pages: Sequence[Page], folder: str, name: str | None = None) -> None:
             for page in pages:
                 recorder.open(page.document.url or "")
     with DocumentIndex(partial / INDEX, write=True) as index:
-        index.add(page.document for page in pages)
+        index.add(page.document for page in pages if page.document.url not in hidden)
     partial.rename(out)
 
 

@@ -175,7 +175,7 @@ class World:
         draw = self._draws("page", index)
         attributes = draw.sample(kind.attributes, draw.choice((3, 3, 4, 4, 5, 6)))
         remarks = draw.sample(kind.remarks, draw.choice((0, 0, 0, 1, 1, 2)))
-        words = _subject_words(self.title(index))
+        words = subject_words(self.title(index))
         sentences: list[tuple[str, Attribute | None, str]] = []
         used: set[str] = set()
         for attribute in attributes:
@@ -193,7 +193,7 @@ class World:
         text, facts = "", []
         for sentence, stated, value in sentences:
             start = len(text) + bool(text)
-            text = f"{text} {_capitalised(sentence)}".lstrip()
+            text = f"{text} {capitalised(sentence)}".lstrip()
             if stated is not None:
                 facts.append(Fact(stated, value, start, len(text)))
         document = Document(f"{self.split}-{self.seed}-{index}", self.title(index), text)
@@ -383,7 +383,8 @@ def _form(kind: ValueType) -> str:
     return "word" if kind in WORDS else "name"
 
 
-def _subject_words(title: str) -> dict[str, str]:
+def subject_words(title: str) -> dict[str, str]:
+    """Returns what the wording's `{name}`, `{they}`, `{their}` … stand for, of a thing's title."""
     female = title.split()[0] in FEMALE_NAMES
     they, their = ("she", "her") if female else ("he", "his")
     return {
@@ -395,7 +396,8 @@ def _subject_words(title: str) -> dict[str, str]:
     }
 
 
-def _capitalised(sentence: str) -> str:
+def capitalised(sentence: str) -> str:
+    """Returns a sentence with a capital at its beginning."""
     return sentence[0].upper() + sentence[1:]
 
 

@@ -6,12 +6,12 @@ A record holds enough to be replayed: `docs/browser.md` lists its fields.
 import collections
 import dataclasses
 import os
-from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, cast
 
 from gophercite import records
 from gophercite.browser.environment import step
-from gophercite.browser.observation import prompt
+from gophercite.browser.observation import TokenBudget, prompt
 from gophercite.browser.state import (
     END_REASONS,
     EndReason,
@@ -25,19 +25,28 @@ from gophercite.json_fields import JsonFields, RecordError, describe
 
 _FIELDS = frozenset(
     {"id", "question_id", "question", "world", "settings", "limit", "reference_answer", "steps"}
-    | {"references", "answer", "end", "by", "reward"}
+    | {"references", "answer", "end", "by", "reward", "right", "supported"}
 )
-_STEP_FIELDS = frozenset({"observation", "action", "invalid", "tokens", "log_prob"})
+_STEP_FIELDS = frozenset({"observation", "action", "invalid", "mistake", "tokens", "log_prob"})
 _REFERENCE_FIELDS = frozenset(field.name for field in dataclasses.fields(Reference))
 
 
 @dataclasses.dataclass(frozen=True)
 class EpisodeStep:
-    """A step: what was read, what was written, and why that was invalid where it was."""
+    """A step.
+
+    Attributes:
+      observation: what was read.
+      action: what was written.
+      invalid: why that was no valid action; None where it was.
+      mistake: what was wrong about it, where somebody knows: scripted demonstrators make mistakes on
+        purpose, from which nothing should learn but how they are mended.
+    """
 
     observation: str
     action: str
     invalid: str | None = None
+    mistake: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +63,8 @@ class Episode:
       end: the state that it ended with; of a record that was read, as far as the record says it:
         `replayed` gives it whole.
       reward: what it scored, where that is known.
+      right: whether the answer is right, where that is known; no answer is not.
+      supported: whether it is, and what it cites proves it.
     """
 
     id: str
@@ -64,6 +75,67 @@ class Episode:
     steps: tuple[EpisodeStep, ...]
     end: State
     reward: float | None = None
+    right: bool | None = None
+    supported: bool | None = None
+
+
+class Example(NamedTuple):
+    """What a model learns of a step: to write `action` behind `prompt`.
+
+    Attributes:
+      prompt: the observation, or the prompt of the answering phase.
+      action: the command, or the answer.
+      state: before the step.
+    """
+
+    prompt: str
+    action: str
+    state: State
+
+
+def taken(
+    world: World, state: State, text: str, mistake: str | None = None
+) -> tuple[EpisodeStep, State]:
+    """Takes a step; returns its record and the state after it.
+
+    Raises:
+      ValueError: when the episode is over.
+    """
+    observation = prompt(state)
+    after, _, invalid = step(world, state, text)
+    written = after.answer if state.phase == "answering" else after.actions[-1].text
+    return EpisodeStep(observation, written or "", invalid, mistake), after
+
+
+def examples(
+    world: World, episode: Episode, tokens: TokenBudget | None = None, *, faults: bool = False
+) -> Iterator[Example]:
+    """Yields what behaviour cloning learns of an episode (WebGPT, section 3.2), step by step.
+
+    The episode is replayed, so that prompts fit any budget; without one they are the observations
+    of the record.
+
+    Args:
+      world: in which it was played.
+      episode: as it was recorded.
+      tokens: what prompts must fit.
+      faults: whether invalid actions and mistakes are learnt, too. What is done after them is.
+
+    Raises:
+      ValueError: when the world is another one: a step is invalid there that was not, or reads
+        another observation.
+    """
+    state = episode.start
+    for number, each in enumerate(episode.steps):
+        again, after = taken(world, state, each.action, each.mistake)
+        if again != each:
+            raise ValueError(
+                f"episode {episode.id!r}, step {number}: in the world {world.name!r} it goes "
+                f"otherwise than it was recorded in {episode.world!r}"
+            )
+        if faults or (each.invalid is None and each.mistake is None):
+            yield Example(prompt(state, tokens), each.action, state)
+        state = after
 
 
 def played(
@@ -76,11 +148,8 @@ def played(
     """
     state, steps = start, []
     for text in texts:
-        observation = prompt(state)
-        after, _, invalid = step(world, state, text)
-        written = after.answer if state.phase == "answering" else after.actions[-1].text
-        steps.append(EpisodeStep(observation, written or "", invalid))
-        state = after
+        one, state = taken(world, state, text)
+        steps.append(one)
     if not state.done:
         raise ValueError("the episode is not over")
     return Episode(id, question_id, world.name, by, start, tuple(steps), state)
@@ -100,7 +169,12 @@ def replayed(world: World, episode: Episode) -> Episode:
         question_id=episode.question_id,
         by=episode.by,
     )
-    return dataclasses.replace(again, reward=episode.reward)
+    steps = tuple(
+        dataclasses.replace(one, mistake=before.mistake)
+        for one, before in zip(again.steps, episode.steps, strict=True)
+    )
+    known = {name: getattr(episode, name) for name in ("reward", "right", "supported")}
+    return dataclasses.replace(again, steps=steps, **known)
 
 
 def episode_to_json(episode: Episode) -> dict[str, Any]:
@@ -123,8 +197,15 @@ def episode_to_json(episode: Episode) -> dict[str, Any]:
         "end": end.end,
         "by": episode.by,
         "reward": episode.reward,
+        "right": episode.right,
+        "supported": episode.supported,
     }
     return {name: each for name, each in value.items() if each is not None}
+
+
+def write_episodes(path: str | os.PathLike[str], episodes: Iterable[Episode]) -> int:
+    """Writes episodes to a `.jsonl` or `.jsonl.gz` file as `records.write` does; returns how many."""
+    return records.write_json(path, map(episode_to_json, episodes))
 
 
 def read_episodes(
@@ -169,6 +250,7 @@ def episode_from_json(
             each.text("observation", raw=True),
             each.text("action", empty=True, raw=True),
             _optional(each, "invalid"),
+            _optional(each, "mistake"),
         )
         for each in fields.objects("steps", _STEP_FIELDS, required=True)
     )
@@ -197,6 +279,8 @@ def episode_from_json(
         steps=steps,
         end=end,
         reward=fields.optional_number("reward"),
+        right=fields.flag("right"),
+        supported=fields.flag("supported"),
     )
 
 

@@ -8,7 +8,7 @@ out; with `strict` the first one stops the reading. Texts are normalised as docu
 
 from gophercite.documents import Document
 from gophercite.json_fields import RecordError
-from gophercite.records.files import KEPT_ERRORS, Report, read, read_parsed, write
+from gophercite.records.files import KEPT_ERRORS, Report, read, read_parsed, write, write_json
 from gophercite.records.types import (
     Comparison,
     FoundDocument,
@@ -39,4 +39,5 @@ __all__ = [
     "read_parsed",
     "to_json",
     "write",
+    "write_json",
 ]

@@ -6,8 +6,8 @@ import gzip
 import json
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from gophercite.json_fields import RecordError
 from gophercite.json_lines import read_json_lines
@@ -125,14 +125,19 @@ def write(path: str | os.PathLike[str], records: Iterable[Record]) -> int:
 
     The file appears when it is complete. Equal records give equal bytes, compressed ones too.
     """
+    return write_json(path, map(to_json, records))
+
+
+def write_json(path: str | os.PathLike[str], objects: Iterable[Mapping[str, Any]]) -> int:
+    """Writes JSON objects, a line each, as `write` does records."""
     path = pathlib.Path(path)
     partial = path.with_name(path.name + ".partial")
     count = 0
     try:
         with partial.open("wb") as raw:
             file = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if path.suffix == ".gz" else raw
-            for record in records:
-                line = json.dumps(to_json(record), ensure_ascii=False, allow_nan=False)
+            for each in objects:
+                line = json.dumps(each, ensure_ascii=False, allow_nan=False)
                 # Only a rating's own fields can hold a lone surrogate: as JSON escapes it.
                 file.write(line.encode("utf-8", errors="backslashreplace") + b"\n")
                 count += 1

@@ -1,0 +1,66 @@
+"""Writes scripted demonstrations of questions whose proof is known, in a recorded world.
+
+    python -m data_pipelines.demonstrators WORLD QUESTIONS.jsonl OUT.jsonl.gz
+    python -m data_pipelines.demonstrators worlds/own questions.jsonl episodes.jsonl --noise 0
+
+WORLD is a folder of `data_pipelines.record_web` or `data_pipelines.sample_web`. Questions are
+records (docs/records.md) with `evidence`; their `documents`, in the order in which they are to be
+opened, are named by the ids or addresses that the world's pages have. Each question is demonstrated
+once, the styles taking turns; OUT is checked by `gophercite validate --kind episodes`.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from data_pipelines.demonstrators.many import DemonstrationReport, demonstrations
+from data_pipelines.demonstrators.options import add_options, progress_of, settings_of, styles_of
+from gophercite import records
+from gophercite.browser.episodes import write_episodes
+from gophercite.browser.recorded import RecordedWorld
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m data_pipelines.demonstrators",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("world", metavar="WORLD", help="a folder")
+    parser.add_argument("questions", type=Path, metavar="QUESTIONS", help=".jsonl or .jsonl.gz")
+    parser.add_argument("out", type=Path, metavar="OUT", help=".jsonl or .jsonl.gz")
+    parser.add_argument("--seed", type=int, default=0, help="of what is left to chance (default 0)")
+    add_options(parser)
+    options = parser.parse_args(arguments)
+    report, read = DemonstrationReport(), records.Report()
+    try:
+        styles, settings = styles_of(options), settings_of(options)
+        questions = list(records.read(options.questions, records.Question, report=read))
+        with RecordedWorld(options.world) as world:
+            addresses = {page.id: page.url for page in world.documents() if page.url}
+            made = demonstrations(
+                world,
+                questions,
+                styles,
+                report,
+                settings=settings,
+                seed=options.seed,
+                addresses=addresses,
+                progress=progress_of("demonstrations", len(questions)),
+            )
+            number = write_episodes(options.out, made)
+    except (OSError, ValueError) as error:
+        print(f"demonstrators: {error}", file=sys.stderr)
+        return 1
+    for problem in (*read.errors, *report.problems):
+        print(problem, file=sys.stderr)
+    if number:
+        print(report)
+    print(f"{number} episodes of {len(questions)} questions in {options.out}")
+    return 0 if number else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,269 @@
+"""One demonstration: a route is walked in a style, and the answer written from what was quoted."""
+
+import contextlib
+import dataclasses
+import random
+import re
+
+from data_pipelines.demonstrators.routes import Leg, keywords, name_of, name_query
+from data_pipelines.demonstrators.styles import Style
+from data_pipelines.demonstrators.truth import judge
+from data_pipelines.demonstrators.walks import BrowsingOverError, Walk
+from gophercite.browser.episodes import Episode
+from gophercite.browser.state import State
+from gophercite.browser.worlds import World
+from gophercite.records import Question
+from gophercite.sentences import sentence_spans
+
+_MARK_AT_END = re.compile(r"[.!?]?[\"'”’)]*$")
+_ENDS = 3  # words on either side of `Quote: <start>━<end>`
+_LONG = 60  # characters of a quote from which on only its ends are written
+_MOST_CLICKS = 3  # tries to come to a page
+
+
+def demonstrate(
+    world: World, question: Question, route: tuple[Leg, ...], style: Style, start: State, seed: int
+) -> Episode:
+    """Returns the episode in which a demonstrator answers a question, with what it is worth.
+
+    Args:
+      world: where it browses.
+      question: with its truth.
+      route: to its proof (`routes.route_of`).
+      style: how it browses, and goes wrong.
+      start: the beginning of the episode.
+      seed: decides what is left to chance; together with the question and the style.
+    """
+    draw = random.Random(f"{seed}/{question.id}/{style.name}")
+    walk = Walk(world, start, draw, style.noise)
+    demonstration = _Demonstration(walk, question, route, style)
+    with contextlib.suppress(BrowsingOverError):
+        demonstration.browse()
+    if walk.state.phase == "answering":
+        walk.write(*demonstration.answer())
+    verdict = judge(question, walk.state)
+    return Episode(
+        id=f"{question.id}-{style.name}",
+        question_id=question.id,
+        world=world.name,
+        by=style.name,
+        start=start,
+        steps=tuple(walk.steps),
+        end=walk.state,
+        right=verdict.right,
+        supported=verdict.supported,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Noted:
+    """What was quoted: the sentence that the answer says, and whether it is the proof's."""
+
+    sentence: str
+    number: int
+    is_proof: bool
+
+
+class _Demonstration:
+    def __init__(
+        self, walk: Walk, question: Question, route: tuple[Leg, ...], style: Style
+    ) -> None:
+        self._walk, self._question, self._route, self._style = walk, question, route, style
+        self._noise = style.noise
+        self._proof = " ".join(route[-1].sentence.split())
+        self._noted: list[_Noted] = []
+
+    def browse(self) -> None:
+        walk = self._walk
+        for number, leg in enumerate(self._route):
+            if walk.chance(self._noise.gives_up) or not self._reach(number):
+                self._give_up()
+                return
+            if leg.span is not None:
+                self._read(leg, leg.span)
+        walk.do("End: Answer", None if self._noted else "nothing was quoted")
+
+    def answer(self) -> tuple[str, str | None]:
+        """The answer, and what is wrong about it on purpose."""
+        noted, mistakes = self._noted, list[str]()
+        proofs = [each for each in noted if each.is_proof]
+        knows = bool(proofs) and proofs[-1].sentence == self._proof and self._question.answers
+        value = self._question.answers[0] if knows else ""
+        said: list[tuple[str, tuple[int, ...]]]
+        said = [(each.sentence, (each.number,)) for each in noted]
+        if self._style.answers == "briefly" and value:
+            said = [(f"{value[0].upper()}{value[1:]}.", tuple(each.number for each in noted))]
+        wrong = self._question.incorrect_answers
+        if value and wrong and self._walk.chance(self._noise.wrong_answer):
+            other = self._walk.draw.choice(wrong)
+            said = [(sentence.replace(value, other), numbers) for sentence, numbers in said]
+            mistakes.append("wrong answer")
+        if self._walk.chance(self._noise.uncited):
+            said = [(sentence, ()) for sentence, _ in said]
+            mistakes.append("cites nothing")
+        return " ".join(_cited(*each) for each in said), ", ".join(mistakes) or None
+
+    def _give_up(self) -> None:
+        if self._noted or self._walk.chance(0.5):
+            self._walk.do("End: Answer", "gave up")
+        else:
+            self._walk.do("End: Nonsense", "gave up")
+
+    # --- To a page ---
+
+    def _reach(self, number: int) -> bool:
+        """Goes to a page of the route; returns whether it is there."""
+        walk, leg = self._walk, self._route[number]
+        before = self._route[number - 1] if number else None
+        near = before.span[1] if before is not None and before.span is not None else 0
+        for _ in range(_MOST_CLICKS):
+            if number == 0:
+                self._search()
+            elif not (self._style.goes == "search" and self._search_next(leg)) and (
+                walk.link_to(leg.address, near) is None
+            ):
+                return False
+            if not self._follow(leg, near):
+                return False
+            if walk.state.place is not None and walk.state.place.target == leg.address:
+                return walk.page.problem is None
+        return False
+
+    def _search(self) -> None:
+        question, titles = self._question.question, [leg.title for leg in self._route]
+        asks = self._style.asks
+        by_name = asks == "name" or (asks == "either" and self._walk.chance(0.5))
+        queries = [name_query(question, titles), keywords(question)]
+        for query in dict.fromkeys(queries if by_name else reversed(queries)):
+            self._walk.do(f"Search {query}")
+            if self._walk.link_to(self._route[0].address) is not None:
+                return
+
+    def _search_next(self, leg: Leg) -> bool:
+        """Searches for the next page by its name; goes back where that finds none, or several."""
+        walk = self._walk
+        if name_of(leg.title) != leg.title or not self._is_named(leg):
+            return False
+        walk.do(f"Search {leg.title}")
+        if walk.link_to(leg.address) is not None:
+            return True
+        walk.do("Back")
+        return False
+
+    def _is_named(self, leg: Leg) -> bool:
+        """Whether what was quoted says the name of a page."""
+        return any(leg.title in each.sentence for each in self._noted)
+
+    def _follow(self, leg: Leg, near: int) -> bool:
+        """Clicks on the link to a page, by chance on another one first."""
+        walk = self._walk
+        wanted = walk.link_to(leg.address, near)
+        if wanted is None:
+            return False
+        link = walk.shown.links[wanted]
+        words = (walk.shown.plain[link.start : link.end],)
+        looks = "scroll" if walk.page.is_results else self._style.looks
+        if not walk.bring((link.start, link.end), words, looks):
+            return False
+        others = walk.other_links(leg.address)
+        namesakes = [each for each in others if self._title_of(each) == self._title_of(wanted)]
+        if namesakes and walk.chance(self._noise.namesake):
+            self._turn_wrong(walk.draw.choice(namesakes), "a namesake")
+        elif others and walk.chance(self._noise.wrong_turn):
+            self._turn_wrong(walk.draw.choice(others), "wrong turn")
+        walk.do(f"Clicked on link {wanted}")
+        return True
+
+    def _turn_wrong(self, link: int, mistake: str) -> None:
+        walk = self._walk
+        walk.do(f"Clicked on link {link}", mistake)
+        if len(walk.shown) > walk.state.settings.view_lines and walk.chance(0.3):
+            walk.do("Scrolled down 1", mistake)
+        walk.do("Back")
+
+    def _title_of(self, number: int) -> str:
+        shown = self._walk.shown
+        link = shown.links[number]
+        return name_of(shown.plain[link.start : link.end])
+
+    # --- On a page ---
+
+    def _read(self, leg: Leg, span: tuple[int, int]) -> None:
+        """Looks for the sentence of the proof, and quotes it, or goes wrong."""
+        walk, noise = self._walk, self._noise
+        walk.bring(span, leg.words, self._style.looks)
+        if walk.chance(noise.skipped_quote):
+            return
+        others = self._other_sentences(span)
+        if others and walk.chance(noise.wrong_quote):
+            wrong = walk.draw.choice(others)
+            text = walk.page.document.text[slice(*wrong)]
+            self._quote(wrong, text, proof=False, mistake="wrong quote")
+            return
+        wide = self._style.quotes == "around"
+        mistake = None
+        if not wide and others and walk.chance(noise.wide_quote):
+            wide, mistake = True, "quotes too much"
+        whole = (
+            (
+                min(span[0], *(start for start, _ in others)),
+                max(span[1], *(end for _, end in others)),
+            )
+            if wide and others
+            else span
+        )
+        self._quote(whole, leg.sentence, proof=True, mistake=mistake)
+
+    def _other_sentences(self, span: tuple[int, int]) -> list[tuple[int, int]]:
+        """The other sentences of the same lines that are on the screen, two on either side."""
+        walk = self._walk
+        text = walk.page.document.text
+        first = text.rfind("\n", 0, span[0]) + 1
+        last = text.find("\n", span[1])
+        # Of a long page the lines around, else only those of the paragraph.
+        for _ in range(2):
+            if last - first < 2 * (span[1] - span[0]):
+                first = text.rfind("\n", 0, max(0, first - 1)) + 1
+                last = len(text) if last < 0 else text.find("\n", last + 1)
+        last = len(text) if last < 0 else last
+        found = [
+            (first + start, first + end)
+            for start, end in sentence_spans(text[first:last])
+            if text[first + start : first + end].rstrip().endswith(".")
+        ]
+        around = [each for each in found if each[1] <= span[0]][-2:]
+        around += [each for each in found if each[0] >= span[1]][:2]
+        return [each for each in around if walk.sees(each)]
+
+    def _quote(
+        self, span: tuple[int, int], sentence: str, *, proof: bool, mistake: str | None
+    ) -> None:
+        walk = self._walk
+        if span[1] - span[0] > walk.state.settings.reference_characters:
+            return
+        number = len(walk.state.references) + 1
+        # What ends browsing, too, may have been quoted.
+        self._noted.append(_Noted(" ".join(sentence.split()), number, proof))
+        walk.do(f"Quote: {self._written(span)}", mistake)
+
+    def _written(self, span: tuple[int, int]) -> str:
+        """A part of the page as a command names it: whole, or by its two ends."""
+        walk = self._walk
+        words = walk.shown.plain[slice(*span)].split()
+        whole = " ".join(words)
+        if len(whole) <= _LONG or self._style.quotes == "sentence" or len(words) < 3 * _ENDS:
+            return whole
+        matcher, (seen_from, _) = walk.shown.matcher, walk.screen
+        start, end = " ".join(words[:_ENDS]), " ".join(words[-_ENDS:])
+        begins = matcher.quote(start, seen_from)
+        ends = None if begins is None else matcher.quote(end, begins[1])
+        meant = begins is not None and ends is not None and (begins[0], ends[1]) == span
+        return f"{start}━{end}" if meant else whole
+
+
+def _cited(sentence: str, numbers: tuple[int, ...]) -> str:
+    """A sentence with its citations before its full stop."""
+    marks = "".join(f"[{number}]" for number in numbers)
+    end = _MARK_AT_END.search(sentence)
+    place = end.start() if end else len(sentence)
+    return f"{sentence[:place]} {marks}{sentence[place:]}" if marks else sentence

@@ -1,0 +1,139 @@
+"""What the command lines that make demonstrations have in common."""
+
+import argparse
+import dataclasses
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+from data_pipelines.demonstrators.styles import STYLES, Noise, Style
+from gophercite.browser.settings import Settings
+
+_RATES = tuple(field.name for field in dataclasses.fields(Noise))
+_EVERY = 5.0  # seconds between lines of progress
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the styles, their noise and the rules of the episodes."""
+    styles = parser.add_argument_group("demonstrators")
+    styles.add_argument(
+        "--styles",
+        default=",".join(STYLES),
+        metavar="STYLE,…",
+        help="who demonstrates, in turn (default %(default)s)",
+    )
+    styles.add_argument(
+        "--noise",
+        type=float,
+        default=1.0,
+        metavar="FACTOR",
+        help="of all rates of what goes wrong; 0 for nothing (default 1)",
+    )
+    styles.add_argument(
+        "--rate",
+        action="append",
+        default=[],
+        metavar="NAME=RATE",
+        help=f"of one of them, for all styles, from 0 to 1: {', '.join(_RATES)}",
+    )
+    rules = parser.add_argument_group("rules of the episodes")
+    default = Settings()
+    rules.add_argument(
+        "--actions",
+        type=_actions,
+        default=default.actions,
+        metavar="N|N-M",
+        help="how many an episode has, or a range from which that is drawn (default 100)",
+    )
+    for name, what in (
+        ("view_lines", "lines on a screen"),
+        ("columns", "characters of a line"),
+        ("results", "hits on a page of results"),
+        ("reference_characters", "of all quotes together"),
+    ):
+        flag = f"--{name.replace('_', '-')}"
+        value = getattr(default, name)
+        rules.add_argument(flag, type=int, default=value, help=f"{what} (default {value})")
+
+
+def settings_of(options: argparse.Namespace) -> Settings:
+    """Returns the rules that a command line says.
+
+    Raises:
+      ValueError: where they can't be.
+    """
+    return Settings(
+        actions=options.actions,
+        view_lines=options.view_lines,
+        columns=options.columns,
+        results=options.results,
+        reference_characters=options.reference_characters,
+    )
+
+
+def styles_of(options: argparse.Namespace) -> list[Style]:
+    """Returns the styles that a command line says, with their noise.
+
+    Raises:
+      ValueError: with the flag, and what would be right.
+    """
+    if not options.noise >= 0:
+        raise ValueError(f"--noise: {options.noise} is negative")
+    styles = []
+    for name in options.styles.split(","):
+        if name not in STYLES:
+            raise ValueError(f"--styles: {name!r} is none of {', '.join(STYLES)}")
+        styles.append(STYLES[name])
+    given = {}
+    for rate in options.rate:
+        name, _, value = rate.partition("=")
+        if name not in _RATES:
+            raise ValueError(f"--rate: {name!r} is none of {', '.join(_RATES)}")
+        try:
+            given[name] = float(value)
+        except ValueError:
+            raise ValueError(f"--rate {rate}: {value!r} is no number") from None
+    return [
+        dataclasses.replace(
+            style, noise=dataclasses.replace(style.noise.times(options.noise), **given)
+        )
+        for style in styles
+    ]
+
+
+def progress_of(what: str, number: int) -> Callable[[int], None]:
+    """Returns what writes, now and then, how much is done to standard error."""
+    last = time.monotonic()
+
+    def say(done: int) -> None:
+        nonlocal last
+        if time.monotonic() - last > _EVERY:
+            last = time.monotonic()
+            print(f"{what}: {done} of {number}", file=sys.stderr, flush=True)
+
+    return say
+
+
+def _actions(text: str) -> int | tuple[int, int]:
+    least, dash, most = text.partition("-")
+    try:
+        return (int(least), int(most)) if dash else int(least)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number, and no range N-M") from None
+
+
+def numbers(text: str) -> Sequence[float]:
+    """Reads numbers that are divided by commas.
+
+    Raises:
+      argparse.ArgumentTypeError: where they are none, or negative.
+    """
+    try:
+        found = [float(each) for each in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no list of numbers such as 4,3,2,1"
+        ) from None
+    if min(found) < 0 or not 0 < sum(found) < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r}: weights are not negative, and not all 0")
+    return found

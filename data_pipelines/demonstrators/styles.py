@@ -1,0 +1,98 @@
+"""Styles of browsing, and how often each goes wrong."""
+
+import dataclasses
+from typing import Literal
+
+
+@dataclasses.dataclass(frozen=True)
+class Noise:
+    """How often something goes wrong, each as a probability.
+
+    Attributes:
+      invalid: before an action: a text that is no valid action.
+      wrong_turn: on the way to a page: another link first, and back.
+      namesake: among results that share a name: another one first, and back.
+      gives_up: on a page: ends there, with what it has.
+      skipped_quote: a sentence of the proof is read and not quoted.
+      wrong_quote: another sentence is quoted in its place.
+      wide_quote: what stands around it is quoted, too.
+      wrong_answer: the answer says something that is known to be wrong.
+      uncited: the answer cites nothing.
+    """
+
+    invalid: float = 0.02
+    wrong_turn: float = 0.06
+    namesake: float = 0.15
+    gives_up: float = 0.01
+    skipped_quote: float = 0.01
+    wrong_quote: float = 0.02
+    wide_quote: float = 0.03
+    wrong_answer: float = 0.01
+    uncited: float = 0.01
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            if not 0 <= getattr(self, field.name) <= 1:
+                value = getattr(self, field.name)
+                raise ValueError(f"{field.name}: {value} is no probability from 0 to 1")
+
+    def times(self, factor: float) -> "Noise":
+        """Returns all rates multiplied, at most 1."""
+        rates = {
+            field.name: min(1.0, factor * getattr(self, field.name))
+            for field in dataclasses.fields(self)
+        }
+        return Noise(**rates)
+
+
+@dataclasses.dataclass(frozen=True)
+class Style:
+    """A way of browsing.
+
+    Attributes:
+      name: what records say in `by`.
+      goes: from a page to the next one: by its `links`, or by another `search` where that finds it.
+      looks: for what is not on the screen: by `find` in page, by `scroll`, or by either.
+      asks: the engine for the name of what the question is about, its `keywords`, or either.
+      quotes: the `sentence`, its `ends` (`<start>━<end>`) where it is long, or the lines `around`.
+      answers: in the `sentences` of the proof, or `briefly`.
+      noise: how often it goes wrong.
+    """
+
+    name: str
+    goes: Literal["links", "search"] = "links"
+    looks: Literal["find", "scroll", "either"] = "either"
+    asks: Literal["name", "keywords", "either"] = "name"
+    quotes: Literal["sentence", "ends", "around"] = "sentence"
+    answers: Literal["sentences", "briefly"] = "sentences"
+    noise: Noise = Noise()
+
+
+STYLES: dict[str, Style] = {
+    style.name: style
+    for style in (
+        Style("follower"),
+        Style("searcher", goes="search", asks="either", quotes="ends"),
+        Style("finder", looks="find", quotes="ends"),
+        Style("scroller", looks="scroll", asks="keywords"),
+        Style("hoarder", asks="either", quotes="around"),
+        Style(
+            "hurried",
+            goes="search",
+            looks="scroll",
+            asks="keywords",
+            answers="briefly",
+            noise=Noise(
+                invalid=0.06,
+                wrong_turn=0.15,
+                namesake=0.5,
+                gives_up=0.10,
+                skipped_quote=0.12,
+                wrong_quote=0.10,
+                wide_quote=0.05,
+                wrong_answer=0.08,
+                uncited=0.08,
+            ),
+        ),
+    )
+}

@@ -1,0 +1,153 @@
+"""A walk through a world, step by step, and what its walker sees.
+
+Everything that happens is a text that the environment takes; what is decided here looks at no more
+than what is on the screen, and at the truth of where a link leads.
+"""
+
+import random
+
+from data_pipelines.demonstrators.styles import Noise
+from gophercite.browser.environment import page_of
+from gophercite.browser.episodes import EpisodeStep, taken
+from gophercite.browser.pages import Page
+from gophercite.browser.shown import ShownPage
+from gophercite.browser.state import State
+from gophercite.browser.worlds import World
+
+_LONGEST_SEARCH = 60  # moves on one page until something is seen
+
+
+class BrowsingOverError(Exception):
+    """Browsing has ended: the actions or the references reached their limit."""
+
+
+class Walk:
+    """An episode while it is played.
+
+    Args:
+      world: where.
+      start: the episode's beginning.
+      draw: decides what is left to chance.
+      noise: how often something goes wrong.
+
+    Attributes:
+      state: where it stands.
+      page: the page that is open.
+      steps: what was read and written so far.
+    """
+
+    def __init__(self, world: World, start: State, draw: random.Random, noise: Noise) -> None:
+        self.world, self.state, self.draw, self.noise = world, start, draw, noise
+        self.page: Page = page_of(world, start)
+        self.steps: list[EpisodeStep] = []
+
+    @property
+    def shown(self) -> ShownPage:
+        """Its text, as it is shown."""
+        return self.page.shown(self.state.settings)
+
+    @property
+    def screen(self) -> tuple[int, int]:
+        """What of the page's text is on the screen: `plain[start:end]`."""
+        shown, view = self.shown, self.state.view
+        end = shown.place_of_line(view.last + 1) if view.last + 1 < len(shown) else None
+        return shown.place_of_line(view.first), len(shown.plain) if end is None else end
+
+    def chance(self, rate: float) -> bool:
+        """Draws whether something of this probability happens."""
+        return self.draw.random() < rate
+
+    def do(self, text: str, mistake: str | None = None) -> None:
+        """Issues a text; before it, by chance, one that is no valid action.
+
+        Raises:
+          BrowsingOverError: when that ended browsing.
+        """
+        if self.chance(self.noise.invalid):
+            self._issue(self._invalid(text), None)
+        self._issue(text, mistake)
+
+    def write(self, answer: str, mistake: str | None = None) -> None:
+        """Writes the answer."""
+        one, self.state = taken(self.world, self.state, answer, mistake)
+        self.steps.append(one)
+
+    def sees(self, span: tuple[int, int]) -> bool:
+        """Whether all of a part of the page is on the screen."""
+        start, end = self.screen
+        return start <= span[0] and span[1] <= end
+
+    def bring(self, span: tuple[int, int], words: tuple[str, ...], looks: str) -> bool:
+        """Looks for a part of the page until all of it is on the screen; returns whether it is.
+
+        Args:
+          span: of the page's text.
+          words: to look for, the best first.
+          looks: `find`, `scroll` or `either`.
+        """
+        finds = looks == "find" or (looks == "either" and self.chance(0.5))
+        for word in words[:2] if finds else ():
+            if self.sees(span):
+                return True
+            self.do(f"Find in page: {word}")
+        for _ in range(_LONGEST_SEARCH):
+            if self.sees(span):
+                return True
+            start, end = self.screen
+            if start <= span[0] < end:
+                # It goes on behind the screen's end: its first words become the first line.
+                before = self.state.place
+                self.do(f"Find in page: {self._beginning(span)}")
+                if (
+                    self.state.place == before
+                    or self.shown.line_of(span[0]) == self.state.view.first
+                ):
+                    return self.sees(span)
+            elif span[0] < start:
+                far = self.shown.line_of(span[0]) + 3 * self.state.settings.view_lines
+                self.do("Top" if far < self.state.view.first else "Scrolled up 1")
+            else:
+                self.do(f"Scrolled down {self.draw.choice((1, 1, 1, 2, 3))}")
+        return False
+
+    def link_to(self, address: str, near: int = 0) -> int | None:
+        """Returns the number of the link to an address, of several that nearest to a place."""
+        links = [
+            (abs(link.start - near), number)
+            for number, link in enumerate(self.shown.links)
+            if link.url == address
+        ]
+        return min(links)[1] if links else None
+
+    def other_links(self, address: str) -> list[int]:
+        """Returns the links on the screen that lead to other addresses."""
+        return [
+            number
+            for number, link in enumerate(self.shown.links)
+            if link.url != address and self.sees((link.start, link.end))
+        ]
+
+    def _issue(self, text: str, mistake: str | None) -> None:
+        one, self.state = taken(self.world, self.state, text, mistake)
+        self.page = page_of(self.world, self.state)
+        self.steps.append(one)
+        if self.state.phase != "browsing":
+            raise BrowsingOverError
+
+    def _invalid(self, text: str) -> str:
+        """A text that is much like an action, and none that can be done here."""
+        links = len(self.shown.links) if self.state.place is not None else 0
+        return self.draw.choice(
+            (
+                f"Clicked on link {links + self.draw.randint(0, 9)}",
+                f"Click on link {self.draw.randint(0, 9)}",
+                "Scroll down",
+                "Quote:",
+                text[0].lower() + text[1:],
+                "Scrolled down 5",
+            )
+        )
+
+    def _beginning(self, span: tuple[int, int]) -> str:
+        words = self.shown.plain[slice(*span)].split()
+        return " ".join(words[:4])

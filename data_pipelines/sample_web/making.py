@@ -1,0 +1,114 @@
+"""Makes one split of a sample web: its pages as a recorded world, its questions, demonstrations."""
+
+import collections
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from data_pipelines.demonstrators.many import DemonstrationReport, demonstrations
+from data_pipelines.demonstrators.styles import STYLES, Style
+from data_pipelines.record_web import record
+from data_pipelines.sample_web.pages import SitePage, pages_of
+from data_pipelines.sample_web.questions import STEPS, QuestionMaker
+from data_pipelines.sample_web.things import things_of
+from data_pipelines.sample_world.names import Split
+from gophercite import records
+from gophercite.browser.episodes import write_episodes
+from gophercite.browser.recorded import RecordedWorld
+from gophercite.browser.settings import Settings
+
+SCREENS = 3  # that stand before a fact of a long page
+
+Progress = Callable[[str, int], Callable[[int], None]]
+
+
+def site(seed: int, split: Split, pages: int, settings: Settings) -> list[SitePage]:
+    """Returns the pages of a site: a function of its arguments.
+
+    Args:
+      seed: which site.
+      split: whose names it uses; those of two splits share none.
+      pages: how many.
+      settings: of the episodes: a long page's facts lie three of their screens down.
+
+    Raises:
+      ValueError: when the pages are too few.
+    """
+    things, _ = things_of(seed, split, pages)
+    return list(pages_of(things, seed, SCREENS * settings.view_lines))
+
+
+@dataclasses.dataclass(frozen=True)
+class Made:
+    """What was written of a split.
+
+    Attributes:
+      pages, links, hidden: how many pages, links on them, and pages that no search finds.
+      questions: how many need one page, two, and so on.
+      demonstrations: how the styles did.
+    """
+
+    pages: int
+    links: int
+    hidden: int
+    questions: collections.Counter[int]
+    demonstrations: DemonstrationReport
+
+
+def make_split(
+    out: Path,
+    split: Split,
+    *,
+    seed: int = 0,
+    pages: int = 300,
+    questions: int = 1000,
+    demonstrated: int = 1000,
+    steps: Sequence[float] = STEPS,
+    settings: Settings | None = None,
+    styles: Sequence[Style] = tuple(STYLES.values()),
+    progress: Progress = lambda _what, _number: lambda _: None,
+) -> Made:
+    """Writes `world_SPLIT`, `questions_SPLIT.jsonl` and `demonstrations_SPLIT.jsonl.gz`.
+
+    Args:
+      out: the folder; made when it is missing.
+      split: whose names are used.
+      seed: which site.
+      pages: how many it has.
+      questions: how many are asked; fewer where it has no more.
+      demonstrated: how many of them, from the first on, are demonstrated.
+      steps: how often a question needs one page, two, and so on up to four.
+      settings: the rules of the episodes.
+      styles: who demonstrates, in turn.
+      progress: of what is told, and of how many, makes what is told how many are done.
+
+    Raises:
+      FileExistsError: when the world is there already.
+      ValueError: when the pages are too few.
+    """
+    settings = settings or Settings()
+    whole = site(seed, split, pages, settings)
+    hidden = {page.address for page in whole if page.hidden}
+    folder = out / f"world_{split}"
+    out.mkdir(parents=True, exist_ok=True)
+    record([page.page for page in whole], folder, f"sample-web-{split}-{seed}", hidden)
+    report = DemonstrationReport()
+    with RecordedWorld(folder) as world:
+        maker = QuestionMaker(whole, world, split, seed, settings.results)
+        asked, tell = [], progress(f"{split}: questions", questions)
+        for question in maker.questions(questions, steps):
+            asked.append(question)
+            tell(len(asked))
+        records.write(out / f"questions_{split}.jsonl", asked)
+        tell = progress(f"{split}: demonstrations", min(demonstrated, len(asked)))
+        made = demonstrations(
+            world, asked[:demonstrated], styles, report, settings=settings, seed=seed, progress=tell
+        )
+        write_episodes(out / f"demonstrations_{split}.jsonl.gz", made)
+    return Made(
+        pages=len(whole),
+        links=sum(len(page.page.links) for page in whole),
+        hidden=len(hidden),
+        questions=collections.Counter(len(question.documents) for question in asked),
+        demonstrations=report,
+    )

@@ -1,0 +1,230 @@
+"""Questions about the sample web that need one to four of its pages, each with its proof.
+
+A question of several pages goes from a thing to another by what a page says of it ("the mayor of
+Boravel"), to its page of records, or to a page that no search finds. Its last page does not name
+the thing that it begins with, so that no search goes straight there.
+"""
+
+import collections
+import dataclasses
+import random
+from collections.abc import Iterator, Sequence
+
+from data_pipelines.demonstrators.routes import name_query
+from data_pipelines.sample_web.pages import Fact, SitePage
+from data_pipelines.sample_web.things import APART, Thing
+from data_pipelines.sample_world.values import NUMBERS
+from gophercite.answer_matching import contains_answer
+from gophercite.browser.worlds import World
+from gophercite.records import Hit, Question, Span
+
+SOURCE = "sample_web"
+MOST_STEPS = 4
+STEPS = (4, 3, 2, 1)  # how often one to four pages are needed
+
+# How questions call the thing that a fact leads to.
+_RELATIONS = {
+    ("town", "river"): "the river that runs through {name}",
+    ("town", "mayor"): "the mayor of {name}",
+    ("person", "birthplace"): "the town where {name} was born",
+    ("person", "teacher"): "the teacher of {name}",
+    ("river", "source"): "the mountain where the {name} rises",
+    ("ship", "port"): "the home port of the {name}",
+    ("ship", "captain"): "the captain of the {name}",
+    ("animal", "discoverer"): "the person who first described the {name}",
+    ("mountain", "climber"): "the person who first climbed {name}",
+    ("mountain", "town"): "the town at the foot of {name}",
+    ("castle", "builder"): "the builder of {name}",
+    ("castle", "place"): "the town nearest to {name}",
+}
+_NAMES_ITS_KIND = ("town of {name}", "town {name}", "ship {name}")
+_TRIES = 200  # of a question
+_MISSES = 5  # in a row, after which a site has no more questions of so many pages
+
+
+@dataclasses.dataclass(frozen=True)
+class _Way:
+    """A way that is being built: the pages, the facts that prove, and how it is called."""
+
+    pages: tuple[SitePage, ...]
+    proof: tuple[tuple[SitePage, Fact], ...]
+    asked: str
+
+
+class QuestionMaker:
+    """Draws questions about a site.
+
+    Args:
+      pages: of the site.
+      world: the site as it is browsed: its search decides where a question can begin.
+      split, seed: of the site; they name the questions.
+      results: how many hits of a search are looked at.
+    """
+
+    def __init__(
+        self, pages: Sequence[SitePage], world: World, split: str, seed: int, results: int
+    ) -> None:
+        self._world, self._split, self._seed, self._results = world, split, seed, results
+        self._at = {page.address: page for page in pages}
+        self._articles = {
+            page.thing.number: page
+            for page in pages
+            if page.thing is not None and page.address == page.thing.address
+        }
+        self._listed = [page for page in self._articles.values() if not page.hidden]
+        self._hidden = [page for page in self._articles.values() if page.hidden]
+
+    def questions(self, number: int, steps: Sequence[float] = STEPS) -> Iterator[Question]:
+        """Yields questions, each once: fewer than asked for when the site has no more.
+
+        Args:
+          number: how many.
+          steps: how often one page is needed, two, and so on up to four.
+        """
+        taken: set[str] = set()
+        missed = collections.Counter[int]()
+        for place in range(number):
+            draw = random.Random(f"{self._seed}/{self._split}/web/question/{place}")
+            (wanted,) = draw.choices(range(1, len(steps) + 1), steps)
+            if missed[wanted] == _MISSES:
+                continue
+            for _ in range(_TRIES):
+                question = self._question(draw, wanted, f"{self._split}-{self._seed}-{place}")
+                if question is not None and question.question not in taken:
+                    taken.add(question.question)
+                    yield question
+                    missed[wanted] = 0
+                    break
+            else:
+                missed[wanted] += 1
+
+    def _question(self, draw: random.Random, steps: int, id: str) -> Question | None:
+        hidden = bool(self._hidden) and steps > 1 and draw.random() < 0.3
+        page = draw.choice(self._hidden if hidden else self._listed)
+        thing = _thing(page)
+        way = _Way((page,), (), thing.asked)
+        while len(way.pages) + hidden < steps:
+            further = self._further(way, draw)
+            if further is None:
+                return None
+            way = further
+        asked = self._asked(way, draw)
+        if asked is None:
+            return None
+        text, fact = asked
+        pages, proof = way.pages, (*way.proof, (way.pages[-1], fact))
+        begins = self._beginning(text, way, page if hidden else None)
+        if begins is None or not _is_needed(pages, thing, fact):
+            return None
+        pages = (begins, *pages) if hidden else pages
+        return _record(id, text, pages, proof, self._wrong(proof))
+
+    def _further(self, way: _Way, draw: random.Random) -> _Way | None:
+        """The way with another page; None where it leads nowhere."""
+        here = way.pages[-1]
+        thing, visited = _thing(here), {page.address for page in way.pages}
+        options: list[_Way] = []
+        if thing.records and thing.records_address not in visited:
+            records = self._at[thing.records_address]
+            options.append(_Way((*way.pages, records), way.proof, way.asked))
+        for fact in here.facts:
+            phrase = _RELATIONS.get((thing.kind.key, fact.attribute.key))
+            if phrase is None or fact.value.thing is None:
+                continue
+            article = self._articles[fact.value.thing]
+            if article.address not in visited:
+                pages, proof = (*way.pages, article), (*way.proof, (here, fact))
+                options.append(_Way(pages, proof, _named(phrase, way.asked)))
+        return draw.choice(options) if options else None
+
+    def _asked(self, way: _Way, draw: random.Random) -> tuple[str, Fact] | None:
+        """A question about the last page of a way, and the fact that answers it."""
+        page = way.pages[-1]
+        thing = _thing(page)
+        apart = APART[thing.kind.key][0] if thing.namesakes else ""
+        facts = [fact for fact in page.facts if fact.attribute.key != apart]
+        if not facts:
+            return None
+        fact = draw.choice(facts)
+        wordings = fact.attribute.questions
+        if way.proof:
+            wordings = tuple(w for w in wordings if not any(n in w for n in _NAMES_ITS_KIND))
+        return _named(draw.choice(wordings), way.asked), fact
+
+    def _beginning(self, text: str, way: _Way, hidden: SitePage | None) -> SitePage | None:
+        """The page among the results from which a way begins; None where none is.
+
+        Of a page that no search finds that is the first one that leads there.
+        """
+        first = way.pages[0]
+        hits = self._world.search(name_query(text, [first.page.document.title]), self._results)
+        found = [self._at[hit.url] for hit in hits]
+        if hidden is None:
+            return first if first in found else None
+        taken = {page.address for page in way.pages}
+        leading = (page for page in found if page.leads_to(hidden.address))
+        return next((page for page in leading if page.address not in taken), None)
+
+    def _wrong(self, proof: tuple[tuple[SitePage, Fact], ...]) -> tuple[str, ...]:
+        """What is known to be a wrong answer: the page's other values, the namesakes' own."""
+        page, fact = proof[-1]
+        thing = _thing(page)
+        values = [other.value.text for other in page.facts if other is not fact]
+        for number in thing.namesakes:
+            if number != thing.number:
+                told = self._articles[number].facts
+                same = (each for each in told if each.attribute is fact.attribute)
+                values += [each.value.text for each in same]
+        said = " ".join([fact.value.text, *(where.sentence(each) for where, each in proof)])
+        return tuple(value for value in dict.fromkeys(values) if not contains_answer(said, [value]))
+
+
+def _thing(page: SitePage) -> Thing:
+    assert page.thing is not None, page.address
+    return page.thing
+
+
+def _named(wording: str, name: str) -> str:
+    """A wording about a thing that a name or a phrase calls: `the {name}` has one article."""
+    if name.startswith("the "):
+        wording = wording.replace("the {name}", "{name}")
+    return wording.format(name=name)
+
+
+def _is_needed(pages: tuple[SitePage, ...], first: Thing, fact: Fact) -> bool:
+    """Whether only the last page answers: those before don't, and it does not name the first."""
+    answer = [fact.value.text]
+    if any(contains_answer(page.page.document.text, answer) for page in pages[:-1]):
+        return False
+    last = pages[-1]
+    return last.thing is first or not contains_answer(last.page.document.text, [first.name])
+
+
+def _record(
+    id: str,
+    text: str,
+    pages: tuple[SitePage, ...],
+    proof: tuple[tuple[SitePage, Fact], ...],
+    wrong: tuple[str, ...],
+) -> Question:
+    stated = {page.address: fact for page, fact in proof}
+    documents = tuple(
+        Hit(
+            page.address,
+            page.sentence(stated[page.address])
+            if page.address in stated
+            else page.page.document.title,
+        )
+        for page in pages
+    )
+    value = proof[-1][1].value.text
+    unit = NUMBERS.get(proof[-1][1].attribute.value, ("",))[0]
+    return Question(
+        id=id,
+        question=text,
+        source=SOURCE,
+        documents=documents,
+        answers=(value, value.removesuffix(unit)) if unit else (value,),
+        evidence=tuple(Span(page.address, fact.start, fact.end) for page, fact in proof),
+        incorrect_answers=wrong,
+    )
