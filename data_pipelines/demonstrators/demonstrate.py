@@ -16,8 +16,8 @@ from gophercite.records import Question
 from gophercite.sentences import sentence_spans
 
 _MARK_AT_END = re.compile(r"[.!?]?[\"'”’)]*$")
-_ENDS = 3  # words on either side of `Quote: <start>━<end>`
-_LONG = 60  # characters of a quote from which on only its ends are written
+_ENDS = (2, 3, 5)  # words on either side of `Quote: <start>━<end>`: as few as say which is meant
+_LONG = 40  # characters of a quote from which on only its ends are written
 _MOST_CLICKS = 3  # tries to come to a page
 
 
@@ -251,14 +251,16 @@ class _Demonstration:
         walk = self._walk
         words = walk.shown.plain[slice(*span)].split()
         whole = " ".join(words)
-        if len(whole) <= _LONG or self._style.quotes == "sentence" or len(words) < 3 * _ENDS:
+        if len(whole) <= _LONG or self._style.quotes == "sentence":
             return whole
         matcher, (seen_from, _) = walk.shown.matcher, walk.screen
-        start, end = " ".join(words[:_ENDS]), " ".join(words[-_ENDS:])
-        begins = matcher.quote(start, seen_from)
-        ends = None if begins is None else matcher.quote(end, begins[1])
-        meant = begins is not None and ends is not None and (begins[0], ends[1]) == span
-        return f"{start}━{end}" if meant else whole
+        for number in _ENDS:
+            start, end = " ".join(words[:number]), " ".join(words[-number:])
+            begins = matcher.quote(start, seen_from)
+            ends = None if begins is None else matcher.quote(end, begins[1])
+            if begins is not None and ends is not None and (begins[0], ends[1]) == span:
+                return f"{start}━{end}"
+        return whole
 
 
 def _cited(sentence: str, numbers: tuple[int, ...]) -> str:

@@ -114,9 +114,11 @@ class QuestionMaker:
         text, fact = asked
         pages, proof = way.pages, (*way.proof, (way.pages[-1], fact))
         begins = self._beginning(text, way, page if hidden else None)
-        if begins is None or not _is_needed(pages, thing, fact):
+        if begins is None:
             return None
         pages = (begins, *pages) if hidden else pages
+        if not _is_needed(pages, thing, fact):
+            return None
         return _record(id, text, pages, proof, self._wrong(proof))
 
     def _further(self, way: _Way, draw: random.Random) -> _Way | None:
@@ -169,7 +171,7 @@ class QuestionMaker:
         """What is known to be a wrong answer: the page's other values, the namesakes' own."""
         page, fact = proof[-1]
         thing = _thing(page)
-        values = [other.value.text for other in page.facts if other is not fact]
+        values = [each.value.text for each in page.facts]
         for number in thing.namesakes:
             if number != thing.number:
                 told = self._articles[number].facts

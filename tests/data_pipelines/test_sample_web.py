@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sample_webs import SCREEN, web
 
 from data_pipelines.demonstrators.demonstrate import demonstrate
-from data_pipelines.demonstrators.routes import route_of
+from data_pipelines.demonstrators.routes import name_query, route_of
 from data_pipelines.demonstrators.styles import STYLES, Noise
 from data_pipelines.sample_web.__main__ import main
 from data_pipelines.sample_web.making import site
@@ -189,6 +189,16 @@ def test_questions_need_one_to_four_pages_as_often_as_is_said() -> None:
         assert 5 < sum(line >= deep for line in lines) < 40
 
 
+def test_a_question_begins_at_what_its_search_finds() -> None:
+    with web(pages=150) as (whole, world):
+        asked = list(QuestionMaker(whole, world, "train", 0, results=1).questions(40))
+        assert len(asked) > 20
+        for question in asked:
+            titles = [world.open(hit.id).document.title for hit in question.documents]
+            (hit,) = world.search(name_query(question.question, titles[-1:] + titles), 1)
+            assert hit.url == question.documents[0].id
+
+
 def test_a_site_that_has_no_more_questions_gives_fewer() -> None:
     with web(pages=SMALLEST) as (whole, world):
         maker = QuestionMaker(whole, world, "train", 0, SCREEN.results)
@@ -241,6 +251,10 @@ def test_what_is_written_is_valid_and_replayed(
         assert capsys.readouterr().out.startswith(f"{28 if kind == 'questions' else 24} records")
     with RecordedWorld(made / "world_test") as world:
         assert world.name == "sample-web-test-0"
+        records = [page for page in world.documents() if page.title.startswith("Records of")]
+        assert records
+        for page in records:
+            assert page.url not in {hit.url for hit in world.search(page.title, 50)}
         asked = list(read(made / "questions_test.jsonl", Question, strict=True))
         for question in asked:
             check(question, world)
