@@ -39,8 +39,8 @@ class EpisodeStep:
       observation: what was read.
       action: what was written.
       invalid: why that was no valid action; None where it was.
-      mistake: what was wrong about it, where somebody knows: scripted demonstrators make mistakes on
-        purpose, from which nothing should learn but how they are mended.
+      mistake: what was wrong about it, where somebody knows: scripted demonstrators make mistakes
+        on purpose, from which nothing should learn but how they are mended.
     """
 
     observation: str
@@ -204,7 +204,7 @@ def episode_to_json(episode: Episode) -> dict[str, Any]:
 
 
 def write_episodes(path: str | os.PathLike[str], episodes: Iterable[Episode]) -> int:
-    """Writes episodes to a `.jsonl` or `.jsonl.gz` file as `records.write` does; returns how many."""
+    """Writes episodes as `records.write` does records; returns their number."""
     return records.write_json(path, map(episode_to_json, episodes))
 
 
