@@ -1,4 +1,5 @@
 import contextlib
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -13,13 +14,10 @@ from gophercite.partitioning import Partitioner, make_mesh
 
 
 def inputs(length, heads=4, kv_heads=2, head_dim=8):
-    keys = jax.random.split(jax.random.key(length), 3)
-    shape = lambda n: (2, length, n, head_dim)  # noqa: E731
-    q = jax.random.normal(keys[0], shape(heads))
-    return (
-        q,
-        jax.random.normal(keys[1], shape(kv_heads)),
-        jax.random.normal(keys[2], shape(kv_heads)),
+    rng = np.random.default_rng(length)
+    return tuple(
+        jnp.asarray(rng.normal(size=(2, length, count, head_dim)), jnp.float32)
+        for count in (heads, kv_heads, kv_heads)
     )
 
 
@@ -31,13 +29,14 @@ def inputs(length, heads=4, kv_heads=2, head_dim=8):
 )
 def test_blocks_of_any_size_agree_with_jax(length, block, window):
     q, k, v = inputs(length)
-    segments = jnp.sort(jnp.array([[(i * 7) % 3 for i in range(length)]] * 2), axis=1)
-    distance = jnp.arange(length)[:, None] - jnp.arange(length)[None]
+    segments = np.sort(np.array([[(i * 7) % 3 for i in range(length)]] * 2), axis=1)
+    distance = np.arange(length)[:, None] - np.arange(length)[None]
     mask = (distance >= 0) & (segments[:, None, :, None] == segments[:, None, None, :])
     if window:
         mask &= distance < window
-    expected = jax.nn.dot_product_attention(q, k, v, mask=mask)
-    got = attention(q, k, v, segments, window=window, kernel="blocks", block=block)
+    expected = jax.jit(jax.nn.dot_product_attention)(q, k, v, mask=mask)
+    ours = functools.partial(attention, window=window, kernel="blocks", block=block)
+    got = jax.jit(ours)(q, k, v, segments)
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -52,9 +51,8 @@ def test_gradients_agree_with_jax(remat):
     def theirs(q, k, v):
         return jnp.sin(jax.nn.dot_product_attention(q, k, v, is_causal=True)).sum()
 
-    for got, expected in zip(
-        jax.grad(ours, (0, 1, 2))(q, k, v), jax.grad(theirs, (0, 1, 2))(q, k, v), strict=True
-    ):
+    found, wanted = (jax.jit(jax.grad(each, (0, 1, 2)))(q, k, v) for each in (ours, theirs))
+    for got, expected in zip(found, wanted, strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -88,8 +86,8 @@ def test_splash_attention_interpreted_agrees_with_blocks(window, softcap, mesh):
 def test_scores_by_distance_become_scores_by_key(rows, before):
     keys = before + rows
     # Column m holds the distance keys - 1 - m: store the distance itself.
-    by_distance = jnp.broadcast_to(keys - 1.0 - jnp.arange(keys), (rows, keys))
-    by_key = np.asarray(align_distances(by_distance))
+    by_distance = np.broadcast_to(np.float32(keys - 1 - np.arange(keys)), (rows, keys))
+    by_key = np.asarray(jax.jit(align_distances)(by_distance))
     for row in range(rows):
         for key in range(before + row + 1):
             assert by_key[row, key] == before + row - key
@@ -110,6 +108,6 @@ def test_padding_rows_stay_finite_in_value_and_gradient():
     segments = jnp.array([[1] * 4 + [0] * 4] * 2)
     relative = RelativePositions(jnp.ones((8, 4, 8)), jnp.zeros((4, 8)), jnp.zeros((4, 8)))
     loss = lambda q: attention(q, k, v, segments, relative=relative, block=4).sum()  # noqa: E731
-    value, slope = jax.value_and_grad(loss)(q * 1e4)
+    value, slope = jax.jit(jax.value_and_grad(loss))(q * 1e4)
     assert np.isfinite(value)
     assert np.all(np.isfinite(slope))

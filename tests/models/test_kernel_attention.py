@@ -1,6 +1,7 @@
 """Models whose attention over a cache has a kernel read as they do without it."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -62,7 +63,8 @@ def test_prompts_are_read_by_the_kernel_as_without(length, kv_heads, dtype):
     lengths[0] = length
     real = np.arange(length) < lengths[:, None]
     found = jax.jit(causal_attention_by_kernel)(q, k, v, lengths, scale=0.3)
-    wanted = attention(q, k, v, real.astype(np.int32), scale=0.3, kernel="blocks")
+    without = functools.partial(attention, scale=0.3, kernel="blocks")
+    wanted = jax.jit(without)(q, k, v, real.astype(np.int32))
     assert found.dtype == wanted.dtype
     found, wanted = (np.asarray(x, np.float32) for x in (found, wanted))
     assert np.all(np.isfinite(found))
@@ -79,10 +81,10 @@ def test_a_prompt_s_keys_are_those_of_the_whole_pass():
     assert "gophercite_shared_prompt_attention" in text
     hidden, cache, _ = read(params)
     places, real = np.tile(np.arange(70), (2, 1)), np.arange(70) < lengths[:, None]
-    whole, _ = model.apply(params, tokens, places, real.astype(np.int32))
+    whole, _ = jax.jit(model.apply)(params, tokens, places, real.astype(np.int32))
     np.testing.assert_allclose(hidden[real], whole[real], atol=2e-5)
     other = Transformer(dataclasses.replace(CONFIG, attention_kernel="blocks"))
-    expected = other.prefill(params, tokens, lengths, 4).cache
+    expected = jax.jit(lambda params: other.prefill(params, tokens, lengths, 4))(params).cache
     np.testing.assert_allclose(
         cache.layers[1].prompt_keys, expected.layers[1].prompt_keys, atol=2e-5
     )
@@ -113,13 +115,18 @@ def test_a_cache_is_read_as_the_whole_text_is(scan_layers, samples):
         everything = jnp.ones((rows, 4), bool)
         return model.decode(params, then, later + np.arange(4), everything, cache).hidden
 
-    found = read(params)
-    for row in range(rows):
-        prompt, count = PROMPTS[row // samples], kept.reshape(-1)[row]
-        text = np.concatenate([prompt, first[row, :count], then[row]])[None].astype(np.int32)
-        places = np.arange(text.shape[1])[None]
-        whole, _ = model.apply(params, text, places, np.ones_like(text))
-        np.testing.assert_allclose(found[row], whole[0, -4:], atol=2e-5)
+    texts = [
+        [*PROMPTS[row // samples], *first[row, :count], *then[row]]
+        for row, count in enumerate(kept.reshape(-1))
+    ]
+    lengths_in_all = np.array([len(text) for text in texts])
+    padded = np.array([text + [0] * (lengths_in_all.max() - len(text)) for text in texts])
+    places = np.tile(np.arange(padded.shape[1]), (rows, 1))
+    real = (places < lengths_in_all[:, None]).astype(np.int32)
+    whole, _ = jax.jit(model.apply)(params, padded, places, real)
+    last = lengths_in_all[:, None] + np.arange(-4, 0)
+    wanted = np.take_along_axis(np.asarray(whole), last[..., None], axis=1)
+    np.testing.assert_allclose(read(params), wanted, atol=2e-5)
 
 
 def test_in_bfloat16_it_reads_as_without():
@@ -163,7 +170,8 @@ def test_rows_that_begin_anew_forget_what_was_theirs(scan_layers):
 
     found = read(params)
     text = np.concatenate([np.full((4, 3), [3, 4, 5]), tokens[5:, 1::2, 0].T], axis=1)
-    whole, _ = model.apply(params, text, np.tile(np.arange(7), (4, 1)), np.ones_like(text))
+    places = np.tile(np.arange(7), (4, 1))
+    whole, _ = jax.jit(model.apply)(params, text, places, np.ones_like(text))
     np.testing.assert_allclose(found[1::2, 0], whole[:, -1], atol=2e-5)
 
 

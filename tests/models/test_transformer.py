@@ -112,14 +112,14 @@ variants = pytest.mark.parametrize("config", VARIANTS.values(), ids=VARIANTS)
 
 @functools.cache
 def random_params(config, seed=0):
-    """Initial parameters with biases and scales moved off their zeros and ones."""
-    params = jax.jit(Transformer(config).init)(jax.random.key(seed))
-    leaves, tree = jax.tree.flatten(params)
-    keys = jax.random.split(jax.random.key(seed + 1), len(leaves))
-    moved = [
-        x + 0.3 * jax.random.normal(k, x.shape, x.dtype) for x, k in zip(leaves, keys, strict=True)
-    ]
-    return jax.tree.unflatten(tree, moved)
+    """Random parameters, biases and scales too, which would begin as zeros and ones."""
+    rng = np.random.default_rng(seed)
+
+    def leaf(path, shape):
+        ones = path[-1].key == "scale" and not config.zero_centered_norms
+        return jnp.asarray(ones + 0.4 * rng.normal(size=shape.shape), shape.dtype)
+
+    return jax.tree_util.tree_map_with_path(leaf, Transformer(config).abstract())
 
 
 def packed_batch():
@@ -189,9 +189,9 @@ def test_joined_projections_are_the_three_of_them(name):
     assert {len(layer) for stack in (FROZEN, TRAINED) for layer in joined[stack]} == {
         len(apart[TRAINED][0]) + 1
     }
-    cache = model.prefill(params, tokens, np.array([8, 3]), room=2).cache
-    read = jax.jit(lambda params: model.decode(params, *new, cache).hidden)
     new = tokens[:, :2], np.array([[8, 9], [3, 4]]), np.ones((2, 2), bool)
+    cache = jax.jit(lambda params: model.prefill(params, tokens, np.array([8, 3]), 2).cache)(params)
+    read = jax.jit(lambda params: model.decode(params, *new, cache).hidden)
     np.testing.assert_allclose(read(joined), read(apart), rtol=1e-5, atol=1e-6)
 
 
@@ -207,10 +207,12 @@ def test_padding_does_not_outweigh_a_prompt(name):
     """Scores so far apart that a weight relative to padding's would be nothing."""
     config = VARIANTS[name]
     model, params = Transformer(config), random_params(config)
-    params["trained_layers"]["query"] *= 1e4
+    layers = params["trained_layers"]
+    params = params | {"trained_layers": layers | {"query": layers["query"] * 1e4}}
     tokens = np.random.default_rng(5).integers(0, config.vocab_size, (1, 16))
     after = np.array([[7]]), np.array([[3]]), np.ones((1, 1), bool)
 
+    @jax.jit
     def read(shown):
         cache = model.prefill(params, shown, np.array([3]), room=1).cache
         return model.decode(params, *after, cache).hidden
@@ -265,14 +267,15 @@ def test_a_step_writes_the_new_tokens_keys_and_values_alone(scan_layers):
     rows, room = 6, 32
     tokens, lengths = jnp.ones((2, 8), jnp.int32), jnp.array([8, 5])
 
-    def step(params):
-        cache = model.prefill(params, tokens, lengths, room, rows // 2).cache
-        new = jnp.ones((rows, 1), jnp.int32)
-        return jax.make_jaxpr(
-            lambda params, cache: model.decode(params, new, new, new > 0, cache).cache
-        )(params, cache)
+    def filled(params):
+        return model.prefill(params, tokens, lengths, room, rows // 2).cache
 
-    program = step(model.init(jax.random.key(0)))
+    def step(params, cache):
+        new = np.ones((rows, 1), np.int32)
+        return model.decode(params, new, new, new > 0, cache).cache
+
+    shapes = model.abstract()
+    program = jax.make_jaxpr(step)(shapes, jax.eval_shape(filled, shapes))
     sizes = list(written(program.jaxpr))
     assert max(sizes) == rows * SMALL.num_heads * SMALL.head_dim
     assert len(sizes) == 2 + 2 * (1 if scan_layers else SMALL.num_layers)
