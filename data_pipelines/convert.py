@@ -9,7 +9,8 @@ and `rated_answers_SPLIT.jsonl`: the claim is the answer, the quote the sentence
 of questions (natural_questions_open, eli5, alce, asqa, truthfulqa) give `questions_SPLIT.jsonl`,
 textbooks documents. Comparisons (webgpt_comparisons, qa_feedback; fever_comparisons,
 fool_me_twice_comparisons and fever_symmetric_comparisons, which are made of checked claims) give
-`comparisons_SPLIT.jsonl`. Counts go to standard output, bad
+`comparisons_SPLIT.jsonl`. Demonstrations of browsing (webcpm) give `demonstrations_SPLIT.jsonl.gz`
+and the recorded world that they are of. Counts go to standard output, bad
 records by name to standard error.
 """
 
@@ -48,6 +49,7 @@ from data_pipelines.converters.qa_feedback import convert_qa_feedback
 from data_pipelines.converters.squad import convert_squad
 from data_pipelines.converters.textbooks import convert_textbooks
 from data_pipelines.converters.trivia_qa import convert_trivia_qa
+from data_pipelines.converters.webcpm_episodes import convert_webcpm
 from data_pipelines.converters.webgpt import convert_webgpt_comparisons
 from data_pipelines.converters.writing import (
     ConversionSettings,
@@ -115,6 +117,8 @@ def _convert(
         pages = list(convert_textbooks(flags.input, report))
         write_documents(flags.out, pages, settings, report)
         return len(pages)
+    if flags.format == "webcpm":
+        return convert_webcpm(flags.input, flags.out, settings, report)
     if flags.format in COMPARISONS:
         compared = _all(COMPARISONS[flags.format], flags.input, report)
         write_comparisons(flags.out, compared, settings, report)
@@ -158,7 +162,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         prog="python -m data_pipelines.convert",
         description="Converts public data into the project's JSON lines.",
     )
-    formats = sorted([*GOLD, *QUESTIONS, *CLAIMS, *COMPARISONS, "textbooks"])
+    formats = sorted([*GOLD, *QUESTIONS, *CLAIMS, *COMPARISONS, "textbooks", "webcpm"])
     parser.add_argument("format", choices=formats, help="of the files")
     parser.add_argument(
         "input", type=Path, nargs="+", metavar="IN", help="a file, compressed or not"
