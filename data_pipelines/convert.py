@@ -6,15 +6,16 @@ OUT_DIR gets files of records for train, validation and test, divided by article
 question. Sets with gold passages (squad, natural_questions, natural_questions_simplified,
 fairytaleqa, trivia_qa, fever, fool_me_twice) give `documents_SPLIT.jsonl`, `questions_SPLIT.jsonl`
 and `rated_answers_SPLIT.jsonl`: the claim is the answer, the quote the sentence that holds it. Sets
-of questions (natural_questions_open, eli5, alce, asqa, truthfulqa) give `questions_SPLIT.jsonl`,
-textbooks documents. Comparisons (webgpt_comparisons, qa_feedback; fever_comparisons,
-fool_me_twice_comparisons and fever_symmetric_comparisons, which are made of checked claims) give
-`comparisons_SPLIT.jsonl`. Demonstrations of browsing (webcpm) give `demonstrations_SPLIT.jsonl.gz`
-and the recorded world that they are of. Counts go to standard output, bad
-records by name to standard error.
+of questions (natural_questions_open, eli5, alce, asqa, truthfulqa, trivia_qa_open, arc,
+hand_written, fact_check) give `questions_SPLIT.jsonl`, textbooks documents. Comparisons
+(webgpt_comparisons, qa_feedback; fever_comparisons, fool_me_twice_comparisons and
+fever_symmetric_comparisons, which are made of checked claims) give `comparisons_SPLIT.jsonl`.
+Demonstrations of browsing (webcpm) give `demonstrations_SPLIT.jsonl.gz` and the recorded world that
+they are of. Counts go to standard output, bad records by name to standard error.
 """
 
 import argparse
+import functools
 import itertools
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -51,6 +52,12 @@ from data_pipelines.converters.textbooks import convert_textbooks
 from data_pipelines.converters.trivia_qa import convert_trivia_qa
 from data_pipelines.converters.webcpm_episodes import convert_webcpm
 from data_pipelines.converters.webgpt import convert_webgpt_comparisons
+from data_pipelines.converters.webgpt_questions import (
+    convert_arc,
+    convert_fact_check,
+    convert_hand_written,
+    convert_trivia_qa_open,
+)
 from data_pipelines.converters.writing import (
     ConversionSettings,
     write_comparisons,
@@ -80,6 +87,10 @@ QUESTIONS: dict[str, QuestionConverter] = {
     "alce": convert_alce,
     "asqa": convert_asqa,
     "truthfulqa": convert_truthfulqa,
+    "trivia_qa_open": convert_trivia_qa_open,
+    "arc": convert_arc,
+    "hand_written": convert_hand_written,
+    "fact_check": convert_fact_check,
 }
 CLAIMS: dict[str, ClaimReader] = {
     "fever_comparisons": read_fever,
@@ -128,7 +139,10 @@ def _convert(
         _write_fabricated(flags, claims, settings, report)
         return len(claims)
     if flags.format in QUESTIONS:
-        asked = _all(QUESTIONS[flags.format], flags.input, report)
+        converter = QUESTIONS[flags.format]
+        if flags.webgpt:
+            converter = functools.partial(convert_eli5, webgpt=True)
+        asked = _all(converter, flags.input, report)
         write_questions(flags.out, asked, settings, report)
         return len(asked)
     gold = _all(GOLD[flags.format], flags.input, report)
@@ -185,6 +199,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         metavar="TYPE,…",
         help="of comparisons made of claims (default A,B,A2,B2)",
     )
+    parser.add_argument(
+        "--webgpt", action="store_true", help="of eli5: questions as WebGPT's model was asked them"
+    )
     parser.add_argument("--strict", action="store_true", help="stop at the first bad record")
     flags = parser.parse_args(arguments)
     if flags.format not in GOLD and (flags.distractors or flags.quote != "sentence"):
@@ -194,6 +211,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.error("--articles is for squad and natural_questions, and needs no --distractors")
     if flags.types is not None and flags.format not in CLAIMS:
         parser.error(f"--types is for {', '.join(CLAIMS)}")
+    if flags.webgpt and flags.format != "eli5":
+        parser.error("--webgpt is for eli5")
     flags.types = flags.types or TYPES
     return flags
 

@@ -22,8 +22,17 @@ def is_question(text: str) -> bool:
     return _QUESTION.search(text) is not None
 
 
+def with_urls(text: str, urls: Mapping[int, str] | Sequence[str]) -> str:
+    """Returns a text with the addresses that `_URL_0_` and so on stand for; others stay."""
+    known = urls if isinstance(urls, Mapping) else dict(enumerate(urls))
+    return _URL_TOKEN.sub(lambda match: known.get(int(match[1]), match[0]), text)
+
+
 def eli5_question(
-    title: str, selftext: str = "", urls: Mapping[int, str] | Sequence[str] = ()
+    title: str,
+    selftext: str = "",
+    urls: Mapping[int, str] | Sequence[str] = (),
+    selftext_urls: Mapping[int, str] | Sequence[str] | None = None,
 ) -> str | None:
     """Returns a question of ELI5, or None for one that its author deleted.
 
@@ -34,17 +43,13 @@ def eli5_question(
       title: of the post.
       selftext: its body.
       urls: what `_URL_0_` and so on stand for; a token without an address stays.
+      selftext_urls: in the selftext, where they are other ones; None where they are the same.
     """
-    known = urls if isinstance(urls, Mapping) else dict(enumerate(urls))
-
-    def with_urls(text: str) -> str:
-        return _URL_TOKEN.sub(lambda match: known.get(int(match[1]), match[0]), text).strip()
-
     if title.strip() == DELETED_TITLE:
         return None
-    parts = [with_urls(title)]
+    parts = [with_urls(title, urls).strip()]
     if selftext.strip() not in _NO_SELFTEXT:
-        parts.append(with_urls(selftext))
+        parts.append(with_urls(selftext, urls if selftext_urls is None else selftext_urls).strip())
     question = "\n\n".join(part for part in parts if part)
     return question if is_question(question) else f"Explain: {question}"
 

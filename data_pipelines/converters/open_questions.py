@@ -13,6 +13,7 @@ from typing import Any
 from data_pipelines.converters import gold, titles
 from data_pipelines.converters.gold import BadRecord, ConversionReport, list_field, text_field
 from data_pipelines.converters.sentences import covering, find_verbatim
+from data_pipelines.webgpt_questions import eli5_question, with_urls
 from gophercite.documents import Document
 from gophercite.json_lines import open_bytes, read_json
 from gophercite.records import Question, Span
@@ -35,27 +36,43 @@ def convert_natural_questions_open(path: Path, report: ConversionReport) -> Iter
             )
 
 
-def convert_eli5(path: Path, report: ConversionReport) -> Iterator[Question]:
-    """Yields the questions of ELI5 as KILT has them, the answer with most votes first.
+def convert_eli5(
+    path: Path, report: ConversionReport, *, webgpt: bool = False
+) -> Iterator[Question]:
+    """Yields the questions of ELI5, the answer with most votes first.
 
     Args:
-      path: JSON lines with `id`, `input` and `output`, a list of which some have `answer` and
-        `meta.score`.
+      path: JSON lines, as KILT has them (`id`, `input` and `output`, a list of which some have
+        `answer` and `meta.score`), or as the set itself has them (`q_id`, `title`, `selftext`,
+        `answers` with lists of `text` and `score`, and what the tokens `_URL_0_` of title and
+        selftext stand for as `title_urls` and `selftext_urls`).
       report: is told what was left out.
+      webgpt: whether questions are those that WebGPT's model was asked (its appendix B): the title
+        and the selftext, `Explain: ` before what is no question, deleted ones counted and left out.
+        Otherwise they are the titles.
     """
     for number, value in gold.read_lines(path, report):
         with report.skipping(f"{path}:{number}"):
-            outputs = [item for item in list_field(value, "output") if isinstance(item, dict)]
-            ranked = sorted(
-                (item for item in outputs if isinstance(item.get("answer"), str)),
-                key=lambda item: -_score(item),
-            )
+            is_kilt = "input" in value if isinstance(value, dict) else True
+            title = text_field(value, "input" if is_kilt else "title")
+            urls = [] if is_kilt else _urls(value, "title_urls")
+            question: str | None = with_urls(title, urls)
+            if webgpt:
+                body = "" if is_kilt else value.get("selftext")
+                body, body_urls = (
+                    body if isinstance(body, str) else "",
+                    _urls(value, "selftext_urls"),
+                )
+                question = eli5_question(title, body, urls, body_urls)
+            if question is None:
+                report.counts["questions that their authors deleted, left out"] += 1
+                continue
             yield Question(
-                id=f"eli5-{text_field(value, 'id')}",
-                question=text_field(value, "input"),
+                id=f"eli5-{text_field(value, 'id' if is_kilt else 'q_id')}",
+                question=question,
                 source="eli5",
                 documents=(),
-                answers=_texts([item["answer"] for item in ranked]),
+                answers=_texts(_of_kilt(value) if is_kilt else _ranked(value.get("answers"))),
             )
 
 
@@ -158,6 +175,29 @@ def _texts(values: list[Any]) -> tuple[str, ...]:
     if not texts:
         raise BadRecord("the question has no answer")
     return texts
+
+
+def _of_kilt(value: dict[str, Any]) -> list[Any]:
+    outputs = [item for item in list_field(value, "output") if isinstance(item, dict)]
+    answers = (item for item in outputs if isinstance(item.get("answer"), str))
+    return [item["answer"] for item in sorted(answers, key=lambda item: -_score(item))]
+
+
+def _ranked(answers: Any) -> list[Any]:
+    """The texts of ELI5's own `answers`, those with most votes first."""
+    texts, scores = list_field(answers, "text"), list_field(answers, "score")
+    if len(texts) != len(scores) or not all(isinstance(score, int | float) for score in scores):
+        raise BadRecord("field 'score': expected a number for each text")
+    return [text for _, text in sorted(zip(scores, texts, strict=True), key=lambda each: -each[0])]
+
+
+def _urls(value: dict[str, Any], name: str) -> list[str]:
+    """Addresses, which some copies of the set have in a list of their own."""
+    urls = value.get(name) or []
+    urls = urls.get("url") if isinstance(urls, dict) else urls
+    if not isinstance(urls, list) or not all(isinstance(url, str) for url in urls):
+        raise BadRecord(f"field {name!r}: expected a list of addresses, got {urls!r:.40}")
+    return urls
 
 
 def _score(output: dict[str, Any]) -> float:

@@ -17,6 +17,7 @@ from data_pipelines.converters.gold import ConversionReport
 from data_pipelines.converters.open_questions import convert_eli5
 from data_pipelines.converters.qa_feedback import convert_qa_feedback
 from data_pipelines.converters.webgpt import convert_webgpt_comparisons
+from data_pipelines.converters.webgpt_questions import convert_arc, convert_fact_check
 from gophercite import records
 from gophercite.records import Comparison, Document, Question, RatedAnswer
 
@@ -231,6 +232,119 @@ def test_questions_of_eli5_have_the_best_answer_first(tmp_path: Path) -> None:
     assert question.documents == ()
 
 
+ELI5 = {
+    "q_id": "5lcm18",
+    "title": "Dust explosions, as on _URL_0_",
+    "selftext": "See _URL_0_.",
+    "title_urls": {"url": ["http://a.example/1"]},
+    "selftext_urls": ["http://b.example/2"],
+    "answers": {"a_id": ["x", "y"], "text": ["Fine dust.", "Air."], "score": [3, 7]},
+}
+
+
+def test_questions_of_eli5_as_webgpt_was_asked_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Appendix B: the rules of `webgpt_questions`, for both forms of the set."""
+    deleted = KILT | {"id": "d", "input": "[deleted by user]"}
+    topic = KILT | {"id": "t", "input": "Mills"}
+    bad = [ELI5 | {"q_id": "b", "answers": {"text": ["x"], "score": []}}, ELI5 | {"title_urls": 1}]
+    path = json_lines(tmp_path / "eli5.jsonl", ELI5, KILT, topic, deleted, *bad)
+    out = tmp_path / "webgpt"
+    flags = ["--webgpt", "--validation", "0", "--test", "0"]
+    assert convert.main(["eli5", str(path), str(out), *flags]) == 0
+    printed = capsys.readouterr().out
+    assert "1 questions that their authors deleted" in printed
+    assert "2 bad records skipped" in printed
+    asked = list(records.read(out / "questions_train.jsonl", Question, strict=True))
+    assert [(question.id, question.question) for question in asked] == [
+        (
+            "eli5-5lcm18",
+            "Explain: Dust explosions, as on http://a.example/1\n\nSee http://b.example/2.",
+        ),
+        ("eli5-k", "Why do mills burn?"),
+        ("eli5-t", "Explain: Mills"),
+    ]
+    assert asked[0].answers == ("Air.", "Fine dust.")
+    # Without the flag they are the titles, deleted ones too.
+    plain = [question.question for question in converted("eli5", path, Question, "questions")]
+    assert plain == [
+        "Dust explosions, as on http://a.example/1",
+        "Why do mills burn?",
+        "Mills",
+        "[deleted by user]",
+    ]
+    with pytest.raises(SystemExit):
+        convert.main(["asqa", str(path), str(out), "--webgpt"])
+    assert "--webgpt is for eli5" in capsys.readouterr().err
+
+
+def test_trivia_without_pages_is_a_set_of_questions(tmp_path: Path) -> None:
+    """In its unfiltered form and in that for reading comprehension, of which no page is read."""
+    unfiltered = {
+        "QuestionId": "tc_2",
+        "Question": "Where is Alda?",
+        "QuestionSource": "http://quiz.example",
+        "Answer": {"Value": "Kesh", "Aliases": ["The Kesh", "Kesh"], "HumanAnswers": ["By Kesh"]},
+    }
+    test = {"QuestionId": "tc_3", "Question": "Who?", "Answer": None}
+    path = tmp_path / "unfiltered-web-dev.json"
+    bad = [TRIVIA | {"Answer": {"Value": "x", "Aliases": [1]}}, {"QuestionId": "q"}, 7]
+    path.write_text(json.dumps({"Data": [TRIVIA, unfiltered, test, *bad]}))
+    asked = converted("trivia_qa_open", path, Question, "questions")
+    assert [(question.id, question.answers) for question in asked] == [
+        ("tc_1", ("Keesh", "River Kesh", "Kesh River")),
+        ("tc_2", ("Kesh", "The Kesh", "By Kesh")),
+        ("tc_3", ()),
+    ]
+    assert {question.source for question in asked} == {"trivia_qa"}
+
+
+def test_arc_has_its_options_in_both_forms(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labels, texts = ["1", "2", "3"], ["Sun", "Moon", "Mars"]
+    choices = [{"label": a, "text": b} for a, b in zip(labels, texts, strict=True)]
+    first = {"id": "a", "question": {"stem": "Which is a star?", "choices": choices}}
+    second = {"question": "Which is a star?", "choices": {"text": texts, "label": labels}}
+    good = [first | {"answerKey": "1"}, second | {"id": "b", "answerKey": "3"}]
+    bad = [
+        good[0] | {"answerKey": "A"},
+        good[1] | {"choices": {"text": texts, "label": ["1", "1", "2"]}},
+        good[1] | {"choices": {"text": ["x", "x", "y"], "label": labels}},
+        good[1] | {"choices": {"text": texts, "label": labels[:2]}},
+        good[1] | {"choices": {"text": texts * 9 + list("ab"), "label": list("3" + "x" * 28)}},
+    ]
+    path = json_lines(tmp_path / "ARC-Easy-Dev.jsonl", *good, *bad)
+    asked = converted("arc", path, Question, "questions")
+    assert {question.question for question in asked} == {
+        "Which is a star?\nA. Sun\nB. Moon\nC. Mars"
+    }
+    assert [(question.answers, question.incorrect_answers) for question in asked] == [
+        (("Sun",), ("Moon", "Mars")),
+        (("Mars",), ("Sun", "Moon")),
+    ]
+    assert "5 bad records skipped" in capsys.readouterr().out
+
+
+def test_questions_that_somebody_wrote_and_answers_to_check(tmp_path: Path) -> None:
+    text = tmp_path / "own.txt"
+    text.write_text("\ufeffWhy is the sky blue?\n\n  Who built the mill? \n", "utf-8")
+    asked = converted("hand_written", text, Question, "questions")
+    assert [(question.id, question.question) for question in asked] == [
+        ("own-1", "Why is the sky blue?"),
+        ("own-3", "Who built the mill?"),
+    ]
+    lines = json_lines(tmp_path / "own.jsonl", {"question": "Who?", "answers": ["Ada"]}, {})
+    (question,) = converted("hand_written", lines, Question, "questions")
+    assert (question.answers, question.source) == (("Ada",), "hand_written")
+    path = json_lines(
+        tmp_path / "checks.jsonl", {"question": "Why?", "answer": "So."}, {"answer": 1}
+    )
+    (question,) = converted("fact_check", path, Question, "questions")
+    assert question.question.endswith("answer.\n\nQuestion: Why?\n\nAnswer: So.")
+
+
 def test_alce_has_passages_in_rank_order(tmp_path: Path) -> None:
     path = tmp_path / "eli5_eval_bm25.json"
     path.write_text(json.dumps([ALCE, ALCE | {"docs": "none"}]))
@@ -283,7 +397,7 @@ def test_the_same_question_is_always_of_one_split(tmp_path: Path) -> None:
     assert set(owners.values()) == {"train", "validation", "test"}
 
 
-@pytest.mark.parametrize("format", ["alce", "asqa", "truthfulqa", "trivia_qa"])
+@pytest.mark.parametrize("format", ["alce", "asqa", "truthfulqa", "trivia_qa", "trivia_qa_open"])
 def test_files_of_another_kind_are_refused_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], format: str
 ) -> None:
@@ -324,6 +438,11 @@ def test_qa_feedback_gives_six_comparisons_of_four_answers(tmp_path: Path) -> No
     assert len(converted("qa_feedback", path, Comparison, "comparisons")) == 5
 
 
+ARC = {
+    "id": "a",
+    "question": {"stem": "Who?", "choices": [{"label": "A", "text": "x"}]},
+    "answerKey": "A",
+}
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=3),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
@@ -337,6 +456,9 @@ anything = st.recursive(
     ("convert_lines", "good", "each"),
     [
         (convert_eli5, KILT, 1),
+        (convert_eli5, ELI5, 1),
+        (convert_arc, ARC, 1),
+        (convert_fact_check, {"question": "Why?", "answer": "So."}, 1),
         (convert_webgpt_comparisons, WEBGPT, 1),
         (convert_qa_feedback, FEEDBACK, 6),
     ],

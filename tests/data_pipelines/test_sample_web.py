@@ -139,6 +139,7 @@ def check(question: Question, world: World) -> None:
     pages = [world.open(hit.id) for hit in question.documents]
     texts = {page.document.id: page.document.text for page in pages}
     assert all(page.problem is None for page in pages)
+    assert len({hit.id for hit in question.documents}) == len(pages)
     for here, following in itertools.pairwise(pages):
         assert following.document.url in {link.url for link in here.links}
     said = [texts[span.document][span.start : span.end] for span in question.evidence]
@@ -178,6 +179,8 @@ def test_questions_need_one_to_four_pages_as_often_as_is_said() -> None:
         assert min(steps[number] for number in (1, 2, 3, 4)) > 2
         only = list(maker.questions(20, (0, 0, 1)))
         assert [len(question.documents) for question in only] == [3] * 20
+        for question in maker.questions(60, (0, 0, 0, 1)):
+            check(question, world)
         # Some begin where a link leads to what no search finds, some end three screens down.
         hidden = {page.address for page in whole if page.hidden}
         assert any(
