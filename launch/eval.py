@@ -150,6 +150,11 @@ def _add_settings(group: argparse._ArgumentGroup) -> None:
         choices=("words", "sentences", "characters"),
         help="where a constrained quote may begin and end (default: words)",
     )
+    add(
+        "--claim-in-quote",
+        action=yes_or_no,
+        help="a constrained quote has to hold its claim, if it is in the pages (default: yes)",
+    )
     add("--seed", type=int, help="of the sampling (default: 0)")
     add(
         "--choose",

@@ -42,6 +42,7 @@ class Evaluation:
       constrained: whether answers have to be well formed and quote the pages verbatim.
       omissions: how often a constrained quote may leave words out, by ` [...] `.
       boundaries: where a constrained quote may begin and end.
+      claim_in_quote: whether a constrained quote has to hold its claim, if it is in the pages.
       seed: of the sampling.
       choose: which of a question's samples counts; by default the one with the highest reward where
         there is a reward model, else the likeliest.
@@ -69,6 +70,7 @@ class Evaluation:
     constrained: bool = False
     omissions: int = 0
     boundaries: Boundaries = "words"
+    claim_in_quote: bool = True
     seed: int = 0
     choose: Choice | None = None
     reward_model: str | None = None
@@ -128,6 +130,7 @@ class Evaluation:
             self.seed,
             self.omissions,
             self.boundaries,
+            self.claim_in_quote,
         )
 
     def read_questions(self, report: Report) -> list[Question]:

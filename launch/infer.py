@@ -75,6 +75,12 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         default="words",
         help="where a quote may begin and end (default: words)",
     )
+    add(
+        "--claim-in-quote",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="a quote has to hold its claim, if the claim is in the pages (default: yes)",
+    )
     add("--max-tokens", type=int, default=256, help="longest answer (default: 256)")
     add("--prompt-tokens", type=int, default=3840, help="longest prompt (default: 3840)")
     add("--temperature", type=float, default=1.0, help="0 takes the likeliest (default: 1)")

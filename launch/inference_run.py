@@ -134,6 +134,7 @@ def _answerer(flags: argparse.Namespace) -> Answerer:
         joint=flags.joint,
         likelihood=flags.likelihood,
         max_num_seqs=flags.max_num_seqs,
+        claim_in_quote=flags.claim_in_quote,
         sampling=SamplingSettings(
             flags.max_tokens,
             flags.temperature,

@@ -30,6 +30,7 @@ from gophercite.contexts import (
     joint_context,
     single_contexts,
 )
+from gophercite.decoding.claim_in_quote import Shown
 from gophercite.decoding.constraint import NoLegalAnswer, PromptGraph, QuoteConstraint
 from gophercite.decoding.in_flight import usual_batch_size
 from gophercite.decoding.quote_settings import QuoteSettings
@@ -67,6 +68,8 @@ class AnsweringSettings:
       max_num_seqs: answers that are drawn at a time, which bounds the memory; as many as keep the
         device busy and have room (`decoding.in_flight`) when None. The answers are the same.
       sampling: how tokens are drawn.
+      claim_in_quote: whether a quote has to hold its claim where some quote of the prompt could
+        (`decoding.claim_in_quote`).
       quotes: what answers may look like.
       contexts: how pages are cut.
     """
@@ -77,6 +80,7 @@ class AnsweringSettings:
     few_shot: int = 0
     likelihood: Likelihood = "mean"
     max_num_seqs: int | None = None
+    claim_in_quote: bool = True
     sampling: SamplingSettings = dataclasses.field(default_factory=SamplingSettings)
     quotes: QuoteSettings = dataclasses.field(default_factory=QuoteSettings)
     contexts: ContextSettings = dataclasses.field(default_factory=ContextSettings)
@@ -370,6 +374,7 @@ class Answerer:
     def _samples(self, batch: Batch, seeds: Sequence[int]) -> list[list[Sample]]:
         """Samples of each question, round its prompts, each with its score."""
         settings = self.settings
+        sources = [context.windows for each in batch.questions for context in each.contexts]
         drawn = sample_in_turn(
             self._model,
             [[context.tokens for context in each.contexts] for each in batch.questions],
@@ -377,6 +382,7 @@ class Answerer:
             jnp.stack([jax.random.key(seed) for seed in seeds]),
             settings.sampling,
             batch.quotes,
+            shown=Shown(self._constraint, sources) if settings.claim_in_quote else None,
             max_num_seqs=settings.max_num_seqs,
         )
         said = [

@@ -119,6 +119,12 @@ def _add_model(group: argparse._ActionsContainer) -> None:
         default="words",
         help="where a quote may begin and end (default: words)",
     )
+    add_argument(
+        "--claim-in-quote",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="a quote has to hold its claim, if the claim is in the pages (default: yes)",
+    )
     add_argument("--max-tokens", type=positive, default=256, help="longest answer (default: 256)")
     add_argument(
         "--prompt-tokens", type=positive, default=3840, help="longest prompt (default: 3840)"
@@ -341,6 +347,7 @@ def _settings(options: argparse.Namespace) -> "AnsweringSettings":
         few_shot=options.few_shot,
         likelihood=options.likelihood,
         max_num_seqs=options.max_num_seqs,
+        claim_in_quote=options.claim_in_quote,
         sampling=SamplingSettings(
             options.max_tokens, options.temperature, draft_tokens=options.draft_tokens
         ),

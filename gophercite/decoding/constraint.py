@@ -9,7 +9,7 @@ every sample is legal.
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -17,15 +17,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int, Int32
 
+from gophercite.decoding.byte_edges import Parts
 from gophercite.decoding.claims import claim_automaton
 from gophercite.decoding.completions import NO_END, longest_steps, shortest_completions
-from gophercite.decoding.pieces import quotable_pieces
+from gophercite.decoding.pieces import Piece, quotable_pieces
 from gophercite.decoding.quote_graph import QuoteGraph
 from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.quote_state import QuoteTables
 from gophercite.decoding.table_sizes import TableSizes, filled_up
 from gophercite.decoding.token_edges import TokenEdges, token_edges
 from gophercite.decoding.token_trie import ClaimTokens, TokenTrie
+from gophercite.decoding.token_walks import NO_REACH
 from gophercite.documents import Document, Window
 from gophercite.vocabularies import Vocabulary
 
@@ -85,22 +87,69 @@ class QuoteConstraint:
         Raises:
           NoLegalAnswer: no source has anything that can be quoted.
         """
-        limits = self.settings.limits
-        omissions = limits.maximum_omissions > 0
-        pieces = quotable_pieces(
-            sources, self._vocabulary, limits.minimum_quote, omissions, self.settings.boundaries
-        )
+        pieces = self.pieces(sources)
         if not pieces:
             raise self._nothing(sources)
-        graph = QuoteGraph.build(pieces, omissions)
+        _, made = self._graph(pieces)
+        if made.shortest_answer >= NO_END:
+            raise self._nothing(sources)
+        return made
+
+    def pieces(self, sources: Sequence[Document | Window]) -> dict[str, list[Piece]]:
+        """What can be quoted from `sources`, by title."""
+        limits, boundaries = self.settings.limits, self.settings.boundaries
+        omissions = limits.maximum_omissions > 0
+        return quotable_pieces(
+            sources, self._vocabulary, limits.minimum_quote, omissions, boundaries
+        )
+
+    def evidence_graph(
+        self, pieces: Mapping[str, Sequence[Piece]], begun: Sequence[int]
+    ) -> PromptGraph | None:
+        """The graph of answers whose claim is made already: of their titles and quotes.
+
+        Args:
+          pieces: what they may quote; not empty.
+          begun: the tokens of such an answer up to the mark before the title. The graph's first
+            nodes allow these alone, one after the other.
+
+        Returns:
+          The graph; None where it has no answer.
+        """
+        parts, whole = self._graph(pieces)
+        edges, nodes, count = whole.edges, len(whole.cost), len(begun)
+        node = nodes + 1 + np.arange(count)
+        node[-1] = parts.prefix
+        ahead = np.arange(count, 0, -1)  # tokens to the title
+        cost = np.minimum(whole.cost[parts.prefix] + ahead[:, None], NO_END)
+        if cost[0, 0] >= NO_END:
+            return None
+        same = np.zeros(count, np.int16)
+        chain = TokenEdges(
+            start=edges.start[-1] + 1 + np.arange(count),
+            token=np.array(begun),
+            node=node,
+            characters=same - 1,  # none yet, whatever runs begin
+            need=same,
+            reach=same + NO_REACH,
+            begins=same,
+        )
+        joined = [
+            np.concatenate([before, more]).astype(before.dtype)
+            for before, more in zip(edges, chain, strict=True)
+        ]
+        return PromptGraph(
+            nodes, TokenEdges(*joined), np.concatenate([whole.cost, cost]).astype(whole.cost.dtype)
+        )
+
+    def _graph(self, pieces: Mapping[str, Sequence[Piece]]) -> tuple[Parts, PromptGraph]:
+        limits = self.settings.limits
+        graph = QuoteGraph.build(pieces, limits.maximum_omissions > 0)
         edges = token_edges(
             graph, self._claim, self._trie, self._claim_tokens, limits, self._eos_id
         )
         cost = shortest_completions(graph, edges, self._claim, self._steps, limits)
-        made = PromptGraph(graph.parts.start, edges, cost)
-        if made.shortest_answer >= NO_END:
-            raise self._nothing(sources)
-        return made
+        return graph.parts, PromptGraph(graph.parts.start, edges, cost)
 
     def _nothing(self, sources: Sequence[Document | Window]) -> NoLegalAnswer:
         settings, whole = self.settings, ""

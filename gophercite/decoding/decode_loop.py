@@ -157,6 +157,7 @@ def _beginning(plan: Plan, work: Work, read: ReadPrompts, some_wait: bool) -> Pr
     seats, prompts = read.last.shape[0], work.counts.shape[0]
     of_row = jnp.repeat(jnp.arange(seats), plan.rows)
     constrained = work.quotes is not None
+    sample = jnp.broadcast_to(jnp.arange(plan.rows), (seats, plan.rows))
     return Progress(
         made=nothing_yet(
             (prompts, plan.samples, plan.settings.max_tokens),
@@ -169,11 +170,11 @@ def _beginning(plan: Plan, work: Work, read: ReadPrompts, some_wait: bool) -> Pr
         prompt=jnp.arange(seats) if some_wait else None,
         waiting=jnp.asarray(seats),
         last=read.last,
-        sample=jnp.broadcast_to(jnp.arange(plan.rows), (seats, plan.rows)),
+        sample=sample,
         place=jnp.zeros((seats, plan.rows), jnp.int32),
         hidden=jnp.repeat(read.last, plan.rows, axis=0),
         cache=read.cache,
-        quote=initial(work.quotes, of_row) if work.quotes is not None else None,
+        quote=initial(work.quotes, of_row, sample.reshape(-1)) if work.quotes is not None else None,
         watch=watching.initial(work.watch, of_row) if work.watch is not None else None,
     )
 

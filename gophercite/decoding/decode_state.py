@@ -118,7 +118,7 @@ def begin_samples(work: Work, now: Progress, fresh: Bool[Array, "seats rows"]) -
 
     quote, watch = now.quote, now.watch
     if work.quotes is not None:
-        quote = jax.tree.map(anew, initial(work.quotes, of_row), quote)
+        quote = jax.tree.map(anew, initial(work.quotes, of_row, now.sample.reshape(-1)), quote)
     if work.watch is not None:
         watch = jax.tree.map(anew, watching.initial(work.watch, of_row), watch)
     return now._replace(

@@ -35,7 +35,7 @@ class QuoteTables(NamedTuple):
       claim_added: characters that it adds.
       claim_content: whether a claim's state has anything but white space.
       size: bytes of each token's text; 0 where another token is the usual one for it.
-      first: the node where each prompt's answers begin.
+      first: the node where each prompt's answers begin, or each of its samples.
       settings: what answers may look like; part of the program, not of its input.
     """
 
@@ -52,7 +52,7 @@ class QuoteTables(NamedTuple):
     claim_added: Int[Array, "states vocab"]
     claim_content: Bool[Array, " states"]
     size: Int[Array, " vocab"]
-    first: Int[Array, " prompts"]
+    first: Int[Array, "prompts *samples"]
     settings: QuoteSettings
 
 
@@ -72,18 +72,28 @@ class QuoteState(NamedTuple):
     omissions: Int[Array, " samples"]
 
 
-def initial(tables: QuoteTables, prompts: Int[Array, " samples"]) -> QuoteState:
+def initial(
+    tables: QuoteTables,
+    prompts: Int[Array, " samples"],
+    numbers: Int[Array, " samples"] | None = None,
+) -> QuoteState:
     """The state of samples that have no token yet.
 
     Args:
       tables: of the batch.
       prompts: which of the tables' prompts each sample answers.
+      numbers: which of its prompt's samples each is; needed where a prompt's samples begin at
+        nodes of their own.
 
     Returns:
       One state a sample.
     """
     zeros = jnp.zeros(prompts.shape, jnp.int32)
-    return QuoteState(tables.first[prompts], zeros, zeros + 1, zeros)
+    first = tables.first[prompts]
+    if first.ndim == 2:
+        assert numbers is not None
+        first = jnp.take_along_axis(first, numbers[:, None], axis=1, mode="clip")[:, 0]
+    return QuoteState(first, zeros, zeros + 1, zeros)
 
 
 def degrees(tables: QuoteTables, state: QuoteState) -> Int[Array, " samples"]:

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 from scipy.special import expit
 
+from gophercite.decoding.claim_in_quote import Shown, sample_supported
 from gophercite.decoding.in_flight import seats, usual_seats
 from gophercite.decoding.quote_state import QuoteTables
 from gophercite.decoding.rows import padded_rows
@@ -59,6 +60,7 @@ def sample_in_turn(
     settings: SamplingSettings,
     quotes: QuoteTables | None = None,
     *,
+    shown: Shown | None = None,
     max_num_seqs: int | None = None,
 ) -> list[list[Candidate]]:
     """Draws samples round each question's prompts: number i is of prompt i modulo how many it has.
@@ -77,6 +79,8 @@ def sample_in_turn(
       settings: how tokens are drawn.
       quotes: the tables (`QuoteConstraint.tables`) of all prompts that get samples, question by
         question.
+      shown: what those prompts show, for quotes that hold their claims where they can
+        (`claim_in_quote`); None to take quotes as they come.
       max_num_seqs: samples that are drawn at a time, which bounds the memory of keys and values;
         by `in_flight.usual_seats` when None. What is drawn does not depend on it.
 
@@ -109,21 +113,26 @@ def sample_in_turn(
         )  # fmt: skip
     else:
         in_flight = seats(max_num_seqs, whole, most)
-    drawn = sample(
+    filled = _filled_up(quotes, each * missing)
+    keys = _keys_of_prompts(jnp.concatenate([keys, *[keys[:1]] * missing]), each)
+    counts = counts + [0] * (each * missing)
+    draw = partial(
+        sample,
         transformer,
         model.params,
         prompts + prompts[:each] * missing,
-        _keys_of_prompts(jnp.concatenate([keys, *[keys[:1]] * missing]), each),
-        settings,
+        settings=settings,
         eos_id=vocabulary.eos_id,
         pad_id=vocabulary.pad_id,
-        quotes=_filled_up(quotes, each * missing),
-        samples_per_prompt=counts + [0] * (each * missing),
         rows_per_prompt=in_flight.rows,
         prompts_in_flight=in_flight.prompts,
         vocabulary_size=vocabulary.size,
         other_eos_ids=vocabulary.other_eos_ids,
     )
+    if shown is None or filled is None:
+        drawn = draw(key=keys, quotes=filled, samples_per_prompt=counts)
+    else:
+        drawn = sample_supported(draw, keys, filled, counts, vocabulary, shown)
     first = np.cumsum([0, *counts])  # of each prompt's samples
     turns_of = [divmod(number, each) for number in range(count)]
     return [

@@ -99,7 +99,7 @@ def _score(
     start = None
     if quotes is not None:
         start = (
-            initial(quotes, jnp.repeat(jnp.arange(prompts.shape[0]), each)),
+            initial(quotes, *jnp.divmod(jnp.arange(count), each)),
             jnp.ones(count, bool),
         )
 

@@ -48,6 +48,7 @@ class AskingSettings:
       seed: of the draws.
       maximum_omissions: how often a constrained quote may leave words out (`QuoteSettings`).
       boundaries: where a constrained quote may begin and end.
+      claim_in_quote: whether a constrained quote has to hold its claim, where some quote could.
     """
 
     sampling: SamplingSettings
@@ -58,6 +59,7 @@ class AskingSettings:
     seed: int = 0
     maximum_omissions: int = 0
     boundaries: Boundaries = "words"
+    claim_in_quote: bool = True
 
 
 def describe_asking(
@@ -209,6 +211,7 @@ def _ask_block(
         constraint=constraint,
         prompts=settings.prompts,
         samples=settings.samples,
+        claim_in_quote=settings.claim_in_quote,
         report=report,
         answered=answered,
     )

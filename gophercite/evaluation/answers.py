@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from gophercite import evidence
+from gophercite.decoding.claim_in_quote import Shown, sample_supported
 from gophercite.decoding.constraint import NoLegalAnswer, PromptGraph, QuoteConstraint
 from gophercite.decoding.sampler import sample
 from gophercite.decoding.sampling_settings import SamplingSettings
@@ -76,6 +78,7 @@ def answer_questions(
     prompts: PromptSettings | None = None,
     samples: int = 1,
     report: PromptReport | None = None,
+    claim_in_quote: bool = False,
     answered: Collection[int] = (),
 ) -> Iterator[tuple[int, tuple[JudgedSample, ...]]]:
     """Samples answers to each question and judges them.
@@ -97,6 +100,8 @@ def answer_questions(
         it allows omissions, so do the judgements.
       prompts: how questions are asked; by default with all of their pages whole in one prompt.
       samples: answers to each prompt.
+      claim_in_quote: whether a quote under the constraint has to hold its claim where some quote of
+        the prompt could (`decoding.claim_in_quote`).
       report: counts prompts and names the questions that are declined.
       answered: questions whose answers are there already, by index. They are not yielded; yet they
         have their places in the batches, so that the others' answers are, bit for bit, what they
@@ -112,7 +117,9 @@ def answer_questions(
     missing = np.bincount([prompt.index for prompt in asked], minlength=len(questions))
     found: list[list[JudgedSample]] = [[] for _ in questions]
     omissions = 0 if constraint is None else constraint.settings.maximum_omissions
-    draw = _Sampler(transformer, params, vocabulary, settings, constraint, batch_size, samples)
+    draw = _Sampler(
+        transformer, params, vocabulary, settings, constraint, batch_size, samples, claim_in_quote
+    )
     asked.sort(key=lambda prompt: len(prompt.tokens))
     batches = (asked[start : start + batch_size] for start in range(0, len(asked), batch_size))
     wanted = (batch for batch in batches if any(each.index not in answered for each in batch))
@@ -145,6 +152,7 @@ class _Sampler:
     constraint: QuoteConstraint | None
     batch_size: int
     samples: int
+    claim_in_quote: bool
 
     def __call__(
         self,
@@ -158,23 +166,28 @@ class _Sampler:
         if not rows:
             return drawn
         filled = rows + [rows[0]] * (self.batch_size - len(rows))  # one shape for all batches
+        counts = [self.samples] * len(rows) + [0] * (len(filled) - len(rows))
+        own_keys = keys[np.array(filled)]
+        draw = functools.partial(
+            sample,
+            self.transformer,
+            self.params,
+            [batch[row].tokens for row in filled],
+            settings=self.settings,
+            eos_id=self.vocabulary.eos_id,
+            pad_id=self.vocabulary.pad_id,
+            vocabulary_size=self.vocabulary.size,
+            other_eos_ids=self.vocabulary.other_eos_ids,
+        )
         quotes = None
         if self.constraint is not None and graphs is not None:
             tables = [graphs[row] for row in filled]
             quotes = self.constraint.tables(tables, self.settings.max_tokens)
-        made = sample(
-            self.transformer,
-            self.params,
-            [batch[row].tokens for row in filled],
-            keys[np.array(filled)],
-            self.settings,
-            eos_id=self.vocabulary.eos_id,
-            pad_id=self.vocabulary.pad_id,
-            quotes=quotes,
-            samples_per_prompt=[self.samples] * len(rows) + [0] * (len(filled) - len(rows)),
-            vocabulary_size=self.vocabulary.size,
-            other_eos_ids=self.vocabulary.other_eos_ids,
-        )
+        if self.constraint is not None and quotes is not None and self.claim_in_quote:
+            shown = Shown(self.constraint, [batch[row].sources for row in rows])
+            made = sample_supported(draw, own_keys, quotes, counts, self.vocabulary, shown)
+        else:
+            made = draw(key=own_keys, quotes=quotes, samples_per_prompt=counts)
         if made.log_probs is None:
             raise ValueError("free_log_probs=False leaves nothing to choose among answers by")
         for place in range(len(rows) * self.samples):

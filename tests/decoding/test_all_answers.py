@@ -12,10 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from gophercite import evidence
+from gophercite.decoding.claim_in_quote import pieces_holding
 from gophercite.decoding.constraint import QuoteConstraint
 from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.quote_state import QuoteState, advance, allowed, initial
 from gophercite.documents import Document, Window
+from tests import word_breaks
 from tests.decoding import answer_judge
 from tests.decoding.quote_worlds import TokenList
 from tests.decoding.shown_pages import shown
@@ -35,10 +38,9 @@ HALF = Window(Document("c", "T", "bab ]b abb"), 1, 9)
 mask_of, follow = jax.jit(allowed), jax.jit(advance)
 
 
-def sampled(documents, settings, max_tokens):
+def sampled(constraint, graph, max_tokens):
     """Every sequence of tokens that the masks let through to its end."""
-    constraint = QuoteConstraint(VOCABULARY, settings)
-    tables = constraint.tables([constraint.graph(documents)], max_tokens)
+    tables = constraint.tables([graph], max_tokens)
     whole, open_ones = set(), [()]
     state = jax.tree.map(np.asarray, initial(tables, jnp.array([0])))
     for left in range(max_tokens, 0, -1):
@@ -154,7 +156,44 @@ def test_what_can_be_sampled_is_what_is_legal(settings, max_tokens):
         settings.minimum_claim,
         settings.maximum_claim,
     )
-    can_be = sampled(documents, settings, max_tokens)
+    constraint = QuoteConstraint(VOCABULARY, settings)
+    can_be = sampled(constraint, constraint.graph(documents), max_tokens)
     may_be = legal(documents, rules, settings.boundaries)
     assert len(may_be) > 50
+    assert can_be == may_be, (sorted(can_be - may_be)[:5], sorted(may_be - can_be)[:5])
+
+
+def holds(quote, claim):
+    """Whether the claim's words are in the quote, by another code's word boundaries."""
+    bounds = set(word_breaks.boundaries(quote))
+    places = (i for i in range(len(quote)) if quote[i : i + len(claim)].lower() == claim.lower())
+    return any({i, i + len(claim)} <= bounds for i in places)
+
+
+@pytest.mark.parametrize("boundaries", ["words", "sentences"])
+@pytest.mark.parametrize("claim", ["a", "ab", "b", "Ta"])
+def test_evidence_for_a_claim_is_all_legal_evidence_that_holds_it(boundaries, claim):
+    documents = [
+        Document("a", "T", "ab a ab. Tab] a b."),
+        Document("b", "Ta", "b ]ab a. Ta ba a"),
+    ]
+    rules = answer_judge.Rules(max_tokens=9, minimum_quote=2, maximum_claim=2)
+    limits = {"minimum_quote": 2, "maximum_claim": 2}
+    constraint = QuoteConstraint(VOCABULARY, QuoteSettings(boundaries=boundaries, **limits))
+    begun = (257, *(1 + ord(character) for character in claim), 258)
+    assert VOCABULARY.decode(begun) == f" %<{claim}>%("
+
+    holding = pieces_holding(constraint.pieces(documents), claim)
+    may_be = {
+        answer
+        for answer in legal(documents, rules, boundaries)
+        if answer[: len(begun)] == begun
+        and holds(evidence.parse(VOCABULARY.decode(answer))[0].quote, claim)
+    }
+    graph = constraint.evidence_graph(holding, begun) if holding else None
+    if graph is None or graph.shortest_answer > rules.max_tokens:
+        assert not may_be
+        return
+    assert graph.shortest_answer == min(map(len, may_be))
+    can_be = sampled(constraint, graph, rules.max_tokens)
     assert can_be == may_be, (sorted(can_be - may_be)[:5], sorted(may_be - can_be)[:5])

@@ -1,0 +1,295 @@
+"""Evidence for a given claim: quotes that hold the claim they are to prove (GopherCite, 2.1).
+
+A sample chooses its claim, then its quote, and a model that is right about the claim may still
+quote the sentence next to the right one. Where a claim stands in the pages, its quote can be made
+to hold it. Which claim a sample makes isn't known when its prompt's tables are built, so there are
+two passes. Samples whose quote lacks a claim that stands in the pages are drawn once more: first
+their own tokens up to the claim's end, then evidence from a graph in which all quotes hold the
+claim. Claims are as likely as they were, and a quote that holds its claim stays as it is.
+
+A quote holds a claim if the claim's words are in it as they are in the page: whole words, in their
+order, whatever their case and the white space between them.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int, Key
+
+from gophercite import evidence
+from gophercite.decoding.constraint import PromptGraph, QuoteConstraint
+from gophercite.decoding.pieces import Piece
+from gophercite.decoding.quote_state import QuoteTables
+from gophercite.decoding.sampler import Samples
+from gophercite.decoding.table_sizes import TableSizes
+from gophercite.documents import Document, Window
+from gophercite.evidence import Evidence
+from gophercite.vocabularies import Vocabulary
+from gophercite.word_boundaries import word_boundaries
+
+# Characters of a quote on either side of the claim, at most: more than answers have tokens for.
+_MOST_BESIDE = 2000
+_SECOND = 2  # folded into the keys of the second pass
+
+
+class Redraws(NamedTuple):
+    """Samples that are to be drawn once more.
+
+    Attributes:
+      rows: which they are, among all samples.
+      slots: the number of each among those that its prompt draws now.
+      prompts: the prompt of each.
+      begun: tokens of each up to its claim's end.
+      counts: how many samples each prompt draws, 0 or as many as it had: one program serves both.
+      quotes: the tables; a prompt's samples begin with their claims' own tokens.
+    """
+
+    rows: Int[np.ndarray, " redraws"]
+    slots: Int[np.ndarray, " redraws"]
+    prompts: Int[np.ndarray, " redraws"]
+    begun: Int[np.ndarray, " redraws"]
+    counts: Int[np.ndarray, " prompts"]
+    quotes: QuoteTables
+
+
+class Shown(NamedTuple):
+    """What the samples of some prompts may quote.
+
+    Attributes:
+      constraint: that made their tables.
+      sources: what each prompt shows; those without samples may be left out at the end.
+    """
+
+    constraint: QuoteConstraint
+    sources: Sequence[Sequence[Document | Window]]
+
+
+class Draw(Protocol):
+    """Draws samples of some prompts: `sampler.sample`, with all else given."""
+
+    def __call__(
+        self,
+        *,
+        key: Key[Array, " prompts"],
+        quotes: QuoteTables,
+        samples_per_prompt: Sequence[int],
+    ) -> Samples:
+        """Returns the samples."""
+
+
+def sample_supported(
+    draw: Draw,
+    keys: Key[Array, " prompts"],
+    quotes: QuoteTables,
+    counts: Sequence[int],
+    vocabulary: Vocabulary,
+    shown: Shown,
+) -> Samples:
+    """Draws samples whose quotes hold their claims, where some quote could.
+
+    Args:
+      draw: see `Draw`.
+      keys: of the prompts' draws.
+      quotes: the prompts' tables.
+      counts: samples of each prompt.
+      vocabulary: of the samples.
+      shown: what they may quote. Answers of several triples, and quotes with words left out, are
+        drawn as they come.
+
+    Returns:
+      The samples. Their log-probabilities are the model's own, of all of their tokens.
+    """
+    quotes = by_sample(quotes, max(counts))
+    samples = draw(key=keys, quotes=quotes, samples_per_prompt=counts)
+    redraws = unsupported(vocabulary, shown, samples, counts, quotes)
+    if redraws is None:
+        return samples
+    others = jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys, _SECOND)
+    again = draw(key=others, quotes=redraws.quotes, samples_per_prompt=redraws.counts.tolist())
+    return put_into(samples, redraws, again)
+
+
+def holds_claim(text: str, claim: str) -> bool:
+    """Says whether a text holds a claim, as the module has it."""
+    return next(_occurrences(text, claim), None) is not None
+
+
+def pieces_holding(pieces: Mapping[str, Sequence[Piece]], claim: str) -> dict[str, list[Piece]]:
+    """The pieces of text of which exactly the runs that hold a claim are runs.
+
+    A run holds the claim if it begins at or before the beginning of some occurrence and ends at or
+    after its end. There is a piece for each occurrence: a run from before the one before it holds
+    that one, so that it begins between the two.
+
+    Args:
+      pieces: what can be quoted under each title (`pieces.quotable_pieces`).
+      claim: any text.
+
+    Returns:
+      Pieces by title; titles without an occurrence are left out. No run has more than 2,000
+      characters on either side of its claim.
+    """
+    found: dict[str, dict[Piece, None]] = {}
+    for title, texts in pieces.items():
+        for piece in texts:
+            begins = np.frombuffer(piece.begins, bool)
+            ends = np.frombuffer(piece.ends, bool)
+            after = 0
+            for first, last in _occurrences(piece.text, claim):
+                least = max(after, first - _MOST_BESIDE)
+                may_begin = least + np.flatnonzero(begins[least : first + 1])
+                may_end = last - 1 + np.flatnonzero(ends[last - 1 : last + _MOST_BESIDE])
+                after = first + 1
+                if not (len(may_begin) and len(may_end)):
+                    continue
+                low, high = int(may_begin[0]), int(may_end[-1]) + 1
+                begin, end = np.zeros((2, high - low), bool)
+                begin[may_begin - low] = True
+                end[may_end - low] = True
+                holding = Piece(piece.text[low:high], begin.tobytes(), end.tobytes())
+                found.setdefault(title, {})[holding] = None
+    return {title: list(texts) for title, texts in found.items()}
+
+
+def _occurrences(text: str, claim: str) -> Iterator[tuple[int, int]]:
+    """Where a claim begins and ends in a text, in order."""
+    words = claim.split()
+    if not words:
+        return
+    spelled = r"\s+".join(map(re.escape, words))
+    pattern = re.compile(f"(?=({spelled}))", re.IGNORECASE)
+    bounds = None
+    for match in pattern.finditer(text):
+        bounds = word_boundaries(text) if bounds is None else bounds
+        first, last = match.span(1)
+        if bounds[first] and bounds[last]:
+            yield first, last
+
+
+def unsupported(
+    vocabulary: Vocabulary,
+    shown: Shown,
+    samples: Samples,
+    counts: Sequence[int],
+    quotes: QuoteTables,
+) -> Redraws | None:
+    """Finds the samples whose quote lacks a claim that some quote could hold.
+
+    Args:
+      vocabulary: of the samples.
+      shown: as in `sample_supported`.
+      samples: all prompts' samples, as `sampler.sample` gave them.
+      counts: how many each prompt has.
+      quotes: their tables (`by_sample`).
+
+    Returns:
+      What to draw; None where nothing is.
+    """
+    constraint, settings = shown.constraint, shown.constraint.settings
+    if settings.maximum_triples > 1 or settings.maximum_omissions:
+        return None
+    graphs = _EvidenceGraphs(shown, samples.tokens.shape[1])
+    found: list[tuple[int, int, int, int]] = []
+    prompt_of = np.repeat(np.arange(len(counts)), counts).tolist()
+    for row, prompt in enumerate(prompt_of):
+        tokens = samples.tokens[row, : samples.lengths[row]].tolist()
+        triple = _single(vocabulary.decode(tokens))
+        if triple is None or holds_claim(triple.quote, triple.claim):
+            continue
+        begun = _up_to_title(vocabulary, tokens, triple.claim)
+        graph = graphs.number(prompt, triple.claim, begun) if begun is not None else None
+        if begun is not None and graph is not None:
+            found.append((row, prompt, len(begun), graph))
+    if not found:
+        return None
+    rows, prompts, begun_tokens, numbers = np.array(found).T
+    most = max(counts)
+    slots, drawn = np.zeros(len(found), np.int32), np.zeros(len(counts), np.int32)
+    first = np.zeros((len(counts), most), np.int32)
+    sizes = TableSizes(quotes.claim.shape[0], quotes.token.shape[0])
+    tables = constraint.host_tables(graphs.made, samples.tokens.shape[1], sizes)
+    for i, (prompt, number) in enumerate(zip(prompts, numbers, strict=True)):
+        slots[i] = drawn[prompt]
+        first[prompt, slots[i] :] = tables.first[number]  # those beyond the last are its copies
+        drawn[prompt] += 1
+    counted = np.where(drawn > 0, most, 0)
+    tables = tables._replace(first=jnp.asarray(first))
+    return Redraws(rows, slots, prompts, begun_tokens, counted, tables)
+
+
+class _EvidenceGraphs:
+    """Graphs of evidence for claims, each made once."""
+
+    def __init__(self, shown: Shown, max_tokens: int) -> None:
+        self.made: list[PromptGraph] = []
+        self._shown = shown
+        self._max_tokens = max_tokens
+        self._pieces: dict[int, dict[str, list[Piece]]] = {}
+        self._numbers: dict[tuple[int, tuple[int, ...]], int | None] = {}
+
+    def number(self, prompt: int, claim: str, begun: Sequence[int]) -> int | None:
+        """Which graph has a claim's evidence; None where there is none in so few tokens."""
+        key = prompt, tuple(begun)
+        if key not in self._numbers:
+            graph = self._graph(prompt, claim, begun)
+            self._numbers[key] = None if graph is None else len(self.made)
+            self.made += [] if graph is None else [graph]
+        return self._numbers[key]
+
+    def _graph(self, prompt: int, claim: str, begun: Sequence[int]) -> PromptGraph | None:
+        constraint = self._shown.constraint
+        if prompt not in self._pieces:
+            self._pieces[prompt] = constraint.pieces(self._shown.sources[prompt])
+        holding = pieces_holding(self._pieces[prompt], claim)
+        graph = constraint.evidence_graph(holding, begun) if holding else None
+        return graph if graph is not None and graph.shortest_answer <= self._max_tokens else None
+
+
+def put_into(samples: Samples, redraws: Redraws, drawn: Samples) -> Samples:
+    """Puts what was drawn once more in the place of what it replaces.
+
+    The log-probability of a claim's tokens among those that the constraint allowed stays what it
+    was when the claim was drawn.
+
+    Args:
+      samples: of the first pass.
+      redraws: which of them were drawn once more.
+      drawn: of the second pass.
+    """
+    first = np.cumsum([0, *redraws.counts])[redraws.prompts]
+    again = first + redraws.slots
+    merged = [None if part is None else np.array(part) for part in samples[:5]]
+    for part, new in zip(merged, drawn[:5], strict=True):
+        if part is not None and new is not None:
+            part[redraws.rows] = new[again]
+    made = Samples(*merged, samples.passes + drawn.passes)  # type: ignore[arg-type, call-arg]
+    before, after = samples.constrained_log_probs, made.constrained_log_probs
+    if before is not None and after is not None:
+        forced = np.arange(before.shape[1]) < redraws.begun[:, None]
+        after[redraws.rows] = np.where(forced, before[redraws.rows], after[redraws.rows])
+    return made
+
+
+def by_sample(quotes: QuoteTables, samples: int) -> QuoteTables:
+    """The same tables, with a node of its own for each of a prompt's samples to begin at."""
+    return quotes._replace(first=jnp.repeat(quotes.first[:, None], samples, axis=1))
+
+
+def _single(text: str) -> Evidence | None:
+    triples = evidence.parse(text)
+    return triples[0] if len(triples) == 1 else None
+
+
+def _up_to_title(vocabulary: Vocabulary, tokens: Sequence[int], claim: str) -> list[int] | None:
+    """The tokens up to the mark before the title; None if a token holds more than that."""
+    size = len(f" {evidence.CLAIM_MARK}{claim}{evidence.TITLE_MARK}".encode())
+    read = 0
+    for place, token in enumerate(tokens):
+        if read == size:
+            return list(tokens[:place])
+        read += len(vocabulary.token_bytes(token) or b"")
+    return None

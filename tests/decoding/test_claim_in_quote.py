@@ -1,0 +1,174 @@
+"""Quotes that hold their claims: what is drawn once more, and what it becomes."""
+
+import re
+import string
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gophercite import evidence
+from gophercite.decoding import claim_in_quote
+from gophercite.decoding.claim_in_quote import Redraws, Shown, holds_claim, pieces_holding
+from gophercite.decoding.constraint import QuoteConstraint
+from gophercite.decoding.decode_loop import decode
+from gophercite.decoding.pieces import quotable_pieces
+from gophercite.decoding.quote_settings import QuoteSettings
+from gophercite.decoding.rerank import sample_in_turn
+from gophercite.decoding.sampler import Samples
+from gophercite.decoding.sampling_settings import SamplingSettings
+from gophercite.decoding.scoring import score
+from gophercite.documents import Document
+from tests import word_breaks
+from tests.decoding import answer_judge
+from tests.decoding.shown_pages import shown
+from tests.decoding.test_rerank import model
+
+VOCABULARY = model().vocabulary
+
+
+@pytest.mark.parametrize(
+    ("text", "claim", "holds"),
+    [
+        ("It was built in 1812 by Mara.", "1812", True),
+        ("It was built in 1812 by Mara.", "MARA", True),
+        ("It was built in 1812 by\n Mara.", "1812  by Mara", True),
+        ("It was built in 1812 by Mara.", "181", False),  # no whole word
+        ("It was built in 1812 by Mara.", "built by", False),
+        ("He paid $3.50 (in cash).", "$3.50", True),
+        ("He paid $3.50 (in cash).", "3.5", False),
+        ("中文字", "文", True),  # a script without spaces
+        ("A+ and a+", "a+", True),
+        ("nothing", "  ", False),
+    ],
+)
+def test_a_quote_holds_the_words_of_its_claim(text, claim, holds):
+    assert holds_claim(text, claim) == holds
+
+
+WORDS = st.lists(st.sampled_from(["a ", "A ", "b ", "ab ", "c. ", "a\n", "]% "]), max_size=14)
+
+
+def runs(pieces):
+    """Everything that can be quoted, by title."""
+    return {
+        (title, piece.text[i : j + 1])
+        for title, texts in pieces.items()
+        for piece in texts
+        for i in np.flatnonzero(np.frombuffer(piece.begins, bool)).tolist()
+        for j in np.flatnonzero(np.frombuffer(piece.ends, bool)).tolist()
+        if i <= j
+    }
+
+
+def plainly_holds(run, claim):
+    """The same by other code: each place of the claim, and another's word boundaries."""
+    bounds = set(word_breaks.boundaries(run))
+    folded = r"\s+".join(re.escape(word.lower()) for word in claim.split())
+    starts = range(len(run))
+    ends = ((i, re.match(folded, run[i:].lower())) for i in starts)
+    return any(found and {i, i + found.end()} <= bounds for i, found in ends)
+
+
+@settings(deadline=None, max_examples=300)
+@given(WORDS.map("".join), WORDS.map("".join), st.sampled_from(["a", "a b", "ab", "c", "a a", "x"]))
+def test_the_runs_of_the_pieces_are_those_that_hold_the_claim(text, other, claim):
+    pages = [Document("1", "T", text), Document("2", "U", other), Document("3", "T", "a b a")]
+    pieces = quotable_pieces(pages, VOCABULARY, 1, boundaries="words")
+    expected = {(title, run) for title, run in runs(pieces) if plainly_holds(run, claim)}
+    assert runs(pieces_holding(pieces, claim)) == expected
+
+
+# Claims of one character are often on pages that have all of them as words.
+ALPHABET = " ".join(string.ascii_letters + string.digits)
+PAGES = [
+    Document("1", "The mill", f"{ALPHABET}. It was b, then c, never d; e f g h."),
+    Document("2", "Mills", f"Nobody knows. {ALPHABET[::-1]} A mill has no d e."),
+]
+QUOTES = QuoteSettings(maximum_claim=1, minimum_quote=2)
+SAMPLING = SamplingSettings(max_tokens=48)
+PROMPTS = [[5, 6, 7], [8, 9]]
+
+
+def drawn(support, seed=0, count=12):
+    constraint = QuoteConstraint(VOCABULARY, QUOTES)
+    sources = [[PAGES[0]], PAGES]
+    tables = constraint.tables([constraint.graph(shown) for shown in sources], 48)
+    pages = Shown(constraint, sources) if support else None
+    keys = jax.random.key(seed)[None]
+    return sample_in_turn(model(), [PROMPTS], count, keys, SAMPLING, tables, shown=pages)[0]
+
+
+def test_claims_stay_and_quotes_that_lack_them_are_drawn_again():
+    before = drawn(support=False)
+    after = drawn(support=True)
+    rules = answer_judge.Rules(48, 2, None, 1, 1)
+    sources = [[PAGES[0]], PAGES]
+    again = 0
+    for one, other in zip(before, after, strict=True):
+        (first,), (second,) = evidence.parse(one.text), evidence.parse(other.text)
+        pages = sources[other.prompt]
+        assert (one.prompt, first.claim) == (other.prompt, second.claim)
+        judged = [shown(page, "words") for page in pages]
+        text = other.text.removesuffix(VOCABULARY.decode([VOCABULARY.eos_id]))
+        assert not answer_judge.faults_of_text(text, judged, rules)
+        if plainly_holds(first.quote, first.claim):
+            assert one == other
+        elif any(plainly_holds(page.text, first.claim) for page in pages):
+            assert plainly_holds(second.quote, second.claim)
+            again += 1
+        else:
+            assert one == other
+    assert again >= 3
+    # Log-probabilities are those of the whole answer, as if it had been given.
+    of_prompt = [[each for each in after if each.prompt == prompt] for prompt in range(2)]
+    texts = [[each.tokens for each in candidates] for candidates in of_prompt]
+    scored = score(model().transformer, model().params, PROMPTS, texts, pad_id=VOCABULARY.pad_id)
+    for row, each in zip(scored.log_probs, [*of_prompt[0], *of_prompt[1]], strict=True):
+        assert each.log_prob == pytest.approx(float(np.sum(row)), abs=1e-3)
+
+
+def test_the_second_pass_is_the_first_one_s_program():
+    drawn(support=True)
+    programs = decode._cache_size()
+    drawn(support=True, seed=1)
+    assert decode._cache_size() == programs
+    assert drawn(support=True, seed=1) == drawn(support=True, seed=1)
+
+
+def test_what_is_drawn_again_takes_the_place_of_the_first():
+    def samples(first, passes):
+        numbers = np.arange(first, first + 20).reshape(5, 4)
+        logs = -numbers.astype(np.float32)
+        lengths = numbers[:, 0] % 4 + 1
+        return Samples(numbers, lengths, logs, logs / 2, None, passes)
+
+    before, again = samples(0, 7), samples(100, 5)
+    # Rows 1 and 4 are of prompts 0 and 1; the second prompt's samples come after the first one's 3.
+    redraws = Redraws(
+        rows=np.array([1, 4]),
+        slots=np.array([0, 1]),
+        prompts=np.array([0, 1]),
+        begun=np.array([2, 3]),
+        counts=np.array([3, 3]),
+        quotes=None,
+    )
+    made = claim_in_quote.put_into(before, redraws, again)
+    assert made.passes == 12
+    assert made.faults is None
+    kept = [0, 2, 3]
+    for part, one, other in zip(made[:4], before[:4], again[:4], strict=True):
+        np.testing.assert_array_equal(part[kept], one[kept])
+        if one is not before.constrained_log_probs:
+            np.testing.assert_array_equal(part[[1, 4]], other[[0, 4]])
+    # Of its claim's tokens each keeps what the first pass's constraint made of them.
+    first, second = before.constrained_log_probs, again.constrained_log_probs
+    np.testing.assert_array_equal(made.constrained_log_probs[1], [*first[1, :2], *second[0, 2:]])
+    np.testing.assert_array_equal(made.constrained_log_probs[4], [*first[4, :3], *second[4, 3:]])
+
+
+def test_answers_of_several_triples_are_as_they_come():
+    several = QuoteConstraint(VOCABULARY, QuoteSettings(maximum_triples=2))
+    assert claim_in_quote.unsupported(VOCABULARY, Shown(several, []), None, [1], None) is None
