@@ -20,6 +20,7 @@ def add(commands: Any) -> None:
             "downloads/Qwen3-0.6B models/qwen3",
             "downloads/Llama-3.2-1B models/llama --dtype float32",
             "downloads/SmolLM2-135M-Instruct.Q4_1.gguf models/smollm2",
+            "adapters/smollm2-citing models/smollm2-citing --base models/smollm2",
             "t5x/checkpoint_100000 models/t5x --vocabulary t5x/sentencepiece.model",
         ),
     )
@@ -27,13 +28,17 @@ def add(commands: Any) -> None:
         "source",
         metavar="SOURCE",
         help="a Hugging Face folder: config.json, safetensors files and the tokenizer; a GGUF "
-        "file; or a T5X checkpoint_<step> folder of a decoder-only network",
+        "file; a folder of PEFT adapters; or a T5X checkpoint_<step> folder of a decoder-only "
+        "network",
     )
     command.add_argument("folder", metavar="FOLDER", help="the model folder; new, or to replace")
     command.add_argument(
         "--dtype",
         choices=("bfloat16", "float32"),
         help="of parameters and computation; by default the smallest that loses nothing",
+    )
+    command.add_argument(
+        "--base", metavar="MODEL", help="adapters: the model folder that they were trained on"
     )
     command.add_argument(
         "--vocabulary", metavar="FILE", help="T5X: the SentencePiece model, which it needs"
@@ -94,10 +99,25 @@ def _import(options: argparse.Namespace) -> Any:
     from gophercite.weights.checkpoint import WeightsError
     from gophercite.weights.gguf import import_gguf, is_gguf
     from gophercite.weights.hugging_face import import_weights
+    from gophercite.weights.peft_import import is_peft, merge_adapters
     from gophercite.weights.t5x import import_t5x
     from gophercite.weights.t5x_bridged import import_bridged
     from gophercite.weights.t5x_checkpoint import is_t5x
 
+    if is_peft(options.source):
+        if options.base is None:
+            raise WeightsError(
+                f"{options.source}: holds adapters: name the model folder that they were trained "
+                "on with --base MODEL"
+            )
+        if options.dtype is not None:
+            raise WeightsError("--dtype: a model with adapters has the dtype of its base")
+        return merge_adapters(options.source, options.base, options.folder)
+    if options.base is not None:
+        raise WeightsError(
+            f"{options.source}: --base is for adapters, and this holds none: there is no "
+            "adapter_config.json in it"
+        )
     if is_t5x(pathlib.Path(options.source)) and options.like is not None:
         return import_bridged(options.source, options.folder, options.like, dtype=options.dtype)
     if is_t5x(pathlib.Path(options.source)):

@@ -2,6 +2,7 @@
 
     adapter_config.json        which modules are adapted, with what rank and alpha
     adapter_model.safetensors  two tensors a module: lora_A [rank, in], lora_B [out, rank]
+    gophercite.json            the digest of the base's parameters, which a merge here checks
 
 Where a family keeps queries, keys and values in one matrix, their adapters become one of as many
 times the rank: its A's are stacked, and each B writes to its own outputs alone.
@@ -30,8 +31,8 @@ from gophercite.weights.export import Exported
 from gophercite.weights.importing import Dtype
 from gophercite.weights.model_types import write_architecture
 from gophercite.weights.names import LAYERS, NAMES, Place
+from gophercite.weights.peft_import import CONFIG, MADE_FOR, TENSORS
 
-_CONFIG, _TENSORS = "adapter_config.json", "adapter_model.safetensors"
 _WRAPPED = "base_model.model."  # PEFT's names for what it wraps
 
 Adapter = Mapping[str, np.ndarray]
@@ -98,12 +99,14 @@ def export_adapters(
     tensors = _tensors(modules, adapters, layers, description.config.num_heads, chosen)
     first = layers - len(adapters[adapted.lora.targets[0]]["a"])
     with whole_folder(target) as unfinished:
-        safetensors.numpy.save_file(tensors, unfinished / _TENSORS, {"format": "pt"})
+        safetensors.numpy.save_file(tensors, unfinished / TENSORS, {"format": "pt"})
         config = _config(modules, adapted.lora, list(range(first, layers)), base)
         text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
-        (unfinished / _CONFIG).write_text(text, "utf-8")
+        (unfinished / CONFIG).write_text(text, "utf-8")
+        made_for = json.dumps({"base_sha256": digest}) + "\n"
+        (unfinished / MADE_FOR).write_text(made_for, "utf-8")
     values = sum(array.size for adapter in adapters.values() for array in adapter.values())
-    return Exported(fields["model_type"], values, chosen.name, (_TENSORS,))
+    return Exported(fields["model_type"], values, chosen.name, (TENSORS,))
 
 
 def _modules(lora: LoRA, places: Mapping[str, Place]) -> list[_Module]:

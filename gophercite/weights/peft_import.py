@@ -1,0 +1,245 @@
+"""Merging adapters in PEFT's form into the model that they were trained on.
+
+    adapter_config.json        which kind of adapters, and with what alpha
+    adapter_model.safetensors  two tensors a module: lora_A [rank, in], lora_B [out, rank]
+    gophercite.json            the digest of the base's parameters; of our own exports alone
+
+What is merged is W + (alpha / rank) A B, in float32. Kinds of adapters that compute something else
+are refused by the field that says so.
+"""
+
+import dataclasses
+import hashlib
+import math
+import os
+import pathlib
+import re
+from collections.abc import Mapping
+from typing import NamedTuple, TypeGuard
+
+import jax.numpy as jnp
+import numpy as np
+
+from gophercite.models.config import TransformerConfig
+from gophercite.models.folder import (
+    Description,
+    Model,
+    load_model,
+    model_digest,
+    read_description,
+    save_model,
+)
+from gophercite.models.lora import adaptable
+from gophercite.models.parameters import TRAINED
+from gophercite.models.tensor_files import DTYPES, TensorFile
+from gophercite.weights.checkpoint import WeightsError, read_json
+from gophercite.weights.model_types import write_architecture
+from gophercite.weights.names import LAYERS, NAMES, Place
+
+CONFIG, TENSORS, MADE_FOR = "adapter_config.json", "adapter_model.safetensors", "gophercite.json"
+
+_TENSOR = re.compile(r"base_model\.model\.(?P<module>.+)\.lora_(?P<part>[AB])\.weight")
+# Fields that say nothing of what the tensors compute: the tensors themselves say which modules.
+_NEUTRAL = {
+    *("task_type", "base_model_name_or_path", "revision", "inference_mode", "peft_version"),
+    *("lora_dropout", "fan_in_fan_out", "target_modules", "exclude_modules", "auto_mapping"),
+    *("layers_to_transform", "layers_pattern", "rank_pattern", "megatron_core", "eva_config"),
+    *("qalora_group_size", "runtime_config"),
+}
+_READ = {"peft_type", "r", "lora_alpha", "alpha_pattern", "use_rslora", "bias", "init_lora_weights"}
+# Other ways to begin change the base model as well, which a merge with the base itself misses.
+_BEGINNINGS = (None, True, False, "gaussian", "eva", "orthogonal")
+
+
+class _Own(NamedTuple):
+    """One of our matrices in one of the family's modules.
+
+    Attributes:
+      name: of our matrix in its layer.
+      layer: its number.
+      place: where in the module's matrix it is.
+    """
+
+    name: str
+    layer: int
+    place: Place
+
+
+@dataclasses.dataclass(frozen=True)
+class _Settings:
+    """What `adapter_config.json` says that the tensors don't."""
+
+    alpha: float
+    alpha_pattern: Mapping[str, float]
+    by_root: bool
+
+    def scale(self, module: str, rank: int) -> float:
+        """What a module's product is multiplied by."""
+        alpha = self.alpha
+        for pattern, other in self.alpha_pattern.items():
+            if module == pattern or module.endswith(f".{pattern}"):
+                alpha = other
+                break
+        return alpha / (math.sqrt(rank) if self.by_root else rank)
+
+
+def is_peft(source: str | os.PathLike[str]) -> bool:
+    """Says whether a folder holds adapters in PEFT's form."""
+    return (pathlib.Path(source) / CONFIG).is_file()
+
+
+def merge_adapters(
+    adapters: str | os.PathLike[str],
+    base: str | os.PathLike[str],
+    folder: str | os.PathLike[str],
+) -> Description:
+    """Makes a model folder of a model and its adapters: whole or not at all.
+
+    Args:
+      adapters: a folder with `adapter_config.json` and `adapter_model.safetensors`.
+      base: the model folder that they were trained on.
+      folder: a new one, or a model folder to replace.
+
+    Returns:
+      What the new `model.json` says.
+
+    Raises:
+      WeightsError: the adapters are of another kind or model; the message names file and field or
+        tensor.
+      TensorFileError: a file of tensors is missing, cut short or damaged.
+      ModelFolderError: `base` is no model folder, or `folder` holds something else.
+    """
+    source = pathlib.Path(adapters)
+    settings = _read_settings(source / CONFIG)
+    _check_base(source / MADE_FOR, base)
+    model = load_model(base)
+    config = model.transformer.config
+    pairs = _pairs(source / TENSORS)
+    modules = _modules(config, base)
+    stacks = dict(model.params[TRAINED])
+    changed: dict[str, np.ndarray] = {}
+    for module, (a, b) in sorted(pairs.items()):
+        if module not in modules:
+            raise WeightsError(
+                f"{source / TENSORS}: module {module!r} is adapted, and {os.fspath(base)} has "
+                "none of this name: are the adapters for this model?"
+            )
+        for own in modules[module]:
+            if own.name not in changed:
+                changed[own.name] = np.array(stacks[own.name], np.float32)
+            matrix = changed[own.name][own.layer]
+            whole = own.place.tensor_shape(matrix.shape)
+            inputs, outputs = whole[::-1] if own.place.transposed else whole
+            if a.shape[1:] != (inputs,) or b.shape != (outputs, len(a)):
+                raise WeightsError(
+                    f"{source / TENSORS}: module {module!r} has lora_A {list(a.shape)} and lora_B "
+                    f"{list(b.shape)}; its matrix needs [rank, {inputs}] and [{outputs}, rank]"
+                )
+            fused = own.place.fused
+            columns = fused.columns(matrix.shape[1], config.num_heads) if fused else [slice(None)]
+            own_b = np.concatenate([b[part] for part in columns])
+            matrix += settings.scale(module, len(a)) * (a.T @ own_b.T)
+    for name, stack in changed.items():
+        stacks[name] = jnp.asarray(stack, stacks[name].dtype)
+    with (source / TENSORS).open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    merged = {"folder": source.resolve().name, "sha256": digest}
+    provenance = {**model.provenance, "adapters": merged}
+    params = {**model.params, TRAINED: stacks}
+    save_model(folder, Model(model.transformer, params, model.vocabulary, provenance))
+    return read_description(folder)
+
+
+def _read_settings(path: pathlib.Path) -> _Settings:
+    value = read_json(path)
+    if not isinstance(value, dict) or value.get("peft_type") != "LORA":
+        kind = value.get("peft_type") if isinstance(value, dict) else None
+        raise WeightsError(f"{path}: field 'peft_type' must be 'LORA', got {kind!r}")
+    if value.get("bias", "none") != "none":
+        raise WeightsError(f"{path}: field 'bias' = {value['bias']!r}: only 'none' is read")
+    if value.get("init_lora_weights") not in _BEGINNINGS:
+        raise WeightsError(
+            f"{path}: field 'init_lora_weights' = {value['init_lora_weights']!r}: such adapters "
+            "changed their base, too; convert them with PEFT first"
+        )
+    for field, said in value.items():
+        if said and field not in _NEUTRAL | _READ:
+            raise WeightsError(
+                f"{path}: field {field!r} = {said!r}: adapters with it compute something else "
+                "than W + (alpha / rank) A B, and are not read"
+            )
+    alphas = value.get("alpha_pattern") or {}
+    if not isinstance(alphas, dict) or not all(_is_alpha(alpha) for alpha in alphas.values()):
+        raise WeightsError(f"{path}: field 'alpha_pattern' must give numbers over 0 by module")
+    for pattern in alphas:
+        if not re.fullmatch(r"[\w.]+", pattern):
+            raise WeightsError(
+                f"{path}: field 'alpha_pattern': {pattern!r} must be the name of a module"
+            )
+    alpha = value.get("lora_alpha")
+    if not _is_alpha(alpha):
+        raise WeightsError(f"{path}: field 'lora_alpha' must be a number over 0, got {alpha!r}")
+    if not isinstance(value.get("use_rslora", False), bool):
+        raise WeightsError(f"{path}: field 'use_rslora' must be true or false")
+    return _Settings(alpha, alphas, value.get("use_rslora", False))
+
+
+def _is_alpha(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e9
+
+
+def _check_base(path: pathlib.Path, base: str | os.PathLike[str]) -> None:
+    if not path.exists():
+        return
+    value = read_json(path)
+    wanted = value.get("base_sha256") if isinstance(value, dict) else None
+    found = model_digest(base)
+    if wanted != found:
+        raise WeightsError(
+            f"{path}: the adapters were trained on another model than {os.fspath(base)} holds: "
+            f"its parameters hash to {found[:12]}, not to {str(wanted)[:12]}"
+        )
+
+
+def _pairs(path: pathlib.Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """A and B of each module, in float32."""
+    file = TensorFile(path)
+    parts: dict[str, dict[str, np.ndarray]] = {}
+    for name in file.names:
+        match = _TENSOR.fullmatch(name)
+        tensor = file.tensor(name)
+        if match is None:
+            raise WeightsError(f"{path}: tensor {name!r} is no adapter of a layer's matrix")
+        if tensor.dtype not in DTYPES or len(tensor.shape) != 2:
+            raise WeightsError(
+                f"{path}: tensor {name!r} is {tensor.dtype} {list(tensor.shape)}; it must be a "
+                f"matrix of {', '.join(DTYPES)}"
+            )
+        values = tensor.mapped().astype(np.float32)
+        if not np.isfinite(values).all():
+            raise WeightsError(f"{path}: tensor {name!r} holds a number that is not finite")
+        parts.setdefault(match["module"], {})[match["part"]] = values
+    if not parts:
+        raise WeightsError(f"{path}: holds no adapter")
+    for module, found in parts.items():
+        if len(found) < 2:
+            raise WeightsError(
+                f"{path}: module {module!r} has lora_{next(iter(found))} alone, not both"
+            )
+    return {module: (found["A"], found["B"]) for module, found in parts.items()}
+
+
+def _modules(config: TransformerConfig, base: str | os.PathLike[str]) -> dict[str, list[_Own]]:
+    """Our matrices in each of the family's modules."""
+    try:
+        family = write_architecture(config)["model_type"]
+    except ValueError as error:
+        raise WeightsError(f"{os.fspath(base)}: {error}") from error
+    matrices = adaptable(config)
+    modules: dict[str, list[_Own]] = {}
+    for name, place in NAMES[family].places.items():
+        if name.startswith(LAYERS) and (own := name.removeprefix(LAYERS)) in matrices:
+            for layer in range(config.num_layers):
+                module = place.tensor.format(layer).removesuffix(".weight")
+                modules.setdefault(module, []).append(_Own(own, layer, place))
+    return modules
