@@ -54,13 +54,13 @@ class WebcpmDemonstration:
       question: in Chinese.
       actions: in their order.
       digests: what was kept in the end, in the order of the answer's numbers: each of one or
-        several quotes, which were merged. None where the file does not say.
+        several quotes, which were merged. Where the file does not say, all that was quoted.
       answer: with `【1】` or `<1>` behind what a digest proves.
     """
 
     question: str
     actions: tuple[WebcpmAction, ...]
-    digests: tuple[tuple[str, ...], ...] | None
+    digests: tuple[tuple[str, ...], ...]
     answer: str
 
 
@@ -93,9 +93,10 @@ def _demonstration(value: Any) -> WebcpmDemonstration:
             actions.append(_action(action))
         except BadRecord as problem:
             raise BadRecord(f"field 'actions[{number}]': {problem}") from None
-    digests = None
+    digests: tuple[tuple[str, ...], ...]
+    digests = tuple((action.detail,) for action in actions if action.name == QUOTE)
     if value.get("digests") is not None:
-        digests = tuple(_digest(digest) for digest in list_field(value, "digests"))
+        digests = tuple(map(_digest, list_field(value, "digests")))
     return WebcpmDemonstration(question.strip(), tuple(actions), digests, answer.strip())
 
 

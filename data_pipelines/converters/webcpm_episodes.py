@@ -155,7 +155,7 @@ class _Play:
         start = reset(demonstration.question, SETTINGS)
         self._start = start
         self._walk = Walk(world, start, random.Random(0), Noise().times(0))
-        self._kept = None if demonstration.digests is None else _squeezed(demonstration.digests)
+        self._kept = {_squeeze(text) for digest in demonstration.digests for text in digest}
         self._numbers: dict[str, int] = {}  # of the references, by what was quoted
 
     def episode(self) -> Episode:
@@ -237,7 +237,7 @@ class _Play:
 
     def _quote(self, text: str) -> None:
         walk = self._walk
-        if self._kept is not None and _squeeze(text) not in self._kept:
+        if _squeeze(text) not in self._kept:
             self._count("quotes left out: removed again")
             return
         span = walk.shown.matcher.quote(escape(normalise_text(text)), 0)
@@ -280,11 +280,9 @@ class _Play:
 
         def cited(match: re.Match[str]) -> str:
             number = int(match[1] or match[2])
-            if digests is None:
-                found = [number] if number <= len(self._numbers) else []
-            else:
-                texts = digests[number - 1] if 1 <= number <= len(digests) else ()
-                found = [self._numbers[_squeeze(t)] for t in texts if _squeeze(t) in self._numbers]
+            texts = digests[number - 1] if 1 <= number <= len(digests) else ()
+            squeezed = map(_squeeze, texts)
+            found = [self._numbers[text] for text in squeezed if text in self._numbers]
             if not found:
                 self._count("citations left out: of no quote")
             return "".join(f"[{each}]" for each in dict.fromkeys(found))
@@ -302,7 +300,3 @@ def _query(text: str) -> str:
 
 def _squeeze(text: str) -> str:
     return "".join(normalise_text(text).split()).casefold()
-
-
-def _squeezed(digests: tuple[tuple[str, ...], ...]) -> set[str]:
-    return {_squeeze(text) for digest in digests for text in digest}

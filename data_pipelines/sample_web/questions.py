@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from data_pipelines.demonstrators.routes import name_query
 from data_pipelines.sample_web.pages import Fact, SitePage
-from data_pipelines.sample_web.things import APART, Thing
+from data_pipelines.sample_web.things import Thing
 from data_pipelines.sample_world.values import NUMBERS
 from gophercite.answer_matching import contains_answer
 from gophercite.browser.worlds import World
@@ -140,18 +140,18 @@ class QuestionMaker:
         return draw.choice(options) if options else None
 
     def _asked(self, way: _Way, draw: random.Random) -> tuple[str, Fact] | None:
-        """A question about the last page of a way, and the fact that answers it."""
+        """A question about the last page of a way, and the fact that answers it.
+
+        None where the question says the answer.
+        """
         page = way.pages[-1]
-        thing = _thing(page)
-        apart = APART[thing.kind.key][0] if thing.namesakes else ""
-        facts = [fact for fact in page.facts if fact.attribute.key != apart]
-        if not facts:
-            return None
-        fact = draw.choice(facts)
+        fact = draw.choice(page.facts)
         wordings = fact.attribute.questions
         if way.proof:
             wordings = tuple(w for w in wordings if not any(n in w for n in _NAMES_ITS_KIND))
-        return _named(draw.choice(wordings), way.asked), fact
+        text = _named(draw.choice(wordings), way.asked)
+        # Such as the profession of the painter who has namesakes.
+        return None if contains_answer(text, [fact.value.text]) else (text, fact)
 
     def _beginning(self, text: str, way: _Way, hidden: SitePage | None) -> SitePage | None:
         """The page among the results from which a way begins; None where none is.

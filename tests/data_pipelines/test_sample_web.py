@@ -20,6 +20,7 @@ from data_pipelines.sample_web.making import site
 from data_pipelines.sample_web.questions import QuestionMaker
 from data_pipelines.sample_web.things import APART, SMALLEST, root, things_of
 from data_pipelines.sample_world import names
+from gophercite.answer_matching import contains_answer
 from gophercite.browser.environment import reset
 from gophercite.browser.episodes import episode_to_json, examples, read_episodes, replayed
 from gophercite.browser.recorded import RecordedWorld
@@ -146,7 +147,9 @@ def check(question: Question, world: World) -> None:
     assert all(each.endswith(".") for each in said)
     assert question.answers[0] in said[-1]
     assert question.evidence[-1].document == pages[-1].document.id
-    # Only the last page says it, and what is wrong is wrong.
+    # Only the last page says it, not even the question, and what is wrong is wrong.
+    assert not contains_answer(question.question, question.answers)
+    assert "the the" not in question.question
     for page in pages[:-1]:
         assert not re.search(rf"\b{re.escape(question.answers[0])}\b", page.document.text)
     assert not set(question.answers) & set(question.incorrect_answers)
@@ -177,6 +180,8 @@ def test_questions_need_one_to_four_pages_as_often_as_is_said() -> None:
         asked = list(maker.questions(100))
         steps = collections.Counter(len(question.documents) for question in asked)
         assert min(steps[number] for number in (1, 2, 3, 4)) > 2
+        for question in asked:
+            check(question, world)
         only = list(maker.questions(20, (0, 0, 1)))
         assert [len(question.documents) for question in only] == [3] * 20
         # Some begin where a link leads to what no search finds, some end three screens down.

@@ -129,10 +129,40 @@ def test_pages_whole_and_results_whole_are_read_where_they_are_there(tmp_path: P
     search["details"]["result"] = SEEN
     page["details"]["pageMainContent"] = [FIRST[:500], FIRST[500:] + SECOND + "尾声。"]
     del value["actions"][2]
+    for action in value["actions"][-2:]:
+        action["pageContentInViewport"] = None
     (episode,), world = converted(tmp_path, value)
     assert episode.steps[1].action == "Scrolled down 1"  # added: the link stands below
     with RecordedWorld(world) as it:
         assert it.open(BRIDGE).document.text.endswith("尾声。")
+
+
+def test_scrolls_are_merged_up_to_three(tmp_path: Path) -> None:
+    value = demonstration()
+    value["actions"][4:-1] = [
+        *(act("TRIGGER_SCROLL_DOWN", f"{number} {4 * SECOND}") for number in range(9)),
+        act("TRIGGER_SCROLL_UP", "8"),
+        act("TRIGGER_SCROLL_UP", "7"),
+        act("ADD_DIGEST", "7", text="石桥建于1874年，设计者是林安。"),
+    ]
+    (episode,), _ = converted(tmp_path, value)
+    scrolls = [step.action for step in episode.steps if step.action.startswith("Scrolled")]
+    assert scrolls[1:4] == ["Scrolled down 3", "Scrolled down 3", "Scrolled down 3"]
+    assert scrolls[4] == "Scrolled up 2"
+    assert set(scrolls[5:]) <= {"Scrolled up 3", "Scrolled up 2", "Scrolled up 1"}  # added
+
+
+def test_numbers_of_the_answer_are_those_of_the_digests(tmp_path: Path) -> None:
+    value = demonstration()
+    (both,) = value["digests"]
+    value["digests"] = [{"datas": [part]} for part in both["datas"]]
+    value["answer"] = "【1】【2】【3】【0】"
+    (episode,), _ = converted(tmp_path, value)
+    assert episode.end.answer == "[2][1]"
+    del value["digests"]
+    (tmp_path / "without").mkdir()
+    (episode,), _ = converted(tmp_path / "without", value)
+    assert episode.end.answer == "[1][2][3]"
 
 
 def test_who_refuses_to_answer_ends_so(tmp_path: Path) -> None:
