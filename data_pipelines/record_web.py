@@ -15,7 +15,7 @@ import re
 import shutil
 import sys
 import urllib.parse
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from gophercite.browser.pages import Page
@@ -157,6 +157,7 @@ def record(
     folder: str | os.PathLike[str],
     name: str | None = None,
     hidden: Collection[str] = (),
+    progress: Callable[[int], None] = lambda _: None,
 ) -> None:
     """Writes pages as a recorded world, with the index that answers its searches.
 
@@ -165,6 +166,7 @@ def record(
       folder: a new one.
       name: of the world; the folder's by default.
       hidden: addresses of pages that no search finds.
+      progress: is told how many pages are written.
 
     Raises:
       FileExistsError: when the folder is there already.
@@ -179,8 +181,9 @@ def record(
     with DocumentIndex(None) as nothing:
         world = SiteWorld(name or out.name, pages, nothing)
         with Recorder(world, partial, name or out.name) as recorder:
-            for page in pages:
+            for number, page in enumerate(pages, 1):
                 recorder.open(page.document.url or "")
+                progress(number)
     with DocumentIndex(partial / INDEX, write=True) as index:
         index.add(page.document for page in pages if page.document.url not in hidden)
     partial.rename(out)

@@ -192,6 +192,8 @@ class _Demonstration:
         """Looks for the sentence of the proof, and quotes it, or goes wrong."""
         walk, noise = self._walk, self._noise
         walk.bring(span, leg.words, self._style.looks)
+        if walk.chance(noise.overshoots):
+            self._overshoot(span)
         if walk.chance(noise.skipped_quote):
             return
         others = self._other_sentences(span)
@@ -213,6 +215,17 @@ class _Demonstration:
             else span
         )
         self._quote(whole, leg.sentence, proof=True, mistake=mistake)
+
+    def _overshoot(self, span: tuple[int, int]) -> None:
+        """Scrolls past a sentence, and back."""
+        walk = self._walk
+        lines, first = walk.state.settings.view_lines, walk.state.view.first
+        if walk.state.view.last + 1 >= len(walk.shown):
+            return
+        walk.do(f"Scrolled down {walk.draw.randint(1, 3)}", "scrolled past")
+        past = -(-(walk.state.view.first - first) // lines)  # screens, the last one cut short
+        walk.do(f"Scrolled up {past}" if first else "Top")
+        walk.bring(span, (), "scroll")
 
     def _other_sentences(self, span: tuple[int, int]) -> list[tuple[int, int]]:
         """The other sentences of the same lines that are on the screen, two on either side."""

@@ -12,6 +12,7 @@ class Noise:
       invalid: before an action: a text that is no valid action.
       wrong_turn: on the way to a page: another link first, and back.
       namesake: among results that share a name: another one first, and back.
+      overshoots: on a page that goes on below: scrolls past what is looked for, and back.
       gives_up: on a page: ends there, with what it has.
       skipped_quote: a sentence of the proof is read and not quoted.
       wrong_quote: another sentence is quoted in its place.
@@ -23,6 +24,7 @@ class Noise:
     invalid: float = 0.02
     wrong_turn: float = 0.06
     namesake: float = 0.15
+    overshoots: float = 0.06
     gives_up: float = 0.01
     skipped_quote: float = 0.01
     wrong_quote: float = 0.02
@@ -86,6 +88,7 @@ STYLES: dict[str, Style] = {
                 invalid=0.06,
                 wrong_turn=0.15,
                 namesake=0.5,
+                overshoots=0.15,
                 gives_up=0.10,
                 skipped_quote=0.12,
                 wrong_quote=0.10,

@@ -16,6 +16,7 @@ from gophercite import records
 from gophercite.browser.episodes import write_episodes
 from gophercite.browser.recorded import RecordedWorld
 from gophercite.browser.settings import Settings
+from gophercite.records import Question
 
 SCREENS = 3  # that stand before a fact of a long page
 
@@ -91,11 +92,13 @@ def make_split(
     hidden = {page.address for page in whole if page.hidden}
     folder = out / f"world_{split}"
     out.mkdir(parents=True, exist_ok=True)
-    record([page.page for page in whole], folder, f"sample-web-{split}-{seed}", hidden)
+    tell = progress(f"{split}: pages", pages)
+    record([page.page for page in whole], folder, f"sample-web-{split}-{seed}", hidden, tell)
     report = DemonstrationReport()
     with RecordedWorld(folder) as world:
         maker = QuestionMaker(whole, world, split, seed, settings.results)
-        asked, tell = [], progress(f"{split}: questions", questions)
+        asked: list[Question] = []
+        tell = progress(f"{split}: questions", questions)
         for question in maker.questions(questions, steps):
             asked.append(question)
             tell(len(asked))

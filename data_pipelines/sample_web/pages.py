@@ -148,15 +148,12 @@ def _article(
     at_top = thing.told[:2] if thing.long else thing.told
     _paragraph(written, thing, at_top, things, draw)
     if thing.long:
-        written.add("\n\nChronicle\n")
-        for year in sorted(draw.randint(1100, 1999) for _ in range(lines)):
-            written.add(f"In {year} {draw.choice(_EVENTS)}.\n")
+        _chronicle(written, "\n\nChronicle\n", lines, draw)
         for attribute in thing.told[2:]:
             written.add(f"\n{heading(attribute)}\n")
             written.state(thing, attribute, things, draw.choice(attribute.statements))
-            written.add("\n")
-            for _ in range(draw.randint(0, 3)):
-                written.add(f"In {draw.randint(1100, 1999)} {draw.choice(_EVENTS)}.\n")
+            _chronicle(written, "\n", draw.randint(0, 3), draw)
+        _chronicle(written, "\nFrom another chronicle\n", lines // 3, draw)
     else:
         written.add("\n")
     if thing.records:
@@ -167,6 +164,13 @@ def _article(
     title, at = list_at
     written.add(title, at)
     return written.page(thing.title, thing.address, thing, hidden=thing.hidden)
+
+
+def _chronicle(written: _Writing, heading: str, lines: int, draw: random.Random) -> None:
+    """Lines in which nothing is told of a thing."""
+    written.add(heading)
+    for year in sorted(draw.randint(1100, 1999) for _ in range(lines)):
+        written.add(f"In {year} {draw.choice(_EVENTS)}.\n")
 
 
 def _records(thing: Thing, things: list[Thing], draw: random.Random) -> SitePage:

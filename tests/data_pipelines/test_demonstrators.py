@@ -174,6 +174,7 @@ def test_invalid_actions_stand_before_what_is_done(asked: Asked) -> None:
     ("rates", "mistakes", "right", "supported"),
     [
         ({"wrong_turn": 1.0}, {"wrong turn"}, True, True),
+        ({"overshoots": 1.0}, {"scrolled past"}, True, True),
         ({"wide_quote": 1.0}, {"quotes too much"}, True, True),
         ({"wrong_answer": 1.0}, {"wrong answer"}, False, False),
         ({"uncited": 1.0}, {"cites nothing"}, True, False),
@@ -190,6 +191,10 @@ def test_each_rate_makes_its_mistakes_and_says_so(
     assert [(e.right, e.supported) for e in episodes] == [(right, supported)] * len(episodes)
     if rates == {"skipped_quote": 1.0}:
         assert all(episode.end.answer is None for episode in episodes)
+    if rates == {"overshoots": 1.0}:
+        back = [text for text in commands(episodes) if text.startswith("Scrolled up")]
+        assert len(back) > 3
+        assert "Top" in commands(episodes)
 
 
 def test_wrong_quotes_prove_nothing(asked: Asked) -> None:
