@@ -7,60 +7,32 @@ No step is allowed after which the answer could not be finished in the tokens th
 every sample is legal.
 """
 
-import dataclasses
-import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Int, Int32
 
 from gophercite.decoding.byte_edges import Parts
 from gophercite.decoding.claims import claim_automaton
 from gophercite.decoding.completions import NO_END, longest_steps, shortest_completions
+from gophercite.decoding.joined_graphs import FreeTexts, PromptGraph, joined, usual_lengths
 from gophercite.decoding.pieces import Piece, quotable_pieces
 from gophercite.decoding.quote_graph import QuoteGraph
 from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.quote_state import QuoteTables
-from gophercite.decoding.table_sizes import TableSizes, filled_up
+from gophercite.decoding.table_sizes import TableSizes
 from gophercite.decoding.token_edges import TokenEdges, token_edges
 from gophercite.decoding.token_trie import ClaimTokens, TokenTrie
 from gophercite.decoding.token_walks import NO_REACH
 from gophercite.documents import Document, Window
 from gophercite.vocabularies import Vocabulary
 
-_ALONG_EDGES = ("token", "characters", "need", "reach", "begins")
+__all__ = ["NoLegalAnswer", "PromptGraph", "QuoteConstraint"]
 
 
 class NoLegalAnswer(ValueError):  # noqa: N818 (the name in the project's contracts)
     """Nothing can be quoted from a prompt's documents, or not in so few tokens."""
-
-
-@dataclasses.dataclass(frozen=True)
-class PromptGraph:
-    """One prompt's graph, on the host.
-
-    Attributes:
-      start: the node where an answer begins.
-      edges: its tokens.
-      cost: tokens to the end of an answer.
-    """
-
-    start: int
-    edges: TokenEdges
-    cost: Int[np.ndarray, "nodes missing"]
-
-    @property
-    def shortest_answer(self) -> int:
-        """Tokens of the shortest legal answer, its end of sequence included."""
-        return int(self.cost[self.start, 0])
-
-    @property
-    def sizes(self) -> TableSizes:
-        """How many nodes and edges there are."""
-        return TableSizes(len(self.cost), len(self.edges.token))
 
 
 class QuoteConstraint:
@@ -76,9 +48,9 @@ class QuoteConstraint:
         self._vocabulary = vocabulary
         self._eos_id = vocabulary.eos_id
         self._trie = TokenTrie.build(vocabulary)
-        self._usual_lengths = _usual_lengths(vocabulary)
         self._claim = claim_automaton()
         self._claim_tokens = ClaimTokens.build(self._claim, self._trie)
+        self._texts = FreeTexts(self._claim, self._claim_tokens, usual_lengths(vocabulary))
         self._steps = longest_steps(self._claim, self._claim_tokens, self.settings.limits)
 
     def graph(self, sources: Sequence[Document | Window]) -> PromptGraph:
@@ -202,39 +174,4 @@ class QuoteConstraint:
                     f"prompt {i}: the shortest legal answer has {graph.shortest_answer} tokens, "
                     f"but samples may have {max_tokens}"
                 )
-        node = [0, *itertools.accumulate(graph.sizes.nodes for graph in graphs)]
-        edge = [0, *itertools.accumulate(graph.sizes.edges for graph in graphs)]
-        nodes, edges = (sizes or TableSizes()).holding(node[-1], edge[-1])
-        together = list(zip(graphs, node, edge, strict=False))
-        states = np.arange(len(self._claim.next))
-        claim = np.full(nodes, -1, np.int8)
-        claim[np.add.outer(node[:-1], states)] = states
-
-        def column(name: str) -> np.ndarray:
-            return filled_up([getattr(graph.edges, name) for graph in graphs], edges, 0)
-
-        columns: dict[str, Any] = {
-            "start": filled_up(
-                [graph.edges.start[:-1] + at for graph, _, at in together], nodes + 1, edge[-1]
-            ),
-            "claim": claim,
-            "cost": filled_up([graph.cost for graph in graphs], nodes, NO_END),
-            "node": filled_up([graph.edges.node + at for graph, at, _ in together], edges, 0),
-            "claim_next": self._claim_tokens.next,
-            "claim_added": self._claim_tokens.added,
-            "claim_content": self._claim.content,
-            "size": self._usual_lengths,
-            "first": np.array([at + graph.start for graph, at, _ in together], np.int32),
-        }
-        columns |= {name: column(name) for name in _ALONG_EDGES}
-        return QuoteTables(**columns, settings=self.settings)
-
-
-def _usual_lengths(vocabulary: Vocabulary) -> Int32[np.ndarray, " vocab"]:
-    """Bytes of each token's text; 0 for those that a tokenizer has another token for.
-
-    Those are SentencePiece's bytes, which come before the pieces that spell the same.
-    """
-    texts = [vocabulary.token_bytes(id) or b"" for id in range(vocabulary.size)]
-    usual = {text: id for id, text in enumerate(texts)}
-    return np.array([len(text) * (usual[text] == id) for id, text in enumerate(texts)], np.int32)
+        return joined(graphs, self._texts, self.settings, sizes)

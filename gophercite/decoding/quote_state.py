@@ -180,9 +180,14 @@ def claims_allowed(
         # Then it does not depend on them, and there is one bit for each state that leaves tokens
         # enough: a shift instead of a gather a token.
         affordable = (costs[:, :, 0] < tokens_left[:, None]) & (claim[:, None] >= 0)
-        bits = jnp.sum(affordable.astype(jnp.uint32) << jnp.arange(states, dtype=jnp.uint32), 1)
+        bits = _as_bits(affordable)
         shift = jnp.minimum(following, 31).astype(jnp.uint32)
-        return ((bits[:, None] >> shift) & 1).astype(bool)
+        if len(bits) == 1:
+            return ((bits[0][:, None] >> shift) & 1).astype(bool)
+        # Free texts of browsers have more states, of which the last bit stands for none.
+        shift = jnp.where(following < 63, following & 31, 31).astype(jnp.uint32)
+        word = jnp.where(following < 32, bits[0][:, None], bits[1][:, None])
+        return ((word >> shift) & 1).astype(bool)
     length = state.characters[:, None] + tables.claim_added[inside]
     enough = costs.shape[2] - 1
     after = jnp.minimum(following, states - 1).astype(jnp.int32)
@@ -192,6 +197,17 @@ def claims_allowed(
     most = settings.limits.maximum_claim - ~tables.claim_content[after]
     legal = (cost < tokens_left[:, None]) & (length <= most)
     return legal & (following < states) & (claim[:, None] >= 0)
+
+
+def _as_bits(states: Bool[Array, "samples states"]) -> list[Int[Array, " samples"]]:
+    """A bit for each of at most 63 states, 32 a word; the last bit of all is none of theirs."""
+    count = states.shape[1]
+    words = [states] if count < 32 else [states[:, :32], states[:, 32:]]
+    assert count < 64
+    return [
+        jnp.sum(word.astype(jnp.uint32) << jnp.arange(word.shape[1], dtype=jnp.uint32), 1)
+        for word in words
+    ]
 
 
 def allowed(

@@ -1,14 +1,24 @@
 """All tokens of a vocabulary by the bytes that they spell, for walking an automaton along them."""
 
 import dataclasses
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from jaxtyping import Int, Int32, UInt8, UInt32
 
 from gophercite.decoding.claims import CLOSED, DEAD, ClaimAutomaton
 from gophercite.native import native
-from gophercite.vocabularies import Vocabulary
+
+
+class Spellings(Protocol):
+    """The bytes of tokens; a `Vocabulary` has them."""
+
+    @property
+    def size(self) -> int:
+        """How many tokens there are."""
+
+    def token_bytes(self, id: int) -> bytes | None:
+        """What a token spells; None where it is nothing."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +46,7 @@ class TokenTrie:
     spelling: Int[np.ndarray, " bytes"]
 
     @classmethod
-    def build(cls, vocabulary: Vocabulary) -> "TokenTrie":
+    def build(cls, vocabulary: Spellings) -> "TokenTrie":
         """Makes the trie of a vocabulary; special tokens, which spell nothing, are not in it."""
         spellings = [vocabulary.token_bytes(id) or b"" for id in range(vocabulary.size)]
         spelled, spelling = spell_tokens(vocabulary)
@@ -76,7 +86,7 @@ class TokenTrie:
 
 
 def spell_tokens(
-    vocabulary: Vocabulary,
+    vocabulary: Spellings,
 ) -> tuple[Int32[np.ndarray, " size_and_one"], UInt8[np.ndarray, " bytes"]]:
     """Where each token's bytes begin, and the bytes of all; special tokens have none."""
     spellings = [vocabulary.token_bytes(id) or b"" for id in range(vocabulary.size)]

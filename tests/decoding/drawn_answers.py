@@ -56,7 +56,7 @@ class Setting:
       varied: prompts have different numbers of samples, some none.
       asked: by `sample_in_turn`, as `ask` and `infer` do, each prompt a question of its own.
       mesh: over eight devices.
-      model: what is not the default of `_CONFIG`.
+      model: what is not the default of `CONFIG`.
     """
 
     sampling: SamplingSettings
@@ -132,7 +132,7 @@ SETTINGS = {
     ),
 }
 
-_CONFIG = TransformerConfig(
+CONFIG = TransformerConfig(
     vocab_size=1, d_model=16, num_layers=1, num_heads=2, head_dim=8, d_ff=32, norm="layer",
     tied_embeddings=False, position="rope", dtype="float32",
 )  # fmt: skip
@@ -192,7 +192,7 @@ class AnswerDrawer:
         self._vocabulary = load_vocabulary(tokenizer)
         self._constraint = QuoteConstraint(self._vocabulary, setting.quotes)
         rows = -(-self._vocabulary.size // 64) * 64  # some to spare, which are never drawn
-        config = dataclasses.replace(_CONFIG, vocab_size=rows, **dict(setting.model))
+        config = dataclasses.replace(CONFIG, vocab_size=rows, **dict(setting.model))
         self._transformer = Transformer(config)
         self._partitioner = (
             Partitioner(make_mesh(data=2, fsdp=2, model=2)) if setting.mesh else None
@@ -350,7 +350,6 @@ class AnswerDrawer:
 
     def _parameters(self, key: jax.Array, rng: random.Random) -> Any:
         """Random weights, with a bias for tokens by the marks' characters that they hold."""
-        params = _initial(self._transformer, key)
         strengths = {
             "claim": rng.choice([0, 6, 9, 12]),
             "quote": rng.choice([-8, -4, -2, 0, 3]),
@@ -360,14 +359,20 @@ class AnswerDrawer:
         whole = np.zeros(self._transformer.config.vocab_size, np.float32)
         whole[: self.spelling.size] = bias
         whole[self._vocabulary.eos_id] = rng.choice([-4, 0, 2])
-        norm, kernel = params["final_norm"], params["unembed"]["kernel"]
-        return params | {
-            "final_norm": {
-                "scale": norm["scale"].at[0].set(0.0),
-                "bias": norm["bias"].at[0].set(1.0),
-            },
-            "unembed": {"kernel": (1.5 * kernel).at[0].set(whole)},
-        }
+        return biased_parameters(self._transformer, key, whole)
+
+
+def biased_parameters(transformer: Transformer, key: jax.Array, bias: np.ndarray) -> Any:
+    """Random weights, and what is added to the logit of each token."""
+    params = _initial(transformer, key)
+    norm, kernel = params["final_norm"], params["unembed"]["kernel"]
+    return params | {
+        "final_norm": {
+            "scale": norm["scale"].at[0].set(0.0),
+            "bias": norm["bias"].at[0].set(1.0),
+        },
+        "unembed": {"kernel": (1.5 * kernel).at[0].set(bias)},
+    }
 
 
 @functools.partial(jax.jit, static_argnums=0)

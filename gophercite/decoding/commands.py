@@ -1,0 +1,313 @@
+"""Valid browsing by construction: only actions that the browser accepts, and existing citations.
+
+What may be written depends on the page and a little on the state (`browser.environment.step` is
+what accepts it): a grammar for each page is made once, and kept; one for the answer depends on the
+number of references. Both are tables like those of quotes, for the same sampler.
+
+Written are the commands of WebGPT's table 1 in their exact spelling, with at most one blank in
+front: the environment leaves it aside, and tokenizers like it.
+
+    Search TEXT                     any text on one line that is not blank
+    Clicked on link N               a link that the page has
+    Find in page: TEXT              any such text, or a run of the page
+    Quote: RUN                      a run of the page, where its pages can be quoted
+    Scrolled down N, up N, Top      where a page is open
+    Back                            where there is a place before
+    End: REASON                     always
+
+A run is the page's own text, its links' marks stripped, from a character to another that both are
+no white space, where boundaries allow it (`run_boundaries`). The answer is any text that is not
+blank, in which `[` is always the beginning of a citation: `[1]`, `[1, 3]` or `[1,3]`.
+"""
+
+import collections
+import dataclasses
+import threading
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from gophercite.browser.pages import Page
+from gophercite.browser.settings import LONGEST_ACTION
+from gophercite.browser.state import State
+from gophercite.decoding.constraint import NoLegalAnswer
+from gophercite.decoding.free_texts import free_text_automaton
+from gophercite.decoding.joined_graphs import PromptGraph, joined
+from gophercite.decoding.page_runs import longest_run, page_runs
+from gophercite.decoding.quote_settings import QuoteSettings
+from gophercite.decoding.quote_state import QuoteTables
+from gophercite.decoding.run_boundaries import Boundaries
+from gophercite.decoding.skeletons import CITING, LONGEST_RUN, Grammars, Skeleton
+from gophercite.decoding.table_sizes import TableSizes
+from gophercite.documents import Document, Window
+from gophercite.vocabularies import Vocabulary
+
+_ENDS = ("End: Answer", "End: Nonsense", "End: Controversial")
+_ON_PAGES = ("Top", *(f"Scrolled {way} {times}" for way in ("down", "up") for times in (1, 2, 3)))
+_LONGEST_TEXT = LONGEST_ACTION - 100  # characters, for what stands around a text
+
+# To the sampler a run is a quote whose lengths are in the tables.
+_AS_QUOTES = QuoteSettings(minimum_quote=1, maximum_quote=LONGEST_RUN, boundaries="characters")
+
+_SIZES = TableSizes(1 << 16, 1 << 18)  # hold a part of a page with runs of whole words
+
+# What of the tables is the vocabulary's.
+_SHARED = "claim_next", "claim_added", "claim_content", "size"
+
+
+@dataclasses.dataclass(frozen=True)
+class CommandSettings:
+    """What may be written.
+
+    Attributes:
+      boundaries: where a run of a page may begin and end: at whole words or sentences, or at any
+        character that is no white space.
+      find_present: whether `Find in page` is only of what is there, anywhere in the page. It always
+        is where the episode's rules have it so.
+      page_characters: of a longer page only so many have runs, those around what is shown, which
+        bounds the tables.
+      kept_pages: whose graphs are kept.
+      sizes: of tables, which grow where a page needs more; each size has a program of its own.
+    """
+
+    boundaries: Boundaries = "words"
+    find_present: bool = False
+    page_characters: int = 1 << 15
+    kept_pages: int = 32
+    sizes: TableSizes = _SIZES
+
+    def __post_init__(self) -> None:
+        for name in ("page_characters", "kept_pages"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} = {getattr(self, name)}: must be at least 1")
+        QuoteSettings(boundaries=self.boundaries)  # refuses what is none
+
+
+class _Offer(NamedTuple):
+    """What a page offers: all that its grammar depends on.
+
+    Attributes:
+      opened: whether a page is open.
+      links: how many it has.
+      quotable: whether it can be quoted.
+      find_present: whether what is sought must be there.
+      text: of the page, its links' marks stripped.
+      start, end: the part of it that has runs.
+      longest: characters that a quote may have.
+    """
+
+    opened: bool
+    links: int
+    quotable: bool
+    find_present: bool
+    text: str
+    start: int
+    end: int
+    longest: int
+
+
+class _Starts(NamedTuple):
+    """A page's graph, and where actions begin in it.
+
+    Attributes:
+      graph: its start is that of a state from which nothing leads back.
+      back: the start of one from which something does.
+    """
+
+    graph: PromptGraph
+    back: int
+
+
+class CommandConstraint:
+    """Makes the tables of browser states, for one vocabulary. It may be used in any thread.
+
+    Args:
+      vocabulary: the model's; reading it takes a moment for a large one.
+      max_tokens: that an action or an answer may have, its end of sequence included. Tokens so long
+        that such a text could be longer than the browser reads are in no search, text to find or
+        answer: of 256 tokens those of more than 38 bytes.
+      settings: what may be written.
+
+    Attributes:
+      settings: these.
+      max_tokens: likewise.
+      least_tokens: that every action and answer can have, its end of sequence included.
+
+    Raises:
+      NoLegalAnswer: `max_tokens` is less than that.
+    """
+
+    def __init__(
+        self, vocabulary: Vocabulary, max_tokens: int, settings: CommandSettings | None = None
+    ) -> None:
+        if max_tokens < 1:
+            raise ValueError(f"max_tokens = {max_tokens}: must be at least 1")
+        self.settings = settings or CommandSettings()
+        self.max_tokens = max_tokens
+        self._grammars = Grammars(vocabulary, _LONGEST_TEXT, max_tokens)
+        self._pages = collections.OrderedDict[_Offer, _Starts]()
+        self._answers: dict[int, PromptGraph] = {}
+        self._sizes = self.settings.sizes
+        self._shared: dict[str, Any] = {}
+        self._last: tuple[list[PromptGraph], QuoteTables] | None = None
+        self._lock = threading.Lock()
+        nowhere = self._page_graph(_Offer(False, 0, False, False, "", 0, 0, 0))
+        least = nowhere.graph.shortest_answer, self._answer_graph(1).shortest_answer
+        self.least_tokens = max(least)
+        if max_tokens < self.least_tokens:
+            raise NoLegalAnswer(
+                f"max_tokens = {max_tokens}: the shortest action has {least[0]} tokens with this "
+                f"vocabulary, and the shortest answer {least[1]}, end of sequence included"
+            )
+
+    def graph(self, page: Page, state: State) -> PromptGraph:
+        """The graph of what may be written next.
+
+        Args:
+          page: where the browser is (`environment.page_of`).
+          state: of the episode.
+
+        Raises:
+          ValueError: the episode is over.
+        """
+        if state.done:
+            raise ValueError("the episode is over: there is nothing to write")
+        if state.phase == "answering":
+            return self._answer_graph(len(state.references))
+        found = self._page_graph(self._offer(page, state))
+        if not state.history:
+            return found.graph
+        return dataclasses.replace(found.graph, start=found.back)
+
+    def host_tables(self, graphs: Sequence[PromptGraph]) -> QuoteTables:
+        """Puts graphs together for a batch, as arrays of numpy."""
+        return joined(graphs, self._grammars.texts, _AS_QUOTES, self._sizes)
+
+    def tables(self, graphs: Sequence[PromptGraph]) -> QuoteTables:
+        """Puts graphs together for a batch, on the device.
+
+        Their sizes only grow, so that few programs serve all batches of as many.
+
+        Args:
+          graphs: one for each state (`graph`).
+        """
+        with self._lock:
+            if self._last is not None:
+                before, tables = self._last
+                if [id(each.edges) for each in before] == [id(each.edges) for each in graphs]:
+                    moved = [new.start - old.start for new, old in zip(graphs, before, strict=True)]
+                    if any(moved):
+                        tables = tables._replace(first=tables.first + jnp.array(moved, jnp.int32))
+                        self._last = list(graphs), tables
+                    return tables
+            host = self.host_tables(graphs)
+            self._sizes = TableSizes(len(host.claim), len(host.token))
+            self._shared = self._shared or {
+                name: jnp.asarray(getattr(host, name)) for name in _SHARED
+            }
+            host = host._replace(**self._shared)
+            made: QuoteTables = jax.tree.map(jnp.asarray, host)
+            self._last = list(graphs), made
+            return made
+
+    def _offer(self, page: Page, state: State) -> _Offer:
+        settings, place = state.settings, state.place
+        if place is None:
+            return _Offer(False, 0, False, False, "", 0, 0, 0)
+        shown = page.shown(settings)
+        present = settings.absent_text_is_invalid or self.settings.find_present
+        quotable = page.source_problem is None
+        if not (present or quotable):
+            return _Offer(True, len(shown.links), False, False, "", 0, 0, 0)
+        start, end = 0, len(shown.plain)
+        if end > self.settings.page_characters:
+            # A few parts, each half of the next, so that most steps stay in one.
+            half = max(1, self.settings.page_characters // 2)
+            start = max(0, shown.place_of_line(place.first) - half // 4) // half * half
+            end = min(end, start + 2 * half)
+        longest = min(settings.reference_characters, _LONGEST_TEXT) if quotable else _LONGEST_TEXT
+        return _Offer(True, len(shown.links), quotable, present, shown.plain, start, end, longest)
+
+    def _page_graph(self, offer: _Offer) -> _Starts:
+        with self._lock:
+            if offer in self._pages:
+                self._pages.move_to_end(offer)
+                return self._pages[offer]
+        made = self._built(offer)
+        with self._lock:
+            self._pages[offer] = made
+            while len(self._pages) > self.settings.kept_pages:
+                self._pages.popitem(last=False)
+        return made
+
+    def _built(self, offer: _Offer) -> _Starts:
+        runs = None
+        if offer.quotable or offer.find_present:
+            part = Window(Document("", "", offer.text), offer.start, offer.end)
+            most = longest_run(offer.text, offer.longest) if offer.quotable else offer.longest
+            runs = page_runs(part, self.settings.boundaries, most)
+        skeleton, start, back, to_runs = _actions(offer)
+        if runs is not None:
+            for node in to_runs:
+                skeleton.spell(node, " ", skeleton.size)
+        return _Starts(self._grammars.graph(skeleton, start, runs), back)
+
+    def _answer_graph(self, references: int) -> PromptGraph:
+        if references not in self._answers:
+            start = free_text_automaton().cited
+            self._answers[references] = self._grammars.graph(_citations(references), start)
+        return self._answers[references]
+
+
+def _actions(offer: _Offer) -> tuple[Skeleton, int, int, list[int]]:
+    """The grammar of what can be done on a page.
+
+    Returns:
+      The grammar, the node where actions begin that don't lead back, that of those that may, and
+      the nodes that a blank and a run of the page may follow.
+    """
+    texts = free_text_automaton()
+    skeleton = Skeleton()
+    start = skeleton.node()
+    for word in _ENDS:
+        skeleton.word(start, word)
+    skeleton.spell(start, "Search", texts.space)
+    to_runs = []
+    if offer.opened:
+        for word in _ON_PAGES:
+            skeleton.word(start, word)
+        if offer.links:
+            click = skeleton.spell(start, "Clicked on link ")
+            for node in skeleton.number(click, 0, offer.links - 1):
+                skeleton.end(node)
+        if offer.find_present:
+            to_runs.append(skeleton.spell(start, "Find in page:"))
+        else:
+            skeleton.spell(start, "Find in page:", texts.space)
+        if offer.quotable:
+            to_runs.append(skeleton.spell(start, "Quote:"))
+    back = skeleton.node()
+    skeleton.row(back).update(skeleton.row(start))
+    skeleton.word(back, "Back")
+    for node in (start, back):
+        blank = skeleton.node()
+        skeleton.row(blank).update(skeleton.row(node))
+        skeleton.spell(node, " ", blank)
+    return skeleton, start, back, to_runs
+
+
+def _citations(references: int) -> Skeleton:
+    """The grammar of what follows a `[` in an answer."""
+    texts = free_text_automaton()
+    skeleton = Skeleton()
+    numbers = skeleton.number(CITING, 1, references)
+    comma, blank = skeleton.node(), skeleton.node()
+    for node in (comma, blank):
+        skeleton.row(node).update(skeleton.row(CITING))
+    skeleton.spell(comma, " ", blank)
+    for node in numbers:
+        skeleton.spell(node, ",", comma)
+        skeleton.spell(node, "]", texts.goes_on)
+    return skeleton

@@ -1,0 +1,69 @@
+"""The runs of a page that a browser's command may hold."""
+
+import numpy as np
+
+from gophercite.decoding.run_automaton import build_run_automata
+from gophercite.decoding.run_boundaries import Boundaries, run_boundaries
+from gophercite.decoding.skeletons import PageRuns
+from gophercite.documents import Window
+
+
+def page_runs(part: Window, boundaries: Boundaries, most: int) -> PageRuns | None:
+    """Finds the runs of a part of a page.
+
+    Args:
+      part: what has runs; boundaries are the whole page's.
+      boundaries: where a run may begin and end, and never with white space.
+      most: characters that it may have.
+
+    Returns:
+      The runs; None where there is none.
+    """
+    text = part.text
+    begins, ends = run_boundaries(part, boundaries)
+    blank = np.fromiter(map(str.isspace, text), bool, len(text))
+    begins, ends = begins[:-1] & ~blank, ends[1:] & ~blank
+    places = np.flatnonzero(begins), np.flatnonzero(ends)
+    if not (len(places[0]) and len(places[1])) or places[0][0] > places[1][-1]:
+        return None
+    first, last = int(places[0][0]), int(places[1][-1]) + 1
+    data = np.frombuffer(text[first:last].encode(), np.uint8)
+    byte = np.flatnonzero(np.bincount(data, minlength=256))
+    letter = np.zeros(256, np.uint8)
+    letter[byte] = np.arange(len(byte))
+    leads = (data & 0xC0) != 0x80
+    may_begin, may_end = np.zeros(len(data), bool), np.zeros(len(data), bool)
+    may_begin[leads] = begins[first:last]
+    may_end[np.append(leads[1:], True)] = ends[first:last]
+    whole = np.array([0]), np.array([len(data)]), np.array([0])
+    automaton = build_run_automata(letter[data], *whole, len(byte), may_begin, may_end)
+    return PageRuns.of(automaton, byte, most)
+
+
+def longest_run(text: str, most: int) -> int:
+    """How long a run of a page may be so that what it finds there has at most so many characters.
+
+    A quote is found without its white space, in any case of letters, at the first place of several:
+    there it may have more white space than where it was taken from, and other letters.
+
+    Args:
+      text: the page's.
+      most: characters that may be found.
+
+    Returns:
+      Characters.
+    """
+    if len(text) <= most:
+        return most
+    place = np.flatnonzero(~np.fromiter(map(str.isspace, text), bool, len(text)))
+    # A character and some others are the same without their case, at most so many for one.
+    each = max((len(character.casefold()) for character in set(text)), default=1)
+    fits, fails = 0, len(place) + 1
+    while fails - fits > 1:
+        count = (fits + fails) // 2
+        found = place[count - 1 :] - place[: len(place) - count + 1]
+        if int(found.max()) + 1 <= most:
+            fits = count
+        else:
+            fails = count
+    return fits // each

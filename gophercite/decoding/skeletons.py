@@ -1,0 +1,356 @@
+"""What may be written, as data: fixed strings, numbers, free text and runs of a page.
+
+A grammar is a small automaton of bytes (`Skeleton`), which is spelled out node by node, in front of
+a page's runs and behind the states of free text. Tokens are then read along the whole of it as
+along a quote's graph (`token_edges`), so that any number of grammars are input of one sampler. The
+end of a text is the byte `free_texts.END`, which the end of sequence spells.
+
+The nodes, by number:
+
+    free texts' states    the same for all graphs (`free_texts.py`)
+    SHUT                  right before what ends a free text: a citation's `[`, or the end
+    DONE, CITING          after the end; after that `[`
+    the grammar's own
+    runs                  states of an automaton of a page's runs; its root is the first
+"""
+
+import dataclasses
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from gophercite.decoding.byte_edges import ByteEdges, Parts
+from gophercite.decoding.completions import NO_END
+from gophercite.decoding.free_texts import CITATION, END, free_text_automaton
+from gophercite.decoding.joined_graphs import FreeTexts, PromptGraph, usual_lengths
+from gophercite.decoding.quote_graph import QuoteGraph
+from gophercite.decoding.run_automaton import RunAutomata
+from gophercite.decoding.token_edges import TokenEdges, token_edges
+from gophercite.decoding.token_trie import ClaimTokens, TokenTrie
+from gophercite.decoding.token_walks import NO_REACH, UNLIMITED, Limits
+from gophercite.native import native
+from gophercite.vocabularies import Vocabulary
+
+_TEXTS = free_text_automaton()
+SHUT = len(_TEXTS.table.next)
+DONE, CITING = SHUT + 1, SHUT + 2
+
+LONGEST_RUN = 20_000  # characters: what the tables' lengths are counted up to
+
+# Walks count characters of runs alone; what else may be long is limited beforehand.
+_LIMITS = Limits(1, UNLIMITED, -2, UNLIMITED, 0, True)
+
+
+class Skeleton:
+    """A grammar's own nodes.
+
+    Attributes:
+      rows: the bytes that may follow each node, and where they lead.
+    """
+
+    def __init__(self) -> None:
+        self.rows: list[dict[int, int]] = [{ord("["): CITING, END: DONE}, {}, {}]
+
+    @property
+    def size(self) -> int:
+        """How many nodes there are before a page's runs, those of free texts among them."""
+        return SHUT + len(self.rows)
+
+    def row(self, node: int) -> dict[int, int]:
+        """The bytes that may follow a node."""
+        return self.rows[node - SHUT]
+
+    def node(self) -> int:
+        """Makes a node that nothing follows yet."""
+        self.rows.append({})
+        return self.size - 1
+
+    def spell(self, node: int, text: str, to: int | None = None) -> int:
+        """Lets a text follow a node.
+
+        Args:
+          node: where it begins; what texts begin with in common has the same nodes.
+          text: not empty.
+          to: the node after it; one of its own when None.
+
+        Returns:
+          That node.
+        """
+        *bytes_, last = text.encode()
+        for byte in bytes_:
+            row = self.row(node)
+            if byte not in row:
+                row[byte] = self.node()
+            node = row[byte]
+        if to is None:
+            to = self.node()
+        self.row(node)[last] = to
+        return to
+
+    def word(self, node: int, text: str) -> None:
+        """Lets a text follow a node, and then the end."""
+        self.end(self.spell(node, text))
+
+    def end(self, node: int) -> None:
+        """Lets the end follow a node."""
+        self.row(node)[END] = DONE
+
+    def number(self, node: int, least: int, most: int) -> list[int]:
+        """Lets whole numbers follow a node, without zeros in front.
+
+        Args:
+          node: where they begin.
+          least: the first number, 0 or 1.
+          most: the last, not less than that.
+
+        Returns:
+          The nodes where a number is whole; some may go on.
+        """
+        whole = []
+        if least == 0:
+            whole.append(self.spell(node, "0"))
+        digits = str(most)
+        # How the digits so far compare with as many of the last number's: -1 less, 1 more.
+        nodes: dict[tuple[int, int], int] = {(0, 0): node}
+        todo = [(0, 0)]
+        for count, compared in todo:  # grows while it is walked
+            if count == len(digits):
+                continue
+            for digit in "0123456789"[count == 0 :]:
+                sign = compared or (digit > digits[count]) - (digit < digits[count])
+                after = (count + 1, sign)
+                if after == (len(digits), 1):
+                    continue
+                if after not in nodes:
+                    nodes[after] = self.node()
+                    whole.append(nodes[after])
+                    todo.append(after)
+                self.row(nodes[count, compared])[ord(digit)] = nodes[after]
+        return whole
+
+
+@dataclasses.dataclass(frozen=True)
+class PageRuns:
+    """The runs of a page.
+
+    Attributes:
+      edges: bytes from state to state, counted from the root.
+      ends: whether a run may end in each state.
+      longest: a number that grows along every edge.
+      most: characters that a run may have.
+    """
+
+    edges: ByteEdges
+    ends: Bool[np.ndarray, " states"]
+    longest: Int[np.ndarray, " states"]
+    most: int
+
+    @classmethod
+    def of(cls, automaton: RunAutomata, byte: Int[np.ndarray, " letters"], most: int) -> "PageRuns":
+        """Makes them of the automaton of one text.
+
+        Args:
+          automaton: with one group.
+          byte: which byte each letter is, rising.
+          most: characters that a run may have.
+        """
+        state, letter = np.nonzero(automaton.step >= 0)
+        start = np.zeros(len(automaton.step) + 1, np.int32)
+        np.cumsum(np.bincount(state, minlength=len(automaton.step)), out=start[1:])
+        return cls(
+            ByteEdges(
+                start,
+                byte[letter].astype(np.uint8),
+                automaton.step[state, letter],
+                np.zeros(len(state), np.uint8),
+            ),
+            automaton.ends,
+            automaton.length,
+            min(most, LONGEST_RUN),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Spellings:
+    """Tokens' bytes as grammars have them: the end of sequence spells `END`, and none holds it."""
+
+    size: int
+    spelled: tuple[bytes | None, ...]
+
+    def token_bytes(self, id: int) -> bytes | None:
+        return self.spelled[id]
+
+
+class Grammars:
+    """Makes graphs of skeletons, for one vocabulary.
+
+    Args:
+      vocabulary: the model's; reading it takes a moment for a large one.
+      longest_text: bytes that a free text may have.
+      max_tokens: that a sample may have. A token of so many bytes that a text of such tokens could
+        be longer than that is in no free text.
+
+    Attributes:
+      texts: what all graphs share.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, longest_text: int, max_tokens: int) -> None:
+        spelled = [vocabulary.token_bytes(id) for id in range(vocabulary.size)]
+        spelled = [None if each and END in each else each for each in spelled]
+        spelled[vocabulary.eos_id] = bytes([END])
+        trie = TokenTrie.build(_Spellings(len(spelled), tuple(spelled)))
+        longest = longest_text // max_tokens
+        in_texts = [None if each and len(each) > longest else each for each in spelled]
+        tokens = ClaimTokens.build(
+            _TEXTS.table, TokenTrie.build(_Spellings(len(spelled), tuple(in_texts)))
+        )
+        # What ends a text is read once more, from `SHUT` on.
+        tokens = dataclasses.replace(tokens, leaving_read=tokens.leaving_read - 1)
+        self.texts = FreeTexts(_TEXTS.table, tokens, usual_lengths(vocabulary))
+        self._trie = trie
+        self._eos_id = vocabulary.eos_id
+        self._steps = _steps_in_texts(tokens)
+
+    def graph(self, skeleton: Skeleton, start: int, runs: PageRuns | None = None) -> PromptGraph:
+        """Reads all tokens along a grammar.
+
+        Args:
+          skeleton: the grammar; it leads to a page's runs by the node `skeleton.size`.
+          start: the node where samples begin.
+          runs: of the page, where the grammar has any.
+
+        Returns:
+          The graph: the tokens of every node, and how many it takes at least from there to the end.
+        """
+        first = _text_edges().followed_by(_skeleton_edges(skeleton))
+        size = skeleton.size
+        most = LONGEST_RUN
+        if runs is not None:
+            first = first.followed_by(_run_edges(runs, size))
+            most = runs.most
+        nodes = len(first.start) - 1
+        longest = np.zeros(0, np.int32) if runs is None else runs.longest
+        parts, nothing = Parts(SHUT, -UNLIMITED, size), np.zeros(nodes, np.int8)
+        texts = self.texts
+        edges = token_edges(
+            QuoteGraph(first, parts, nothing, longest),
+            texts.automaton,
+            self._trie,
+            texts.tokens,
+            _LIMITS,
+            self._eos_id,
+        )
+        order = size + np.argsort(-longest.astype(np.int64), kind="stable")
+        cost, reach = _completions(edges, order, size, self._steps, LONGEST_RUN - most)
+        return PromptGraph(start, edges._replace(reach=reach), cost[:, None])
+
+
+def _steps_in_texts(tokens: ClaimTokens) -> Bool[np.ndarray, "states states"]:
+    """Whether some token leads from one state of a free text to another."""
+    states = len(tokens.next)
+    steps = np.zeros((states, states), bool)
+    before, token = np.nonzero(tokens.next < states)
+    steps[before, tokens.next[before, token]] = True
+    return steps
+
+
+def _byte_edges(rows: list[dict[int, int]]) -> ByteEdges:
+    start = np.zeros(len(rows) + 1, np.int32)
+    np.cumsum([len(row) for row in rows], out=start[1:])
+    byte = [byte for row in rows for byte in sorted(row)]
+    node = [row[byte] for row in rows for byte in sorted(row)]
+    return ByteEdges(
+        start,
+        np.array(byte, np.uint8),
+        np.array(node, np.int32),
+        np.zeros(len(byte), np.uint8),
+    )
+
+
+def _text_edges() -> ByteEdges:
+    """The edges of the states of free texts."""
+    out = {CITATION: CITING, END: DONE}
+    return _byte_edges(
+        [
+            {
+                byte: int(after) if after >= 0 else out[byte]
+                for byte, after in enumerate(row)
+                if after != -1
+            }
+            for row in _TEXTS.table.next
+        ]
+    )
+
+
+def _skeleton_edges(skeleton: Skeleton) -> ByteEdges:
+    return _byte_edges(skeleton.rows)
+
+
+def _run_edges(runs: PageRuns, first: int) -> ByteEdges:
+    """The edges of a page's runs, the end among them: it is the last byte of all."""
+    edges, ends = runs.edges, np.flatnonzero(runs.ends)
+    after = edges.start[1:][ends]
+    start = edges.start.copy()
+    start[1:] += np.cumsum(runs.ends)
+    return ByteEdges(
+        start,
+        np.insert(edges.byte, after, END),
+        np.insert(edges.node + first, after, DONE).astype(np.int32),
+        np.zeros(len(edges.byte) + len(ends), np.uint8),
+    )
+
+
+@native
+def _completions(
+    edges: TokenEdges, order: np.ndarray, first_run: int, steps: np.ndarray, used: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The fewest tokens from each node to the end, and what each edge reaches in a run.
+
+    An edge's reach counts the characters that the run still must have to end where it leads, on the
+    way of the fewest tokens: so a run is only gone on with as long as that way stays within its
+    limit.
+
+    Args:
+      edges: all tokens.
+      order: the runs' nodes, those of longer runs before those that lead to them.
+      first_run: the first of these.
+      steps: whether some token leads from a state of a free text to another.
+      used: added to each reach in a run, which lowers the limit of all.
+    """
+    nodes, texts = edges.start.shape[0] - 1, steps.shape[0]
+    cost = np.full(nodes, NO_END, np.int16)
+    rest = np.zeros(nodes, np.int32)  # characters
+    reach = np.full(edges.token.shape[0], NO_REACH, np.int16)
+    cost[DONE] = 0
+    for node in order:
+        for i in range(edges.start[node], edges.start[node + 1]):
+            after = edges.node[i]
+            if after < first_run:
+                characters = 0
+            else:
+                characters = edges.characters[i] + rest[after]
+                reach[i] = min(characters + used, UNLIMITED)
+            found = 1 + cost[after]
+            if found < cost[node] or (found == cost[node] and characters < rest[node]):
+                cost[node], rest[node] = found, characters
+    for node in range(first_run):
+        for i in range(edges.start[node], edges.start[node + 1]):
+            after = edges.node[i]
+            if after >= first_run:
+                reach[i] = min(~edges.characters[i] + rest[after] + used, UNLIMITED)
+    changed = True
+    while changed:
+        changed = False
+        for node in range(first_run - 1, -1, -1):
+            best = cost[node]
+            for i in range(edges.start[node], edges.start[node + 1]):
+                if reach[i] <= LONGEST_RUN:
+                    best = min(best, 1 + cost[edges.node[i]])
+            if node < texts:
+                for after in range(texts):
+                    if steps[node, after]:
+                        best = min(best, 1 + cost[after])
+            if best < cost[node]:
+                cost[node] = best
+                changed = True
+    return cost, reach
