@@ -29,7 +29,7 @@ FLOORS = (
     ("few_shot", "weights"),
     ("decoding",),
     ("data_pipelines",),
-    ("learning", "answering", "evaluation"),
+    ("learning", "answering", "browsing", "evaluation"),
     ("training", "cli", "ratings"),
     ("launch", "__main__"),
 )

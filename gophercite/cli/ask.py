@@ -26,7 +26,7 @@ from gophercite.cli.output import (
     print_text,
     write_text,
 )
-from gophercite.cli.sources import cache_folder, page_source
+from gophercite.cli.sources import keep_compiled_programs, page_source
 
 if TYPE_CHECKING:
     from gophercite.answering.answerer import Answerer, AnsweringSettings
@@ -319,7 +319,7 @@ def _answerer(options: argparse.Namespace) -> "Answerer":
       RefusedError: the model's files are damaged.
     """
     with doing(f"loading {options.model}"):
-        _keep_compiled_programs()
+        keep_compiled_programs()
         from gophercite.answering.loading import inference_partitioner, load_answerer
         from gophercite.models.checkpoint_files import CheckpointError
         from gophercite.models.tensors import TensorFileError
@@ -357,12 +357,3 @@ def _settings(options: argparse.Namespace) -> "AnsweringSettings":
             boundaries=options.boundaries,
         ),
     )
-
-
-def _keep_compiled_programs() -> None:
-    """Lets JAX keep what it compiles, so that the next question does not wait for it again."""
-    import jax
-
-    if jax.config.values["jax_compilation_cache_dir"] is None:
-        jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "compiled"))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)

@@ -1,4 +1,4 @@
-"""`gophercite browse`: a person browses as the model does, and sees what it sees."""
+"""`gophercite browse`: a person or a model browses, and what the model sees is shown."""
 
 import argparse
 import contextlib
@@ -10,13 +10,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from gophercite.cli.arguments import add_command, add_reading, add_web, positive, seed
-from gophercite.cli.output import DONE, RefusedError, note, print_json, print_text
+from gophercite.cli.output import DONE, RefusedError, doing, note, print_json, print_text
+from gophercite.cli.sources import keep_compiled_programs
 from gophercite.json_fields import printable
 from gophercite.retrieval.apis import ENGINES
 
 if TYPE_CHECKING:
     from gophercite.browser.state import State
     from gophercite.browser.worlds import World
+    from gophercite.browsing.browsing_model import BrowsingModel
 
 _END_OF_ANSWER = "."
 
@@ -32,6 +34,7 @@ def add(commands: Any) -> None:
             '"Who built the lighthouse?" --documents examples/notes',
             '"Why is the sky blue?" --engine brave --record worlds/sky --log demonstrations.jsonl',
             '"Why is the sky blue?" --world worlds/sky --json < commands.txt > answer.json',
+            '"Who built the lighthouse?" --documents notes/ --model runs/sft --log episodes.jsonl',
         ),
     )
     command.set_defaults(html="browser")
@@ -54,16 +57,45 @@ def add(commands: Any) -> None:
     command.add_argument(
         "--actions", type=positive, default=100, metavar="N", help="at most (default: 100)"
     )
-    command.add_argument("--by", default="person", metavar="NAME", help="who browses")
+    command.add_argument(
+        "--by", metavar="NAME", help="who browses (default: person, or what the model is called)"
+    )
     command.add_argument(
         "--seed", type=seed, default=0, metavar="N", help="of draws, such as of limits (default: 0)"
     )
+    _add_model(command.add_argument_group("a model browses"))
     add_reading(command)
     add_web(command)
 
 
+def _add_model(group: argparse._ActionsContainer) -> None:
+    add_argument = group.add_argument
+    add_argument("--model", metavar="FOLDER", help="model folder, or folder of a training run")
+    add_argument(
+        "--free",
+        action="store_true",
+        help="let the model write anything; by default only what the browser accepts",
+    )
+    add_argument(
+        "--max-tokens",
+        type=positive,
+        default=128,
+        help="longest command, and longest answer (default: 128)",
+    )
+    add_argument(
+        "--prompt-tokens", type=positive, default=2048, help="longest prompt (default: 2048)"
+    )
+    add_argument("--temperature", type=float, default=1.0, help="of the sampling (default: 1)")
+    add_argument(
+        "--boundaries",
+        choices=("words", "sentences", "characters"),
+        default="words",
+        help="where a quote may begin and end (default: words)",
+    )
+
+
 def run(options: argparse.Namespace) -> int:
-    """Reads commands from standard input until the episode is over, then an answer."""
+    """Takes commands, from standard input or a model, until the episode is over, then an answer."""
     from gophercite.browser.browsed_answers import answer_of
     from gophercite.json_fields import RecordError
     from gophercite.retrieval.engine import SearchError
@@ -74,12 +106,16 @@ def run(options: argparse.Namespace) -> int:
         with contextlib.ExitStack() as stack:
             world = _world(options, stack)
             start = _start(options)
-            state = _browse(world, _resumed(options, start), show, options.state)
-            answer = answer_of(state, options.by)
+            state = _resumed(options, start)
+            write, by = _writer(options, world, show)
+            state = _browse(world, state, show, write, options.state)
+            answer = answer_of(state, by)
             if options.log is not None:
-                _append(options.log, world, start, state, options.by)
+                _append(options.log, world, start, state, by)
     except (RecordError, SearchError) as error:
         raise RefusedError(str(error)) from error
+    invalid = sum(action.invalid is not None for action in state.actions)
+    note(f"{len(state.actions)} actions, {invalid} of them invalid")
     if options.json:
         from gophercite.answers import answer_to_json
 
@@ -92,6 +128,51 @@ def run(options: argparse.Namespace) -> int:
             _print(f"[{number}] {reference.title} ({reference.domain or reference.url})")
             _print(f"    {' '.join(reference.extract.split())}")
     return DONE
+
+
+def _writer(
+    options: argparse.Namespace, world: "World", show: Callable[[str], None]
+) -> "tuple[Callable[[State], str | None], str]":
+    """What writes the next text of a state, or nothing where its source has ended; and its name."""
+    if options.model is None:
+        if options.free:
+            raise RefusedError("--free needs --model: a person may write anything")
+        return _typed(show), options.by or "person"
+    model = _model(options)
+
+    def write(state: "State") -> str:
+        try:
+            text = model.next_text(world, state, options.seed)
+        except ValueError as error:
+            raise RefusedError(f"--prompt-tokens {options.prompt_tokens}: {error}") from error
+        show(f"> {text}")
+        return text
+
+    return write, options.by or model.name
+
+
+def _model(options: argparse.Namespace) -> "BrowsingModel":
+    with doing(f"loading {options.model}"):
+        keep_compiled_programs()
+        from gophercite.browsing.browsing_model import BrowsingModel, BrowsingSettings
+        from gophercite.decoding.commands import CommandSettings
+        from gophercite.decoding.sampling_settings import SamplingSettings
+        from gophercite.models.checkpoint_files import CheckpointError
+        from gophercite.models.folder import load_model
+        from gophercite.models.tensors import TensorFileError
+
+        try:
+            settings = BrowsingSettings(
+                constrained=not options.free,
+                prompt_tokens=options.prompt_tokens,
+                sampling=SamplingSettings(
+                    options.max_tokens, options.temperature, free_log_probs=False
+                ),
+                commands=CommandSettings(options.boundaries),
+            )
+            return BrowsingModel(load_model(options.model), settings, options.model)
+        except (ValueError, CheckpointError, TensorFileError) as error:
+            raise RefusedError(str(error)) from error
 
 
 def _start(options: argparse.Namespace) -> "State":
@@ -120,7 +201,11 @@ def _resumed(options: argparse.Namespace, start: "State") -> "State":
 
 
 def _browse(
-    world: "World", state: "State", show: Callable[[str], None], path: str | None
+    world: "World",
+    state: "State",
+    show: Callable[[str], None],
+    write: "Callable[[State], str | None]",
+    path: str | None,
 ) -> "State":
     from gophercite.browser.environment import step
     from gophercite.browser.observation import prompt
@@ -128,15 +213,10 @@ def _browse(
 
     while not state.done:
         show(prompt(state))
-        if state.phase == "answering":
-            show(f"(now the answer, with [1], [2] …; a line with only {_END_OF_ANSWER!r} ends it)")
-            text = _answer()
-        else:
-            line = _line()
-            if line is None:
-                kept = f"; it goes on with --state {path}" if path else ""
-                raise RefusedError(f"standard input ended before the episode{kept}")
-            text = line
+        text = write(state)
+        if text is None:
+            kept = f"; it goes on with --state {path}" if path else ""
+            raise RefusedError(f"standard input ended before the episode{kept}")
         state, _, invalid = step(world, state, text)
         if path is not None:
             unfinished = pathlib.Path(f"{path}.partial")
@@ -147,6 +227,18 @@ def _browse(
         elif state.actions and state.actions[-1].note and state.phase != "done":
             show(f"({state.actions[-1].note})")
     return state
+
+
+def _typed(show: Callable[[str], None]) -> "Callable[[State], str | None]":
+    """What a person writes."""
+
+    def write(state: "State") -> str | None:
+        if state.phase == "browsing":
+            return _line()
+        show(f"(now the answer, with [1], [2] …; a line with only {_END_OF_ANSWER!r} ends it)")
+        return _answer()
+
+    return write
 
 
 def _line() -> str | None:

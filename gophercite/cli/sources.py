@@ -85,6 +85,15 @@ def cache_folder() -> pathlib.Path:
     return pathlib.Path(home, "gophercite")
 
 
+def keep_compiled_programs() -> None:
+    """Lets JAX keep what it compiles, so that the next run does not wait for it again."""
+    import jax
+
+    if jax.config.values["jax_compilation_cache_dir"] is None:
+        jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "compiled"))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+
+
 @contextlib.contextmanager
 def opened_index(path: str) -> "Iterator[DocumentIndex]":
     """Opens an index for reading.

@@ -10,7 +10,7 @@ BUCKET = 64
 
 
 def padded_rows(
-    texts: Sequence[Sequence[int]], pad_id: int, what: str
+    texts: Sequence[Sequence[int]], pad_id: int, what: str, least_width: int = 1
 ) -> tuple[Int[np.ndarray, "texts width"], Int[np.ndarray, " texts"]]:
     """Puts texts into rows, padded on the right.
 
@@ -18,6 +18,7 @@ def padded_rows(
       texts: token ids.
       pad_id: fills what lies after them.
       what: they are, for the error.
+      least_width: of the rows.
 
     Returns:
       The rows, and how many tokens of each are real.
@@ -28,7 +29,9 @@ def padded_rows(
     lengths = [len(text) for text in texts]
     if not lengths or min(lengths) == 0:
         raise ValueError(f"needs at least one {what}, and at least one token in each")
-    rows = np.full((len(texts), -(-max(lengths) // BUCKET) * BUCKET), pad_id, np.int32)
+    rows = np.full(
+        (len(texts), -(-max(*lengths, least_width) // BUCKET) * BUCKET), pad_id, np.int32
+    )
     for row, text in zip(rows, texts, strict=True):
         row[: len(text)] = text
     return rows, np.array(lengths, np.int32)

@@ -63,6 +63,7 @@ def sample(
     prompts_in_flight: int | None = None,
     vocabulary_size: int | None = None,
     other_eos_ids: Sequence[int] = (),
+    least_width: int = 1,
 ) -> Samples:
     """Continues each prompt until its end-of-sequence or `settings.max_tokens`.
 
@@ -90,6 +91,8 @@ def sample(
         when None.
       other_eos_ids: tokens that end a sample as well (`Vocabulary.other_eos_ids`); no constraint
         allows them.
+      least_width: tokens that prompts are padded to where all are shorter: each width has a program
+        of its own.
 
     Returns:
       The samples, on the host.
@@ -98,7 +101,7 @@ def sample(
       ValueError: there is no prompt, or one is empty; there are no samples to make; or numbers of
         samples for other than so many prompts.
     """
-    tokens, lengths = padded_rows(prompts, pad_id, "prompt")
+    tokens, lengths = padded_rows(prompts, pad_id, "prompt", least_width)
     each = samples_per_prompt
     counts = np.array([each] * len(prompts) if isinstance(each, int) else each, np.int32)
     if len(counts) != len(prompts):

@@ -3,6 +3,7 @@
 import io
 import json
 import pathlib
+import re
 
 import pytest
 
@@ -123,3 +124,41 @@ def test_a_log_of_episodes_is_validated(
     assert "fields without a meaning here were passed over: 'mood' (1)" in printed
     log.write_text(json.dumps(good) + "\n")
     assert main(["validate", str(log), "--kind", "episodes"]) == 0
+
+
+def test_a_model_browses_and_nothing_that_it_writes_is_invalid(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path
+) -> None:
+    log, world = tmp_path / "log.jsonl", tmp_path / "world"
+    model = str(pathlib.Path(__file__).parents[2] / "data_pipelines/sample_world/model")
+    arguments = (QUESTION, "--documents", NOTES, "--record", str(world), "--model", model)
+    limits = ("--max-tokens", "24", "--prompt-tokens", "256", "--actions", "6", "--seed", "5")
+    assert browse(monkeypatch, *arguments, *limits, "--log", str(log), lines=()) == 0
+    printed = capsys.readouterr()
+    assert "\n♦Next action\n> " in printed.out
+    assert "(invalid" not in printed.out
+    assert " actions, 0 of them invalid" in printed.err
+    (value,) = map(json.loads, log.read_text("utf-8").splitlines())
+    assert value["by"] == model
+    assert f"\n> {value['steps'][0]['action']}\n" in printed.out
+    with RecordedWorld(world) as recorded:
+        again = episode_to_json(replayed(recorded, episode_from_json(value)))
+        assert json.loads(json.dumps(again)) == value
+    assert browse(monkeypatch, *arguments, *limits, "--free", "--json", lines=()) == 0
+    invalid = re.search(r"6 actions, (\d) of them invalid", capsys.readouterr().err)
+    assert invalid is not None
+    assert int(invalid[1]) > 0
+
+
+def test_flags_of_models_are_checked(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path
+) -> None:
+    model = str(pathlib.Path(__file__).parents[2] / "data_pipelines/sample_world/model")
+    for flags, problem in (
+        (("--free",), "--free needs --model"),
+        (("--model", str(tmp_path)), str(tmp_path)),
+        (("--model", model, "--max-tokens", "2"), "max_tokens = 2: the shortest action has"),
+        (("--model", model, "--prompt-tokens", "9"), "--prompt-tokens 9: a prompt does not fit"),
+    ):
+        assert browse(monkeypatch, QUESTION, "--documents", NOTES, *flags, lines=()) == 1
+        assert problem in capsys.readouterr().err
