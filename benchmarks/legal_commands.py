@@ -62,6 +62,7 @@ class Run:
             "kinds": dict(judged.samples),
             "full": judged.full,
             "cited": judged.cited,
+            "marked": judged.marked,
             "faults": len(judged.offences),
             "offences": [each._asdict() for each in judged.offences],
             "seconds": round(time.perf_counter() - begun, 2),
@@ -86,10 +87,10 @@ def print_tables(lines: list[Line]) -> None:
     print("\n| written | samples |\n|---|---|")
     for name, count in kinds.most_common():
         print(f"| {name} | {count:,} |")
-    names = "samples", "full", "cited", "faults"
+    names = "samples", "full", "marked", "cited", "faults"
     for field in ("vocabulary", "drawing", "pages"):
-        print(f"\n| {field} | samples | with all tokens used | answers that cite | faults |")
-        print("|---|---|---|---|---|")
+        print(f"\n| {field} | samples | all tokens used | start━end | answers that cite | faults |")
+        print("|---|---|---|---|---|---|")
         for value in [*dict.fromkeys(line[field] for line in lines), None]:
             rows = [line for line in lines if value is None or line[field] == value]
             numbers = [sum(line[name] for line in rows) for name in names]

@@ -33,13 +33,14 @@ from gophercite.browser.pages import Page
 from gophercite.browser.settings import LONGEST_ACTION
 from gophercite.browser.state import State
 from gophercite.decoding.constraint import NoLegalAnswer
+from gophercite.decoding.endings import LONGEST_RUN
 from gophercite.decoding.free_texts import free_text_automaton
 from gophercite.decoding.joined_graphs import PromptGraph, joined
 from gophercite.decoding.page_runs import longest_run, page_runs
 from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.quote_state import QuoteTables
 from gophercite.decoding.run_boundaries import Boundaries
-from gophercite.decoding.skeletons import CITING, LONGEST_RUN, Grammars, Skeleton
+from gophercite.decoding.skeletons import CITING, Grammars, Skeleton
 from gophercite.decoding.table_sizes import TableSizes
 from gophercite.documents import Document, Window
 from gophercite.vocabularies import Vocabulary
@@ -66,6 +67,8 @@ class CommandSettings:
         character that is no white space.
       find_present: whether `Find in page` is only of what is there, anywhere in the page. It always
         is where the episode's rules have it so.
+      start_and_end: whether a quote may be `<start>━<end>`. It never is on longer pages than
+        `page_characters`, and where what is sought must be there.
       page_characters: of a longer page only so many have runs, those around what is shown, which
         bounds the tables.
       kept_pages: whose graphs are kept.
@@ -74,6 +77,7 @@ class CommandSettings:
 
     boundaries: Boundaries = "words"
     find_present: bool = False
+    start_and_end: bool = True
     page_characters: int = 1 << 15
     kept_pages: int = 32
     sizes: TableSizes = _SIZES
@@ -247,7 +251,9 @@ class CommandConstraint:
         if offer.quotable or offer.find_present:
             part = Window(Document("", "", offer.text), offer.start, offer.end)
             most = longest_run(offer.text, offer.longest) if offer.quotable else offer.longest
-            runs = page_runs(part, self.settings.boundaries, most)
+            by_ends = self.settings.start_and_end and not offer.find_present
+            quoted = offer.longest if offer.quotable and by_ends else None
+            runs = page_runs(part, self.settings.boundaries, most, quoted)
         skeleton, start, back, to_runs = _actions(offer)
         if runs is not None:
             for node in to_runs:

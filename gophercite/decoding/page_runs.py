@@ -2,19 +2,24 @@
 
 import numpy as np
 
+from gophercite.decoding.long_quotes import long_quotes, standing_once
 from gophercite.decoding.run_automaton import build_run_automata
 from gophercite.decoding.run_boundaries import Boundaries, run_boundaries
 from gophercite.decoding.skeletons import PageRuns
 from gophercite.documents import Window
 
 
-def page_runs(part: Window, boundaries: Boundaries, most: int) -> PageRuns | None:
+def page_runs(
+    part: Window, boundaries: Boundaries, most: int, quoted: int | None = None
+) -> PageRuns | None:
     """Finds the runs of a part of a page.
 
     Args:
       part: what has runs; boundaries are the whole page's.
       boundaries: where a run may begin and end, and never with white space.
       most: characters that it may have.
+      quoted: where a quote may be its start and its end, characters that it may have in all. Only
+        where the part is the whole page.
 
     Returns:
       The runs; None where there is none.
@@ -37,7 +42,14 @@ def page_runs(part: Window, boundaries: Boundaries, most: int) -> PageRuns | Non
     may_end[np.append(leads[1:], True)] = ends[first:last]
     whole = np.array([0]), np.array([len(data)]), np.array([0])
     automaton = build_run_automata(letter[data], *whole, len(byte), may_begin, may_end)
-    return PageRuns.of(automaton, byte, most)
+    runs = PageRuns.of(automaton, byte, most)
+    if quoted is None or (part.start, part.end) != (0, len(part.document.text)):
+        return runs
+    once = standing_once(text)[first:last] - first
+    quotes = long_quotes(text[first:last], once, automaton, byte, may_begin, may_end, quoted)
+    if quotes is None:
+        return runs
+    return PageRuns(quotes.edges, quotes.ends, quotes.longest, runs.most, quotes)
 
 
 def longest_run(text: str, most: int) -> int:

@@ -21,21 +21,20 @@ from jaxtyping import Bool, Int
 
 from gophercite.decoding.byte_edges import ByteEdges, Parts
 from gophercite.decoding.completions import NO_END
+from gophercite.decoding.endings import LONGEST_RUN, complete, with_marks
 from gophercite.decoding.free_texts import CITATION, END, free_text_automaton
 from gophercite.decoding.joined_graphs import FreeTexts, PromptGraph, usual_lengths
+from gophercite.decoding.long_quotes import LongQuotes
 from gophercite.decoding.quote_graph import QuoteGraph
 from gophercite.decoding.run_automaton import RunAutomata
-from gophercite.decoding.token_edges import TokenEdges, token_edges
+from gophercite.decoding.token_edges import token_edges
 from gophercite.decoding.token_trie import ClaimTokens, TokenTrie
 from gophercite.decoding.token_walks import NO_REACH, UNLIMITED, Limits
-from gophercite.native import native
 from gophercite.vocabularies import Vocabulary
 
 _TEXTS = free_text_automaton()
 SHUT = len(_TEXTS.table.next)
 DONE, CITING = SHUT + 1, SHUT + 2
-
-LONGEST_RUN = 20_000  # characters: what the tables' lengths are counted up to
 
 # Walks count characters of runs alone; what else may be long is limited beforehand.
 _LIMITS = Limits(1, UNLIMITED, -2, UNLIMITED, 0, True)
@@ -138,12 +137,15 @@ class PageRuns:
       ends: whether a run may end in each state.
       longest: a number that grows along every edge.
       most: characters that a run may have.
+      quotes: starts and ends of quotes behind the runs, whose nodes are then among these; None
+        where there are none.
     """
 
     edges: ByteEdges
     ends: Bool[np.ndarray, " states"]
     longest: Int[np.ndarray, " states"]
     most: int
+    quotes: LongQuotes | None = None
 
     @classmethod
     def of(cls, automaton: RunAutomata, byte: Int[np.ndarray, " letters"], most: int) -> "PageRuns":
@@ -240,8 +242,16 @@ class Grammars:
             _LIMITS,
             self._eos_id,
         )
-        order = size + np.argsort(-longest.astype(np.int64), kind="stable")
-        cost, reach = _completions(edges, order, size, self._steps, LONGEST_RUN - most)
+        reach = np.full(len(edges.token), NO_REACH, np.int16)
+        cost = np.full(nodes, NO_END, np.int16)
+        cost[DONE] = 0
+        order = np.argsort(-longest.astype(np.int64), kind="stable")
+        begun = np.full(len(longest), -1)
+        if runs is not None and runs.quotes is not None:
+            begun = runs.quotes.begun
+            edges = with_marks(edges, reach, cost, runs.quotes, order, size)
+            order = order[order < runs.quotes.first_end]
+        complete(edges, reach, cost, order, begun, size, self._steps, LONGEST_RUN - most)
         return PromptGraph(start, edges._replace(reach=reach), cost[:, None])
 
 
@@ -298,59 +308,3 @@ def _run_edges(runs: PageRuns, first: int) -> ByteEdges:
         np.insert(edges.node + first, after, DONE).astype(np.int32),
         np.zeros(len(edges.byte) + len(ends), np.uint8),
     )
-
-
-@native
-def _completions(
-    edges: TokenEdges, order: np.ndarray, first_run: int, steps: np.ndarray, used: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """The fewest tokens from each node to the end, and what each edge reaches in a run.
-
-    An edge's reach counts the characters that the run still must have to end where it leads, on the
-    way of the fewest tokens: so a run is only gone on with as long as that way stays within its
-    limit.
-
-    Args:
-      edges: all tokens.
-      order: the runs' nodes, those of longer runs before those that lead to them.
-      first_run: the first of these.
-      steps: whether some token leads from a state of a free text to another.
-      used: added to each reach in a run, which lowers the limit of all.
-    """
-    nodes, texts = edges.start.shape[0] - 1, steps.shape[0]
-    cost = np.full(nodes, NO_END, np.int16)
-    rest = np.zeros(nodes, np.int32)  # characters
-    reach = np.full(edges.token.shape[0], NO_REACH, np.int16)
-    cost[DONE] = 0
-    for node in order:
-        for i in range(edges.start[node], edges.start[node + 1]):
-            after = edges.node[i]
-            if after < first_run:
-                characters = 0
-            else:
-                characters = edges.characters[i] + rest[after]
-                reach[i] = min(characters + used, UNLIMITED)
-            found = 1 + cost[after]
-            if found < cost[node] or (found == cost[node] and characters < rest[node]):
-                cost[node], rest[node] = found, characters
-    for node in range(first_run):
-        for i in range(edges.start[node], edges.start[node + 1]):
-            after = edges.node[i]
-            if after >= first_run:
-                reach[i] = min(~edges.characters[i] + rest[after] + used, UNLIMITED)
-    changed = True
-    while changed:
-        changed = False
-        for node in range(first_run - 1, -1, -1):
-            best = cost[node]
-            for i in range(edges.start[node], edges.start[node + 1]):
-                if reach[i] <= LONGEST_RUN:
-                    best = min(best, 1 + cost[edges.node[i]])
-            if node < texts:
-                for after in range(texts):
-                    if steps[node, after]:
-                        best = min(best, 1 + cost[after])
-            if best < cost[node]:
-                cost[node] = best
-                changed = True
-    return cost, reach

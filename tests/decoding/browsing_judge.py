@@ -36,7 +36,10 @@ def faults_of_command(text: str, page: Page | None, find_present: bool = False) 
         rest = body[len(name) :]
         if name == "Search " or (name == "Find in page: " and not find_present):
             return [f"{rest!r} has a line end"] if set(rest) & set(_LINE_ENDS) else []
-        return [] if page and _is_run(rest, page) else [f"{rest!r} is no run of the page"]
+        parts = rest.split("━") if name == "Quote: " else [rest]
+        if page and len(parts) <= 2 and all(_is_run(part, page) for part in parts):
+            return []
+        return [f"{rest!r} is no run of the page"]
     return [f"{text!r} is no command"]
 
 

@@ -92,12 +92,14 @@ class Judged:
     Attributes:
       samples: by what they begin with, or `answer`.
       cited: answers with a citation.
+      marked: quotes by their start and end.
       full: with as many tokens as there may be.
       offences: those with a fault.
     """
 
     samples: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     cited: int = 0
+    marked: int = 0
     full: int = 0
     offences: list[Offence] = dataclasses.field(default_factory=list)
 
@@ -165,9 +167,15 @@ class CommandDrawer:
         self._transformer = Transformer(config)
         ids = range(self._spelling.size)
         spelled = [b"" if id in self._spelling.silent else self._spelling.of([id]) for id in ids]
+        held: dict[str, Callable[[bytes], bool]] = {
+            "citation": lambda piece: b"[" in piece,
+            "mark": lambda piece: bool(piece) and piece in "━".encode(),
+            "word": lambda piece: piece.strip().isalpha(),
+            "quote": lambda piece: piece.strip()[:1] == b"Q",
+            "click": lambda piece: piece.strip()[:1] == b"C",
+        }
         self._held = {
-            "citation": np.array([b"[" in piece for piece in spelled]),
-            "word": np.array([piece.strip().isalpha() for piece in spelled]),
+            name: np.array([holds(piece) for piece in spelled]) for name, holds in held.items()
         }
 
     def judge_batch(self, kind: page_kinds.Kind, seed: int) -> Judged:
@@ -219,7 +227,9 @@ class CommandDrawer:
         return reset(f"What is {place}?", settings)
 
     def _bias(self, rng: random.Random) -> np.ndarray:
-        strengths = {"citation": rng.choice([0, 4, 8]), "word": rng.choice([0, 0, -3])}
+        choices = {"citation": [0, 4, 8], "mark": [0, 6, 10], "word": [0, 0, -3]}
+        choices |= {"quote": [0, 5, 9], "click": [0, 3, 5]}
+        strengths = {name: rng.choice(some) for name, some in choices.items()}
         whole = np.zeros(self._transformer.config.vocab_size, np.float32)
         whole[: self._spelling.size] = sum(
             strength * self._held[name] for name, strength in strengths.items()
@@ -297,6 +307,7 @@ class CommandDrawer:
             found += browsing_judge.faults_of_command(text, runs, present)
         judged.samples[_name(state, after)] += 1
         judged.full += length == most
+        judged.marked += "━" in text and after.references != state.references
         judged.cited += state.phase == "answering" and "[" in text
         if found:
             texts = [action.text for action in state.actions]

@@ -178,6 +178,66 @@ def test_quotes_are_no_longer_than_the_rules_have_it(longest):
     assert "Quote:" in check(vocabulary, CommandSettings("characters"), world, state, 6)
 
 
+def test_nothing_is_begun_that_could_not_be_ended():
+    """Words that are too long to be quoted: not even the command's name is written."""
+    vocabulary = FewTokens([b"Quote:", b" a", b"b", b"abb", b"End: Answer", b" "])
+    world = site("abbba abbb")
+    state = replay(world, reset("?", Settings(reference_characters=3)), ON_THE_PAGE)
+    assert check(vocabulary, CommandSettings("words"), world, state, 5) == {"End:"}
+
+
+def stands_once_before(text, start, end):
+    """Whether a start stands once in a text, as it is quoted, and an end behind it."""
+    packed, sought = ("".join(each.casefold().split()) for each in (text, start))
+    if sum(packed.startswith(sought, at) for at in range(len(packed))) != 1:
+        return False
+    place = max(at for at in range(len(text)) if text.startswith(start, at))
+    return end in text[place + len(start) :]
+
+
+@pytest.mark.parametrize(
+    ("text", "longest"),
+    [
+        ("ab a—b ba aB─c", 4000),
+        ("c a\xa0b aab", 4000),
+        ("abcb acab", 4000),
+        ("\u2003ab—", 2),
+        ("ba" * 230 + "c" + "b" * 6, 212),
+    ],
+)
+def test_quotes_by_their_start_and_end_are_accepted_and_ended(text, longest):
+    pieces = [b"Quote:", b" ", b"a", b"b", b"c", b"\xe2", b"\x94", b"\x94\x81", b"\x81", b"\x80"]
+    vocabulary = FewTokens([*pieces, "b━".encode(), b"ab", "a—".encode(), b"End: Answer"])
+    world = site(text)
+    state = replay(world, reset("?", Settings(reference_characters=longest)), ON_THE_PAGE)
+    opened = page_of(world, state)
+    page_text = shown(Document("", "", opened.shown(state.settings).plain), "characters")
+    most = 9
+    for max_tokens in range(2, most + 1):
+        settings = CommandSettings("characters")
+        constraint = CommandConstraint(vocabulary, max_tokens, settings)
+        can_be = written(constraint, constraint.graph(opened, state), vocabulary, max_tokens)
+        texts = {vocabulary.decode(ids) for ids in can_be}
+        for each in texts:
+            assert not browsing_judge.faults_of_command(each, page_text), each
+            assert step(world, state, each).invalid is None, each
+        shorter = dataclasses.replace(settings, start_and_end=False)
+        constraint = CommandConstraint(vocabulary, max_tokens, shorter)
+        expected = written(constraint, constraint.graph(opened, state), vocabulary, max_tokens)
+        assert {ids for ids in can_be if "━" not in vocabulary.decode(ids)} == expected
+    both = {tuple(each.strip()[7:].split("━")) for each in texts if "━" in each}
+    if longest < 100:
+        assert not both
+        return
+    assert len(both) > (1 if len(text) > longest else 5)
+    runs = {ids for ids in (vocabulary.decode(each).strip()[7:] for each in expected) if ids}
+    may_be = {(a, b) for a in runs for b in runs if stands_once_before(text, a, b)}
+    assert both <= may_be
+    if len(text) < longest:
+        few = {pair for pair in may_be if len("".join(pair).encode()) <= 2}
+        assert few <= both, few - both
+
+
 @pytest.mark.parametrize("references", [1, 2, 12])
 def test_answers_that_can_be_written_cite_what_is_there(references):
     world = site()

@@ -37,16 +37,18 @@ def drawer(tokenizer, drawing):
 )
 def test_everything_that_is_written_is_accepted(tokenizer, drawing):
     counts = collections.Counter()
-    cited = full = 0
+    cited = marked = full = 0
     for seed, kind in enumerate(page_kinds.made_up().values()):
         judged = drawer(tokenizer, drawing).judge_batch(kind, seed)
         assert not judged.offences, judged.offences[0]
         counts += judged.samples
         cited += judged.cited
+        marked += judged.marked
         full += judged.full
     assert counts.total() >= 1000
     assert 0 < full < counts.total()
     assert cited > 0, "no answer cites anything"
+    assert marked > 0, "no quote is by its start and end"
     assert "?" not in counts
     assert len(counts) == 9, f"only {sorted(counts)}"
 
