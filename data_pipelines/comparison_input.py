@@ -41,6 +41,7 @@ class ComparisonInput(Input):
     """
 
     pack: bool = dataclasses.field(default=False, init=False)
+    share_beginnings: bool = dataclasses.field(default=False, init=False)
 
     def _example(self, features: Features) -> Any:
         return Pair(features["tokens"], features["second_tokens"], features["labels"])
@@ -52,7 +53,7 @@ class ComparisonInput(Input):
         lengths = np.zeros((pairs, 2), np.int32)
         labels = np.full((pairs, 3), np.nan, np.float32)
         for number, row in enumerate(mine):
-            for pair in row:  # one, or none where the last batch is filled up
+            for (pair,) in row:  # a segment of one, or none where the last batch is filled up
                 labels[number] = pair.labels
                 for side, response in enumerate((pair.first, pair.second)):
                     tokens[number, side, : len(response)] = response
