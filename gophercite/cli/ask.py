@@ -42,8 +42,8 @@ _EXAMPLES = (
     '"Who built the lighthouse? site:example.org" --engine brave --extractive',
 )
 _NO_MODEL = (
-    "say who answers: --model FOLDER (launch/quickstart.sh trains a small one), or --extractive "
-    "for a baseline without a model, which quotes the sentence nearest to the question"
+    "say who answers: --model FOLDER (launch/smollm2.sh makes models/smollm2-citing), or "
+    "--extractive for a baseline without a model, which quotes the sentence nearest to the question"
 )
 
 
