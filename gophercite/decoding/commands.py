@@ -52,7 +52,7 @@ _LONGEST_TEXT = LONGEST_ACTION - 100  # characters, for what stands around a tex
 # To the sampler a run is a quote whose lengths are in the tables.
 _AS_QUOTES = QuoteSettings(minimum_quote=1, maximum_quote=LONGEST_RUN, boundaries="characters")
 
-_SIZES = TableSizes(1 << 16, 1 << 18)  # hold a part of a page with runs of whole words
+_SIZES = TableSizes(1 << 18, 1 << 19)  # hold a whole part of a page with runs of whole words
 
 # What of the tables is the vocabulary's.
 _SHARED = "claim_next", "claim_added", "claim_content", "size"

@@ -226,10 +226,12 @@ def _last_places(step: np.ndarray, place: np.ndarray, order: np.ndarray) -> np.n
     for state in order:
         if place[state] < 0:
             continue
-        last[state] = place[state] + 1
+        # Its own place may be within a word, where no run begins, and so no way goes on from it.
         for letter in range(step.shape[1]):
             if step[state, letter] >= 0:
                 last[state] = max(last[state], last[step[state, letter]] - 1)
+        if last[state] == 0:
+            last[state] = place[state] + 1
     return last
 
 

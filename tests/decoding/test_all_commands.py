@@ -186,6 +186,23 @@ def test_nothing_is_begun_that_could_not_be_ended():
     assert check(vocabulary, CommandSettings("words"), world, state, 5) == {"End:"}
 
 
+@pytest.mark.parametrize("longest", [5, 6, 8])
+def test_no_word_is_begun_that_would_make_a_quote_too_long(longest):
+    """A run of whole words goes on only where it still has room to a word's end."""
+    vocabulary = FewTokens([b"Quote:", b" ", b"a", b"b", b"bb", b" bbb", b"End: Answer"])
+    world = site("ab abbba b ab bbb")
+    state = replay(world, reset("?", Settings(reference_characters=longest)), ON_THE_PAGE)
+    constraint = CommandConstraint(vocabulary, 10, CommandSettings("words"))
+    texts = {
+        vocabulary.decode(ids)
+        for ids in written(
+            constraint, constraint.graph(page_of(world, state), state), vocabulary, 10
+        )
+    }
+    assert "Quote: ab" in texts
+    assert not [text for text in texts if step(world, state, text).invalid is not None]
+
+
 def stands_once_before(text, start, end):
     """Whether a start stands once in a text, as it is quoted, and an end behind it."""
     packed, sought = ("".join(each.casefold().split()) for each in (text, start))
@@ -236,6 +253,22 @@ def test_quotes_by_their_start_and_end_are_accepted_and_ended(text, longest):
     if len(text) < longest:
         few = {pair for pair in may_be if len("".join(pair).encode()) <= 2}
         assert few <= both, few - both
+
+
+@pytest.mark.parametrize("text", ["c ab ba", "c ab bba", "c abb bab ab bab"])
+def test_quotes_end_with_words_whose_letters_stand_within_others_too(text):
+    vocabulary = FewTokens([b"Quote: c", b"a", b"b", b"\xe2\x94", b"\x81", b"End: Answer"])
+    world = site(text)
+    state = replay(world, reset("?", Settings()), ON_THE_PAGE)
+    constraint = CommandConstraint(vocabulary, 11, CommandSettings("words"))
+    found = {
+        vocabulary.decode(ids)
+        for ids in written(
+            constraint, constraint.graph(page_of(world, state), state), vocabulary, 11
+        )
+    }
+    expected = {f"Quote: c━{word}" for word in text.split()[1:]}
+    assert {each for each in found if "━" in each} == expected
 
 
 @pytest.mark.parametrize("references", [1, 2, 12])
