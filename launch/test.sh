@@ -8,6 +8,8 @@ source "$(dirname "$0")/environment.sh"
 
 # Tests run the same everywhere; those of many devices simulate them on the CPU.
 export JAX_PLATFORMS=cpu
+# The tests' many processes read what Python has made of the sources, where they may keep it.
+unset PYTHONDONTWRITEBYTECODE
 
 ruff check .
 ruff format --check .

@@ -22,9 +22,12 @@ os.environ.setdefault(
     "--xla_cpu_parallel_codegen_split_count=1 --xla_cpu_use_fusion_emitters=false",
 )
 
+from collections.abc import Iterator
+
 import hypothesis
 import jax
 import jaxtyping
+import pytest
 
 # Modules whose types and shapes every call in a test is checked against.
 CHECKED = [
@@ -39,6 +42,30 @@ CHECKED = [
 
 jax.config.update("jax_num_cpu_devices", 8)
 jaxtyping.install_import_hook(CHECKED, "beartype.beartype")
+
+# Each program that was compiled is kept with the MLIR that it was made of, a megabyte or more, and
+# the more of those there are, the longer it takes to write the next: with 3,000 of them three times
+# as long. What a file has compiled is hardly ever asked for by another one.
+MANY_PROGRAMS = 300
+_compiled = 0
+
+
+def _count(event: str, _seconds: float, **_: str | int) -> None:
+    global _compiled
+    _compiled += event == "/jax/core/compile/backend_compile_duration"
+
+
+jax.monitoring.register_event_duration_secs_listener(_count)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forget_programs() -> Iterator[None]:
+    global _compiled
+    yield
+    if _compiled > MANY_PROGRAMS:
+        jax.clear_caches()
+        _compiled = 0
+
 
 # A deadline for each example tells how busy the machine is, not whether the code is right.
 hypothesis.settings.register_profile("no deadline", deadline=None)

@@ -17,6 +17,7 @@ from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.documents import Document
 from gophercite.models.folder import load_model
 from gophercite.retrieval.engine import SearchError
+from tests.long_forms import LONG
 
 MODEL = pathlib.Path(__file__).parents[2] / "data_pipelines" / "sample_world" / "model"
 PAGES = [
@@ -47,33 +48,41 @@ def alone(number: int) -> Answer:
     return answerer().answer(question, found(number), seed=number, keep_samples=True)
 
 
-@pytest.mark.parametrize("ahead", [0, 1, 2, 9])
+@pytest.mark.parametrize("ahead", [0, pytest.param(1, marks=LONG), 2, pytest.param(9, marks=LONG)])
 def test_each_answer_is_that_of_the_question_alone(ahead: int) -> None:
     questions = map(asked, range(len(PAGES)))
     answers = answer_each(answerer(), questions, keep_samples=True, ahead=ahead)
     assert list(answers) == [alone(number) for number in range(len(PAGES))]
 
 
-@pytest.mark.parametrize(("batch_size", "ahead"), [(2, 0), (4, 2), (6, 1), (9, 2)])
+def several(number: int) -> Asked:
+    """With a page, with two, or with none."""
+    results = found(number).results + (found(1).results if number % 3 == 2 else ())
+    pages = FoundPages(() if number == 4 else results)
+    return asked(number)._replace(find=lambda: pages)
+
+
+@functools.cache
+def several_alone() -> list[Answer]:
+    questions = map(several, range(len(PAGES)))
+    return list(answer_each(answerer(), questions, keep_samples=True, ahead=0))
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "ahead"),
+    [pytest.param(2, 0, marks=LONG), (4, 2), pytest.param(6, 1, marks=LONG), (9, 0)],
+)
 def test_answers_do_not_depend_on_the_questions_beside_them(batch_size: int, ahead: int) -> None:
-    """Some with a page, some with two, some with none."""
-
-    def several(number: int) -> Asked:
-        results = found(number).results + (found(1).results if number % 3 == 2 else ())
-        pages = FoundPages(() if number == 4 else results)
-        return asked(number)._replace(find=lambda: pages)
-
-    questions = list(map(several, range(len(PAGES))))
-    expected = list(answer_each(answerer(), questions, keep_samples=True, ahead=0))
-    assert len({len(each.samples) for each in expected}) == 2
+    assert len({len(each.samples) for each in several_alone()}) == 2
+    questions = map(several, range(len(PAGES)))
     together = answer_each(
         answerer(), questions, keep_samples=True, batch_size=batch_size, ahead=ahead
     )
-    for answer, alone in zip(together, expected, strict=True):
+    for answer, alone in zip(together, several_alone(), strict=True):
         assert_same(answer, alone)
 
 
-@pytest.mark.parametrize("at_a_time", [1, 2, 5])
+@pytest.mark.parametrize("at_a_time", [1, pytest.param(2, marks=LONG), 5])
 def test_prompts_that_wait_for_others_change_no_answer(at_a_time: int) -> None:
     settings = dataclasses.replace(answerer().settings, max_num_seqs=at_a_time)
     few = Answerer(load_model(MODEL), settings)

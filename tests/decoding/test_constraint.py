@@ -21,6 +21,7 @@ from tests.decoding.quote_worlds import (
     hostile_documents,
     is_legal,
 )
+from tests.long_forms import IS_LONG
 
 HOSTILE = TokenList(HOSTILE_PIECES)
 WALLED = TokenList(HOSTILE_PIECES, MISSING)
@@ -82,7 +83,7 @@ def texts(vocabulary, tokens):
 def test_every_sample_is_legal_at_every_budget(settings, vocabulary):
     rng = random.Random(settings.minimum_quote)
     joined = 0
-    for seed in range(3):
+    for seed in range(3 if IS_LONG else 2):
         prompts, graphs = [], []
         while len(graphs) < 32:
             documents = hostile_documents(rng, 60)

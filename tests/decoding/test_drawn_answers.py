@@ -7,7 +7,6 @@ settings and with all kinds of tokenizers; benchmarks/legal_answers.py goes on f
 import dataclasses
 import functools
 import itertools
-import os
 import pathlib
 import re
 
@@ -20,6 +19,7 @@ from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.vocabularies import load_vocabulary
 from tests.decoding import page_kinds
 from tests.decoding.drawn_answers import KERNEL, SETTINGS, AnswerDrawer, Setting
+from tests.long_forms import LONG
 
 ROOT = pathlib.Path(__file__).parents[2]
 TOKENIZERS = [
@@ -141,7 +141,7 @@ def test_quotes_of_half_words_are_found_out():
     assert all("begins or ends where none may" in str(faults) for faults in found)
 
 
-@pytest.mark.skipif("LONG_TESTS" not in os.environ, reason="LONG_TESTS=1 draws 10,000 samples")
+@LONG
 def test_ten_thousand_answers_are_legal(tmp_path):
     kinds = page_kinds.made_up()
     if page_kinds.DATA.exists():

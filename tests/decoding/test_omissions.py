@@ -18,6 +18,7 @@ from gophercite.evidence import OMISSION
 from gophercite.few_shot import splices
 from tests.decoding.quote_worlds import is_legal, spell, vocabulary_of_kind
 from tests.decoding.shown_pages import shown
+from tests.long_forms import IS_LONG, LONG
 
 LONGEST = 64  # tokens
 SETTINGS = QuoteSettings(minimum_quote=3, maximum_omissions=2, maximum_triples=2)
@@ -82,7 +83,7 @@ def accepted(tables, prompts, tokens, lengths, budgets):
         ("sentencepiece", SETTINGS),
         ("byte-level", SETTINGS),
         ("hostile", SETTINGS),
-        ("sentencepiece", IN_ONE_RUN),
+        pytest.param("sentencepiece", IN_ONE_RUN, marks=LONG),
         ("byte-level", IN_ONE_RUN),
         ("hostile", AT_CHARACTERS),
     ],
@@ -100,7 +101,7 @@ def test_an_answer_is_allowed_just_where_it_is_legal_however_it_is_spelled(kind,
     vocabulary = vocabulary_of_kind(kind)
     constraint = QuoteConstraint(vocabulary, settings)
     prompts, graphs, rows = [], [], []
-    while len(graphs) < 24:
+    while len(graphs) < (24 if IS_LONG else 14):
         documents = pages(rng)
         try:
             graphs.append(constraint.graph(documents))

@@ -20,6 +20,7 @@ from gophercite.models.config import TransformerConfig
 from gophercite.models.kernel_attention import has_kernel
 from gophercite.models.transformer import Transformer
 from tests.decoding.quote_worlds import TokenList
+from tests.long_forms import LONG
 
 # Bytes alone: on from most places in a quote goes one token, besides its end.
 BYTES = TokenList(())
@@ -52,7 +53,8 @@ def run(draft_tokens, quotes, settings, pages=PAGES, model=MODEL, params=PARAMS,
     )
 
 
-@pytest.mark.parametrize("kernel", [False, True])
+# A kernel, with drafts of prompts that wait: test_waiting_prompts.py.
+@pytest.mark.parametrize("kernel", [False, pytest.param(True, marks=LONG)])
 def test_samples_are_those_of_plain_sampling(kernel):
     """Rows that begin anew, moves that make room in the cache, and quotes of several runs, too."""
     quotes = QuoteSettings(minimum_quote=10, maximum_claim=6, maximum_omissions=1)

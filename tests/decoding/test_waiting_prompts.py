@@ -18,6 +18,7 @@ from gophercite.models.kernel_attention import has_kernel
 from gophercite.models.transformer import Transformer
 from gophercite.partitioning import Partitioner, make_mesh
 from tests.decoding.quote_worlds import TokenList
+from tests.long_forms import LONG
 
 BYTES = TokenList(())  # bytes alone
 
@@ -88,9 +89,11 @@ def test_prompts_that_wait_have_the_samples_that_they_have_at_once(changed, seat
     assert_same(found, wanted)
 
 
-@pytest.mark.parametrize("drafts", [0, 3])
-@pytest.mark.parametrize("head_dim", [4, 16])
-def test_each_prompt_that_waited_is_quoted_and_watched_as_itself(drafts, head_dim):
+@pytest.mark.parametrize(
+    ("head_dim", "drafts"),
+    [(4, 0), (16, 3), pytest.param(4, 3, marks=LONG), pytest.param(16, 0, marks=LONG)],
+)
+def test_each_prompt_that_waited_is_quoted_and_watched_as_itself(head_dim, drafts):
     model, params = model_and_parameters(head_dim=head_dim, scan_layers=False)
     constraint = QuoteConstraint(BYTES, QuoteSettings(minimum_quote=10, maximum_claim=6))
     watch = FaultWatch(BYTES)
@@ -131,16 +134,17 @@ def test_seats_are_taken_as_they_become_free():
 @pytest.mark.parametrize(("scan_layers", "quoting"), [(False, False), (True, False), (True, True)])
 def test_prompts_wait_on_eight_devices_too(scan_layers, quoting):
     model, params = model_and_parameters(scan_layers=scan_layers)
-    options = {"samples_per_prompt": 2, "prompts_in_flight": 4}
+    options = {"samples_per_prompt": 2}
+    drafts = 3 if quoting else 0
     if quoting:
         constraint = QuoteConstraint(BYTES, QuoteSettings(minimum_quote=10, maximum_claim=6))
         tables = constraint.tables([constraint.graph(pages) for pages in PAGES], 80)
-        options |= {"quotes": tables, "max_tokens": 80, "drafts": 3}
+        options |= {"quotes": tables, "max_tokens": 80}
     alone = run(model, params, **options)
     partitioner = Partitioner(make_mesh(data=2, fsdp=2, model=2))
     placed = jax.device_put(params, partitioner.shardings(model.logical_axes(), params))
     with partitioner.activate():
-        cut = run(model, placed, **options)
+        cut = run(model, placed, prompts_in_flight=4, drafts=drafts, **options)
     assert_same(cut, alone)
 
 

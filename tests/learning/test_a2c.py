@@ -67,11 +67,12 @@ def learner(**changes: Any) -> A2CLearner:
 def parameters(of: A2CLearner, frozen: int = 1) -> Params:
     judge = of.rewards.model
     key = jax.random.key(3)
-    trunk = judge.transformer.init(key)
+    trunk = jax.jit(judge.transformer.init)(key)
     trunk[TRAINED] = jax.tree.map(lambda leaf: 6 * leaf, trunk[TRAINED])  # so that rewards differ
     reward_model = {**trunk, HEADS: judge.init_heads(key)}
-    policy = of.transformer.init(jax.random.key(0), frozen)
-    return of.with_extra_parts(policy, reward_model, of.value_head.init(jax.random.key(1)))
+    policy = jax.jit(of.transformer.init, static_argnums=1)(jax.random.key(0), frozen)
+    value_head = jax.jit(of.value_head.init)(jax.random.key(1))
+    return of.with_extra_parts(policy, reward_model, value_head)
 
 
 def batch(constrained: bool = True) -> dict[str, Any]:
@@ -144,7 +145,7 @@ def test_prompts_sampled_in_pieces_have_the_same_samples(made: Any) -> None:
 
 def test_sharing_what_the_frozen_layers_make_changes_nothing(made: Any) -> None:
     of, params, rollouts = made
-    whole = of.transformer.boundary(
+    whole = jax.jit(of.transformer.boundary)(
         params,
         rollouts.tokens,
         jnp.broadcast_to(jnp.arange(rollouts.tokens.shape[1]), rollouts.tokens.shape),
@@ -183,8 +184,8 @@ def test_no_gradient_where_nothing_was_chosen(made: Any) -> None:
     tables = only.tables([only.graph([Document("x", "X", "a b c")])], MAX_TOKENS)
     shown = {k: v[:1] for k, v in batch(constrained=False).items()} | {"quotes": tables}
     key = jax.random.key(0)
-    forced = roll_out(of.plan, of.rewards, params, shown, key)
-    _, sums = losses(of, params, forced, tables)
+    forced = jax.jit(partial(roll_out, of.plan, of.rewards))(params, shown, key)
+    _, sums = jitted(of)(params, forced, tables)
     assert sums["forced"] > 0.8 * sums["places"]
 
 

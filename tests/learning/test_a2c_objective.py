@@ -215,10 +215,12 @@ def parameters(frozen: int, lora: LoRA | None) -> tuple[Params, Params, Params]:
     What is trained of the policy has left the teacher, and its critic says something.
     """
     of = Case(0.1, 0.5, "max_tokens", frozen=frozen, lora=lora).learner()
-    start = of.transformer.init(jax.random.key(0), frozen)
+    start = jax.jit(of.transformer.init, static_argnums=1)(jax.random.key(0), frozen)
     start[TRAINED] = jax.tree.map(lambda leaf: 3 * leaf, start[TRAINED])
-    judge = {**MODEL.init(jax.random.key(3)), "heads": of.rewards.model.init_heads(start_key())}
-    params = of.with_extra_parts(start, judge, of.value_head.init(jax.random.key(1)))
+    judge = jax.jit(MODEL.init)(jax.random.key(3))
+    judge["heads"] = of.rewards.model.init_heads(start_key())
+    value_head = jax.jit(of.value_head.init)(jax.random.key(1))
+    params = of.with_extra_parts(start, judge, value_head)
     moved = list(of.trained(params))
     params = {**params, **{name: noise(params[name], 5, 0.2) for name in moved}}
     teacher = whole(of.policy_parts(start) | {TRAINED: start[TRAINED]}, None)
@@ -268,7 +270,7 @@ def rollouts_of(params: Params, at: Drawn, constrained: bool, faults: Any = None
     positions = np.broadcast_to(np.arange(at.tokens.shape[1]), at.tokens.shape)
     boundary = quote = None
     if "frozen_layers" in params:
-        boundary = MODEL.boundary(params, at.tokens, positions, np.ones_like(at.tokens))
+        boundary = jax.jit(MODEL.boundary)(params, at.tokens, positions, np.ones_like(at.tokens))
     if constrained:
         quote = states_along(tables(), np.repeat(np.arange(2), ROWS // 2), at.responses)
     rewards = jnp.asarray(at.rewards, jnp.float32)
