@@ -117,7 +117,11 @@ def _add_settings(group: argparse._ArgumentGroup) -> None:
         help="model folder, or folder of a run; without, baselines only",
     )
     add("--questions", metavar="FILE", help="questions.jsonl")
-    add("--limit", type=int, help="ask only the first so many questions (default: all)")
+    add(
+        "--limit",
+        type=int,
+        help="ask only so many questions, evenly spread over the file (default: all)",
+    )
     add("--batch-size", type=int, help="prompts answered at once (default: 16)")
     add("--max-tokens", type=int, help="longest answer (default: 256)")
     add(

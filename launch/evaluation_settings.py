@@ -29,7 +29,8 @@ class Evaluation:
       model: model folder, or folder of a run, whose best checkpoint is taken; None for the
         baselines alone.
       output: prefix of the results, a path or a URL; None keeps nothing.
-      limit: asks only the first so many questions.
+      limit: asks only so many questions, evenly spread over the file, whose neighbours often are
+        about one page.
       batch_size: prompts that are answered at once.
       max_tokens: longest answer.
       max_prompt_tokens: longest prompt; longer pages are cut to windows.
@@ -147,7 +148,10 @@ class Evaluation:
             if not pathlib.Path(file).is_file():
                 raise FileNotFoundError(f"{file}: there is no such file of training questions")
         path = pathlib.Path(self.questions)
-        questions = list(read(path, Question, strict=self.strict, report=report))[: self.limit]
+        questions = list(read(path, Question, strict=self.strict, report=report))
+        if self.limit is not None and self.limit < len(questions):
+            spread = (number * len(questions) // self.limit for number in range(self.limit))
+            questions = [questions[place] for place in spread]
         if not questions:
             raise ValueError(f"{self.questions} has no question that could be asked")
         seen: set[str] = set()

@@ -98,7 +98,7 @@ def test_a_report_is_printed_and_written(
     assert printed.out.count("Question: When?") == 3
 
     lines = [json.loads(line) for line in (tmp_path / "out" / "test.jsonl").open()]
-    assert [line["question_id"] for line in lines] == ["q0", "q1", "q2"]
+    assert [line["question_id"] for line in lines] == ["q0", "q1", "q3"]
     assert all(line["model"] == "tiny" and len(line["tokens"]) <= 6 for line in lines)
     report = (tmp_path / "out" / "test.md").read_text()
     assert "\n".join(table) in report
