@@ -30,7 +30,8 @@ FLOORS = (
     ("decoding",),
     ("data_pipelines",),
     ("learning", "answering", "browsing", "evaluation"),
-    ("training", "cli", "ratings"),
+    ("training", "ratings"),
+    ("cli",),
     ("launch", "__main__"),
 )
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}

@@ -1,0 +1,160 @@
+"""How much raters agree: percent, Cohen's kappa, Krippendorff's alpha, each with an interval.
+
+All three are ratios of sums over items, so the bootstrap is a product of matrices: an item's sums
+are worked out once, and each of the resamples only says how often the item counts.
+"""
+
+import itertools
+import typing
+from collections.abc import Callable, Collection, Hashable, Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+Label = Hashable
+
+RESAMPLES = 1000
+_TAIL = 5  # percent left out at each end: intervals are of 90 %, as in the paper
+
+
+class Agreement(typing.NamedTuple):
+    """An agreement with its 90 % interval, of resampled items.
+
+    Attributes:
+      value: 1 for agreement in all.
+      low, high: the interval.
+      items: how many at least two raters have rated.
+    """
+
+    value: float
+    low: float
+    high: float
+    items: int
+
+
+def percent(
+    items: Sequence[Sequence[Label]], neutral: Collection[Label] = (), seed: int = 0
+) -> Agreement | None:
+    """Returns how often two raters of an item say the same, as a share in [0, 1].
+
+    A neutral label and one that is not neutral agree by half (WebGPT, section C.2).
+
+    Args:
+      items: of each item the labels that its raters gave.
+      neutral: labels such as `tie`.
+      seed: of the bootstrap.
+
+    Returns:
+      None when no item has two labels.
+    """
+    rated = [labels for labels in items if len(labels) > 1]
+    sums = []
+    for labels in rated:
+        pairs = list(itertools.combinations(labels, 2))
+        alike = sum(_alike(one, other, neutral) for one, other in pairs)
+        sums.append((alike, float(len(pairs))))
+    if not rated:
+        return None
+    return _with_interval(np.array(sums), lambda s: s[:, 0] / s[:, 1], seed)
+
+
+def krippendorff(
+    items: Sequence[Sequence[Label]],
+    distance: Callable[[typing.Any, typing.Any], float] | None = None,
+    seed: int = 0,
+) -> Agreement | None:
+    """Returns Krippendorff's alpha: 1 less the observed disagreement over that of chance.
+
+    Raters may have rated any of the items. Krippendorff, Content Analysis (2004), chapter 11.
+
+    Args:
+      items: of each item the labels that its raters gave.
+      distance: of two labels, 0 for equal ones, and symmetric; None for 1 where they differ. For
+        labels that are numbers, `interval` is the squared difference.
+      seed: of the bootstrap.
+
+    Returns:
+      None where it is not defined: no item has two labels, or all labels are the same.
+    """
+    rated = [labels for labels in items if len(labels) > 1]
+    if not rated:
+        return None
+    kinds = list(dict.fromkeys(itertools.chain.from_iterable(rated)))
+    place = {label: number for number, label in enumerate(kinds)}
+    distances = np.array([[_distance(a, b, distance) for b in kinds] for a in kinds])
+    coincidences = np.zeros((len(rated), len(kinds), len(kinds)))
+    for number, labels in enumerate(rated):
+        counts = np.bincount([place[label] for label in labels], minlength=len(kinds))
+        pairs = np.outer(counts, counts) - np.diag(counts)
+        coincidences[number] = pairs / (len(labels) - 1)
+
+    def alpha(sums: Float[np.ndarray, "n pairs"]) -> Float[np.ndarray, " n"]:
+        both = sums.reshape(-1, len(kinds), len(kinds))
+        totals = both.sum(2)
+        observed = (both * distances).sum((1, 2))
+        expected = np.einsum("na,nb,ab->n", totals, totals, distances)
+        return 1 - (totals.sum(1) - 1) * observed / expected
+
+    return _with_interval(coincidences.reshape(len(rated), -1), alpha, seed)
+
+
+def cohen(pairs: Sequence[tuple[Label, Label]], seed: int = 0) -> Agreement | None:
+    """Returns Cohen's kappa of two raters: agreement beyond that of chance.
+
+    Args:
+      pairs: of each item that both have rated, the two labels.
+      seed: of the bootstrap.
+
+    Returns:
+      None where it is not defined: there is no item, or both gave all the same label.
+    """
+    if not pairs:
+        return None
+    kinds = list(dict.fromkeys(itertools.chain.from_iterable(pairs)))
+    place = {label: number for number, label in enumerate(kinds)}
+    confusion = np.zeros((len(pairs), len(kinds), len(kinds)))
+    for number, (one, other) in enumerate(pairs):
+        confusion[number, place[one], place[other]] = 1
+
+    def kappa(sums: Float[np.ndarray, "n pairs"]) -> Float[np.ndarray, " n"]:
+        both = sums.reshape(-1, len(kinds), len(kinds))
+        count = both.sum((1, 2))
+        observed = np.trace(both, axis1=1, axis2=2) / count
+        expected = (both.sum(1) * both.sum(2)).sum(1) / count**2
+        return (observed - expected) / (1 - expected)
+
+    return _with_interval(confusion.reshape(len(pairs), -1), kappa, seed)
+
+
+def interval(one: float, other: float) -> float:
+    """The distance of numbers for `krippendorff`."""
+    return (one - other) ** 2
+
+
+def _alike(one: Label, other: Label, neutral: Collection[Label]) -> float:
+    if one == other:
+        return 1.0
+    return 0.5 if (one in neutral) != (other in neutral) else 0.0
+
+
+def _distance(
+    one: Label, other: Label, distance: Callable[[typing.Any, typing.Any], float] | None
+) -> float:
+    return float(one != other) if distance is None else distance(one, other)
+
+
+def _with_interval(
+    sums: Float[np.ndarray, "items parts"],
+    ratio: Callable[[Float[np.ndarray, "n parts"]], Float[np.ndarray, " n"]],
+    seed: int,
+) -> Agreement | None:
+    """The ratio of the items' sums, and its interval; resamples without a ratio are left out."""
+    count = len(sums)
+    draws = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), RESAMPLES)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        value = float(ratio(sums.sum(0, keepdims=True))[0])
+        resampled = ratio(draws @ sums)
+    if not np.isfinite(value):
+        return None
+    low, high = np.percentile(resampled[np.isfinite(resampled)], [_TAIL, 100 - _TAIL])
+    return Agreement(value, float(low), float(high), count)

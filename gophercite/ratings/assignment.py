@@ -1,0 +1,283 @@
+"""Who rates what next, and votes: leases that expire, distinct raters, the least rated first.
+
+An item's `load` is the number of raters in good standing who have rated it, and of those it is
+leased to. It is handed out while its load is below the number it needs, so that no more raters than
+needed are at work on it. Who comes back with a form after the lease has expired is never sent away:
+the vote is kept, and whether it counts is decided at export, where the first votes count
+(`counting.py`).
+
+All functions run in the caller's transaction (`Store.writing`).
+"""
+
+import enum
+import typing
+from typing import Any
+
+import sqlalchemy as sa
+
+from gophercite.ratings.experiments import Experiment
+from gophercite.ratings.schema import drafts, exclusions, items, leases, ratings
+from gophercite.ratings.store import note
+
+
+class Role(enum.StrEnum):
+    """What an item is for."""
+
+    ITEM = "item"  # to be rated by as many as it needs
+    GOLD = "gold"  # to be rated by everybody; what is right is known
+    CHECK = "check"  # an attention check: what is right is shown after it
+    EXAMPLE = "example"  # shown with what researchers say of it
+
+
+class Lease(typing.NamedTuple):
+    """An item that a rater is at work on."""
+
+    item_id: int
+    given_at: float
+    expires_at: float
+
+
+class Outcome(enum.Enum):
+    """What became of a vote."""
+
+    NEW = "new"
+    SAME = "same"  # it had been sent before: nothing was added
+    REVISED = "revised"  # it supersedes the rater's earlier one
+
+
+def next_item(
+    connection: sa.Connection, now: float, experiment: Experiment, rater_id: int
+) -> Lease | None:
+    """Returns the item that a rater is at work on, or leases the next one.
+
+    Returns:
+      None when nothing is left for this rater, or their ratings don't count.
+    """
+    expire(connection, now, experiment.id)
+    mine = leases.c.rater_id == rater_id, leases.c.experiment_id == experiment.id
+    query = sa.select(leases).where(*mine, leases.c.state == "open")
+    if (row := connection.execute(query).first()) is not None:
+        return Lease(row.item_id, row.given_at, row.expires_at)
+    if is_excluded(connection, rater_id, experiment.id):
+        return None
+    item_id = _next(connection, experiment, rater_id)
+    if item_id is None:
+        return None
+    expires_at = now + 60 * experiment.settings.lease_minutes
+    _open(connection, experiment.id, item_id, rater_id, now, expires_at)
+    return Lease(item_id, now, expires_at)
+
+
+def renew(
+    connection: sa.Connection, now: float, experiment: Experiment, item_id: int, rater_id: int
+) -> bool:
+    """Keeps an item for a rater who is seen to be at work on it; False when others have taken it.
+
+    A lease that has expired is given again while the item still needs raters.
+    """
+    expires_at = now + 60 * experiment.settings.lease_minutes
+    row = _lease(connection, item_id, rater_id)
+    if row is not None and row.state == "open":
+        change = leases.update().where(leases.c.id == row.id)
+        connection.execute(change, {"expires_at": max(expires_at, row.expires_at)})
+        return True
+    if _standing_vote(connection, item_id, rater_id) is not None:
+        return True
+    item = connection.execute(sa.select(items).where(items.c.id == item_id)).one()
+    if item.load >= item.wanted or is_excluded(connection, rater_id, experiment.id):
+        return False
+    _open(connection, experiment.id, item_id, rater_id, now, expires_at)
+    return True
+
+
+def skip(connection: sa.Connection, now: float, item_id: int, rater_id: int) -> None:
+    """Gives an item back: this rater is not asked again, another one is."""
+    row = _lease(connection, item_id, rater_id)
+    if row is None or row.state != "open":
+        return
+    connection.execute(leases.update().where(leases.c.id == row.id), {"state": "skipped"})
+    _add_load(connection, [item_id], -1)
+    note(connection, now, f"rater {rater_id}", "skipped", {"item": item_id})
+
+
+def vote(
+    connection: sa.Connection,
+    now: float,
+    experiment: Experiment,
+    item_id: int,
+    rater_id: int,
+    values: dict[str, Any],
+    given_at: float,
+) -> Outcome:
+    """Keeps a rater's vote; a second one for the same item supersedes the first.
+
+    Args:
+      values: what the form holds, by the answers' own order.
+      given_at: when the rater was first shown the item.
+    """
+    standing = _standing_vote(connection, item_id, rater_id)
+    if standing is not None and standing.values == values:
+        return Outcome.SAME
+    lease = _lease(connection, item_id, rater_id)
+    if lease is not None:
+        connection.execute(leases.delete().where(leases.c.id == lease.id))
+    held = lease is not None and lease.state == "open"  # its place is in the load already
+    counts = standing is None and not is_excluded(connection, rater_id, experiment.id)
+    _add_load(connection, [item_id], counts - held)
+    row = {
+        "experiment_id": experiment.id,
+        "item_id": item_id,
+        "rater_id": rater_id,
+        "revision": 0 if standing is None else standing.revision + 1,
+        "values": values,
+        "seconds": max(0.0, now - given_at),
+        "created_at": now,
+    }
+    connection.execute(ratings.insert(), row)
+    written = drafts.c.item_id == item_id, drafts.c.rater_id == rater_id
+    connection.execute(drafts.delete().where(*written))
+    return Outcome.NEW if standing is None else Outcome.REVISED
+
+
+def expire(connection: sa.Connection, now: float, experiment_id: int) -> None:
+    """Gives back what was leased and not rated in time."""
+    over = (
+        leases.c.experiment_id == experiment_id,
+        leases.c.state == "open",
+        leases.c.expires_at <= now,
+    )
+    rows = connection.execute(sa.select(leases.c.id, leases.c.item_id).where(*over)).all()
+    if rows:
+        connection.execute(leases.delete().where(leases.c.id.in_([row.id for row in rows])))
+        _add_load(connection, [row.item_id for row in rows], -1)
+
+
+def exclude(
+    connection: sa.Connection,
+    now: float,
+    rater_id: int,
+    experiment_id: int | None,
+    reason: str,
+    actor: str,
+) -> None:
+    """A rater's ratings count no more, in one experiment or in all; items wait for others again."""
+    row = {"rater_id": rater_id, "experiment_id": experiment_id, "reason": reason}
+    connection.execute(exclusions.insert(), row | {"created_at": now})
+    theirs = leases.c.rater_id == rater_id
+    if experiment_id is not None:
+        theirs &= leases.c.experiment_id == experiment_id
+    connection.execute(leases.delete().where(theirs, leases.c.state == "open"))
+    recount(connection)
+    note(connection, now, actor, "excluded", row)
+
+
+def readmit(
+    connection: sa.Connection, now: float, rater_id: int, experiment_id: int | None, actor: str
+) -> int:
+    """Takes back what excluded a rater from an experiment, or from all; returns how much it was."""
+    there = exclusions.c.rater_id == rater_id, exclusions.c.lifted_at.is_(None)
+    where = exclusions.c.experiment_id == experiment_id  # IS NULL for None
+    lifted = connection.execute(exclusions.update().where(*there, where), {"lifted_at": now})
+    recount(connection)
+    said = {"rater": rater_id, "experiment": experiment_id, "exclusions": lifted.rowcount}
+    note(connection, now, actor, "readmitted", said)
+    return lifted.rowcount
+
+
+def is_excluded(connection: sa.Connection, rater_id: int, experiment_id: int) -> bool:
+    """Whether a rater's ratings in an experiment don't count."""
+    query = sa.select(exclusions.c.id).where(
+        _in_force(exclusions.c.rater_id == rater_id, experiment_id)
+    )
+    return connection.execute(query.limit(1)).first() is not None
+
+
+def recount(connection: sa.Connection) -> None:
+    """Sets the load of every item to what it should be."""
+    excluded = sa.exists().where(
+        _in_force(exclusions.c.rater_id == ratings.c.rater_id, items.c.experiment_id)
+    )
+    rated = (
+        sa.select(sa.func.count(sa.distinct(ratings.c.rater_id)))
+        .where(ratings.c.item_id == items.c.id, ~excluded)
+        .scalar_subquery()
+    )
+    leased = (
+        sa.select(sa.func.count(leases.c.id))
+        .where(leases.c.item_id == items.c.id, leases.c.state == "open")
+        .scalar_subquery()
+    )
+    connection.execute(items.update().values(load=rated + leased))
+
+
+def _in_force(whose: sa.ColumnElement[bool], experiment_id: Any) -> sa.ColumnElement[bool]:
+    everywhere = exclusions.c.experiment_id.is_(None)
+    here = sa.or_(everywhere, exclusions.c.experiment_id == experiment_id)
+    return sa.and_(whose, here, exclusions.c.lifted_at.is_(None))
+
+
+def _next(connection: sa.Connection, experiment: Experiment, rater_id: int) -> int | None:
+    """The least rated item that this rater has not had; gold where its turn has come."""
+    rated = sa.exists().where(ratings.c.item_id == items.c.id, ratings.c.rater_id == rater_id)
+    had = sa.exists().where(leases.c.item_id == items.c.id, leases.c.rater_id == rater_id)
+
+    def least_rated(role: Role) -> int | None:
+        query = (
+            sa.select(items.c.id)
+            .where(items.c.experiment_id == experiment.id, items.c.role == role.value)
+            .where(items.c.load < items.c.wanted, ~rated, ~had)
+            .order_by(items.c.load, items.c.position, items.c.id)
+            .limit(1)
+        )
+        if role is Role.GOLD:  # for everybody, in an order of its own
+            query = query.order_by(None).order_by(items.c.position, items.c.id)
+        return connection.execute(query).scalar()
+
+    every = experiment.settings.gold_every
+    if every:
+        mine = ratings.c.experiment_id == experiment.id, ratings.c.rater_id == rater_id
+        query = sa.select(sa.func.count(sa.distinct(ratings.c.item_id))).where(*mine)
+        done = connection.execute(query).scalar_one()
+        if done % every == every - 1 and (gold := least_rated(Role.GOLD)) is not None:
+            return gold
+    return least_rated(Role.ITEM)
+
+
+def _standing_vote(connection: sa.Connection, item_id: int, rater_id: int) -> sa.Row[Any] | None:
+    mine = ratings.c.item_id == item_id, ratings.c.rater_id == rater_id
+    query = sa.select(ratings).where(*mine).order_by(ratings.c.revision.desc()).limit(1)
+    return connection.execute(query).first()
+
+
+def _lease(connection: sa.Connection, item_id: int, rater_id: int) -> sa.Row[Any] | None:
+    mine = leases.c.item_id == item_id, leases.c.rater_id == rater_id
+    return connection.execute(sa.select(leases).where(*mine)).one_or_none()
+
+
+def _open(
+    connection: sa.Connection,
+    experiment_id: int,
+    item_id: int,
+    rater_id: int,
+    now: float,
+    expires_at: float,
+) -> None:
+    """Leases an item; a row of this rater's that is not open is replaced."""
+    mine = leases.c.item_id == item_id, leases.c.rater_id == rater_id
+    connection.execute(leases.delete().where(*mine))
+    row = {
+        "experiment_id": experiment_id,
+        "item_id": item_id,
+        "rater_id": rater_id,
+        "state": "open",
+        "given_at": now,
+        "expires_at": expires_at,
+    }
+    connection.execute(leases.insert(), row)
+    _add_load(connection, [item_id], 1)
+
+
+def _add_load(connection: sa.Connection, ids: list[int], change: int) -> None:
+    for id in ids if change else ():
+        values = {"load": items.c.load + change}
+        connection.execute(items.update().where(items.c.id == id).values(values))

@@ -1,0 +1,119 @@
+"""Which votes count: one a rater and item, the last; of raters in good standing; the first so many.
+
+Nothing is decided when a vote comes in. It is decided here, when ratings are looked at or exported,
+and the rules are written beside what is exported.
+"""
+
+import dataclasses
+import math
+import typing
+from typing import Any
+
+import sqlalchemy as sa
+
+from gophercite.ratings.assignment import Role
+from gophercite.ratings.experiments import Experiment
+from gophercite.ratings.schema import exclusions, items, raters, ratings
+
+
+class Vote(typing.NamedTuple):
+    """What a rater says of an item.
+
+    Attributes:
+      values: what the form held, by the answers' own order.
+      seconds: from when the item was shown to the vote, of its last revision.
+      created_at: when the rater first voted on the item.
+    """
+
+    item_id: int
+    rater_id: int
+    values: dict[str, Any]
+    seconds: float
+    created_at: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Rules:
+    """What counts, besides that a rater must not be excluded.
+
+    Attributes:
+      minimum_seconds: votes that took less don't.
+      gold_right: raters with a smaller share of gold items right don't; 0 for no such rule.
+      surplus: count also what came after an item had the votes that it needs.
+    """
+
+    minimum_seconds: float = 0.0
+    gold_right: float = 0.0
+    surplus: bool = False
+
+
+def standing_votes(connection: sa.Connection, experiment: Experiment) -> list[Vote]:
+    """Returns each rater's last vote on each item, of all raters, in the order of the first."""
+    query = (
+        sa.select(ratings)
+        .where(ratings.c.experiment_id == experiment.id)
+        .order_by(ratings.c.revision, ratings.c.id)  # of the same time the earlier transaction
+    )
+    found: dict[tuple[int, int], Vote] = {}
+    for row in connection.execute(query):
+        key = row.item_id, row.rater_id
+        first = found[key].created_at if key in found else row.created_at
+        found[key] = Vote(*key, row.values, row.seconds, first)
+    return list(found.values())
+
+
+def counted_votes(connection: sa.Connection, experiment: Experiment, rules: Rules) -> list[Vote]:
+    """Returns the votes that count, those on gold items too, in the order in which they came."""
+    excluded = excluded_raters(connection, experiment.id)
+    if rules.gold_right:
+        shares = gold_shares(connection, experiment)
+        excluded |= {rater for rater, share in shares.items() if share < rules.gold_right}
+    needs = sa.select(items.c.id, items.c.wanted).where(items.c.experiment_id == experiment.id)
+    wanted = {row.id: row.wanted for row in connection.execute(needs)}
+    counted = []
+    for vote in standing_votes(connection, experiment):
+        if vote.rater_id in excluded or vote.seconds < rules.minimum_seconds:
+            continue
+        if rules.surplus or wanted[vote.item_id] > 0:
+            wanted[vote.item_id] -= 1
+            counted.append(vote)
+    return counted
+
+
+def excluded_raters(connection: sa.Connection, experiment_id: int) -> set[int]:
+    """Returns the raters whose votes in an experiment don't count."""
+    here = exclusions.c.experiment_id
+    query = sa.select(exclusions.c.rater_id).where(
+        sa.or_(here.is_(None), here == experiment_id), exclusions.c.lifted_at.is_(None)
+    )
+    return set(connection.execute(query).scalars())
+
+
+def gold_shares(connection: sa.Connection, experiment: Experiment) -> dict[int, float]:
+    """Returns, by rater, the share of the gold items that they got right."""
+    right: dict[int, list[bool]] = {}
+    expected = gold_of(connection, experiment)
+    for vote in standing_votes(connection, experiment):
+        if vote.item_id in expected:
+            found = is_right(vote.values, expected[vote.item_id])
+            right.setdefault(vote.rater_id, []).append(found)
+    return {rater: math.fsum(each) / len(each) for rater, each in right.items()}
+
+
+def gold_of(connection: sa.Connection, experiment: Experiment) -> dict[int, dict[str, Any]]:
+    """Returns what is right, by the ids of the gold items."""
+    query = sa.select(items.c.id, items.c.expected).where(
+        items.c.experiment_id == experiment.id, items.c.role == Role.GOLD.value
+    )
+    return {row.id: row.expected or {} for row in connection.execute(query)}
+
+
+def is_right(values: dict[str, Any], expected: dict[str, Any]) -> bool:
+    """Whether a vote says all that is expected; what is not expected may be anything."""
+    return all(values.get(name) == value for name, value in expected.items())
+
+
+def names_of_raters(connection: sa.Connection) -> dict[int, str]:
+    """Returns the raters' names by their ids, for their owner's eyes."""
+    query = sa.select(raters.c.id, raters.c.name)
+    return {row.id: row.name for row in connection.execute(query)}

@@ -1,0 +1,1 @@
+"""How the tables of a data base are brought from one version to the next (Alembic)."""

@@ -1,0 +1,1 @@
+"""The versions, oldest first; one that was released is never changed."""

@@ -1,0 +1,171 @@
+"""The tables. Times are seconds since 1970 (UTC); what a form holds is JSON.
+
+Two rules hold everywhere. A row of `ratings` is never changed or removed: who rates an item again
+adds a row with the next revision. And `items.load` is kept in the same transaction as what it
+counts, so that the next item to rate is found by an index and not by counting.
+"""
+
+import sqlalchemy as sa
+
+METADATA = sa.MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+
+def _id() -> sa.Column[int]:
+    return sa.Column("id", sa.Integer, primary_key=True)
+
+
+def _reference(name: str, table: str) -> sa.Column[int]:
+    return sa.Column(name, sa.Integer, sa.ForeignKey(f"{table}.id"), nullable=False)
+
+
+def _text(name: str) -> sa.Column[str]:
+    return sa.Column(name, sa.Text, nullable=False)
+
+
+def _whole(name: str, default: str | None = None) -> sa.Column[int]:
+    return sa.Column(name, sa.Integer, nullable=False, server_default=default)
+
+
+def _time(name: str) -> sa.Column[float]:
+    return sa.Column(name, sa.Float(53), nullable=False)
+
+
+def _json(name: str) -> sa.Column[object]:
+    return sa.Column(name, sa.JSON, nullable=False)
+
+
+pools = sa.Table(
+    "pools",
+    METADATA,
+    _id(),
+    sa.Column("name", sa.Text, nullable=False, unique=True),
+)
+experiments = sa.Table(
+    "experiments",
+    METADATA,
+    _id(),
+    sa.Column("name", sa.Text, nullable=False, unique=True),
+    _text("interface"),  # which form: a name in `forms.FORMS`
+    _reference("pool_id", "pools"),  # who may rate
+    _json("settings"),  # `experiments.Settings`
+    _time("created_at"),
+)
+pages = sa.Table(  # the pages that quotes are from, each once
+    "pages",
+    METADATA,
+    _id(),
+    sa.Column("sha256", sa.String(64), nullable=False, unique=True),
+    _json("document"),
+)
+items = sa.Table(
+    "items",
+    METADATA,
+    _id(),
+    _reference("experiment_id", "experiments"),
+    _text("name"),  # the record's id
+    _text("role"),  # `assignment.Role`
+    _json("content"),  # `items.Item`
+    sa.Column("expected", sa.JSON, nullable=True),  # of checks and gold: what is right
+    _whole("swapped"),  # 1 where the second answer is shown first; drawn once
+    _whole("position"),  # drawn once; of items with the same load the lowest is next
+    _whole("wanted"),  # how many raters it needs
+    _whole("load", "0"),  # how many have rated it, in good standing, or are about to
+    sa.UniqueConstraint("experiment_id", "name", "role"),
+    sa.Index(None, "experiment_id", "role", "load", "position"),
+)
+raters = sa.Table(
+    "raters",
+    METADATA,
+    _id(),
+    sa.Column("name", sa.Text, nullable=False, unique=True),
+    _reference("pool_id", "pools"),
+    _whole("link_version", "0"),  # links of an earlier version are void
+    _time("created_at"),
+)
+leases = sa.Table(  # who is at work on what, and what was skipped
+    "leases",
+    METADATA,
+    _id(),
+    _reference("experiment_id", "experiments"),
+    _reference("item_id", "items"),
+    _reference("rater_id", "raters"),
+    _text("state"),  # "open" or "skipped"
+    _time("given_at"),
+    _time("expires_at"),
+    sa.UniqueConstraint("item_id", "rater_id"),
+    sa.Index(None, "rater_id", "experiment_id"),
+    sa.Index(None, "experiment_id", "state", "expires_at"),
+)
+drafts = sa.Table(
+    "drafts",
+    METADATA,
+    _id(),
+    _reference("item_id", "items"),
+    _reference("rater_id", "raters"),
+    _json("form"),
+    _time("saved_at"),
+    sa.UniqueConstraint("item_id", "rater_id"),
+)
+ratings = sa.Table(
+    "ratings",
+    METADATA,
+    _id(),
+    _reference("experiment_id", "experiments"),
+    _reference("item_id", "items"),
+    _reference("rater_id", "raters"),
+    _whole("revision"),  # the highest of a rater's for an item is the one that stands
+    _json("values"),  # by the answers' own order, not by the order they were shown in
+    _time("seconds"),  # from the lease to the vote
+    _time("created_at"),
+    sa.UniqueConstraint("item_id", "rater_id", "revision"),
+    sa.Index(None, "experiment_id", "rater_id"),
+)
+checks = sa.Table(  # answers to attention checks
+    "checks",
+    METADATA,
+    _id(),
+    _reference("experiment_id", "experiments"),
+    _reference("item_id", "items"),
+    _reference("rater_id", "raters"),
+    _whole("attempt"),
+    _json("values"),
+    _whole("is_right"),
+    _time("created_at"),
+    sa.UniqueConstraint("item_id", "rater_id", "attempt"),
+    sa.Index(None, "experiment_id", "rater_id"),
+)
+exclusions = sa.Table(  # whose ratings do not count
+    "exclusions",
+    METADATA,
+    _id(),
+    _reference("rater_id", "raters"),
+    sa.Column("experiment_id", sa.Integer, sa.ForeignKey("experiments.id"), nullable=True),
+    _text("reason"),
+    _time("created_at"),
+    sa.Column("lifted_at", sa.Float(53), nullable=True),
+    sa.Index(None, "rater_id"),
+)
+administrators = sa.Table(
+    "administrators",
+    METADATA,
+    _id(),
+    sa.Column("name", sa.Text, nullable=False, unique=True),
+    _text("password_hash"),  # argon2id
+)
+audit = sa.Table(
+    "audit",
+    METADATA,
+    _id(),
+    _time("created_at"),
+    _text("actor"),
+    _text("action"),
+    _json("details"),
+    sa.Index(None, "created_at"),
+)

@@ -1,0 +1,178 @@
+"""The data base of a study: SQLite in a file, or PostgreSQL by URL; one writer at a time.
+
+All that writes goes through `Store.writing`, one transaction after the other: with SQLite 50 raters
+at once never meet a locked data base so, and what a transaction counted is still so when it ends,
+also on PostgreSQL and with several servers.
+"""
+
+import contextlib
+import logging
+import pathlib
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import alembic.command
+import alembic.config
+import sqlalchemy as sa
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+from gophercite.ratings import schema
+
+_MIGRATIONS = pathlib.Path(__file__).parent / "migrations"
+_WRITERS_LOCK = 0x676F70  # any number, the same for all who write into one PostgreSQL data base
+_PATIENCE = 30  # seconds that another process, such as an undo, may hold the data base
+
+
+class StudyError(ValueError):
+    """What was asked of a study can't be done; the message is for people."""
+
+
+class Store:
+    """A study's data base.
+
+    Args:
+      url: of SQLAlchemy, such as `sqlite:////data/study/ratings.db` or
+        `postgresql+pg8000://user@host/study`.
+      clock: seconds since 1970.
+
+    Raises:
+      StudyError: there is no such data base, or it is of a later version of this program.
+    """
+
+    def __init__(self, url: str, clock: Callable[[], float] = time.time) -> None:
+        self.now = clock
+        self._lock = threading.Lock()
+        try:
+            self.url = sa.make_url(url)
+            # Not `StaticPool` nor a thread's own: readers come and go, and wait for nobody.
+            self._engine = sa.create_engine(self.url, pool_size=20, max_overflow=40)
+        except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError, ImportError) as error:
+            raise StudyError(f"{_without_password(url)}: {error}") from None
+        self.is_sqlite = self._engine.dialect.name == "sqlite"
+        if self.is_sqlite:
+            sa.event.listen(self._engine, "connect", _set_up_sqlite)
+            sa.event.listen(self._engine, "begin", _begin_sqlite)
+        try:
+            with self.writing() as connection:
+                _migrate(connection)
+        except (sa.exc.OperationalError, sa.exc.InterfaceError, sa.exc.DatabaseError) as error:
+            self.close()
+            said = str(error.orig).strip().partition("\n")[0]
+            raise StudyError(f"{_without_password(url)}: {said}") from None
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[sa.Connection]:
+        """A transaction that may write: no other one runs meanwhile. An error undoes all of it."""
+        with self._lock, self._engine.connect() as connection:
+            connection.info["writes"] = True  # heard by `_begin_sqlite`
+            try:
+                with connection.begin():
+                    if not self.is_sqlite:
+                        lock = sa.func.pg_advisory_xact_lock(_WRITERS_LOCK)
+                        connection.execute(sa.select(lock))
+                    yield connection
+            finally:
+                connection.info["writes"] = False
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[sa.Connection]:
+        """A transaction that reads; writers don't wait for it."""
+        with self._engine.connect() as connection, connection.begin():
+            yield connection
+
+    def backup(self, path: str | pathlib.Path) -> None:
+        """Copies an SQLite data base while raters go on; the copy is whole or absent.
+
+        Raises:
+          StudyError: the data base is not SQLite, or the file is there already.
+        """
+        if not self.is_sqlite:
+            raise StudyError("PostgreSQL has its own program for backups: pg_dump")
+        path = pathlib.Path(path)
+        if path.exists():
+            raise StudyError(f"{path}: is there already")
+        partial = path.with_name(path.name + ".partial")
+        partial.unlink(missing_ok=True)
+        try:
+            with (
+                contextlib.closing(sqlite3.connect(str(self.url.database))) as source,
+                contextlib.closing(sqlite3.connect(partial)) as copy,
+            ):
+                source.backup(copy)
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Ends all connections."""
+        self._engine.dispose()
+
+
+def note(
+    connection: sa.Connection, now: float, actor: str, action: str, details: Mapping[str, Any]
+) -> None:
+    """Adds a line to the audit, in the transaction of what it tells of.
+
+    Args:
+      actor: who did it: `rater 3`, `admin NAME`, `command`, or `visitor`.
+      action: what, in a word or two with hyphens.
+      details: JSON.
+    """
+    row = {"created_at": now, "actor": actor, "action": action, "details": dict(details)}
+    connection.execute(schema.audit.insert(), row)
+
+
+def _set_up_sqlite(connection: Any, _record: object) -> None:
+    """Foreign keys hold; readers and the writer don't wait; a vote that was answered is on disk."""
+    connection.isolation_level = None  # transactions begin where we say so
+    for pragma in (
+        f"busy_timeout = {1000 * _PATIENCE}",
+        "journal_mode = WAL",
+        "synchronous = FULL",
+        "foreign_keys = ON",
+    ):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _begin_sqlite(connection: sa.Connection) -> None:
+    writes = connection.info.get("writes", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _migrate(connection: sa.Connection) -> None:
+    """Brings the tables to this program's version.
+
+    Raises:
+      StudyError: they are of a later one.
+    """
+    config = alembic.config.Config()
+    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    scripts = ScriptDirectory.from_config(config)
+    logger = logging.getLogger("alembic")
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        there = MigrationContext.configure(connection).get_current_revision()
+        if there == scripts.get_current_head():
+            return
+        if there is not None and there not in {
+            script.revision for script in scripts.walk_revisions()
+        }:
+            raise StudyError(
+                f"the data base is of version {there}, which a later version of this program made"
+            )
+        alembic.command.upgrade(config, "head")
+    finally:
+        logger.setLevel(level)
+
+
+def _without_password(url: str) -> str:
+    try:
+        return sa.make_url(url).render_as_string(hide_password=True)
+    except sa.exc.ArgumentError:
+        return "the data base's URL"

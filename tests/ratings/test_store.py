@@ -1,0 +1,173 @@
+"""The data base: tables of every version, one writer, backups, what is refused."""
+
+import pathlib
+import sqlite3
+import threading
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+
+from gophercite.ratings import schema
+from gophercite.ratings.experiments import Settings, add_rater, create_experiment, move_rater
+from gophercite.ratings.store import Store, StudyError, note
+from tests.ratings.databases import postgresql
+
+
+@pytest.fixture
+def store(tmp_path: pathlib.Path) -> Store:
+    return Store(f"sqlite:///{tmp_path}/ratings.db", clock=lambda: 1000.0)
+
+
+def differences(store: Store) -> list[object]:
+    with store.writing() as connection:
+        return list(compare_metadata(MigrationContext.configure(connection), schema.METADATA))
+
+
+def test_migrations_make_the_tables_of_the_schema(store: Store) -> None:
+    assert differences(store) == []
+    with store.writing() as connection:
+        connection.execute(sa.text("DROP TABLE drafts"))
+    assert differences(store) != []  # the comparison can tell
+
+
+def test_opened_again_it_keeps_what_is_there(store: Store) -> None:
+    add_rater(store, "Ada", "super")
+    again = Store(store.url.render_as_string())
+    with again.reading() as connection:
+        assert connection.execute(sa.select(schema.raters.c.name)).scalars().all() == ["Ada"]
+        actions = connection.execute(sa.select(schema.audit.c.action)).scalars().all()
+        assert actions == ["rater-added"]
+
+
+def test_a_later_version_is_refused(store: Store) -> None:
+    with store.writing() as connection:
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(StudyError, match="9999, which a later version"):
+        Store(store.url.render_as_string())
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("sqlite:////nowhere/at/all.db", "unable to open database file"),
+        ("no url", "URL"),
+        ("postgresql+pg8000://me:secret@127.0.0.1:1/x", r"\*\*\*"),
+        ("oracle+nothing://x", "oracle"),
+    ],
+)
+def test_bad_urls_are_refused_without_the_password(url: str, said: str) -> None:
+    with pytest.raises(StudyError, match=said) as error:
+        Store(url)
+    assert "secret" not in str(error.value)
+
+
+def test_an_error_undoes_the_whole_transaction(store: Store) -> None:
+    def fail() -> None:
+        with store.writing() as connection:
+            note(connection, 1.0, "command", "tried", {})
+            raise KeyError("midway")
+
+    with pytest.raises(KeyError):
+        fail()
+    with store.reading() as connection:
+        assert connection.execute(sa.select(schema.audit)).all() == []
+
+
+def test_a_writer_of_another_process_is_waited_for(store: Store) -> None:
+    """As when a command undoes a rater's data while the server runs."""
+    other = sqlite3.connect(str(store.url.database), isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    timer = threading.Timer(0.2, lambda: other.execute("COMMIT"))
+    timer.start()
+    add_rater(store, "Ada", "super")
+    timer.join()
+    other.close()
+
+
+def test_readers_are_not_kept_waiting(store: Store) -> None:
+    with store.writing() as writing:
+        note(writing, 1.0, "command", "begun", {})
+        with store.reading() as reading:
+            assert reading.execute(sa.select(schema.audit)).all() == []
+
+
+def test_a_backup_is_whole_while_others_write(store: Store, tmp_path: pathlib.Path) -> None:
+    add_rater(store, "Ada", "super")
+    copy = tmp_path / "copy.db"
+    stop = threading.Event()
+
+    def write() -> None:
+        while not stop.is_set():
+            with store.writing() as connection:
+                note(connection, 1.0, "command", "more", {})
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        store.backup(copy)
+    finally:
+        stop.set()
+        writer.join()
+    assert sqlite3.connect(copy).execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    with Store(f"sqlite:///{copy}").reading() as connection:
+        assert connection.execute(sa.select(schema.raters.c.name)).scalars().all() == ["Ada"]
+    with pytest.raises(StudyError, match="is there already"):
+        store.backup(copy)
+
+
+def test_names_and_pools(store: Store) -> None:
+    ada = add_rater(store, "Ada", "super")
+    assert add_rater(store, "Ada", "super") == ada
+    assert add_rater(store, "Ada", "super", new_link=True).link_version == 1
+    with pytest.raises(StudyError, match="is of the pool 'super', not of 'wide'"):
+        add_rater(store, "Ada", "wide")
+    for bad in ("", "two\nlines", "x" * 101):
+        with pytest.raises(StudyError, match="can't be the name of a rater"):
+            add_rater(store, bad, "wide")
+    with store.writing() as connection:
+        move_rater(connection, 1.0, ada.id, "wide")
+    assert add_rater(store, "Ada", "wide").id == ada.id
+    create_experiment(store, "nq", "comparison", "super", Settings())
+    with pytest.raises(StudyError, match="already"):
+        create_experiment(store, "nq", "comparison", "super", Settings())
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"raters": 0}, "raters = 0: must be at least 1"),
+        ({"raters": "3"}, "must be a whole number"),
+        ({"raters": True}, "must be a whole number"),
+        ({"later_variant": 1}, "must be true or false"),
+        ({"checks_right": 1.5}, "from 0 to 1"),
+        ({"comment_words": -1}, "0 or more"),
+        ({"rater": 3}, "did you mean 'raters'"),
+    ],
+)
+def test_settings_that_can_not_be(values: dict[str, object], said: str) -> None:
+    with pytest.raises(StudyError, match=said):
+        Settings.of(values)
+
+
+def test_on_postgresql() -> None:
+    """The same tables, and writers one after the other also across servers."""
+    with postgresql() as url:
+        store, other = Store(url), Store(url)
+        assert differences(store) == []
+        add_rater(store, "Ada", "super")
+        order = []
+        with store.writing():
+            thread = threading.Thread(
+                target=lambda: (add_rater(other, "Bob", "super"), order.append("other"))
+            )
+            thread.start()
+            thread.join(0.3)
+            order.append("first")
+        thread.join()
+        assert order == ["first", "other"]
+        with pytest.raises(StudyError, match="pg_dump"):
+            store.backup("copy.db")
+        store.close()
+        other.close()
