@@ -22,13 +22,13 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.constrained import paired
+from gophercite.browser.encoding import encode_state
 from gophercite.browser.environment import page_of, replay, reset
 from gophercite.browser.pages import Page
 from gophercite.browser.settings import Settings
 from gophercite.browser.shown import Link
 from gophercite.browser.state import State
 from gophercite.browser.worlds import SiteWorld
-from gophercite.browsing.browsing_model import encode_state
 from gophercite.decoding.commands import CommandConstraint, CommandSettings
 from gophercite.decoding.sampler import Samples, sample
 from gophercite.decoding.sampling_settings import SamplingSettings

@@ -11,7 +11,8 @@ import tensorflow as tf
 
 from data_pipelines.features import SeqioVocabulary, plain_vocabulary
 from data_pipelines.randomness import draws
-from gophercite import prompts, records
+from gophercite import records
+from gophercite.browser.encoding import PREFIX_TOKENS, encode_judged_response
 from gophercite.records import Comparison
 
 
@@ -92,13 +93,16 @@ def keep_decided(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def encode_comparisons(
-    dataset: tf.data.Dataset, output_features: Mapping[str, seqio.Feature]
+    dataset: tf.data.Dataset,
+    output_features: Mapping[str, seqio.Feature],
+    prefix_tokens: int = PREFIX_TOKENS,
 ) -> tf.data.Dataset:
     """Encodes comparisons, each in an order that is drawn anew in every epoch.
 
     Args:
       dataset: comparisons.
       output_features: of the task, whose vocabulary encodes.
+      prefix_tokens: of the references of a long answer with its question, at most.
     """
     vocabulary = plain_vocabulary(output_features)
 
@@ -109,7 +113,10 @@ def encode_comparisons(
         if draws(int(seed), "order", id.decode()).random() < 0.5:
             comparison = turn(comparison)
         first, second = (
-            np.asarray(prompts.encode_judged(vocabulary, comparison.question, response), np.int32)
+            np.asarray(
+                encode_judged_response(vocabulary, comparison.question, response, prefix_tokens),
+                np.int32,
+            )
             for response in comparison.responses
         )
         labels = (comparison.preferred, *comparison.supported_and_plausible)

@@ -110,6 +110,38 @@ def encode_rated_answers(
     return _encode(dataset, encode).filter(lambda example: tf.size(example["tokens"]) > 0)
 
 
+def encode_completions(
+    dataset: tf.data.Dataset,
+    output_features: Mapping[str, seqio.Feature],
+    prompt_weight: float = 0.0,
+) -> tf.data.Dataset:
+    """Encodes completions: a prompt as it is, and what is written behind it (WebGPT, 3.2).
+
+    A completion that the vocabulary can't spell exactly would teach another one: it is dropped,
+    and the log names it.
+
+    Args:
+      dataset: completions.
+      output_features: of the task, whose vocabulary encodes.
+      prompt_weight: weight of the prompt's tokens in the loss.
+    """
+    vocabulary = plain_vocabulary(output_features)
+
+    def encode(value: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+        each = records.from_json(value, records.Completion)
+        if not vocabulary.spells(each.completion):
+            _log.warning(
+                "completion %r was dropped: it holds a character that the vocabulary can't spell",
+                each.id,
+            )
+            return _weighted([], [], prompt_weight)
+        prompt = prompts.encode_text(vocabulary, each.prompt)
+        written = prompts.encode_response_text(vocabulary, each.completion)
+        return _weighted(prompt, [*written, vocabulary.eos_id], prompt_weight)
+
+    return _encode(dataset, encode).filter(lambda example: tf.size(example["tokens"]) > 0)
+
+
 def encode_questions(
     dataset: tf.data.Dataset, output_features: Mapping[str, seqio.Feature]
 ) -> tf.data.Dataset:

@@ -22,6 +22,7 @@ from data_pipelines.features import SeqioVocabulary, output_features, prompt_fea
 from data_pipelines.repeats import repeats
 from data_pipelines.sample_world.vocabulary import VOCABULARY_FOLDER
 from gophercite import records
+from gophercite.browser.encoding import PREFIX_TOKENS
 from gophercite.contexts import ContextSettings
 from gophercite.vocabularies import Vocabulary
 
@@ -118,6 +119,24 @@ def add_documents(
     return register(name, source, [preprocessors.encode_documents], vocabulary)
 
 
+def add_completions(
+    name: str,
+    files: Files,
+    vocabulary: Vocabulary | str | Path,
+    *,
+    prompt_weight: float = 0.0,
+    strict: bool = False,
+) -> str:
+    """Registers behaviour cloning on completions, of which the prompt is not in the loss.
+
+    `python -m data_pipelines.browsing_completions` makes them of demonstrations. Arguments as for
+    `add_rated_answers`.
+    """
+    source = sources.JsonLinesSource(files, records.Completion, strict=strict)
+    encode = functools.partial(preprocessors.encode_completions, prompt_weight=prompt_weight)
+    return register(name, source, [encode], vocabulary)
+
+
 def add_clozes(
     name: str,
     files: Files,
@@ -167,15 +186,21 @@ def _add_texts(
 
 
 def add_comparisons(
-    name: str, files: Files, vocabulary: Vocabulary | str | Path, *, strict: bool = False
+    name: str,
+    files: Files,
+    vocabulary: Vocabulary | str | Path,
+    *,
+    prefix_tokens: int = PREFIX_TOKENS,
+    strict: bool = False,
 ) -> str:
     """Registers reward modelling on the comparisons of JSON-lines files.
 
     Labels that a line lacks are those that most of its ratings give. `ComparisonInput` makes the
-    batches. Arguments as for `add_rated_answers`.
+    batches. Arguments as for `add_rated_answers`; `prefix_tokens` is what question and references
+    of a long answer may have, and the reward model is to be asked with as many.
     """
     source = sources.JsonLinesSource(files, records.Comparison, strict=strict)
-    return _add_comparisons(name, source, vocabulary)
+    return _add_comparisons(name, source, vocabulary, prefix_tokens)
 
 
 def add_tfds(
@@ -230,11 +255,14 @@ def _add_questions(
 
 
 def _add_comparisons(
-    name: str, source: seqio.DataSource, vocabulary: Vocabulary | str | Path
+    name: str,
+    source: seqio.DataSource,
+    vocabulary: Vocabulary | str | Path,
+    prefix_tokens: int = PREFIX_TOKENS,
 ) -> str:
     steps: list[preprocessors.Preprocessor] = [
         comparisons.keep_decided,
-        comparisons.encode_comparisons,
+        functools.partial(comparisons.encode_comparisons, prefix_tokens=prefix_tokens),
     ]
     features = comparisons.comparison_features(SeqioVocabulary(vocabulary))
     return register(name, source, steps, vocabulary, features=features)

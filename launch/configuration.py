@@ -341,7 +341,7 @@ def split_files(
 
     Args:
       folder: where they are; several folders are read as one.
-      kind: "rated_answers", "questions" or "documents".
+      kind: "rated_answers", "questions", "documents", "comparisons" or "completions".
       splits: those to use.
 
     Returns:
@@ -395,6 +395,7 @@ def _register() -> None:
         split_files,
         tasks.add_clozes,
         tasks.add_comparisons,
+        tasks.add_completions,
         tasks.add_documents,
         tasks.add_mixture,
         tasks.add_questions,

@@ -16,8 +16,11 @@ from gophercite.evidence import Evidence
 from gophercite.json_lines import read_json
 from gophercite.records import (
     Comparison,
+    Completion,
+    Extract,
     FoundDocument,
     Hit,
+    LongAnswer,
     Question,
     RatedAnswer,
     RecordError,
@@ -60,7 +63,14 @@ COMPARISON = {
     "supported_and_plausible": [True, None],
     "ratings": [{"rater": "r1", "preferred": "first"}],
 }
-KINDS = {Document: DOCUMENT, Question: QUESTION, RatedAnswer: ANSWER, Comparison: COMPARISON}
+COMPLETION = {"id": "c1", "prompt": "♦Next action\n", "completion": "Search Ormsby"}
+KINDS = {
+    Document: DOCUMENT,
+    Question: QUESTION,
+    RatedAnswer: ANSWER,
+    Comparison: COMPARISON,
+    Completion: COMPLETION,
+}
 
 
 def without(value: dict[str, Any], *names: str, **changes: Any) -> dict[str, Any]:
@@ -128,6 +138,25 @@ def test_every_kind_comes_back(tmp_path: pathlib.Path, kind: Any) -> None:
     assert records.to_json(record) == KINDS[kind]
     records.write(tmp_path / "r.jsonl", [record])
     assert list(records.read(tmp_path / "r.jsonl", kind, strict=True)) == [record]
+
+
+def test_a_long_answer_comes_back_with_what_a_judge_reads_of_its_references() -> None:
+    told = {"title": "Ormsby", "extract": "Built in 1874.", "domain": "o.org"}
+    browsed = {"document": "o", "start": 0, "end": 14, "sha256": "", "url": "http://o.org/a"}
+    long = {"answer": "In 1874 [1].", "references": [{**told, **browsed}]}
+    value = {**COMPARISON, "responses": [long, "Nobody knows."]}
+    response = records.from_json(value, Comparison).responses[0]
+    extract = Extract("Ormsby", "Built in 1874.", "o.org", "http://o.org/a")
+    assert response == LongAnswer("In 1874 [1].", (extract,))
+    again = records.to_json(records.from_json(value, Comparison))["responses"][0]
+    assert again["references"] == [{**told, "url": "http://o.org/a"}]
+    for broken, named in (
+        ({"references": []}, r"responses\[0\]\.answer"),
+        ({"answer": "a", "references": [{"title": "t"}]}, r"references\[0\]\.extract"),
+        ({"answer": "a", "refrences": []}, "did you mean 'references'"),
+    ):
+        with pytest.raises(records.RecordError, match=named):
+            records.from_json({**value, "responses": [broken, "b"]}, Comparison)
 
 
 def test_fields_become_types() -> None:

@@ -12,16 +12,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Key
 
+from gophercite.browser.encoding import encode_state
 from gophercite.browser.environment import page_of, step
-from gophercite.browser.observation import TokenBudget, prompt
 from gophercite.browser.state import State
 from gophercite.browser.worlds import World
 from gophercite.decoding.commands import CommandConstraint, CommandSettings
 from gophercite.decoding.sampler import sample
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.models.folder import Model
-from gophercite.prompts import encode_text
-from gophercite.vocabularies import Vocabulary
 
 _LEAST_WIDTH = 256  # tokens of the narrowest program
 
@@ -151,24 +149,3 @@ class BrowsingModel:
         key = jax.random.fold_in(jax.random.key(seed), len(state.texts))
         (written,) = self.write(world, [state], jnp.stack([key]))
         return written.text
-
-
-def encode_state(vocabulary: Vocabulary, state: State, tokens: int) -> list[int]:
-    """Returns the ids of what a model reads in a state; what it writes follows them at once.
-
-    While browsing that is the observation and a line end, and then the answering prompt.
-
-    Args:
-      vocabulary: the model's.
-      state: of an episode that is not over.
-      tokens: how many there may be.
-
-    Raises:
-      ValueError: the episode is over, or the shortest prompt has more.
-    """
-    end = "\n" if state.phase == "browsing" else ""
-
-    def encode(text: str) -> list[int]:
-        return encode_text(vocabulary, text + end)
-
-    return encode(prompt(state, TokenBudget(tokens, lambda text: len(encode(text)))))

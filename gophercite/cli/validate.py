@@ -26,7 +26,14 @@ def add(commands: Any) -> None:
     command.add_argument(
         "--kind",
         required=True,
-        choices=("documents", "questions", "rated-answers", "comparisons", "episodes"),
+        choices=(
+            "documents",
+            "questions",
+            "rated-answers",
+            "comparisons",
+            "completions",
+            "episodes",
+        ),
         help="what the lines are (docs/records.md)",
     )
 
@@ -41,6 +48,7 @@ def run(options: argparse.Namespace) -> int:
         "questions": functools.partial(records.read, kind=records.Question),
         "rated-answers": functools.partial(records.read, kind=records.RatedAnswer),
         "comparisons": functools.partial(records.read, kind=records.Comparison),
+        "completions": functools.partial(records.read, kind=records.Completion),
         "episodes": read_episodes,
     }
     report = records.Report()

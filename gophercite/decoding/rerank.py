@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 from scipy.special import expit
 
+from gophercite.browser.encoding import PREFIX_TOKENS, encode_judged_response
 from gophercite.decoding.claim_in_quote import Shown, sample_supported
 from gophercite.decoding.in_flight import seats, usual_seats
 from gophercite.decoding.quote_state import QuoteTables
@@ -23,7 +24,6 @@ from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.models.folder import Model
 from gophercite.models.parameters import Params
 from gophercite.models.reward_model import RewardModel, Verdict
-from gophercite.prompts import encode_judged
 from gophercite.records import Response
 from gophercite.vocabularies import Vocabulary
 
@@ -183,16 +183,20 @@ class Scorer:
     Args:
       model: a reward model (`gophercite.models.reward_model.load_reward_model`).
       batch_size: responses that go through it at once; bounds the memory.
+      prefix_tokens: of the references of a long answer with its question, at most.
 
     Raises:
       ValueError: `batch_size` is less than 1.
     """
 
-    def __init__(self, model: Model, batch_size: int = 16) -> None:
+    def __init__(
+        self, model: Model, batch_size: int = 16, prefix_tokens: int = PREFIX_TOKENS
+    ) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size = {batch_size}: must be at least 1")
         self._model = model
         self._batch_size = batch_size
+        self._prefix_tokens = prefix_tokens
 
     def score(self, question: str, responses: Sequence[Response]) -> Rewards:
         """Scores responses to one question; see `score_each`."""
@@ -203,7 +207,8 @@ class Scorer:
 
         Args:
           answered: questions, without their pages (the model knows what a rater is shown), and
-            responses: claims with their evidence, or texts of another form.
+            responses: claims with their evidence, answers with numbered references, or texts of
+            another form.
 
         Returns:
           The rewards, in the responses' order.
@@ -211,7 +216,10 @@ class Scorer:
         Raises:
           ValueError: a claim, title or quote holds a reserved mark.
         """
-        encoded = [tuple(encode_judged(self._model.vocabulary, *each)) for each in answered]
+        encoded = [
+            tuple(encode_judged_response(self._model.vocabulary, *each, self._prefix_tokens))
+            for each in answered
+        ]
         # Short ones together, so that little is spent on padding.
         unique = sorted(set(encoded), key=len)
         size = self._batch_size

@@ -39,6 +39,18 @@ AverageOver = Literal["response_tokens", "max_tokens"]
 _ROLLOUTS, _EVALUATION = 1, 2  # what a key is folded with, by purpose
 
 
+class Collected(NamedTuple):
+    """What A2C learns from.
+
+    Attributes:
+      rollouts: samples with their rewards.
+      quotes: the tables that they were constrained by.
+    """
+
+    rollouts: Rollouts
+    quotes: QuoteTables | None
+
+
 class Shared(NamedTuple):
     """What all microbatches of rollouts share.
 
@@ -176,22 +188,33 @@ class A2CLearner(GradientLearner):
           The state after it, and metrics (docs/reinforcement_learning.md names each).
         """
         key = jax.random.fold_in(jax.random.fold_in(state.key, _ROLLOUTS), state.step)
-        rollouts = roll_out(self.plan, self.rewards, state.params, batch, key, self.rollout_pieces)
-        return self.learn(state, rollouts, batch.get("quotes"))  # type: ignore[arg-type]
+        return self.learn(state, self.collect(state.params, batch, key))
 
-    def learn(
-        self, state: TrainState, rollouts: Rollouts, quotes: QuoteTables | None
-    ) -> tuple[TrainState, Metrics]:
-        """The step from given rollouts on.
+    def collect(self, params: Params, batch: Batch, key: Key[Array, ""]) -> Collected:
+        """Samples and judges; nothing leaves the device.
+
+        Args:
+          params: all parameters.
+          batch: see `rollouts`.
+          key: of the draws.
+
+        Returns:
+          What `learn` takes.
+        """
+        rollouts = roll_out(self.plan, self.rewards, params, batch, key, self.rollout_pieces)
+        return Collected(rollouts, batch.get("quotes"))  # type: ignore[arg-type]
+
+    def learn(self, state: TrainState, experience: Collected) -> tuple[TrainState, Metrics]:
+        """The step from given experience on.
 
         Args:
           state: before the step.
-          rollouts: of its policy.
-          quotes: the tables that they were constrained by.
+          experience: of its policy.
 
         Returns:
           As `update`.
         """
+        rollouts, quotes = experience
         shared = Shared(1 / self.divisor(rollouts), quotes)
         gradients, sums = self.gradients(state.params, rollouts._asdict(), shared)
         after, metrics = self.descend(state, gradients)

@@ -1,4 +1,4 @@
-"""The JSON-lines records: documents, questions, rated answers and comparisons.
+"""The JSON-lines records: documents, questions, rated answers, comparisons and completions.
 
 One record stands on one line (`docs/records.md` lists the fields). Files come from strangers and
 from years ago, so a bad line is never fatal: it is named by file, line and field, counted and left
@@ -11,8 +11,11 @@ from gophercite.json_fields import RecordError
 from gophercite.records.files import KEPT_ERRORS, Report, read, read_parsed, write, write_json
 from gophercite.records.types import (
     Comparison,
+    Completion,
+    Extract,
     FoundDocument,
     Hit,
+    LongAnswer,
     Question,
     RatedAnswer,
     Record,
@@ -24,9 +27,12 @@ from gophercite.records.validation import from_json, to_json
 __all__ = [
     "KEPT_ERRORS",
     "Comparison",
+    "Completion",
     "Document",
+    "Extract",
     "FoundDocument",
     "Hit",
+    "LongAnswer",
     "Question",
     "RatedAnswer",
     "Record",

@@ -83,7 +83,37 @@ class RatedAnswer:
     model: str | None = None
 
 
-Response = tuple[Evidence, ...] | str
+@dataclasses.dataclass(frozen=True)
+class Extract:
+    """A numbered reference of a long answer, as far as a judge reads it.
+
+    Attributes:
+      title: of the page, without its domain.
+      extract: the page's own words.
+      domain: the host of the page's address; empty where there is none.
+      url: that address.
+    """
+
+    title: str
+    extract: str
+    domain: str = ""
+    url: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class LongAnswer:
+    """An answer that cites its references by number, as WebGPT's do.
+
+    Attributes:
+      answer: its text.
+      references: `[1]`, `[2]` and so on, in this order.
+    """
+
+    answer: str
+    references: tuple[Extract, ...]
+
+
+Response = tuple[Evidence, ...] | LongAnswer | str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +124,8 @@ class Comparison:
       id: names the comparison within its file.
       question: the text of the question.
       source: the data set it is from.
-      responses: claims with their evidence, or the text of an answer that has another form.
+      responses: claims with their evidence, answers with numbered references, or the text of an
+        answer that has another form.
       preferred: the probability that the second is better: 0, 1, or 0.5 for a tie; None when the
         raters were unsure.
       supported_and_plausible: whether each response is both; None where that was not rated.
@@ -110,4 +141,19 @@ class Comparison:
     ratings: tuple[dict[str, Any], ...] = ()
 
 
-Record = Document | Question | RatedAnswer | Comparison
+@dataclasses.dataclass(frozen=True)
+class Completion:
+    """What a model should write behind a prompt, such as a command behind what a browser shows.
+
+    Attributes:
+      id: names the completion within its file.
+      prompt: all that is read before, to the character.
+      completion: what is written; an end of sequence follows it.
+    """
+
+    id: str
+    prompt: str
+    completion: str
+
+
+Record = Document | Question | RatedAnswer | Comparison | Completion

@@ -12,8 +12,11 @@ from gophercite.evidence import Evidence
 from gophercite.json_fields import JsonFields, RecordError, describe, nearest
 from gophercite.records.types import (
     Comparison,
+    Completion,
+    Extract,
     FoundDocument,
     Hit,
+    LongAnswer,
     Question,
     RatedAnswer,
     Record,
@@ -21,7 +24,7 @@ from gophercite.records.types import (
     Span,
 )
 
-R = TypeVar("R", Document, Question, RatedAnswer, Comparison)
+R = TypeVar("R", Document, Question, RatedAnswer, Comparison, Completion)
 
 
 def from_json(
@@ -61,10 +64,19 @@ def to_json(record: Record | Hit) -> dict[str, Any]:
 def _response_to_json(response: Response) -> object:
     if isinstance(response, str):
         return response
+    if isinstance(response, LongAnswer):
+        references = [
+            {name: value for name, value in dataclasses.asdict(each).items() if value}
+            for each in response.references
+        ]
+        return {"answer": response.answer, "references": references}
     return [dataclasses.asdict(triple) for triple in response]
 
 
 # --- Records ---
+
+# What a browsed reference has besides; no judge reads it.
+_OF_BROWSED_REFERENCES = frozenset({"document", "start", "end", "sha256", "retrieved_at", "pages"})
 
 
 def _names(kind: type) -> frozenset[str]:
@@ -219,8 +231,14 @@ def _make_preference(fields: JsonFields) -> float | None:
 def _make_response(parent: JsonFields, value: object, name: str) -> Response:
     if isinstance(value, str) and value.strip():
         return normalise_text(value)
+    if isinstance(value, dict):
+        return _make_long_answer(value, name)
     if not isinstance(value, list) or not value:
-        raise parent.error(name, f"expected a text or a list of evidence, got {describe(value)}")
+        raise parent.error(
+            name,
+            "expected a text, a list of evidence, or an answer with its references, got "
+            f"{describe(value)}",
+        )
     triples = []
     listed = JsonFields({name: value}, None, collections.Counter())
     for fields in listed.objects(name, _names(Evidence)):
@@ -228,6 +246,26 @@ def _make_response(parent: JsonFields, value: object, name: str) -> Response:
         _refuse_marks(fields, triple)
         triples.append(triple)
     return tuple(triples)
+
+
+def _make_long_answer(value: dict[str, Any], name: str) -> LongAnswer:
+    fields = JsonFields(value, _names(LongAnswer), collections.Counter(), name)
+    references = tuple(
+        Extract(
+            each.text("title"),
+            each.text("extract"),
+            each.text("domain", empty=True) if "domain" in each else "",
+            each.optional_text("url"),
+        )
+        for each in fields.objects("references", _names(Extract) | _OF_BROWSED_REFERENCES)
+    )
+    return LongAnswer(fields.text("answer"), references)
+
+
+def _make_completion(fields: JsonFields) -> Completion:
+    # To the character: what a model reads ends with a line end, for one.
+    prompt, completion = (fields.text(name, raw=True) for name in ("prompt", "completion"))
+    return Completion(fields.text("id"), prompt, completion)
 
 
 def _refuse_marks(fields: JsonFields, triple: Evidence | RatedAnswer) -> None:
@@ -264,4 +302,5 @@ _MAKERS: dict[type, Callable[[JsonFields], Record]] = {
     Question: _make_question,
     RatedAnswer: _make_rated_answer,
     Comparison: _make_comparison,
+    Completion: _make_completion,
 }

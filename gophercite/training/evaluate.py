@@ -6,10 +6,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from gophercite.learning.state import TrainState
-from gophercite.training.feed import HostBatch, put
+from gophercite.learning.state import Collector, HostBatch, TrainState
+from gophercite.training.feed import put
 from gophercite.training.pending import LATE
-from gophercite.training.program import Program, shapes_of
+from gophercite.training.program import Program, evaluated_params, shapes_of
 
 Evaluations = Mapping[str, Callable[[], Iterator[HostBatch]]]
 
@@ -17,15 +17,19 @@ Evaluations = Mapping[str, Callable[[], Iterator[HostBatch]]]
 class Evaluator:
     """Evaluates a state on every validation set."""
 
-    def __init__(self, program: Program, evaluations: Evaluations):
+    def __init__(
+        self, program: Program, evaluations: Evaluations, collector: Collector | None = None
+    ):
         """Compiles nothing yet.
 
         Args:
           program: the learner on its mesh.
           evaluations: by name of the set, one pass over this process's rows of it.
+          collector: what makes experience of the batches; None where they are what is evaluated.
         """
         self._program = program
         self._evaluations = evaluations
+        self._collector = collector
         self._compiled: dict[Any, jax.stages.Compiled] = {}
 
     def __call__(
@@ -62,9 +66,18 @@ class Evaluator:
     ) -> dict[str, tuple[np.ndarray, np.ndarray]] | None:
         """Sums over a set, in double precision, in the order of its batches."""
         parts: list[Any] = []
-        for batch in batches:
+        for number, batch in enumerate(batches):
             if interrupted():
                 return None
+            if self._collector is not None:
+                # The draws are the same at every evaluation.
+                key = jax.random.fold_in(jax.random.key(0), number)
+                params = evaluated_params(state)
+                made = self._collector.rehearse(params, batch, key, interrupted)
+                if made is None:
+                    return None
+                batch = made.experience
+                parts.append(made.totals)
             placed = put(self._program.partitioner, batch)
             shapes = shapes_of(placed)
             if shapes not in self._compiled:

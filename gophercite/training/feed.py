@@ -4,15 +4,15 @@ import math
 import queue
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 import numpy as np
 
+from gophercite.learning.state import HostBatch
 from gophercite.partitioning import Partitioner
 
-HostBatch = Mapping[str, Any]  # arrays of rows; or trees of arrays that are the whole batch's
 DeviceBatch = dict[str, Any]
 
 
@@ -106,14 +106,17 @@ def _cuts(partitioner: Partitioner) -> int:
 
 
 class Feed:
-    """An iterator over batches on the devices that a thread keeps ahead of the loop."""
+    """An iterator over batches that a thread keeps ahead of the loop."""
 
-    def __init__(self, batches: Iterator[HostBatch], partitioner: Partitioner, ahead: int = 2):
+    def __init__(
+        self, batches: Iterator[HostBatch], partitioner: Partitioner | None, ahead: int = 2
+    ):
         """Starts reading.
 
         Args:
           batches: this process's rows of each batch.
-          partitioner: says where they go.
+          partitioner: says where on the devices they go; None leaves them on the host, for a
+            collector to act on.
           ahead: batches to hold ready.
         """
         self._waited = 0.0
@@ -124,10 +127,10 @@ class Feed:
         )
         self._thread.start()
 
-    def _read(self, batches: Iterator[HostBatch], partitioner: Partitioner) -> None:
+    def _read(self, batches: Iterator[HostBatch], partitioner: Partitioner | None) -> None:
         try:
             for batch in batches:
-                if not self._offer(put(partitioner, batch)):
+                if not self._offer(batch if partitioner is None else put(partitioner, batch)):
                     return
             self._offer(StopIteration())
         except BaseException as error:

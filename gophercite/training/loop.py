@@ -10,22 +10,25 @@ whole or absent.
 import dataclasses
 import math
 import sys
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing
 from functools import partial
 from typing import Any, TextIO
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 from etils import epath
 
-from gophercite.learning.state import Learner, TrainState
+from gophercite.learning.state import Collected, Collector, HostBatch, Learner, TrainState, means
 from gophercite.models.checkpoint_files import best_step
 from gophercite.models.parameters import Params
 from gophercite.partitioning import Partitioner
 from gophercite.training.checkpoints import Checkpoints
 from gophercite.training.early_stopping import EarlyStopping, Watch
 from gophercite.training.evaluate import Evaluations, Evaluator
-from gophercite.training.feed import Feed, HostBatch
+from gophercite.training.feed import Feed, put
 from gophercite.training.metrics import MetricsWriter
 from gophercite.training.phase_times import profiled
 from gophercite.training.preemption import Preempted, Preemption
@@ -41,6 +44,8 @@ from gophercite.training.run_folder import (
 )
 from gophercite.training.run_lock import hold_run
 from gophercite.training.step_log import StepLog
+
+_COLLECTED = 3  # what the run's key is folded with for a collector's draws
 
 Samples = Callable[[Params, int], tuple[str, Mapping[str, float]]]
 Describe = Callable[[epath.Path], None]
@@ -104,12 +109,14 @@ class Clock:
       evaluated: whether the state of this step has been evaluated.
       watch: what early stopping has seen.
       stopped: why the run is over before its last step, or None.
+      environments: how far the collector's environments are, as JSON; None where there are none.
     """
 
     step: int = 0
     evaluated: bool = False
     watch: Watch = dataclasses.field(default_factory=Watch)
     stopped: str | None = None
+    environments: Any = None
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Clock":
@@ -138,6 +145,7 @@ def train(
     batches: Callable[[int], Iterator[HostBatch]],
     evaluations: Evaluations,
     *,
+    collector: Collector | None = None,
     samples: Samples | None = None,
     describe: Describe | None = None,
     stream: TextIO | None = sys.stderr,
@@ -151,6 +159,8 @@ def train(
       partitioner: mesh and axis rules.
       batches: this process's rows of the endless sequence of batches, from a given number on.
       evaluations: by name of the set, one pass over this process's rows of it.
+      collector: what makes experience of each batch, between two device programs; None where
+        batches are what is learnt from.
       samples: from parameters at a step, a Markdown table of sample answers and their rates as
         metrics.
       describe: writes into the run's folder what is known before the first step: configuration,
@@ -174,7 +184,7 @@ def train(
     with hold_run(folder, progress.note) as still_ours:
         # ---------------------------------------------------------------- build
         program = Program(learner, initialisation, partitioner)
-        evaluate = Evaluator(program, evaluations)
+        evaluate = Evaluator(program, evaluations, collector)
         target = program.state_target()
         checkpoints = Checkpoints(
             folder,
@@ -193,6 +203,8 @@ def train(
             clock, state = Clock(), program.initial_state(settings.seed)
         else:
             clock, state = Clock.from_json(restored.progress), restored.state
+            if collector is not None:
+                collector.resume(clock.environments)
             for line in restored.passed_over:
                 progress.note(line)
             progress.note(f"going on from checkpoint {clock.step} of {folder}")
@@ -209,7 +221,7 @@ def train(
         # By shapes, of which nearly all batches have one.
         updates: dict[Any, jax.stages.Compiled] = {}
         score: float | None = None
-        feed = Feed(batches(clock.step), partitioner)
+        feed = Feed(batches(clock.step), partitioner if collector is None else None)
         with Preemption() as preemption, closing(feed), closing(writer), closing(checkpoints):
             while True:
                 last = clock.step >= settings.total_steps or clock.stopped is not None
@@ -243,7 +255,16 @@ def train(
                     break
 
                 # -------------------------------------------------------- step
-                batch = next(feed)
+                batch, of_host = next(feed), {}
+                if collector is not None:
+                    key = jax.random.fold_in(jax.random.fold_in(state.key, _COLLECTED), clock.step)
+                    begun = time.monotonic()
+                    made = collector.collect(state.params, batch, key, preemption.requested)
+                    if made is None:
+                        continue  # to the save of the state before
+                    of_host = means_of_host(made, time.monotonic() - begun)
+                    clock = dataclasses.replace(clock, environments=collector.environments())
+                    batch = put(partitioner, made.experience)
                 shapes = shapes_of(batch)
                 if shapes not in updates:
                     updates[shapes] = program.compile_update(batch)
@@ -258,6 +279,7 @@ def train(
                     record(writer, progress, clock, {"profile": times})
                 else:
                     state, metrics = updates[shapes](state, batch)
+                metrics = {**metrics, **of_host}
                 log.add(clock.step, metrics, next(iter(batch.values())).size, feed.take_wait())
 
         if preempted and not (last and clock.evaluated):
@@ -273,6 +295,24 @@ def train(
             write_text(folder, {"report.md": text})
         progress.note(f"ended at step {clock.step}: {reason}")
         return Outcome(state, reason)
+
+
+def means_of_host(collected: Collected, seconds: float) -> dict[str, jax.Array]:
+    """What a collector measured, as metrics that wait with those of the device.
+
+    Args:
+      collected: what it made.
+      seconds: that it took.
+
+    Returns:
+      The means of its totals that have a weight, and `time/collect`.
+    """
+    totals = {
+        name: (np.asarray(total), np.asarray(weight))
+        for name, (total, weight) in collected.totals.items()
+    }
+    known = {name: value for name, value in means(totals).items() if math.isfinite(value)}
+    return {name: jnp.float32(value) for name, value in {**known, "time/collect": seconds}.items()}
 
 
 def judge(

@@ -284,6 +284,19 @@ def test_what_is_rewarded_is_learnt_and_what_to_expect() -> None:
         jax.tree.map(np.testing.assert_array_equal, state.params[part], params[part])
 
 
+def test_collecting_and_then_learning_is_the_update() -> None:
+    """The seam where an environment could act; here nothing comes between, and both are fused."""
+    of = dataclasses.replace(BANDIT, plan=plan(2, samples=4))
+    state = of.init_state(parameters(of), jax.random.key(2))
+    together, metrics = jax.jit(of.update)(state, batch(constrained=False))
+    key = jax.random.fold_in(jax.random.fold_in(state.key, 1), state.step)
+    collected = jax.jit(of.collect)(state.params, batch(constrained=False), key)
+    apart, again = jax.jit(of.learn)(state, collected)
+    for one, other in ((together.params, apart.params), (metrics, again)):
+        jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6), one, other)
+    assert metrics["optimizer/grad_norm"] > 0
+
+
 def test_distinct_samples() -> None:
     rows = jnp.array([[1, 2], [1, 2], [3, 2], [4, 4], [5, 5], [6, 6]])
     assert distinct_samples(rows, 3) == 2.5

@@ -1,0 +1,133 @@
+"""Makes of demonstrations what behaviour cloning learns: a prompt and a command, or the answer.
+
+    python -m data_pipelines.browsing_completions WORLD EPISODES.jsonl.gz OUT --vocabulary FOLDER
+    python -m data_pipelines.browsing_completions webs/small/world_train demonstrations.jsonl.gz \\
+        data --vocabulary runs/model --prompt-tokens 2048 --held-out 0.04
+
+OUT gets `completions_train.jsonl` and, with --held-out, `completions_validation.jsonl`, which has
+that share of the episodes (4 % in WebGPT, section 3.2). Each episode is played again in WORLD, so
+that its prompts are as long as --prompt-tokens lets them be: give what the model will be run with.
+Invalid actions and mistakes that demonstrators marked are left out, unless --faults.
+"""
+
+import argparse
+import hashlib
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from gophercite import records
+from gophercite.browser.encoding import text_of_state
+from gophercite.browser.episodes import Episode, examples, read_episodes
+from gophercite.browser.recorded import RecordedWorld
+from gophercite.browser.worlds import World
+from gophercite.records import Completion
+from gophercite.vocabularies import Vocabulary, load_vocabulary
+
+
+def completions(
+    world: World,
+    episode: Episode,
+    vocabulary: Vocabulary,
+    prompt_tokens: int,
+    *,
+    faults: bool = False,
+) -> Iterator[Completion]:
+    """Yields what behaviour cloning learns of an episode, step by step.
+
+    Args:
+      world: in which it was played.
+      episode: as it was recorded.
+      vocabulary: of the model that is to learn.
+      prompt_tokens: that a prompt may have.
+      faults: whether invalid actions and marked mistakes are learnt, too.
+
+    Raises:
+      ValueError: the world is another one, or no prompt fits.
+    """
+    for number, each in enumerate(examples(world, episode, faults=faults)):
+        prompt = text_of_state(vocabulary, each.state, prompt_tokens)
+        if each.action.strip():
+            yield Completion(f"{episode.id}/{number}", prompt, each.action)
+
+
+def is_held_out(episode: Episode, share: float) -> bool:
+    """Whether an episode is one of those that are held out.
+
+    It depends on the question alone: all demonstrations of a question are on one side, whatever
+    else the file holds.
+
+    Args:
+      episode: any.
+      share: of the questions that are held out.
+    """
+    digest = hashlib.sha256(episode.question_id.encode()).digest()
+    return int.from_bytes(digest[:8], "big") < share * 2**64
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit status."""
+    options = _parse(arguments)
+    report = records.Report()
+    learnt: dict[str, list[Completion]] = {"train": [], "validation": []}
+    episodes = refused = 0
+    try:
+        vocabulary = load_vocabulary(options.vocabulary)
+        with RecordedWorld(options.world) as world:
+            for episode in read_episodes(options.episodes, report=report):
+                split = "validation" if is_held_out(episode, options.held_out) else "train"
+                try:
+                    made = list(
+                        completions(
+                            world, episode, vocabulary, options.prompt_tokens, faults=options.faults
+                        )
+                    )
+                except ValueError as error:
+                    refused += 1
+                    print(f"browsing_completions: {error}", file=sys.stderr)
+                    continue
+                learnt[split] += made
+                episodes += 1
+        if not learnt["train"]:
+            raise ValueError(f"{options.episodes}: there is nothing to learn from")
+        options.out.mkdir(parents=True, exist_ok=True)
+        for split, made in learnt.items():
+            if made or (split == "validation" and options.held_out):
+                records.write(options.out / f"completions_{split}.jsonl", made)
+    except (OSError, ValueError) as error:
+        print(f"browsing_completions: {error}", file=sys.stderr)
+        return 1
+    for problem in report.errors:
+        print(problem, file=sys.stderr)
+    print(
+        f"{episodes} episodes; {len(learnt['train'])} completions to learn and "
+        f"{len(learnt['validation'])} held out; {report.skipped} bad lines, {refused} episodes of "
+        "another world"
+    )
+    return 0
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m data_pipelines.browsing_completions",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("world", metavar="WORLD", help="the folder of the recorded world")
+    add("episodes", type=Path, metavar="EPISODES", help=".jsonl or .jsonl.gz")
+    add("out", type=Path, metavar="OUT", help="a folder")
+    add("--vocabulary", required=True, metavar="DIR", help="a model's or vocabulary's folder")
+    add("--prompt-tokens", type=int, default=2048, help="longest prompt (default 2048)")
+    add("--held-out", type=float, default=0.0, help="share of the questions (default 0)")
+    add("--faults", action="store_true", help="learn invalid actions and mistakes, too")
+    options = parser.parse_args(arguments)
+    if options.prompt_tokens < 1:
+        parser.error(f"--prompt-tokens is {options.prompt_tokens}: must be at least 1")
+    if not 0 <= options.held_out < 1:
+        parser.error(f"--held-out is {options.held_out}: must be from 0 to below 1")
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main())
