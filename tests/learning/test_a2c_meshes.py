@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gophercite.learning import optimizers
-from gophercite.learning.a2c import A2CLearner, Shared
+from gophercite.learning.a2c import A2CLearner, Collected, Shared
 from gophercite.learning.rollouts import Rollouts
 from gophercite.models.parameters import Params
 from gophercite.models.transformer import Transformer
@@ -30,7 +30,7 @@ def test_an_update_on_a_mesh(
     of, params, rollouts = made
     tables = batch()["quotes"]
     state = of.init_state(params, jax.random.key(2))
-    expected, metrics = jax.jit(of.learn)(state, rollouts, tables)
+    expected, metrics = jax.jit(of.learn)(state, Collected(rollouts, tables))
 
     partitioner = Partitioner(make_mesh(data, fsdp, model), DEFAULT_RULES)
     shapes = jax.eval_shape(lambda: state)
@@ -39,7 +39,7 @@ def test_an_update_on_a_mesh(
     placed = jax.device_put(state, places)
     rows = jax.device_put(rollouts, by_row)
     with partitioner.activate():
-        found, of_mesh = jax.jit(of.learn)(placed, rows, tables)
+        found, of_mesh = jax.jit(of.learn)(placed, Collected(rows, tables))
     cut = [x for x in jax.tree.leaves(found.params) if not x.sharding.is_fully_replicated]
     assert cut
     for name, part in of.trained(expected.params).items():

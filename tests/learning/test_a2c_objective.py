@@ -19,7 +19,7 @@ from gophercite.decoding.constraint import QuoteConstraint
 from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.quote_state import QuoteTables, advance, allowed, initial
 from gophercite.learning import schedules
-from gophercite.learning.a2c import A2CLearner
+from gophercite.learning.a2c import A2CLearner, Collected
 from gophercite.learning.adam import AdamRule
 from gophercite.learning.optimizers import Optimizer
 from gophercite.learning.rollouts import Rewards, Rollouts, states_along
@@ -314,7 +314,7 @@ def test_objective_and_gradients_are_those_of_the_second_formulation(case: Case)
         )
         state = of.init_state(params, jax.random.key(2))
         rollouts = rollouts_of(params, at, case.constrained)
-        after, metrics = learn(state, rollouts, tables() if case.constrained else None)
+        after, metrics = learn(state, Collected(rollouts, tables() if case.constrained else None))
 
         expected = of_trained(case, params, of_policy, of_head)
         gradients = of.trained(after.params)
