@@ -143,10 +143,7 @@ class GradientLearner(abc.ABC):
           `optimizer/learning_rate`.
         """
         with phase("optimizer"):
-            if self.max_grad_norm is None:
-                norm = global_norm(gradients)
-            else:
-                gradients, norm = clip_by_global_norm(gradients, self.max_grad_norm)
+            gradients, norm = self.clipped(gradients)
             learning_rate = self.schedule(state.step)
             trained, optimizer = self.optimizer.update(
                 gradients,
@@ -170,6 +167,12 @@ class GradientLearner(abc.ABC):
             "optimizer/learning_rate": jnp.asarray(learning_rate, jnp.float32),
         }
         return after, metrics
+
+    def clipped(self, gradients: Params) -> tuple[Params, Float[Array, ""]]:
+        """Clips gradients to the largest norm there may be, and gives the norm before that."""
+        if self.max_grad_norm is None:
+            return gradients, global_norm(gradients)
+        return clip_by_global_norm(gradients, self.max_grad_norm)
 
     def gradients(self, params: Params, batch: Batch, weights: Any) -> tuple[Params, Metrics]:
         """Gradients of the batch's loss with respect to the trained parts.

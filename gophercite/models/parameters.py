@@ -29,7 +29,8 @@ ADAPTERS = "adapter_layers"
 HEADS = "heads"  # what a model has beside the language model's: a reward model's linear heads
 # What reinforcement learning adds to a policy's parameters, and inference has no use for.
 VALUE_HEAD, TEACHER, REWARD_MODEL = "value_head", "teacher", "reward_model"
-BESIDE_THE_POLICY = (VALUE_HEAD, TEACHER, REWARD_MODEL)
+VALUE_TRUNK = "value_trunk"  # the layers under the value head where they are not the policy's
+BESIDE_THE_POLICY = (VALUE_HEAD, VALUE_TRUNK, TEACHER, REWARD_MODEL)
 # The matrices that attention's input is multiplied by, and all of them side by side.
 PROJECTED, PROJECTIONS = ("query", "key", "value"), "projections"
 # What a run with adapters trains, and all of the parameters that its checkpoints hold.

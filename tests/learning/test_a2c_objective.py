@@ -376,5 +376,5 @@ def test_explained_variance_of_a_constant_critic_and_of_equal_rewards() -> None:
     equal = at._replace(rewards=np.full(ROWS, 3.7))
     for given, rewards in ((blind, at), (params, equal)):
         state = case.learner().init_state(given, jax.random.key(2))
-        _, metrics = learning(case)(state, rollouts_of(given, rewards, False), None)
+        _, metrics = learning(case)(state, Collected(rollouts_of(given, rewards, False), None))
         assert metrics["critic/vf_explained_var"] == pytest.approx(0, abs=1e-5)

@@ -1,0 +1,394 @@
+"""Proximal policy optimisation over episodes of completions (WebGPT, 3.2 and E; Schulman et al.
+2017).
+
+An environment on the host gives the experience; one compiled step judges it with the behaviour-
+cloned policy and the value network, estimates advantages, and goes through it in minibatches.
+"""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from gophercite.learning.advantages import Advantages, completion_advantages, normalised
+from gophercite.learning.clipping import clip_by_global_norm, global_norm
+from gophercite.learning.experience import Experience, of_batch, to_batch
+from gophercite.learning.gradient_learner import GradientLearner, cut_rows, join_rows
+from gophercite.learning.phases import phase
+from gophercite.learning.state import Batch, Metrics, Totals, TrainState
+from gophercite.learning.token_log_probs import token_log_probs
+from gophercite.models.parameters import (
+    BESIDE_THE_POLICY,
+    FROZEN,
+    HEADS,
+    REWARD_MODEL,
+    TEACHER,
+    VALUE_HEAD,
+    VALUE_TRUNK,
+    Axes,
+    Params,
+)
+from gophercite.models.reward_model import RewardModel
+from gophercite.models.value_head import ValueHead
+from gophercite.partitioning import constrain
+
+_SHUFFLE = 5  # what a step's key is folded with for the order of rows
+
+
+class Targets(NamedTuple):
+    """What is fixed before the first minibatch, by row and token.
+
+    Attributes:
+      advantages: of each token; normalised, where the learner does so.
+      returns: what values are to be.
+    """
+
+    advantages: Float[Array, "rows places"]
+    returns: Float[Array, "rows places"]
+
+
+class Judged(NamedTuple):
+    """What behaviour-cloned policy and value network say of experience, by row and token.
+
+    Attributes:
+      kl_samples: log-probability of what was drawn, less that of the behaviour-cloned policy:
+        their mean is the divergence; 0 where there is no token.
+      values: before each token; of a row without one the first is that of its prompt.
+    """
+
+    kl_samples: Float[Array, "rows places"]
+    values: Float[Array, "rows places"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PPOLearner(GradientLearner):
+    """One update by the experience of one rollout, in minibatches.
+
+    The reward of a token is the environment's and −β (log π_old − log π_BC), with log π_old the
+    sampler's. Advantages are those of `advantages.completion_advantages`: a time step is a
+    completion, the baseline a token's. A minibatch minimises
+
+        Σ max(−A ρ, −A clip(ρ, 1 − ε, 1 + ε)) / n  +  w Σ (V − return)² / 2n
+
+    over its response tokens, with ρ = π / π_old of the token among those that could be drawn, and
+    n the response tokens that a minibatch has on average: the same for all, so that short ones make
+    no larger steps. There is no entropy bonus. Prompts and padding are in no sum.
+
+    The parameters are the policy's with four parts more: `value_trunk` and `value_head`, a network
+    of its own with the policy's architecture; `teacher`, the policy as behaviour cloning left it;
+    and `reward_model`. The last two are not trained.
+
+    Attributes:
+      judge: scores answers, by parameters that are the part `reward_model`.
+      vocabulary_size: of the tokenizer; the model's ids from here on are rows to spare.
+      kl_reward: β, in reward a nat.
+      clip: ε.
+      trace: λ of the estimator, from one completion to the next.
+      discount: γ, likewise.
+      value_weight: w. The networks share nothing, so it only matters beside weight decay and
+        clipping, and for optimisers whose steps depend on the gradient's size.
+      normalise: whether advantages are shifted and scaled over all tokens of the rollout.
+      minibatches: that each epoch is cut into; each is one step of the optimiser.
+      epochs: times that the experience is gone through.
+      value_width: of the value's two hidden layers.
+      value_scale: what the value's last layer gives is multiplied by (`ValueHead.scale`).
+      loss_chunk: places whose logits exist at once.
+    """
+
+    judge: RewardModel
+    vocabulary_size: int
+    kl_reward: float = 0.02
+    clip: float = 0.2
+    trace: float = 0.95
+    discount: float = 1.0
+    value_weight: float = 1.0
+    normalise: bool = True
+    minibatches: int = 128
+    epochs: int = 1
+    value_width: int = 2048
+    value_scale: float = 1.0
+    loss_chunk: int = 512
+
+    def __post_init__(self) -> None:
+        """Refuses settings out of range, naming the field.
+
+        Raises:
+          ValueError: a field is out of range, or the policy has adapters.
+        """
+        for name, least in (("minibatches", 1), ("epochs", 1), ("kl_reward", 0), ("clip", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(
+                    f"PPOLearner.{name} = {getattr(self, name)}: must be at least {least}"
+                )
+        for name in ("trace", "discount"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"PPOLearner.{name} = {getattr(self, name)}: must be from 0 to 1")
+        if self.transformer.lora is not None:
+            raise ValueError("PPOLearner trains whole parameters: set Transformer.lora to None")
+
+    @property
+    def value_head(self) -> ValueHead:
+        """The value network's head."""
+        return ValueHead(self.transformer.config, self.value_width, self.value_scale)
+
+    def policy_parts(self, params: Params) -> Params:
+        """The language model's parts alone."""
+        return {name: part for name, part in params.items() if name not in BESIDE_THE_POLICY}
+
+    def trained(self, params: Params) -> Params:
+        """The parts of a tree of parameters that are trained."""
+        parts = super().trained(params)
+        return {name: parts[name] for name in parts if name not in (TEACHER, REWARD_MODEL)}
+
+    def with_extra_parts(self, policy: Params, reward_model: Params, value_head: Params) -> Params:
+        """The parameters of a run's first step, from those of a policy.
+
+        Args:
+          policy: as behaviour cloning left it.
+          reward_model: a reward model's, its heads included.
+          value_head: the value network's.
+
+        Returns:
+          All parts; the value network begins with the policy's layers.
+
+        Raises:
+          ValueError: layers of the policy are frozen.
+        """
+        if FROZEN in policy:
+            raise ValueError("PPOLearner trains all layers: set FROZEN_FRACTION to 0")
+        trunk = {name: part for name, part in policy.items() if name != "unembed"}
+        return {
+            **policy,
+            VALUE_HEAD: value_head,
+            VALUE_TRUNK: jax.tree.map(jnp.copy, trunk),
+            TEACHER: jax.tree.map(jnp.copy, policy),
+            REWARD_MODEL: reward_model,
+        }
+
+    def logical_axes(self, params: Params) -> Axes:
+        """Logical axis names of each parameter, for parameters or their shapes."""
+        policy = super().logical_axes(params)
+        return {
+            **policy,
+            VALUE_HEAD: self.value_head.axes(),
+            VALUE_TRUNK: {name: policy[name] for name in params[VALUE_TRUNK]},
+            TEACHER: policy,
+            REWARD_MODEL: {
+                **self.judge.transformer.logical_axes(),
+                HEADS: self.judge.heads_axes(),
+            },
+        }
+
+    def update(self, state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
+        """See `learn`; the batch is experience, by the names of its fields."""
+        return self.learn(state, of_batch(batch))
+
+    def learn(self, state: TrainState, experience: Experience) -> tuple[TrainState, Metrics]:
+        """One update by the experience of a rollout.
+
+        Args:
+          state: before it; may be donated.
+          experience: of its policy; its rows are a multiple of `minibatches`.
+
+        Returns:
+          The state after it, and metrics (docs/learning_to_browse.md names each).
+        """
+        judged = self.judged(state.params, experience)
+        estimated = self.advantages(experience, judged)
+        real = experience.real
+        advantages = estimated.advantages
+        if self.normalise:
+            advantages = normalised(advantages, real)
+        rows = {**to_batch(experience), **Targets(advantages, estimated.returns)._asdict()}
+        divisor = jnp.maximum(jnp.sum(real) / self.minibatches, 1)
+        key = jax.random.fold_in(jax.random.fold_in(state.key, _SHUFFLE), state.step)
+
+        def minibatch(state: TrainState, numbered: tuple[Array, Any]) -> tuple[TrainState, Metrics]:
+            number, own = numbered
+            own = jax.tree.map(
+                lambda part: constrain(part, "batch", *[None] * (part.ndim - 1)), own
+            )
+            gradients, sums = self.gradients(state.params, own, divisor)
+            # Of several steps in one update each has a key of its own; the count is of updates.
+            of_step = dataclasses.replace(state, key=jax.random.fold_in(key, number))
+            after, metrics = self.descend(of_step, gradients)
+            return dataclasses.replace(after, step=state.step, key=state.key), {**sums, **metrics}
+
+        def epoch(state: TrainState, number: Array) -> tuple[TrainState, Metrics]:
+            order = jax.random.permutation(
+                jax.random.fold_in(key, number), experience.tokens.shape[0]
+            )
+            shuffled = jax.tree.map(lambda part: part[order], rows)
+            numbers = number * self.minibatches + jnp.arange(self.minibatches)
+            return jax.lax.scan(minibatch, state, (numbers, cut_rows(shuffled, self.minibatches)))
+
+        after, steps = jax.lax.scan(epoch, state, jnp.arange(self.epochs))
+        metrics = self._step_metrics(steps, jnp.maximum(jnp.sum(real), 1) * self.epochs)
+        known = _experience_metrics(experience, judged, estimated)
+        return dataclasses.replace(after, step=state.step + 1), {**metrics, **known}
+
+    def judged(self, params: Params, experience: Experience) -> Judged:
+        """What the policy of behaviour cloning and the value network say, some rows at a time."""
+
+        def some(rows: Any) -> Judged:
+            own = of_batch(rows)
+            reference = self._log_probs(params[TEACHER], own)[0]
+            kl = jnp.where(own.real, own.log_probs - reference, 0)
+            return Judged(kl, self._values(params, own))
+
+        with phase("judging"):
+            pieces = cut_rows(to_batch(experience), self._pieces(experience))
+            made: Judged = join_rows(jax.lax.map(some, pieces))
+        return jax.lax.stop_gradient(made)
+
+    def advantages(self, experience: Experience, judged: Judged) -> Advantages:
+        """The advantages of a rollout's tokens, not yet normalised, and the returns."""
+        return completion_advantages(
+            experience.rewards - self.kl_reward * judged.kl_samples,
+            judged.values,
+            experience.real,
+            experience.episode,
+            experience.step,
+            self.trace,
+            self.discount,
+        )
+
+    def losses(
+        self, params: Params, batch: Any, weights: Array, accumulated: Params | None
+    ) -> tuple[Float[Array, ""], Metrics]:
+        """See `GradientLearner`; `weights` is what the sums over tokens are divided by."""
+        fixed = Targets(*(batch[name] for name in Targets._fields))
+        own = of_batch({name: batch[name] for name in batch if name not in Targets._fields})
+        real = own.real
+        with phase("policy"):
+            log_probs, entropy = self._log_probs(params, own, accumulated)
+        with phase("values"):
+            values = self._values(params, own)
+        change = jnp.where(real, log_probs - own.log_probs, 0)
+        ratio = jnp.exp(change)
+        inside = jnp.clip(ratio, 1 - self.clip, 1 + self.clip)
+        gains = fixed.advantages * ratio, fixed.advantages * inside
+        policy = -jnp.sum(jnp.where(real, jnp.minimum(*gains), 0))
+        value = 0.5 * jnp.sum(jnp.where(real, jnp.square(values - fixed.returns), 0))
+        total = (policy + self.value_weight * value) / weights
+        over = lambda part: jnp.sum(jnp.where(real, part, 0))  # noqa: E731
+        return total, {
+            "loss/policy_avg": policy,
+            "loss/value_avg": value,
+            "policy/clipfrac_avg": over(jnp.abs(ratio - 1) > self.clip),
+            "policy/approxkl_avg": over(jnp.expm1(change) - change),
+            "policy/entropy_avg": over(entropy),
+            "val/ratio": over(ratio),
+        }
+
+    def evaluate(self, params: Params, batch: Batch) -> Totals:
+        """Totals of whole episodes that the policy played in evaluation.
+
+        Args:
+          params: all parameters.
+          batch: experience.
+
+        Returns:
+          `reward` and `kl` (of an episode, in nats), `length` (tokens of a completion) and
+          `completions` (of an episode), with the numbers of episodes or completions.
+        """
+        experience = of_batch(batch)
+        judged = self.judged(params, experience)
+        own = experience.weights * (1 - experience.extra)
+        episodes = jnp.sum(own * experience.ends)
+        by_row = lambda part: jnp.sum(own * jnp.sum(jnp.where(experience.real, part, 0), axis=1))  # noqa: E731
+        return {
+            "reward": (by_row(experience.rewards), episodes),
+            "kl": (by_row(judged.kl_samples), episodes),
+            "length": (jnp.sum(own * experience.response_lengths), jnp.sum(own)),
+            "completions": (jnp.sum(own), episodes),
+        }
+
+    def clipped(self, gradients: Params) -> tuple[Params, Float[Array, ""]]:
+        """Clips the gradients of each network by that network's own norm."""
+        norm = global_norm(gradients)
+        if self.max_grad_norm is None:
+            return gradients, norm
+        value_parts = (VALUE_HEAD, VALUE_TRUNK)
+        of_value = {name: part for name, part in gradients.items() if name in value_parts}
+        of_policy = {name: part for name, part in gradients.items() if name not in value_parts}
+        first, second = (
+            clip_by_global_norm(part, self.max_grad_norm)[0] for part in (of_policy, of_value)
+        )
+        return {name: {**first, **second}[name] for name in gradients}, norm
+
+    def _log_probs(
+        self, params: Params, experience: Experience, accumulated: Params | None = None
+    ) -> tuple[Float[Array, "rows places"], Float[Array, "rows places"]]:
+        """Log-probabilities of the responses' tokens under a policy, and its entropy there."""
+        hidden = self._read(params, experience, accumulated)
+        return token_log_probs(
+            experience.before(hidden),
+            self.transformer.unembedding(params),
+            experience.responses,
+            experience.allowed,
+            self.vocabulary_size,
+            self.loss_chunk,
+        )
+
+    def _values(self, params: Params, experience: Experience) -> Float[Array, "rows places"]:
+        hidden = self._read(params[VALUE_TRUNK], experience)
+        return self.value_head.apply(params[VALUE_HEAD], experience.before(hidden))
+
+    def _read(
+        self, params: Params, experience: Experience, accumulated: Params | None = None
+    ) -> Float[Array, "rows length d_model"]:
+        tokens = experience.tokens
+        positions = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
+        ends = experience.prompt_lengths + experience.response_lengths
+        segments = (positions < ends[:, None]).astype(jnp.int32)
+        return self.transformer.apply(params, tokens, positions, segments, accumulated=accumulated)[
+            0
+        ]
+
+    def _pieces(self, experience: Experience) -> int:
+        """How many pieces rows are read in where no gradients are needed."""
+        pieces = self.minibatches * self.microbatches
+        return pieces if experience.tokens.shape[0] % pieces == 0 else 1
+
+    def _step_metrics(self, steps: Metrics, tokens: Array) -> Metrics:
+        """Means over tokens of what minibatches summed; the last of what has no mean."""
+        made = {
+            name: jnp.sum(values) / tokens
+            for name, values in steps.items()
+            if not name.startswith("optimizer/")
+        }
+        return {
+            **made,
+            "loss/total": made["loss/policy_avg"] + self.value_weight * made["loss/value_avg"],
+            "optimizer/grad_norm": jnp.mean(steps["optimizer/grad_norm"]),
+            "optimizer/learning_rate": steps["optimizer/learning_rate"][-1, -1],
+        }
+
+
+def _experience_metrics(experience: Experience, judged: Judged, estimated: Advantages) -> Metrics:
+    """What is known of a rollout before it is learnt from."""
+    real, weights = experience.real, experience.weights
+    tokens = jnp.maximum(jnp.sum(real), 1)
+    own = weights * (1 - experience.extra)
+    episodes = jnp.maximum(jnp.sum(own * experience.ends), 1)
+    total = lambda part: jnp.sum(jnp.where(real, part, 0))  # noqa: E731
+    of_row = lambda part: jnp.sum(jnp.where(real, part, 0), axis=1)  # noqa: E731
+    errors = total(jnp.square(estimated.advantages)) / tokens
+    mean = total(estimated.returns) / tokens
+    spread = total(jnp.square(estimated.returns - mean)) / tokens
+    answers = jnp.maximum(jnp.sum(weights * experience.ends), 1)
+    return {
+        "objective/scores": jnp.sum(weights * of_row(experience.rewards)) / answers,
+        "objective/kl": jnp.sum(own * of_row(judged.kl_samples)) / episodes,
+        "policy/kl_avg": total(judged.kl_samples) / tokens,
+        "critic/vf_explained_var": jnp.where(spread > 1e-9, 1 - errors / spread, 0),
+        "advantage/mean": total(estimated.advantages) / tokens,
+        "advantage/std": jnp.sqrt(errors),
+        "samples/length": jnp.sum(real) / jnp.maximum(jnp.sum(weights), 1),
+        "samples/completions": jnp.sum(own) / episodes,
+        "throughput/episodes": jnp.sum(weights * experience.ends),
+        "throughput/tokens": tokens.astype(jnp.float32),
+    }
