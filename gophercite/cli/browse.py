@@ -154,7 +154,8 @@ def _writer(
 def _model(options: argparse.Namespace) -> "BrowsingModel":
     with doing(f"loading {options.model}"):
         keep_compiled_programs()
-        from gophercite.browsing.browsing_model import BrowsingModel, BrowsingSettings
+        from gophercite.browsing.browsing_model import BrowsingModel
+        from gophercite.browsing.writer import BrowsingSettings
         from gophercite.decoding.commands import CommandSettings
         from gophercite.decoding.sampling_settings import SamplingSettings
         from gophercite.models.checkpoint_files import CheckpointError

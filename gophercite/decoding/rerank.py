@@ -184,19 +184,25 @@ class Scorer:
       model: a reward model (`gophercite.models.reward_model.load_reward_model`).
       batch_size: responses that go through it at once; bounds the memory.
       prefix_tokens: of the references of a long answer with its question, at most.
+      widths: batches are as wide as a multiple of so many tokens: each width has a program of its
+        own.
 
     Raises:
       ValueError: `batch_size` is less than 1.
     """
 
     def __init__(
-        self, model: Model, batch_size: int = 16, prefix_tokens: int = PREFIX_TOKENS
+        self,
+        model: Model,
+        batch_size: int = 16,
+        prefix_tokens: int = PREFIX_TOKENS,
+        widths: int = 1,
     ) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size = {batch_size}: must be at least 1")
         self._model = model
         self._batch_size = batch_size
-        self._prefix_tokens = prefix_tokens
+        self._prefix_tokens, self._widths = prefix_tokens, widths
 
     def score(self, question: str, responses: Sequence[Response]) -> Rewards:
         """Scores responses to one question; see `score_each`."""
@@ -227,7 +233,8 @@ class Scorer:
         for start in range(0, len(unique), size):
             batch = unique[start : start + size]
             filled = batch + [batch[0]] * (size - len(batch))  # one shape for all batches
-            rows, lengths = padded_rows(filled, self._model.vocabulary.pad_id, "response")
+            width = -(-max(map(len, batch)) // self._widths) * self._widths
+            rows, lengths = padded_rows(filled, self._model.vocabulary.pad_id, "response", width)
             verdict = jax.device_get(
                 _judge(RewardModel(self._model.transformer), self._model.params, rows, lengths)
             )

@@ -96,18 +96,17 @@ def nothing(
     allowed = None
     if vocabulary_size is not None:
         allowed = np.zeros((rows, places, -(-vocabulary_size // 8)), np.uint8)
-    made: Any = Experience(
-        tokens=np.full((rows, length), pad_id, np.int32),
-        prompt_lengths=np.ones(rows, np.int32),
-        response_lengths=np.zeros(rows, np.int32),
-        log_probs=np.zeros((rows, places), np.float32),
-        rewards=np.zeros((rows, places), np.float32),
-        episode=np.full(rows, -1, np.int32),
-        step=np.arange(rows, dtype=np.int32),
-        weights=of_row,
-        ends=of_row.copy(),
-        extra=of_row.copy(),
-        allowed=allowed,
-    )
-    experience: Experience = made
-    return experience
+    fields: dict[str, Any] = {
+        "tokens": np.full((rows, length), pad_id, np.int32),
+        "prompt_lengths": np.ones(rows, np.int32),
+        "response_lengths": np.zeros(rows, np.int32),
+        "log_probs": np.zeros((rows, places), np.float32),
+        "rewards": np.zeros((rows, places), np.float32),
+        "episode": np.full(rows, -1, np.int32),
+        "step": np.arange(rows, dtype=np.int32),
+        "weights": of_row,
+        "ends": of_row.copy(),
+        "extra": of_row.copy(),
+        "allowed": allowed,
+    }
+    return Experience(**fields)

@@ -13,7 +13,8 @@ from gophercite.browser.environment import replay, reset, step
 from gophercite.browser.episodes import episode_from_json, episode_to_json, played, replayed
 from gophercite.browser.observation import prompt
 from gophercite.browser.settings import Settings
-from gophercite.browsing.browsing_model import BrowsingModel, BrowsingSettings
+from gophercite.browsing.browsing_model import BrowsingModel
+from gophercite.browsing.writer import BrowsingSettings
 from gophercite.decoding.constraint import NoLegalAnswer
 from gophercite.decoding.decode_loop import decode
 from gophercite.decoding.sampling_settings import SamplingSettings
