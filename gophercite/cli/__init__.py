@@ -21,6 +21,7 @@ from gophercite.cli import (
     import_weights,
     index,
     info,
+    rate,
     renew,
     search,
     validate,
@@ -41,6 +42,7 @@ _COMMANDS = (
     import_weights,
     export_weights,
     renew,
+    rate,
 )
 
 # Ctrl-C ends a command at once, but these remove the large files that they have begun.
@@ -60,6 +62,7 @@ examples:
   gophercite import-weights downloads/Qwen3-0.6B models/qwen3
   gophercite export-weights runs/sft exports/qwen3-citing
   gophercite renew models/edited
+  gophercite rate new study comparisons.jsonl --documents pages.jsonl
 
 exit status: 0 done, 1 refused or failed (one line on stderr says why), 2 wrong usage,
 130 stopped by Ctrl-C, 141 nobody reads the output any more

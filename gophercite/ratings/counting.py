@@ -109,8 +109,16 @@ def gold_of(connection: sa.Connection, experiment: Experiment) -> dict[int, dict
 
 
 def is_right(values: dict[str, Any], expected: dict[str, Any]) -> bool:
-    """Whether a vote says all that is expected; what is not expected may be anything."""
-    return all(values.get(name) == value for name, value in expected.items())
+    """Whether a vote says all that is expected; what is not expected may be anything.
+
+    Args:
+      values: of the vote.
+      expected: a value, or a list of values that are all right, by name.
+    """
+    return all(
+        values.get(name) in (right if isinstance(right, list) else [right])
+        for name, right in expected.items()
+    )
 
 
 def names_of_raters(connection: sa.Connection) -> dict[int, str]:

@@ -93,6 +93,11 @@ class Raters(RuleBasedStateMachine):
             item, given, expires = self.at_work[rater]
             with self.store.writing() as connection:
                 assignment.skip(connection, self.clock(), item, rater)
+                mine = leases.c.item_id == item, leases.c.rater_id == rater
+                row = connection.execute(sa.select(leases).where(*mine)).one_or_none()
+            if row is not None:
+                assert row.state == "skipped"
+                self.had[rater].add(item)
             if expires > 0:
                 self.at_work[rater] = item, given, 0.0
 
@@ -106,8 +111,9 @@ class Raters(RuleBasedStateMachine):
                 held = assignment.renew(connection, self.clock(), self.experiment, item, rater)
                 query = sa.select(leases).where(leases.c.item_id == item, leases.c.state == "open")
                 row = connection.execute(query.where(leases.c.rater_id == rater)).one_or_none()
-            if row is not None:
+            if row is not None:  # also of what was skipped: they have come back to it
                 self.at_work[rater] = item, row.given_at, row.expires_at
+                self.had[rater].discard(item)
             elif not held:
                 self.at_work[rater] = item, given, 0.0
 
@@ -229,13 +235,27 @@ def test_an_expired_lease_comes_back_and_its_form_still_counts(store: Store, clo
         assert [v.rater_id for v in counted_votes(connection, experiment, Rules())] == [ada]
 
 
+def test_who_skips_an_item_is_not_asked_again_and_another_one_is(store: Store) -> None:
+    experiment = bare_experiment(store, raters=1)
+    first, second = bare_items(store, experiment, 2)
+    ada, bob = (add_rater(store, name, "super").id for name in "ab")
+    assert lease_of(store, experiment, ada) == first
+    with store.writing() as connection:
+        assignment.skip(connection, store.now(), first, ada)
+    assert loads(store) == [0, 0]
+    assert lease_of(store, experiment, ada) == second
+    assert lease_of(store, experiment, bob) == first
+    cast(store, experiment, second, ada)
+    assert lease_of(store, experiment, ada) is None
+
+
 def test_gold_is_for_everybody_and_in_its_turn(store: Store) -> None:
     experiment = bare_experiment(store, raters=1, gold_every=3)
     bare_items(store, experiment, 5)
     gold = bare_items(store, experiment, 2, Role.GOLD, "g")
     ada, bob = (add_rater(store, name, "super").id for name in "ab")
     seen = []
-    while (item := lease_of(store, experiment, ada)) is not None:
+    while (item := lease_of(store, experiment, ada)) is not None and len(seen) < 10:
         seen.append(item)
         cast(store, experiment, item, ada)
     assert [item in gold for item in seen] == [False, False, True, False, False, True, False]
@@ -288,13 +308,17 @@ def crowd(store: Store, again: Store, count: int, tasks: int) -> None:
     def work(rater: int, mine: Store) -> None:
         draw = random.Random(rater)
         try:
-            while (item := lease_of(mine, experiment, rater)) is not None:
+            for _ in range(tasks + 1):
+                item = lease_of(mine, experiment, rater)
+                if item is None:
+                    return
                 if draw.random() < 0.1:
                     with mine.writing() as connection:
                         assignment.skip(connection, mine.now(), item, rater)
                     continue
                 for _ in range(draw.randint(1, 2)):  # some send twice
                     cast(mine, experiment, item, rater)
+            raise AssertionError(f"rater {rater} got more items than there are")
         except BaseException as error:
             failures.append(error)
 
@@ -329,3 +353,64 @@ def test_a_crowd_of_threads_on_postgresql(clock: Clock) -> None:
         crowd(store, other, count=12, tasks=15)
         store.close()
         other.close()
+
+
+def loads(store: Store) -> list[int]:
+    with store.reading() as connection:
+        query = sa.select(items.c.load).order_by(items.c.id)
+        return list(connection.execute(query).scalars())
+
+
+def test_leases_of_one_item_that_expire_together_all_come_back(store: Store, clock: Clock) -> None:
+    experiment = bare_experiment(store, raters=2, lease_minutes=1)
+    bare_items(store, experiment, 1)
+    ada, bob, eve = (add_rater(store, name, "super").id for name in ("a", "b", "e"))
+    lease_of(store, experiment, ada)
+    lease_of(store, experiment, bob)
+    assert loads(store) == [2]
+    clock.time += 60
+    assert lease_of(store, experiment, eve) is not None
+    assert loads(store) == [1]
+
+
+def test_who_types_keeps_the_item_unless_others_have_taken_it(store: Store, clock: Clock) -> None:
+    experiment = bare_experiment(store, raters=1, lease_minutes=1)
+    (item,) = bare_items(store, experiment, 1)
+    ada, bob = (add_rater(store, name, "super").id for name in "ab")
+
+    def renew(rater: int) -> bool:
+        with store.writing() as connection:
+            return assignment.renew(connection, clock(), experiment, item, rater)
+
+    lease_of(store, experiment, ada)
+    clock.time += 59
+    assert renew(ada)
+    clock.time += 59
+    assert lease_of(store, experiment, bob) is None, "the lease was renewed"
+    clock.time += 60
+    assert lease_of(store, experiment, bob) == item
+    assert not renew(ada)
+    assert loads(store) == [1]
+    with store.writing() as connection:
+        assignment.exclude(connection, clock(), bob, None, "a test", "command")
+        assignment.exclude(connection, clock(), ada, None, "a test", "command")
+    assert not renew(ada), "the item is free, but not for who is excluded"
+    assert loads(store) == [0]
+
+
+def test_undo_hands_items_out_again_and_redo_takes_that_back(store: Store) -> None:
+    experiment = bare_experiment(store, raters=1)
+    (item,) = bare_items(store, experiment, 1)
+    ada, bob = (add_rater(store, name, "super").id for name in "ab")
+    cast(store, experiment, item, ada)
+    assert loads(store) == [1]
+    with store.writing() as connection:
+        assignment.exclude(connection, 1.0, ada, experiment.id, "a test", "command")
+    assert loads(store) == [0]
+    assert lease_of(store, experiment, bob) == item
+    with store.writing() as connection:
+        assert assignment.readmit(connection, 2.0, ada, None, "command") == 0, "not in all"
+        assert assignment.readmit(connection, 2.0, ada, experiment.id, "command") == 1
+    assert loads(store) == [2]
+    with store.reading() as connection:
+        assert [v.rater_id for v in counted_votes(connection, experiment, Rules())] == [ada]

@@ -1,0 +1,247 @@
+"""`gophercite rate`: people rate answers in their browsers; a subcommand for each thing to do."""
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+from gophercite.cli.arguments import positive, share
+from gophercite.cli.output import RefusedError
+
+_FORMS = ("comparison", "free-text", "truthfulqa", "long-comparison", "minimal")
+_KINDS = ("rated-answers", "comparisons", "dpo", "webgpt", "votes")
+
+_EXAMPLES = """\
+from nothing to the first rating:
+  gophercite rate new study comparisons.jsonl --documents pages.jsonl
+  gophercite rate serve study --invite me
+
+then:
+  gophercite rate invite study ada bob eve --url https://ratings.example.org
+  gophercite rate status study
+  gophercite rate export study comparisons comparisons rated.jsonl
+
+`gophercite rate ACTION --help` has more; docs/ratings.md tells the whole story.
+"""
+
+Add = Callable[..., argparse.ArgumentParser]
+
+
+def add(commands: Any) -> None:
+    """Adds the command with its subcommands."""
+    command = commands.add_parser(
+        "rate",
+        help="let people rate answers in their browsers",
+        description="Let people rate answers in their browsers.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    actions = command.add_subparsers(dest="action", required=True, metavar="ACTION")
+    command.set_defaults(run=_run)
+
+    def action(name: str, summary: str, *examples: str) -> argparse.ArgumentParser:
+        lines = "".join(f"\n  gophercite rate {name} {example}" for example in examples)
+        parser: argparse.ArgumentParser = actions.add_parser(
+            name,
+            help=summary,
+            description=summary,
+            epilog=f"examples:{lines}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        parser.add_argument("study", metavar="STUDY", help="the study's folder")
+        parser.add_argument("--json", action="store_true", help="print the result as JSON")
+        return parser
+
+    _add_making(action)
+    _add_people(action)
+    _add_results(action)
+
+
+def _run(options: argparse.Namespace) -> int:
+    try:
+        from gophercite.cli import rate_actions
+        from gophercite.json_fields import RecordError
+        from gophercite.ratings.store import StudyError
+    except ImportError as error:
+        raise RefusedError(
+            f"{error.name} is not installed: pip install 'gophercite[ratings]'"
+        ) from None
+    try:
+        return rate_actions.ACTIONS[options.action](options)
+    except (StudyError, RecordError) as error:
+        raise RefusedError(str(error)) from error
+
+
+def _add_making(action: Add) -> None:
+    new = action(
+        "new",
+        "make an experiment, and its study where there is none",
+        "study comparisons.jsonl --documents pages.jsonl",
+        "study answers.jsonl --form truthfulqa --questions truthfulqa.jsonl --experiment truth",
+        "study rated.jsonl --screening --experiment screening --pool wide",
+        "study --database postgresql+pg8000://me@host/ratings answers.jsonl",
+    )
+    new.add_argument("files", nargs="*", metavar="FILE", help="what is to be rated: .jsonl")
+    new.add_argument(
+        "--experiment", metavar="NAME", help="what it is called (default: the form's name)"
+    )
+    new.add_argument("--form", choices=_FORMS, default="comparison", help="what raters are asked")
+    new.add_argument("--pool", default="super", help="who may rate (default: super)")
+    new.add_argument(
+        "--screening",
+        action="store_true",
+        help="every rater rates all of FILE, whose labels they are compared with",
+    )
+    new.add_argument("--checks", metavar="FILE", help="attention checks of your own, or `none`")
+    new.add_argument("--examples", metavar="FILE", help="examples of your own, or `none`")
+    new.add_argument(
+        "--set",
+        dest="settings",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a setting of docs/ratings.md, such as raters=6",
+    )
+    new.add_argument("--database", metavar="URL", help="PostgreSQL instead of a file")
+    _add_sources(new)
+
+    more = action("add", "add items to an experiment, also while it runs", "study nq more.jsonl")
+    more.add_argument("experiment", metavar="EXPERIMENT")
+    more.add_argument("files", nargs="+", metavar="FILE", help="what is to be rated: .jsonl")
+    _add_sources(more)
+
+    serve = action(
+        "serve",
+        "serve the web app until Ctrl-C",
+        "study --invite me",
+        "study --port 8080 --url https://ratings.example.org",
+    )
+    serve.add_argument("--host", default="127.0.0.1", help="where to listen (default: 127.0.0.1)")
+    serve.add_argument("--port", type=_port, default=8000, help="(default: 8000; 0: a free one)")
+    serve.add_argument(
+        "--invite", metavar="NAME", help="also print a link for this rater, of the newest pool"
+    )
+    serve.add_argument(
+        "--requests-a-minute",
+        type=positive,
+        default=300,
+        metavar="N",
+        help="of one rater, or of one address without a link (default: 300)",
+    )
+    _add_url(serve)
+
+    backup = action("backup", "copy the data base while raters go on", "study backups/monday.db")
+    backup.add_argument("file", metavar="FILE", help="the copy; it must not be there yet")
+
+
+def _add_people(action: Add) -> None:
+    invite = action(
+        "invite",
+        "print links for raters",
+        "study ada bob --pool wide --days 7",
+        "study ada --new-link",
+    )
+    invite.add_argument("names", nargs="+", metavar="NAME", help="who; only you see these names")
+    invite.add_argument("--pool", default="super", help="theirs (default: super)")
+    invite.add_argument(
+        "--days", type=positive, default=14, help="how long a link is good (default: 14)"
+    )
+    invite.add_argument("--new-link", action="store_true", help="make earlier links void")
+    _add_url(invite)
+
+    undo = action(
+        "undo",
+        "let a rater's votes count no more; their items are handed out again",
+        "study bob --reason 'answers at random'",
+        "study bob --experiment nq",
+        "study bob --redo",
+    )
+    undo.add_argument("name", metavar="NAME", help="the rater")
+    undo.add_argument("--experiment", metavar="NAME", help="in this one only (default: in all)")
+    undo.add_argument("--reason", default="undone by command", help="for the audit")
+    undo.add_argument("--redo", action="store_true", help="let them count again")
+
+    promote = action(
+        "promote",
+        "move the raters who pass a screening to the super raters",
+        "study screening",
+        "study screening --least 0.9 --pool super",
+    )
+    promote.add_argument("experiment", metavar="EXPERIMENT")
+    promote.add_argument("--pool", default="super", help="where to (default: super)")
+    promote.add_argument(
+        "--least", type=share, default=0.85, help="agreement on each question (default: 0.85)"
+    )
+
+    admin = action(
+        "admin", "set a password for the overview at /admin, asked for or from stdin", "study me"
+    )
+    admin.add_argument("name", metavar="NAME", help="the administrator's")
+
+
+def _add_results(action: Add) -> None:
+    status = action("status", "show how experiments go", "study", "study nq --json")
+    status.add_argument("experiment", nargs="?", metavar="EXPERIMENT")
+
+    export = action(
+        "export",
+        "write ratings as records, with the rules by which votes counted",
+        "study nq rated-answers rated.jsonl",
+        "study nq comparisons comparisons.jsonl --minimum-seconds 10 --gold-right 0.7",
+        "study nq dpo pairs.jsonl --adjudicated-by nq-decided",
+    )
+    export.add_argument("experiment", metavar="EXPERIMENT")
+    export.add_argument("kind", choices=_KINDS)
+    export.add_argument("out", metavar="FILE")
+    export.add_argument(
+        "--minimum-seconds", type=float, default=0.0, help="votes that took less don't count"
+    )
+    export.add_argument(
+        "--gold-right", type=float, default=0.0, help="raters with less gold right don't count"
+    )
+    export.add_argument(
+        "--surplus", action="store_true", help="count also votes that came when enough were there"
+    )
+    export.add_argument("--adjudicated-by", metavar="EXPERIMENT", help="whose votes decide")
+    export.add_argument("--comments", action="store_true", help="also what raters wrote")
+
+    imports = action("import", "add votes from elsewhere: .csv or .jsonl", "study nq votes.csv")
+    imports.add_argument("experiment", metavar="EXPERIMENT")
+    imports.add_argument("file", metavar="FILE")
+
+    adjudicate = action(
+        "adjudicate",
+        "make an experiment of the items that raters disagree on",
+        "study nq nq-decided --pool researchers",
+    )
+    adjudicate.add_argument("experiment", metavar="EXPERIMENT")
+    adjudicate.add_argument("new", metavar="NEW", help="what the new one is called")
+    adjudicate.add_argument(
+        "--pool", default="researchers", help="who decides (default: researchers)"
+    )
+
+
+def _add_sources(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--documents", nargs="+", default=[], metavar="FILE", help="pages: .jsonl of documents"
+    )
+    parser.add_argument(
+        "--questions", nargs="+", default=[], metavar="FILE", help="trusted answers: .jsonl"
+    )
+    parser.add_argument(
+        "--gold", nargs="+", default=[], metavar="FILE", help="items whose labels are known"
+    )
+
+
+def _add_url(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--url",
+        metavar="URL",
+        help="where raters reach the server, as https://ratings.example.org (default: here)",
+    )
+
+
+def _port(text: str) -> int:
+    number = int(text)
+    if not 0 <= number < 1 << 16:
+        raise argparse.ArgumentTypeError(f"{number}: must be from 0 to 65535")
+    return number

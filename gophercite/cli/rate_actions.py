@@ -1,0 +1,359 @@
+"""What `gophercite rate` does."""
+
+import argparse
+import dataclasses
+import getpass
+import json
+import pathlib
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import sqlalchemy as sa
+
+from gophercite import records
+from gophercite.cli.output import DONE, FAILED, RefusedError, note, print_json, print_text
+from gophercite.documents import Document
+from gophercite.ratings import admin_pages, assignment, quality, reports
+from gophercite.ratings.adjudication import adjudicate
+from gophercite.ratings.app import server
+from gophercite.ratings.assignment import Role
+from gophercite.ratings.counting import Rules
+from gophercite.ratings.experiments import (
+    Experiment,
+    Settings,
+    add_rater,
+    create_experiment,
+    experiment_named,
+    experiments,
+    rater_named,
+)
+from gophercite.ratings.export import Exporter
+from gophercite.ratings.forms import FORMS
+from gophercite.ratings.imports import import_votes
+from gophercite.ratings.items import NewItem, add_items
+from gophercite.ratings.loading import Loaded, read_items, read_written_items
+from gophercite.ratings.security import Signer
+from gophercite.ratings.site import Options
+from gophercite.ratings.study import Study
+from gophercite.ratings.views import FOLDER
+
+_MATERIAL = FOLDER / "material"
+_SHOWN_ERRORS = 20
+_LEAST_PASSWORD = 10  # characters
+_DAY = 86400  # seconds
+
+
+def _new(options: argparse.Namespace) -> int:
+    settings = _settings(options)
+    form = FORMS[options.form]
+    loaded = _loaded(options, form.name, as_gold=options.screening)
+    written = [
+        *_written(options.checks, f"{form.name}_checks", Role.CHECK),
+        *_written(options.examples, f"{form.name}_examples", Role.EXAMPLE),
+    ]
+    if options.files and not loaded.items:
+        raise RefusedError("there is nothing to rate in the files" + _problems(loaded))
+    folder = pathlib.Path(options.study)
+    if (folder / "study.json").exists():
+        if options.database:
+            raise RefusedError(f"--database: {folder} has its data base already")
+        study = Study(folder)
+    else:
+        study = Study.create(folder, options.database)
+    name = options.experiment or form.name
+    experiment = create_experiment(study.store, name, form.name, options.pool, settings)
+    added, _ = add_items(study.store, experiment, [*loaded.items, *written])
+    result = {"study": str(folder), "experiment": name, "form": form.name, "pool": options.pool}
+    result["items"] = str(added - len(written))
+    said = f"{folder}: experiment {name!r} with {added - len(written)} items"
+    return _say(options, result | _json_of(loaded), said, loaded)
+
+
+def _add(options: argparse.Namespace) -> int:
+    study, experiment = _open(options)
+    loaded = _loaded(options, experiment.interface)
+    added, there = add_items(study.store, experiment, loaded.items)
+    result = {"experiment": experiment.name, "added": added, "there": there}
+    said = f"{added} items added to {experiment.name!r}, {there} were there already"
+    return _say(options, result | _json_of(loaded), said, loaded)
+
+
+def _serve(options: argparse.Namespace) -> int:
+    study = Study(options.study)
+    url = options.url or ""
+    guards = Options(
+        requests_a_minute=options.requests_a_minute, is_https=url.startswith("https://")
+    )
+    listening = socket.socket(socket.AF_INET6 if ":" in options.host else socket.AF_INET)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((options.host, options.port))
+    except OSError as error:
+        raise RefusedError(f"{options.host}:{options.port}: {error.strerror}") from None
+    port = listening.getsockname()[1]
+    url = url or f"http://{options.host}:{port}"
+    if options.invite:
+        with study.store.reading() as connection:
+            there = experiments(connection)
+        if not there:
+            raise RefusedError("there is no experiment to invite anybody to")
+        rater = add_rater(study.store, options.invite, there[-1].pool)
+        print_text(f"{rater.name}: {_link(study, url, rater.id, rater.link_version, 14)}")
+    print_text(f"serving {options.study} at {url}; Ctrl-C ends it")
+    sys.stdout.flush()
+    server(study, options.host, port, guards).run(sockets=[listening])
+    return DONE
+
+
+def _invite(options: argparse.Namespace) -> int:
+    study = Study(options.study)
+    url, links = options.url or "http://127.0.0.1:8000", {}
+    for name in options.names:
+        rater = add_rater(study.store, name, options.pool, new_link=options.new_link)
+        links[name] = _link(study, url, rater.id, rater.link_version, options.days)
+    if options.json:
+        print_json(links)
+    else:
+        print_text("\n".join(f"{name}: {link}" for name, link in links.items()))
+    return DONE
+
+
+def _link(study: Study, url: str, rater_id: int, version: int, days: int) -> str:
+    token = Signer(study.secret).link(rater_id, version, study.store.now() + days * _DAY)
+    return f"{url.rstrip('/')}/r/{token}"
+
+
+def _status(options: argparse.Namespace) -> int:
+    study = Study(options.study)
+    with study.store.reading() as connection:
+        chosen = (
+            [experiment_named(connection, options.experiment)]
+            if options.experiment
+            else experiments(connection)
+        )
+        found = [reports.report(connection, each) for each in chosen]
+    if options.json:
+        print_json(
+            [{**dataclasses.asdict(each), "experiment": each.experiment.name} for each in found]
+        )
+        return DONE
+    lines = []
+    for each in found:
+        here = each.experiment
+        lines += [f"{here.name}: {here.interface}, pool {here.pool}"]
+        lines += [f"  {each.complete} of {each.items} items complete, {each.votes} votes"]
+        lines += [
+            f"  {row.name}: agreement {row.percent} %, alpha {row.alpha}, {row.items} items"
+            for row in each.agreement
+        ]
+        lines += [
+            f"  rater {row.name}: {row.votes} votes, {row.seconds} s, checks {row.checks}, "
+            f"gold {row.gold}, counts: {row.counts}"
+            for row in each.work
+        ]
+    print_text("\n".join(lines) or "there is no experiment yet")
+    return DONE
+
+
+def _undo(options: argparse.Namespace) -> int:
+    study = Study(options.study)
+    with study.store.writing() as connection:
+        rater = rater_named(connection, options.name)
+        here = experiment_named(connection, options.experiment).id if options.experiment else None
+        now = study.store.now()
+        if options.redo:
+            count = assignment.readmit(connection, now, rater.id, here, "command")
+            if not count:
+                raise RefusedError(f"{rater.name}'s votes count already")
+        else:
+            assignment.exclude(connection, now, rater.id, here, options.reason, "command")
+    where = f"in {options.experiment!r}" if options.experiment else "in all experiments"
+    said = "count again" if options.redo else "count no more"
+    return _say(
+        options,
+        {"rater": rater.name, "counts": options.redo},
+        f"{rater.name}'s votes {said} {where}",
+    )
+
+
+def _promote(options: argparse.Namespace) -> int:
+    study, experiment = _open(options)
+    with study.store.writing() as connection:
+        now = study.store.now()
+        found = quality.promote(connection, now, experiment, options.least, options.pool)
+        names = {
+            row.id: row.name for row in connection.execute(sa.text("SELECT id, name FROM raters"))
+        }
+    rows = [
+        {
+            "rater": names[each.rater_id],
+            "rated": each.rated,
+            "passed": each.passed,
+            **each.agreement,
+        }
+        for each in found
+    ]
+    if options.json:
+        print_json(rows)
+        return DONE
+    for each in found:
+        shares = ", ".join(
+            f"{kind} {'–' if value is None else f'{100 * value:.0f} %'}"
+            for kind, value in each.agreement.items()
+        )
+        print_text(f"{names[each.rater_id]}: {'passed' if each.passed else 'not passed'}; {shares}")
+    print_text(f"{sum(each.passed for each in found)} of {len(found)} moved to {options.pool!r}")
+    return DONE
+
+
+def _export(options: argparse.Namespace) -> int:
+    study, experiment = _open(options)
+    judge = None
+    if options.adjudicated_by:
+        with study.store.reading() as connection:
+            judge = experiment_named(connection, options.adjudicated_by)
+    rules = Rules(options.minimum_seconds, options.gold_right, options.surplus)
+    exporter = Exporter(
+        study.store,
+        study.secret,
+        experiment,
+        rules,
+        comments=options.comments,
+        adjudicated_by=judge,
+    )
+    done = exporter.write(options.kind, options.out)
+    left_out = {why: count for why, count in done.left_out.items() if count}
+    said = [f"{options.out}: {done.written} {options.kind}"]
+    said += [f"left out: {count} {why}" for why, count in left_out.items()]
+    result = {"file": options.out, "written": done.written, "left_out": left_out}
+    return _say(options, result, "\n".join(said))
+
+
+def _import(options: argparse.Namespace) -> int:
+    study, experiment = _open(options)
+    done = import_votes(study.store, experiment, options.file)
+    said = f"{done.votes} votes added, {done.there} were there already"
+    result = {"votes": done.votes, "there": done.there, "errors": [str(e) for e in done.errors]}
+    loaded = Loaded(errors=done.errors)
+    return _say(options, result, said, loaded)
+
+
+def _adjudicate(options: argparse.Namespace) -> int:
+    study, experiment = _open(options)
+    made, count = adjudicate(study.store, experiment, options.new, options.pool)
+    result = {"experiment": made.name, "items": count, "pool": made.pool}
+    return _say(options, result, f"experiment {made.name!r} with {count} items, pool {made.pool!r}")
+
+
+def _admin(options: argparse.Namespace) -> int:
+    study = Study(options.study)
+    terminal = sys.stdin.isatty()
+    password = getpass.getpass("password: ") if terminal else sys.stdin.readline().rstrip("\n")
+    if len(password) < _LEAST_PASSWORD:
+        raise RefusedError(f"the password must have at least {_LEAST_PASSWORD} characters")
+    admin_pages.set_password(study.store, options.name, password)
+    return _say(options, {"admin": options.name}, f"{options.name} can log in at /admin/login")
+
+
+def _backup(options: argparse.Namespace) -> int:
+    study = Study(options.study)
+    study.store.backup(options.file)
+    said = f"{options.file}: a copy of the data base; keep {study.folder / 'secret'}, too"
+    return _say(options, {"file": options.file}, said)
+
+
+# --- Parts ---
+
+
+def _open(options: argparse.Namespace) -> tuple[Study, Experiment]:
+    study = Study(options.study)
+    with study.store.reading() as connection:
+        return study, experiment_named(connection, options.experiment)
+
+
+def _settings(options: argparse.Namespace) -> Settings:
+    values: dict[str, Any] = {"gold_every": 1} if options.screening else {}
+    values |= {"gold_every": 8} if options.gold and not options.screening else {}
+    for setting in options.settings:
+        name, equals, text = setting.partition("=")
+        if not equals:
+            raise RefusedError(f"--set {setting}: expected NAME=VALUE")
+        try:
+            values[name] = json.loads(text)
+        except ValueError:
+            values[name] = text
+    return Settings.of(values)
+
+
+def _loaded(options: argparse.Namespace, form: str, *, as_gold: bool = False) -> Loaded:
+    documents = list(_records(options.documents, Document))
+    questions = list(_records(options.questions, records.Question))
+    loaded = read_items(options.files, FORMS[form], documents, questions, as_gold=as_gold)
+    gold = read_items(options.gold, FORMS[form], documents, questions, as_gold=True)
+    return Loaded(
+        [*loaded.items, *gold.items],
+        [*loaded.errors, *gold.errors],
+        loaded.left_over + gold.left_over,
+    )
+
+
+def _records(files: list[str], kind: Any) -> Iterator[Any]:
+    for file in files:
+        report = records.Report()
+        yield from records.read(file, kind, report=report)
+        if report.skipped:
+            note(f"{file}: {report}")
+
+
+def _written(file: str | None, name: str, role: Role) -> list[NewItem]:
+    if file == "none":
+        return []
+    path = pathlib.Path(file) if file else _MATERIAL / f"{name}.jsonl"
+    if file is None and not path.exists():
+        return []
+    return list(read_written_items(path, role))
+
+
+def _problems(loaded: Loaded) -> str:
+    lines = [str(error) for error in loaded.errors[:_SHOWN_ERRORS]]
+    if len(loaded.errors) > len(lines):
+        lines.append(f"… and {len(loaded.errors) - len(lines)} more")
+    if loaded.left_over:
+        lines.append(f"{loaded.left_over} answers have no other one to be compared with")
+    return "".join(f"\n{line}" for line in lines)
+
+
+def _json_of(loaded: Loaded) -> dict[str, Any]:
+    errors = [str(error) for error in loaded.errors]
+    return {"errors": errors, "left_over": loaded.left_over}
+
+
+def _say(
+    options: argparse.Namespace, result: dict[str, Any], said: str, loaded: Loaded | None = None
+) -> int:
+    """Prints a result; bad lines are named on stderr, and make the command fail after its work."""
+    if options.json:
+        print_json(result)
+    else:
+        print_text(said)
+        if loaded is not None and (problems := _problems(loaded)):
+            note(problems.strip())
+    return FAILED if loaded is not None and loaded.errors else DONE
+
+
+ACTIONS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "new": _new,
+    "add": _add,
+    "serve": _serve,
+    "invite": _invite,
+    "status": _status,
+    "undo": _undo,
+    "promote": _promote,
+    "export": _export,
+    "import": _import,
+    "adjudicate": _adjudicate,
+    "admin": _admin,
+    "backup": _backup,
+}

@@ -1,0 +1,60 @@
+"""Items that raters disagree on, put before somebody who decides, with what was said of them."""
+
+import collections
+import dataclasses
+from collections.abc import Sequence
+
+from gophercite.ratings.assignment import Role
+from gophercite.ratings.counting import Rules, Vote, counted_votes
+from gophercite.ratings.experiments import Experiment, create_experiment
+from gophercite.ratings.items import NewItem, add_items, items_of
+from gophercite.ratings.store import Store, StudyError
+
+_NOT_JUDGED = frozenset({"comment", "flag"})
+
+
+def adjudicate(
+    store: Store, experiment: Experiment, name: str, pool: str
+) -> tuple[Experiment, int]:
+    """Makes an experiment of the items whose votes differ; one rater decides each.
+
+    Args:
+      name: of the new experiment.
+      pool: who decides.
+
+    Returns:
+      The experiment, and how many items were added.
+
+    Raises:
+      StudyError: raters agree on all, or another experiment has the name.
+    """
+    with store.reading() as connection:
+        votes: dict[int, list[Vote]] = collections.defaultdict(list)
+        for vote in counted_votes(connection, experiment, Rules()):
+            votes[vote.item_id].append(vote)
+        stored = items_of(connection, experiment, Role.ITEM)
+    new = [
+        NewItem(
+            each.name,
+            dataclasses.replace(
+                each.item, others=tuple(dict(vote.values) for vote in votes[each.id])
+            ),
+        )
+        for each in stored
+        if disagree(votes[each.id])
+    ]
+    if not new:
+        raise StudyError(f"raters agree on all items of {experiment.name!r} that have votes")
+    settings = dataclasses.replace(experiment.settings, raters=1, gold_every=0)
+    made = create_experiment(store, name, experiment.interface, pool, settings)
+    added, _ = add_items(store, made, new)
+    return made, added
+
+
+def disagree(votes: Sequence[Vote]) -> bool:
+    """Whether two votes say different things, comments aside."""
+    said = [
+        {name: value for name, value in vote.values.items() if name not in _NOT_JUDGED}
+        for vote in votes
+    ]
+    return any(each != said[0] for each in said[1:])

@@ -1,0 +1,145 @@
+"""Ratings from elsewhere: CSV with a header, or JSON lines; a row is a vote on an item."""
+
+import csv
+import dataclasses
+import os
+import pathlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from gophercite.json_fields import RecordError, describe, nearest
+from gophercite.json_lines import read_json_lines
+from gophercite.ratings import assignment
+from gophercite.ratings.assignment import Outcome, Role
+from gophercite.ratings.experiments import Experiment, Settings, add_rater
+from gophercite.ratings.forms import FORMS, read_values
+from gophercite.ratings.items import StoredItem, items_of
+from gophercite.ratings.store import Store, StudyError, note
+
+_OWN = frozenset({"item", "rater", "seconds"})
+
+
+@dataclasses.dataclass
+class Imported:
+    """What became of the rows.
+
+    Attributes:
+      votes: that were added.
+      there: that were there already.
+      errors: of the rows that were left out.
+    """
+
+    votes: int = 0
+    there: int = 0
+    errors: list[RecordError] = dataclasses.field(default_factory=list)
+
+
+def import_votes(store: Store, experiment: Experiment, path: str | os.PathLike[str]) -> Imported:
+    """Adds votes; a bad row is named, counted and left out.
+
+    A row has `item` (its name), `rater`, perhaps `seconds`, and the names of the form, by the
+    answers' own order: `plausible_0`, `preferred` and so on. Raters who are new join the pool.
+
+    Raises:
+      FileNotFoundError: when there is no such file.
+      RecordError: the file can't be read on.
+    """
+    with store.reading() as connection:
+        by_name = {
+            each.name: each for each in items_of(connection, experiment, Role.ITEM, Role.GOLD)
+        }
+    done = Imported()
+    raters: dict[str, int] = {}
+    for number, row in _rows(pathlib.Path(path)):
+        try:
+            if isinstance(row, RecordError):
+                raise row
+            stored = _item(row, by_name)
+            values = _values(row, stored, experiment)
+            name = _name_of(row)
+            if name not in raters:
+                raters[name] = add_rater(store, name, experiment.pool).id
+            seconds = _seconds(row)
+            with store.writing() as connection:
+                now = store.now()
+                outcome = assignment.vote(
+                    connection, now, experiment, stored.id, raters[name], values, now - seconds
+                )
+            done.there += outcome is Outcome.SAME
+            done.votes += outcome is not Outcome.SAME
+        except RecordError as error:
+            done.errors.append(RecordError(error.problem, error.field, path, number))
+        except StudyError as error:
+            done.errors.append(RecordError(str(error), "rater", path, number))
+    said = {"experiment": experiment.name, "votes": done.votes, "errors": len(done.errors)}
+    with store.writing() as connection:
+        note(connection, store.now(), "command", "imported", said)
+    return done
+
+
+def _rows(path: pathlib.Path) -> Iterator[tuple[int, Mapping[str, Any] | RecordError]]:
+    if path.suffix != ".csv":
+        for number, value in read_json_lines(path):
+            is_row = isinstance(value, dict | RecordError)
+            yield number, value if is_row else RecordError("expected an object")  # type: ignore[misc]
+        return
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.DictReader(file, restkey="")
+        try:
+            for row in reader:
+                if "" in row:
+                    yield reader.line_num, RecordError("has more cells than the header")
+                    continue
+                yield reader.line_num, {name: value for name, value in row.items() if value}
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise RecordError(f"can't be read on: {error}", None, path, reader.line_num) from None
+
+
+def _item(row: Mapping[str, Any], by_name: Mapping[str, StoredItem]) -> StoredItem:
+    name = row.get("item")
+    if not isinstance(name, str) or name not in by_name:
+        near = nearest(name, by_name) if isinstance(name, str) else None
+        hint = f"; did you mean {near!r}?" if near else ""
+        raise RecordError(f"no item has the name {describe(name)}{hint}", "item")
+    return by_name[name]
+
+
+def _name_of(row: Mapping[str, Any]) -> str:
+    name = row.get("rater")
+    if not isinstance(name, str):
+        raise RecordError(f"expected the rater's name, got {describe(name)}", "rater")
+    return name
+
+
+def _seconds(row: Mapping[str, Any]) -> float:
+    try:
+        return max(0.0, float(row.get("seconds") or 0))
+    except (TypeError, ValueError):
+        raise RecordError("expected a number", "seconds") from None
+
+
+def _values(row: Mapping[str, Any], stored: StoredItem, experiment: Experiment) -> dict[str, str]:
+    form, settings = FORMS[experiment.interface], Settings(comment_words=0)
+    fields = form.fields(stored.item, settings)
+    known = {field.name for field in fields}
+    sent: dict[str, str] = {}
+    for name, value in row.items():
+        if name in _OWN:
+            continue
+        if name not in known:
+            near = nearest(name, known)
+            hint = (
+                f"; did you mean {near!r}?" if near else f"; there are {', '.join(sorted(known))}"
+            )
+            raise RecordError(f"the form has no such question{hint}", name)
+        if not isinstance(value, str | int) or isinstance(value, bool):
+            raise RecordError(f"expected text, got {describe(value)}", name)
+        sent[name] = str(value)
+    values, wrong = read_values(fields, sent)
+    for name in wrong:
+        allowed = next(field.values for field in fields if field.name == name)
+        said = f"expected one of {', '.join(sorted(allowed))}, got {describe(sent[name])}"
+        raise RecordError(said if allowed else wrong[name], name)
+    if not values.keys() - {"comment"}:
+        raise RecordError("says nothing about the item")
+    return values

@@ -1,0 +1,243 @@
+"""What raters are shown: a question with one answer or two, as it is kept in `items.content`."""
+
+import dataclasses
+import random
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import sqlalchemy as sa
+
+from gophercite.documents import Document
+from gophercite.ratings import schema
+from gophercite.ratings.assignment import Role
+from gophercite.ratings.experiments import Experiment
+from gophercite.ratings.store import Store, StudyError, note
+from gophercite.records import Extract
+
+TEMPLATES = 3  # how a claim and its quote are made one text (section C.3)
+EVERYBODY = 1 << 30  # how many raters gold needs
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """A claim with its evidence.
+
+    Attributes:
+      claim, title, quote: the inline evidence.
+      url: of the page.
+      page: SHA-256 of the text of the page, where it is kept.
+      start, end: where the quote stands in that text.
+    """
+
+    claim: str
+    title: str
+    quote: str
+    url: str | None = None
+    page: str | None = None
+    start: int = 0
+    end: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """An answer: claims with evidence, or a text, perhaps with references.
+
+    Attributes:
+      document: id of the document that the first claim quotes, in `documents`.
+      documents: what the model was shown: `{"id", "sha256"}` of pages that are kept, or
+        `{"id", "snippet"}`.
+      model: who answered; it is shown to nobody who rates.
+      template: by which of the templates claim and quote are made one text; drawn once.
+    """
+
+    claims: tuple[Claim, ...] = ()
+    text: str | None = None
+    references: tuple[Extract, ...] = ()
+    document: str | None = None
+    documents: tuple[dict[str, str], ...] = ()
+    model: str | None = None
+    template: int = 0
+
+    @property
+    def as_text(self) -> str:
+        """The answer as one text, of claims alone where that is all there is."""
+        return self.text if self.text is not None else " ".join(c.claim for c in self.claims)
+
+
+@dataclasses.dataclass(frozen=True)
+class Item:
+    """A question with its answers.
+
+    Attributes:
+      question_id: of the record.
+      question: the text.
+      source: the data set.
+      answers: one or two.
+      correct, incorrect: trusted answers (TruthfulQA).
+      whole: whether all parts of WebGPT's comparison must be filled in; drawn once.
+      reason: why what is expected is right, of checks and examples.
+      others: what others said of it, for who adjudicates.
+    """
+
+    question_id: str
+    question: str
+    source: str
+    answers: tuple[Answer, ...]
+    correct: tuple[str, ...] = ()
+    incorrect: tuple[str, ...] = ()
+    whole: bool = False
+    reason: str = ""
+    others: tuple[dict[str, Any], ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns what is kept."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def of(cls, value: Mapping[str, Any]) -> "Item":
+        """Returns what was kept."""
+        answers = tuple(
+            Answer(
+                **{
+                    **answer,
+                    "claims": tuple(Claim(**claim) for claim in answer["claims"]),
+                    "references": tuple(Extract(**each) for each in answer["references"]),
+                    "documents": tuple(answer["documents"]),
+                }
+            )
+            for answer in value["answers"]
+        )
+        lists = {name: tuple(value[name]) for name in ("correct", "incorrect", "others")}
+        return cls(**{**value, **lists, "answers": answers})
+
+
+@dataclasses.dataclass(frozen=True)
+class NewItem:
+    """An item that is to be added.
+
+    Attributes:
+      name: unique among the items of its role in the experiment.
+      item: what is shown.
+      role: what it is for.
+      expected: of checks, gold and examples: what is right, by the names of the form.
+      pages: that the quotes are from.
+    """
+
+    name: str
+    item: Item
+    role: Role = Role.ITEM
+    expected: dict[str, Any] | None = None
+    pages: tuple[Document, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class StoredItem:
+    """A row of `items`."""
+
+    id: int
+    experiment_id: int
+    name: str
+    role: Role
+    item: Item
+    expected: dict[str, Any]
+    swapped: bool
+    wanted: int
+
+
+def add_items(
+    store: Store, experiment: Experiment, new: Iterable[NewItem], actor: str = "command"
+) -> tuple[int, int]:
+    """Adds items, also while raters are at work; those that are there already stay as they are.
+
+    What chance decides is drawn here, by the experiment's seed and the item's name, and kept: the
+    order of the answers, the place among the items, the template, the required parts.
+
+    Returns:
+      How many were added, and how many were there already.
+    """
+    settings, added, there = experiment.settings, 0, 0
+    with store.writing() as connection:
+        query = sa.select(schema.items.c.role, schema.items.c.name)
+        rows = connection.execute(query.where(schema.items.c.experiment_id == experiment.id))
+        names = {(row.role, row.name) for row in rows}
+        rows = connection.execute(sa.select(schema.pages.c.sha256))
+        pages = {row.sha256 for row in rows}
+        for each in new:
+            if (each.role.value, each.name) in names:
+                there += 1
+                continue
+            names.add((each.role.value, each.name))
+            for page in each.pages:
+                if page.sha256 not in pages:
+                    pages.add(page.sha256)
+                    row = {"sha256": page.sha256, "document": dataclasses.asdict(page)}
+                    connection.execute(schema.pages.insert(), row)
+            draw = random.Random(f"{settings.seed} {each.role} {each.name}")
+            swapped, position = draw.random() < 0.5, draw.getrandbits(31)
+            whole = draw.random() < settings.parts_required
+            answers = tuple(
+                dataclasses.replace(answer, template=draw.randrange(TEMPLATES))
+                for answer in each.item.answers
+            )
+            content = dataclasses.replace(each.item, answers=answers, whole=whole)
+            fixed = each.role in (Role.CHECK, Role.EXAMPLE)  # as they were written
+            connection.execute(
+                schema.items.insert(),
+                {
+                    "experiment_id": experiment.id,
+                    "name": each.name,
+                    "role": each.role.value,
+                    "content": content.to_json(),
+                    "expected": each.expected,
+                    "swapped": int(swapped and len(answers) == 2 and not fixed),
+                    "position": added if fixed else position,
+                    "wanted": EVERYBODY if each.role is not Role.ITEM else settings.raters,
+                },
+            )
+            added += 1
+        said = {"experiment": experiment.name, "added": added, "there": there}
+        note(connection, store.now(), actor, "items-added", said)
+    return added, there
+
+
+def item_of(connection: sa.Connection, id: int) -> StoredItem:
+    """Returns an item.
+
+    Raises:
+      StudyError: there is none with that id.
+    """
+    row = connection.execute(sa.select(schema.items).where(schema.items.c.id == id)).one_or_none()
+    if row is None:
+        raise StudyError(f"there is no item {id}")
+    return _stored(row)
+
+
+def items_of(connection: sa.Connection, experiment: Experiment, *roles: Role) -> list[StoredItem]:
+    """Returns the items of an experiment with one of the roles, in the order of their adding."""
+    table = schema.items
+    query = sa.select(table).where(
+        table.c.experiment_id == experiment.id, table.c.role.in_([role.value for role in roles])
+    )
+    return [_stored(row) for row in connection.execute(query.order_by(table.c.id))]
+
+
+def page_of(connection: sa.Connection, sha256: str) -> Document | None:
+    """Returns a page that is kept."""
+    query = sa.select(schema.pages.c.document).where(schema.pages.c.sha256 == sha256)
+    value = connection.execute(query).scalar_one_or_none()
+    if value is None:
+        return None
+    return Document(**{**value, "page_starts": tuple(value["page_starts"])})
+
+
+def _stored(row: sa.Row[Any]) -> StoredItem:
+    return StoredItem(
+        row.id,
+        row.experiment_id,
+        row.name,
+        Role(row.role),
+        Item.of(row.content),
+        row.expected or {},
+        bool(row.swapped),
+        row.wanted,
+    )

@@ -1,0 +1,303 @@
+"""Items out of files: comparisons, rated answers, answers of `gophercite ask`, long answers.
+
+What a line is shows by its fields. A form of two answers takes an item from each comparison,
+and pairs the answers that files of single answers have for one question: the first with the second,
+the third with the fourth. A bad line is named, counted and left out.
+"""
+
+import collections
+import dataclasses
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from gophercite import evidence, records
+from gophercite.answers import Answer as AskedAnswer
+from gophercite.answers import answer_from_json
+from gophercite.documents import Document
+from gophercite.evaluation.human import majority
+from gophercite.json_fields import JsonFields, RecordError
+from gophercite.json_lines import read_json_lines
+from gophercite.ratings.assignment import Role
+from gophercite.ratings.forms import Form
+from gophercite.ratings.items import Answer, Claim, Item, NewItem
+from gophercite.records import Comparison, Extract, LongAnswer, Question, RatedAnswer
+
+
+@dataclasses.dataclass
+class Loaded:
+    """What became of the lines of files.
+
+    Attributes:
+      items: to be added.
+      errors: of bad lines.
+      left_over: answers that have no other one to be compared with.
+    """
+
+    items: list[NewItem] = dataclasses.field(default_factory=list)
+    errors: list[RecordError] = dataclasses.field(default_factory=list)
+    left_over: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class _Single:
+    """One answer of a line, not yet in an item."""
+
+    question_id: str
+    question: str
+    answer: Answer
+    pages: tuple[Document, ...]
+    labels: dict[str, str]
+
+
+def read_items(
+    files: Sequence[str | os.PathLike[str]],
+    form: Form,
+    documents: Iterable[Document] = (),
+    questions: Iterable[Question] = (),
+    *,
+    as_gold: bool = False,
+) -> Loaded:
+    """Reads items from JSON lines.
+
+    Args:
+      files: `.jsonl` or `.jsonl.gz`; what `gophercite ask --json` printed may stand in it, a line
+        each.
+      form: what the items are for.
+      documents: pages, found by their titles and quotes where a line has none itself.
+      questions: trusted answers, for TruthfulQA, by question.
+      as_gold: the lines have labels, which raters are to be compared with.
+
+    Raises:
+      FileNotFoundError: when there is no such file.
+      RecordError: when a compressed file is damaged.
+    """
+    by_title: dict[str, list[Document]] = {}
+    for document in documents:
+        by_title.setdefault(document.title, []).append(document)
+    trusted = {each.question: each for each in questions}
+    loaded, singles = Loaded(), dict[str, list[_Single]]()
+    names: set[str] = set()
+
+    def add(name: str, item: Item, pages: Iterable[Document], labels: dict[str, str]) -> None:
+        if known := trusted.get(item.question):
+            item = dataclasses.replace(
+                item, correct=known.answers, incorrect=known.incorrect_answers
+            )
+        if name in names:
+            raise RecordError(f"{name!r} is the id of another line already", "id")
+        if len(item.answers) not in form.answers:
+            raise RecordError(f"has {len(item.answers)} answers; {form.name} needs {form.answers}")
+        if form.name == "truthfulqa" and not (item.correct or item.incorrect):
+            raise RecordError(
+                f"there are no trusted answers to {item.question!r}: name a file of questions"
+            )
+        if as_gold and not labels:
+            raise RecordError("has no labels to compare raters with")
+        names.add(name)
+        role = Role.GOLD if as_gold else Role.ITEM
+        loaded.items.append(NewItem(name, item, role, labels if as_gold else None, tuple(pages)))
+
+    for file in files:
+        for number, value in read_json_lines(file):
+            try:
+                if isinstance(value, RecordError):
+                    raise value
+                found = _parse(value, by_title)
+                if isinstance(found, _Single):
+                    singles.setdefault(found.question_id, []).append(found)
+                else:
+                    add(*found)
+            except RecordError as error:
+                loaded.errors.append(RecordError(error.problem, error.field, file, number))
+    for name, item, pages, labels in _of_singles(singles, form.answers, loaded):
+        try:
+            add(name, item, pages, labels)
+        except RecordError as error:
+            loaded.errors.append(RecordError(f"question {name!r}: {error.problem}"))
+    return loaded
+
+
+def read_written_items(path: str | os.PathLike[str], role: Role) -> Iterator[NewItem]:
+    """Reads attention checks or examples: a question, answers, what is right, and why.
+
+    A line is `{"question", "answers": [{"claim", "title", "quote"} or {"text", "references"}],
+    "expected": {name of the form: value or values}, "reason"}`, with `correct` and `incorrect` for
+    TruthfulQA.
+
+    Raises:
+      RecordError: a line is not so; checks must be right, so none is left out.
+    """
+    names = {field.name for field in dataclasses.fields(Item)} | {"expected"}
+    for number, value in read_json_lines(path):
+        try:
+            if isinstance(value, RecordError):
+                raise value
+            fields = JsonFields(value, names, collections.Counter())
+            answers = tuple(_written_answer(each) for each in fields.objects("answers", None))
+            expected = fields.values.get("expected")
+            if not isinstance(expected, dict) or not expected:
+                raise fields.error("expected", "must say what is right, by the names of the form")
+            item = Item(
+                str(number),
+                fields.text("question"),
+                "written",
+                answers,
+                fields.texts("correct"),
+                fields.texts("incorrect"),
+                reason=fields.text("reason"),
+            )
+            yield NewItem(f"{role.value} {number}", item, role, expected)
+        except RecordError as error:
+            raise RecordError(error.problem, error.field, path, number) from None
+
+
+def _written_answer(fields: JsonFields) -> Answer:
+    if "text" in fields:
+        references = tuple(
+            Extract(each.text("title"), each.text("extract"), url=each.optional_text("url"))
+            for each in fields.objects("references", None)
+        )
+        return Answer(text=fields.text("text"), references=references)
+    claim = Claim(fields.text("claim"), fields.text("title"), fields.text("quote"))
+    return Answer((claim,))
+
+
+# --- Lines ---
+
+_Found = tuple[str, Item, tuple[Document, ...], dict[str, str]]
+_Pages = Mapping[str, Sequence[Document]]
+
+
+def _parse(value: object, by_title: _Pages) -> _Single | _Found:
+    if not isinstance(value, dict):
+        raise RecordError("expected an object")
+    if "responses" in value:
+        return _comparison(records.from_json(value, Comparison), by_title)
+    if "claim" in value:
+        return _rated_answer(records.from_json(value, RatedAnswer), by_title)
+    if "declined" in value:
+        return _asked_answer(answer_from_json(value), by_title)
+    raise RecordError(
+        "is no comparison (`responses`), no rated answer (`claim`), and not what "
+        "`gophercite ask --json` prints (`declined`)"
+    )
+
+
+def _comparison(record: Comparison, by_title: _Pages) -> _Found:
+    answers, pages = [], []
+    for response in record.responses:
+        if isinstance(response, str):
+            answers.append(Answer(text=response))
+            continue
+        if isinstance(response, LongAnswer):
+            answers.append(Answer(text=response.answer, references=response.references))
+            continue
+        claims = []
+        for triple in response:
+            claim, page = _placed(triple.claim, triple.title, triple.quote, by_title)
+            claims.append(claim)
+            pages += [page] if page else []
+        answers.append(Answer(tuple(claims)))
+    item = Item(record.id, record.question, record.source, tuple(answers))
+    return record.id, item, tuple(pages), _labels(record)
+
+
+def _labels(record: Comparison) -> dict[str, str]:
+    """What researchers said, by the names of the form: by majority, as everywhere."""
+    labels: dict[str, str] = {}
+    if record.preferred in (0.0, 1.0):
+        labels["preferred"] = str(int(record.preferred))
+    elif record.preferred == 0.5:
+        labels["preferred"] = "tie"  # left out when agreement is counted
+    for a in (0, 1):
+        for name in ("plausible", "supported"):
+            votes = [rating.get(f"{name}_{a}") for rating in record.ratings]
+            decided = majority(vote == "yes" for vote in votes if vote in ("yes", "no"))
+            if decided is not None:
+                labels[f"{name}_{a}"] = "yes" if decided else "no"
+            elif record.supported_and_plausible[a]:
+                labels[f"{name}_{a}"] = "yes"
+    return labels
+
+
+def _rated_answer(record: RatedAnswer, by_title: _Pages) -> _Single:
+    shown = {source.id: source for source in record.documents}
+    quoted, pages = shown[record.document], []
+    own = {quoted.title: [quoted]} if isinstance(quoted, Document) else by_title
+    claim, page = _placed(record.claim, record.title, record.quote, own)
+    documents = []
+    for source in record.documents:
+        if isinstance(source, Document):
+            pages.append(Document(*(getattr(source, f) for f in _DOCUMENT)))
+            documents.append({"id": source.id, "sha256": source.sha256})
+        else:
+            documents.append({"id": source.id, "snippet": source.snippet})
+    answer = Answer(
+        (claim,), document=record.document, documents=tuple(documents), model=record.model
+    )
+    judged = {"plausible_0": record.plausible, "supported_0": record.supported}
+    labels = {n: "yes" if value else "no" for n, value in judged.items() if value is not None}
+    kept = (*pages, *([page] if page else []))
+    return _Single(record.question_id, record.question, answer, kept, labels)
+
+
+_DOCUMENT = ("id", "title", "text", "url", "retrieved_at")
+
+
+def _asked_answer(record: AskedAnswer, by_title: _Pages) -> _Single:
+    if record.declined:
+        raise RecordError(f"{record.question!r} was declined: there is no answer to rate")
+    claims, pages = [], []
+    documents: dict[str, dict[str, str]] = {}
+    for cited in record.citations:
+        claim, page = _placed(cited.claim, cited.title, cited.quote, by_title, cited.url)
+        claims.append(claim)
+        pages += [page] if page else []
+        kept = {"sha256": page.sha256} if page else {"snippet": cited.quote}
+        documents.setdefault(cited.document, {"id": cited.document, **kept})
+    answer = Answer(
+        tuple(claims),
+        document=record.citations[0].document,
+        documents=tuple(documents.values()),
+        model=record.model,
+    )
+    return _Single(record.question, record.question, answer, tuple(pages), {})
+
+
+def _placed(
+    claim: str, title: str, quote: str, by_title: _Pages, url: str | None = None
+) -> tuple[Claim, Document | None]:
+    """A claim with the page of its title that has the quote, and the quote's place in it."""
+    for page in by_title.get(title, ()):
+        start = evidence.fold_case(page.text).find(evidence.fold_case(quote))
+        if start >= 0:
+            place = page.sha256, start, start + len(quote)
+            return Claim(claim, title, quote, page.url or url, *place), page
+    return Claim(claim, title, quote, url), None
+
+
+def _of_singles(
+    singles: Mapping[str, Sequence[_Single]], counts: tuple[int, ...], loaded: Loaded
+) -> Iterator[_Found]:
+    """Single answers as items: in pairs of one question where a form takes two, else alone."""
+    for question_id, answers in singles.items():
+        paired = len(answers) // 2 * 2 if 2 in counts else 0
+        for number in range(0, paired, 2):
+            yield _pair(question_id, number, answers[number], answers[number + 1])
+        for number, each in enumerate(answers[paired:], paired):
+            if 1 not in counts:
+                loaded.left_over += 1
+                continue
+            item = Item(question_id, each.question, "answers", (each.answer,))
+            yield _numbered(question_id, number), item, each.pages, each.labels
+
+
+def _pair(question_id: str, number: int, first: _Single, second: _Single) -> _Found:
+    item = Item(question_id, first.question, "answers", (first.answer, second.answer))
+    of_second = {name.replace("_0", "_1"): value for name, value in second.labels.items()}
+    pages = (*first.pages, *second.pages)
+    return _numbered(question_id, number), item, pages, first.labels | of_second
+
+
+def _numbered(question_id: str, number: int) -> str:
+    return f"{question_id} {number}" if number else question_id

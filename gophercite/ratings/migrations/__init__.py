@@ -1,1 +1,0 @@
-"""How the tables of a data base are brought from one version to the next (Alembic)."""

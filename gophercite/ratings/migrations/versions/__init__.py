@@ -1,1 +1,0 @@
-"""The versions, oldest first; one that was released is never changed."""

@@ -1,0 +1,238 @@
+"""What keeps strangers out: signed links, sessions and forms; limits; headers; passwords."""
+
+import asyncio
+import collections
+import dataclasses
+import hashlib
+import secrets
+import threading
+import typing
+from collections.abc import Callable
+
+import argon2
+import itsdangerous
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+# Nothing runs but our own file, nothing is sent but to ourselves, nobody frames a page. With
+# `same-origin` browsers still say where a form comes from, and no other site learns of addresses.
+_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Cache-Control": "no-store",
+}
+
+
+class RefusedError(Exception):
+    """A request that is not served.
+
+    Attributes:
+      status: of HTTP.
+      message: for the person.
+      action: for the audit; None where there is nothing to tell.
+    """
+
+    def __init__(self, status: int, message: str, action: str | None = None) -> None:
+        super().__init__(message)
+        self.status, self.message, self.action = status, message, action
+
+
+@dataclasses.dataclass(frozen=True)
+class Session:
+    """Who a browser belongs to.
+
+    Attributes:
+      kind: `rater` or `admin`.
+      id: of the row.
+      version: of a rater's links, when the session began.
+      expires_at: when it ends.
+      nonce: what forms of this session are signed with.
+    """
+
+    kind: str
+    id: int
+    version: int
+    expires_at: float
+    nonce: str
+
+
+class Ticket(typing.NamedTuple):
+    """What a form says of itself: the item, whose form it is, and when the item was first shown."""
+
+    item_id: int
+    rater_id: int
+    given_at: float
+
+
+class Signer:
+    """Signs what goes out, and knows it again; what was changed is refused.
+
+    Args:
+      secret: of the study.
+    """
+
+    def __init__(self, secret: str) -> None:
+        def serializer(salt: str) -> itsdangerous.URLSafeSerializer:
+            how = {"digest_method": hashlib.sha256, "key_derivation": "hmac"}
+            return itsdangerous.URLSafeSerializer(secret, f"gophercite {salt}", signer_kwargs=how)
+
+        self._links, self._sessions = serializer("link"), serializer("session")
+        self._forms, self._tickets = serializer("form"), serializer("ticket")
+
+    def link(self, rater_id: int, version: int, expires_at: float) -> str:
+        """Returns what a rater's link ends in."""
+        return str(self._links.dumps([rater_id, version, expires_at]))
+
+    def open_link(self, token: str) -> Session:
+        """Returns a new session for who comes by a link, which may have expired.
+
+        Raises:
+          RefusedError: it was not signed here.
+        """
+        rater_id, version, expires_at = _opened(self._links, token, "forged-link")
+        return Session("rater", rater_id, version, expires_at, secrets.token_urlsafe(16))
+
+    def session(self, session: Session) -> str:
+        """Returns a session's cookie."""
+        return str(self._sessions.dumps(dataclasses.astuple(session)))
+
+    def open_session(self, cookie: str) -> Session:
+        """Returns the session of a cookie, which may have expired.
+
+        Raises:
+          RefusedError: it was not signed here.
+        """
+        return Session(*_opened(self._sessions, cookie, "forged-session"))
+
+    def form(self, session: Session) -> str:
+        """Returns what every form of a session holds, against forms of other sites."""
+        return str(self._forms.dumps(session.nonce))
+
+    def check_form(self, session: Session, token: str) -> None:
+        """Refuses a form that is not of this session.
+
+        Raises:
+          RefusedError: it is not.
+        """
+        nonce = _opened(self._forms, token, "forged-form")
+        if not secrets.compare_digest(str(nonce).encode(), session.nonce.encode()):
+            raise RefusedError(403, "This form belongs to another session.", "forged-form")
+
+    def ticket(self, ticket: Ticket) -> str:
+        """Returns what the form of an item holds."""
+        return str(self._tickets.dumps(list(ticket)))
+
+    def open_ticket(self, token: str, rater_id: int) -> Ticket:
+        """Returns what a rater's form says of itself.
+
+        Raises:
+          RefusedError: it was not signed here, or is another rater's.
+        """
+        ticket = Ticket(*_opened(self._tickets, token, "forged-ticket"))
+        if ticket.rater_id != rater_id:
+            raise RefusedError(403, "This form belongs to somebody else.", "forged-ticket")
+        return ticket
+
+
+def _opened(serializer: itsdangerous.URLSafeSerializer, token: str, action: str) -> typing.Any:
+    try:
+        return serializer.loads(token)
+    except (itsdangerous.BadData, ValueError):
+        raise RefusedError(403, "This link or form was not made here.", action) from None
+
+
+class RateLimit:
+    """How many requests each visitor may make: a bucket of tokens that fills up again.
+
+    Args:
+      a_minute: tokens that a visitor gets in a minute, and has at most.
+      clock: seconds.
+    """
+
+    _MOST = 10_000  # visitors that are remembered
+
+    def __init__(self, a_minute: float, clock: Callable[[], float]) -> None:
+        self._rate, self._most, self._clock = a_minute / 60, a_minute, clock
+        self._buckets: collections.OrderedDict[str, tuple[float, float]] = collections.OrderedDict()
+        self._lock = threading.Lock()
+
+    def take(self, visitor: str) -> bool:
+        """Takes a token; False when there is none."""
+        with self._lock:
+            now = self._clock()
+            tokens, last = self._buckets.pop(visitor, (self._most, now))
+            tokens = min(self._most, tokens + self._rate * max(0.0, now - last))
+            enough = tokens >= 1
+            self._buckets[visitor] = tokens - enough, now
+            while len(self._buckets) > self._MOST:
+                self._buckets.popitem(last=False)
+            return enough
+
+
+def hash_password(password: str) -> str:
+    """Returns the argon2id hash of a password."""
+    return argon2.PasswordHasher().hash(password)
+
+
+# Compared with where there is no such name, so that the time does not tell.
+_NOBODYS = hash_password(secrets.token_hex(16))
+
+
+def is_password(password: str, hashed: str | None) -> bool:
+    """Whether a password is the one of a hash; it takes as long without one."""
+    try:
+        argon2.PasswordHasher().verify(hashed or _NOBODYS, password)
+    except (argon2.exceptions.VerificationError, argon2.exceptions.InvalidHashError):
+        return False
+    return hashed is not None
+
+
+async def read_body(request: Request, most: int, seconds: float) -> bytes:
+    """Returns a request's body.
+
+    Raises:
+      RefusedError: it is longer than `most` bytes, or does not come in time.
+    """
+    said = request.headers.get("content-length", "0")
+    too_long = RefusedError(413, "That is too much for one form.", "body-too-long")
+    if not said.isdecimal() or int(said) > most:
+        raise too_long
+    parts, length = [], 0
+    try:
+        async with asyncio.timeout(seconds):
+            async for part in request.stream():
+                length += len(part)
+                if length > most:
+                    raise too_long
+                parts.append(part)
+    except TimeoutError:
+        raise RefusedError(408, "The form did not arrive in time.", "slow-body") from None
+    return b"".join(parts)
+
+
+class Headers:
+    """Adds the headers that protect raters to every response."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As ASGI has it."""
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers[name] = value
+            await send(message)
+
+        await self._app(scope, receive, with_headers)

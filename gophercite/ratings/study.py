@@ -1,0 +1,85 @@
+"""A study's folder: where its data base is, and the key that signs links and sessions."""
+
+import json
+import os
+import pathlib
+import secrets
+import time
+from collections.abc import Callable
+
+from gophercite.json_fields import RecordError
+from gophercite.json_lines import read_json
+from gophercite.ratings.store import Store, StudyError
+
+_SETTINGS, _SECRET, _DATABASE = "study.json", "secret", "ratings.db"
+
+
+class Study:
+    """A study: `store`, `secret` and `folder`.
+
+    Args:
+      folder: what `create` made.
+      clock: seconds since 1970.
+
+    Raises:
+      StudyError: there is no study in the folder, or its data base can't be opened.
+    """
+
+    def __init__(
+        self, folder: str | os.PathLike[str], clock: Callable[[], float] = time.time
+    ) -> None:
+        self.folder = pathlib.Path(folder)
+        try:
+            settings = read_json(self.folder / _SETTINGS)
+            self.secret = (self.folder / _SECRET).read_text("ascii").strip()
+        except FileNotFoundError as error:
+            raise StudyError(
+                f"{self.folder}: no study is here ({pathlib.Path(error.filename).name} is missing)"
+            ) from None
+        except (RecordError, UnicodeDecodeError) as error:
+            raise StudyError(f"{self.folder}: {error}") from None
+        url = settings.get("database") if isinstance(settings, dict) else None
+        if not isinstance(url, str | None) or len(self.secret) < 32:
+            raise StudyError(f"{self.folder}: {_SETTINGS} or {_SECRET} is damaged")
+        if url is None and not (self.folder / _DATABASE).is_file():
+            raise StudyError(f"{self.folder / _DATABASE}: is missing; put a backup there")
+        self.store = Store(url or _sqlite_url(self.folder), clock)
+
+    @classmethod
+    def create(
+        cls,
+        folder: str | os.PathLike[str],
+        database: str | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> "Study":
+        """Makes a study in a new or empty folder.
+
+        Args:
+          folder: only its owner may read what is put there.
+          database: URL of an empty PostgreSQL data base; SQLite in the folder when None.
+
+        Raises:
+          StudyError: there is a study in the folder, or the data base can't be opened.
+        """
+        folder = pathlib.Path(folder)
+        if (folder / _SETTINGS).exists():
+            raise StudyError(f"{folder}: there is a study here already")
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        Store(database or _sqlite_url(folder), clock).close()  # before anything says it is there
+        _write_private(folder / _SECRET, secrets.token_hex(32) + "\n")
+        _write_private(folder / _SETTINGS, json.dumps({"database": database}) + "\n")
+        return cls(folder, clock)
+
+
+def _sqlite_url(folder: pathlib.Path) -> str:
+    # SQLAlchemy takes the path as it stands, but for what looks like options.
+    path = str((folder / _DATABASE).resolve())
+    if "?" in path:
+        raise StudyError(f"{folder}: the name of a study's folder can't hold a question mark")
+    return f"sqlite:///{path}"
+
+
+def _write_private(path: pathlib.Path, text: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
