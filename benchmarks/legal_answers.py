@@ -9,7 +9,7 @@ where that folder exists) and made-up ones, over vocabularies of several kinds t
 (tests/decoding/drawn_answers.py has the settings, page_kinds.py the pages, legal_vocabularies.py
 the vocabularies). A judge that shares no code with the constraint (tests/decoding/answer_judge.py)
 reads each. Results are appended to a file, a line a batch, with whatever was wrong as a whole; a
-run goes on where those before it, or beside it, have the fewest samples. One that finds a fault
+run goes on where those before it, or beside it, spent the least time. One that finds a fault
 exits with status 1. A line's batch is drawn again by its names and seed:
 
     python benchmarks/legal_answers.py --vocabulary bytes --pages emoji --setting top-k --seed 17
@@ -166,12 +166,12 @@ def main() -> None:
     begun, drawn = time.perf_counter(), 0
     lines = read_lines(results)
     while flags.seed is not None or sum(line["samples"] for line in lines) < flags.samples:
-        had = collections.Counter[tuple[str, str]]()
+        spent = collections.defaultdict[tuple[str, str], float](float)
         for line in lines:
-            had[line["vocabulary"], line["setting"]] += line["samples"]
+            spent[line["vocabulary"], line["setting"]] += line["seconds"]
         cells = [(vocabulary, setting) for vocabulary in vocabularies for setting in settings]
         if flags.seed is None:
-            cells = [min(cells, key=lambda cell: (had[cell], secrets.randbits(32)))]
+            cells = [min(cells, key=lambda cell: (spent[cell], secrets.randbits(32)))]
         for vocabulary, setting in cells:
             for name in pages:
                 seed = secrets.randbits(31) if flags.seed is None else flags.seed

@@ -8,7 +8,7 @@ As benchmarks/legal_answers.py, whose vocabularies and pages it takes: models wi
 browse worlds made of these pages, several episodes side by side (tests/decoding/drawn_commands.py
 has the ways of drawing). Each sample is tried by the environment's own `step`, and by judges that
 share no code with the constraint. Results are appended to a file, a line a batch, with whatever was
-wrong as a whole; a run goes on where those before it have the fewest samples. One that finds a
+wrong as a whole; a run goes on where those before it spent the least time. One that finds a
 fault exits with status 1. A line's batch is drawn again by its names and seed.
 """
 
@@ -121,12 +121,12 @@ def main() -> None:
     begun, drawn = time.perf_counter(), 0
     lines = read_lines(results)
     while flags.seed is not None or sum(line["samples"] for line in lines) < flags.samples:
-        had = collections.Counter[tuple[str, str]]()
+        spent = collections.defaultdict[tuple[str, str], float](float)
         for line in lines:
-            had[line["vocabulary"], line["drawing"]] += line["samples"]
+            spent[line["vocabulary"], line["drawing"]] += line["seconds"]
         cells = [(vocabulary, drawing) for vocabulary in vocabularies for drawing in drawings]
         if flags.seed is None:
-            cells = [min(cells, key=lambda cell: (had[cell], secrets.randbits(32)))]
+            cells = [min(cells, key=lambda cell: (spent[cell], secrets.randbits(32)))]
         for vocabulary, drawing in cells:
             for name in pages:
                 seed = secrets.randbits(31) if flags.seed is None else flags.seed

@@ -12,10 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
+from etils import epath
 
 from data_pipelines import preprocessors, tasks
 from data_pipelines.sources import JsonLinesSource
 from gophercite import records
+from gophercite.storage import files_in
 from gophercite.vocabularies import Vocabulary
 
 _SUFFIXES = (".jsonl", ".jsonl.gz")
@@ -30,15 +32,15 @@ class OwnFiles:
       validation: files whose name has "validation" in it.
     """
 
-    train: tuple[Path, ...]
-    validation: tuple[Path, ...]
+    train: tuple[epath.Path, ...]
+    validation: tuple[epath.Path, ...]
 
 
 def find_files(folder: str | Path) -> OwnFiles:
     """Finds the files of records in a folder, not in those below it.
 
     Args:
-      folder: or one file.
+      folder: or one file; on a disk or in a bucket.
 
     Returns:
       The files, by name.
@@ -47,10 +49,10 @@ def find_files(folder: str | Path) -> OwnFiles:
       FileNotFoundError: there is no such folder.
       ValueError: it holds no such file but those for validation.
     """
-    folder = Path(folder)
-    if not folder.exists():
+    root = epath.Path(folder)
+    if not root.exists():
         raise FileNotFoundError(f"{folder}: there is no such folder of records")
-    inside = sorted(folder.iterdir()) if folder.is_dir() else [folder]
+    inside = files_in(root) if root.is_dir() else [root]
     files = [path for path in inside if path.is_file() and path.name.endswith(_SUFFIXES)]
     held_out = tuple(path for path in files if "validation" in path.name)
     train = tuple(path for path in files if path not in held_out)

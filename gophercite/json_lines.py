@@ -5,12 +5,12 @@ import gzip
 import json
 import math
 import os
-import pathlib
 import zlib
 from collections.abc import Callable, Iterator
-from typing import IO, TypeVar, cast
+from typing import IO, TypeVar
 
 from gophercite.json_fields import RecordError
+from gophercite.storage import open_bytes
 
 MAXIMUM_LINE_BYTES = 1 << 26  # a longer line is passed over without being held
 MAXIMUM_FILE_BYTES = 1 << 30  # of a file with one value, decompressed
@@ -75,12 +75,6 @@ def read_one(path: str | os.PathLike[str], parse: Callable[[object], Value]) -> 
         return parse(value)
     except RecordError as error:
         raise RecordError(error.problem, error.field, path) from None
-
-
-def open_bytes(path: str | os.PathLike[str]) -> IO[bytes]:
-    """Opens a file for reading, decompressing it when its name ends in `.gz`."""
-    path = pathlib.Path(path)
-    return cast(IO[bytes], gzip.open(path)) if path.suffix == ".gz" else path.open("rb")
 
 
 def _lines(file: IO[bytes], path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes | None]]:

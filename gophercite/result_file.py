@@ -15,7 +15,8 @@ from types import TracebackType
 from typing import Any, BinaryIO, Protocol
 
 from etils import epath
-from etils.epath import backend
+
+from gophercite.storage import files_in, is_remote
 
 
 class ResultFileError(ValueError):
@@ -106,28 +107,6 @@ def read_results(path: epath.PathLike) -> Iterator[dict[str, Any]]:
         yield from _results(path, _Objects(path).read())
     elif path.exists():
         yield from _results(path, path.read_bytes())
-
-
-def files_in(folder: epath.PathLike) -> list[epath.Path]:
-    """Returns what is in a folder now, by name; nothing where there is no such folder."""
-    folder = epath.Path(folder)
-    if is_remote(folder):
-        _forget_listings(folder)
-    return sorted(folder.iterdir()) if folder.exists() else []
-
-
-def _forget_listings(folder: epath.Path) -> None:
-    """Clients of buckets keep listings, and another process may have written since."""
-    try:
-        client = backend.fsspec_backend.fs(folder)  # the one that epath asks
-    except ImportError:  # epath asks TensorFlow's, which keeps none
-        return
-    client.invalidate_cache()
-
-
-def is_remote(path: epath.PathLike) -> bool:
-    """Whether a path is of a bucket, whose objects can't grow."""
-    return "://" in os.fspath(path)
 
 
 def _results(path: epath.Path, content: bytes) -> Iterator[dict[str, Any]]:

@@ -18,6 +18,7 @@ from gophercite.few_shot.prompting import FewShotSettings, Style
 from gophercite.records import Question, Report, read
 from gophercite.retrieval.index import DocumentIndex
 from gophercite.search_results import with_pages
+from gophercite.storage import is_remote
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,10 +146,9 @@ class Evaluation:
           FileNotFoundError: a file is missing, of training questions too.
         """
         for file in self.train:
-            if not pathlib.Path(file).is_file():
+            if not is_remote(file) and not pathlib.Path(file).is_file():
                 raise FileNotFoundError(f"{file}: there is no such file of training questions")
-        path = pathlib.Path(self.questions)
-        questions = list(read(path, Question, strict=self.strict, report=report))
+        questions = list(read(self.questions, Question, strict=self.strict, report=report))
         if self.limit is not None and self.limit < len(questions):
             spread = (number * len(questions) // self.limit for number in range(self.limit))
             questions = [questions[place] for place in spread]
@@ -168,7 +168,7 @@ class Evaluation:
     def read_training_questions(self) -> Iterator[Question]:
         """The questions of the training data; bad lines are passed over."""
         for path in self.train:
-            yield from read(pathlib.Path(path), Question)
+            yield from read(path, Question)
 
 
 gin.external_configurable(Evaluation, module="gophercite")

@@ -19,7 +19,6 @@ if __name__ == "__main__":  # before the imports that take seconds
     interruption.end_at_once()
 
 import argparse
-import pathlib
 from collections.abc import Sequence
 
 import refusals
@@ -54,7 +53,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--model", required=True, metavar="FOLDER", help="model folder, or folder of a run")
-    add("--questions", type=pathlib.Path, required=True, metavar="FILE", help="questions.jsonl")
+    add("--questions", required=True, metavar="FILE", help="questions.jsonl")
     add("--output", required=True, metavar="FILE", help="answers.jsonl; a path, or gs://…")
     add("--index", metavar="FILE", help="has the pages of questions that bring hits, or none")
     add("--pages", type=int, default=5, help="most pages to a question (default: 5)")

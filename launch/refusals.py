@@ -4,6 +4,8 @@ import os
 import pathlib
 from collections.abc import Iterable
 
+from gophercite.storage import is_remote
+
 Path = str | os.PathLike[str] | None
 
 
@@ -32,4 +34,4 @@ def refuse_missing(*, files: Iterable[Path] = (), folders: Iterable[Path] = ()) 
 
 
 def _local(paths: Iterable[Path]) -> Iterable[pathlib.Path]:
-    return (pathlib.Path(p) for p in paths if p is not None and "://" not in os.fspath(p))
+    return (pathlib.Path(p) for p in paths if p is not None and not is_remote(p))

@@ -2,6 +2,7 @@
 
 import ast
 import pathlib
+import subprocess
 from collections.abc import Iterator
 
 import pytest
@@ -10,7 +11,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 
 # From the ground up; a room imports only from floors below its own.
 FLOORS = (
-    ("native", "interruption", "child_processes"),
+    ("native", "interruption", "child_processes", "storage"),
     ("documents", "partitioning", "kernels"),
     (
         "evidence",
@@ -113,3 +114,12 @@ def test_library_has_no_flags_and_no_prints(path: pathlib.Path) -> None:
     for node in ast.walk(ast.parse(path.read_text())):
         prints = isinstance(node, ast.Name) and node.id == "print"
         assert not prints, f"{name_of(path)}:{node.lineno}: the library does not print"  # type: ignore[attr-defined]
+
+
+def test_git_ignores_nothing_that_it_keeps() -> None:
+    """What is ignored is not checked for style, and new files beside it are forgotten."""
+    command = ["git", "ls-files", "--cached", "--ignored", "--exclude-standard"]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if found.returncode:
+        pytest.skip("not a checkout")
+    assert found.stdout.split() == []

@@ -13,6 +13,7 @@ machine, without a network. Its files are JSON lines:
 """
 
 import collections
+import contextlib
 import dataclasses
 import functools
 import json
@@ -33,6 +34,7 @@ from gophercite.json_lines import MAXIMUM_LINE_BYTES, read_json_lines, read_one
 from gophercite.records import from_json, to_json
 from gophercite.retrieval.engine import Hit, SearchError
 from gophercite.retrieval.index import DocumentIndex
+from gophercite.storage import local_copy
 
 FORMAT, VERSION = "gophercite world", 1
 INDEX = "index.db"  # of the pages, for queries that were not recorded; made when it is missing
@@ -55,7 +57,7 @@ class RecordedWorld:
     A query that was not recorded is answered from the recorded pages by the embedded search engine.
 
     Args:
-      folder: what `Recorder` wrote.
+      folder: what `Recorder` wrote. Of a bucket, a copy is read that is gone in the end.
 
     Raises:
       FileNotFoundError: when there is no such folder.
@@ -64,7 +66,8 @@ class RecordedWorld:
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self._folder = pathlib.Path(folder)
+        self._copied = contextlib.ExitStack()
+        self._folder = self._copied.enter_context(local_copy(folder))
         self.name: str = read_one(self._folder / _WORLD, _name_of)
         self._addresses = dict(_read(self._folder / _ADDRESSES, _address))
         self._searches = dict(_read(self._folder / _SEARCHES, _search))
@@ -83,6 +86,7 @@ class RecordedWorld:
         self._file.close()
         if self._index is not None:
             self._index.close()
+        self._copied.close()
 
     def knows_address(self, address: str) -> bool:
         """Whether this address was opened."""

@@ -24,6 +24,7 @@ from etils import epath
 
 from gophercite.models.digests import Digest, digests
 from gophercite.models.parameters import Params
+from gophercite.storage import is_remote
 
 CHECKPOINTS = "checkpoints"
 PARAMETERS = "params/"
@@ -117,7 +118,7 @@ class Metadata:
 def checkpoints_folder(folder: epath.PathLike) -> epath.Path:
     """Where a run's checkpoints lie, as an absolute path: Orbax takes no other."""
     root = epath.Path(folder) / CHECKPOINTS
-    return root if "://" in str(folder) else epath.Path(os.path.abspath(root))
+    return root if is_remote(folder) else epath.Path(os.path.abspath(root))
 
 
 def saved_steps(folder: epath.PathLike) -> list[int]:

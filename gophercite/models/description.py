@@ -20,6 +20,7 @@ from gophercite.models.config_json import config_from_json, config_to_json
 from gophercite.models.folder_contents import DESCRIPTION, ModelFolderError, parameters_digest
 from gophercite.models.tensors import Stored, TensorFileError
 from gophercite.models.transformer import Transformer
+from gophercite.storage import is_remote
 from gophercite.vocabularies import Vocabulary, VocabularyError
 from gophercite.vocabularies.listing import LISTING
 from gophercite.vocabularies.loading import renew_vocabulary
@@ -275,7 +276,7 @@ def _to_json(description: Description) -> str:
 
 def _absolute(folder: epath.PathLike) -> str:
     path = os.fspath(folder)
-    return path if "://" in path else os.path.abspath(path)
+    return path if is_remote(path) else os.path.abspath(path)
 
 
 def _stored(value: Any) -> dict[str, Stored]:

@@ -11,14 +11,16 @@ and what is read is the merged model.
 
 import contextlib
 import dataclasses
+import math
 import os
 import pathlib
-import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
+import numpy as np
 from etils import epath
+from jax.experimental import multihost_utils
 
 from gophercite.models.adapted import find_adapters, merge_checkpoint
 from gophercite.models.checkpoint_files import CHECKPOINTS, name_leaves, read_parameters
@@ -49,9 +51,9 @@ from gophercite.models.parameters import (
     merge_layers,
     split_layers,
 )
-from gophercite.models.tensors import Stored, TensorReader, write_tensors
+from gophercite.models.tensors import Stored, TensorFileError, TensorReader, write_tensors
 from gophercite.models.transformer import Transformer
-from gophercite.models.whole_folders import whole_folder
+from gophercite.storage import files_in, is_remote, local_copy, whole_folder
 from gophercite.vocabularies import Vocabulary, load_vocabulary
 
 __all__ = [
@@ -90,11 +92,11 @@ class Model:
     provenance: dict[str, Any]
 
 
-def save_model(folder: str | os.PathLike[str], model: Model) -> None:
+def save_model(folder: epath.PathLike, model: Model) -> None:
     """Writes a model folder: whole or not at all.
 
     Args:
-      folder: a new one, or a model folder to replace.
+      folder: a new one, or a model folder to replace; on a disk or in a bucket.
       model: parameters of any split and sharding, on this process's devices; adapters are merged.
 
     Raises:
@@ -112,11 +114,11 @@ def save_model(folder: str | os.PathLike[str], model: Model) -> None:
 
 
 @contextlib.contextmanager
-def unfinished_folder(folder: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
+def unfinished_folder(folder: epath.PathLike) -> Iterator[pathlib.Path]:
     """An empty folder that takes a model folder's place at the end, or vanishes after an error.
 
     Args:
-      folder: a new one, or a model folder to replace.
+      folder: a new one, or a model folder to replace; on a disk or in a bucket.
 
     Yields:
       Where to write.
@@ -124,8 +126,8 @@ def unfinished_folder(folder: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
     Raises:
       ModelFolderError: the folder holds something else.
     """
-    _refuse_to_replace(pathlib.Path(folder).absolute())
-    with whole_folder(folder) as unfinished:
+    _refuse_to_replace(epath.Path(folder if is_remote(folder) else os.path.abspath(folder)))
+    with whole_folder(folder, last=DESCRIPTION) as unfinished:
         yield unfinished
 
 
@@ -195,7 +197,7 @@ def read_vocabulary(folder: epath.PathLike) -> Vocabulary:
 
 
 def _read_vocabulary(path: epath.Path, description: Description) -> Vocabulary:
-    with naming(str(path)), _local(path) as local:
+    with naming(str(path)), local_copy(path) as local:
         check_vocabulary(local, description)
         return load_vocabulary(local)
 
@@ -207,14 +209,10 @@ def _read_stored(
 
     `needed` has their shapes and dtypes, split as they shall be.
     """
-    folder = pathlib.Path(root)
-    if "://" in os.fspath(root):
-        raise ModelFolderError(f"{root}: copy the model folder to a local disk first")
     frozen, merged = frozen_layers(needed), name_leaves(jax.eval_shape(merge_layers, needed))
     compare_names(root, merged.keys(), stored.keys())
-    reader = TensorReader(folder, stored)
-    for name, array in merged.items():
-        reader.check(name, array.shape)
+    reader = TensorReader(root, stored)
+    _check_together(reader, {name: array.shape for name, array in merged.items()}, shardings)
 
     def read(path: tuple[Any, ...], array: jax.ShapeDtypeStruct, sharding: Any) -> jax.Array:
         part, *rest = (key.key for key in path)
@@ -227,6 +225,37 @@ def _read_stored(
         return reader.read(name, merged[name].shape, sharding, array.dtype, layers)
 
     return jax.tree_util.tree_map_with_path(read, needed, shardings)
+
+
+def _check_together(
+    reader: TensorReader, shapes: Mapping[str, tuple[int, ...]], shardings: Params
+) -> None:
+    """Checks each tensor against its digest; processes that load one model share the work.
+
+    Raises:
+      TensorFileError: a tensor is damaged, whichever process has found it.
+    """
+    devices = {d for s in jax.tree.leaves(shardings) for d in s.device_set}
+    processes = sorted({device.process_index for device in devices})
+    if len(processes) == 1:
+        for name, shape in shapes.items():
+            reader.check(name, shape)
+        return
+    # All of them are here, or placing the parameters would hang as well.
+    names = sorted(shapes, key=lambda name: (-math.prod(shapes[name]), name))
+    found: TensorFileError | None = None
+    try:
+        for name in names[processes.index(jax.process_index()) :: len(processes)]:
+            reader.check(name, shapes[name])
+    except TensorFileError as error:
+        found = error
+    failed = multihost_utils.process_allgather(np.int32(found is not None))
+    if found is not None:
+        raise found
+    if failed.any():
+        raise TensorFileError(
+            f"{reader.folder}: a tensor is damaged; process {int(failed.argmax())} says which"
+        )
 
 
 def _read_checkpoint(root: epath.Path, step: int, needed: Params, shardings: Params) -> Params:
@@ -268,24 +297,12 @@ def _arrange(params: Params, needed: Params, shardings: Params) -> Params:
     return jax.jit(arrange, out_shardings=shardings)(params)
 
 
-def _refuse_to_replace(folder: pathlib.Path) -> None:
+def _refuse_to_replace(folder: epath.Path) -> None:
     if not folder.exists():
         return
     if not folder.is_dir():
         raise ModelFolderError(f"{folder}: is a file; a model needs a folder")
     if (folder / CHECKPOINTS).exists():
         raise ModelFolderError(f"{folder}: is a training run's folder; save the model elsewhere")
-    if any(folder.iterdir()) and not (folder / DESCRIPTION).exists():
+    if files_in(folder) and not (folder / DESCRIPTION).exists():
         raise ModelFolderError(f"{folder}: holds other files; save the model in a new folder")
-
-
-@contextlib.contextmanager
-def _local(folder: epath.Path) -> Any:
-    """A folder's files on this machine's disk."""
-    if "://" not in os.fspath(folder):
-        yield pathlib.Path(folder)
-        return
-    with tempfile.TemporaryDirectory() as local:
-        for path in folder.iterdir():
-            path.copy(epath.Path(local) / path.name)
-        yield pathlib.Path(local)

@@ -1,7 +1,5 @@
 """A model's parameters in host memory, part by part: for what must never hold the whole model."""
 
-import os
-import pathlib
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +10,7 @@ from etils import epath
 from gophercite.models.adapted import Adapted, find_adapters
 from gophercite.models.checkpoint_files import name_leaves, read_parameters
 from gophercite.models.description import Description, model_digest, read_base
-from gophercite.models.folder_contents import ModelFolderError, compare_names, find_checkpoint
+from gophercite.models.folder_contents import compare_names, find_checkpoint
 from gophercite.models.parameters import ADAPTERS, TRAINED, Params
 from gophercite.models.tensors import TensorReader
 from gophercite.models.transformer import Transformer
@@ -26,7 +24,7 @@ class HostParameters:
     Every tensor is checked against its digest: a model folder's at once, a run's when it is read.
 
     Args:
-      folder: where; a model folder with tensors lies on a local disk.
+      folder: where, on a disk or in a bucket.
       description: what its `model.json` says.
       together: how many parameters are read in turns; so many of a run's are held at once.
 
@@ -75,12 +73,10 @@ class _Files:
     def __init__(
         self, root: epath.Path, description: Description, shapes: dict[str, tuple[int, ...]]
     ) -> None:
-        if "://" in os.fspath(root):
-            raise ModelFolderError(f"{root}: copy the model folder to a local disk first")
         stored = description.parameters or {}
         compare_names(root, shapes.keys(), stored.keys())
         self._shapes = shapes
-        self._reader = TensorReader(pathlib.Path(root), stored)
+        self._reader = TensorReader(root, stored)
         for name, shape in shapes.items():
             self._reader.check(name, shape)
 

@@ -2,13 +2,13 @@
 
 The library maps a whole file and keeps it mapped: what was read once counts as this process's
 memory for as long as the file is open, in the end as much as the model. Here a part of a tensor is
-mapped when it is read, and no longer than its values are in use.
+mapped when it is read, and no longer than its values are in use. Of a file in a bucket a part is
+fetched.
 """
 
 import json
 import math
 import os
-import pathlib
 import struct
 from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
@@ -16,6 +16,9 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 import safetensors
+from etils import epath
+
+from gophercite.storage import is_remote, naming_storage
 
 CHUNK_BYTES = 64 * 2**20
 
@@ -23,6 +26,17 @@ DTYPES = {
     "BF16": np.dtype(ml_dtypes.bfloat16),
     "F16": np.dtype(np.float16),
     "F32": np.dtype(np.float32),
+}
+
+
+_LONGEST_HEADER = 100_000_000  # bytes, as the library has it
+
+# Bits of a value of each type that a file may hold.
+_BITS = {
+    **dict.fromkeys(("F64", "I64", "U64"), 64),
+    **dict.fromkeys(("F32", "I32", "U32"), 32),
+    **dict.fromkeys(("F16", "BF16", "I16", "U16"), 16),
+    **dict.fromkeys(("BOOL", "I8", "U8", "F8_E4M3", "F8_E5M2", "F8_E8M0"), 8),
 }
 
 
@@ -34,13 +48,13 @@ class StoredTensor(NamedTuple):
     """A tensor in a file.
 
     Attributes:
-      path: the file.
+      path: the file, on a disk or in a bucket.
       offset: where in it the tensor's bytes begin.
       shape: the tensor's.
       dtype: its name in the file; those of `DTYPES` are read.
     """
 
-    path: pathlib.Path
+    path: epath.Path
     offset: int
     shape: tuple[int, ...]
     dtype: str
@@ -53,6 +67,9 @@ class StoredTensor(NamedTuple):
         if not math.prod(shape):
             return np.empty(shape, dtype)
         offset = self.offset + begin * self._row_bytes
+        if is_remote(self.path):
+            length = (end - begin) * self._row_bytes
+            return np.frombuffer(_fetched(self.path, offset, length), dtype).reshape(shape)
         bits = np.memmap(self.path, f"<u{dtype.itemsize}", "r", offset, shape)
         return np.asarray(bits).view(dtype)
 
@@ -94,13 +111,20 @@ class TensorFile:
     """The tensors of a safetensors file, whose header must fit its length.
 
     Args:
-      path: the file.
+      path: the file, on a disk or in a bucket.
 
     Raises:
       TensorFileError: the file is missing, cut short or damaged.
+      StorageError: the bucket can't be used.
     """
 
-    def __init__(self, path: pathlib.Path) -> None:
+    _entries: dict[str, Any]
+
+    def __init__(self, path: epath.PathLike) -> None:
+        self._path = epath.Path(path)
+        if is_remote(path):
+            self._begin, self._entries = _remote_header(self._path)
+            return
         try:
             with safetensors.safe_open(os.fspath(path), framework="np"):
                 pass  # the library checks the header against the file
@@ -112,11 +136,10 @@ class TensorFile:
         except safetensors.SafetensorError as error:
             reason = str(error).splitlines()[0]
             raise TensorFileError(f"{path}: the file is cut short or damaged ({reason})") from error
-        self._path = path
-        with path.open("rb") as file:
+        with open(path, "rb") as file:
             (length,) = struct.unpack("<Q", file.read(8))
             self._begin = 8 + length
-            self._entries: dict[str, Any] = json.loads(file.read(length))
+            self._entries = json.loads(file.read(length))
         self._entries.pop("__metadata__", None)
 
     @property
@@ -129,3 +152,47 @@ class TensorFile:
         entry = self._entries[name]
         offset = self._begin + entry["data_offsets"][0]
         return StoredTensor(self._path, offset, tuple(entry["shape"]), entry["dtype"])
+
+
+def _fetched(path: epath.Path, offset: int, length: int) -> bytes:
+    """A part of an object of a bucket."""
+    with naming_storage(path), path.open("rb") as file:
+        file.seek(offset)
+        values: bytes = file.read(length)
+    if len(values) != length:
+        raise TensorFileError(f"{path}: the file is cut short or damaged")
+    return values
+
+
+def _remote_header(path: epath.Path) -> tuple[int, dict[str, Any]]:
+    """Where the tensors of a bucket's file begin, and what its header says of each.
+
+    The header is checked as the library does it for files on a disk: tensors follow each other
+    without holes, each as long as its shape and type need, up to the end of the file.
+    """
+    with naming_storage(path):
+        if not path.exists():
+            raise TensorFileError(f"{path}: the file is missing")
+        size = path.stat().length
+    damaged = TensorFileError(f"{path}: the file is cut short or damaged")
+    if size < 8:
+        raise damaged
+    (length,) = struct.unpack("<Q", _fetched(path, 0, 8))
+    if not 0 < length <= min(size - 8, _LONGEST_HEADER):
+        raise damaged
+    try:
+        entries = json.loads(_fetched(path, 8, length))
+        entries.pop("__metadata__", None)
+        end = 0
+        for entry in sorted(entries.values(), key=lambda entry: entry["data_offsets"]):
+            first, after = entry["data_offsets"]
+            shape = [int(each) for each in entry["shape"]]
+            bits = _BITS[entry["dtype"]] * math.prod(shape)
+            if first != end or min(shape, default=0) < 0 or 8 * (after - first) != bits:
+                raise damaged
+            end = after
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise damaged from error
+    if 8 + length + end != size:
+        raise damaged
+    return 8 + length, entries

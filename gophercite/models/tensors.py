@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, NamedTuple
 import jax
 import numpy as np
 import safetensors.numpy
+from etils import epath
 
 from gophercite.models.tensor_files import (
     CHUNK_BYTES,
@@ -189,12 +190,15 @@ class TensorReader:
     """The tensors of a folder, opened when needed.
 
     Args:
-      folder: where the files lie.
+      folder: where the files lie, on a disk or in a bucket.
       stored: what `write_tensors` returned.
+
+    Attributes:
+      folder: see above.
     """
 
-    def __init__(self, folder: pathlib.Path, stored: Mapping[str, Stored]) -> None:
-        self._folder = folder
+    def __init__(self, folder: epath.PathLike, stored: Mapping[str, Stored]) -> None:
+        self.folder = epath.Path(folder)
         self._stored = dict(stored)
         self._files: dict[str, TensorFile] = {}
 
@@ -263,14 +267,14 @@ class TensorReader:
         stored = self._stored[name]
         if digest.hexdigest() != stored.sha256:
             raise TensorFileError(
-                f"{self._folder / stored.file}: tensor {name!r} is damaged: its bytes hash to "
+                f"{self.folder / stored.file}: tensor {name!r} is damaged: its bytes hash to "
                 f"{digest.hexdigest()[:12]}…, not {stored.sha256[:12]}… as when it was saved; "
                 "copy the file anew"
             )
 
     def _tensor(self, name: str, shape: tuple[int, ...]) -> StoredTensor:
         file = self._stored[name].file
-        path = self._folder / file
+        path = self.folder / file
         if file not in self._files:
             self._files[file] = TensorFile(path)
         if name not in self._files[file].names:

@@ -384,9 +384,7 @@ class Transformer:
         hidden = self._final_norm(params, x)
         return Reading(hidden, cache._replace(layers=layers, slots=slots), boundary)
 
-    def _context(
-        self, positions: Int[Array, "batch length"], segments: Segments
-    ) -> Context:
+    def _context(self, positions: Int[Array, "batch length"], segments: Segments) -> Context:
         """What all layers share in one pass over a batch, but T5's biases."""
         length = positions.shape[1]
         table = rotations(self.config, length)

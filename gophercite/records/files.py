@@ -5,7 +5,6 @@ import dataclasses
 import gzip
 import json
 import os
-import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -13,6 +12,7 @@ from gophercite.json_fields import RecordError
 from gophercite.json_lines import read_json_lines
 from gophercite.records.types import RatedAnswer, Record
 from gophercite.records.validation import R, from_json, to_json
+from gophercite.storage import write_whole
 
 T = TypeVar("T")
 
@@ -58,7 +58,7 @@ def read(
     """Reads the records of a `.jsonl` or `.jsonl.gz` file, one at a time.
 
     Args:
-      path: the file; empty lines are allowed.
+      path: the file, on a disk or in a bucket; empty lines are allowed.
       kind: `Document`, `Question`, `RatedAnswer` or `Comparison`.
       strict: stop at the first bad record instead of leaving it out.
       report: counts records and keeps errors; one report may serve several files.
@@ -130,20 +130,15 @@ def write(path: str | os.PathLike[str], records: Iterable[Record]) -> int:
 
 def write_json(path: str | os.PathLike[str], objects: Iterable[Mapping[str, Any]]) -> int:
     """Writes JSON objects, a line each, as `write` does records."""
-    path = pathlib.Path(path)
-    partial = path.with_name(path.name + ".partial")
     count = 0
-    try:
-        with partial.open("wb") as raw:
-            file = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if path.suffix == ".gz" else raw
-            for each in objects:
-                line = json.dumps(each, ensure_ascii=False, allow_nan=False)
-                # Only a rating's own fields can hold a lone surrogate: as JSON escapes it.
-                file.write(line.encode("utf-8", errors="backslashreplace") + b"\n")
-                count += 1
-            if file is not raw:
-                file.close()
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    compressed = os.fspath(path).endswith(".gz")
+    with write_whole(path) as partial, partial.open("wb") as raw:
+        file = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if compressed else raw
+        for each in objects:
+            line = json.dumps(each, ensure_ascii=False, allow_nan=False)
+            # Only a rating's own fields can hold a lone surrogate: as JSON escapes it.
+            file.write(line.encode("utf-8", errors="backslashreplace") + b"\n")
+            count += 1
+        if file is not raw:
+            file.close()
     return count

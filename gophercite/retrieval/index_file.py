@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from gophercite.json_fields import printable
 from gophercite.retrieval.engine import SearchError
+from gophercite.storage import is_remote, local_copy
 
 # Stands in the file as its `user_version`. Format 1 had no pages: it is read as it is, and becomes
 # format 2 when it is opened for writing.
@@ -62,8 +63,9 @@ class IndexFile:
     """An open file.
 
     Args:
-      path: the file; None for one in memory.
-      write: whether it may be changed. A file that does not exist is made then.
+      path: the file; None for one in memory. Of a bucket, a copy is read that is gone in the end.
+      write: whether it may be changed, which one in a bucket can't be. A file that does not exist
+        is made then.
 
     Attributes:
       connection: what `locked` and `transaction` give out.
@@ -76,6 +78,14 @@ class IndexFile:
 
     def __init__(self, path: str | os.PathLike[str] | None, *, write: bool) -> None:
         self._name = "the index in memory" if path is None else str(path)
+        self._copied = contextlib.ExitStack()
+        if path is not None and is_remote(path):
+            if write:
+                raise IndexFileError(f"{path}: is in a bucket: write to a disk, then copy it")
+            try:
+                path = self._copied.enter_context(local_copy(path))
+            except FileNotFoundError:
+                raise IndexFileError(f"{path}: there is no such index; make one first") from None
         self._lock = threading.RLock()
         self.writable = write or path is None
         if path is not None and not self.writable and not pathlib.Path(path).is_file():
@@ -88,6 +98,7 @@ class IndexFile:
                     self._switch_journal("WAL")
             except BaseException:
                 self.connection.close()
+                self._copied.close()
                 raise
 
     def close(self) -> None:
@@ -96,6 +107,7 @@ class IndexFile:
             if self.writable:
                 self._switch_journal("DELETE")
             self.connection.close()
+            self._copied.close()
 
     def _prepare(self) -> None:
         """Makes the tables of a new file; refuses a file of another kind or version."""

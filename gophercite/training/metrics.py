@@ -3,10 +3,13 @@
 import json
 import math
 import os
+import tempfile
 from collections.abc import Mapping
 from typing import Any
 
 from etils import epath
+
+from gophercite.storage import is_remote
 
 TRAIN = "train"
 
@@ -55,7 +58,7 @@ class MetricsWriter:
         from tensorboardX import SummaryWriter  # half a second that inference shall not pay
 
         self._path = epath.Path(folder) / "metrics.jsonl"
-        self._local = "://" not in os.fspath(self._path)
+        self._local = not is_remote(self._path)
         kept = [
             line
             for line in read_metrics(folder)
@@ -65,7 +68,10 @@ class MetricsWriter:
         self._lines = [json.dumps(line) + "\n" for line in kept]
         self._written = 0
         self._rewrite()
-        self._tensorboard = SummaryWriter(os.fspath(folder), purge_step=step + 1 if step else None)
+        # Event files of a bucket are written to a disk, and copied whole at each flush.
+        self._events = None if self._local else tempfile.TemporaryDirectory(prefix="gophercite-")
+        events = os.fspath(folder) if self._events is None else self._events.name
+        self._tensorboard = SummaryWriter(events, purge_step=step + 1 if step else None)
 
     def write(self, step: int, split: str, values: Mapping[str, float]) -> None:
         """Adds one line.
@@ -87,7 +93,9 @@ class MetricsWriter:
         if not self._enabled:
             return
         self._tensorboard.flush()
-        if not self._local:  # object stores have no append
+        if self._events is not None:  # object stores have no append
+            for file in epath.Path(self._events.name).iterdir():
+                file.copy(self._path.parent / file.name, overwrite=True)
             self._rewrite()
             return
         with open(self._path, "a", encoding="utf-8") as file:
@@ -101,6 +109,8 @@ class MetricsWriter:
         self.flush()
         if self._enabled:
             self._tensorboard.close()
+            if self._events is not None:
+                self._events.cleanup()
 
     def _rewrite(self) -> None:
         whole = self._path.with_name("metrics.jsonl.new")

@@ -22,6 +22,8 @@ import numpy as np
 from etils import epath
 from jax.experimental import multihost_utils
 
+from gophercite.storage import is_remote
+
 LOCK_FILE = "run.lock"
 _LONGEST_MESSAGE = 2048  # bytes
 # What file systems without locks answer: NFS without its lock service, Lustre without `-o flock`.
@@ -98,7 +100,7 @@ def hold_run(folder: epath.PathLike, say: Callable[[str], None]) -> Iterator[Cal
     """
     holder: Holder | None = None
     first = jax.process_index() == 0
-    remote = "://" in os.fspath(folder)
+    remote = is_remote(folder)
 
     def take() -> None:
         nonlocal holder
@@ -146,7 +148,7 @@ def _take(folder: epath.Path, say: Callable[[str], None]) -> Holder:
         from gophercite.training.owner_mark import OwnerMark  # asks for Google's client
 
         return OwnerMark(folder, Owner.me(), say)
-    if "://" in os.fspath(folder):
+    if is_remote(folder):
         say(f"{folder}: nothing keeps a second command out of it; only gs:// has a lock here")
         return _NoLock()
     return _FileLock(folder, Owner.me(), say)

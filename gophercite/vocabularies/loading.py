@@ -3,6 +3,7 @@
 import os
 import pathlib
 
+from gophercite.storage import is_remote, local_copy
 from gophercite.vocabularies import hugging_face, sentence_piece
 from gophercite.vocabularies.end_tokens import read_end_tokens
 from gophercite.vocabularies.listing import MODEL_NAMES, check_listing, write_listing
@@ -17,14 +18,24 @@ def load_vocabulary(path: str | os.PathLike[str]) -> Vocabulary:
     """Loads the vocabulary in a folder or file.
 
     Args:
-      path: a SentencePiece `.model` file, a Hugging Face `tokenizer.json`, or a folder with one.
+      path: a SentencePiece `.model` file, a Hugging Face `tokenizer.json`, or a folder with one; on
+        a disk or in a bucket.
 
     Raises:
       FileNotFoundError: when there is none.
       VocabularyError: when it cannot be used, or its files are not those that were saved
         (`listing`); the message names the file and the reason.
     """
-    path = pathlib.Path(path)
+    if not is_remote(path):
+        return _load(pathlib.Path(path))
+    with local_copy(path) as copied:
+        try:
+            return _load(copied)
+        except VocabularyError as error:
+            raise VocabularyError(str(error).replace(os.fspath(copied), os.fspath(path))) from error
+
+
+def _load(path: pathlib.Path) -> Vocabulary:
     if not path.exists():
         raise FileNotFoundError(f"{path}: there is no such vocabulary, neither file nor folder")
     check_listing(path if path.is_dir() else path.parent)

@@ -14,7 +14,7 @@ from etils import epath
 from gophercite.models.folder import Description, read_description, read_vocabulary
 from gophercite.models.host_parameters import HostParameters
 from gophercite.models.tensors import CHUNK_BYTES, Stream, write_streams
-from gophercite.models.whole_folders import whole_folder
+from gophercite.storage import whole_folder
 from gophercite.vocabularies import Vocabulary
 from gophercite.vocabularies.end_tokens import GENERATION_NAME, end_tokens
 from gophercite.weights.checkpoint import INDEX, WeightsError

@@ -25,7 +25,7 @@ from gophercite.models.description import model_digest, read_base, read_descript
 from gophercite.models.lora import LoRA
 from gophercite.models.parameters import ADAPTERS
 from gophercite.models.transformer import Transformer
-from gophercite.models.whole_folders import whole_folder
+from gophercite.storage import whole_folder
 from gophercite.weights.checkpoint import WeightsError
 from gophercite.weights.export import Exported
 from gophercite.weights.importing import Dtype

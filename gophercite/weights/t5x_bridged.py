@@ -26,7 +26,7 @@ from gophercite.models.folder import (
 from gophercite.models.host_parameters import HostParameters
 from gophercite.models.tensors import CHUNK_BYTES, Stream, write_streams
 from gophercite.models.transformer import Transformer
-from gophercite.models.whole_folders import whole_folder
+from gophercite.storage import whole_folder
 from gophercite.weights.checkpoint import WeightsError
 from gophercite.weights.export import Exported
 from gophercite.weights.importing import Dtype

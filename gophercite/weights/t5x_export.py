@@ -22,7 +22,7 @@ from etils import epath
 from gophercite.models.config import TransformerConfig
 from gophercite.models.folder import Description, read_description, read_vocabulary
 from gophercite.models.tensors import Stream
-from gophercite.models.whole_folders import whole_folder
+from gophercite.storage import whole_folder
 from gophercite.vocabularies import SentencePieceVocabulary
 from gophercite.vocabularies.sentence_piece import FILE_NAME
 from gophercite.weights.checkpoint import WeightsError

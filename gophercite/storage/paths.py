@@ -1,0 +1,166 @@
+"""Paths of a disk and of a bucket, read and written in the same way."""
+
+import contextlib
+import gzip
+import io
+import os
+import pathlib
+import tempfile
+from collections.abc import Iterator
+from typing import IO, cast
+
+# Before epath and gcsfs look at them. Without the second, gcsfs asks another service first what
+# kind of bucket it is, over and over where that has no answer.
+os.environ.setdefault("EPATH_USE_TF", "false")
+os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
+
+from etils import epath
+from etils.epath import backend
+
+
+class StorageError(OSError):
+    """A bucket did not give or take what it was asked for; the message names the address."""
+
+
+def is_remote(path: epath.PathLike) -> bool:
+    """Whether a path is of a bucket, whose objects are written whole and can't grow."""
+    return "://" in os.fspath(path)
+
+
+@contextlib.contextmanager
+def naming_storage(path: epath.PathLike) -> Iterator[None]:
+    """Turns what a bucket's client raises into errors for people.
+
+    Args:
+      path: what is read or written; errors of a disk pass through as they are.
+
+    Raises:
+      FileNotFoundError: there is no such object.
+      StorageError: no access, no credentials, no network, no client; the message names the path.
+    """
+    if not is_remote(path):
+        yield
+        return
+    try:
+        yield
+    except StorageError:
+        raise
+    except FileNotFoundError as error:
+        if os.fspath(path) in str(error):
+            raise
+        raise FileNotFoundError(f"{path}: there is no such object, or no such bucket") from error
+    except ImportError as error:
+        raise StorageError(f"{path}: buckets need gcsfs: pip install 'gophercite[gcs]'") from error
+    except Exception as error:
+        if not _of_client(error):
+            raise
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise StorageError(f"{path}: the bucket can't be used: {reason}") from error
+
+
+def _of_client(error: BaseException) -> bool:
+    """Whether an error is of a bucket's client, or of the network below it."""
+    modules = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
+    return isinstance(error, OSError) or bool(modules & {"gcsfs", "google", "aiohttp", "requests"})
+
+
+def files_in(folder: epath.PathLike) -> list[epath.Path]:
+    """Returns what is in a folder now, by name; nothing where there is no such folder."""
+    folder = epath.Path(folder)
+    with naming_storage(folder):
+        if is_remote(folder):
+            forget_listings(folder)
+        return sorted(folder.iterdir()) if folder.exists() else []
+
+
+def forget_listings(folder: epath.PathLike) -> None:
+    """Makes the client look again: it keeps listings, and others may have written since."""
+    with naming_storage(folder):
+        backend.fsspec_backend.fs(folder).invalidate_cache()
+
+
+def open_bytes(path: epath.PathLike) -> IO[bytes]:
+    """Opens a file for reading, decompressing it when its name ends in `.gz`.
+
+    Raises:
+      FileNotFoundError: there is no such file.
+      StorageError: its bucket can't be used.
+    """
+    if not is_remote(path):
+        local = pathlib.Path(path)
+        return cast(IO[bytes], gzip.open(local)) if local.suffix == ".gz" else local.open("rb")
+    remote = epath.Path(path)
+    with naming_storage(path):
+        if not remote.exists():
+            raise FileNotFoundError(f"{path}: there is no such file")
+        file = io.BufferedReader(remote.open("rb"))
+    return cast(IO[bytes], gzip.open(file)) if remote.suffix == ".gz" else file
+
+
+@contextlib.contextmanager
+def local_copy(path: epath.PathLike) -> Iterator[pathlib.Path]:
+    """A file, or a folder with all that is in it, on this machine's disk.
+
+    Args:
+      path: of a disk, which is given as it is, or of a bucket, whose copy is gone in the end.
+
+    Raises:
+      FileNotFoundError: there is no such file or folder in the bucket.
+      StorageError: the bucket can't be used.
+    """
+    if not is_remote(path):
+        yield pathlib.Path(path)
+        return
+    remote = epath.Path(path)
+    with tempfile.TemporaryDirectory(prefix="gophercite-") as folder:
+        local = pathlib.Path(folder) / remote.name
+        with naming_storage(path):
+            forget_listings(path)
+            if remote.is_dir():
+                _download(remote, local)
+            elif remote.exists():
+                remote.copy(local)
+            else:
+                raise FileNotFoundError(f"{path}: there is no such file or folder")
+        yield local
+
+
+def _download(remote: epath.Path, local: pathlib.Path) -> None:
+    local.mkdir()
+    for each in remote.iterdir():
+        # Names are a stranger's: none may lead out of the folder.
+        if each.name in ("", ".", "..") or each.parent != remote:
+            raise StorageError(f"{each}: is no name of a file")
+        if each.is_dir():
+            _download(each, local / each.name)
+        else:
+            each.copy(local / each.name)
+
+
+@contextlib.contextmanager
+def write_whole(path: epath.PathLike) -> Iterator[pathlib.Path]:
+    """A file that appears when it is complete, and not at all after an error.
+
+    Args:
+      path: the file, new or to be replaced.
+
+    Yields:
+      Where to write it, on this machine's disk.
+
+    Raises:
+      StorageError: its bucket can't be used.
+    """
+    if is_remote(path):
+        with tempfile.TemporaryDirectory(prefix="gophercite-") as folder:
+            local = pathlib.Path(folder) / epath.Path(path).name
+            yield local
+            with naming_storage(path):
+                epath.Path(local).copy(epath.Path(path), overwrite=True)
+        return
+    target = pathlib.Path(path)
+    partial = target.with_name(target.name + ".partial")
+    try:
+        yield partial
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)

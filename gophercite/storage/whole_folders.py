@@ -1,0 +1,82 @@
+"""Folders that are written whole or not at all."""
+
+import contextlib
+import os
+import pathlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+
+from etils import epath
+
+from gophercite.storage.paths import StorageError, forget_listings, is_remote, naming_storage
+
+
+@contextlib.contextmanager
+def whole_folder(folder: epath.PathLike, last: str | None = None) -> Iterator[pathlib.Path]:
+    """An empty folder that takes another's place at the end, or vanishes after an error.
+
+    A bucket knows no folders: there the file `last` says that all others are in place. It is
+    deleted first where a folder is replaced, and written when everything else is.
+
+    Args:
+      folder: a new one, or one to replace with all that is in it.
+      last: in a bucket, the file without which a folder counts as none.
+
+    Yields:
+      Where to write, on this machine's disk.
+
+    Raises:
+      OSError: the folder can't be made; the message is for people.
+      StorageError: the bucket can't be used, or nothing would say that the folder is whole.
+    """
+    if is_remote(folder):
+        with _whole_objects(epath.Path(folder), last) as local:
+            yield local
+        return
+    folder = pathlib.Path(folder).absolute()
+    unfinished = folder.with_name(f".{folder.name}.{os.getpid()}.unfinished")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        unfinished.mkdir()
+    except OSError as error:
+        raise OSError(f"{folder}: can't be made: {error.strerror}: {error.filename}") from error
+    try:
+        yield unfinished
+        if folder.exists():
+            replaced = folder.with_name(f".{folder.name}.{os.getpid()}.replaced")
+            folder.rename(replaced)
+            unfinished.rename(folder)
+            shutil.rmtree(replaced)
+        else:
+            unfinished.rename(folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _whole_objects(folder: epath.Path, last: str | None) -> Iterator[pathlib.Path]:
+    if last is None:
+        raise StorageError(f"{folder}: write it to a disk, and copy it to the bucket")
+    with tempfile.TemporaryDirectory(prefix="gophercite-") as local:
+        yield pathlib.Path(local)
+        written = [path for path in pathlib.Path(local).rglob("*") if path.is_file()]
+        names = {path.relative_to(local).as_posix(): path for path in written}
+        mark = names.pop(last)
+        with naming_storage(folder):
+            forget_listings(folder)
+            (folder / last).unlink(missing_ok=True)
+            for name, path in names.items():
+                epath.Path(path).copy(folder / name, overwrite=True)
+            for name in _names_in(folder) - names.keys():
+                (folder / name).unlink()
+            epath.Path(mark).copy(folder / last, overwrite=True)
+
+
+def _names_in(folder: epath.Path, below: str = "") -> set[str]:
+    """All objects of a folder, by their names from it on."""
+    names: set[str] = set()
+    for each in folder.iterdir():
+        name = below + each.name
+        names |= _names_in(each, name + "/") if each.is_dir() else {name}
+    return names

