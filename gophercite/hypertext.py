@@ -1,5 +1,7 @@
 """HTML of strangers' texts: nothing in them is markup, and a page runs and loads nothing."""
 
+import base64
+import hashlib
 import html
 import re
 
@@ -23,17 +25,23 @@ def escape_html(text: str) -> str:
     return html.escape(_SHOWN_BY_CODE.sub(_code, _LINE_END.sub("\n", text)))
 
 
-def whole_page(title: str, style: str, body: str) -> str:
-    """Returns a page that needs no other file and, by its own policy, runs and loads nothing.
+def whole_page(title: str, style: str, body: str, script: str = "") -> str:
+    """Returns a page that needs no other file and, by its own policy, runs and loads nothing else.
 
     Args:
       title: any text.
       style: CSS.
       body: HTML.
+      script: of ours, which the policy allows by its hash; it stands behind the body.
     """
+    policy = _POLICY
+    if script:
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        policy += f"; script-src 'sha256-{digest}'"
+        body += f"<script>{script}</script>\n"
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width">\n'
         f"<title>{escape_html(title)}</title>\n<style>{style}</style>\n</head>\n<body>\n"
         f"{body}</body>\n</html>\n"

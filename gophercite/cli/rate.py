@@ -38,7 +38,9 @@ def add(commands: Any) -> None:
     actions = command.add_subparsers(dest="action", required=True, metavar="ACTION")
     command.set_defaults(run=_run)
 
-    def action(name: str, summary: str, *examples: str) -> argparse.ArgumentParser:
+    def action(
+        name: str, summary: str, *examples: str, folder: str = "STUDY"
+    ) -> argparse.ArgumentParser:
         lines = "".join(f"\n  gophercite rate {name} {example}" for example in examples)
         parser: argparse.ArgumentParser = actions.add_parser(
             name,
@@ -47,7 +49,8 @@ def add(commands: Any) -> None:
             epilog=f"examples:{lines}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        parser.add_argument("study", metavar="STUDY", help="the study's folder")
+        what = "the study's folder" if folder == "STUDY" else "where the pages go"
+        parser.add_argument("study", metavar=folder, help=what)
         parser.add_argument("--json", action="store_true", help="print the result as JSON")
         return parser
 
@@ -207,6 +210,17 @@ def _add_results(action: Add) -> None:
     imports = action("import", "add votes from elsewhere: .csv or .jsonl", "study nq votes.csv")
     imports.add_argument("experiment", metavar="EXPERIMENT")
     imports.add_argument("file", metavar="FILE")
+
+    view = action(
+        "view",
+        "write pages of rated answers and comparisons to browse, which open from disk",
+        "pages rated.jsonl comparisons.jsonl --title 'Answers to NQ'",
+        folder="FOLDER",
+    )
+    view.add_argument(
+        "files", nargs="+", metavar="FILE", help="what `export` wrote, or other records"
+    )
+    view.add_argument("--title", default="Rated answers", help="of the pages")
 
     adjudicate = action(
         "adjudicate",

@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import getpass
+import itertools
 import json
 import pathlib
 import socket
@@ -15,6 +16,7 @@ import sqlalchemy as sa
 from gophercite import records
 from gophercite.cli.output import DONE, FAILED, RefusedError, note, print_json, print_text
 from gophercite.documents import Document
+from gophercite.json_lines import read_json_lines
 from gophercite.ratings import admin_pages, assignment, quality, reports
 from gophercite.ratings.adjudication import adjudicate
 from gophercite.ratings.app import server
@@ -37,6 +39,7 @@ from gophercite.ratings.loading import Loaded, read_items, read_written_items
 from gophercite.ratings.security import Signer
 from gophercite.ratings.site import Options
 from gophercite.ratings.study import Study
+from gophercite.ratings.viewer import write_viewer
 from gophercite.ratings.views import FOLDER
 
 _MATERIAL = FOLDER / "material"
@@ -240,6 +243,21 @@ def _import(options: argparse.Namespace) -> int:
     return _say(options, result, said, loaded)
 
 
+def _view(options: argparse.Namespace) -> int:
+    report = records.Report()
+
+    def read(file: str) -> Iterator[Any]:
+        first = next((value for _, value in read_json_lines(file) if isinstance(value, dict)), {})
+        kind = records.Comparison if "responses" in first else records.RatedAnswer
+        return records.read(file, kind, report=report)
+
+    shown = itertools.chain.from_iterable(map(read, options.files))
+    count = write_viewer(options.study, options.title, shown)
+    loaded = Loaded(errors=report.errors)
+    said = f"{pathlib.Path(options.study, 'index.html')}: {count} answers"
+    return _say(options, {"folder": options.study, "answers": count}, said, loaded)
+
+
 def _adjudicate(options: argparse.Namespace) -> int:
     study, experiment = _open(options)
     made, count = adjudicate(study.store, experiment, options.new, options.pool)
@@ -353,6 +371,7 @@ ACTIONS: dict[str, Callable[[argparse.Namespace], int]] = {
     "promote": _promote,
     "export": _export,
     "import": _import,
+    "view": _view,
     "adjudicate": _adjudicate,
     "admin": _admin,
     "backup": _backup,

@@ -192,6 +192,11 @@ def is_excluded(connection: sa.Connection, rater_id: int, experiment_id: int) ->
     return connection.execute(query.limit(1)).first() is not None
 
 
+def may_need_more(experiment: Experiment) -> sa.ColumnElement[bool]:
+    """Leaves out items that have all raters, by the index alone: no item needs more than this."""
+    return items.c.load < experiment.settings.raters
+
+
 def recount(connection: sa.Connection) -> None:
     """Sets the load of every item to what it should be."""
     excluded = sa.exists().where(
@@ -225,6 +230,7 @@ def _next(connection: sa.Connection, experiment: Experiment, rater_id: int) -> i
         query = (
             sa.select(items.c.id)
             .where(items.c.experiment_id == experiment.id, items.c.role == role.value)
+            .where(may_need_more(experiment) if role is Role.ITEM else sa.true())
             .where(items.c.load < items.c.wanted, ~rated, ~had)
             .order_by(items.c.load, items.c.position, items.c.id)
             .limit(1)

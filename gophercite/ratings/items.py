@@ -179,8 +179,8 @@ def add_items(
                 dataclasses.replace(answer, template=draw.randrange(TEMPLATES))
                 for answer in each.item.answers
             )
-            content = dataclasses.replace(each.item, answers=answers, whole=whole)
-            fixed = each.role in (Role.CHECK, Role.EXAMPLE)  # as they were written
+            fixed = each.role in (Role.CHECK, Role.EXAMPLE)  # as they were written, and brief
+            content = dataclasses.replace(each.item, answers=answers, whole=whole and not fixed)
             connection.execute(
                 schema.items.insert(),
                 {

@@ -16,6 +16,8 @@ from gophercite.ratings.security import RefusedError, Ticket
 from gophercite.ratings.site import Site, Visit, message
 from gophercite.ratings.store import StudyError
 
+_COUNTED = 100  # items that are still to go; more are not counted, which would take its time
+
 
 @dataclasses.dataclass(frozen=True)
 class _Task:
@@ -56,7 +58,7 @@ def home(site: Site, visit: Visit) -> Response:
             if experiment.pool_id != rater.pool_id:
                 continue
             done, left = _progress(connection, experiment, rater.id)
-            said = f"{done} rated, {left} to go." if done or left else "Nothing to rate now."
+            said = f"{_in_words(done, left)}." if done or left else "Nothing to rate now."
             if assignment.is_excluded(connection, rater.id, experiment.id):
                 said = "This task is over for you. Thank you."
             form = FORMS[experiment.interface]
@@ -263,24 +265,27 @@ def _keep_draft(
 
 
 def _progress(connection: sa.Connection, experiment: Experiment, rater_id: int) -> tuple[int, int]:
-    """How many items a rater has rated, and how many there are for them now."""
+    """How many items a rater has rated, and how many there are for them now, up to `_COUNTED`."""
     rated = sa.exists().where(ratings.c.item_id == items.c.id, ratings.c.rater_id == rater_id)
-    skipped = sa.exists().where(
-        leases.c.item_id == items.c.id, leases.c.rater_id == rater_id, leases.c.state == "skipped"
-    )
+    had = sa.exists().where(leases.c.item_id == items.c.id, leases.c.rater_id == rater_id)
     mine = ratings.c.experiment_id == experiment.id, ratings.c.rater_id == rater_id
     done = sa.select(sa.func.count(sa.distinct(ratings.c.item_id))).where(*mine)
-    at_work = sa.exists().where(
-        leases.c.item_id == items.c.id, leases.c.rater_id == rater_id, leases.c.state == "open"
+    here = items.c.experiment_id == experiment.id, items.c.role == Role.ITEM.value
+    free = sa.and_(assignment.may_need_more(experiment), items.c.load < items.c.wanted)
+    some = sa.select(items.c.id).where(*here, free, ~rated, ~had).limit(_COUNTED + 1).subquery()
+    held = sa.select(sa.func.count(leases.c.id)).where(
+        leases.c.experiment_id == experiment.id,
+        leases.c.rater_id == rater_id,
+        leases.c.state == "open",
     )
-    left = sa.select(sa.func.count(items.c.id)).where(
-        items.c.experiment_id == experiment.id,
-        items.c.role == Role.ITEM.value,
-        sa.or_(items.c.load < items.c.wanted, at_work),
-        ~rated,
-        ~skipped,
-    )
-    return connection.execute(done).scalar_one(), connection.execute(left).scalar_one()
+    left = connection.execute(sa.select(sa.func.count()).select_from(some)).scalar_one()
+    left += connection.execute(held).scalar_one()
+    return connection.execute(done).scalar_one(), left
+
+
+def _in_words(done: int, left: int) -> str:
+    more = f"more than {_COUNTED}" if left > _COUNTED else str(left)
+    return f"{done} rated, {more} to go"
 
 
 def _form_page(
@@ -322,6 +327,7 @@ def _form_page(
         "needed": needed,
         "done": done,
         "left": left,
+        "progress": _in_words(done, left),
         "least_words": experiment.settings.comment_words,
         "ticket": token,
         "form_token": site.signer.form(visit.session),

@@ -216,6 +216,8 @@ def test_the_quote_in_its_page(served: Served) -> None:
     stored = browser.get(str(links[0]))
     assert "towns.example" not in stored.source
     assert "characters are not shown" in stored.text, "a long page is cut"
+    assert stored.has("a", href="#quote")
+    assert stored.has("mark", id="quote")
     assert served.browser("somebody else").get(str(links[0])).status == 403
     assert browser.get(str(links[0])[:-1] + "7").status == 404
 

@@ -1,0 +1,228 @@
+"""Every interface in Chromium: by keyboard, on a desktop and a phone, without axe violations.
+
+It needs `pip install playwright axe-playwright-python` and a Chromium of the system, and is skipped
+without. With SCREENSHOTS=FOLDER it leaves a picture of each page there.
+"""
+
+import os
+import pathlib
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from gophercite import cli
+from gophercite.ratings import admin_pages
+from gophercite.ratings.experiments import experiment_named
+from gophercite.ratings.schema import ratings
+from gophercite.ratings.study import Study
+from tests.ratings.served import Served, serve
+from tests.ratings.test_interfaces import ALL, address, as_shown, files, is_swapped, pass_checks
+
+playwright = pytest.importorskip(
+    "playwright.sync_api", reason="pip install playwright axe-playwright-python"
+)
+axe = pytest.importorskip(
+    "axe_playwright_python.sync_playwright", reason="pip install axe-playwright-python"
+)
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+if CHROMIUM is None:
+    pytest.skip("no chromium is installed here", allow_module_level=True)
+
+DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+PASSWORD = "correct horse battery"
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    with playwright.sync_playwright() as running:
+        browser = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("chromium")
+    for form, arguments in files(folder).items():
+        settings = ("minimum_seconds=0", "parts_required=1", "raters=99")
+        options = ["--form", form, *(word for each in settings for word in ("--set", each))]
+        assert cli.main(["rate", "new", str(folder / "study"), *arguments, *options]) == 0
+    study = Study(folder / "study")
+    admin_pages.set_password(study.store, "root", PASSWORD)
+    with serve(study) as served:
+        yield served
+
+
+class Tab:
+    """A page of Chromium; whatever goes wrong in it is a fault."""
+
+    def __init__(self, chromium: Any, url: str, viewport: dict[str, int]) -> None:
+        self._context = chromium.new_context(viewport=viewport, base_url=url)
+        self.page, self.wrong = self._context.new_page(), list[str]()
+        self.page.on("console", self._console)
+        self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
+        self.page.on("dialog", lambda dialog: self.wrong.append(f"dialog {dialog.message}"))
+        self.is_phone = viewport is PHONE
+
+    def _console(self, message: Any) -> None:
+        if message.type == "error" and "Failed to load resource" not in message.text:
+            self.wrong.append(message.text)
+
+    def look(self, name: str) -> None:
+        """No violation, nothing wider than the screen, and a picture where they are wanted."""
+        found = axe.Axe().run(self.page)
+        assert found.violations_count == 0, found.generate_report()
+        wide = self.page.evaluate("document.documentElement.scrollWidth > window.innerWidth + 1")
+        assert not wide, f"{name} is wider than the screen"
+        if folder := os.environ.get("SCREENSHOTS"):
+            kind = "phone" if self.is_phone else "desktop"
+            path = pathlib.Path(folder, f"{name}-{kind}.png")
+            self.page.screenshot(path=str(path), full_page=True)
+
+    def close(self) -> None:
+        self._context.close()
+        assert self.wrong == []
+
+
+@pytest.mark.parametrize("form", ALL)
+def test_by_keyboard_alone(served: Served, chromium: Any, form: str) -> None:
+    """Numbers answer groups, Ctrl+Enter sends; the draft is kept meanwhile."""
+    name, here = f"keys {form}", address(served, form)
+    pass_checks(served, served.browser(name), here)
+    tab = Tab(chromium, served.url, DESKTOP)
+    page = tab.page
+    page.goto(served.link(name))
+    page.goto(here)
+    assert page.locator("#submit").is_disabled()
+    groups = page.locator("fieldset.choice")
+    for place in range(groups.count()):
+        group = groups.nth(place)
+        if group.locator("input:checked").count():
+            continue
+        page.keyboard.press("1" if "prefer" not in group.inner_text() else "3")
+    for place in range(page.locator("select").count()):
+        page.locator("select").nth(place).focus()
+        page.keyboard.press("ArrowDown")
+    if page.locator("textarea[required]").count():
+        assert page.locator("#submit").is_disabled()
+        page.locator("textarea").focus()
+        page.keyboard.type("it says when, and proves it with words")
+    page.wait_for_selector("#saved:has-text('Draft saved')")
+    page.reload()
+    assert page.locator("#submit").is_enabled(), "the draft is whole"
+    page.keyboard.press("Control+Enter")
+    page.wait_for_selector("h1:has-text('All done')")
+    with served.study.store.reading() as connection:
+        experiment = experiment_named(connection, form)
+        mine = sa.select(sa.func.count(ratings.c.id)).where(
+            ratings.c.experiment_id == experiment.id
+        )
+        assert connection.execute(mine).scalar_one() == 1
+    tab.close()
+
+
+@pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_every_page_looks_right(served: Served, chromium: Any, viewport: dict[str, int]) -> None:
+    for form in ALL:
+        name, here = f"looks {form} {viewport['width']}", address(served, form)
+        tab = Tab(chromium, served.url, viewport)
+        tab.page.goto(served.link(name))
+        tab.look("home")
+        tab.page.goto(here)
+        tab.look(f"{form}-practice")
+        tab.page.goto(f"{here}/instructions")
+        tab.look(f"{form}-instructions")
+        tab.page.goto(f"{here}/examples")
+        tab.look(f"{form}-examples")
+        pass_checks(served, served.browser(name), here)
+        tab.page.goto(here)
+        tab.look(form)
+        if form == "comparison":
+            with tab.page.expect_popup() as popup:
+                tab.page.get_by_text("See the quote in its page").first.click()
+            tab.page = popup.value
+            tab.page.wait_for_load_state()
+            assert tab.page.locator("mark").count() == 1
+            tab.look("stored-page")
+        tab.close()
+
+
+def test_without_scripts_what_is_wrong_is_said(served: Served, chromium: Any) -> None:
+    name, here = "no scripts", address(served, "comparison")
+    pass_checks(served, served.browser(name), here)
+    context = chromium.new_context(java_script_enabled=False, base_url=served.url)
+    page = context.new_page()
+    page.goto(served.link(name))
+    page.goto(here)
+    shown = as_shown(ALL["comparison"], is_swapped(served, "comparison"))
+    for field, value in shown.items():
+        if field != "comment":
+            page.check(f"input[name='{field}'][value='{value}']")
+    page.fill("textarea", "too short")
+    page.click("#submit")
+    assert "at least 7 words; there are 2" in page.inner_text("#problems")
+    page.fill("textarea", shown["comment"])
+    page.click("#submit")
+    assert "All done" in page.inner_text("h1")
+    context.close()
+
+
+def test_the_administrators_pages(served: Served, chromium: Any) -> None:
+    for viewport in (DESKTOP, PHONE):
+        tab = Tab(chromium, served.url, viewport)
+        tab.page.goto("/admin/login")
+        tab.look("login")
+        tab.page.fill("input[name=name]", "root")
+        tab.page.fill("input[name=password]", PASSWORD)
+        tab.page.click("button")
+        tab.page.wait_for_selector("h1:has-text('Study')")
+        tab.look("admin")
+        tab.page.click("text=Log out")
+        tab.page.wait_for_selector("h1:has-text('Administration')")
+        tab.close()
+
+
+def test_hostile_text_runs_nothing(tmp_path: pathlib.Path, chromium: Any) -> None:
+    from tests.ratings.test_attacks import EVIL, write
+
+    triple = {"claim": f"C {EVIL}", "title": f"T {EVIL}", "quote": EVIL}
+    line = {"id": EVIL, "question": EVIL, "source": EVIL, "responses": [[triple], [triple]]}
+    page = {"id": "p", "title": f"T {EVIL}", "text": f"Before. {EVIL} After."}
+    pair, pages = write(tmp_path / "pair.jsonl", line), write(tmp_path / "pages.jsonl", page)
+    study = str(tmp_path / "study")
+    options = ["--documents", pages, "--checks", "none"]
+    assert cli.main(["rate", "new", study, pair, *options]) == 0
+    with serve(Study(study)) as served:
+        tab = Tab(chromium, served.url, DESKTOP)
+        tab.page.goto(served.link("victim"))
+        tab.page.goto("/e/1")
+        with tab.page.expect_popup() as popup:
+            tab.page.get_by_text("See the quote in its page").first.click()
+        popup.value.wait_for_load_state()
+        assert "<script>alert(1)</script>" in popup.value.inner_text("mark")
+        assert tab.page.locator("img, svg, iframe").count() == 0
+        tab.close()
+
+
+def test_the_viewer_opens_from_disk(tmp_path: pathlib.Path, chromium: Any) -> None:
+    """Search and filters, by a script that the page's own policy allows; nothing else runs."""
+    from gophercite.ratings.viewer import write_viewer
+    from tests.ratings.test_viewer import answer
+
+    write_viewer(tmp_path, "Answers", (answer(number) for number in range(250)))
+    tab = Tab(chromium, tmp_path.as_uri(), DESKTOP)
+    tab.page.goto((tmp_path / "index.html").as_uri())
+    assert tab.page.inner_text("#count") == "250 of 250 answers"
+    assert tab.page.locator("#list li").count() == 50
+    tab.page.fill("#search", "claim 24")
+    tab.page.select_option("select[name=supported]", "no")
+    assert tab.page.inner_text("#count") == "5 of 250 answers", (
+        "24, 124, 224 and 240 to 249, less the even"
+    )
+    tab.page.locator("#list a").first.click()
+    tab.page.wait_for_selector("article")
+    assert tab.page.locator("mark").first.inner_text() == "The tower fell."
+    tab.close()
