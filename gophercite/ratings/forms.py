@@ -213,8 +213,9 @@ def _long_comparison(item: Item, settings: Settings) -> list[Field]:
             label = f"How far do you trust reference [{number}], {reference.title}?"
             fields.append(Field(f"trust.{number}_{a}", label, TRUST, whole))
         for number, _ in enumerate(sentences(answer.as_text), 1):
-            support = Field(f"support.{number}_{a}", "Support", SUPPORT, whole)
-            relevance = Field(f"relevance.{number}_{a}", "Relevance", RELEVANCE, whole)
+            where = f"of sentence {number}"
+            support = Field(f"support.{number}_{a}", f"Support {where}", SUPPORT, whole)
+            relevance = Field(f"relevance.{number}_{a}", f"Relevance {where}", RELEVANCE, whole)
             fields += [support, relevance]
     return [
         *fields,

@@ -166,7 +166,7 @@ def examples(site: Site, visit: Visit) -> Response:
     for each in stored:
         task = _Task.of(experiment, each)
         answers = views.shown_answers(task.form, task.item, task.fields)
-        expected = views.expected_in_words(each, task.fields)
+        expected = views.expected_in_words(task.form, each, task.fields)
         shown.append({"item": task.item, "answers": answers, "expected": expected})
     page = views.render(
         "examples.html",
@@ -244,7 +244,7 @@ def _answer_check(site: Site, task: _Task, rater: Rater, own: Values) -> Respons
         experiment=experiment,
         item=task.item,
         right=right,
-        expected=views.expected_in_words(stored, task.fields),
+        expected=views.expected_in_words(task.form, stored, task.fields),
         state=state,
         tab="rate",
     )
@@ -317,7 +317,8 @@ def _form_page(
         "before": [field for field in general if field.name == "flag"],
         "after": [field for field in general if field.name != "flag"],
         "others": [
-            views.labels(fields, kept(fields, other, stored.swapped)) for other in task.item.others
+            views.labels(task.form, fields, kept(fields, other, stored.swapped))
+            for other in task.item.others
         ],
         "names": {field.name: field.label for field in fields},
         "values": values,

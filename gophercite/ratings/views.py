@@ -78,8 +78,6 @@ def shown_answers(form: Form, item: Item, fields: Sequence[Field]) -> list[Shown
     """Returns the answers of an item, in the order shown, with what is asked about each."""
     by_name = {field.name: field for field in fields}
     single = len(item.answers) == 1
-    letters = form.name in ("long-comparison", "minimal")
-    headings = ("Answer A", "Answer B") if letters else ("First answer", "Second answer")
     result = []
     for place, answer in enumerate(item.answers):
         annotated = tuple(
@@ -93,9 +91,15 @@ def shown_answers(form: Form, item: Item, fields: Sequence[Field]) -> list[Shown
             if field.name.endswith(f"_{place}") and not field.name.startswith(("support.", "relev"))
         )
         text = _text_of(form, answer)
-        heading = "The answer" if single else headings[place]
+        heading = "The answer" if single else headings(form)[place]
         result.append(ShownAnswer(place, heading, answer, own, annotated, text))
     return result
+
+
+def headings(form: Form) -> tuple[str, str]:
+    """What the answer shown first, and the other one, are called."""
+    letters = form.name in ("long-comparison", "minimal")  # whose scales go from A to B
+    return ("Answer A", "Answer B") if letters else ("First answer", "Second answer")
 
 
 def _text_of(form: Form, answer: Answer) -> str | None:
@@ -129,9 +133,10 @@ def marked_page(document: Document, claim: Claim) -> markupsafe.Markup:
     return markupsafe.Markup(text)
 
 
-def labels(fields: Sequence[Field], values: Mapping[str, Any]) -> list[tuple[str, str]]:
+def labels(form: Form, fields: Sequence[Field], values: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Returns what a form holds, in words: what was asked, and what was said."""
     said = []
+    first, second = headings(form)
     for field in fields:
         value = values.get(field.name)
         if value in (None, ""):
@@ -139,11 +144,13 @@ def labels(fields: Sequence[Field], values: Mapping[str, Any]) -> list[tuple[str
         choices = dict(field.choices)
         several = value if isinstance(value, list) else [value]
         words = " or ".join(choices.get(each, str(each)) for each in several)
-        where = {"_0": "First answer: ", "_1": "Second answer: "}.get(field.name[-2:], "")
+        where = {"_0": f"{first}: ", "_1": f"{second}: "}.get(field.name[-2:], "")
         said.append((where + field.label, words))
     return said
 
 
-def expected_in_words(stored: StoredItem, fields: Sequence[Field]) -> list[tuple[str, str]]:
+def expected_in_words(
+    form: Form, stored: StoredItem, fields: Sequence[Field]
+) -> list[tuple[str, str]]:
     """Returns what is right of a check or example, by the order shown."""
-    return labels(fields, kept(fields, stored.expected, stored.swapped))
+    return labels(form, fields, kept(fields, stored.expected, stored.swapped))
