@@ -12,9 +12,11 @@ from typing import Any
 import gin
 import jax
 import numpy as np
+from browsing_runs import answer_judge, browsing_collector
 from etils import epath
 
 from data_pipelines import tasks
+from data_pipelines.browsing_input import BrowsingInput
 from data_pipelines.comparison_input import ComparisonInput
 from data_pipelines.inputs import Input
 from data_pipelines.own_records import add_own_records
@@ -22,6 +24,9 @@ from data_pipelines.packing import PackingReport
 from data_pipelines.rollout_input import RolloutInput
 from data_pipelines.sample_world.vocabulary import VOCABULARY_FOLDER
 from data_pipelines.task_input import TaskInput
+from gophercite.browser.settings import Settings
+from gophercite.browsing.collecting import Rollout
+from gophercite.browsing.writer import BrowsingSettings
 from gophercite.contexts import ContextSettings
 from gophercite.decoding.constraint import QuoteConstraint
 from gophercite.decoding.decode_state import Plan
@@ -29,10 +34,11 @@ from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.learning import optimizers, schedules
 from gophercite.learning.a2c import A2CLearner
+from gophercite.learning.ppo import PPOLearner
 from gophercite.learning.reencoding import Reencoding, same_tokens
 from gophercite.learning.reward import RewardLearner
 from gophercite.learning.rollouts import Rewards
-from gophercite.learning.state import Learner
+from gophercite.learning.state import Collector, Learner
 from gophercite.learning.supervised import SupervisedLearner
 from gophercite.models import families
 from gophercite.models.config import TransformerConfig
@@ -92,6 +98,7 @@ class Run:
       input: what it trains on.
       evaluations: held-out sets by name.
       answers: sample answers; None for none (a language model has no questions).
+      collector: what acts in environments between the inputs and the learner; None for nothing.
     """
 
     settings: TrainSettings
@@ -99,9 +106,10 @@ class Run:
     learner: Learner
     initialisation: Initialisation
     partitioner: Partitioner
-    input: TaskInput
-    evaluations: Mapping[str, TaskInput]
+    input: TaskInput | BrowsingInput
+    evaluations: Mapping[str, TaskInput | BrowsingInput]
     answers: Answers | None = None
+    collector: Collector | None = None
 
     def __post_init__(self) -> None:
         """Refuses parts that don't fit, and gives each input this process's share.
@@ -112,7 +120,8 @@ class Run:
         """
         self.initialisation.shapes()
         refuse_unknown_sets(self.settings, self.evaluations)
-        refuse_uneven(self.partitioner, self.input.batch_size)
+        if self.collector is None:
+            refuse_uneven(self.partitioner, self.input.batch_size)
         tokens, rows = self.input.vocabulary.size, self.transformer.config.vocab_size
         if tokens > rows:
             raise ValueError(
@@ -172,6 +181,7 @@ class Run:
             self.partitioner,
             self.input.batches,
             {name: of_set.one_pass for name, of_set in self.evaluations.items()},
+            collector=self.collector,
             # Sampling reads its results on one host, so pods leave it to launch/eval.py.
             samples=self.answer_table() if jax.process_count() == 1 else None,
             describe=self.describe,
@@ -301,7 +311,10 @@ def model_config(folder: str, **changes: Any) -> TransformerConfig:
 
 
 def actor_critic_initialisation(
-    learner: A2CLearner, reward_model: str, folder: str | None = None, frozen_fraction: float = 0.6
+    learner: A2CLearner | PPOLearner,
+    reward_model: str,
+    folder: str | None = None,
+    frozen_fraction: float = 0.6,
 ) -> ActorCriticInitialisation:
     """Likewise for actor-critic: its teacher is what the policy is at first.
 
@@ -361,13 +374,17 @@ def _register() -> None:
     for configurable in (
         A2CLearner,
         Answers,
+        BrowsingInput,
+        BrowsingSettings,
         ComparisonInput,
         ContextSettings,
         EarlyStopping,
         Input,
         LoRA,
+        PPOLearner,
         QuoteSettings,
         RewardLearner,
+        Rollout,
         RolloutInput,
         Run,
         SamplingSettings,
@@ -376,6 +393,8 @@ def _register() -> None:
         TransformerConfig,
         actor_critic_initialisation,
         add_own_records,
+        answer_judge,
+        browsing_collector,
         families.gemma,
         families.gopher,
         families.llama,
@@ -407,6 +426,7 @@ def _register() -> None:
     # Gin has a "constant" of its own.
     gin.external_configurable(schedules.constant, name="constant_schedule", module="gophercite")
     gin.external_configurable(TrainSettings, name="train", module="gophercite")
+    gin.external_configurable(Settings, name="browser", module="gophercite")
     gin.constant("sample_world.MODEL", str(VOCABULARY_FOLDER.parent))
 
 

@@ -7,6 +7,7 @@ import configuration
 import jax
 
 from data_pipelines.survey import survey
+from data_pipelines.task_input import TaskInput
 
 
 class DataError(ValueError):
@@ -32,6 +33,8 @@ def show(run: configuration.Run, out: TextIO) -> None:
 
 def _show(run: configuration.Run, out: TextIO) -> None:
     for name, input in {"training": run.input, **run.evaluations}.items():
+        if not isinstance(input, TaskInput):
+            continue
         try:
             for line in survey(name, input):
                 if jax.process_index() == 0:

@@ -6,7 +6,9 @@ import configuration
 import jax
 import numpy as np
 
-from gophercite.training.feed import HostBatch, put
+from gophercite.browsing.collecting import BrowsingCollector
+from gophercite.learning.state import HostBatch
+from gophercite.training.feed import put
 from gophercite.training.program import Program
 from gophercite.training.run_folder import parameter_table, trained_parts
 from gophercite.vocabularies import Vocabulary
@@ -23,9 +25,15 @@ def show(run: configuration.Run, out: TextIO) -> None:
       run: the run.
       out: where to.
     """
-    batch = next(run.input.batches())
-    out.write(f"First batch: {run.input.mixture_or_task_name}, split {run.input.split}\n\n")
-    out.write(first_of(batch, run.input.vocabulary))
+    batch: HostBatch
+    if isinstance(run.collector, BrowsingCollector):
+        batch = run.collector.room()  # shapes alone: nothing is browsed
+        size = " × ".join(map(str, batch["tokens"].shape))
+        out.write(f"Questions: {run.input.mixture_or_task_name}\nA rollout: {size} tokens\n\n")
+    else:
+        batch = next(run.input.batches())
+        out.write(f"First batch: {run.input.mixture_or_task_name}, split {run.input.split}\n\n")
+        out.write(first_of(batch, run.input.vocabulary))
 
     program = Program(run.learner, run.initialisation, run.partitioner)
     target = program.state_target()

@@ -63,7 +63,8 @@ def _module(path: pathlib.Path) -> _Module:
 def _file_of(module: str) -> pathlib.Path | None:
     """The source of one of our modules; None for others."""
     path = ROOT.joinpath(*module.split("."))
-    found = (path.with_suffix(".py"), path / "__init__.py")
+    beside = CONFIGURATION.with_name(f"{module}.py")  # a neighbour of the configuration
+    found = (path.with_suffix(".py"), path / "__init__.py", beside)
     return next((file for file in found if file.is_file()), None)
 
 

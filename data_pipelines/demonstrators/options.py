@@ -36,6 +36,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=RATE",
         help=f"of one of them, for all styles, from 0 to 1: {', '.join(_RATES)}",
     )
+    add_rules(parser)
+
+
+def add_rules(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags that say by what rules episodes are played."""
     rules = parser.add_argument_group("rules of the episodes")
     default = Settings()
     rules.add_argument(

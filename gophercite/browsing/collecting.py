@@ -127,6 +127,7 @@ class BrowsingCollector:
       rollout: how much.
       judge: scores answers.
       evaluated: questions of evaluations, numbered by their batches.
+      evaluated_world: where these are browsed for; `world` when None.
       measure: what else to say of an episode that is over, such as whether the answer is true.
       seed: of questions, and of episodes' numbers of actions.
 
@@ -145,6 +146,7 @@ class BrowsingCollector:
         judge: Judge,
         *,
         evaluated: Sequence[Asked] = (),
+        evaluated_world: World | None = None,
         measure: Measure | None = None,
         seed: int = 0,
     ) -> None:
@@ -166,6 +168,7 @@ class BrowsingCollector:
         self._world, self._questions, self._rules = world, questions, rules
         self._player, self._rollout, self._judge = player, rollout, judge
         self._evaluated, self._measure, self._seed = evaluated, measure, seed
+        self._evaluated_world = evaluated_world or world
         self._lanes = self._first_lanes()
         self._orders: dict[int, list[int]] = {}
 
@@ -213,7 +216,7 @@ class BrowsingCollector:
         ]
         played = self._player.play(
             _policy(params),
-            self._world,
+            self._evaluated_world,
             lanes,
             key,
             after=lambda number, lane: None,
@@ -223,6 +226,11 @@ class BrowsingCollector:
             return None
         rows = 1 << (sum(map(self._rows_of, played.turns)) - 1).bit_length()
         return self._collected(params, played, rows, self._evaluated, first=given)
+
+    def room(self) -> dict[str, Any]:
+        """A rollout's arrays without anything in them, for what is compiled ahead."""
+        rows = self._rollout.environments * (self._rollout.steps + 1)
+        return to_batch(self._room(rows, self._player.settings.constrained))
 
     def environments(self) -> Any:
         """See `Collector`."""
@@ -296,13 +304,7 @@ class BrowsingCollector:
         settings, chunk = self._player.settings, self._rollout.chunk
         vocabulary = self._judge.vocabulary
         keeps = any(turn.written.allowed is not None for turns in played.turns for turn in turns)
-        made = nothing(
-            rows,
-            settings.prompt_tokens + settings.sampling.max_tokens,
-            chunk,
-            vocabulary.pad_id,
-            vocabulary.size if keeps else None,
-        )
+        made = self._room(rows, keeps)
         row, episode = 0, -1
         for turns, lane in zip(played.turns, played.lanes, strict=True):
             step, before = 0, None
@@ -338,6 +340,16 @@ class BrowsingCollector:
                 )
                 row += 1
         return made
+
+    def _room(self, rows: int, constrained: bool) -> Experience:
+        settings, vocabulary = self._player.settings, self._judge.vocabulary
+        return nothing(
+            rows,
+            settings.prompt_tokens + settings.sampling.max_tokens,
+            self._rollout.chunk,
+            vocabulary.pad_id,
+            vocabulary.size if constrained else None,
+        )
 
     def _totals(
         self,

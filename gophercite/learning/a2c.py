@@ -31,6 +31,7 @@ from gophercite.models.parameters import (
     Axes,
     Params,
 )
+from gophercite.models.reward_model import RewardModel
 from gophercite.models.unembedding import Unembedding
 from gophercite.models.value_head import ValueHead
 
@@ -137,6 +138,11 @@ class A2CLearner(GradientLearner):
     def value_head(self) -> ValueHead:
         """The value function."""
         return ValueHead(self.transformer.config, self.value_width, self.value_scale)
+
+    @property
+    def reward_model(self) -> RewardModel:
+        """What judges samples."""
+        return self.rewards.model
 
     def policy_parts(self, params: Params) -> Params:
         """The language model's parts alone."""

@@ -81,7 +81,7 @@ class PPOLearner(GradientLearner):
     and `reward_model`. The last two are not trained.
 
     Attributes:
-      judge: scores answers, by parameters that are the part `reward_model`.
+      reward_model: scores answers, by parameters that are the part `reward_model`.
       vocabulary_size: of the tokenizer; the model's ids from here on are rows to spare.
       kl_reward: β, in reward a nat.
       clip: ε.
@@ -97,7 +97,7 @@ class PPOLearner(GradientLearner):
       loss_chunk: places whose logits exist at once.
     """
 
-    judge: RewardModel
+    reward_model: RewardModel
     vocabulary_size: int
     kl_reward: float = 0.02
     clip: float = 0.2
@@ -176,8 +176,8 @@ class PPOLearner(GradientLearner):
             VALUE_TRUNK: {name: policy[name] for name in params[VALUE_TRUNK]},
             TEACHER: policy,
             REWARD_MODEL: {
-                **self.judge.transformer.logical_axes(),
-                HEADS: self.judge.heads_axes(),
+                **self.reward_model.transformer.logical_axes(),
+                HEADS: self.reward_model.heads_axes(),
             },
         }
 

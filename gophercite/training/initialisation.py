@@ -8,6 +8,7 @@ from etils import epath
 from jaxtyping import Array, Key
 
 from gophercite.learning.a2c import A2CLearner
+from gophercite.learning.ppo import PPOLearner
 from gophercite.models.adapted import MODEL
 from gophercite.models.checkpoint_files import Base
 from gophercite.models.config import TransformerConfig
@@ -189,7 +190,7 @@ class ActorCriticInitialisation:
       reward_model: a reward model's folder, or its training run's.
     """
 
-    learner: A2CLearner
+    learner: A2CLearner | PPOLearner
     policy: RandomInitialisation | PretrainedInitialisation
     reward_model: epath.PathLike
 
@@ -204,7 +205,7 @@ class ActorCriticInitialisation:
         Raises:
           ModelFolderError, ValueError: as the policy's.
         """
-        judge = self.learner.rewards.model
+        judge = self.learner.reward_model
         reward_model = {**judge.transformer.abstract(), HEADS: judge.abstract_heads()}
         value_head = self.learner.value_head.abstract()
         return jax.eval_shape(
@@ -219,7 +220,7 @@ class ActorCriticInitialisation:
         draw = jax.jit(self.learner.value_head.init, out_shardings=shardings[VALUE_HEAD])
         reward_model = load_reward_model(
             self.reward_model,
-            param_dtype=self.learner.rewards.model.transformer.config.param_dtype,
+            param_dtype=self.learner.reward_model.transformer.config.param_dtype,
             shardings=shardings[REWARD_MODEL],
         )
         return self.learner.with_extra_parts(policy, reward_model.params, draw(value_key))

@@ -41,7 +41,7 @@ def learner(**changes: Any) -> PPOLearner:
         # Beyond so large an epsilon Adam's step is not the sign of what is nearly zero.
         "optimizer": optimizers.adam(eps=1e-2),
         "schedule": schedules.constant(1e-2),
-        "judge": RewardModel(MODEL),
+        "reward_model": RewardModel(MODEL),
         "vocabulary_size": VOCABULARY,
         "minibatches": 2,
         "value_width": 8,
@@ -62,7 +62,7 @@ def noisy(params: Params, seed: int, size: float) -> Params:
 def parameters(of: PPOLearner) -> Params:
     """A policy that has left its teacher, and a critic that says something."""
     policy = jax.jit(MODEL.init)(jax.random.key(0))
-    judge = {**policy, HEADS: of.judge.init_heads(jax.random.key(1))}
+    judge = {**policy, HEADS: of.reward_model.init_heads(jax.random.key(1))}
     head = jax.jit(of.value_head.init)(jax.random.key(2))
     params = of.with_extra_parts(policy, judge, noisy(head, 5, 0.3))
     for number, name in enumerate((TRAINED, VALUE_TRUNK)):

@@ -1,0 +1,155 @@
+"""Comparisons of browsed answers by what is true: input of a reward model of long answers.
+
+    python -m data_pipelines.browsing_comparisons QUESTIONS.jsonl EPISODES.jsonl.gz … --out FOLDER
+    python -m data_pipelines.browsing_comparisons questions.jsonl runs/bc/episodes.jsonl.gz \\
+        --out runs/comparisons --held-out 0.1 --validation-model 0.3
+
+Two answers to the same question are compared as a rater who knows the proof would: one that is
+right and proved by what it cites is better than one that is right without that, which is better
+than one that is wrong; answers of one kind tie, one half. "Much better" (proved against wrong) is
+merged into "better", as WebGPT does (3.2); the ratings keep the five points.
+
+OUT gets `comparisons_train.jsonl` and `comparisons_validation.jsonl`; with --validation-model a
+share of the questions goes to `validation_model/` in the same form, for a second reward model that
+judges what the first one chose (appendix I).
+"""
+
+import argparse
+import itertools
+import random
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from data_pipelines.demonstrators.truth import judge
+from data_pipelines.question_sets import set_of
+from gophercite import records
+from gophercite.browser.episodes import Episode, read_episodes
+from gophercite.browser.state import State
+from gophercite.records import Comparison, Extract, LongAnswer, Question
+
+_POINTS = ("much better", "better")
+
+
+def worth(question: Question, end: State) -> int:
+    """How good an episode's answer is: 2 where it is proved, 1 where it is right alone, else 0."""
+    verdict = judge(question, end)
+    return verdict.right + verdict.supported
+
+
+def long_answer(end: State) -> LongAnswer:
+    """The answer of an episode as a judge reads it."""
+    references = tuple(
+        Extract(each.title, each.extract, each.domain, each.url or None) for each in end.references
+    )
+    return LongAnswer(end.answer or "", references)
+
+
+def comparisons(
+    question: Question, episodes: Sequence[Episode], most: int, seed: str
+) -> Iterator[Comparison]:
+    """Yields comparisons of different answers to a question, those that are decided first.
+
+    Args:
+      question: with its evidence.
+      episodes: of it; those without an answer have nothing to compare.
+      most: comparisons of a question, at most; ties are at most as many as the others, or one.
+      seed: of the choice among them.
+    """
+    distinct = {}
+    for each in episodes:
+        if (each.end.answer or "").strip():
+            answer = long_answer(each.end)
+            distinct[answer] = worth(question, each.end)
+    draws = random.Random(seed)
+    pairs = list(itertools.combinations(distinct.items(), 2))
+    draws.shuffle(pairs)
+    decided = [pair for pair in pairs if pair[0][1] != pair[1][1]][:most]
+    ties = [pair for pair in pairs if pair[0][1] == pair[1][1]]
+    for number, pair in enumerate([*decided, *ties[: min(most, max(1, len(decided)))]]):
+        (first, low), (second, high) = pair if draws.random() < 0.5 else pair[::-1]
+        points = abs(low - high)
+        rating = {"rater": "truth", "points": _POINTS[2 - points] if points else "tie"}
+        yield Comparison(
+            id=f"{question.id}/{number}",
+            question=question.question,
+            source=question.source,
+            responses=(first, second),
+            preferred=0.5 if low == high else float(high > low),
+            supported_and_plausible=(low == 2, high == 2),
+            ratings=(rating,),
+        )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit status."""
+    options = _parse(arguments)
+    report = records.Report()
+    try:
+        questions = {
+            each.id: each
+            for each in records.read(options.questions, Question, report=report)
+            if each.evidence
+        }
+        by_question: dict[str, list[Episode]] = defaultdict(list)
+        for path in options.episodes:
+            for episode in read_episodes(path, report=report):
+                by_question[episode.question_id].append(episode)
+        made: dict[str, list[Comparison]] = defaultdict(list)
+        shares = {"second": options.validation_model, "first": 1 - options.validation_model}
+        for id, episodes in by_question.items():
+            if id not in questions:
+                continue
+            question = questions[id]
+            model = set_of(question.question, shares) if options.validation_model else "first"
+            parts = {"validation": options.held_out, "train": 1 - options.held_out}
+            part = set_of(f"part of {question.question}", parts) if options.held_out else "train"
+            made[f"{model} {part}"] += comparisons(question, episodes, options.each, id)
+        if not made["first train"]:
+            raise ValueError("no question has two different answers to compare")
+        folders = {"first": options.out, "second": options.out / "validation_model"}
+        for model, folder in folders.items():
+            for part in ("train", "validation"):
+                if found := made[f"{model} {part}"]:
+                    folder.mkdir(parents=True, exist_ok=True)
+                    records.write(folder / f"comparisons_{part}.jsonl", found)
+    except (OSError, ValueError) as error:
+        print(f"browsing_comparisons: {error}", file=sys.stderr)
+        return 1
+    for problem in report.errors:
+        print(problem, file=sys.stderr)
+    for name, found in made.items():
+        if found:
+            print(f"{name}: {_said(found)}")
+    return 0
+
+
+def _said(made: Iterable[Comparison]) -> str:
+    made = list(made)
+    ties = sum(each.preferred == 0.5 for each in made)
+    return f"{len(made)} comparisons, {ties} of them ties"
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m data_pipelines.browsing_comparisons",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("questions", type=Path, metavar="QUESTIONS", help="records with evidence")
+    add("episodes", nargs="+", metavar="EPISODES", help=".jsonl or .jsonl.gz")
+    add("--out", type=Path, required=True, metavar="DIR", help="a folder")
+    add("--held-out", type=float, default=0.1, help="share of the questions (default 0.1)")
+    add("--validation-model", type=float, default=0.0, help="share of the questions (default 0)")
+    add("--each", type=int, default=4, help="decided comparisons of a question (default 4)")
+    options = parser.parse_args(arguments)
+    for name in ("held_out", "validation_model"):
+        if not 0 <= getattr(options, name) < 1:
+            parser.error(f"--{name.replace('_', '-')}: must be from 0 to below 1")
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main())

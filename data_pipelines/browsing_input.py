@@ -1,0 +1,111 @@
+"""Questions to browse for: which are asked in training, and the batches of evaluations."""
+
+import dataclasses
+import functools
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any, Self, TypeAlias
+
+import numpy as np
+
+from gophercite import records
+from gophercite.json_lines import read_json_lines
+from gophercite.vocabularies import Vocabulary
+
+Paths: TypeAlias = str | Sequence[str]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BrowsingInput:
+    """Questions of JSON-lines files, for environments that choose among them by themselves.
+
+    Attributes:
+      files: of question records.
+      vocabulary: the model's.
+      batch_size: questions of an evaluation that are browsed for at a time.
+      split: what the set is called.
+      limit: questions to take, the first ones; all when None.
+      without: files whose lines have a `question` (episodes, comparisons, questions): what they
+        ask is not asked here. Demonstrations, comparisons and reinforcement learning are to have
+        no question in common (WebGPT, 3.2).
+      process_index, process_count: which process this is.
+    """
+
+    files: Paths
+    vocabulary: Vocabulary
+    batch_size: int
+    split: str = "train"
+    limit: int | None = None
+    without: Paths = ()
+    process_index: int = 0
+    process_count: int = 1
+
+    @property
+    def mixture_or_task_name(self) -> str:
+        """What the questions are called in messages."""
+        return ", ".join(map(os.fspath, _listed(self.files)))
+
+    @functools.cached_property
+    def records(self) -> list[records.Question]:
+        """The questions.
+
+        Raises:
+          ValueError: there are none.
+        """
+        seen = questions_of(self.without)
+        found: list[records.Question] = []
+        for path in _listed(self.files):
+            for each in records.read(path, records.Question):
+                key = asked_as(each.question)
+                if key not in seen:
+                    seen.add(key)
+                    found.append(each)
+        if not found:
+            raise ValueError(f"{self.mixture_or_task_name}: there is no question to ask")
+        return found[: self.limit]
+
+    def batches(self, start: int = 0) -> Iterator[dict[str, Any]]:
+        """Yields the numbers of rollouts without end; environments know what they ask next."""
+        number = start
+        while True:
+            yield {"rollout": np.array([number], np.int32)}
+            number += 1
+
+    def one_pass(self) -> Iterator[dict[str, Any]]:
+        """Yields the numbers of all questions, as many at a time; -1 fills up the last batch."""
+        for start in range(0, len(self.records), self.batch_size):
+            numbers = np.full(self.batch_size, -1, np.int32)
+            some = range(start, min(start + self.batch_size, len(self.records)))
+            numbers[: len(some)] = some
+            yield {"questions": numbers}
+
+    def share(self, process_index: int, process_count: int) -> Self:
+        """Returns this input for another process."""
+        return dataclasses.replace(self, process_index=process_index, process_count=process_count)
+
+
+def questions_of(paths: Paths) -> set[str]:
+    """What the lines of some files ask, as `asked_as` has it.
+
+    Args:
+      paths: JSON lines of objects with a `question`; others are passed over.
+
+    Raises:
+      OSError: a file can't be read.
+    """
+    found = set()
+    for path in _listed(paths):
+        for _, value in read_json_lines(path):
+            question = value.get("question") if isinstance(value, dict) else None
+            if isinstance(question, str):
+                found.add(asked_as(question))
+    return found
+
+
+def asked_as(question: str) -> str:
+    """A question without what two copies of it may differ in: case and white space."""
+    return " ".join(question.casefold().split())
+
+
+def _listed(paths: Paths) -> tuple[str, ...]:
+    return (paths,) if isinstance(paths, str) else tuple(map(os.fspath, paths))

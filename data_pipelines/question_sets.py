@@ -1,0 +1,81 @@
+"""Deals questions out into sets that have none in common, for demonstrations, comparisons and RL.
+
+    python -m data_pipelines.question_sets QUESTIONS.jsonl OUT --share rm=1 --share rl=3 \\
+        --without demonstrations_train.jsonl.gz
+
+OUT gets `questions_NAME.jsonl` for each share (WebGPT, 3.2: mutually disjoint sets). Which set a
+question is in depends on its text alone, so that two files never deal it out to two sets. What the
+files of --without ask (episodes, comparisons, questions) is in none.
+"""
+
+import argparse
+import hashlib
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from data_pipelines.browsing_input import asked_as, questions_of
+from gophercite import records
+
+
+def set_of(question: str, shares: Mapping[str, float]) -> str:
+    """Which of some sets a question is in.
+
+    Args:
+      question: its text.
+      shares: how large each set is beside the others.
+    """
+    digest = hashlib.sha256(asked_as(question).encode()).digest()
+    place = int.from_bytes(digest[:8], "big") / 2**64 * sum(shares.values())
+    for name, share in shares.items():
+        if place < share:
+            return name
+        place -= share
+    return name
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m data_pipelines.question_sets",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("questions", type=Path, metavar="QUESTIONS", help=".jsonl or .jsonl.gz")
+    parser.add_argument("out", type=Path, metavar="OUT", help="a folder")
+    parser.add_argument("--share", action="append", required=True, metavar="NAME=N")
+    parser.add_argument("--without", action="append", default=[], metavar="FILE")
+    options = parser.parse_args(arguments)
+    shares: dict[str, float] = {}
+    for given in options.share:
+        name, _, size = given.partition("=")
+        try:
+            shares[name] = float(size)
+        except ValueError:
+            parser.error(f"--share {given}: expected NAME=NUMBER, such as rl=3")
+        if not name.isidentifier() or shares[name] <= 0:
+            parser.error(f"--share {given}: expected a name, and a number over 0")
+    dealt: dict[str, list[records.Question]] = {name: [] for name in shares}
+    report = records.Report()
+    try:
+        seen = questions_of(options.without)
+        for each in records.read(options.questions, records.Question, report=report):
+            key = asked_as(each.question)
+            if key not in seen:
+                seen.add(key)
+                dealt[set_of(each.question, shares)].append(each)
+        options.out.mkdir(parents=True, exist_ok=True)
+        for name, questions in dealt.items():
+            records.write(options.out / f"questions_{name}.jsonl", questions)
+    except (OSError, ValueError) as error:
+        print(f"question_sets: {error}", file=sys.stderr)
+        return 1
+    for problem in report.errors:
+        print(problem, file=sys.stderr)
+    counts = ", ".join(f"{len(questions)} {name}" for name, questions in dealt.items())
+    print(f"{report.read} questions: {counts}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,243 @@
+"""Lets a model browse for a file of questions, and writes its episodes with what they are worth.
+
+examples:
+  # one episode a question
+  python launch/browse_questions.py --model runs/bc --world runs/web/world_test \\
+    --questions runs/web/questions_test.jsonl --output runs/answers/bc
+
+  # for best-of-n: 16 episodes a question, and for each 4 answers on its references, judged by a
+  # reward model and by another that was trained on other comparisons
+  python launch/browse_questions.py --model runs/bc --world runs/web/world_test \\
+    --questions runs/web/questions_test.jsonl --episodes 16 --answers 4 \\
+    --reward-model runs/rm --validation-reward-model runs/rm_validation --output runs/answers/bc_n
+
+--output is a folder: `episodes.jsonl.gz`, `scores.jsonl` (a line an episode) and `summary.json`.
+Where questions have evidence, answers are judged by it: right, and supported by what they cite.
+Exit status: 0 done; 1 refused or failed, with one line that says why; 2 wrong usage.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gophercite.json_fields import in_one_line
+
+if TYPE_CHECKING:
+    from gophercite.browser.episodes import Episode
+    from gophercite.browsing.playing import Turn
+    from gophercite.records import Question
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command and returns its exit status."""
+    flags = _parse(arguments)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    try:
+        _run(flags)
+    except (OSError, ValueError) as error:
+        print(f"browse_questions: {in_one_line(error)}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _run(flags: argparse.Namespace) -> None:
+    import jax
+
+    cache = str(Path(__file__).parents[1] / ".jax_cache")
+    jax.config.update(
+        "jax_compilation_cache_dir", os.environ.get("JAX_COMPILATION_CACHE_DIR", cache)
+    )
+    from data_pipelines.demonstrators.options import settings_of
+    from gophercite import records
+    from gophercite.browser.environment import reset
+    from gophercite.browser.episodes import write_episodes
+    from gophercite.browser.recorded import RecordedWorld
+    from gophercite.browsing.playing import Lane, Player
+    from gophercite.browsing.writer import BrowsingSettings
+    from gophercite.decoding.sampling_settings import SamplingSettings
+    from gophercite.models.folder import load_model
+
+    questions = list(records.read(flags.questions, records.Question))[: flags.limit]
+    if not questions:
+        raise ValueError(f"{flags.questions}: there is no question to ask")
+    model, rules = load_model(flags.model), settings_of(flags)
+    sampling = SamplingSettings(
+        max_tokens=flags.max_tokens, temperature=flags.temperature, free_log_probs=False
+    )
+    player = Player(
+        model.transformer,
+        model.vocabulary,
+        BrowsingSettings(not flags.free, flags.prompt_tokens, sampling),
+        together=flags.together,
+        answers=flags.answers,
+    )
+    asked = [number for number in range(len(questions)) for _ in range(flags.episodes)]
+    by = str(model.provenance.get("id", Path(flags.model).name))
+    episodes: list[Episode] = []
+    started, tokens = time.monotonic(), 0
+    with RecordedWorld(flags.world) as world:
+        for start in range(0, len(asked), flags.at_once):
+            some = range(start, min(start + flags.at_once, len(asked)))
+            lanes = [
+                Lane(reset(questions[asked[i]].question, rules, seed=i), asked[i], i) for i in some
+            ]
+            key = jax.random.fold_in(jax.random.key(flags.seed), start)
+            played = player.play(model.params, world, lanes, key, after=lambda n, lane: None)
+            assert played is not None
+            for number, turns in zip(some, played.turns, strict=True):
+                tokens += sum(len(turn.written.tokens) for turn in turns)
+                question = questions[asked[number]]
+                name = f"{question.id}/{number % flags.episodes}"
+                episodes += _episodes(turns, name, question, world.name, by)
+            print(f"{start + len(some)} of {len(asked)} episodes", file=sys.stderr, flush=True)
+    seconds = time.monotonic() - started
+    by_id = {question.id: question for question in questions}
+    episodes = _judged(flags, episodes, by_id)
+    flags.output.mkdir(parents=True, exist_ok=True)
+    second = _scores(flags.validation_reward_model, flags, episodes)
+    write_episodes(flags.output / "episodes.jsonl.gz", episodes)
+    lines = [
+        {
+            "question_id": each.question_id,
+            "id": each.id,
+            "reward": each.reward,
+            "validation_reward": None if second is None else second[place],
+            "right": each.right,
+            "supported": each.supported,
+            "actions": len(each.end.actions),
+            "invalid": sum(action.invalid is not None for action in each.end.actions),
+            "answered": bool(each.end.answer),
+        }
+        for place, each in enumerate(episodes)
+    ]
+    records.write_json(flags.output / "scores.jsonl", lines)
+    summary = _summary(lines) | {
+        "model": by,
+        "questions": len(questions),
+        "episodes_each": flags.episodes,
+        "answers_each": flags.answers,
+        "constrained": not flags.free,
+        "seed": flags.seed,
+        "tokens_per_second": round(tokens / seconds, 1),
+    }
+    (flags.output / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+    print(json.dumps(summary, indent=2))
+
+
+def _episodes(
+    turns: "Sequence[Turn]", id: str, question: "Question", world: str, by: str
+) -> "list[Episode]":
+    """The episodes that an environment's texts are: one for each answer."""
+    from gophercite.browser.episodes import Episode, EpisodeStep
+    from gophercite.browser.observation import prompt
+
+    shared: list[EpisodeStep] = []
+    made = []
+    for turn in turns:
+        answered = turn.before.phase == "answering"
+        text = (turn.after.answer or "") if answered else turn.after.actions[-1].text
+        one = EpisodeStep(prompt(turn.before), text, turn.invalid)
+        if not answered:
+            shared.append(one)
+        if turn.ends:
+            steps = tuple([*shared, one] if answered else shared)
+            made.append(
+                Episode(
+                    f"{id}/{turn.extra}", question.id, world, by, turns[0].before, steps, turn.after
+                )
+            )
+    return made
+
+
+def _judged(
+    flags: argparse.Namespace, episodes: "list[Episode]", questions: "dict[str, Question]"
+) -> "list[Episode]":
+    from data_pipelines.demonstrators.truth import judge
+
+    scores = _scores(flags.reward_model, flags, episodes)
+    made = []
+    for place, each in enumerate(episodes):
+        question = questions[each.question_id]
+        if question.evidence:
+            verdict = judge(question, each.end)
+            each = dataclasses.replace(each, right=verdict.right, supported=verdict.supported)
+        made.append(each if scores is None else dataclasses.replace(each, reward=scores[place]))
+    return made
+
+
+def _scores(
+    folder: str | None, flags: argparse.Namespace, episodes: "Sequence[Episode]"
+) -> list[float] | None:
+    """What a reward model says of each episode; one without an answer has its rules' score."""
+    from gophercite.browsing.collecting import Judge
+    from gophercite.models.reward_model import load_reward_model
+
+    if folder is None:
+        return None
+    model = load_reward_model(folder)
+    judge = Judge(model.transformer, model.vocabulary, flags.prefix_tokens)
+    answered = [place for place, each in enumerate(episodes) if each.end.answer]
+    found = judge.scores(model.params, [episodes[place].end for place in answered])
+    scores = [each.start.settings.score_without_answer for each in episodes]
+    for place, score in zip(answered, found, strict=True):
+        scores[place] = float(score)
+    return scores
+
+
+def _summary(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Means over episodes, and the share of actions that were invalid."""
+    means = {}
+    for name in ("right", "supported", "reward", "validation_reward", "actions", "answered"):
+        known = [float(line[name]) for line in lines if line[name] is not None]
+        if known:
+            means[name] = round(statistics.fmean(known), 4)
+    actions = sum(line["actions"] for line in lines)
+    invalid = sum(line["invalid"] for line in lines)
+    return {**means, "invalid": round(invalid / max(actions, 1), 4), "episodes": len(lines)}
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    from data_pipelines.demonstrators.options import add_rules
+
+    parser = argparse.ArgumentParser(
+        prog="browse_questions.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--model", required=True, metavar="DIR", help="a model folder, or a training run's")
+    add("--world", required=True, metavar="DIR", help="a recorded world")
+    add("--questions", required=True, type=Path, metavar="FILE", help="question records")
+    add("--output", required=True, type=Path, metavar="DIR", help="a folder")
+    add("--limit", type=int, help="questions to take, the first ones")
+    add("--episodes", type=int, default=1, help="of each question (default 1)")
+    add("--answers", type=int, default=1, help="on each episode's references (default 1)")
+    add("--temperature", type=float, default=0.8, help="of all texts (default 0.8, as WebGPT's)")
+    add("--free", action="store_true", help="let it write anything, not just what is valid")
+    add("--prompt-tokens", type=int, default=2048, help="longest prompt (default 2048)")
+    add("--max-tokens", type=int, default=128, help="of a command or an answer (default 128)")
+    add("--reward-model", metavar="DIR", help="scores the answers")
+    add("--validation-reward-model", metavar="DIR", help="scores them, too, but chooses none")
+    add("--prefix-tokens", type=int, default=1024, help="that reward models read (default 1024)")
+    add("--together", type=int, default=16, help="texts that are written at a time (default 16)")
+    add("--at-once", type=int, default=64, help="episodes at a time (default 64)")
+    add("--seed", type=int, default=0, help="of all draws (default 0)")
+    add_rules(parser)
+    flags = parser.parse_args(arguments)
+    for name in ("episodes", "answers", "together", "at_once", "max_tokens", "prompt_tokens"):
+        if getattr(flags, name) < 1:
+            parser.error(
+                f"--{name.replace('_', '-')} is {getattr(flags, name)}: must be at least 1"
+            )
+    return flags
+
+
+if __name__ == "__main__":
+    sys.exit(main())

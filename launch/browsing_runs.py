@@ -1,0 +1,107 @@
+"""What gin makes of the settings of reinforcement learning in the browser."""
+
+from data_pipelines.browsing_input import BrowsingInput
+from data_pipelines.demonstrators.truth import judge
+from gophercite.browser.recorded import RecordedWorld
+from gophercite.browser.settings import Settings
+from gophercite.browser.state import State
+from gophercite.browsing.collecting import (
+    Asked,
+    BrowsingCollector,
+    Judge,
+    Measure,
+    Rollout,
+)
+from gophercite.browsing.playing import Player
+from gophercite.browsing.writer import BrowsingSettings
+from gophercite.learning.reencoding import same_tokens
+from gophercite.models.folder import read_description, read_vocabulary
+from gophercite.models.reward_model import RewardModel
+from gophercite.models.transformer import Transformer
+from gophercite.records import Question
+
+
+def answer_judge(folder: str) -> RewardModel:
+    """A reward model of long answers, without its parameters.
+
+    Args:
+      folder: its folder, or its training run's.
+    """
+    return RewardModel(Transformer(read_description(folder).config))
+
+
+def browsing_collector(
+    transformer: Transformer,
+    world: str,
+    input: BrowsingInput,
+    evaluated: BrowsingInput,
+    reward_model: str,
+    rollout: Rollout,
+    rules: Settings,
+    browsing: BrowsingSettings,
+    evaluated_world: str | None = None,
+    prefix_tokens: int = 1024,
+    seed: int = 0,
+) -> BrowsingCollector:
+    """Environments in a recorded world, and what judges their answers.
+
+    Args:
+      transformer: the policy's.
+      world: folder of the recorded world.
+      input: the questions that training asks.
+      evaluated: those of evaluations.
+      reward_model: a reward model's folder, or its training run's.
+      rollout: how much is collected for one update.
+      rules: of episodes.
+      browsing: how the policy is sampled.
+      evaluated_world: folder of the world of evaluations; `world` when None.
+      prefix_tokens: of question and references that the reward model reads.
+      seed: of questions and numbers of actions.
+
+    Raises:
+      ValueError: the reward model has another vocabulary than the policy, or settings don't fit.
+    """
+    vocabulary = read_vocabulary(reward_model)
+    if not same_tokens(input.vocabulary, vocabulary):
+        raise ValueError(
+            f"the reward model in {reward_model} has another vocabulary than the policy: train one "
+            "that begins with the policy's model"
+        )
+    player = Player(
+        transformer,
+        input.vocabulary,
+        browsing,
+        together=max(1, rollout.environments // 2),
+        answers=1 + rollout.extra_answers,
+        chunk=rollout.chunk,
+        keep_allowed=browsing.constrained,
+    )
+    questions = [*input.records, *evaluated.records]
+    return BrowsingCollector(
+        RecordedWorld(world),
+        [asked(each) for each in input.records],
+        rules,
+        player,
+        rollout,
+        Judge(answer_judge(reward_model).transformer, vocabulary, prefix_tokens),
+        evaluated=[asked(each) for each in evaluated.records],
+        evaluated_world=None if evaluated_world is None else RecordedWorld(evaluated_world),
+        measure=truth(questions) if all(each.evidence for each in questions) else None,
+        seed=seed,
+    )
+
+
+def asked(question: Question) -> Asked:
+    """A question of a record, as environments take it."""
+    return Asked(question.id, question.question)
+
+
+def truth(questions: list[Question]) -> Measure:
+    """Whether answers are right and proved, where the questions' records know it."""
+    known = {(each.id, each.question): each for each in questions}
+
+    def measure(asked: Asked, end: State) -> dict[str, float]:
+        verdict = judge(known[asked.id, asked.question], end)
+        return {"right": float(verdict.right), "supported": float(verdict.supported)}
+
+    return measure

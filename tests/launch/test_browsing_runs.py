@@ -1,0 +1,210 @@
+"""PPO over browsing by launch/train.py: from folders to a policy, and on from a checkpoint."""
+
+import json
+import pathlib
+from typing import Any
+
+import configuration
+import gin
+import gin_files
+import jax
+import numpy as np
+import pytest
+import train
+from tiny_runs import TINY
+
+from data_pipelines.browsing_input import BrowsingInput
+from data_pipelines.question_sets import main as question_sets
+from data_pipelines.question_sets import set_of
+from data_pipelines.sample_web.making import make_split
+from data_pipelines.sample_world.vocabulary import bundled_vocabulary
+from gophercite import records
+from gophercite.browser.settings import Settings
+from gophercite.browsing.collecting import Rollout
+from gophercite.models.checkpoint_files import read_parameters, saved_steps
+from gophercite.models.config import TransformerConfig
+from gophercite.models.folder import Model, load_model, save_model
+from gophercite.models.parameters import (
+    HEADS,
+    REWARD_MODEL,
+    TEACHER,
+    TRAINED,
+    VALUE_HEAD,
+    VALUE_TRUNK,
+)
+from gophercite.models.reward_model import RewardModel
+from gophercite.models.transformer import Transformer
+from gophercite.records import Question
+from gophercite.training.early_stopping import EarlyStopping
+from gophercite.training.metrics import read_metrics
+
+RUN = "gin_configs/ppo_sample_web.gin"
+SMALL = {name: value for name, value in TINY.items() if not name.startswith("linear")} | {
+    "TRAIN_STEPS": "3",
+    "BATCH_SIZE": "4",
+    "Rollout.environments": "4",
+    "Rollout.steps": "5",
+    "Rollout.chunk": "8",
+    "Rollout.extra_answers": "1",
+    "PPOLearner.minibatches": "2",
+    "PPOLearner.microbatches": "1",
+    "PPOLearner.value_width": "8",
+    "constant_schedule.learning_rate": "1e-2",
+    "SamplingSettings.max_tokens": "16",
+    "BrowsingSettings.prompt_tokens": "160",
+    "browser.actions": "(2, 3)",
+    "browsing_collector.prefix_tokens": "96",
+    "validation/BrowsingInput.limit": "3",
+    "train.evaluate_every": "3",
+    "train.save_every": "1",
+    "KL_BUDGET": "1e9",
+}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A policy and a reward model of random weights, a web, and questions."""
+    root = tmp_path_factory.mktemp("folders")
+    gin_files.load(
+        ["gin_configs/sft_sample_world.gin"],
+        TINY | {"MODEL_DIR": "x", "INITIAL_CHECKPOINT": "None"},
+    )
+    transformer = Transformer(configuration.build().transformer.config)
+    params = jax.jit(transformer.init)(jax.random.key(3))
+    vocabulary = bundled_vocabulary()
+    save_model(root / "policy", Model(transformer, params, vocabulary, {}))
+    heads = RewardModel(transformer).init_heads(jax.random.key(4))
+    save_model(root / "judge", Model(transformer, {**params, HEADS: heads}, vocabulary, {}))
+    make_split(
+        root, "train", seed=0, pages=40, questions=12, demonstrated=4, steps=(1,),
+        settings=Settings(view_lines=8), progress=lambda *_: lambda *_: None,
+    )  # fmt: skip
+    return {
+        "INITIAL_CHECKPOINT": repr(str(root / "policy")),
+        "REWARD_MODEL": repr(str(root / "judge")),
+        "WORLD": repr(str(root / "world_train")),
+        "QUESTIONS": repr(str(root / "questions_train.jsonl")),
+        "HELD_OUT_QUESTIONS": repr(str(root / "questions_train.jsonl")),
+        "WITHOUT": repr(str(root / "demonstrations_train.jsonl.gz")),
+    }
+
+
+def run(folder: pathlib.Path, **settings: str) -> int:
+    bindings = SMALL | settings | {"MODEL_DIR": repr(str(folder))}
+    flags = [f"--gin.{name}={value}" for name, value in bindings.items()]
+    return train.main([f"--gin_file={RUN}", *flags])
+
+
+def lines(folder: pathlib.Path) -> list[dict[str, Any]]:
+    return [
+        {name: value for name, value in line.items() if not name.startswith("time/")}
+        for line in read_metrics(folder)
+    ]
+
+
+def test_a_policy_learns_by_browsing_and_goes_on_bit_for_bit(
+    folders: dict[str, str], tmp_path: pathlib.Path
+) -> None:
+    assert run(tmp_path / "whole", **folders) == 0
+    assert run(tmp_path / "parts", **folders, TRAIN_STEPS="1") == 0
+    assert run(tmp_path / "parts", **folders) == 0
+    steps = [lines(tmp_path / name) for name in ("whole", "parts")]
+    of_training = [[one for one in each if one["split"] == "train"] for each in steps]
+    assert of_training[0] == of_training[1]
+    assert [one["step"] for one in of_training[0]] == [1, 2, 3]
+    whole, parts = (read_parameters(tmp_path / name, 3) for name in ("whole", "parts"))
+    jax.tree.map(np.testing.assert_array_equal, whole, parts)
+    first = load_model(json.loads(folders["INITIAL_CHECKPOINT"].replace("'", '"'))).params
+    jax.tree.map(np.testing.assert_array_equal, whole[TEACHER][TRAINED], first[TRAINED])
+    for part in (TRAINED, VALUE_TRUNK):
+        changed = jax.tree.map(lambda a, b: not np.array_equal(a, b), whole[part], first[TRAINED]
+                               if part == TRAINED else first)  # fmt: skip
+        assert any(jax.tree.leaves(changed))
+    assert {REWARD_MODEL, VALUE_HEAD} <= set(whole)
+    # What inference loads is the policy alone.
+    assert set(load_model(tmp_path / "whole").params) == set(first)
+    trained = of_training[0][0]
+    # The sampler's log-probabilities are the learner's own, and the teacher's at first.
+    assert trained["objective/kl"] == pytest.approx(0, abs=0.02)
+    assert 0 <= trained["episodes/invalid"] <= 1
+    assert {"objective/scores", "policy/clipfrac_avg", "episodes/supported"} <= set(trained)
+    evaluated = [one for one in steps[0] if one["split"] == "validation"]
+    assert [one["step"] for one in evaluated] == [0, 3]
+    assert evaluated[0]["eval/validation/kl"] == pytest.approx(0, abs=0.02)
+    assert {"eval/validation/reward", "eval/validation/episodes/right"} <= set(evaluated[0])
+    assert saved_steps(tmp_path / "whole")[-1] == 3
+
+
+def test_questions_are_in_one_set_each_and_none_is_demonstrated(
+    folders: dict[str, str], tmp_path: pathlib.Path
+) -> None:
+    files = {name: json.loads(value.replace("'", '"')) for name, value in folders.items()}
+    every = [each.question for each in records.read(files["QUESTIONS"], Question)]
+    flags = ["--share", "rm=1", "--share", "rl=2", "--without", files["WITHOUT"]]
+    assert question_sets([files["QUESTIONS"], str(tmp_path), *flags]) == 0
+    dealt = {
+        name: {
+            each.question for each in records.read(tmp_path / f"questions_{name}.jsonl", Question)
+        }
+        for name in ("rm", "rl")
+    }
+    assert not dealt["rm"] & dealt["rl"]
+    assert len(dealt["rm"]) + len(dealt["rl"]) == len(every) - 4
+    for name, questions in dealt.items():
+        assert {set_of(f" {each.upper()} ", {"rm": 1, "rl": 2}) for each in questions} <= {name}
+    asked = BrowsingInput(
+        files=files["QUESTIONS"],
+        vocabulary=bundled_vocabulary(),
+        batch_size=5,
+        without=(str(tmp_path / "questions_rm.jsonl"), files["WITHOUT"]),
+    )
+    assert {each.question for each in asked.records} == dealt["rl"]
+    passed = [number for batch in asked.one_pass() for number in batch["questions"].tolist()]
+    assert [number for number in passed if number >= 0] == list(range(len(asked.records)))
+    assert len(passed) % 5 == 0
+
+
+@pytest.mark.parametrize(
+    ("size", "parameters", "cloning", "reward", "ppo"),
+    [
+        ("760m", 0.76e9, (256, 2.5e-5), (64, 1.25e-5), (1e-6, 19, 10.5)),
+        ("13b", 12.9e9, (512, 1e-5), (64, 5e-6), (4e-7, 30, 6.8)),
+        ("175b", 174.6e9, (512, 6e-6), (32, 1e-6), (2.4e-7, 18, 12.0)),
+    ],
+)
+def test_the_paper_s_sizes_have_the_paper_s_settings(
+    size: str,
+    parameters: float,
+    cloning: tuple[int, float],
+    reward: tuple[int, float],
+    ppo: tuple[float, int, float],
+) -> None:
+    """Tables 5 to 8, and GPT-3's numbers of parameters."""
+    policy = {"MODEL_DIR": '"x"', "INITIAL_CHECKPOINT": '"x"'}
+    cloned = policy | {"DEMONSTRATIONS": '"x"', "TRAIN_STEPS": "7"}
+    compared = policy | {"COMPARISONS": '"x"'}
+    for run, (batch, rate), own in (("bc", cloning, cloned), ("rm", reward, compared)):
+        gin_files.load([f"gin_configs/{run}_webgpt_{size}.gin"], own)
+        assert gin.query_parameter("constant_schedule.learning_rate") == rate
+        learner = "SupervisedLearner" if run == "bc" else "RewardLearner"
+        assert gin.query_parameter(f"{learner}.ema_decay") == 0.99
+        assert gin.get_configurable("train")().batch_size == batch
+    assert gin.query_parameter("RewardLearner.auxiliary_weight") == 0
+    names = ["REWARD_MODEL", "WORLD", "QUESTIONS", "HELD_OUT_QUESTIONS"]
+    own = policy | dict.fromkeys(names, '"x"') | {"VOCABULARY_SIZE": "50257"}
+    gin_files.load([f"gin_configs/ppo_webgpt_{size}.gin"], own)
+    rate, iterations, budget = ppo
+    assert gin.query_parameter("constant_schedule.learning_rate") == rate
+    assert gin.get_configurable("train")().total_steps == iterations
+    stopping = gin.get_configurable(EarlyStopping)()
+    assert stopping.limits == {"eval/validation/kl": budget}
+    rollout = gin.get_configurable(Rollout)()
+    assert (rollout.environments, rollout.steps) == (256, 256)
+    assert (rollout.chunk, rollout.extra_answers) == (64, 15)
+    rows = rollout.environments * (rollout.steps + 1)
+    assert gin.query_parameter("PPOLearner.minibatches") == 128
+    assert rows % (128 * gin.query_parameter("PPOLearner.microbatches")) == 0
+    assert gin.get_configurable(Settings)().actions == (20, 100)
+    shapes = Transformer(gin.get_configurable(TransformerConfig)()).abstract()
+    count = sum(leaf.size for leaf in jax.tree.leaves(shapes))
+    assert count == pytest.approx(parameters, rel=0.03)
