@@ -32,7 +32,6 @@ from data_pipelines import tasks  # noqa: F401 (registers the sample world's)
 from data_pipelines.rollout_input import RolloutInput
 from gophercite.decoding.decode_loop import decode
 from gophercite.decoding.decode_state import Plan
-from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.learning import optimizers
 from gophercite.learning.a2c import A2CLearner
@@ -50,6 +49,7 @@ from gophercite.models.parameters import (
 )
 from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer
+from gophercite.quoting.quote_settings import QuoteSettings
 
 LAYERS, FROZEN_LAYERS, PROMPTS, LENGTH, MAX_TOKENS = 10, 6, 16, 256, 64
 MIB = 2**20

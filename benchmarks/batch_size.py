@@ -21,11 +21,11 @@ sys.path.insert(0, str(ROOT))
 from gophercite.answering.answerer import Answerer, AnsweringSettings  # noqa: E402
 from gophercite.answering.many_questions import Asked, answer_each  # noqa: E402
 from gophercite.answering.pages import FoundPages  # noqa: E402
-from gophercite.contexts import SearchResult  # noqa: E402
 from gophercite.decoding.sampling_settings import SamplingSettings  # noqa: E402
 from gophercite.documents import Document  # noqa: E402
 from gophercite.models.folder import load_model  # noqa: E402
 from gophercite.records import Question, read  # noqa: E402
+from gophercite.retrieval.contexts import SearchResult  # noqa: E402
 
 
 def asked(question: Question, seed: int) -> Asked:

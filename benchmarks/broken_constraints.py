@@ -31,7 +31,7 @@ class Break(NamedTuple):
 
     Attributes:
       name: what is wrong then.
-      edits: of files in gophercite/decoding.
+      edits: of files in gophercite.
       setting: in which it should show.
     """
 
@@ -50,29 +50,31 @@ ACCEPTED = "same = plan.made & (plan.tokens == drawn)"
 BREAKS = [
     Break(
         "a token too few is left for the rest, outside claims",
-        (Edit("quote_state.py", COST, COST.replace("<", "<=")),),
+        (Edit("quoting/quote_state.py", COST, COST.replace("<", "<=")),),
         SCARCE,
     ),
     Break(
         "a token too few is left for the rest, in claims",
-        (Edit("quote_state.py", CLAIM_COST, CLAIM_COST.replace("<", "<=")),),
+        (Edit("quoting/quote_state.py", CLAIM_COST, CLAIM_COST.replace("<", "<=")),),
         SCARCE,
     ),
     Break(
         "a draft's tokens are not counted off those left",
         (
             Edit(
-                "decode_loop.py", "(left - after).reshape(-1),", "(left - 0 * after).reshape(-1),"
+                "decoding/decode_loop.py",
+                "(left - after).reshape(-1),",
+                "(left - 0 * after).reshape(-1),",
             ),
-            Edit("speculation.py", "left - place, 0, THIN", "left, 0, THIN"),
+            Edit("decoding/speculation.py", "left - place, 0, THIN", "left, 0, THIN"),
         ),
         BUSY,
     ),
     Break(
         "drafts are accepted without a mask",
         (
-            Edit("speculation.py", DRAFTED, "rank = jnp.where(tokens != eos_id, rank, 0)"),
-            Edit("speculation.py", ACCEPTED, "same = plan.made"),
+            Edit("decoding/speculation.py", DRAFTED, "rank = jnp.where(tokens != eos_id, rank, 0)"),
+            Edit("decoding/speculation.py", ACCEPTED, "same = plan.made"),
         ),
         DRAFTS,
     ),
@@ -80,7 +82,7 @@ BREAKS = [
         "where few tokens are allowed, all that the node has are",
         (
             Edit(
-                "drawing.py",
+                "decoding/drawing.py",
                 "jnp.where(legal, logits.tokens(tokens), MASKED)",
                 "jnp.where(legal | True, logits.tokens(tokens), MASKED)",
             ),
@@ -91,7 +93,7 @@ BREAKS = [
         "a quote may be shorter than the minimum",
         (
             Edit(
-                "quote_state.py",
+                "quoting/quote_state.py",
                 "legal &= tables.need[edge] <= had",
                 "legal &= tables.need[edge] <= had + 1",
             ),
@@ -100,14 +102,14 @@ BREAKS = [
     ),
     Break(
         "all prompts quote the first one's pages",
-        (Edit("quote_state.py", "tables.first[prompts]", "tables.first[prompts * 0]"),),
+        (Edit("quoting/quote_state.py", "tables.first[prompts]", "tables.first[prompts * 0]"),),
         BUSY,
     ),
     Break(
         "prompts that waited quote the pages of those whose seats they take",
         (
             Edit(
-                "decode_state.py",
+                "decoding/decode_state.py",
                 "of_row = jnp.repeat(now.seated, rows)",
                 "of_row = jnp.repeat(jnp.arange(fresh.shape[0]), rows)",
             ),
@@ -118,7 +120,7 @@ BREAKS = [
         "rows that go on with another sample keep their state",
         (
             Edit(
-                "decode_state.py",
+                "decoding/decode_state.py",
                 "quote = jax.tree.map(anew, initial(work.quotes, of_row), quote)",
                 "quote = quote._replace(node=anew(initial(work.quotes, of_row).node, quote.node))",
             ),
@@ -129,7 +131,7 @@ BREAKS = [
         "triples are not counted",
         (
             Edit(
-                "quote_state.py",
+                "quoting/quote_state.py",
                 "state.triples + jnp.where(moves, triples, 0)",
                 "state.triples + 0 * jnp.where(moves, triples, 0)",
             ),
@@ -140,7 +142,7 @@ BREAKS = [
         "one omission too many",
         (
             Edit(
-                "quote_state.py",
+                "quoting/quote_state.py",
                 "state.omissions[:, None] + omissions <= settings.maximum_omissions",
                 "state.omissions[:, None] + omissions <= settings.maximum_omissions + 1",
             ),
@@ -151,7 +153,7 @@ BREAKS = [
         "a quote or claim may be a character too long",
         (
             Edit(
-                "quote_state.py",
+                "quoting/quote_state.py",
                 "tables.reach[edge] <= longest",
                 "tables.reach[edge] <= longest + 1",
             ),
@@ -162,7 +164,7 @@ BREAKS = [
         "a quote may go on from one page of a title to the next",
         (
             Edit(
-                "suffix_automaton.py",
+                "quoting/suffix_automaton.py",
                 "last: Any = np.int64(roots[group])\n",
                 "if not text or groups[text - 1] != group:\n"
                 "            last: Any = np.int64(roots[group])\n",
@@ -172,14 +174,14 @@ BREAKS = [
     ),
     Break(
         "texts are cut behind their marks",
-        (Edit("pieces.py", "piece = text[start : end - 1]", "piece = text[start:end]"),),
+        (Edit("quoting/pieces.py", "piece = text[start : end - 1]", "piece = text[start:end]"),),
         BUSY,
     ),
     Break(
         "quotes may end inside a character",
         (
             Edit(
-                "quote_graph.py",
+                "quoting/quote_graph.py",
                 "ends = level > 0 and at >= 0 and complete[at]",
                 "ends = level > 0 and at >= 0",
             ),
@@ -189,14 +191,16 @@ BREAKS = [
     Break(
         "quotes may be white space",
         (
-            Edit("quote_graph.py", "space = alone[text]", "space = alone[text] & False"),
-            Edit("quote_graph.py", "space[at + len(blank) - 1] = True", "space[at] = False"),
+            Edit("quoting/quote_graph.py", "space = alone[text]", "space = alone[text] & False"),
+            Edit(
+                "quoting/quote_graph.py", "space[at + len(blank) - 1] = True", "space[at] = False"
+            ),
         ),
         BUSY,
     ),
     Break(
         "titles in lower case",
-        (Edit("quote_graph.py", "(title + QUOTE_MARK)", "(title.lower() + QUOTE_MARK)"),),
+        (Edit("quoting/quote_graph.py", "(title + QUOTE_MARK)", "(title.lower() + QUOTE_MARK)"),),
         BUSY,
     ),
 ]
@@ -209,7 +213,7 @@ def run_broken(each: Break, flags: argparse.Namespace) -> str:
         for name in COPIED:
             shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
         for edit in each.edits:
-            path = copy / "gophercite/decoding" / edit.file
+            path = copy / "gophercite" / edit.file
             code = path.read_text("utf-8")
             if code.count(edit.old) != 1:
                 sys.exit(

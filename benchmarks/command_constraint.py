@@ -29,7 +29,7 @@ from gophercite.browser.settings import Settings
 from gophercite.browser.shown import Link
 from gophercite.browser.state import State
 from gophercite.browser.worlds import SiteWorld
-from gophercite.decoding.commands import CommandConstraint, CommandSettings
+from gophercite.commands.constraint import CommandConstraint, CommandSettings
 from gophercite.decoding.sampler import Samples, sample
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.documents import Document

@@ -30,10 +30,8 @@ sys.path.insert(0, str(ROOT))
 from compile_280b import report  # noqa: E402
 
 from data_pipelines.sample_world.vocabulary import bundled_vocabulary  # noqa: E402
-from gophercite.decoding.constraint import QuoteConstraint  # noqa: E402
 from gophercite.decoding.decode_state import Plan  # noqa: E402
 from gophercite.decoding.sampling_settings import SamplingSettings  # noqa: E402
-from gophercite.decoding.table_sizes import TableSizes  # noqa: E402
 from gophercite.documents import Document  # noqa: E402
 from gophercite.learning import optimizers  # noqa: E402
 from gophercite.learning.a2c import A2CLearner  # noqa: E402
@@ -43,6 +41,8 @@ from gophercite.models.parameters import HEADS, Params  # noqa: E402
 from gophercite.models.reward_model import RewardModel  # noqa: E402
 from gophercite.models.transformer import Transformer  # noqa: E402
 from gophercite.partitioning import Partitioner, make_mesh  # noqa: E402
+from gophercite.quoting.constraint import QuoteConstraint  # noqa: E402
+from gophercite.quoting.table_sizes import TableSizes  # noqa: E402
 from gophercite.training.program import Program  # noqa: E402
 
 MAX_TOKENS, QUESTION = 256, 256

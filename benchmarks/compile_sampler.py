@@ -25,15 +25,15 @@ from jax.experimental import topologies
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from gophercite.decoding import watching
-from gophercite.decoding.constraint import QuoteConstraint
 from gophercite.decoding.decode_loop import decode
 from gophercite.decoding.decode_state import Plan
-from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.documents import Document
 from gophercite.models.families import gopher
 from gophercite.models.transformer import Transformer
 from gophercite.partitioning import Partitioner, make_mesh
+from gophercite.quoting.constraint import QuoteConstraint
+from gophercite.quoting.quote_settings import QuoteSettings
 from gophercite.vocabularies import Vocabulary, load_vocabulary
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -28,15 +28,15 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from gophercite.decoding import watching
-from gophercite.decoding.constraint import PromptGraph, QuoteConstraint
 from gophercite.decoding.drawing import draw, draw_allowed, given
-from gophercite.decoding.quote_settings import QuoteSettings
-from gophercite.decoding.quote_state import QuoteTables, advance, initial
 from gophercite.decoding.sampler import Samples, sample
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.documents import Document
 from gophercite.evaluation.question_prompts import encode_question, pages_of
 from gophercite.models.folder import Model, load_model
+from gophercite.quoting.constraint import PromptGraph, QuoteConstraint
+from gophercite.quoting.quote_settings import QuoteSettings
+from gophercite.quoting.quote_state import QuoteTables, advance, initial
 from gophercite.records import Question, read
 from gophercite.vocabularies import Vocabulary, load_vocabulary
 

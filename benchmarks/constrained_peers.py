@@ -35,12 +35,12 @@ from substring_matchers import LLGuidance, Matchers, XGrammar
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from gophercite.decoding.constraint import QuoteConstraint
 from gophercite.decoding.drawing import draw, draw_allowed, given
-from gophercite.decoding.quote_state import QuoteState, QuoteTables, advance, allowed, initial
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.documents import Document
 from gophercite.models.attention import MASKED
+from gophercite.quoting.constraint import QuoteConstraint
+from gophercite.quoting.quote_state import QuoteState, QuoteTables, advance, allowed, initial
 from gophercite.vocabularies import Vocabulary, load_vocabulary
 
 STEPS, BATCHES = 48, (1, 16, 64)

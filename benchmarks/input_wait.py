@@ -68,7 +68,7 @@ def input_seconds(work: pathlib.Path, batches: int) -> float:
     """Processor time of one batch, nothing else running in the process."""
     from data_pipelines import tasks  # TensorFlow takes seconds to load
     from data_pipelines.inputs import Input
-    from gophercite.contexts import ContextSettings
+    from gophercite.retrieval.contexts import ContextSettings
 
     made = work / "articles"
     tasks.add_rated_answers(
@@ -88,8 +88,8 @@ def rollout_seconds(work: pathlib.Path, batches: int) -> tuple[float, int]:
 
     from data_pipelines import tasks
     from data_pipelines.rollout_input import RolloutInput
-    from gophercite.contexts import ContextSettings
-    from gophercite.decoding.quote_settings import QuoteSettings
+    from gophercite.quoting.quote_settings import QuoteSettings
+    from gophercite.retrieval.contexts import ContextSettings
 
     made = work / "articles"
     tasks.add_questions(

@@ -35,7 +35,7 @@ sys.path.insert(0, str(ROOT))
 import jax  # noqa: E402
 
 from benchmarks import legal_vocabularies  # noqa: E402
-from gophercite.decoding.table_sizes import TableSizes  # noqa: E402
+from gophercite.quoting.table_sizes import TableSizes  # noqa: E402
 from tests.decoding import drawn_answers, page_kinds  # noqa: E402
 
 # They hold a page of 100 kB and seven windows, so that a setting has one program a vocabulary size.

@@ -34,7 +34,7 @@ from benchmarks.legal_answers import (  # noqa: E402
     read_lines,
     training_texts,
 )
-from gophercite.decoding.table_sizes import TableSizes  # noqa: E402
+from gophercite.quoting.table_sizes import TableSizes  # noqa: E402
 from tests.decoding import drawn_commands, page_kinds  # noqa: E402
 
 SIZES = TableSizes(1 << 16, 1 << 19)

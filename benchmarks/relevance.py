@@ -15,10 +15,10 @@ import random
 
 from search import ROOT, Wanted, natural_questions, squad  # which puts ROOT on the path
 
-from gophercite.answer_matching import contains_answer
 from gophercite.answering.extractive import LEAST_RELEVANCE, extractive_answer
 from gophercite.answering.pages import IndexedPages, index_in_memory
 from gophercite.documents import Document
+from gophercite.text.answer_matching import contains_answer
 
 PAGES = 30
 SUBJECTS = 20

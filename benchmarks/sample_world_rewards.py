@@ -32,7 +32,6 @@ from data_pipelines.sample_world.world import COMPARED, World, judge  # noqa: E4
 from data_pipelines.sources import comparison_of  # noqa: E402
 from gophercite.answering.answerer import Answerer, AnsweringSettings  # noqa: E402
 from gophercite.answering.pages import FoundPages  # noqa: E402
-from gophercite.contexts import SearchResult  # noqa: E402
 from gophercite.decoding.abstention import TooFewLabelsError, promise_quality  # noqa: E402
 from gophercite.decoding.rerank import Scorer  # noqa: E402
 from gophercite.decoding.sampling_settings import SamplingSettings  # noqa: E402
@@ -44,6 +43,7 @@ from gophercite.evaluation.roc import roc_curve  # noqa: E402
 from gophercite.models.folder import Model, load_model  # noqa: E402
 from gophercite.models.reward_model import load_reward_model  # noqa: E402
 from gophercite.records import Comparison, from_json  # noqa: E402
+from gophercite.retrieval.contexts import SearchResult  # noqa: E402
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 QUALITY, CONFIDENCE, LABELLED, DRAWS = 0.9, 0.95, 300, 1000

@@ -26,14 +26,14 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from gophercite.decoding.constraint import QuoteConstraint
-from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.sampler import Samples, sample
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.evaluation.question_prompts import encode_question, pages_of
 from gophercite.models.folder import Model, load_model
 from gophercite.models.parameters import TRAINED
 from gophercite.models.transformer import Transformer
+from gophercite.quoting.constraint import QuoteConstraint
+from gophercite.quoting.quote_settings import QuoteSettings
 from gophercite.records import Question, read
 
 QUOTES = QuoteSettings(minimum_quote=200, maximum_claim=12)

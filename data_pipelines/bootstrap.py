@@ -21,12 +21,12 @@ from data_pipelines.bootstrapping import (
 )
 from gophercite import records
 from gophercite.few_shot.prompting import Style
-from gophercite.json_fields import JsonFields, RecordError, in_one_line
-from gophercite.json_lines import read_json_lines
 from gophercite.records import Question, RatedAnswer
 from gophercite.retrieval.index import DocumentIndex
 from gophercite.retrieval.index_file import IndexFileError
-from gophercite.search_results import with_pages
+from gophercite.retrieval.search_results import with_pages
+from gophercite.storage.json_fields import JsonFields, RecordError, in_one_line
+from gophercite.storage.json_lines import read_json_lines
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -13,9 +13,9 @@ from gophercite.documents import Document
 from gophercite.evidence import SyntaxFault
 from gophercite.few_shot.evidence_search import find_evidence
 from gophercite.few_shot.prompting import Style, first_answer
-from gophercite.few_shot.rouge import rouge_l
 from gophercite.few_shot.splices import restore
 from gophercite.records import Question, RatedAnswer
+from gophercite.text.rouge import rouge_l
 
 RATER = "ROUGE-L"
 

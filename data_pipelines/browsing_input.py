@@ -9,7 +9,7 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 
 from gophercite import records
-from gophercite.json_lines import read_json_lines
+from gophercite.storage.json_lines import read_json_lines
 from gophercite.vocabularies import Vocabulary
 
 Paths: TypeAlias = str | Sequence[str]

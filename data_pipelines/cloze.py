@@ -16,7 +16,7 @@ from data_pipelines.citations import Part
 from gophercite import prompts
 from gophercite.documents import Document
 from gophercite.evidence import holds_mark
-from gophercite.sentences import sentence_spans
+from gophercite.text.sentences import sentence_spans
 
 # In characters. With a vocabulary of 8,192 pieces nearly all texts fit rows of 768 tokens.
 _LONGEST_PAGE = 1000

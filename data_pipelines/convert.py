@@ -66,8 +66,8 @@ from data_pipelines.converters.writing import (
     write_records,
 )
 from data_pipelines.fabricated_comparisons import TYPES, fabricate
-from gophercite.json_fields import in_one_line
 from gophercite.records import Comparison
+from gophercite.storage.json_fields import in_one_line
 
 T = TypeVar("T")
 ComparisonConverter = Callable[[Path, ConversionReport], Iterator[Comparison]]

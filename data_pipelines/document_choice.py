@@ -1,7 +1,8 @@
 """Which documents a training prompt shows, and how much of each, as a step before the encoding.
 
 Prompts of rated answers show the document that is quoted, those of questions what was found. The
-rules are `gophercite.contexts`' (appendix D.2), the draws are keyed by (seed, epoch, example).
+rules are those of `gophercite.retrieval.contexts` (appendix D.2), the draws are keyed by (seed,
+epoch, example).
 """
 
 import collections
@@ -20,7 +21,8 @@ import tensorflow as tf
 from data_pipelines.features import plain_vocabulary
 from data_pipelines.randomness import draws
 from gophercite import records
-from gophercite.contexts import (
+from gophercite.documents import Document, Window
+from gophercite.retrieval.contexts import (
     Context,
     ContextError,
     ContextSettings,
@@ -29,11 +31,10 @@ from gophercite.contexts import (
     rollout_context,
     training_context,
 )
-from gophercite.documents import Document, Window
-from gophercite.json_fields import RecordError
 from gophercite.retrieval.index import DocumentIndex
+from gophercite.retrieval.search_results import R, with_pages
 from gophercite.retrieval.tokenised_pages import TokenisedPages
-from gophercite.search_results import R, with_pages
+from gophercite.storage.json_fields import RecordError
 from gophercite.vocabularies import Vocabulary
 
 KEPT_ERRORS = 100  # what `ContextReport.errors` holds at most
@@ -145,7 +146,7 @@ def context_of(
     page: Callable[[str], Document] | None = None,
     pages: TokenisedPages | None = None,
 ) -> Context:
-    """Returns the prompt of one rated answer (`gophercite.contexts.training_context`).
+    """Returns the prompt of one rated answer (`gophercite.retrieval.contexts.training_context`).
 
     Args:
       answer: its documents in rank order, with their snippets where known.
@@ -178,7 +179,7 @@ def rollout_context_of(
     page: Callable[[str], Document] | None = None,
     pages: TokenisedPages | None = None,
 ) -> Context:
-    """Returns the prompt of one question (`gophercite.contexts.rollout_context`).
+    """Returns the prompt of one question (`gophercite.retrieval.contexts.rollout_context`).
 
     Arguments are those of `context_of`.
 

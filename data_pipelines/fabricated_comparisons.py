@@ -16,7 +16,7 @@ from data_pipelines.converters.gold import ConversionReport
 from data_pipelines.converters.sentences import covering
 from gophercite.evidence import MINIMUM_QUOTE_LENGTH, Evidence, holds_mark
 from gophercite.records import Comparison
-from gophercite.sentences import sentence_spans
+from gophercite.text.sentences import sentence_spans
 
 ComparisonType = Literal["A", "B", "A2", "B2"]
 TYPES: tuple[ComparisonType, ...] = get_args(ComparisonType)

@@ -21,11 +21,11 @@ from data_pipelines.filters import (
     usual_lengths,
 )
 from gophercite import records
-from gophercite.json_fields import in_one_line
 from gophercite.records import Question, RatedAnswer
 from gophercite.retrieval.index import DocumentIndex
 from gophercite.retrieval.index_file import IndexFileError
-from gophercite.search_results import with_pages
+from gophercite.retrieval.search_results import with_pages
+from gophercite.storage.json_fields import in_one_line
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

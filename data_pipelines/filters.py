@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from gophercite.answer_matching import normalize_answer
 from gophercite.documents import Document
 from gophercite.records import Question
 from gophercite.retrieval.engine import parse_query
+from gophercite.text.answer_matching import normalize_answer
 
 # Section 3.1, footnote 4: the 5th and 95th percentile of the model's answers, in characters.
 SHORTEST, LONGEST = 316, 1313

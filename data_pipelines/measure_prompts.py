@@ -26,13 +26,13 @@ from data_pipelines.document_choice import (
 )
 from data_pipelines.randomness import draws
 from gophercite import evidence, records
-from gophercite.contexts import Context, ContextError, ContextSettings, Reason
 from gophercite.documents import Document
-from gophercite.json_fields import in_one_line
 from gophercite.records import Question, RatedAnswer
+from gophercite.retrieval.contexts import Context, ContextError, ContextSettings, Reason
 from gophercite.retrieval.index import DocumentIndex
 from gophercite.retrieval.index_file import IndexFileError
 from gophercite.retrieval.tokenised_pages import TokenisedPages
+from gophercite.storage.json_fields import in_one_line
 from gophercite.vocabularies import Vocabulary, load_vocabulary
 
 

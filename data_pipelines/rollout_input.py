@@ -17,13 +17,13 @@ from jaxtyping import Int32
 
 from data_pipelines.task_input import Features, TaskInput
 from gophercite import evidence, prompts, records
-from gophercite.decoding.constraint import NoLegalAnswer, QuoteConstraint
-from gophercite.decoding.pieces import quotable_pieces
-from gophercite.decoding.quote_settings import QuoteSettings
-from gophercite.decoding.table_sizes import TableSizes, usual_sizes
 from gophercite.decoding.watching import FaultWatch
 from gophercite.documents import Document
 from gophercite.evidence import Evidence
+from gophercite.quoting.constraint import NoLegalAnswer, QuoteConstraint
+from gophercite.quoting.pieces import quotable_pieces
+from gophercite.quoting.quote_settings import QuoteSettings
+from gophercite.quoting.table_sizes import TableSizes, usual_sizes
 from gophercite.vocabularies import Vocabulary, load_vocabulary
 
 RolloutBatch = dict[str, Any]  # arrays, and one tuple of tables

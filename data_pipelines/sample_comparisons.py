@@ -20,8 +20,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from gophercite import evidence, records
-from gophercite.json_fields import JsonFields, in_one_line
 from gophercite.records import Comparison, Response
+from gophercite.storage.json_fields import JsonFields, in_one_line
 
 SPLITS = ("train", "validation")
 

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from gophercite import records
-from gophercite.json_fields import RecordError, in_one_line
 from gophercite.records import Question, RatedAnswer
 from gophercite.retrieval.apis import ENGINES, api_from_environment
 from gophercite.retrieval.engine import SearchError
@@ -25,9 +24,10 @@ from gophercite.retrieval.extraction import Extractor
 from gophercite.retrieval.fetch import FetchSettings
 from gophercite.retrieval.index import DocumentIndex
 from gophercite.retrieval.index_file import IndexFileError
+from gophercite.retrieval.search_results import R, SearchReport, SearchSettings, with_search_results
 from gophercite.retrieval.stored_web import StoredWeb
 from gophercite.retrieval.web import WebEngine, WebSettings
-from gophercite.search_results import R, SearchReport, SearchSettings, with_search_results
+from gophercite.storage.json_fields import RecordError, in_one_line
 
 _KEPT_PROBLEMS = 100
 _SECONDS_BETWEEN_NOTES = 10.0

@@ -19,7 +19,7 @@ import tensorflow as tf
 from data_pipelines.features import SeqioVocabulary
 from data_pipelines.randomness import draws, epoch_seed
 from gophercite import records
-from gophercite.json_fields import RecordError
+from gophercite.storage.json_fields import RecordError
 from gophercite.vocabularies import Vocabulary
 
 # TensorFlow reads data here and nothing else: left alone, it would take an accelerator's memory.

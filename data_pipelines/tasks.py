@@ -23,7 +23,7 @@ from data_pipelines.repeats import repeats
 from data_pipelines.sample_world.vocabulary import VOCABULARY_FOLDER
 from gophercite import records
 from gophercite.browser.encoding import PREFIX_TOKENS
-from gophercite.contexts import ContextSettings
+from gophercite.retrieval.contexts import ContextSettings
 from gophercite.vocabularies import Vocabulary
 
 Files = Mapping[str, str | Path | Sequence[str | Path]]

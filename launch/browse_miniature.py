@@ -28,7 +28,7 @@ from collections.abc import Mapping, Sequence
 
 from stages import Stage, StageError, run_python, run_stages
 
-from gophercite.json_fields import in_one_line
+from gophercite.storage.json_fields import in_one_line
 
 _RULES = ["--view-lines", "12", "--results", "4"]
 _BROWSING = [*_RULES, "--actions", "16", "--prompt-tokens", "384", "--max-tokens", "64"]

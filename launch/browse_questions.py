@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gophercite.json_fields import in_one_line
+from gophercite.storage.json_fields import in_one_line
 
 if TYPE_CHECKING:
     from gophercite.browser.episodes import Episode

@@ -18,8 +18,8 @@ import numpy as np
 from jaxtyping import Float
 
 from gophercite.evaluation.best_of_n import best_of_n
-from gophercite.json_fields import in_one_line
-from gophercite.json_lines import read_json_lines
+from gophercite.storage.json_fields import in_one_line
+from gophercite.storage.json_lines import read_json_lines
 
 _RESAMPLES = 2000
 

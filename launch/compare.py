@@ -31,8 +31,8 @@ from gophercite.evaluation.saved_results import (
     shared_table,
 )
 from gophercite.evaluation.tables import Table
-from gophercite.json_fields import in_one_line
 from gophercite.records import Comparison, RatedAnswer, Report, read
+from gophercite.storage.json_fields import in_one_line
 
 R = TypeVar("R", RatedAnswer, Comparison)
 

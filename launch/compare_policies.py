@@ -28,8 +28,8 @@ from gophercite.evaluation.policy_report import quality_table, sections, summary
 from gophercite.evaluation.report_files import Section, write_files, write_report
 from gophercite.evaluation.saved_results import SavedResultsError, read_system
 from gophercite.evaluation.tables import Table
-from gophercite.json_fields import in_one_line
 from gophercite.models.checkpoint_files import best_step
+from gophercite.storage.json_fields import in_one_line
 from gophercite.training.metrics import read_metrics
 
 _SET = "eval/validation/"

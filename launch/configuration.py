@@ -27,10 +27,7 @@ from data_pipelines.task_input import TaskInput
 from gophercite.browser.settings import Settings
 from gophercite.browsing.collecting import Rollout
 from gophercite.browsing.writer import BrowsingSettings
-from gophercite.contexts import ContextSettings
-from gophercite.decoding.constraint import QuoteConstraint
 from gophercite.decoding.decode_state import Plan
-from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.learning import optimizers, schedules
 from gophercite.learning.a2c import A2CLearner
@@ -49,6 +46,9 @@ from gophercite.models.training_text import FIELD as TRAINING_TEXT
 from gophercite.models.training_text import training_text
 from gophercite.models.transformer import Transformer
 from gophercite.partitioning import DEFAULT_RULES, Partitioner, make_mesh
+from gophercite.quoting.constraint import QuoteConstraint
+from gophercite.quoting.quote_settings import QuoteSettings
+from gophercite.retrieval.contexts import ContextSettings
 from gophercite.training.answer_table import AnswerTable
 from gophercite.training.early_stopping import EarlyStopping
 from gophercite.training.feed import process_share, refuse_uneven

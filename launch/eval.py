@@ -34,7 +34,7 @@ import processes
 import refusals
 import setting_checks
 
-from gophercite.json_fields import in_one_line
+from gophercite.storage.json_fields import in_one_line
 
 SETTINGS = gin_files.ROOT / "launch" / "evaluation_settings.py"
 STYLES = ("short", "long")

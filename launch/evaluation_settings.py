@@ -8,16 +8,16 @@ from typing import Literal, get_args
 
 import gin
 
-from gophercite.decoding.quote_settings import QuoteSettings
-from gophercite.decoding.run_boundaries import Boundaries
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.evaluation.answer_log import AskingSettings
 from gophercite.evaluation.question_prompts import PromptSettings
 from gophercite.evaluation.results import Choice
 from gophercite.few_shot.prompting import FewShotSettings, Style
+from gophercite.quoting.quote_settings import QuoteSettings
+from gophercite.quoting.run_boundaries import Boundaries
 from gophercite.records import Question, Report, read
 from gophercite.retrieval.index import DocumentIndex
-from gophercite.search_results import with_pages
+from gophercite.retrieval.search_results import with_pages
 from gophercite.storage import is_remote
 
 

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 
 import refusals
 
-from gophercite.json_fields import in_one_line
+from gophercite.storage.json_fields import in_one_line
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -14,17 +14,17 @@ from gophercite.answering.declining import answering_settings
 from gophercite.answering.loading import inference_partitioner, load_answerer
 from gophercite.answering.many_questions import Asked, answer_each
 from gophercite.answering.pages import FoundPages, IndexedPages
-from gophercite.answers import answer_to_json
-from gophercite.contexts import SearchResult
-from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.models.checkpoint_files import CheckpointError
 from gophercite.models.tensors import TensorFileError
+from gophercite.quoting.quote_settings import QuoteSettings
 from gophercite.records import Document, FoundDocument, Question, Report, read
-from gophercite.result_file import ResultFile
+from gophercite.records.answers import answer_to_json
+from gophercite.retrieval.contexts import SearchResult
 from gophercite.retrieval.index import DocumentIndex
 from gophercite.retrieval.index_file import IndexFileError
-from gophercite.search_results import with_pages
+from gophercite.retrieval.search_results import with_pages
+from gophercite.storage.result_file import ResultFile
 from gophercite.training.progress import Progress
 
 # What people cause, and a line says.

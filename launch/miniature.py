@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 
 from stages import Stage, StageError, run_python, run_stages
 
-from gophercite.json_fields import in_one_line
+from gophercite.storage.json_fields import in_one_line
 
 # Some twelve minutes a chain on two idle cores: fewer steps than the files of these trainings
 # have. A supervised model that is right nearly always would leave nothing to gain, besides.

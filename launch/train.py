@@ -28,7 +28,7 @@ import processes
 import setting_checks
 
 from gophercite import interruption
-from gophercite.json_fields import in_one_line
+from gophercite.storage.json_fields import in_one_line
 
 RETRY = 75  # as `gophercite.training.preemption` has it, which it takes JAX to import
 
@@ -49,8 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         import dry_run
         import warmup
 
-        from gophercite.json_fields import RecordError
         from gophercite.models.checkpoint_files import CheckpointError
+        from gophercite.storage.json_fields import RecordError
         from gophercite.training.checkpoints import NonFiniteStateError
         from gophercite.training.pending import NonFiniteLossError
         from gophercite.training.preemption import EXIT_CODE, Preempted

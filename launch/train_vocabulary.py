@@ -12,8 +12,8 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from gophercite.documents import normalise_text
-from gophercite.json_fields import RecordError, in_one_line
-from gophercite.json_lines import open_bytes, read_json_lines
+from gophercite.storage.json_fields import RecordError, in_one_line
+from gophercite.storage.json_lines import open_bytes, read_json_lines
 from gophercite.vocabularies import VocabularyError, train_sentencepiece
 
 

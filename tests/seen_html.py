@@ -5,7 +5,7 @@ import html.parser
 
 from hypothesis import strategies as st
 
-from gophercite.hypertext import escape_html
+from gophercite.html.escaping import escape_html
 
 HOSTILE = [
     "<script>alert(1)</script>",

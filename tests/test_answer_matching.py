@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gophercite import answer_matching
+from gophercite.text import answer_matching
 
 
 def reference_tokens(text: str) -> list[str]:

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gophercite.answers import (
+from gophercite.documents import Document, normalise_text
+from gophercite.evidence import OMISSION, Evidence
+from gophercite.records.answers import (
     Answer,
     Citation,
     LeftOut,
@@ -19,9 +21,7 @@ from gophercite.answers import (
     cite,
     read_answer,
 )
-from gophercite.documents import Document, normalise_text
-from gophercite.evidence import OMISSION, Evidence
-from gophercite.json_fields import RecordError
+from gophercite.storage.json_fields import RecordError
 
 PAGE = Document("o", "Ormsby", "A town. Its lighthouse was built in 1874.", "https://o.example/")
 TRIPLE = Evidence("In 1874.", "Ormsby", "built in 1874")

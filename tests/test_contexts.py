@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from vocabulary_fixtures import vocabularies
 
 from gophercite import prompts
-from gophercite.contexts import (
+from gophercite.documents import Document
+from gophercite.retrieval.contexts import (
     Context,
     ContextError,
     ContextSettings,
@@ -23,8 +24,7 @@ from gophercite.contexts import (
     single_contexts,
     training_context,
 )
-from gophercite.documents import Document
-from gophercite.sentences import sentence_spans
+from gophercite.text.sentences import sentence_spans
 
 VOCABULARIES = vocabularies()
 UNIGRAM = VOCABULARIES["unigram"]

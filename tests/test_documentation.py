@@ -5,10 +5,10 @@ import pathlib
 import re
 
 from gophercite.answering.verification import Verdict, in_documents, verify
-from gophercite.answers import answer_from_json, answer_to_json
 from gophercite.documents import Document
 from gophercite.evidence import Evidence
 from gophercite.records import Question, from_json
+from gophercite.records.answers import answer_from_json, answer_to_json
 
 DOCS = pathlib.Path(__file__).parents[1] / "docs"
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from seen_html import TEXTS, Seen, as_shown
 
 from gophercite.documents import Document
-from gophercite.hypertext import escape_html, whole_page
-from gophercite.marked_pages import Mark, MarkedPages, address, marked_text, source
+from gophercite.html.escaping import escape_html, whole_page
+from gophercite.html.marked_pages import Mark, MarkedPages, address, marked_text, source
 
 DOCUMENTS = TEXTS.map(lambda text: Document("d", text, text, text or None))
 

@@ -15,7 +15,7 @@ import sys
 import pytest
 
 from benchmarks.first_hour import commands_of
-from gophercite.answers import read_answer
+from gophercite.records.answers import read_answer
 
 ROOT = pathlib.Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from gophercite import evidence, records
 from gophercite.documents import Document, normalise_text
 from gophercite.evidence import Evidence
-from gophercite.json_lines import read_json
 from gophercite.records import (
     Comparison,
     Completion,
@@ -27,6 +26,7 @@ from gophercite.records import (
     Report,
     Span,
 )
+from gophercite.storage.json_lines import read_json
 
 DOCUMENT = {"id": "o", "title": "Ormsby", "text": "A town.\nIts lighthouse dates from 1874."}
 QUESTION = {

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from bucket import bucket
 
-from gophercite.result_file import ResultFile, ResultFileError, files_in, read_results
+from gophercite.storage.result_file import ResultFile, ResultFileError, files_in, read_results
 
 
 def test_two_processes_never_write_one_file(tmp_path: pathlib.Path) -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gophercite.sentences import sentence_spans
+from gophercite.text.sentences import sentence_spans
 
 texts = st.lists(st.one_of(st.sampled_from([". ", "! ", "\n", "A", "Mr. ", "5", "”"]), st.text()))
 

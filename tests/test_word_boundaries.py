@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gophercite.word_boundaries import word_boundaries
+from gophercite.text.word_boundaries import word_boundaries
 from tests import word_breaks
 
 # One or two characters of each Word_Break property, and what the rules name besides.

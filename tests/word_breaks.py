@@ -1,6 +1,6 @@
 """UAX #29's word boundaries once more: rule by rule, as its section 4.1 writes them down.
 
-Nothing is shared with `gophercite.word_boundaries` but the table of characters' properties.
+Nothing is shared with `gophercite.text.word_boundaries` but the table of characters' properties.
 """
 
 import functools

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from gophercite.documents import Document, normalise_text
-from gophercite.json_fields import RecordError
-from gophercite.json_lines import read_json_lines
+from gophercite.storage.json_fields import RecordError
+from gophercite.storage.json_lines import read_json_lines
 
 KEPT_PROBLEMS = 100
 
@@ -96,7 +96,7 @@ def read_lines(path: Path, report: ConversionReport) -> Iterator[tuple[int, Any]
       report: is told which lines cannot be read.
 
     Raises:
-      FileNotFoundError, RecordError: as `gophercite.json_lines.read_json_lines`.
+      FileNotFoundError, RecordError: as `gophercite.storage.json_lines.read_json_lines`.
     """
     for number, value in read_json_lines(path):
         if isinstance(value, RecordError):

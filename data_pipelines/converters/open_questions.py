@@ -15,8 +15,8 @@ from data_pipelines.converters.gold import BadRecord, ConversionReport, list_fie
 from data_pipelines.converters.sentences import covering, find_verbatim
 from data_pipelines.webgpt_questions import eli5_question, with_urls
 from gophercite.documents import Document
-from gophercite.json_lines import open_bytes, read_json
 from gophercite.records import Question, Span
+from gophercite.storage.json_lines import open_bytes, read_json
 
 QuestionConverter = Callable[[Path, ConversionReport], Iterator[Question]]
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from gophercite.documents import normalise_text
-from gophercite.sentences import sentence_spans
+from gophercite.text.sentences import sentence_spans
 
 Span = tuple[int, int]
 

@@ -16,7 +16,7 @@ from data_pipelines.converters.gold import (
     text_field,
 )
 from gophercite.documents import Document
-from gophercite.json_lines import read_json
+from gophercite.storage.json_lines import read_json
 
 
 def convert_squad(path: Path, report: ConversionReport) -> Iterator[GoldQuestion]:
@@ -31,7 +31,7 @@ def convert_squad(path: Path, report: ConversionReport) -> Iterator[GoldQuestion
       report: is told what was left out.
 
     Raises:
-      FileNotFoundError, RecordError: as `gophercite.json_lines.read_json`.
+      FileNotFoundError, RecordError: as `gophercite.storage.json_lines.read_json`.
       ValueError: when the file is no SQuAD JSON at all.
     """
     source = path.name.split(".")[0]

@@ -13,7 +13,7 @@ from data_pipelines.converters.gold import (
 )
 from data_pipelines.converters.titles import readable
 from gophercite.documents import Document
-from gophercite.sentences import sentence_spans
+from gophercite.text.sentences import sentence_spans
 
 # About 250 tokens, as long as the paragraphs that people were asked about in most data sets.
 PAGE_CHARACTERS = 1000

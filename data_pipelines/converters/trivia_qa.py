@@ -11,7 +11,7 @@ from typing import Any
 from data_pipelines.converters import gold, titles
 from data_pipelines.converters.gold import BadRecord, ConversionReport, GoldQuestion
 from data_pipelines.converters.sentences import find_verbatim
-from gophercite.json_lines import read_json
+from gophercite.storage.json_lines import read_json
 
 _MAXIMUM_PAGE_BYTES = 1 << 24
 _FOLDERS = {"EntityPages": "wikipedia", "SearchResults": "web"}
@@ -28,7 +28,7 @@ def convert_trivia_qa(path: Path, report: ConversionReport) -> Iterator[GoldQues
       report: is told what was left out.
 
     Raises:
-      FileNotFoundError, RecordError: as `gophercite.json_lines.read_json`.
+      FileNotFoundError, RecordError: as `gophercite.storage.json_lines.read_json`.
       ValueError: when the file is no TriviaQA JSON, or has no `evidence` folder.
     """
     evidence = path.resolve().parent.parent / "evidence"

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from data_pipelines.converters.gold import BadRecord, ConversionReport, list_field, text_field
-from gophercite.json_lines import read_json
 from gophercite.retrieval.engine import Hit
+from gophercite.storage.json_lines import read_json
 
 SEARCH, OPEN, QUOTE = "PRESS_SEARCH", "LOAD_PAGE_DETAIL", "ADD_DIGEST"
 DOWN, UP, TOP = "TRIGGER_SCROLL_DOWN", "TRIGGER_SCROLL_UP", "TRIGGER_SCROLL_TO_TOP"
@@ -72,7 +72,7 @@ def read_webcpm(path: Path, report: ConversionReport) -> Iterator[tuple[int, Web
       report: is told what was left out.
 
     Raises:
-      FileNotFoundError, RecordError: as `gophercite.json_lines.read_json`.
+      FileNotFoundError, RecordError: as `gophercite.storage.json_lines.read_json`.
       ValueError: when the file holds no list.
     """
     values = read_json(path)

@@ -11,8 +11,8 @@ from typing import Any
 from data_pipelines.converters import gold
 from data_pipelines.converters.gold import BadRecord, ConversionReport, list_field, text_field
 from data_pipelines.webgpt_questions import arc_question, fact_check_question
-from gophercite.json_lines import open_bytes, read_json
 from gophercite.records import Question
+from gophercite.storage.json_lines import open_bytes, read_json
 
 
 def convert_trivia_qa_open(path: Path, report: ConversionReport) -> Iterator[Question]:
@@ -24,7 +24,7 @@ def convert_trivia_qa_open(path: Path, report: ConversionReport) -> Iterator[Que
       report: is told what was left out.
 
     Raises:
-      FileNotFoundError, RecordError: as `gophercite.json_lines.read_json`.
+      FileNotFoundError, RecordError: as `gophercite.storage.json_lines.read_json`.
       ValueError: when the file is no TriviaQA JSON.
     """
     try:

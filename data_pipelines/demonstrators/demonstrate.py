@@ -13,7 +13,7 @@ from gophercite.browser.episodes import Episode
 from gophercite.browser.state import State
 from gophercite.browser.worlds import World
 from gophercite.records import Question
-from gophercite.sentences import sentence_spans
+from gophercite.text.sentences import sentence_spans
 
 _MARK_AT_END = re.compile(r"[.!?]?[\"'”’)]*$")
 _ENDS = (2, 3, 5)  # words on either side of `Quote: <start>━<end>`: as few as say which is meant

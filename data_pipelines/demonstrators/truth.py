@@ -6,10 +6,10 @@ is known to be wrong, and `evidence` are the sentences that prove it together, o
 
 import dataclasses
 
-from gophercite.answer_matching import contains_answer
 from gophercite.browser.browsed_answers import cited
 from gophercite.browser.state import Reference, State
 from gophercite.records import Question, Span
+from gophercite.text.answer_matching import contains_answer
 
 
 @dataclasses.dataclass(frozen=True)

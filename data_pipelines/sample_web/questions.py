@@ -14,9 +14,9 @@ from data_pipelines.demonstrators.routes import name_query
 from data_pipelines.sample_web.pages import Fact, SitePage
 from data_pipelines.sample_web.things import Thing
 from data_pipelines.sample_world.values import NUMBERS
-from gophercite.answer_matching import contains_answer
 from gophercite.browser.worlds import World
 from gophercite.records import Hit, Question, Span
+from gophercite.text.answer_matching import contains_answer
 
 SOURCE = "sample_web"
 MOST_STEPS = 4

@@ -21,8 +21,8 @@ from data_pipelines.sample_world.values import (
     ValueType,
 )
 from data_pipelines.sample_world.wording import KINDS, Attribute, Kind
-from gophercite.answer_matching import normalize_answer
 from gophercite.documents import Document
+from gophercite.text.answer_matching import normalize_answer
 
 # What is wrong with an answer on purpose, by what is:
 # "quote": the right claim with the sentence of another fact of the page;

@@ -16,7 +16,7 @@ from gophercite.answering.pages import (
     index_in_memory,
     read_documents,
 )
-from gophercite.answers import Answer
+from gophercite.records.answers import Answer
 from gophercite.retrieval.files import FilesReport
 from gophercite.retrieval.index import DocumentIndex
 

@@ -19,8 +19,21 @@ from gophercite import evidence
 from gophercite.answering.citing import cited
 from gophercite.answering.extractive import why_nothing
 from gophercite.answering.pages import FoundPages, asked
-from gophercite.answers import Answer, LeftOut, Sample
-from gophercite.contexts import (
+from gophercite.decoding.claim_in_quote import Shown
+from gophercite.decoding.in_flight import usual_batch_size
+from gophercite.decoding.rerank import Candidate, Scorer, sample_in_turn
+from gophercite.decoding.sampling_settings import SamplingSettings
+from gophercite.documents import Window
+from gophercite.evidence import Evidence
+from gophercite.few_shot.prompting import FewShotSettings, few_shot_context
+from gophercite.models.folder import Model
+from gophercite.models.training_text import unlike_training
+from gophercite.partitioning import Partitioner
+from gophercite.quoting.constraint import NoLegalAnswer, PromptGraph, QuoteConstraint
+from gophercite.quoting.quote_settings import QuoteSettings
+from gophercite.quoting.quote_state import QuoteTables
+from gophercite.records.answers import Answer, LeftOut, Sample
+from gophercite.retrieval.contexts import (
     Context,
     ContextError,
     ContextSettings,
@@ -30,19 +43,6 @@ from gophercite.contexts import (
     joint_context,
     single_contexts,
 )
-from gophercite.decoding.claim_in_quote import Shown
-from gophercite.decoding.constraint import NoLegalAnswer, PromptGraph, QuoteConstraint
-from gophercite.decoding.in_flight import usual_batch_size
-from gophercite.decoding.quote_settings import QuoteSettings
-from gophercite.decoding.quote_state import QuoteTables
-from gophercite.decoding.rerank import Candidate, Scorer, sample_in_turn
-from gophercite.decoding.sampling_settings import SamplingSettings
-from gophercite.documents import Window
-from gophercite.evidence import Evidence
-from gophercite.few_shot.prompting import FewShotSettings, few_shot_context
-from gophercite.models.folder import Model
-from gophercite.models.training_text import unlike_training
-from gophercite.partitioning import Partitioner
 
 Likelihood = Literal["mean", "sum"]
 

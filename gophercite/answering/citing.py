@@ -4,10 +4,10 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from gophercite import evidence
-from gophercite.answers import Citation, cite
 from gophercite.documents import Window
 from gophercite.evidence import Evidence
-from gophercite.word_boundaries import word_boundaries
+from gophercite.records.answers import Citation, cite
+from gophercite.text.word_boundaries import word_boundaries
 
 
 def cited(triple: Evidence, windows: Sequence[Window], omissions: int) -> Iterator[Citation]:

@@ -16,10 +16,10 @@ from typing import Any, Literal
 import numpy as np
 
 from gophercite.answering.answerer import Answerer, AnsweringSettings
-from gophercite.answers import Answer
 from gophercite.decoding.abstention import Promise, promise_quality
-from gophercite.json_fields import JsonFields
-from gophercite.json_lines import read_one
+from gophercite.records.answers import Answer
+from gophercite.storage.json_fields import JsonFields
+from gophercite.storage.json_lines import read_one
 
 By = Literal["score", "likelihood"]
 

@@ -2,15 +2,16 @@
 
 import re
 
-from gophercite import evidence, tfidf
+from gophercite import evidence
 from gophercite.answering.pages import FoundPages, asked
-from gophercite.answers import Answer, LeftOut, cite
-from gophercite.contexts import SearchResult
 from gophercite.documents import Document
 from gophercite.evidence import Evidence
+from gophercite.records.answers import Answer, LeftOut, cite
+from gophercite.retrieval.contexts import SearchResult
 from gophercite.retrieval.index import STOP_WORDS
 from gophercite.retrieval.snippets import find_snippet
-from gophercite.sentences import sentence_spans
+from gophercite.text import tfidf
+from gophercite.text.sentences import sentence_spans
 
 BASELINE = "best page, TF-IDF sentence"
 

@@ -17,10 +17,10 @@ from gophercite.answering.verification import (
     in_index,
     verify,
 )
-from gophercite.answers import Answer, page_numbers
 from gophercite.documents import Document
-from gophercite.hypertext import escape_html
-from gophercite.marked_pages import CONTEXT, Mark, MarkedPages, about, address, source
+from gophercite.html.escaping import escape_html
+from gophercite.html.marked_pages import CONTEXT, Mark, MarkedPages, about, address, source
+from gophercite.records.answers import Answer, page_numbers
 from gophercite.retrieval.index import DocumentIndex
 
 _MATCHES = {

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 
 from gophercite.answering.answerer import Answerer, Batch, Prepared
 from gophercite.answering.pages import FoundPages
-from gophercite.answers import Answer
+from gophercite.records.answers import Answer
 
 _SHORT = 256  # tokens of a prompt, up to which padding costs next to nothing
 

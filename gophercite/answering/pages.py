@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
-from gophercite.answers import Answer, LeftOut
-from gophercite.contexts import SearchResult
 from gophercite.documents import Document
+from gophercite.records.answers import Answer, LeftOut
+from gophercite.retrieval.contexts import SearchResult
 from gophercite.retrieval.engine import SearchEngine, parse_query
 from gophercite.retrieval.extraction import Extractor
 from gophercite.retrieval.fetch import FetchError, FetchSettings, fetch_documents

@@ -4,7 +4,7 @@ import dataclasses
 
 from gophercite.answering.extractive import LEAST_RELEVANCE, extractive_answer
 from gophercite.answering.pages import FoundPages
-from gophercite.answers import Answer, Sample
+from gophercite.records.answers import Answer, Sample
 
 
 def ranked_samples(answer: Answer, top: int) -> list[Answer]:

@@ -12,8 +12,8 @@ import enum
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from gophercite.answers import Answer, Citation
 from gophercite.documents import Document
+from gophercite.records.answers import Answer, Citation
 from gophercite.retrieval.extraction import Extractor
 from gophercite.retrieval.fetch import FetchError, FetchSettings, fetch_documents
 from gophercite.retrieval.index import DocumentIndex

@@ -2,9 +2,9 @@
 
 import re
 
-from gophercite.answers import Answer, Citation
 from gophercite.browser.state import Reference, State
-from gophercite.sentences import sentence_spans
+from gophercite.records.answers import Answer, Citation
+from gophercite.text.sentences import sentence_spans
 
 _NUMBERS = re.compile(r"\[(\d{1,4}(?:\s*,\s*\d{1,4})*)\]")
 

@@ -21,7 +21,7 @@ from gophercite.browser.state import (
     settings_from_json,
 )
 from gophercite.browser.worlds import World
-from gophercite.json_fields import JsonFields, RecordError, describe
+from gophercite.storage.json_fields import JsonFields, RecordError, describe
 
 _FIELDS = frozenset(
     {"id", "question_id", "question", "world", "settings", "limit", "reference_answer", "steps"}

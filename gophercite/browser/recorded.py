@@ -29,12 +29,12 @@ from gophercite.browser.pages import Page, error_page
 from gophercite.browser.shown import Link
 from gophercite.browser.worlds import World
 from gophercite.documents import Document, normalise_text
-from gophercite.json_fields import JsonFields, RecordError, describe
-from gophercite.json_lines import MAXIMUM_LINE_BYTES, read_json_lines, read_one
 from gophercite.records import from_json, to_json
 from gophercite.retrieval.engine import Hit, SearchError
 from gophercite.retrieval.index import DocumentIndex
 from gophercite.storage import local_copy
+from gophercite.storage.json_fields import JsonFields, RecordError, describe
+from gophercite.storage.json_lines import MAXIMUM_LINE_BYTES, read_json_lines, read_one
 
 FORMAT, VERSION = "gophercite world", 1
 INDEX = "index.db"  # of the pages, for queries that were not recorded; made when it is missing

@@ -6,7 +6,7 @@ import json
 from typing import Any, Literal, TypeVar, cast
 
 from gophercite.browser.settings import Settings
-from gophercite.json_fields import JsonFields, RecordError, describe
+from gophercite.storage.json_fields import JsonFields, RecordError, describe
 
 T = TypeVar("T")
 

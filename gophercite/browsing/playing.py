@@ -18,9 +18,9 @@ from gophercite.browser.environment import step
 from gophercite.browser.state import State, state_from_json, state_to_json
 from gophercite.browser.worlds import World
 from gophercite.browsing.writer import Asked, BrowsingSettings, Writer, Written
-from gophercite.json_fields import RecordError
 from gophercite.models.parameters import Params
 from gophercite.models.transformer import Transformer
+from gophercite.storage.json_fields import RecordError
 from gophercite.vocabularies import Vocabulary
 
 _IN_FLIGHT = 2  # batches: one that the device is at, and one that the host is

@@ -14,16 +14,16 @@ from gophercite.browser.encoding import encode_state
 from gophercite.browser.environment import page_of
 from gophercite.browser.state import State
 from gophercite.browser.worlds import World
-from gophercite.decoding.commands import CommandConstraint, CommandSettings
+from gophercite.commands.constraint import CommandConstraint, CommandSettings
 from gophercite.decoding.decode_loop import decode
 from gophercite.decoding.decode_state import Plan
 from gophercite.decoding.decoded import Decoded
-from gophercite.decoding.quote_state import QuoteTables, advance, allowed, initial
 from gophercite.decoding.rows import padded_rows
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.learning.token_log_probs import packed
 from gophercite.models.parameters import Params
 from gophercite.models.transformer import Transformer
+from gophercite.quoting.quote_state import QuoteTables, advance, allowed, initial
 from gophercite.vocabularies import Vocabulary
 
 _LEAST_WIDTH = 256  # tokens of the narrowest program

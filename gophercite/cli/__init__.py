@@ -28,7 +28,7 @@ from gophercite.cli import (
     verify,
 )
 from gophercite.cli.output import FAILED, INTERRUPTED, READER_GONE, RefusedError
-from gophercite.json_fields import in_one_line, printable
+from gophercite.storage.json_fields import in_one_line, printable
 
 _COMMANDS = (
     ask,

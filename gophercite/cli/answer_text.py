@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from gophercite.answering.verification import Check, Match, Verdict
-from gophercite.answers import Answer, Citation, page_numbers
-from gophercite.json_fields import printable
+from gophercite.records.answers import Answer, Citation, page_numbers
 from gophercite.retrieval.engine import Hit
+from gophercite.storage.json_fields import printable
 
 _WIDEST = 100  # columns; longer lines are hard to read
 _PLAIN, _BOLD, _DIM, _RED, _GREEN, _CYAN = "", "1", "2", "31", "32", "36"

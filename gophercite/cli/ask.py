@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from gophercite.answering.answerer import Answerer, AnsweringSettings
     from gophercite.answering.declining import By
     from gophercite.answering.pages import FoundPages
-    from gophercite.answers import Answer
     from gophercite.decoding.abstention import Promise
+    from gophercite.records.answers import Answer
 
 _EXAMPLES = (
     '"Who built the lighthouse?" --documents examples/notes --extractive',
@@ -183,8 +183,8 @@ def _add_declining(group: argparse._ActionsContainer) -> None:
 def run(options: argparse.Namespace) -> int:
     """Finds pages, answers from them, prints the answer."""
     from gophercite.answering.pages import asked
-    from gophercite.answers import answer_to_json
     from gophercite.cli.answer_text import AnswerText
+    from gophercite.records.answers import answer_to_json
     from gophercite.retrieval.engine import SearchError
 
     _refuse_what_does_not_fit(options)
@@ -301,7 +301,7 @@ def _answers(
 
 def _ranked_json(ranked: "Sequence[Answer]") -> list[dict[str, Any]]:
     """The answers of `--top`, with what differs between them."""
-    from gophercite.answers import answer_to_json
+    from gophercite.records.answers import answer_to_json
 
     fields = ("answer", "text", "score", "likelihood", "supported_and_plausible")
     values = [answer_to_json(answer) for answer in ranked if not answer.declined]
@@ -337,8 +337,8 @@ def _answerer(options: argparse.Namespace) -> "Answerer":
 
 def _settings(options: argparse.Namespace) -> "AnsweringSettings":
     from gophercite.answering.answerer import AnsweringSettings
-    from gophercite.decoding.quote_settings import QuoteSettings
     from gophercite.decoding.sampling_settings import SamplingSettings
+    from gophercite.quoting.quote_settings import QuoteSettings
 
     return AnsweringSettings(
         samples=options.samples,

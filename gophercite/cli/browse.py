@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from gophercite.cli.arguments import add_command, add_reading, add_web, positive, seed
 from gophercite.cli.output import DONE, RefusedError, doing, note, print_json, print_text
 from gophercite.cli.sources import keep_compiled_programs
-from gophercite.json_fields import printable
 from gophercite.retrieval.apis import ENGINES
+from gophercite.storage.json_fields import printable
 
 if TYPE_CHECKING:
     from gophercite.browser.state import State
@@ -97,8 +97,8 @@ def _add_model(group: argparse._ActionsContainer) -> None:
 def run(options: argparse.Namespace) -> int:
     """Takes commands, from standard input or a model, until the episode is over, then an answer."""
     from gophercite.browser.browsed_answers import answer_of
-    from gophercite.json_fields import RecordError
     from gophercite.retrieval.engine import SearchError
+    from gophercite.storage.json_fields import RecordError
 
     # With --json the result alone goes to standard output.
     show: Callable[[str], None] = note if options.json else _print
@@ -117,7 +117,7 @@ def run(options: argparse.Namespace) -> int:
     invalid = sum(action.invalid is not None for action in state.actions)
     note(f"{len(state.actions)} actions, {invalid} of them invalid")
     if options.json:
-        from gophercite.answers import answer_to_json
+        from gophercite.records.answers import answer_to_json
 
         print_json(answer_to_json(answer))
     elif answer.declined:
@@ -156,7 +156,7 @@ def _model(options: argparse.Namespace) -> "BrowsingModel":
         keep_compiled_programs()
         from gophercite.browsing.browsing_model import BrowsingModel
         from gophercite.browsing.writer import BrowsingSettings
-        from gophercite.decoding.commands import CommandSettings
+        from gophercite.commands.constraint import CommandSettings
         from gophercite.decoding.sampling_settings import SamplingSettings
         from gophercite.models.checkpoint_files import CheckpointError
         from gophercite.models.folder import load_model
@@ -187,7 +187,7 @@ def _start(options: argparse.Namespace) -> "State":
 
 def _resumed(options: argparse.Namespace, start: "State") -> "State":
     from gophercite.browser.state import state_from_json
-    from gophercite.json_lines import read_one
+    from gophercite.storage.json_lines import read_one
 
     if options.state is None or not os.path.exists(options.state):
         return start

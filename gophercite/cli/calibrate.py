@@ -11,8 +11,8 @@ from gophercite.cli.output import DONE, RefusedError, note, print_json, print_te
 
 if TYPE_CHECKING:
     from gophercite.answering.declining import Calibration
-    from gophercite.answers import Answer
     from gophercite.records import Question
+    from gophercite.records.answers import Answer
 
 _QUALITIES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 
@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
     """Writes the calibration, and shows what it can promise."""
     from gophercite.answering.declining import calibrate, calibration_to_json
     from gophercite.evaluation.abstention import coverage_curve
-    from gophercite.json_fields import RecordError
+    from gophercite.storage.json_fields import RecordError
 
     try:
         labelled = list(_labelled(options))
@@ -90,9 +90,9 @@ def _labelled(options: argparse.Namespace) -> "Iterator[tuple[Answer, bool]]":
     Raises:
       RecordError: a line is no answer, or its label is neither true nor false.
     """
-    from gophercite.answers import answer_from_json
-    from gophercite.json_fields import RecordError
-    from gophercite.json_lines import read_json_lines
+    from gophercite.records.answers import answer_from_json
+    from gophercite.storage.json_fields import RecordError
+    from gophercite.storage.json_lines import read_json_lines
 
     questions = _questions(options.questions)
     declined = unlabelled = 0
@@ -151,7 +151,7 @@ def _gold_label(answer: "Answer", question: "Question | None") -> bool | None:
 def _settings(answers: str) -> Mapping[str, Any] | None:
     """How the answers came about, from what `launch/infer.py` wrote beside them."""
     from gophercite.answering.declining import settings_among
-    from gophercite.json_lines import read_json
+    from gophercite.storage.json_lines import read_json
 
     path = pathlib.Path(answers).with_suffix(".run.json")
     if not path.exists():

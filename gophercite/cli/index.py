@@ -6,7 +6,7 @@ from typing import Any
 
 from gophercite.cli.arguments import add_command, add_reading
 from gophercite.cli.output import DONE, FAILED, RefusedError, print_json, print_text, shown
-from gophercite.json_fields import printable
+from gophercite.storage.json_fields import printable
 
 
 def add(commands: Any) -> None:

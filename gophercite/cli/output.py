@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
-from gophercite.json_fields import printable
+from gophercite.storage.json_fields import printable
 
 T = TypeVar("T")
 

@@ -62,8 +62,8 @@ def add(commands: Any) -> None:
 def _run(options: argparse.Namespace) -> int:
     try:
         from gophercite.cli import rate_actions
-        from gophercite.json_fields import RecordError
         from gophercite.ratings.store import StudyError
+        from gophercite.storage.json_fields import RecordError
     except ImportError as error:
         raise RefusedError(
             f"{error.name} is not installed: pip install 'gophercite[ratings]'"

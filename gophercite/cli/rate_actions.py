@@ -16,7 +16,6 @@ import sqlalchemy as sa
 from gophercite import records
 from gophercite.cli.output import DONE, FAILED, RefusedError, note, print_json, print_text
 from gophercite.documents import Document
-from gophercite.json_lines import read_json_lines
 from gophercite.ratings import admin_pages, assignment, quality, reports
 from gophercite.ratings.adjudication import adjudicate
 from gophercite.ratings.app import server
@@ -41,6 +40,7 @@ from gophercite.ratings.site import Options
 from gophercite.ratings.study import Study
 from gophercite.ratings.viewer import write_viewer
 from gophercite.ratings.views import FOLDER
+from gophercite.storage.json_lines import read_json_lines
 
 _MATERIAL = FOLDER / "material"
 _SHOWN_ERRORS = 20

@@ -20,7 +20,7 @@ from gophercite.cli.sources import documents_of, fetch_settings, opened_index
 
 if TYPE_CHECKING:
     from gophercite.answering.verification import Check, Finder
-    from gophercite.answers import Answer
+    from gophercite.records.answers import Answer
 
 
 def add(commands: Any) -> None:
@@ -49,11 +49,11 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Checks every quote; fails unless the pages say all of them word for word."""
-    from gophercite import answers
     from gophercite.answering.verification import verify
     from gophercite.cli.answer_text import AnswerText
-    from gophercite.json_fields import RecordError
+    from gophercite.records import answers
     from gophercite.retrieval.engine import SearchError
+    from gophercite.storage.json_fields import RecordError
 
     try:
         answer = answers.read_answer(options.answer)

@@ -21,15 +21,15 @@ import numpy as np
 from jaxtyping import Array, Int, Key
 
 from gophercite import evidence
-from gophercite.decoding.constraint import PromptGraph, QuoteConstraint
-from gophercite.decoding.pieces import Piece
-from gophercite.decoding.quote_state import QuoteTables
 from gophercite.decoding.sampler import Samples
-from gophercite.decoding.table_sizes import TableSizes
 from gophercite.documents import Document, Window
 from gophercite.evidence import Evidence
+from gophercite.quoting.constraint import PromptGraph, QuoteConstraint
+from gophercite.quoting.pieces import Piece
+from gophercite.quoting.quote_state import QuoteTables
+from gophercite.quoting.table_sizes import TableSizes
+from gophercite.text.word_boundaries import word_boundaries
 from gophercite.vocabularies import Vocabulary
-from gophercite.word_boundaries import word_boundaries
 
 # Characters of a quote on either side of the claim, at most: more than answers have tokens for.
 _MOST_BESIDE = 2000

@@ -23,7 +23,6 @@ from gophercite.decoding.drawing import (
     log_prob_of,
 )
 from gophercite.decoding.in_flight import rooms
-from gophercite.decoding.quote_state import QuoteTables, advance, initial
 from gophercite.decoding.speculation import accepted, draft
 from gophercite.decoding.waiting_prompts import (
     ReadPrompts,
@@ -34,6 +33,7 @@ from gophercite.decoding.waiting_prompts import (
 from gophercite.models.cache import Cache, compact, keep_first, with_room
 from gophercite.models.parameters import Params, join_projections, unstack_layers
 from gophercite.models.transformer import Reading
+from gophercite.quoting.quote_state import QuoteTables, advance, initial
 
 # Drafted tokens that were not drawn leave empty slots in the cache; after so many turns at the
 # least are the rest moved together.

@@ -13,11 +13,11 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from gophercite.decoding import watching
 from gophercite.decoding.decoded import Decoded
-from gophercite.decoding.quote_state import QuoteState, QuoteTables, initial
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.models.cache import Cache, forget_rows
 from gophercite.models.parameters import Params
 from gophercite.models.transformer import Transformer
+from gophercite.quoting.quote_state import QuoteState, QuoteTables, initial
 
 
 @dataclasses.dataclass(frozen=True)

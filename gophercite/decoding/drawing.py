@@ -10,7 +10,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from gophercite.decoding.quote_state import (
+from gophercite.decoding.sampling_settings import SamplingSettings
+from gophercite.models.attention import MASKED
+from gophercite.quoting.quote_state import (
     THIN,
     QuoteState,
     QuoteTables,
@@ -18,8 +20,6 @@ from gophercite.decoding.quote_state import (
     degrees,
     edges_allowed,
 )
-from gophercite.decoding.sampling_settings import SamplingSettings
-from gophercite.models.attention import MASKED
 
 # A cumulative sum over blocks of the vocabulary, then one within a block, in place of one over all.
 _BLOCK = 128

@@ -17,13 +17,13 @@ from scipy.special import expit
 from gophercite.browser.encoding import PREFIX_TOKENS, encode_judged_response
 from gophercite.decoding.claim_in_quote import Shown, sample_supported
 from gophercite.decoding.in_flight import seats, usual_seats
-from gophercite.decoding.quote_state import QuoteTables
 from gophercite.decoding.rows import padded_rows
 from gophercite.decoding.sampler import Samples, sample
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.models.folder import Model
 from gophercite.models.parameters import Params
 from gophercite.models.reward_model import RewardModel, Verdict
+from gophercite.quoting.quote_state import QuoteTables
 from gophercite.records import Response
 from gophercite.vocabularies import Vocabulary
 

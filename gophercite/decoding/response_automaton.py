@@ -12,13 +12,6 @@ import functools
 import numpy as np
 from jaxtyping import Bool, Int16, Int32
 
-from gophercite.decoding.utf8 import (
-    WHITE_SPACE,
-    goes_on,
-    is_whole,
-    may_be_white_space,
-    representative,
-)
 from gophercite.evidence import (
     END_MARK,
     MARKS,
@@ -27,6 +20,13 @@ from gophercite.evidence import (
     TITLE_MARK,
     Fault,
     is_blank,
+)
+from gophercite.quoting.utf8 import (
+    WHITE_SPACE,
+    goes_on,
+    is_whole,
+    may_be_white_space,
+    representative,
 )
 
 FAULTS = tuple(Fault)  # a set of them is a number: fault i is its bit i

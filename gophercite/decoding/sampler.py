@@ -16,12 +16,12 @@ from jaxtyping import Array, Float, Int, Key
 
 from gophercite.decoding.decode_loop import decode
 from gophercite.decoding.decode_state import Plan
-from gophercite.decoding.quote_state import QuoteTables
 from gophercite.decoding.rows import padded_rows
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.decoding.watching import WatchTables
 from gophercite.models.parameters import Params
 from gophercite.models.transformer import Transformer
+from gophercite.quoting.quote_state import QuoteTables
 
 
 class Samples(NamedTuple):

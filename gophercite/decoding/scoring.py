@@ -10,11 +10,11 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from gophercite.decoding.drawing import log_prob_of
-from gophercite.decoding.quote_state import QuoteTables, advance, allowed, initial
 from gophercite.decoding.rows import padded_rows
 from gophercite.models.attention import MASKED
 from gophercite.models.parameters import Params
 from gophercite.models.transformer import Transformer
+from gophercite.quoting.quote_state import QuoteTables, advance, allowed, initial
 
 
 class Scores(NamedTuple):

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from gophercite.decoding.quote_state import (
+from gophercite.quoting.quote_state import (
     THIN,
     QuoteState,
     QuoteTables,

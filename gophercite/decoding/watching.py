@@ -24,17 +24,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, Int32, UInt8
 
-from gophercite.decoding.bisection import first_not_less
-from gophercite.decoding.quote_graph import title_prefixes
 from gophercite.decoding.response_automaton import (
     MALFORMED,
     Action,
     fault_bits,
     response_automaton,
 )
-from gophercite.decoding.suffix_automaton import build_suffix_automata
-from gophercite.decoding.table_sizes import TableSizes, filled_up
-from gophercite.decoding.token_trie import spell_tokens
 from gophercite.documents import Document, Window
 from gophercite.evidence import (
     MINIMUM_QUOTE_LENGTH,
@@ -44,6 +39,11 @@ from gophercite.evidence import (
     fold_case,
     holds_mark,
 )
+from gophercite.quoting.bisection import first_not_less
+from gophercite.quoting.quote_graph import title_prefixes
+from gophercite.quoting.suffix_automaton import build_suffix_automata
+from gophercite.quoting.table_sizes import TableSizes, filled_up
+from gophercite.quoting.token_trie import spell_tokens
 from gophercite.vocabularies import Vocabulary
 
 _REPLACEMENT = "\ufffd".encode()

@@ -17,10 +17,7 @@ from typing import Any
 import jax
 from etils import epath
 
-from gophercite.decoding.constraint import QuoteConstraint
-from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.rerank import Scorer
-from gophercite.decoding.run_boundaries import Boundaries
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.evaluation.answers import JudgedSample, answer_questions
 from gophercite.evaluation.metrics import judge
@@ -28,8 +25,11 @@ from gophercite.evaluation.question_prompts import PromptReport, PromptSettings
 from gophercite.models.checkpoint_files import name_leaves
 from gophercite.models.digests import digests
 from gophercite.models.folder import Model
+from gophercite.quoting.constraint import QuoteConstraint
+from gophercite.quoting.quote_settings import QuoteSettings
+from gophercite.quoting.run_boundaries import Boundaries
 from gophercite.records import Question, to_json
-from gophercite.result_file import ResultFile, files_in, read_results
+from gophercite.storage.result_file import ResultFile, files_in, read_results
 
 _BATCHES_IN_BLOCK = 8  # enough to find prompts of like length for each batch
 _SCORES = ("evidence_score", "reward", "supported_and_plausible")  # of `JudgedSample`

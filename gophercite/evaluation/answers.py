@@ -13,7 +13,6 @@ from jaxtyping import Array, Key
 
 from gophercite import evidence
 from gophercite.decoding.claim_in_quote import Shown, sample_supported
-from gophercite.decoding.constraint import NoLegalAnswer, PromptGraph, QuoteConstraint
 from gophercite.decoding.sampler import sample
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.documents import Document
@@ -29,6 +28,7 @@ from gophercite.few_shot.evidence_search import find_evidence
 from gophercite.few_shot.prompting import Style, first_answer
 from gophercite.models.parameters import Params
 from gophercite.models.transformer import Transformer
+from gophercite.quoting.constraint import NoLegalAnswer, PromptGraph, QuoteConstraint
 from gophercite.records import Question
 from gophercite.vocabularies import Vocabulary
 

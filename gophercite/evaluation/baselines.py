@@ -9,13 +9,14 @@ import random
 import re
 from collections.abc import Callable, Sequence
 
-from gophercite import evidence, tfidf
-from gophercite.answer_matching import contains_answer
+from gophercite import evidence
 from gophercite.documents import Document
 from gophercite.evaluation.metrics import Judgement, judge
 from gophercite.evidence import Evidence
 from gophercite.records import Question
-from gophercite.sentences import sentence_spans
+from gophercite.text import tfidf
+from gophercite.text.answer_matching import contains_answer
+from gophercite.text.sentences import sentence_spans
 
 
 def first_sentence(question: Question) -> Evidence | None:

@@ -4,13 +4,13 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 
 from gophercite import evidence
-from gophercite.answer_matching import contains_answer, exact_match, f1
 from gophercite.documents import Document
 from gophercite.evaluation.evidence_overlap import EvidenceOverlap, evidence_overlap
 from gophercite.evidence import Evidence, Fault, SyntaxFault
-from gophercite.few_shot.rouge import rouge_l
 from gophercite.records import Question, Span
-from gophercite.sentences import sentence_spans
+from gophercite.text.answer_matching import contains_answer, exact_match, f1
+from gophercite.text.rouge import rouge_l
+from gophercite.text.sentences import sentence_spans
 
 
 @dataclasses.dataclass(frozen=True)

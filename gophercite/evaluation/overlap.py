@@ -7,11 +7,11 @@ that paraphrases count as new: the shares without overlap are upper bounds.
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from gophercite.answer_matching import normalize_answer
 from gophercite.evaluation.metrics import Judgement
 from gophercite.evaluation.report import summarise
 from gophercite.evaluation.tables import Table
 from gophercite.records import Question
+from gophercite.text.answer_matching import normalize_answer
 
 TOTAL = "all"
 QUESTION = "question overlap"

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from gophercite.evaluation.answers import JudgedSample
 from gophercite.evaluation.metrics import Judgement
-from gophercite.hypertext import escape_html, whole_page
+from gophercite.html.escaping import escape_html, whole_page
 
 _STYLE = """
 :root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }

@@ -7,7 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from gophercite import prompts
-from gophercite.contexts import (
+from gophercite.documents import Document, Window
+from gophercite.few_shot.prompting import FewShotSettings, few_shot_context
+from gophercite.records import FoundDocument, Question
+from gophercite.retrieval.contexts import (
     Context,
     ContextError,
     ContextSettings,
@@ -15,9 +18,6 @@ from gophercite.contexts import (
     SearchResult,
     joint_context,
 )
-from gophercite.documents import Document, Window
-from gophercite.few_shot.prompting import FewShotSettings, few_shot_context
-from gophercite.records import FoundDocument, Question
 from gophercite.vocabularies import Vocabulary
 
 

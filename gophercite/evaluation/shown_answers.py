@@ -5,8 +5,8 @@ from gophercite.documents import Document
 from gophercite.evaluation.curves import Line
 from gophercite.evaluation.metrics import Judgement, judge
 from gophercite.evidence import Evidence
-from gophercite.hypertext import escape_html
-from gophercite.marked_pages import CONTEXT, Mark, MarkedPages, about, source
+from gophercite.html.escaping import escape_html
+from gophercite.html.marked_pages import CONTEXT, Mark, MarkedPages, about, source
 from gophercite.records import Question
 from gophercite.retrieval.snippets import find_snippet
 

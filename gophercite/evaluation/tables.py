@@ -3,8 +3,8 @@
 import dataclasses
 from collections.abc import Sequence
 
-from gophercite.hypertext import escape_html
-from gophercite.json_fields import printable
+from gophercite.html.escaping import escape_html
+from gophercite.storage.json_fields import printable
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,9 +12,9 @@ from gophercite.evaluation.answers import JudgedSample
 from gophercite.evaluation.intervals import estimate
 from gophercite.evaluation.report_files import Section
 from gophercite.evidence import Evidence
-from gophercite.few_shot.rouge import rouge_l
 from gophercite.records import Question
-from gophercite.sentences import sentence_spans
+from gophercite.text.rouge import rouge_l
+from gophercite.text.sentences import sentence_spans
 from gophercite.vocabularies import Vocabulary
 
 LONGEST_CLAIM = 50  # tokens

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 
 from gophercite import evidence
 from gophercite.documents import Document
-from gophercite.few_shot.rouge import rouge_l_of_words, words
-from gophercite.sentences import sentence_spans
+from gophercite.text.rouge import rouge_l_of_words, words
+from gophercite.text.sentences import sentence_spans
 
 MORE_SENTENCES = 2  # that evidence has than the claim
 

@@ -7,10 +7,16 @@ import re
 from collections.abc import Sequence
 
 from gophercite import prompts
-from gophercite.contexts import Context, ContextError, ContextSettings, Reason, SearchResult
-from gophercite.contexts import joint_context as plain_context
 from gophercite.documents import Document, Window
 from gophercite.few_shot.examples import LONG, LONG_PREAMBLE, SHORT, SHORT_PREAMBLE, Example
+from gophercite.retrieval.contexts import (
+    Context,
+    ContextError,
+    ContextSettings,
+    Reason,
+    SearchResult,
+)
+from gophercite.retrieval.contexts import joint_context as plain_context
 from gophercite.vocabularies import Vocabulary
 
 # A base model goes on with an example of its own: what it writes from there on is no answer.

@@ -14,7 +14,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from gophercite.decoding.decode_state import Plan
-from gophercite.decoding.quote_state import QuoteTables
 from gophercite.decoding.response_automaton import FAULTS
 from gophercite.learning.gradient_learner import GradientLearner, cut_rows
 from gophercite.learning.phases import phase
@@ -34,6 +33,7 @@ from gophercite.models.parameters import (
 from gophercite.models.reward_model import RewardModel
 from gophercite.models.unembedding import Unembedding
 from gophercite.models.value_head import ValueHead
+from gophercite.quoting.quote_state import QuoteTables
 
 AverageOver = Literal["response_tokens", "max_tokens"]
 

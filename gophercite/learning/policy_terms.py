@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from gophercite.decoding.quote_state import QuoteState, QuoteTables, allowed
 from gophercite.learning.cross_entropy import in_chunks
 from gophercite.models.attention import MASKED
 from gophercite.models.unembedding import Unembedding
+from gophercite.quoting.quote_state import QuoteState, QuoteTables, allowed
 
 
 class Places(NamedTuple):

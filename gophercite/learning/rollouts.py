@@ -21,12 +21,12 @@ from jaxtyping import Array, Bool, Float, Int, Key, Shaped
 from gophercite.decoding.decode_loop import decode
 from gophercite.decoding.decode_state import Plan
 from gophercite.decoding.decoded import Decoded
-from gophercite.decoding.quote_state import QuoteState, QuoteTables, advance, initial
 from gophercite.learning.gradient_learner import cut_rows, join_rows
 from gophercite.learning.phases import phase
 from gophercite.learning.reencoding import Reencoding
 from gophercite.models.parameters import FROZEN, REWARD_MODEL, Params
 from gophercite.models.reward_model import RewardModel, Verdict
+from gophercite.quoting.quote_state import QuoteState, QuoteTables, advance, initial
 
 Prompts = Mapping[str, Any]  # see the module
 

@@ -5,8 +5,8 @@ import types
 import typing
 from typing import Any, TypeVar
 
-from gophercite.json_fields import describe, nearest
 from gophercite.models.config import RopeScaling, TransformerConfig
+from gophercite.storage.json_fields import describe, nearest
 
 Settings = TypeVar("Settings", TransformerConfig, RopeScaling)
 

@@ -13,7 +13,6 @@ from typing import Any
 
 from etils import epath
 
-from gophercite.json_fields import describe
 from gophercite.models.checkpoint_files import CheckpointError
 from gophercite.models.config import TransformerConfig
 from gophercite.models.config_json import config_from_json, config_to_json
@@ -21,6 +20,7 @@ from gophercite.models.folder_contents import DESCRIPTION, ModelFolderError, par
 from gophercite.models.tensors import Stored, TensorFileError
 from gophercite.models.transformer import Transformer
 from gophercite.storage import is_remote
+from gophercite.storage.json_fields import describe
 from gophercite.vocabularies import Vocabulary, VocabularyError
 from gophercite.vocabularies.listing import LISTING
 from gophercite.vocabularies.loading import renew_vocabulary

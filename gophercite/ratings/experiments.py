@@ -7,9 +7,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gophercite.json_fields import nearest
 from gophercite.ratings import schema
 from gophercite.ratings.store import Store, StudyError, note
+from gophercite.storage.json_fields import nearest
 
 SUPER, WIDE, RESEARCHERS = "super", "wide", "researchers"
 LONGEST_NAME = 100  # characters of a name of a rater, pool or experiment

@@ -26,7 +26,6 @@ from data_pipelines.converters.webgpt import (
 from gophercite import prompts, records
 from gophercite.evaluation.human import majority
 from gophercite.evidence import Evidence
-from gophercite.json_fields import RecordError
 from gophercite.ratings.assignment import Role
 from gophercite.ratings.counting import Rules, Vote, counted_votes
 from gophercite.ratings.experiments import Experiment
@@ -34,6 +33,7 @@ from gophercite.ratings.items import Answer, StoredItem, items_of, page_of
 from gophercite.ratings.schema import experiments as experiments_table
 from gophercite.ratings.store import Store, StudyError, note
 from gophercite.records import Comparison, Extract, Hit, LongAnswer, RatedAnswer, Response
+from gophercite.storage.json_fields import RecordError
 
 KINDS = ("rated-answers", "comparisons", "dpo", "webgpt", "votes")
 _JUDGED = ("plausible", "supported", "truthful", "informative")

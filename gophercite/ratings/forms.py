@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from gophercite.ratings.experiments import Settings
 from gophercite.ratings.items import Item
-from gophercite.sentences import sentence_spans
+from gophercite.text.sentences import sentence_spans
 
 LONGEST_COMMENT = 4000  # characters
 

@@ -7,14 +7,14 @@ import pathlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gophercite.json_fields import RecordError, describe, nearest
-from gophercite.json_lines import read_json_lines
 from gophercite.ratings import assignment
 from gophercite.ratings.assignment import Outcome, Role
 from gophercite.ratings.experiments import Experiment, Settings, add_rater
 from gophercite.ratings.forms import FORMS, read_values
 from gophercite.ratings.items import StoredItem, items_of
 from gophercite.ratings.store import Store, StudyError, note
+from gophercite.storage.json_fields import RecordError, describe, nearest
+from gophercite.storage.json_lines import read_json_lines
 
 _OWN = frozenset({"item", "rater", "seconds"})
 

@@ -11,16 +11,16 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gophercite import evidence, records
-from gophercite.answers import Answer as AskedAnswer
-from gophercite.answers import answer_from_json
 from gophercite.documents import Document
 from gophercite.evaluation.human import majority
-from gophercite.json_fields import JsonFields, RecordError
-from gophercite.json_lines import read_json_lines
 from gophercite.ratings.assignment import Role
 from gophercite.ratings.forms import Form
 from gophercite.ratings.items import Answer, Claim, Item, NewItem
 from gophercite.records import Comparison, Extract, LongAnswer, Question, RatedAnswer
+from gophercite.records.answers import Answer as AskedAnswer
+from gophercite.records.answers import answer_from_json
+from gophercite.storage.json_fields import JsonFields, RecordError
+from gophercite.storage.json_lines import read_json_lines
 
 
 @dataclasses.dataclass

@@ -7,9 +7,9 @@ import secrets
 import time
 from collections.abc import Callable
 
-from gophercite.json_fields import RecordError
-from gophercite.json_lines import read_json
 from gophercite.ratings.store import Store, StudyError
+from gophercite.storage.json_fields import RecordError
+from gophercite.storage.json_lines import read_json
 
 _SETTINGS, _SECRET, _DATABASE = "study.json", "secret", "ratings.db"
 

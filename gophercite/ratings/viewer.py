@@ -16,8 +16,8 @@ from typing import Any
 from gophercite import evidence
 from gophercite.documents import Document
 from gophercite.evidence import Evidence
-from gophercite.hypertext import escape_html, whole_page
-from gophercite.marked_pages import Mark, MarkedPages, about, source
+from gophercite.html.escaping import escape_html, whole_page
+from gophercite.html.marked_pages import Mark, MarkedPages, about, source
 from gophercite.records import Comparison, LongAnswer, RatedAnswer, Response
 
 _PART = 100  # answers a page

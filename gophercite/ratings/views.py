@@ -10,8 +10,8 @@ import jinja2
 import markupsafe
 
 from gophercite.documents import Document
-from gophercite.hypertext import escape_html
-from gophercite.marked_pages import Mark, marked_text
+from gophercite.html.escaping import escape_html
+from gophercite.html.marked_pages import Mark, marked_text
 from gophercite.ratings.forms import Field, Form, kept, sentences
 from gophercite.ratings.items import Answer, Claim, Item, StoredItem
 

@@ -7,7 +7,6 @@ out; with `strict` the first one stops the reading. Texts are normalised as docu
 """
 
 from gophercite.documents import Document
-from gophercite.json_fields import RecordError
 from gophercite.records.files import KEPT_ERRORS, Report, read, read_parsed, write, write_json
 from gophercite.records.types import (
     Comparison,
@@ -23,6 +22,7 @@ from gophercite.records.types import (
     Span,
 )
 from gophercite.records.validation import from_json, to_json
+from gophercite.storage.json_fields import RecordError
 
 __all__ = [
     "KEPT_ERRORS",

@@ -8,11 +8,11 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from gophercite.json_fields import RecordError
-from gophercite.json_lines import read_json_lines
 from gophercite.records.types import RatedAnswer, Record
 from gophercite.records.validation import R, from_json, to_json
 from gophercite.storage import write_whole
+from gophercite.storage.json_fields import RecordError
+from gophercite.storage.json_lines import read_json_lines
 
 T = TypeVar("T")
 

@@ -9,7 +9,6 @@ from typing import Any, TypeVar, cast
 from gophercite import evidence
 from gophercite.documents import Document, normalise_text
 from gophercite.evidence import Evidence
-from gophercite.json_fields import JsonFields, RecordError, describe, nearest
 from gophercite.records.types import (
     Comparison,
     Completion,
@@ -23,6 +22,7 @@ from gophercite.records.types import (
     Response,
     Span,
 )
+from gophercite.storage.json_fields import JsonFields, RecordError, describe, nearest
 
 R = TypeVar("R", Document, Question, RatedAnswer, Comparison, Completion)
 

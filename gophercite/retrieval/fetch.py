@@ -15,10 +15,10 @@ import protego
 
 import gophercite
 from gophercite.documents import Document
-from gophercite.json_fields import printable
 from gophercite.retrieval.addresses import AddressPolicy, CheckedBackend
 from gophercite.retrieval.extraction import Extractor
 from gophercite.retrieval.text import TextError, is_readable, media_type
+from gophercite.storage.json_fields import printable
 
 ROBOT = "gophercite"  # the name that robots.txt knows us by
 USER_AGENT = f"{ROBOT}/{gophercite.__version__}"

@@ -11,9 +11,9 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 
-from gophercite.json_fields import printable
 from gophercite.retrieval.engine import SearchError
 from gophercite.storage import is_remote, local_copy
+from gophercite.storage.json_fields import printable
 
 # Stands in the file as its `user_version`. Format 1 had no pages: it is read as it is, and becomes
 # format 2 when it is opened for writing.

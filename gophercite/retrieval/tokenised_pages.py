@@ -17,7 +17,7 @@ from gophercite.documents import Document, Window
 from gophercite.retrieval import windows
 from gophercite.retrieval.snippets import plain_spaces
 from gophercite.retrieval.windows import LONGEST_WORD, Span
-from gophercite.sentences import sentence_spans
+from gophercite.text.sentences import sentence_spans
 from gophercite.vocabularies import Vocabulary
 from gophercite.vocabularies.vocabulary import WORD
 

@@ -19,8 +19,8 @@ import httpx
 
 import gophercite
 from gophercite.documents import normalise_text
-from gophercite.json_fields import printable
 from gophercite.retrieval.engine import Hit, Query, SearchError, check_number_of_hits, parse_query
+from gophercite.storage.json_fields import printable
 
 MAXIMUM_BYTES = 8 << 20  # of one answer
 _WORTH_ANOTHER_TRY = frozenset({408, 429, 500, 502, 503, 504})

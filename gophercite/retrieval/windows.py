@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator
 
 from gophercite.documents import Document, Window
-from gophercite.sentences import LOOK_AHEAD, sentence_spans
+from gophercite.text.sentences import LOOK_AHEAD, sentence_spans
 from gophercite.vocabularies import Vocabulary
 
 Span = tuple[int, int]

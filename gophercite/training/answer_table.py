@@ -5,12 +5,12 @@ from collections.abc import Sequence
 
 import jax
 
-from gophercite.decoding.constraint import QuoteConstraint
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.evaluation.answers import answer_questions
 from gophercite.evaluation.report import metrics_table, samples_table, summarise
 from gophercite.models.parameters import Params
 from gophercite.models.transformer import Transformer
+from gophercite.quoting.constraint import QuoteConstraint
 from gophercite.records import Question
 from gophercite.vocabularies import Vocabulary
 

@@ -7,7 +7,7 @@ end of its turn, and its configuration lists both.
 import json
 import pathlib
 
-from gophercite.json_fields import describe
+from gophercite.storage.json_fields import describe
 from gophercite.vocabularies.tokenizer_config import read_object
 from gophercite.vocabularies.vocabulary import Vocabulary, VocabularyError
 

@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from gophercite.json_fields import describe
+from gophercite.storage.json_fields import describe
 from gophercite.vocabularies.vocabulary import Vocabulary, VocabularyError
 
 CONFIG_NAME = "tokenizer_config.json"

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from gophercite.json_fields import JsonFields, describe
 from gophercite.models.config import Activation, TransformerConfig
+from gophercite.storage.json_fields import JsonFields, describe
 from gophercite.weights.foreign_fields import refuse_foreign
 from gophercite.weights.layer_windows import (
     FULL,

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gophercite.json_fields import describe
 from gophercite.models.tensor_files import CHUNK_BYTES, DTYPES, StoredTensor, TensorFile
+from gophercite.storage.json_fields import describe
 
 _SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"

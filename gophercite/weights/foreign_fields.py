@@ -8,7 +8,7 @@ field, and that says something by it all the same, means another model than we w
 from collections.abc import Collection
 from typing import Any
 
-from gophercite.json_fields import JsonFields, describe
+from gophercite.storage.json_fields import JsonFields, describe
 
 # By name, the values that say nothing; null says nothing either.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {

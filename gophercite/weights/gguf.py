@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from gophercite.json_fields import JsonFields
 from gophercite.models.config import TransformerConfig
 from gophercite.models.folder import Description
+from gophercite.storage.json_fields import JsonFields
 from gophercite.weights.architectures import read_architecture
 from gophercite.weights.checkpoint import WeightsError
 from gophercite.weights.gguf_file import MAGIC, GGUFFile, GGUFTensors

@@ -8,7 +8,7 @@ from sentencepiece import sentencepiece_model_pb2
 from tokenizers import decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE
 
-from gophercite.json_fields import describe
+from gophercite.storage.json_fields import describe
 from gophercite.vocabularies import (
     HuggingFaceVocabulary,
     SentencePieceVocabulary,

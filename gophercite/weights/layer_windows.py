@@ -1,6 +1,6 @@
 """Which layers of a checkpoint see only a window of tokens, by its `config.json`."""
 
-from gophercite.json_fields import JsonFields, describe
+from gophercite.storage.json_fields import JsonFields, describe
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 

@@ -9,8 +9,8 @@ something that `rope_parameters` says would be lost.
 from collections import Counter
 from typing import Any, NamedTuple
 
-from gophercite.json_fields import JsonFields, describe
 from gophercite.models.config import RopeScaling
+from gophercite.storage.json_fields import JsonFields, describe
 
 NEWER, OLDER = "rope_parameters", "rope_scaling"
 

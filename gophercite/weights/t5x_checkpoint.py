@@ -20,8 +20,8 @@ import msgpack
 import numpy as np
 import tensorstore
 
-from gophercite.json_fields import describe
 from gophercite.models.tensors import CHUNK_BYTES, DTYPES
+from gophercite.storage.json_fields import describe
 from gophercite.weights.checkpoint import WeightsError
 from gophercite.weights.t5x_orbax import orbax_arrays, orbax_state
 

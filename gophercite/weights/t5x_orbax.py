@@ -9,7 +9,7 @@ T5X's own checkpoints before (`t5x_checkpoint`) had each array in a folder of it
 import pathlib
 from typing import Any
 
-from gophercite.json_fields import describe
+from gophercite.storage.json_fields import describe
 from gophercite.weights.checkpoint import WeightsError, read_json
 
 _METADATA = "_METADATA"

@@ -12,15 +12,15 @@ import gophercite
 from gophercite import evidence
 from gophercite.answering.answerer import Answerer, AnsweringSettings
 from gophercite.answering.pages import FoundPages, IndexedPages, index_in_memory
-from gophercite.answers import Answer, LeftOut
-from gophercite.contexts import SearchResult
-from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.rerank import Scorer
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.documents import Document
 from gophercite.models.folder import Model, load_model
 from gophercite.models.parameters import HEADS
 from gophercite.models.reward_model import RewardModel
+from gophercite.quoting.quote_settings import QuoteSettings
+from gophercite.records.answers import Answer, LeftOut
+from gophercite.retrieval.contexts import SearchResult
 from gophercite.retrieval.index import DocumentIndex
 
 MODEL = pathlib.Path(__file__).parents[2] / "data_pipelines" / "sample_world" / "model"

@@ -18,12 +18,12 @@ from gophercite.answering.declining import (
     read_calibration,
     settings_among,
 )
-from gophercite.answers import Answer, cite
 from gophercite.decoding.abstention import Promise, TooFewLabelsError
 from gophercite.documents import Document
 from gophercite.evidence import Evidence
-from gophercite.json_fields import RecordError
 from gophercite.models.folder import load_model
+from gophercite.records.answers import Answer, cite
+from gophercite.storage.json_fields import RecordError
 
 MODEL = pathlib.Path(__file__).parents[2] / "data_pipelines" / "sample_world" / "model"
 PAGE = Document("o", "Ormsby", "Its lighthouse was built in 1874.")

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from gophercite import evidence
 from gophercite.answering.extractive import BASELINE, extractive_answer, relevance
 from gophercite.answering.pages import FoundPages
-from gophercite.answers import Answer, LeftOut, answer_from_json, answer_to_json
-from gophercite.contexts import SearchResult
 from gophercite.documents import Document
+from gophercite.records.answers import Answer, LeftOut, answer_from_json, answer_to_json
+from gophercite.retrieval.contexts import SearchResult
 
 ORMSBY = Document(
     "o",

@@ -12,10 +12,10 @@ import pytest
 from gophercite import cli, prompts
 from gophercite.answering.answerer import Answerer, AnsweringSettings
 from gophercite.answering.pages import FoundPages
-from gophercite.contexts import SearchResult
 from gophercite.documents import Document
 from gophercite.few_shot.examples import SHORT, SHORT_PREAMBLE
 from gophercite.models.folder import Model, load_model
+from gophercite.retrieval.contexts import SearchResult
 
 MODEL = pathlib.Path(__file__).parents[2] / "data_pipelines" / "sample_world" / "model"
 SETTINGS = AnsweringSettings(samples=2, prompt_tokens=1200, few_shot=2)

@@ -7,9 +7,9 @@ import pytest
 import gophercite
 from gophercite.answering.highlighting import _other_words, highlight
 from gophercite.answering.pages import index_in_memory
-from gophercite.answers import Answer, Citation, cite
 from gophercite.documents import Document
 from gophercite.evidence import Evidence
+from gophercite.records.answers import Answer, Citation, cite
 
 PAGE = Document(
     "o",

@@ -8,8 +8,6 @@ import pytest
 from gophercite.answering.answerer import AnsweringSettings
 from gophercite.answering.loading import inference_partitioner, load_answerer
 from gophercite.answering.pages import FoundPages
-from gophercite.contexts import SearchResult
-from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.documents import Document
 from gophercite.models.config import TransformerConfig
@@ -18,6 +16,8 @@ from gophercite.models.parameters import HEADS
 from gophercite.models.placement import folder_shardings
 from gophercite.models.reward_model import RewardModel, load_reward_model
 from gophercite.models.transformer import Transformer
+from gophercite.quoting.quote_settings import QuoteSettings
+from gophercite.retrieval.contexts import SearchResult
 from gophercite.vocabularies import load_vocabulary
 
 VOCABULARY = (

@@ -11,11 +11,11 @@ import pytest
 from gophercite.answering.answerer import Answerer, AnsweringSettings, Batch
 from gophercite.answering.many_questions import Asked, answer_each
 from gophercite.answering.pages import FoundPages
-from gophercite.answers import Answer
-from gophercite.contexts import SearchResult
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.documents import Document
 from gophercite.models.folder import load_model
+from gophercite.records.answers import Answer
+from gophercite.retrieval.contexts import SearchResult
 from gophercite.retrieval.engine import SearchError
 from tests.long_forms import LONG
 

@@ -12,11 +12,11 @@ from gophercite.answering.extractive import extractive_answer
 from gophercite.answering.highlighting import highlight
 from gophercite.answering.pages import FoundPages
 from gophercite.answering.verification import in_documents, verify
-from gophercite.answers import Answer, answer_to_json
 from gophercite.cli.answer_text import AnswerText
-from gophercite.contexts import SearchResult
 from gophercite.documents import Document, Window
 from gophercite.evidence import Evidence
+from gophercite.records.answers import Answer, answer_to_json
+from gophercite.retrieval.contexts import SearchResult
 
 QUESTION = "Who built the lighthouse?"
 

@@ -21,9 +21,9 @@ from gophercite.answering.verification import (
     on_the_web,
     verify,
 )
-from gophercite.answers import Answer, Citation, cite
 from gophercite.documents import Document
 from gophercite.evidence import Evidence
+from gophercite.records.answers import Answer, Citation, cite
 from gophercite.retrieval.extraction import Extractor
 
 TEXT = "Ormsby is a town. Its lighthouse was built in 1874 by Anna Vell. It is tall."

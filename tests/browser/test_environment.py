@@ -14,8 +14,8 @@ from gophercite.browser.pages import Page
 from gophercite.browser.settings import LONGEST_ACTION, Settings
 from gophercite.browser.state import State, dumps, loads, state_from_json, state_to_json
 from gophercite.browser.worlds import SiteWorld
-from gophercite.json_fields import RecordError
 from gophercite.retrieval.engine import Hit
+from gophercite.storage.json_fields import RecordError
 
 WORLD = site()
 AT_HILL = ("Search lighthouse", "Clicked on link 0")

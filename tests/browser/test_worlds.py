@@ -14,7 +14,6 @@ from retrieval.pages import pdf, words_at
 from retrieval.servers import Server, answer, serving
 
 from gophercite.answering.verification import Verdict, in_documents, on_the_web, verify
-from gophercite.answers import answer_from_json, answer_to_json
 from gophercite.browser.browsed_answers import answer_of, cited
 from gophercite.browser.document_worlds import IndexWorld
 from gophercite.browser.environment import page_of, replay, reset
@@ -25,12 +24,13 @@ from gophercite.browser.recorded import RecordedWorld, Recorder, page_from_json,
 from gophercite.browser.shown import Link, ShownPage
 from gophercite.browser.state import State, dumps
 from gophercite.documents import Document
-from gophercite.json_fields import RecordError
 from gophercite.records import read
+from gophercite.records.answers import answer_from_json, answer_to_json
 from gophercite.retrieval.engine import Hit, SearchError
 from gophercite.retrieval.extraction import Extractor
 from gophercite.retrieval.fetch import FetchSettings
 from gophercite.retrieval.index import DocumentIndex
+from gophercite.storage.json_fields import RecordError
 
 LOOPBACK = FetchSettings(allowed_networks=("127.0.0.0/8",))
 TOWN = """<title>Ormsby 【town】</title><body><h1>Ormsby</h1><p>Ormsby has a

@@ -15,10 +15,10 @@ from gophercite.browser.observation import prompt
 from gophercite.browser.settings import Settings
 from gophercite.browsing.browsing_model import BrowsingModel
 from gophercite.browsing.writer import BrowsingSettings
-from gophercite.decoding.constraint import NoLegalAnswer
 from gophercite.decoding.decode_loop import decode
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.models.folder import Model, load_model
+from gophercite.quoting.constraint import NoLegalAnswer
 from tests.browser.sites import site
 
 MODEL = pathlib.Path(__file__).parents[2] / "data_pipelines/sample_world/model"

@@ -20,7 +20,6 @@ from gophercite.browsing.writer import BrowsingSettings
 from gophercite.decoding.rerank import Scorer
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.decoding.scoring import score
-from gophercite.json_fields import RecordError
 from gophercite.learning.experience import of_batch
 from gophercite.learning.state import Collected
 from gophercite.learning.token_log_probs import token_log_probs
@@ -29,6 +28,7 @@ from gophercite.models.folder import Model, read_vocabulary
 from gophercite.models.parameters import BESIDE_THE_POLICY, HEADS, REWARD_MODEL, Params
 from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer
+from gophercite.storage.json_fields import RecordError
 from tests.browser.sites import site
 
 VOCABULARY = read_vocabulary(

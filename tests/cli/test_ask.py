@@ -13,10 +13,10 @@ from retrieval.pages import HTML, pdf, words_at
 from retrieval.servers import Server, answer, serving
 
 from gophercite import cli
-from gophercite.answers import Answer, answer_from_json, answer_to_json, cite, page_numbers
 from gophercite.cli.answer_text import AnswerText
 from gophercite.documents import Document
 from gophercite.evidence import Evidence
+from gophercite.records.answers import Answer, answer_from_json, answer_to_json, cite, page_numbers
 
 MODEL = pathlib.Path(__file__).parents[2] / "data_pipelines" / "sample_world" / "model"
 TEXT = "Ormsby is a fishing town. Its lighthouse was built by Ada Fenwick in 1874. It rains.\n"

@@ -8,10 +8,10 @@ import pytest
 
 from gophercite import cli, records
 from gophercite.answering.declining import read_calibration
-from gophercite.answers import Answer, answer_to_json, cite
 from gophercite.documents import Document
 from gophercite.evidence import OMISSION, Evidence
 from gophercite.records import Question, Span
+from gophercite.records.answers import Answer, answer_to_json, cite
 
 PAGE = Document("o", "Ormsby", "A town. Its lighthouse was built in 1874.")
 RIGHT = Evidence("1874", "Ormsby", "Its lighthouse was built in 1874.")

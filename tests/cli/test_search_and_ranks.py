@@ -13,7 +13,7 @@ from retrieval.servers import Server, answer, serving
 
 import gophercite
 from gophercite import cli
-from gophercite.answers import answer_from_json
+from gophercite.records.answers import answer_from_json
 
 ROOT = pathlib.Path(__file__).parents[2]
 NOTES = str(ROOT / "examples" / "notes")

@@ -13,9 +13,9 @@ from data_pipelines.inputs import Input
 from data_pipelines.sample_world.convert import to_rated_answer
 from data_pipelines.sample_world.world import World
 from gophercite import prompts, records
-from gophercite.contexts import ContextSettings, SearchResult, joint_context
 from gophercite.documents import Document
 from gophercite.few_shot.prompting import FewShotSettings, few_shot_context
+from gophercite.retrieval.contexts import ContextSettings, SearchResult, joint_context
 from gophercite.vocabularies import Vocabulary, load_vocabulary
 
 TOKENIZERS = pathlib.Path(__file__).parents[1] / "tokenizers"

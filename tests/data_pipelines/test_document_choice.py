@@ -12,8 +12,8 @@ from data_pipelines.document_choice import ContextReport
 from data_pipelines.inputs import Input
 from data_pipelines.sample_world.vocabulary import bundled_vocabulary
 from gophercite import evidence, records
-from gophercite.contexts import ContextSettings, Reason
 from gophercite.documents import Document
+from gophercite.retrieval.contexts import ContextSettings, Reason
 
 VOCABULARY = bundled_vocabulary()
 LENGTH, RESPONSE = 256, 64

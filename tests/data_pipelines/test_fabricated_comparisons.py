@@ -23,7 +23,7 @@ from gophercite import records
 from gophercite.documents import Document
 from gophercite.evidence import Evidence
 from gophercite.records import Comparison
-from gophercite.sentences import sentence_spans
+from gophercite.text.sentences import sentence_spans
 
 SHARED = Path(__file__).parents[2] / "../shared/data/fact_checking"
 

@@ -14,12 +14,12 @@ from data_pipelines.sample_world.convert import to_question
 from data_pipelines.sample_world.vocabulary import bundled_vocabulary
 from data_pipelines.sample_world.world import World
 from gophercite import prompts, records
-from gophercite.contexts import ContextSettings, Reason
-from gophercite.decoding.constraint import QuoteConstraint
-from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.watching import FaultWatch
 from gophercite.documents import Document
 from gophercite.evaluation.question_prompts import encode_question
+from gophercite.quoting.constraint import QuoteConstraint
+from gophercite.quoting.quote_settings import QuoteSettings
+from gophercite.retrieval.contexts import ContextSettings, Reason
 from gophercite.retrieval.index import DocumentIndex
 from tests.vocabulary_fixtures import vocabularies
 

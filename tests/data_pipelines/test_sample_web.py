@@ -20,7 +20,6 @@ from data_pipelines.sample_web.making import site
 from data_pipelines.sample_web.questions import QuestionMaker
 from data_pipelines.sample_web.things import APART, SMALLEST, root, things_of
 from data_pipelines.sample_world import names
-from gophercite.answer_matching import contains_answer
 from gophercite.browser.environment import reset
 from gophercite.browser.episodes import episode_to_json, examples, read_episodes, replayed
 from gophercite.browser.recorded import RecordedWorld
@@ -28,6 +27,7 @@ from gophercite.browser.settings import Settings
 from gophercite.browser.worlds import World
 from gophercite.cli import main as gophercite
 from gophercite.records import Question, read
+from gophercite.text.answer_matching import contains_answer
 
 SIZES = st.integers(SMALLEST, 160)
 SEEDS = st.integers(0, 10**6)

@@ -14,7 +14,7 @@ from data_pipelines.sample_world.vocabulary import bundled_vocabulary, train_voc
 from data_pipelines.sample_world.wording import KINDS
 from data_pipelines.sample_world.world import World, judge
 from gophercite import evidence, records
-from gophercite.sentences import sentence_spans
+from gophercite.text.sentences import sentence_spans
 
 SPLITS = st.sampled_from(names.SPLITS)
 INDICES = st.integers(0, 10**6)

@@ -18,12 +18,17 @@ from data_pipelines.document_choice import ContextReport
 from data_pipelines.inputs import Input
 from data_pipelines.sample_world.vocabulary import VOCABULARY_FOLDER, bundled_vocabulary
 from gophercite import evidence, records
-from gophercite.contexts import ContextSettings, Reason
 from gophercite.documents import Document
-from gophercite.json_fields import RecordError
 from gophercite.records import FoundDocument, Hit, Question, RatedAnswer, Span
+from gophercite.retrieval.contexts import ContextSettings, Reason
 from gophercite.retrieval.index import DocumentIndex
-from gophercite.search_results import SearchReport, SearchSettings, with_pages, with_search_results
+from gophercite.retrieval.search_results import (
+    SearchReport,
+    SearchSettings,
+    with_pages,
+    with_search_results,
+)
+from gophercite.storage.json_fields import RecordError
 
 SHARED = Path(__file__).parents[2] / "../shared/data"
 TOWNS = ("Alda", "Brenn", "Cove", "Dorn", "Esk", "Farl")

@@ -11,7 +11,7 @@ from data_pipelines import search, tasks
 from data_pipelines.rollout_input import RolloutInput
 from data_pipelines.sample_world.vocabulary import bundled_vocabulary
 from gophercite import records
-from gophercite.contexts import ContextSettings
+from gophercite.retrieval.contexts import ContextSettings
 from gophercite.retrieval.index import DocumentIndex
 
 VOCABULARY = bundled_vocabulary()

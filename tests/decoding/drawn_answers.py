@@ -18,19 +18,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gophercite.decoding.constraint import NoLegalAnswer, PromptGraph, QuoteConstraint
-from gophercite.decoding.quote_settings import QuoteSettings
-from gophercite.decoding.quote_state import QuoteTables
 from gophercite.decoding.rerank import sample_in_turn
 from gophercite.decoding.sampler import sample
 from gophercite.decoding.sampling_settings import SamplingSettings
-from gophercite.decoding.table_sizes import LEAST, TableSizes
 from gophercite.documents import Document
 from gophercite.models.config import TransformerConfig
 from gophercite.models.folder import Model
 from gophercite.models.transformer import Transformer
 from gophercite.partitioning import Partitioner, make_mesh
 from gophercite.prompts import encode_prompt
+from gophercite.quoting.constraint import NoLegalAnswer, PromptGraph, QuoteConstraint
+from gophercite.quoting.quote_settings import QuoteSettings
+from gophercite.quoting.quote_state import QuoteTables
+from gophercite.quoting.table_sizes import LEAST, TableSizes
 from gophercite.vocabularies import load_vocabulary
 from tests.decoding import answer_judge, page_kinds, shown_pages, tokenizer_files
 

@@ -23,14 +23,14 @@ from gophercite.browser.settings import Settings
 from gophercite.browser.shown import Link
 from gophercite.browser.state import State
 from gophercite.browser.worlds import SiteWorld
-from gophercite.decoding.commands import CommandConstraint, CommandSettings
-from gophercite.decoding.quote_state import QuoteTables
-from gophercite.decoding.run_boundaries import Boundaries
+from gophercite.commands.constraint import CommandConstraint, CommandSettings
 from gophercite.decoding.sampler import sample
 from gophercite.decoding.sampling_settings import SamplingSettings
-from gophercite.decoding.table_sizes import LEAST, TableSizes
 from gophercite.documents import Document, normalise_text
 from gophercite.models.transformer import Transformer
+from gophercite.quoting.quote_state import QuoteTables
+from gophercite.quoting.run_boundaries import Boundaries
+from gophercite.quoting.table_sizes import LEAST, TableSizes
 from gophercite.retrieval.engine import Hit, SearchError
 from gophercite.vocabularies import load_vocabulary
 from tests.decoding import answer_judge, browsing_judge, page_kinds, shown_pages, tokenizer_files

@@ -5,8 +5,8 @@ import pathlib
 import random
 from collections.abc import Iterable, Sequence
 
-from gophercite.decoding.run_boundaries import Boundaries
 from gophercite.documents import Document
+from gophercite.quoting.run_boundaries import Boundaries
 from gophercite.vocabularies import Vocabulary, load_vocabulary
 from tests import vocabulary_fixtures
 from tests.decoding import answer_judge

@@ -6,9 +6,9 @@ the library's splitter finds, as they are its own definition. Both are those of 
 
 import functools
 
-from gophercite.decoding.run_boundaries import Boundaries
 from gophercite.documents import Document, Window
-from gophercite.sentences import sentence_spans
+from gophercite.quoting.run_boundaries import Boundaries
+from gophercite.text.sentences import sentence_spans
 from tests import word_breaks
 from tests.decoding.answer_judge import Page
 

@@ -14,10 +14,10 @@ import pytest
 
 from gophercite import evidence
 from gophercite.decoding.claim_in_quote import pieces_holding
-from gophercite.decoding.constraint import QuoteConstraint
-from gophercite.decoding.quote_settings import QuoteSettings
-from gophercite.decoding.quote_state import QuoteState, advance, allowed, initial
 from gophercite.documents import Document, Window
+from gophercite.quoting.constraint import QuoteConstraint
+from gophercite.quoting.quote_settings import QuoteSettings
+from gophercite.quoting.quote_state import QuoteState, advance, allowed, initial
 from tests import word_breaks
 from tests.decoding import answer_judge
 from tests.decoding.quote_worlds import TokenList

@@ -17,9 +17,9 @@ import pytest
 from gophercite.browser.environment import page_of, replay, reset, step
 from gophercite.browser.settings import Settings
 from gophercite.browser.worlds import SiteWorld
-from gophercite.decoding.commands import CommandConstraint, CommandSettings
-from gophercite.decoding.quote_state import QuoteState, advance, allowed, initial
+from gophercite.commands.constraint import CommandConstraint, CommandSettings
 from gophercite.documents import Document
+from gophercite.quoting.quote_state import QuoteState, advance, allowed, initial
 from gophercite.retrieval.engine import Hit
 from tests.browser.sites import ListedResults, page
 from tests.decoding import browsing_judge

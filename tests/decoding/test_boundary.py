@@ -4,15 +4,15 @@ import jax
 import numpy as np
 import pytest
 
-from gophercite.decoding.constraint import QuoteConstraint
 from gophercite.decoding.decode_loop import decode
 from gophercite.decoding.decode_state import Plan
-from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.rows import padded_rows
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.documents import Document
 from gophercite.models.config import TransformerConfig
 from gophercite.models.transformer import Transformer
+from gophercite.quoting.constraint import QuoteConstraint
+from gophercite.quoting.quote_settings import QuoteSettings
 from tests.decoding.quote_worlds import TokenList
 
 BYTES = TokenList(())

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from gophercite import evidence
 from gophercite.decoding import claim_in_quote
 from gophercite.decoding.claim_in_quote import Redraws, Shown, holds_claim, pieces_holding
-from gophercite.decoding.constraint import QuoteConstraint
 from gophercite.decoding.decode_loop import decode
-from gophercite.decoding.pieces import quotable_pieces
-from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.rerank import sample_in_turn
 from gophercite.decoding.sampler import Samples
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.decoding.scoring import score
 from gophercite.documents import Document
+from gophercite.quoting.constraint import QuoteConstraint
+from gophercite.quoting.pieces import quotable_pieces
+from gophercite.quoting.quote_settings import QuoteSettings
 from tests import word_breaks
 from tests.decoding import answer_judge
 from tests.decoding.shown_pages import shown

@@ -2,8 +2,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gophercite import evidence
-from gophercite.decoding.claims import CLOSED, DEAD, claim_automaton
 from gophercite.evidence import Evidence
+from gophercite.quoting.claims import CLOSED, DEAD, claim_automaton
 
 PIECES = st.sampled_from(
     [*"%<>()[] \n\ta", ">%(", "%<", ")%[", "]%", "é", "☃", "😀", "\u2003", "\x85", "\x1c", "\ud7ff"]

@@ -13,18 +13,18 @@ from gophercite.browser.environment import page_of, replay, reset, step
 from gophercite.browser.pages import Page
 from gophercite.browser.settings import LONGEST_ACTION, Settings
 from gophercite.browser.worlds import SiteWorld
-from gophercite.decoding.commands import _ENDS, _ON_PAGES, CommandConstraint, CommandSettings
-from gophercite.decoding.constraint import NoLegalAnswer
+from gophercite.commands.constraint import _ENDS, _ON_PAGES, CommandConstraint, CommandSettings
+from gophercite.commands.free_texts import BLANK, END, LINE_ENDS, free_text_automaton
+from gophercite.commands.page_runs import longest_run
+from gophercite.commands.skeletons import DONE, Skeleton
 from gophercite.decoding.decode_loop import decode
-from gophercite.decoding.free_texts import BLANK, END, LINE_ENDS, free_text_automaton
-from gophercite.decoding.page_runs import longest_run
-from gophercite.decoding.quote_state import advance, allowed, initial
 from gophercite.decoding.sampler import sample
 from gophercite.decoding.sampling_settings import SamplingSettings
-from gophercite.decoding.skeletons import DONE, Skeleton
 from gophercite.documents import Document, normalise_text
 from gophercite.models.config import TransformerConfig
 from gophercite.models.transformer import Transformer
+from gophercite.quoting.constraint import NoLegalAnswer
+from gophercite.quoting.quote_state import advance, allowed, initial
 from gophercite.retrieval.engine import Hit
 from gophercite.vocabularies import load_vocabulary
 from tests.browser.sites import HILL, ListedResults, site

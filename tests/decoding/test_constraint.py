@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from gophercite import evidence
-from gophercite.decoding.constraint import NoLegalAnswer, QuoteConstraint
-from gophercite.decoding.quote_settings import QuoteSettings
-from gophercite.decoding.quote_state import advance, allowed, initial
 from gophercite.documents import Document, Window
 from gophercite.evidence import OMISSION
+from gophercite.quoting.constraint import NoLegalAnswer, QuoteConstraint
+from gophercite.quoting.quote_settings import QuoteSettings
+from gophercite.quoting.quote_state import advance, allowed, initial
 from tests.decoding.quote_worlds import (
     HOSTILE_PIECES,
     MISSING,

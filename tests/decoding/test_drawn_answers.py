@@ -13,9 +13,9 @@ import re
 import numpy as np
 import pytest
 
-from gophercite.decoding.constraint import QuoteConstraint
-from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.sampling_settings import SamplingSettings
+from gophercite.quoting.constraint import QuoteConstraint
+from gophercite.quoting.quote_settings import QuoteSettings
 from gophercite.vocabularies import load_vocabulary
 from tests.decoding import page_kinds
 from tests.decoding.drawn_answers import KERNEL, SETTINGS, AnswerDrawer, Setting

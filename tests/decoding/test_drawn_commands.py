@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gophercite.decoding.sampling_settings import SamplingSettings
-from gophercite.decoding.table_sizes import TableSizes
+from gophercite.quoting.table_sizes import TableSizes
 from tests.decoding import page_kinds
 from tests.decoding.drawn_answers import KERNEL
 from tests.decoding.drawn_commands import CommandDrawer, Drawing

@@ -10,12 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gophercite.decoding.constraint import NoLegalAnswer, QuoteConstraint
-from gophercite.decoding.quote_settings import QuoteSettings
-from gophercite.decoding.quote_state import advance, allowed, initial
 from gophercite.documents import Document
 from gophercite.evidence import OMISSION
 from gophercite.few_shot import splices
+from gophercite.quoting.constraint import NoLegalAnswer, QuoteConstraint
+from gophercite.quoting.quote_settings import QuoteSettings
+from gophercite.quoting.quote_state import advance, allowed, initial
 from tests.decoding.quote_worlds import is_legal, spell, vocabulary_of_kind
 from tests.decoding.shown_pages import shown
 from tests.long_forms import IS_LONG, LONG

@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gophercite.decoding.pieces import Piece, quotable_pieces
 from gophercite.documents import Document, Window
 from gophercite.evidence import MARKS
+from gophercite.quoting.pieces import Piece, quotable_pieces
 from tests.decoding.quote_worlds import MISSING, TokenList
 
 VOCABULARY = TokenList([], MISSING)

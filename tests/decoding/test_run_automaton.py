@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gophercite.decoding.run_automaton import build_run_automata
+from gophercite.quoting.run_automaton import build_run_automata
 
 # A letter, whether a run may begin with it, and end with it. In each text one may begin.
 LETTERS = st.tuples(st.integers(0, 2), st.booleans(), st.booleans())

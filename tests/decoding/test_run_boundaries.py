@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gophercite.decoding.run_boundaries import run_boundaries
 from gophercite.documents import Document, Window
+from gophercite.quoting.run_boundaries import run_boundaries
 from tests.decoding.shown_pages import shown
 
 SCRAPS = (

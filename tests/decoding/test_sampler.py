@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gophercite import evidence
-from gophercite.decoding.constraint import QuoteConstraint
 from gophercite.decoding.decode_loop import decode
 from gophercite.decoding.drawing import draw
 from gophercite.decoding.in_flight import rooms
@@ -23,6 +22,7 @@ from gophercite.models.attention import MASKED
 from gophercite.models.config import TransformerConfig
 from gophercite.models.transformer import Transformer
 from gophercite.partitioning import Partitioner, make_mesh
+from gophercite.quoting.constraint import QuoteConstraint
 from tests.decoding.quote_worlds import HOSTILE_PIECES, TokenList, is_legal
 
 CONFIG = TransformerConfig(

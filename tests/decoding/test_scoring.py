@@ -4,13 +4,13 @@ import jax
 import numpy as np
 import pytest
 
-from gophercite.decoding.constraint import QuoteConstraint
 from gophercite.decoding.sampler import sample
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.decoding.scoring import score
 from gophercite.documents import Document
 from gophercite.models.config import TransformerConfig
 from gophercite.models.transformer import Transformer
+from gophercite.quoting.constraint import QuoteConstraint
 from tests.decoding.quote_worlds import HOSTILE_PIECES, TokenList
 
 WORDS = TokenList(HOSTILE_PIECES)

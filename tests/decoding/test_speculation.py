@@ -7,9 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gophercite.decoding.constraint import QuoteConstraint
 from gophercite.decoding.in_flight import rooms
-from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.sampler import sample
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.decoding.speculation import Draft, accepted
@@ -19,6 +17,8 @@ from gophercite.models.cache import compact, forget_rows, keep_first
 from gophercite.models.config import TransformerConfig
 from gophercite.models.kernel_attention import has_kernel
 from gophercite.models.transformer import Transformer
+from gophercite.quoting.constraint import QuoteConstraint
+from gophercite.quoting.quote_settings import QuoteSettings
 from tests.decoding.quote_worlds import TokenList
 from tests.long_forms import LONG
 

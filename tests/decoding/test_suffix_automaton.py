@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gophercite.decoding.suffix_automaton import build_suffix_automata
+from gophercite.quoting.suffix_automaton import build_suffix_automata
 
 TEXTS = st.lists(st.integers(0, 2), min_size=1, max_size=14)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gophercite.decoding.table_sizes import LEAST, TableSizes, usual_sizes
+from gophercite.quoting.table_sizes import LEAST, TableSizes, usual_sizes
 
 
 @given(st.integers(0, 1 << 24), st.integers(1, 1 << 24))

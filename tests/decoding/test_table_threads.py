@@ -9,8 +9,8 @@ import numpy as np
 from numba.core.dispatcher import Dispatcher
 
 from gophercite import decoding
-from gophercite.decoding.constraint import QuoteConstraint
 from gophercite.documents import Document
+from gophercite.quoting.constraint import QuoteConstraint
 from tests.decoding.quote_worlds import HOSTILE_PIECES, TokenList, hostile_documents
 
 

@@ -7,8 +7,6 @@ import jax
 import numpy as np
 import pytest
 
-from gophercite.decoding.constraint import QuoteConstraint
-from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.sampler import Samples, sample
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.decoding.watching import FaultWatch
@@ -17,6 +15,8 @@ from gophercite.models.config import TransformerConfig
 from gophercite.models.kernel_attention import has_kernel
 from gophercite.models.transformer import Transformer
 from gophercite.partitioning import Partitioner, make_mesh
+from gophercite.quoting.constraint import QuoteConstraint
+from gophercite.quoting.quote_settings import QuoteSettings
 from tests.decoding.quote_worlds import TokenList
 from tests.long_forms import LONG
 

@@ -7,7 +7,6 @@ import pytest
 from vocabulary_fixtures import trained
 
 from gophercite import prompts
-from gophercite.decoding.constraint import QuoteConstraint
 from gophercite.decoding.sampler import sample
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.documents import Document
@@ -17,6 +16,7 @@ from gophercite.evaluation.question_prompts import PromptReport, PromptSettings
 from gophercite.few_shot.prompting import FewShotSettings, Style
 from gophercite.models.config import TransformerConfig
 from gophercite.models.transformer import Transformer
+from gophercite.quoting.constraint import QuoteConstraint
 from gophercite.records import Question
 
 SETTINGS = SamplingSettings(max_tokens=8, temperature=0.0)

@@ -16,9 +16,9 @@ from hypothesis.extra import numpy as npst
 from rouge_score import rouge_scorer
 from sklearn import metrics as sklearn
 
-from gophercite.answer_matching import exact_match, f1
 from gophercite.evaluation.roc import roc_curve
-from gophercite.few_shot.rouge import rouge_l
+from gophercite.text.answer_matching import exact_match, f1
+from gophercite.text.rouge import rouge_l
 
 SQUAD = pathlib.Path(__file__).with_name("squad_official.jsonl")
 ROUGE = rouge_scorer.RougeScorer(["rougeL"], use_stemmer=False)

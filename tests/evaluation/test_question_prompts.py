@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 from vocabulary_fixtures import trained
 
 from gophercite import prompts
-from gophercite.contexts import Reason
 from gophercite.documents import Document, Window
 from gophercite.evaluation.question_prompts import (
     PromptReport,
@@ -16,6 +15,7 @@ from gophercite.evaluation.question_prompts import (
 )
 from gophercite.few_shot.prompting import FewShotSettings, Style
 from gophercite.records import FoundDocument, Hit, Question
+from gophercite.retrieval.contexts import Reason
 
 VOCABULARY = trained()
 SHORT = Document("o", "Ormsby", "Built in 1874.")

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from vocabulary_fixtures import vocabularies
 
 from gophercite import evidence, prompts
-from gophercite.contexts import ContextError, SearchResult
 from gophercite.documents import Document
 from gophercite.few_shot import examples
 from gophercite.few_shot.evidence_search import find_evidence
@@ -19,9 +18,10 @@ from gophercite.few_shot.prompting import (
     few_shot_prompt,
     first_answer,
 )
-from gophercite.few_shot.rouge import rouge_l, words
 from gophercite.few_shot.splices import parts, restore
-from gophercite.sentences import sentence_spans
+from gophercite.retrieval.contexts import ContextError, SearchResult
+from gophercite.text.rouge import rouge_l, words
+from gophercite.text.sentences import sentence_spans
 
 PAGE = Document(
     "m",

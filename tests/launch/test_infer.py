@@ -15,12 +15,12 @@ from vocabulary_fixtures import trained
 
 from gophercite import records
 from gophercite.answering.verification import in_documents, verify
-from gophercite.answers import answer_from_json
 from gophercite.documents import Document
 from gophercite.models.config import TransformerConfig
 from gophercite.models.folder import Model, save_model
 from gophercite.models.transformer import Transformer
 from gophercite.records import Hit, Question
+from gophercite.records.answers import answer_from_json
 
 SCRIPT = pathlib.Path(__file__).parents[2] / "launch" / "infer.py"
 PAGES = [

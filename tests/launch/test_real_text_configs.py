@@ -16,7 +16,7 @@ from data_pipelines.sample_world.world import World
 from gophercite import records
 from gophercite.models.folder import read_description
 from gophercite.retrieval.index import DocumentIndex
-from gophercite.search_results import SearchReport, SearchSettings, with_search_results
+from gophercite.retrieval.search_results import SearchReport, SearchSettings, with_search_results
 
 PARAMETERS_AT_MOST = 4_000_000
 

@@ -9,10 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gophercite.decoding.constraint import QuoteConstraint
 from gophercite.decoding.decode_loop import decode
 from gophercite.decoding.decode_state import Plan
-from gophercite.decoding.quote_settings import QuoteSettings
 from gophercite.decoding.rows import padded_rows
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.documents import Document
@@ -30,6 +28,8 @@ from gophercite.models.parameters import (
 )
 from gophercite.models.reward_model import RewardModel, Verdict
 from gophercite.models.transformer import Transformer
+from gophercite.quoting.constraint import QuoteConstraint
+from gophercite.quoting.quote_settings import QuoteSettings
 from tests.decoding.quote_worlds import TokenList
 
 BYTES = TokenList(())

@@ -15,9 +15,6 @@ import numpy as np
 import pytest
 from jaxtyping import Array
 
-from gophercite.decoding.constraint import QuoteConstraint
-from gophercite.decoding.quote_settings import QuoteSettings
-from gophercite.decoding.quote_state import QuoteTables, advance, allowed, initial
 from gophercite.learning import schedules
 from gophercite.learning.a2c import A2CLearner, Collected
 from gophercite.learning.adam import AdamRule
@@ -28,6 +25,9 @@ from gophercite.models.lora import LoRA
 from gophercite.models.parameters import ADAPTERS, TRAINED, VALUE_HEAD, Params
 from gophercite.models.reward_model import RewardModel, Verdict
 from gophercite.models.transformer import Transformer
+from gophercite.quoting.constraint import QuoteConstraint
+from gophercite.quoting.quote_settings import QuoteSettings
+from gophercite.quoting.quote_state import QuoteTables, advance, allowed, initial
 from tests.learning.test_a2c import BYTES, PAGES, plan
 
 CONFIG = TransformerConfig(

@@ -10,11 +10,11 @@ from pages import pdf, words_at, words_in
 
 from gophercite.answering.extractive import extractive_answer
 from gophercite.answering.pages import FoundPages
-from gophercite.answers import cite
-from gophercite.contexts import SearchResult
 from gophercite.documents import Document
 from gophercite.evidence import Evidence
+from gophercite.records.answers import cite
 from gophercite.retrieval import pdf_text
+from gophercite.retrieval.contexts import SearchResult
 from gophercite.retrieval.pdf_layout import Block, Line, block_of, in_reading_order
 from gophercite.retrieval.pdf_tables import with_tables
 from gophercite.retrieval.text import Budget, page_text

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from vocabulary_fixtures import byte_level_json, trained
 
 from gophercite import prompts
-from gophercite.contexts import SearchResult, training_context
 from gophercite.documents import Document, Window
+from gophercite.retrieval.contexts import SearchResult, training_context
 from gophercite.retrieval.tokenised_pages import TokenisedPage, TokenisedPages
-from gophercite.sentences import sentence_spans
+from gophercite.text.sentences import sentence_spans
 from gophercite.vocabularies import HuggingFaceVocabulary
 
 UNIGRAM = trained()

@@ -14,7 +14,7 @@ from gophercite.retrieval.windows import (
     inference_window,
     training_window,
 )
-from gophercite.sentences import sentence_spans
+from gophercite.text.sentences import sentence_spans
 from gophercite.vocabularies import Vocabulary
 
 VOCABULARIES = vocabularies()

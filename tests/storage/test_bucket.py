@@ -13,7 +13,6 @@ from data_pipelines.own_records import find_files
 from gophercite import records
 from gophercite.browser.recorded import RecordedWorld
 from gophercite.documents import Document
-from gophercite.json_lines import read_json_lines
 from gophercite.models.config import TransformerConfig
 from gophercite.models.description import read_description
 from gophercite.models.folder import Model, ModelFolderError, load_model, save_model
@@ -23,6 +22,7 @@ from gophercite.models.transformer import Transformer
 from gophercite.retrieval.index import DocumentIndex
 from gophercite.retrieval.index_file import IndexFileError
 from gophercite.storage import StorageError, files_in, local_copy, whole_folder, write_whole
+from gophercite.storage.json_lines import read_json_lines
 from gophercite.vocabularies import VocabularyError, load_vocabulary, train_sentencepiece
 
 CONFIG = TransformerConfig(

@@ -10,7 +10,8 @@ its characters up to that.
 import numpy as np
 from jaxtyping import Int, Int16
 
-from gophercite.decoding.byte_edges import (
+from gophercite.native import native
+from gophercite.quoting.byte_edges import (
     AFTER_BRACKET,
     AFTER_PERCENT,
     AFTER_SPACE,
@@ -18,12 +19,11 @@ from gophercite.decoding.byte_edges import (
     ENDED,
     Parts,
 )
-from gophercite.decoding.claims import ClaimAutomaton
-from gophercite.decoding.quote_graph import QuoteGraph
-from gophercite.decoding.token_edges import TokenEdges
-from gophercite.decoding.token_trie import ClaimTokens
-from gophercite.decoding.token_walks import UNLIMITED, Limits
-from gophercite.native import native
+from gophercite.quoting.claims import ClaimAutomaton
+from gophercite.quoting.quote_graph import QuoteGraph
+from gophercite.quoting.token_edges import TokenEdges
+from gophercite.quoting.token_trie import ClaimTokens
+from gophercite.quoting.token_walks import UNLIMITED, Limits
 
 NO_END = 30_000  # tokens: where an answer cannot be finished; no budget is so large
 

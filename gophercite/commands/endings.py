@@ -6,11 +6,11 @@ quotes by their start and end.
 
 import numpy as np
 
-from gophercite.decoding.completions import NO_END
-from gophercite.decoding.long_quotes import LONGEST_START, LongQuotes
-from gophercite.decoding.token_edges import TokenEdges
-from gophercite.decoding.token_walks import UNLIMITED
+from gophercite.commands.long_quotes import LONGEST_START, LongQuotes
 from gophercite.native import native
+from gophercite.quoting.completions import NO_END
+from gophercite.quoting.token_edges import TokenEdges
+from gophercite.quoting.token_walks import UNLIMITED
 
 LONGEST_RUN = 20_000  # characters: what the tables' lengths are counted up to
 

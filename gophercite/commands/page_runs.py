@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from gophercite.decoding.long_quotes import long_quotes, standing_once
-from gophercite.decoding.run_automaton import build_run_automata
-from gophercite.decoding.run_boundaries import Boundaries, run_boundaries
-from gophercite.decoding.skeletons import PageRuns
+from gophercite.commands.long_quotes import long_quotes, standing_once
+from gophercite.commands.skeletons import PageRuns
 from gophercite.documents import Window
+from gophercite.quoting.run_automaton import build_run_automata
+from gophercite.quoting.run_boundaries import Boundaries, run_boundaries
 
 
 def page_runs(

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int, Int32
 
-from gophercite.decoding.claims import ClaimAutomaton
-from gophercite.decoding.completions import NO_END
-from gophercite.decoding.quote_settings import QuoteSettings
-from gophercite.decoding.quote_state import QuoteTables
-from gophercite.decoding.table_sizes import TableSizes, filled_up
-from gophercite.decoding.token_edges import TokenEdges
-from gophercite.decoding.token_trie import ClaimTokens
+from gophercite.quoting.claims import ClaimAutomaton
+from gophercite.quoting.completions import NO_END
+from gophercite.quoting.quote_settings import QuoteSettings
+from gophercite.quoting.quote_state import QuoteTables
+from gophercite.quoting.table_sizes import TableSizes, filled_up
+from gophercite.quoting.token_edges import TokenEdges
+from gophercite.quoting.token_trie import ClaimTokens
 from gophercite.vocabularies import Vocabulary
 
 _ALONG_EDGES = ("token", "characters", "need", "reach", "begins")

@@ -13,14 +13,14 @@ import functools
 import numpy as np
 from jaxtyping import Int
 
-from gophercite.decoding.utf8 import (
+from gophercite.evidence import CLAIM_MARK, END_MARK, MARKS, QUOTE_MARK, TITLE_MARK
+from gophercite.quoting.utf8 import (
     WHITE_SPACE,
     goes_on,
     is_whole,
     may_be_white_space,
     representative,
 )
-from gophercite.evidence import CLAIM_MARK, END_MARK, MARKS, QUOTE_MARK, TITLE_MARK
 
 DEAD = -1
 CLOSED = -2  # the claim's end: `>%(` has been read

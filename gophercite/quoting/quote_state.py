@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from gophercite.decoding.bisection import first_not_less
-from gophercite.decoding.quote_settings import QuoteSettings
-from gophercite.decoding.token_walks import AN_OMISSION
+from gophercite.quoting.bisection import first_not_less
+from gophercite.quoting.quote_settings import QuoteSettings
+from gophercite.quoting.token_walks import AN_OMISSION
 
 # Nearly all nodes have so few edges that one look takes in all; the others' are taken by the load.
 THIN, LOAD = 16, 512

@@ -11,10 +11,10 @@ from typing import TypeVar
 
 from gophercite import evidence
 from gophercite.documents import Document
-from gophercite.json_fields import RecordError
 from gophercite.records import FoundDocument, Hit, Question, RatedAnswer
 from gophercite.retrieval.engine import SearchEngine
 from gophercite.retrieval.index import DocumentIndex
+from gophercite.storage.json_fields import RecordError
 
 R = TypeVar("R", Question, RatedAnswer)
 

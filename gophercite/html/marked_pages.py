@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gophercite.documents import Document
-from gophercite.hypertext import escape_html, whole_page
+from gophercite.html.escaping import escape_html, whole_page
 
 CONTEXT = 400  # characters that are shown before and after a mark
 

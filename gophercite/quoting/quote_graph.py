@@ -26,8 +26,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from jaxtyping import Int, Int8, Int32, UInt8
 
-from gophercite.decoding import omissions
-from gophercite.decoding.byte_edges import (
+from gophercite.evidence import QUOTE_MARK
+from gophercite.native import native
+from gophercite.quoting import omissions
+from gophercite.quoting.byte_edges import (
     AFTER_BRACKET,
     AFTER_PERCENT,
     AFTER_SPACE,
@@ -42,13 +44,11 @@ from gophercite.decoding.byte_edges import (
     ByteEdges,
     Parts,
 )
-from gophercite.decoding.claims import CLOSED, DEAD, claim_automaton
-from gophercite.decoding.pieces import Piece
-from gophercite.decoding.run_automaton import RunAutomata, build_run_automata
-from gophercite.decoding.suffix_automaton import build_suffix_automata
-from gophercite.decoding.utf8 import WHITE_SPACE
-from gophercite.evidence import QUOTE_MARK
-from gophercite.native import native
+from gophercite.quoting.claims import CLOSED, DEAD, claim_automaton
+from gophercite.quoting.pieces import Piece
+from gophercite.quoting.run_automaton import RunAutomata, build_run_automata
+from gophercite.quoting.suffix_automaton import build_suffix_automata
+from gophercite.quoting.utf8 import WHITE_SPACE
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,10 +19,10 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from gophercite.browser.marks import ELLIPSIS
-from gophercite.decoding.byte_edges import ByteEdges
-from gophercite.decoding.run_automaton import RunAutomata, build_run_automata
-from gophercite.decoding.suffix_automaton import build_suffix_automata
 from gophercite.native import native
+from gophercite.quoting.byte_edges import ByteEdges
+from gophercite.quoting.run_automaton import RunAutomata, build_run_automata
+from gophercite.quoting.suffix_automaton import build_suffix_automata
 
 LONGEST_START = 200  # characters
 WINDOW = 2000  # characters, of which starts end in the first half

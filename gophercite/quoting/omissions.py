@@ -18,7 +18,8 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Int, Int8, UInt8
 
-from gophercite.decoding.byte_edges import (
+from gophercite.evidence import OMISSION
+from gophercite.quoting.byte_edges import (
     CLOSED_BEFORE,
     CLOSES,
     ENDED,
@@ -27,7 +28,6 @@ from gophercite.decoding.byte_edges import (
     STRUCTURE,
     ByteEdges,
 )
-from gophercite.evidence import OMISSION
 
 SPELLED = np.frombuffer(OMISSION.encode(), np.uint8)
 NODES = len(SPELLED) - 1  # of a title, after the beginnings

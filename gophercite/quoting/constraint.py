@@ -13,19 +13,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gophercite.decoding.byte_edges import Parts
-from gophercite.decoding.claims import claim_automaton
-from gophercite.decoding.completions import NO_END, longest_steps, shortest_completions
-from gophercite.decoding.joined_graphs import FreeTexts, PromptGraph, joined, usual_lengths
-from gophercite.decoding.pieces import Piece, quotable_pieces
-from gophercite.decoding.quote_graph import QuoteGraph
-from gophercite.decoding.quote_settings import QuoteSettings
-from gophercite.decoding.quote_state import QuoteTables
-from gophercite.decoding.table_sizes import TableSizes
-from gophercite.decoding.token_edges import TokenEdges, token_edges
-from gophercite.decoding.token_trie import ClaimTokens, TokenTrie
-from gophercite.decoding.token_walks import NO_REACH
 from gophercite.documents import Document, Window
+from gophercite.quoting.byte_edges import Parts
+from gophercite.quoting.claims import claim_automaton
+from gophercite.quoting.completions import NO_END, longest_steps, shortest_completions
+from gophercite.quoting.joined_graphs import FreeTexts, PromptGraph, joined, usual_lengths
+from gophercite.quoting.pieces import Piece, quotable_pieces
+from gophercite.quoting.quote_graph import QuoteGraph
+from gophercite.quoting.quote_settings import QuoteSettings
+from gophercite.quoting.quote_state import QuoteTables
+from gophercite.quoting.table_sizes import TableSizes
+from gophercite.quoting.token_edges import TokenEdges, token_edges
+from gophercite.quoting.token_trie import ClaimTokens, TokenTrie
+from gophercite.quoting.token_walks import NO_REACH
 from gophercite.vocabularies import Vocabulary
 
 __all__ = ["NoLegalAnswer", "PromptGraph", "QuoteConstraint"]

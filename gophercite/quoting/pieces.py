@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gophercite.decoding.run_boundaries import Boundaries, run_boundaries
 from gophercite.documents import Document, Window
 from gophercite.evidence import MARKS, OMISSION, holds_mark, is_blank
+from gophercite.quoting.run_boundaries import Boundaries, run_boundaries
 from gophercite.vocabularies import Vocabulary
 
 

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gophercite.decoding.byte_edges import (
+from gophercite.native import native, native_inline
+from gophercite.quoting.byte_edges import (
     AFTER_BRACKET,
     CLOSED_BEFORE,
     CLOSES,
@@ -18,8 +19,7 @@ from gophercite.decoding.byte_edges import (
     ByteEdges,
     Parts,
 )
-from gophercite.decoding.token_trie import trie_child
-from gophercite.native import native, native_inline
+from gophercite.quoting.token_trie import trie_child
 
 UNLIMITED = 30_000  # characters: a maximum that forbids nothing
 NO_REACH = -UNLIMITED  # the reach of a token that no maximum forbids

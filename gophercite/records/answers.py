@@ -14,8 +14,8 @@ from typing import Any
 from gophercite import evidence
 from gophercite.documents import Document, normalise_text
 from gophercite.evidence import Evidence
-from gophercite.json_fields import JsonFields
-from gophercite.json_lines import read_one
+from gophercite.storage.json_fields import JsonFields
+from gophercite.storage.json_lines import read_one
 
 
 @dataclasses.dataclass(frozen=True)

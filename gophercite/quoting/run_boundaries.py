@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Bool
 
 from gophercite.documents import Document, Window
-from gophercite.sentences import sentence_spans
-from gophercite.word_boundaries import word_boundaries
+from gophercite.text.sentences import sentence_spans
+from gophercite.text.word_boundaries import word_boundaries
 
 Boundaries = Literal["words", "sentences", "characters"]
 

@@ -9,8 +9,8 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import IO, TypeVar
 
-from gophercite.json_fields import RecordError
-from gophercite.storage import open_bytes
+from gophercite.storage.json_fields import RecordError
+from gophercite.storage.paths import open_bytes
 
 MAXIMUM_LINE_BYTES = 1 << 26  # a longer line is passed over without being held
 MAXIMUM_FILE_BYTES = 1 << 30  # of a file with one value, decompressed

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gophercite.decoding.suffix_automaton import build_suffix_automata
 from gophercite.native import native
+from gophercite.quoting.suffix_automaton import build_suffix_automata
 
 
 class RunAutomata(NamedTuple):

@@ -32,17 +32,17 @@ import jax.numpy as jnp
 from gophercite.browser.pages import Page
 from gophercite.browser.settings import LONGEST_ACTION
 from gophercite.browser.state import State
-from gophercite.decoding.constraint import NoLegalAnswer
-from gophercite.decoding.endings import LONGEST_RUN
-from gophercite.decoding.free_texts import free_text_automaton
-from gophercite.decoding.joined_graphs import PromptGraph, joined
-from gophercite.decoding.page_runs import longest_run, page_runs
-from gophercite.decoding.quote_settings import QuoteSettings
-from gophercite.decoding.quote_state import QuoteTables
-from gophercite.decoding.run_boundaries import Boundaries
-from gophercite.decoding.skeletons import CITING, Grammars, Skeleton
-from gophercite.decoding.table_sizes import TableSizes
+from gophercite.commands.endings import LONGEST_RUN
+from gophercite.commands.free_texts import free_text_automaton
+from gophercite.commands.page_runs import longest_run, page_runs
+from gophercite.commands.skeletons import CITING, Grammars, Skeleton
 from gophercite.documents import Document, Window
+from gophercite.quoting.constraint import NoLegalAnswer
+from gophercite.quoting.joined_graphs import PromptGraph, joined
+from gophercite.quoting.quote_settings import QuoteSettings
+from gophercite.quoting.quote_state import QuoteTables
+from gophercite.quoting.run_boundaries import Boundaries
+from gophercite.quoting.table_sizes import TableSizes
 from gophercite.vocabularies import Vocabulary
 
 _ENDS = ("End: Answer", "End: Nonsense", "End: Controversial")

@@ -6,8 +6,8 @@ from typing import Any, Protocol
 import numpy as np
 from jaxtyping import Int, Int32, UInt8, UInt32
 
-from gophercite.decoding.claims import CLOSED, DEAD, ClaimAutomaton
 from gophercite.native import native
+from gophercite.quoting.claims import CLOSED, DEAD, ClaimAutomaton
 
 
 class Spellings(Protocol):

@@ -12,8 +12,8 @@ from typing import Literal
 
 import numpy as np
 
-from gophercite.decoding.claims import CLOSED, DEAD, ClaimAutomaton
-from gophercite.decoding.utf8 import WHITE_SPACE, goes_on, is_whole, representative
+from gophercite.quoting.claims import CLOSED, DEAD, ClaimAutomaton
+from gophercite.quoting.utf8 import WHITE_SPACE, goes_on, is_whole, representative
 
 END = 0xFF  # stands for the end of a text: no character has this byte
 CITATION = ord("[")

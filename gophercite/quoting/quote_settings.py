@@ -5,9 +5,9 @@ from typing import get_args
 
 import jax
 
-from gophercite.decoding.run_boundaries import Boundaries
-from gophercite.decoding.token_walks import MOST_OMISSIONS, UNLIMITED, Limits
 from gophercite.evidence import MINIMUM_QUOTE_LENGTH
+from gophercite.quoting.run_boundaries import Boundaries
+from gophercite.quoting.token_walks import MOST_OMISSIONS, UNLIMITED, Limits
 
 
 @jax.tree_util.register_static

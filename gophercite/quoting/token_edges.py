@@ -5,11 +5,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Int, Int8, Int16, Int32
 
-from gophercite.decoding.byte_edges import DONE, ENDED
-from gophercite.decoding.claims import ClaimAutomaton
-from gophercite.decoding.quote_graph import QuoteGraph
-from gophercite.decoding.token_trie import ClaimTokens, TokenTrie
-from gophercite.decoding.token_walks import (
+from gophercite.native import native
+from gophercite.quoting.byte_edges import DONE, ENDED
+from gophercite.quoting.claims import ClaimAutomaton
+from gophercite.quoting.quote_graph import QuoteGraph
+from gophercite.quoting.token_trie import ClaimTokens, TokenTrie
+from gophercite.quoting.token_walks import (
     A_TRIPLE,
     NO_REACH,
     Found,
@@ -23,7 +24,6 @@ from gophercite.decoding.token_walks import (
     read_quotes,
     read_tokens,
 )
-from gophercite.native import native
 
 _FEW = 64  # edges of a node that are sorted by counting lesser ones
 

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Protocol
 
 from etils import epath
 
-from gophercite.storage import files_in, is_remote
+from gophercite.storage.paths import files_in, is_remote
 
 
 class ResultFileError(ValueError):

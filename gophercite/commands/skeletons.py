@@ -19,17 +19,17 @@ import dataclasses
 import numpy as np
 from jaxtyping import Bool, Int
 
-from gophercite.decoding.byte_edges import ByteEdges, Parts
-from gophercite.decoding.completions import NO_END
-from gophercite.decoding.endings import LONGEST_RUN, complete, with_marks
-from gophercite.decoding.free_texts import CITATION, END, free_text_automaton
-from gophercite.decoding.joined_graphs import FreeTexts, PromptGraph, usual_lengths
-from gophercite.decoding.long_quotes import LongQuotes
-from gophercite.decoding.quote_graph import QuoteGraph
-from gophercite.decoding.run_automaton import RunAutomata
-from gophercite.decoding.token_edges import token_edges
-from gophercite.decoding.token_trie import ClaimTokens, TokenTrie
-from gophercite.decoding.token_walks import NO_REACH, UNLIMITED, Limits
+from gophercite.commands.endings import LONGEST_RUN, complete, with_marks
+from gophercite.commands.free_texts import CITATION, END, free_text_automaton
+from gophercite.commands.long_quotes import LongQuotes
+from gophercite.quoting.byte_edges import ByteEdges, Parts
+from gophercite.quoting.completions import NO_END
+from gophercite.quoting.joined_graphs import FreeTexts, PromptGraph, usual_lengths
+from gophercite.quoting.quote_graph import QuoteGraph
+from gophercite.quoting.run_automaton import RunAutomata
+from gophercite.quoting.token_edges import token_edges
+from gophercite.quoting.token_trie import ClaimTokens, TokenTrie
+from gophercite.quoting.token_walks import NO_REACH, UNLIMITED, Limits
 from gophercite.vocabularies import Vocabulary
 
 _TEXTS = free_text_automaton()

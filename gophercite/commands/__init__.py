@@ -1,0 +1,1 @@
+"""What a text browser accepts, as an automaton over tokens."""

@@ -1,0 +1,1 @@
+"""HTML that is written: escaped text, and pages with marked quotes."""

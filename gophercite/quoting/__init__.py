@@ -1,0 +1,1 @@
+"""What may be quoted, as an automaton over tokens: built once a page, followed while sampling."""

@@ -1,0 +1,1 @@
+"""Plain text: words, sentences, and how much two texts share."""
