@@ -232,7 +232,7 @@ def _next(connection: sa.Connection, experiment: Experiment, rater_id: int) -> i
             .where(items.c.experiment_id == experiment.id, items.c.role == role.value)
             .where(may_need_more(experiment) if role is Role.ITEM else sa.true())
             .where(items.c.load < items.c.wanted, ~rated, ~had)
-            .order_by(items.c.load, items.c.position, items.c.id)
+            .order_by(items.c.load, items.c.position)  # as the index has them
             .limit(1)
         )
         if role is Role.GOLD:  # for everybody, in an order of its own

@@ -195,6 +195,7 @@ def add_items(
                 },
             )
             added += 1
+        connection.execute(sa.text("ANALYZE items"))  # else PostgreSQL may sort them all each time
         said = {"experiment": experiment.name, "added": added, "there": there}
         note(connection, store.now(), actor, "items-added", said)
     return added, there
