@@ -376,7 +376,8 @@ def _experience_metrics(experience: Experience, judged: Judged, estimated: Advan
     episodes = jnp.maximum(jnp.sum(own * experience.ends), 1)
     total = lambda part: jnp.sum(jnp.where(real, part, 0))  # noqa: E731
     of_row = lambda part: jnp.sum(jnp.where(real, part, 0), axis=1)  # noqa: E731
-    errors = total(jnp.square(estimated.advantages)) / tokens
+    surprise = total(estimated.advantages) / tokens
+    errors = total(jnp.square(estimated.advantages)) / tokens - jnp.square(surprise)
     mean = total(estimated.returns) / tokens
     spread = total(jnp.square(estimated.returns - mean)) / tokens
     answers = jnp.maximum(jnp.sum(weights * experience.ends), 1)
@@ -385,8 +386,8 @@ def _experience_metrics(experience: Experience, judged: Judged, estimated: Advan
         "objective/kl": jnp.sum(own * of_row(judged.kl_samples)) / episodes,
         "policy/kl_avg": total(judged.kl_samples) / tokens,
         "critic/vf_explained_var": jnp.where(spread > 1e-9, 1 - errors / spread, 0),
-        "advantage/mean": total(estimated.advantages) / tokens,
-        "advantage/std": jnp.sqrt(errors),
+        "advantage/mean": surprise,
+        "advantage/std": jnp.sqrt(jnp.maximum(errors, 0)),
         "samples/length": jnp.sum(real) / jnp.maximum(jnp.sum(weights), 1),
         "samples/completions": jnp.sum(own) / episodes,
         "throughput/episodes": jnp.sum(weights * experience.ends),

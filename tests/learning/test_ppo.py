@@ -169,6 +169,8 @@ def reference(of: PPOLearner, params: Params, experience: Experience) -> dict[st
         "policy/clipfrac_avg": clipped / len(every),
         "objective/kl": sum(kl[i].sum() for i in own) / episodes,
         "advantage/mean": every.mean(),
+        "advantage/std": every.std(),
+        "critic/vf_explained_var": 1 - every.var() / np.concatenate([*returns.values()]).var(),
     }
 
 
