@@ -1,14 +1,10 @@
 """A file of results that grows, and what it refuses to go on with."""
 
 import contextlib
-import os
 import pathlib
-import subprocess
-import sys
 
-import httpx
 import pytest
-from bucket import bucket
+from google_storage import BUCKET, google_storage
 
 from gophercite.storage.result_file import ResultFile, ResultFileError, files_in, read_results
 
@@ -45,36 +41,23 @@ def test_a_file_that_can_t_be_gone_on_with_stays_as_it_is(
     assert path.read_bytes() == content
 
 
-def in_a_bucket() -> None:
-    """What the test below runs in a process that asks the bucket's Python client."""
-    path = "gs://b/runs/answers.jsonl"
-    with ResultFile(path, {"seed": 0}) as answers:
-        answers.append({"question_id": "p", "claim": "naïve"}, {"question_id": "q"})
-        answers.append({"question_id": "r"})
-    with contextlib.suppress(KeyboardInterrupt), ResultFile(path, {"seed": 0}) as answers:
-        assert answers.done == {"p", "q", "r"}
-        answers.append({"question_id": "s"})
-        raise KeyboardInterrupt
-    with pytest.raises(ResultFileError, match="seed = 0, not 1"):
-        ResultFile(path, {"seed": 1})
-    assert [result["question_id"] for result in read_results(path)] == ["p", "q", "r", "s"]
-    # Another process writes, of which this one's client knows nothing.
-    part = f"{os.environ['STORAGE_EMULATOR_HOST']}/session?name=runs/answers.jsonl.parts/00000004"
-    httpx.post(part, content=b'{"question_id": "t"}\n').raise_for_status()
-    assert [result["question_id"] for result in read_results(path)][-1] == "t"
-    assert files_in("gs://b/nowhere") == []
-
-
 def test_in_a_bucket_lines_are_objects_of_their_own() -> None:
-    pytest.importorskip("gcsfs", reason="needs the extra gcs")
-    with bucket() as server:
-        environment = os.environ | {
-            "STORAGE_EMULATOR_HOST": server.url,
-            "EPATH_USE_TF": "false",  # TensorFlow's own client can't be told of other servers
-            "PYTHONPATH": str(pathlib.Path(__file__).parent),
-        }
-        command = [sys.executable, "-c", "import test_result_file as t; t.in_a_bucket()"]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        assert server.objects["runs/answers.jsonl"].count(b"\n") == 3  # of the run that ended well
-        assert "runs/answers.jsonl.parts/00000002.jsonl" in server.objects
+    path, name = f"{BUCKET}/runs/answers.jsonl", "runs/answers.jsonl"
+    with google_storage() as storage:
+        with ResultFile(path, {"seed": 0}) as answers:
+            answers.append({"question_id": "p", "claim": "naïve"}, {"question_id": "q"})
+            answers.append({"question_id": "r"})
+        assert storage.read(name).count(b"\n") == 3
+        with contextlib.suppress(KeyboardInterrupt), ResultFile(path, {"seed": 0}) as answers:
+            assert answers.done == {"p", "q", "r"}
+            answers.append({"question_id": "s"})
+            raise KeyboardInterrupt
+        assert storage.read(name).count(b"\n") == 3  # of the run that ended well
+        assert f"{name}.parts/00000002.jsonl" in storage.names()
+        with pytest.raises(ResultFileError, match="seed = 0, not 1"):
+            ResultFile(path, {"seed": 1})
+        assert [result["question_id"] for result in read_results(path)] == ["p", "q", "r", "s"]
+        # Another process writes, of which this one's client knows nothing.
+        storage.write(f"{name}.parts/00000004.jsonl", b'{"question_id": "t"}\n')
+        assert [result["question_id"] for result in read_results(path)][-1] == "t"
+        assert files_in(f"{BUCKET}/nowhere") == []

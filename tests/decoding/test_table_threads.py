@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from numba.core.dispatcher import Dispatcher
 
-from gophercite import decoding
+from gophercite import commands, quoting
 from gophercite.documents import Document
 from gophercite.quoting.constraint import QuoteConstraint
 from tests.decoding.quote_worlds import HOSTILE_PIECES, TokenList, hostile_documents
@@ -33,8 +33,11 @@ def _columns(constraint: QuoteConstraint, documents: list[Document]) -> dict[str
 
 
 def test_loops_over_tables_run_without_the_interpreter_s_lock() -> None:
-    names = [module.name for module in pkgutil.iter_modules(decoding.__path__)]
-    modules = [importlib.import_module(f"{decoding.__name__}.{name}") for name in names]
+    modules = [
+        importlib.import_module(f"{room.__name__}.{module.name}")
+        for room in (quoting, commands)
+        for module in pkgutil.iter_modules(room.__path__)
+    ]
     loops = {
         value
         for module in modules

@@ -218,6 +218,12 @@ SHARED = {
     "lora.gin",
     "rm_gopher.gin",
     "real_questions_documents.gin",
+    "behaviour_cloning.gin",
+    "bc_webgpt.gin",
+    "reward_of_answers.gin",
+    "rm_webgpt.gin",
+    "ppo.gin",
+    "ppo_webgpt.gin",
 }
 RUNS = {path.name for path in (ROOT / "gin_configs").glob("*.gin")} - SHARED
 
@@ -233,9 +239,13 @@ def test_every_run_s_file_is_complete_but_for_paths(file):
     paths = ["MODEL_DIR", "INITIAL_CHECKPOINT", "REWARD_MODEL", "VOCABULARY", "INDEX", "DATA_DIR"]
     paths += ["RECORDS", "SAMPLES", "TRAIN_FILES", "ELI5_FILE", "NQ_FILE", "VALIDATION_FILE"]
     paths += ["NQ", "ELI5", "SQUAD", "TRIVIA_QA", "FEVER"]
+    paths += ["DEMONSTRATIONS", "COMPARISONS", "WORLD", "QUESTIONS", "HELD_OUT_QUESTIONS"]
+    paths += ["VOCABULARY_SIZE"]  # of one's own vocabulary
     text = text_with_includes(file)
     used = set(re.findall(r"%(\w+)", text)) | {"MODEL_DIR"}
     bindings = {name: "a" for name in paths if name in used}
+    if file.startswith("bc_webgpt_"):  # epochs of one's own demonstrations
+        bindings["TRAIN_STEPS"] = "100"
     gin_files.load([f"gin_configs/{file}"], bindings)
     assert gin.query_parameter("%TRAIN_STEPS") > 0
 
