@@ -14,6 +14,7 @@ unset PYTHONDONTWRITEBYTECODE
 ruff check .
 ruff format --check .
 mypy
-# Whole files side by side, so that what a file's tests share is made once. A process that dies ends the
-# run: its test would only die again.
-exec python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --max-worker-restart 0 "$@"
+# Whole files side by side, so that what a file's tests share is made once, in the order of
+# tests/conftest.py. A process that dies ends the run: its test would only die again.
+exec python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder \
+  --max-worker-restart 0 "$@"

@@ -67,6 +67,18 @@ def _forget_programs() -> Iterator[None]:
         _compiled = 0
 
 
+# What takes longest comes first, so that no process is left alone with it in the end.
+FIRST = "launch", "notebooks", "kernels", "learning", "decoding"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def rank(item: pytest.Item) -> int:
+        folder = item.path.parent.name
+        return FIRST.index(folder) if folder in FIRST else len(FIRST)
+
+    items.sort(key=rank)
+
+
 # A deadline for each example tells how busy the machine is, not whether the code is right.
 hypothesis.settings.register_profile("no deadline", deadline=None)
 hypothesis.settings.load_profile("no deadline")
