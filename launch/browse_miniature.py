@@ -20,13 +20,12 @@ of the stage that failed, 75 where it was asked to stop and saved.
 
 import argparse
 import dataclasses
-import json
 import pathlib
 import sys
 import time
 from collections.abc import Mapping, Sequence
 
-from stages import Stage, StageError, run_python, run_stages
+from stages import Stage, StageError, run_python, run_stages, training_command
 
 from gophercite.storage.json_fields import in_one_line
 
@@ -204,15 +203,7 @@ class Plan:
     def _train(
         self, config: str, folder: pathlib.Path, settings: Mapping[str, object]
     ) -> list[str]:
-        bindings = {"MODEL_DIR": str(folder), "SEED": self.seed, **settings}
-        return [
-            "launch/train.py",
-            f"--gin_file=gin_configs/{config}.gin",
-            *(
-                f"--gin.{name}={json.dumps(value) if isinstance(value, str) else value}"
-                for name, value in bindings.items()
-            ),
-        ]
+        return training_command(config, folder, {"SEED": self.seed, **settings})
 
     def _at(self, name: str) -> pathlib.Path:
         return self.folder / name

@@ -17,13 +17,12 @@ of the stage that failed, 75 where it was asked to stop and saved.
 
 import argparse
 import dataclasses
-import json
 import pathlib
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from stages import Stage, StageError, run_python, run_stages
+from stages import Stage, StageError, run_python, run_stages, training_command
 
 from gophercite.storage.json_fields import in_one_line
 
@@ -149,19 +148,23 @@ class Plan:
             Stage(
                 f"{of_seed}supervised fine-tuning",
                 sft,
-                [_train("sft_sample_world", sft, {"SEED": seed, **_SUPERVISED})],
+                [training_command("sft_sample_world", sft, {"SEED": seed, **_SUPERVISED})],
             ),
             self._rated(chain, f"{of_seed}comparisons of its samples"),
             Stage(
                 f"{of_seed}reward model",
                 rm,
-                [_train("rm_rated_samples", rm, {"SEED": seed, **comparisons, **_REWARD})],
+                [
+                    training_command(
+                        "rm_rated_samples", rm, {"SEED": seed, **comparisons, **_REWARD}
+                    )
+                ],
                 [chain.rated],
             ),
             Stage(
                 f"{of_seed}reinforcement learning",
                 rl,
-                [_train("a2c_sample_world", rl, learning)],
+                [training_command("a2c_sample_world", rl, learning)],
                 [sft, rm],
             ),
             self._answers(chain, f"{of_seed}answers before it", sft),
@@ -205,20 +208,6 @@ class Plan:
             ],
             [self._world, policy, chain.judge],
         )
-
-
-def _train(config: str, folder: pathlib.Path, settings: Mapping[str, object]) -> list[str]:
-    """A training's command, with settings of gin's over those of its file."""
-    bindings = {"MODEL_DIR": str(folder), **settings}
-    return [
-        "launch/train.py",
-        f"--gin_file=gin_configs/{config}.gin",
-        *(f"--gin.{name}={_gin(value)}" for name, value in bindings.items()),
-    ]
-
-
-def _gin(value: object) -> str:
-    return json.dumps(value) if isinstance(value, str) else str(value)
 
 
 def _say(line: str) -> None:

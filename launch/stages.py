@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gophercite import child_processes
@@ -76,6 +76,28 @@ def run_stages(
         _write(stage, {**begun, "ended": _now(), "seconds": round(seconds, 1)})
         say(f"{heading}: {seconds:.0f} s")
     return 0
+
+
+def training_command(
+    config: str, folder: pathlib.Path, settings: Mapping[str, object]
+) -> list[str]:
+    """A training's command, with settings of gin's over those of its file.
+
+    Args:
+      config: the name of a file in gin_configs, without its ending.
+      folder: MODEL_DIR.
+      settings: by name; texts are quoted as gin wants them.
+    """
+    bindings = {"MODEL_DIR": str(folder), **settings}
+    return [
+        "launch/train.py",
+        f"--gin_file=gin_configs/{config}.gin",
+        *(f"--gin.{name}={_gin(value)}" for name, value in bindings.items()),
+    ]
+
+
+def _gin(value: object) -> str:
+    return json.dumps(value) if isinstance(value, str) else str(value)
 
 
 def run_python(command: Sequence[str]) -> int:

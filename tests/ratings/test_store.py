@@ -3,6 +3,7 @@
 import pathlib
 import sqlite3
 import threading
+import time
 
 import pytest
 import sqlalchemy as sa
@@ -81,9 +82,13 @@ def test_a_writer_of_another_process_is_waited_for(store: Store) -> None:
     other.execute("BEGIN IMMEDIATE")
     timer = threading.Timer(0.2, lambda: other.execute("COMMIT"))
     timer.start()
-    add_rater(store, "Ada", "super")
+    begun = time.monotonic()
+    added = add_rater(store, "Ada", "super")
+    assert time.monotonic() - begun > 0.1
     timer.join()
     other.close()
+    with store.reading() as connection:
+        assert connection.execute(sa.select(schema.raters.c.id)).scalars().all() == [added.id]
 
 
 def test_readers_are_not_kept_waiting(store: Store) -> None:

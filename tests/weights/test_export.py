@@ -92,8 +92,10 @@ def test_transformers_computes_of_an_export_what_it_did_of_the_original(
     imported: Imported, tmp_path: pathlib.Path
 ) -> None:
     """Our own reader would forgive our own mistakes."""
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
+    torch = pytest.importorskip("torch", reason="compared with torch, which is not in the lock")
+    transformers = pytest.importorskip(
+        "transformers", reason="compared with transformers, which is not in the lock"
+    )
     family, folder = imported
     export_weights(folder / "model", tmp_path / "exported")
     model = transformers.AutoModelForCausalLM.from_pretrained(
