@@ -121,8 +121,9 @@ BREAKS = [
         (
             Edit(
                 "decoding/decode_state.py",
-                "quote = jax.tree.map(anew, initial(work.quotes, of_row), quote)",
-                "quote = quote._replace(node=anew(initial(work.quotes, of_row).node, quote.node))",
+                "quote = jax.tree.map(anew, initial(work.quotes, of_row, now.sample.reshape(-1)), quote)",
+                "begun = initial(work.quotes, of_row, now.sample.reshape(-1))\n"
+                "        quote = quote._replace(node=anew(begun.node, quote.node))",
             ),
         ),
         DRAFTS,
@@ -174,7 +175,13 @@ BREAKS = [
     ),
     Break(
         "texts are cut behind their marks",
-        (Edit("quoting/pieces.py", "piece = text[start : end - 1]", "piece = text[start:end]"),),
+        (
+            Edit(
+                "quoting/pieces.py",
+                "np.arange(start, first + end - 1)",
+                "np.arange(start, min(first + end, last))",
+            ),
+        ),
         BUSY,
     ),
     Break(
@@ -182,8 +189,8 @@ BREAKS = [
         (
             Edit(
                 "quoting/quote_graph.py",
-                "ends = level > 0 and at >= 0 and complete[at]",
-                "ends = level > 0 and at >= 0",
+                "may_end = complete.copy()",
+                "may_end = np.ones_like(complete)",
             ),
         ),
         BUSY,
