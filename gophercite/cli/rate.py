@@ -6,9 +6,10 @@ from typing import Any
 
 from gophercite.cli.arguments import positive, share
 from gophercite.cli.output import RefusedError
+from gophercite.retrieval.apis import ENGINES
 
-_FORMS = ("comparison", "free-text", "truthfulqa", "long-comparison", "minimal")
-_KINDS = ("rated-answers", "comparisons", "dpo", "webgpt", "votes")
+_FORMS = ("comparison", "free-text", "truthfulqa", "long-comparison", "minimal", "demonstration")
+_KINDS = ("rated-answers", "comparisons", "dpo", "webgpt", "votes", "episodes")
 
 _EXAMPLES = """\
 from nothing to the first rating:
@@ -82,6 +83,7 @@ def _add_making(action: Add) -> None:
         "study answers.jsonl --form truthfulqa --questions truthfulqa.jsonl --experiment truth",
         "study rated.jsonl --screening --experiment screening --pool wide",
         "study --database postgresql+pg8000://me@host/ratings answers.jsonl",
+        "study questions.jsonl --form demonstration --world webs/small/world_train",
     )
     new.add_argument("files", nargs="*", metavar="FILE", help="what is to be rated: .jsonl")
     new.add_argument(
@@ -106,6 +108,25 @@ def _add_making(action: Add) -> None:
     )
     new.add_argument("--database", metavar="URL", help="PostgreSQL instead of a file")
     _add_sources(new)
+    browsed = new.add_argument_group(
+        "what demonstrators browse", "for --form demonstration, whose FILEs are questions"
+    )
+    worlds = browsed.add_mutually_exclusive_group()
+    worlds.add_argument("--world", metavar="FOLDER", help="a recorded world")
+    worlds.add_argument("--index", metavar="FILE", help="what `gophercite index` made")
+    worlds.add_argument(
+        "--engine",
+        choices=ENGINES,
+        help="the live web, by a search engine: raters' clicks then fetch pages of strangers",
+    )
+    browsed.add_argument(
+        "--browser",
+        dest="browser_settings",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a rule of the browser (docs/browser.md), such as view_lines=12 or actions=50",
+    )
 
     more = action("add", "add items to an experiment, also while it runs", "study nq more.jsonl")
     more.add_argument("experiment", metavar="EXPERIMENT")
@@ -191,6 +212,7 @@ def _add_results(action: Add) -> None:
         "study nq rated-answers rated.jsonl",
         "study nq comparisons comparisons.jsonl --minimum-seconds 10 --gold-right 0.7",
         "study nq dpo pairs.jsonl --adjudicated-by nq-decided",
+        "study demonstration episodes demonstrations.jsonl.gz",
     )
     export.add_argument("experiment", metavar="EXPERIMENT")
     export.add_argument("kind", choices=_KINDS)

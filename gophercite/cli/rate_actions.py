@@ -14,12 +14,14 @@ from typing import Any
 import sqlalchemy as sa
 
 from gophercite import records
+from gophercite.cli.browsed import environment_from
 from gophercite.cli.output import DONE, FAILED, RefusedError, note, print_json, print_text
 from gophercite.documents import Document
 from gophercite.ratings import admin_pages, assignment, quality, reports
 from gophercite.ratings.adjudication import adjudicate
 from gophercite.ratings.app import server
 from gophercite.ratings.assignment import Role
+from gophercite.ratings.browsed_worlds import environment_of, keep_environment
 from gophercite.ratings.counting import Rules
 from gophercite.ratings.experiments import (
     Experiment,
@@ -31,10 +33,10 @@ from gophercite.ratings.experiments import (
     rater_named,
 )
 from gophercite.ratings.export import Exporter
-from gophercite.ratings.forms import FORMS
+from gophercite.ratings.forms import DEMONSTRATION, FORMS
 from gophercite.ratings.imports import import_votes
 from gophercite.ratings.items import NewItem, add_items
-from gophercite.ratings.loading import Loaded, read_items, read_written_items
+from gophercite.ratings.loading import Loaded, read_items, read_questions, read_written_items
 from gophercite.ratings.security import Signer
 from gophercite.ratings.site import Options
 from gophercite.ratings.study import Study
@@ -51,6 +53,8 @@ _DAY = 86400  # seconds
 def _new(options: argparse.Namespace) -> int:
     settings = _settings(options)
     form = FORMS[options.form]
+    name = options.experiment or form.name
+    environment = environment_from(options, name)
     loaded = _loaded(options, form.name, as_gold=options.screening)
     written = [
         *_written(options.checks, f"{form.name}_checks", Role.CHECK),
@@ -65,8 +69,10 @@ def _new(options: argparse.Namespace) -> int:
         study = Study(folder)
     else:
         study = Study.create(folder, options.database)
-    name = options.experiment or form.name
     experiment = create_experiment(study.store, name, form.name, options.pool, settings)
+    if environment is not None:
+        with study.store.writing() as connection:
+            keep_environment(connection, experiment, environment)
     added, _ = add_items(study.store, experiment, [*loaded.items, *written])
     result = {"study": str(folder), "experiment": name, "form": form.name, "pool": options.pool}
     result["items"] = str(added - len(written))
@@ -227,10 +233,16 @@ def _export(options: argparse.Namespace) -> int:
         adjudicated_by=judge,
     )
     done = exporter.write(options.kind, options.out)
+    result: dict[str, Any] = {}
+    if options.kind == "episodes":
+        with study.store.reading() as connection:
+            environment = environment_of(connection, experiment)
+        result["world"] = str(environment.folder(study.folder, experiment))
     left_out = {why: count for why, count in done.left_out.items() if count}
     said = [f"{options.out}: {done.written} {options.kind}"]
     said += [f"left out: {count} {why}" for why, count in left_out.items()]
-    result = {"file": options.out, "written": done.written, "left_out": left_out}
+    said += [f"their world: {world}" for world in result.values()]
+    result |= {"file": options.out, "written": done.written, "left_out": left_out}
     return _say(options, result, "\n".join(said))
 
 
@@ -293,6 +305,7 @@ def _open(options: argparse.Namespace) -> tuple[Study, Experiment]:
 
 def _settings(options: argparse.Namespace) -> Settings:
     values: dict[str, Any] = {"gold_every": 1} if options.screening else {}
+    values |= {"raters": 1} if options.form == DEMONSTRATION else {}
     values |= {"gold_every": 8} if options.gold and not options.screening else {}
     for setting in options.settings:
         name, equals, text = setting.partition("=")
@@ -306,6 +319,8 @@ def _settings(options: argparse.Namespace) -> Settings:
 
 
 def _loaded(options: argparse.Namespace, form: str, *, as_gold: bool = False) -> Loaded:
+    if form == DEMONSTRATION:
+        return read_questions(options.files)
     documents = list(_records(options.documents, Document))
     questions = list(_records(options.questions, records.Question))
     loaded = read_items(options.files, FORMS[form], documents, questions, as_gold=as_gold)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from gophercite.ratings.assignment import Role
 from gophercite.ratings.counting import Rules, Vote, counted_votes
 from gophercite.ratings.experiments import Experiment, create_experiment
+from gophercite.ratings.forms import DEMONSTRATION
 from gophercite.ratings.items import NewItem, add_items, items_of
 from gophercite.ratings.store import Store, StudyError
 
@@ -28,6 +29,8 @@ def adjudicate(
     Raises:
       StudyError: raters agree on all, or another experiment has the name.
     """
+    if experiment.interface == DEMONSTRATION:
+        raise StudyError("demonstrations are not adjudicated: there is no vote to decide on")
     with store.reading() as connection:
         votes: dict[int, list[Vote]] = collections.defaultdict(list)
         for vote in counted_votes(connection, experiment, Rules()):

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import socket
 from typing import Any
 
 import sqlalchemy as sa
@@ -66,7 +67,9 @@ def create_app(study: Study, options: Options | None = None) -> Starlette:
         Mount("/static", StaticFiles(directory=FOLDER / "static")),
     ]
     handlers: Any = {HTTPException: _http_error, Exception: _failure}
-    return Starlette(routes=routes, middleware=[Middleware(Headers)], exception_handlers=handlers)
+    app = Starlette(routes=routes, middleware=[Middleware(Headers)], exception_handlers=handlers)
+    app.state.site = site
+    return app
 
 
 def server(
@@ -95,8 +98,17 @@ def server(
             if self.cycle is None and not self.transport.is_closing():
                 self.transport.close()
 
+    app = create_app(study, options)
+
+    class Closing(uvicorn.Server):
+        """Closes the worlds that raters have browsed, behind the last request."""
+
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().shutdown(sockets)
+            await run_in_threadpool(app.state.site.worlds.close)
+
     config = uvicorn.Config(
-        create_app(study, options),
+        app,
         host=host,
         port=port,
         http=Impatient,
@@ -109,7 +121,7 @@ def server(
         timeout_keep_alive=30,
         timeout_graceful_shutdown=10,
     )
-    return uvicorn.Server(config)
+    return Closing(config)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:

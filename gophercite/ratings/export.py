@@ -1,4 +1,4 @@
-"""Ratings as records: rated answers, comparisons, pairs for DPO, WebGPT's format, single votes.
+"""Ratings as records: rated answers, comparisons, DPO, WebGPT's format, single votes, episodes.
 
 Raters go by pseudonyms that only the study's key could undo, and what they wrote is left out unless
 it is asked for: a comment may say who wrote it. The rules by which votes counted are written to a
@@ -24,10 +24,13 @@ from data_pipelines.converters.webgpt import (
     write_webgpt_comparisons,
 )
 from gophercite import prompts, records
+from gophercite.browser.episodes import Episode, write_episodes
 from gophercite.evaluation.human import majority
 from gophercite.evidence import Evidence
 from gophercite.ratings.assignment import Role
+from gophercite.ratings.browsed_worlds import environment_of
 from gophercite.ratings.counting import Rules, Vote, counted_votes
+from gophercite.ratings.demonstrations import episode
 from gophercite.ratings.experiments import Experiment
 from gophercite.ratings.items import Answer, StoredItem, items_of, page_of
 from gophercite.ratings.schema import experiments as experiments_table
@@ -35,7 +38,7 @@ from gophercite.ratings.store import Store, StudyError, note
 from gophercite.records import Comparison, Extract, Hit, LongAnswer, RatedAnswer, Response
 from gophercite.storage.json_fields import RecordError
 
-KINDS = ("rated-answers", "comparisons", "dpo", "webgpt", "votes")
+KINDS = ("rated-answers", "comparisons", "dpo", "webgpt", "votes", "episodes")
 _JUDGED = ("plausible", "supported", "truthful", "informative")
 _TIES = frozenset({"both_good", "both_bad", "tie"})
 
@@ -108,6 +111,8 @@ class Exporter:
                 self.done.written = records.write_json(path, self._dpo(rated))
             elif kind == "webgpt":
                 self.done.written = write_webgpt_comparisons(path, self._webgpt(rated))
+            elif kind == "episodes":
+                self.done.written = write_episodes(path, self._episodes(connection, rated))
             else:
                 self.done.written = records.write_json(path, self._votes(rated))
         if not self.done.written:
@@ -257,6 +262,19 @@ class Exporter:
                 values = {n: v for n, v in vote.values.items() if self._comments or n != "comment"}
                 rater = {"item": each.stored.name, "rater": self._pseudonym(vote.rater_id)}
                 yield {**rater, "seconds": round(vote.seconds, 1), **values}
+
+    def _episodes(self, connection: sa.Connection, rated: Iterable[_Rated]) -> Iterator[Episode]:
+        """Demonstrations, as behaviour cloning reads them."""
+        for each in rated:
+            for vote in each.votes:
+                by = self._pseudonym(vote.rater_id)
+                name = f"{self._experiment.name}/{each.stored.name}/{by}"
+                where = environment_of(connection, self._experiment)
+                one = episode(connection, each.stored, vote.rater_id, where, id=name, by=by)
+                if one is None:
+                    self.done.left_out["votes without an episode"] += 1
+                else:
+                    yield one
 
     def _judgements(self, vote: Vote, place: int) -> dict[str, Any]:
         """What a vote says of one answer, as `gophercite.evaluation.human` reads it."""

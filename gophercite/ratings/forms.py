@@ -13,6 +13,7 @@ from gophercite.ratings.items import Item
 from gophercite.text.sentences import sentence_spans
 
 LONGEST_COMMENT = 4000  # characters
+DEMONSTRATION = "demonstration"  # the form whose items have no answers: raters write them
 
 YES_NO = (("yes", "Yes"), ("no", "No"), ("unsure", "Not sure"))
 SIDES = (
@@ -243,6 +244,10 @@ def _minimal(item: Item, settings: Settings) -> list[Field]:
     ]
 
 
+def _demonstration(item: Item, settings: Settings) -> list[Field]:
+    return [Field("answer", "Your answer", kind="text")]
+
+
 # --- Rules ---
 
 
@@ -296,6 +301,7 @@ FORMS = {
             shows_url=True,
         ),
         Form("minimal", "Compare answers", (1, 2), _minimal, _no_rule),
+        Form(DEMONSTRATION, "Answer a question by browsing", (0,), _demonstration, _no_rule),
     )
 }
 

@@ -10,7 +10,7 @@ from typing import Any
 from gophercite.ratings import assignment
 from gophercite.ratings.assignment import Outcome, Role
 from gophercite.ratings.experiments import Experiment, Settings, add_rater
-from gophercite.ratings.forms import FORMS, read_values
+from gophercite.ratings.forms import DEMONSTRATION, FORMS, read_values
 from gophercite.ratings.items import StoredItem, items_of
 from gophercite.ratings.store import Store, StudyError, note
 from gophercite.storage.json_fields import RecordError, describe, nearest
@@ -43,7 +43,10 @@ def import_votes(store: Store, experiment: Experiment, path: str | os.PathLike[s
     Raises:
       FileNotFoundError: when there is no such file.
       RecordError: the file can't be read on.
+      StudyError: the experiment's raters demonstrate.
     """
+    if experiment.interface == DEMONSTRATION:
+        raise StudyError("episodes are no votes: train on those from elsewhere as they are")
     with store.reading() as connection:
         by_name = {
             each.name: each for each in items_of(connection, experiment, Role.ITEM, Role.GOLD)

@@ -117,6 +117,30 @@ def read_items(
     return loaded
 
 
+def read_questions(files: Sequence[str | os.PathLike[str]]) -> Loaded:
+    """Reads questions that raters are to answer by browsing, pages that say the answer censored.
+
+    Args:
+      files: `.jsonl` or `.jsonl.gz` of questions.
+
+    Raises:
+      FileNotFoundError, RecordError: as by `records.read`.
+    """
+    loaded, names = Loaded(), set[str]()
+    for file in files:
+        report = records.Report()
+        for each in records.read(file, Question, report=report):
+            if each.id in names:
+                problem = f"{each.id!r} is the id of a question of another file already"
+                loaded.errors.append(RecordError(problem, "id", file))
+                continue
+            names.add(each.id)
+            item = Item(each.id, each.question, each.source, (), each.answers)
+            loaded.items.append(NewItem(each.id, item))
+        loaded.errors += report.errors
+    return loaded
+
+
 def read_written_items(path: str | os.PathLike[str], role: Role) -> Iterator[NewItem]:
     """Reads attention checks or examples: a question, answers, what is right, and why.
 

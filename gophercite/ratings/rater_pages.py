@@ -6,10 +6,21 @@ from typing import Any
 import sqlalchemy as sa
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
-from gophercite.ratings import assignment, quality, views
+from gophercite.ratings import assignment, demonstration_pages, demonstrations, quality, views
 from gophercite.ratings.assignment import Role
+from gophercite.ratings.browsed_worlds import environment_of
+from gophercite.ratings.demonstration_pages import Errand
 from gophercite.ratings.experiments import Experiment, Rater, experiments, rater_of
-from gophercite.ratings.forms import FORMS, Field, Form, Values, kept, problems, read_values
+from gophercite.ratings.forms import (
+    DEMONSTRATION,
+    FORMS,
+    Field,
+    Form,
+    Values,
+    kept,
+    problems,
+    read_values,
+)
 from gophercite.ratings.items import Item, StoredItem, item_of, items_of, page_of
 from gophercite.ratings.schema import drafts, items, leases, ratings
 from gophercite.ratings.security import RefusedError, Ticket
@@ -78,6 +89,8 @@ def rate(site: Site, visit: Visit) -> Response:
         now = site.store.now()
         if state.next is not None:
             stored, given_at = item_of(connection, state.next), now
+        elif (begun := _begun(connection, now, experiment, rater.id)) is not None:
+            stored, given_at = item_of(connection, begun), now
         else:
             lease = assignment.next_item(connection, now, experiment, rater.id)
             if lease is None:
@@ -86,6 +99,12 @@ def rate(site: Site, visit: Visit) -> Response:
             stored, given_at = item_of(connection, lease.item_id), lease.given_at
         mine = drafts.c.item_id == stored.id, drafts.c.rater_id == rater.id
         draft = connection.execute(sa.select(drafts.c.form).where(*mine)).scalar()
+        if experiment.interface == DEMONSTRATION:
+            where = environment_of(connection, experiment)
+            there = demonstrations.begin(connection, now, experiment, stored, rater.id, where)
+    if experiment.interface == DEMONSTRATION:
+        errand = Errand(site, visit, experiment, stored, rater.id)
+        return demonstration_pages.show(errand, there, (draft or {}).get("answer", ""))
     task = _Task.of(experiment, stored)
     values = kept(task.fields, draft or {}, stored.swapped)
     notice = "This is what you had written." if draft else ""
@@ -104,15 +123,25 @@ def send(site: Site, visit: Visit) -> Response:
         _keep_draft(site, stored.id, rater.id, own)
         text = "Your link has expired. What you wrote is kept: please ask for a new link."
         return message("Your form is kept", text, 403)
+    browses = experiment.interface == DEMONSTRATION
     if stored.role is not Role.CHECK:
         if action == "skip":
             with site.store.writing() as connection:
-                assignment.skip(connection, site.store.now(), stored.id, rater.id)
+                now = site.store.now()
+                if browses:
+                    demonstrations.skip(connection, now, experiment, stored.id, rater.id)
+                else:
+                    assignment.skip(connection, now, stored.id, rater.id)
             return site.redirect(here)
         if action == "save":
             _keep_draft(site, stored.id, rater.id, own, experiment)
+            if browses:
+                return site.redirect(here)
             notice = "Saved. You can close this page and come back."
             return _form_page(site, visit, task, rater, ticket, values, {}, notice)
+    if browses:
+        errand = Errand(site, visit, experiment, stored, rater.id)
+        return demonstration_pages.take(errand, own.get("answer", ""), wrong.get("answer"))
     wrong = problems(task.form, task.fields, values, experiment.settings) | wrong
     if stored.role is Role.CHECK:
         if wrong:
@@ -262,6 +291,19 @@ def _keep_draft(
         connection.execute(drafts.insert(), row)
         if experiment is not None:
             assignment.renew(connection, now, experiment, item_id, rater_id)
+
+
+def _begun(
+    connection: sa.Connection, now: float, experiment: Experiment, rater_id: int
+) -> int | None:
+    """The item that a rater browses for: their steps outlive the lease."""
+    if experiment.interface != DEMONSTRATION:
+        return None
+    assignment.expire(connection, now, experiment.id)
+    item_id = demonstrations.unfinished(connection, experiment.id, rater_id)
+    if item_id is not None:
+        assignment.renew(connection, now, experiment, item_id, rater_id)
+    return item_id
 
 
 def _progress(connection: sa.Connection, experiment: Experiment, rater_id: int) -> tuple[int, int]:

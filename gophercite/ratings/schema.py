@@ -141,6 +141,30 @@ checks = sa.Table(  # answers to attention checks
     sa.UniqueConstraint("item_id", "rater_id", "attempt"),
     sa.Index(None, "experiment_id", "rater_id"),
 )
+environments = sa.Table(  # where demonstrators browse
+    "environments",
+    METADATA,
+    _id(),
+    _reference("experiment_id", "experiments"),
+    _json("content"),  # `browsed_worlds.Environment`
+    sa.UniqueConstraint("experiment_id"),
+)
+episode_steps = sa.Table(  # of demonstrations; like ratings, a row is never changed or removed
+    "episode_steps",
+    METADATA,
+    _id(),
+    _reference("experiment_id", "experiments"),
+    _reference("item_id", "items"),
+    _reference("rater_id", "raters"),
+    _whole("number"),  # 0 is the beginning, before anything was done
+    _text("text"),  # the command, or the answer
+    _whole("merges"),  # 1 where it takes the place of the row before: repeated scrolls are one
+    _text("form"),  # digest of the form that asked for it: what is sent twice is known by it
+    _json("state"),  # of the browser, after it
+    _time("created_at"),
+    sa.UniqueConstraint("item_id", "rater_id", "number"),
+    sa.Index(None, "rater_id", "experiment_id"),
+)
 exclusions = sa.Table(  # whose ratings do not count
     "exclusions",
     METADATA,

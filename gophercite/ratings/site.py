@@ -9,6 +9,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from gophercite.ratings.browsed_worlds import BrowsedWorlds
 from gophercite.ratings.experiments import Rater, rater_of
 from gophercite.ratings.security import RateLimit, RefusedError, Session, Signer, read_body
 from gophercite.ratings.store import StudyError, note
@@ -68,6 +69,7 @@ class Site:
         self.store, self.signer, self.options = study.store, Signer(study.secret), options
         self.limit = RateLimit(options.requests_a_minute, time.monotonic)
         self.logins = RateLimit(options.logins_a_minute, time.monotonic)
+        self.worlds = BrowsedWorlds(study.folder)
         self._audited = RateLimit(_AUDITED_A_MINUTE, time.monotonic)
 
     def endpoint(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:

@@ -331,6 +331,8 @@ def crowd(store: Store, again: Store, count: int, tasks: int) -> None:
         thread.start()
     for thread in threads:
         thread.join()
+    for rater in raters:  # what was given back when all others had gone
+        work(rater, store)
     assert failures == []
     with store.reading() as connection:
         counted = counted_votes(connection, experiment, Rules())

@@ -82,7 +82,7 @@ def browser(served: Served) -> Browser:
 
 
 def assert_harmless(page: Page) -> None:
-    """Only what the templates have: our one script, no handlers, no foreign addresses."""
+    """Only what the templates have: our two scripts, no handlers, no foreign addresses."""
     for tag, attributes in page.elements.elements:
         assert tag not in ("img", "svg", "iframe", "object", "embed", "base", "style", "u"), tag
         assert not [name for name in attributes if name.startswith("on")], attributes
@@ -91,7 +91,7 @@ def assert_harmless(page: Page) -> None:
             if attributes.get(name) is not None:
                 assert str(attributes[name]).startswith(("/", "#")), attributes
         if tag == "script":
-            assert attributes.get("src") == "/static/rate.js"
+            assert attributes.get("src") in ("/static/rate.js", "/static/browse.js")
     assert "\u202e" not in page.source
     assert "\x07" not in page.source
     assert "49" not in page.text.replace("149", "")

@@ -33,6 +33,7 @@ ITEMS = {
     "truthfulqa": item(BOXES),
     "long-comparison": item(LONG, SHORT, whole=True),
     "minimal": item(LONG, SHORT),
+    "demonstration": item(),
 }
 
 

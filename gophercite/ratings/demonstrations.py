@@ -1,0 +1,336 @@
+"""Episodes that raters demonstrate: their steps in the data base, and the records they become.
+
+A step is a row of its own, with the state of the browser after it; the one that ends an episode is
+kept in the same transaction as the vote that tells of it. A step names the number of the step that
+its form was made after, so that a form which is sent twice, or is older, changes nothing.
+
+All functions with a connection run in the caller's transaction (`Store.writing` or `reading`).
+"""
+
+import hashlib
+import re
+import typing
+from collections.abc import Mapping, Sequence
+
+import sqlalchemy as sa
+
+from gophercite.browser.environment import Step, reset, step
+from gophercite.browser.episodes import Episode, EpisodeStep
+from gophercite.browser.marks import ELLIPSIS, escape
+from gophercite.browser.observation import prompt
+from gophercite.browser.state import State, state_from_json, state_to_json
+from gophercite.browser.worlds import World
+from gophercite.ratings import assignment
+from gophercite.ratings.browsed_worlds import Environment
+from gophercite.ratings.experiments import Experiment
+from gophercite.ratings.items import Item, StoredItem
+from gophercite.ratings.schema import episode_steps, leases, ratings
+
+SEARCH, FIND, QUOTE = "search", "find", "quote"  # what forms with fields ask for
+
+_SCROLL = re.compile(r"Scrolled (down|up) ([123])")
+_MOST_SCROLLS = 3  # in one action (table 1)
+_LONG = 40  # characters of a quote from which on only its ends are written
+_ENDS = (2, 3, 5, 8)  # words on either side of it: as few as say which place is meant
+_CITATION = re.compile(r"\[(\d{1,4}(?:, ?\d{1,4})*)\]")
+_SHOWN_CODE = re.compile(r"\\u([0-9a-f]{4})")  # how pages show what steers or hides
+
+
+class Browsing(typing.NamedTuple):
+    """How far a rater is.
+
+    Attributes:
+      version: number of the last step.
+      text: of that step; empty at the beginning.
+      form: digest of the form that asked for it.
+      state: after it.
+      before: the state before it, and before the steps that it takes the place of.
+      begun_at: when the episode began.
+    """
+
+    version: int
+    text: str
+    form: str
+    state: State
+    before: State
+    begun_at: float
+
+
+class Asked(typing.NamedTuple):
+    """What a form asks for, as the environment takes it.
+
+    Attributes:
+      text: the command, or the answer.
+      merges: whether it takes the place of the last step.
+    """
+
+    text: str
+    merges: bool = False
+
+
+# --- What is kept ---
+
+
+def begin(
+    connection: sa.Connection,
+    now: float,
+    experiment: Experiment,
+    stored: StoredItem,
+    rater_id: int,
+    environment: Environment,
+) -> Browsing:
+    """Returns how far a rater is with an item, from the beginning where nothing was done yet."""
+    there = browsing(connection, stored.id, rater_id)
+    if there is not None:
+        return there
+    state = _start(stored.item, environment, experiment.settings.seed)
+    _add(connection, now, experiment.id, stored.id, rater_id, 0, Asked(""), "", state)
+    return Browsing(0, "", "", state, state, now)
+
+
+def browsing(connection: sa.Connection, item_id: int, rater_id: int) -> Browsing | None:
+    """Returns how far a rater is with an item; None where they have not begun."""
+    mine = episode_steps.c.item_id == item_id, episode_steps.c.rater_id == rater_id
+    begun = sa.select(episode_steps.c.created_at).where(*mine, episode_steps.c.number == 0)
+    begun_at = connection.execute(begun).scalar_one_or_none()
+    if begun_at is None:
+        return None
+    rows = _rows(connection, item_id, rater_id, last=_MOST_SCROLLS + 1)
+    last, standing = rows[-1], _standing(rows)
+    state = state_from_json(last.state)
+    before = state_from_json(standing[-2].state) if len(standing) > 1 else state
+    return Browsing(last.number, last.text, last.form, state, before, begun_at)
+
+
+def unfinished(connection: sa.Connection, experiment_id: int, rater_id: int) -> int | None:
+    """Returns the item that a rater has begun to browse for and not finished or skipped."""
+    steps = episode_steps.c
+    same = ratings.c.item_id == steps.item_id, ratings.c.rater_id == rater_id
+    left = leases.c.item_id == steps.item_id, leases.c.rater_id == rater_id
+    query = (
+        sa.select(steps.item_id)
+        .where(steps.rater_id == rater_id, steps.experiment_id == experiment_id, steps.number == 0)
+        .where(~sa.exists().where(*same))
+        .where(~sa.exists().where(*left, leases.c.state == "skipped"))
+        .order_by(steps.id.desc())
+        .limit(1)
+    )
+    return connection.execute(query).scalar()
+
+
+def append(
+    connection: sa.Connection,
+    now: float,
+    experiment: Experiment,
+    item_id: int,
+    rater_id: int,
+    after: Browsing,
+    asked: Asked,
+    form: str,
+    state: State,
+) -> bool:
+    """Keeps a step, and the item for who took it; the last step is also the rater's vote.
+
+    Args:
+      after: what the step was made after.
+      form: digest of the form that asked for it.
+      state: after it.
+
+    Returns:
+      False, and nothing is kept, where another step has come in between.
+    """
+    mine = episode_steps.c.item_id == item_id, episode_steps.c.rater_id == rater_id
+    last = sa.select(sa.func.max(episode_steps.c.number)).where(*mine)
+    if connection.execute(last).scalar_one() != after.version:
+        return False
+    number = after.version + 1
+    _add(connection, now, experiment.id, item_id, rater_id, number, asked, form, state)
+    if state.done:
+        values = {"end": state.end}
+        assignment.vote(connection, now, experiment, item_id, rater_id, values, after.begun_at)
+    else:
+        assignment.renew(connection, now, experiment, item_id, rater_id)
+    return True
+
+
+def skip(
+    connection: sa.Connection, now: float, experiment: Experiment, item_id: int, rater_id: int
+) -> None:
+    """Gives an item back, as `assignment.skip`, also one that others have taken meanwhile."""
+    if assignment.renew(connection, now, experiment, item_id, rater_id):
+        assignment.skip(connection, now, item_id, rater_id)
+        return
+    row = {"experiment_id": experiment.id, "item_id": item_id, "rater_id": rater_id}
+    times = {"given_at": now, "expires_at": now}
+    connection.execute(leases.insert(), {**row, **times, "state": "skipped"})
+
+
+def episode(
+    connection: sa.Connection,
+    stored: StoredItem,
+    rater_id: int,
+    environment: Environment,
+    *,
+    id: str,
+    by: str,
+) -> Episode | None:
+    """Returns the record of a rater's episode; None where there is none that is over.
+
+    Args:
+      id: of the record.
+      by: what the record calls the rater.
+    """
+    rows = _standing(_rows(connection, stored.id, rater_id))
+    states = [state_from_json(row.state) for row in rows]
+    if not states or not states[-1].done:
+        return None
+    steps = tuple(
+        EpisodeStep(prompt(before), row.text) for before, row in zip(states, rows[1:], strict=False)
+    )
+    question_id, world = stored.item.question_id, environment.name
+    return Episode(id, question_id, world, by, states[0], steps, states[-1])
+
+
+# --- What forms ask for ---
+
+
+def digest(sent: Mapping[str, str]) -> str:
+    """Returns what a form is known by when it is sent again."""
+    parts = [f"{name}={sent.get(name, '')}" for name in ("do", "text", "until", "answer")]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def asked(world: World, there: Browsing, sent: Mapping[str, str]) -> Asked:
+    """Returns what a form asks for.
+
+    A scroll behind another one in the same direction becomes one action with it, up to three
+    (WebGPT, C.1). A quote is written as the page has it; of a longer one the first and last words
+    stand for it where they mean the same place.
+
+    Args:
+      world: that is browsed.
+      there: how far the rater is.
+      sent: the form: `do` says what is wanted, `text` and `until` what it is about.
+    """
+    if there.state.phase == "answering":
+        return Asked(sent.get("answer", "").strip())
+    do, text = sent.get("do", ""), " ".join(sent.get("text", "").split())
+    if do == SEARCH:
+        return Asked(f"Search {text}")
+    if do == FIND:
+        return Asked(f"Find in page: {text}")
+    if do == QUOTE:
+        return Asked(_quote(world, there.state, text, " ".join(sent.get("until", "").split())))
+    wanted, last = _SCROLL.fullmatch(do), _SCROLL.fullmatch(there.text)
+    if wanted and last and wanted[1] == last[1]:
+        times = int(wanted[2]) + int(last[2])
+        if times <= _MOST_SCROLLS:
+            return Asked(f"Scrolled {wanted[1]} {times}", merges=True)
+    return Asked(do)
+
+
+def taken(world: World, there: Browsing, asked: Asked) -> Step:
+    """Returns where a step leads that was asked for."""
+    return step(world, there.before if asked.merges else there.state, asked.text)
+
+
+def written(after: State) -> str:
+    """Returns the text of the last step, as the environment took it."""
+    return after.answer if after.answer is not None else after.actions[-1].text
+
+
+def problem_of_answer(answer: str, references: int) -> str | None:
+    """Says why an answer can't be taken; None where it can.
+
+    As when a model writes it, a bracket only begins the numbers of references. People must cite.
+    """
+    if not answer.strip():
+        return "Please write an answer."
+    cited = {int(n) for found in _CITATION.finditer(answer) for n in found[1].split(",")}
+    wrong = sorted(number for number in cited if not 1 <= number <= references)
+    if wrong:
+        there = "[1]" if references == 1 else f"[1] to [{references}]"
+        return f"There is no quote [{wrong[0]}]; there is {there}."
+    if "[" in _CITATION.sub("", answer):
+        return "Brackets are for the numbers of quotes alone, such as [1] or [1, 2]."
+    if not cited:
+        return "Please cite your quotes where you rely on them, such as [1]."
+    return None
+
+
+def _quote(world: World, state: State, start: str, end: str) -> str:
+    """The command that quotes what a rater marked or wrote."""
+    command = f"Quote: {start}{ELLIPSIS}{end}" if end else f"Quote: {start}"
+    after = step(world, state, command)
+    if after.invalid is not None and _SHOWN_CODE.search(command):
+        # What a page shows by its code is marked by its code, too.
+        command = _SHOWN_CODE.sub(lambda match: chr(int(match[1], 16)), command)
+        after = step(world, state, command)
+    if after.invalid is not None:
+        return command
+    quoted = after.state.references[-1]
+    words = escape(quoted.extract).split()
+    whole = " ".join(words)
+    shorter = [
+        f"{' '.join(words[:count])}{ELLIPSIS}{' '.join(words[-count:])}"
+        for count in _ENDS
+        if len(whole) > _LONG and 2 * count < len(words)
+    ]
+    for text in (*shorter, whole):
+        tried = step(world, state, f"Quote: {text}")
+        if tried.invalid is None and tried.state.references[-1] == quoted:
+            return f"Quote: {text}"
+    return command
+
+
+# --- Parts ---
+
+
+def _start(item: Item, environment: Environment, seed: int) -> State:
+    # A reference answer that is no longer than what is censored gives no page away.
+    known = max(item.correct, key=len, default=None)
+    return reset(item.question, environment.settings, reference_answer=known, seed=seed)
+
+
+def _rows(
+    connection: sa.Connection, item_id: int, rater_id: int, last: int | None = None
+) -> Sequence[sa.Row[typing.Any]]:
+    """The rows of an episode in their order; the last so many where a number is given."""
+    mine = episode_steps.c.item_id == item_id, episode_steps.c.rater_id == rater_id
+    query = sa.select(episode_steps).where(*mine).order_by(episode_steps.c.number.desc())
+    return connection.execute(query.limit(last)).all()[::-1]
+
+
+def _standing(rows: Sequence[sa.Row[typing.Any]]) -> list[sa.Row[typing.Any]]:
+    """The rows less those whose place a later one has taken."""
+    standing: list[sa.Row[typing.Any]] = []
+    for row in rows:
+        if row.merges and standing:
+            standing.pop()
+        standing.append(row)
+    return standing
+
+
+def _add(
+    connection: sa.Connection,
+    now: float,
+    experiment_id: int,
+    item_id: int,
+    rater_id: int,
+    number: int,
+    asked: Asked,
+    form: str,
+    state: State,
+) -> None:
+    row = {
+        "experiment_id": experiment_id,
+        "item_id": item_id,
+        "rater_id": rater_id,
+        "number": number,
+        "text": asked.text,
+        "merges": int(asked.merges),
+        "form": form,
+        "state": state_to_json(state),
+        "created_at": now,
+    }
+    connection.execute(episode_steps.insert(), row)
