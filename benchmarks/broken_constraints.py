@@ -121,7 +121,8 @@ BREAKS = [
         (
             Edit(
                 "decoding/decode_state.py",
-                "quote = jax.tree.map(anew, initial(work.quotes, of_row, now.sample.reshape(-1)), quote)",
+                "quote = jax.tree.map("
+                "anew, initial(work.quotes, of_row, now.sample.reshape(-1)), quote)",
                 "begun = initial(work.quotes, of_row, now.sample.reshape(-1))\n"
                 "        quote = quote._replace(node=anew(begun.node, quote.node))",
             ),

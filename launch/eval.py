@@ -37,7 +37,7 @@ import setting_checks
 from gophercite.storage.json_fields import in_one_line
 
 SETTINGS = gin_files.ROOT / "launch" / "evaluation_settings.py"
-STYLES = ("short", "long")
+STYLES = ("short", "long", "cited")
 CHOICES = ("likelihood", "reward", "rouge")
 
 
@@ -141,6 +141,7 @@ def _add_settings(group: argparse._ArgumentGroup) -> None:
         choices=STYLES,
         help="put examples before, for a base model (docs/bootstrapping.md)",
     )
+    add("--shots", type=int, help="how many examples, from 0 to 5 (default: 3)")
     add("--temperature", type=float, help="0 takes the likeliest token (default: 0)")
     add("--top-p", type=float, help="nucleus to sample from (default: 1, everything)")
     add(

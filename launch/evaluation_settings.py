@@ -39,6 +39,7 @@ class Evaluation:
       pages: a question's pages in one prompt, or each in one of its own.
       samples: answers to each prompt.
       few_shot: style of the examples to put before, for a base model.
+      shots: how many examples that is.
       temperature: of the sampling; 0 takes the likeliest token.
       top_p: nucleus to sample from.
       constrained: whether answers have to be well formed and quote the pages verbatim.
@@ -67,6 +68,7 @@ class Evaluation:
     pages: Literal["together", "each"] = "together"
     samples: int = 1
     few_shot: str | None = None
+    shots: int = 3
     temperature: float = 0.0
     top_p: float = 1.0
     constrained: bool = False
@@ -100,6 +102,10 @@ class Evaluation:
             raise ValueError("choose = 'reward' needs a reward_model")
         if self.choose == "rouge" and self.few_shot != Style.LONG.value:
             raise ValueError("choose = 'rouge' needs few_shot = 'long', whose evidence has a score")
+        if self.constrained and self.few_shot == Style.CITED.value:
+            raise ValueError(
+                "few_shot = 'cited' writes its sources in plain words: not constrained"
+            )
         QuoteSettings(maximum_omissions=self.omissions, boundaries=self.boundaries)
         if self.omissions and not self.constrained:
             raise ValueError(
@@ -122,7 +128,7 @@ class Evaluation:
         Raises:
           ValueError: a setting is out of range.
         """
-        few_shot = FewShotSettings(Style(self.few_shot)) if self.few_shot else None
+        few_shot = FewShotSettings(Style(self.few_shot), self.shots) if self.few_shot else None
         return AskingSettings(
             SamplingSettings(self.max_tokens, self.temperature, top_p=self.top_p),
             PromptSettings(self.max_prompt_tokens, self.pages, few_shot=few_shot, seed=self.seed),

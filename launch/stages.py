@@ -84,14 +84,14 @@ def training_command(
     """A training's command, with settings of gin's over those of its file.
 
     Args:
-      config: the name of a file in gin_configs, without its ending.
+      config: a gin file, or the name of one in gin_configs without its ending.
       folder: MODEL_DIR.
       settings: by name; texts are quoted as gin wants them.
     """
     bindings = {"MODEL_DIR": str(folder), **settings}
     return [
         "launch/train.py",
-        f"--gin_file=gin_configs/{config}.gin",
+        f"--gin_file={config if config.endswith('.gin') else f'gin_configs/{config}.gin'}",
         *(f"--gin.{name}={_gin(value)}" for name, value in bindings.items()),
     ]
 

@@ -25,6 +25,7 @@ from gophercite.evaluation.question_prompts import (
 )
 from gophercite.evidence import Evidence
 from gophercite.few_shot.evidence_search import find_evidence
+from gophercite.few_shot.plain_citations import find_citation
 from gophercite.few_shot.prompting import Style, first_answer
 from gophercite.models.parameters import Params
 from gophercite.models.transformer import Transformer
@@ -251,6 +252,9 @@ def _answer_in(
     if settings.few_shot.style is Style.SHORT or not answer or evidence.holds_mark(answer):
         return answer, None
     shown = [Document(str(n), page.title, page.text) for n, page in enumerate(prompt.sources)]
+    if settings.few_shot.style is Style.CITED:
+        cited = find_citation(answer, shown)
+        return (answer if cited is None else evidence.format(cited)), None
     found = find_evidence(answer, shown)
     if found is None:
         return answer, None

@@ -6,7 +6,7 @@ also differ in dash and marker, so that print in grey is enough.
 """
 
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -82,6 +82,38 @@ def scale_figure(
     return _finished(figure, axes, quality)
 
 
+def rounds_figure(
+    systems: Mapping[str, Mapping[int, Estimate]], quality: str = "supported and plausible"
+) -> Figure:
+    """Quality by the loop's rounds (GopherCite, section 2.4).
+
+    Args:
+      systems: for each way to answer, the share of good answers by round.
+      quality: what the y-axis shows.
+    """
+    figure, axes = _figure()
+    _shares(axes, systems)
+    _by_round(axes, sorted({number for shares in systems.values() for number in shares}))
+    return _finished(figure, axes, quality)
+
+
+def growth_figure(amounts: Mapping[str, Sequence[float]]) -> Figure:
+    """How data grows round by round (figure 3).
+
+    Args:
+      amounts: of each kind of data, how much there is after each round.
+    """
+    figure, axes = _figure()
+    for number, (name, counts) in enumerate(amounts.items()):
+        axes.plot(range(len(counts)), counts, label=legend_label(name), **line_style(number))
+    _by_round(axes, range(max(map(len, amounts.values()))))
+    axes.set_ylabel("so many")
+    axes.set_ylim(0)
+    without_frame(axes)
+    axes.legend(fontsize="small", frameon=False)
+    return figure
+
+
 def roc_figure(curves: Mapping[str, RocCurve]) -> Figure:
     """ROC curves of scores as judges of good answers, with their areas.
 
@@ -152,6 +184,11 @@ def _shares(axes: Axes, systems: Mapping[str, Mapping[int, Estimate]]) -> None:
         )
         low, high = ([getattr(shares[p], end) for p in places] for end in ("low", "high"))
         axes.fill_between(places, low, high, alpha=0.15, color=style["color"])
+
+
+def _by_round(axes: Axes, rounds: Sequence[int]) -> None:
+    axes.set_xticks(rounds, [str(number) for number in rounds])
+    axes.set_xlabel("round")
 
 
 def _finished(figure: Figure, axes: Axes, quality: str) -> Figure:

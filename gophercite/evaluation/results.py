@@ -188,6 +188,7 @@ def sample_line(sample: JudgedSample, model: str, seed: int) -> dict[str, Any]:
         "question": sample.question.question,
         "document": sample.document,
         "text": sample.text,
+        **({} if sample.answer == sample.text else {"answer": sample.answer}),
         "tokens": sample.tokens,
         "log_prob": sample.log_prob,
         **{name: score for name, score in scores.items() if score is not None},

@@ -23,6 +23,11 @@ SHORT_PREAMBLE = (
     "that prove the answer. Words that prove nothing may be left out, marked by [...]."
 )
 
+CITED_PREAMBLE = (
+    "Each of the answers below is followed by its source: the title of a page, and the sentences "
+    "of that page that prove the answer."
+)
+
 SHORT = (
     Example(
         "Lighthouse of Ormsby",

@@ -6,9 +6,19 @@ import random
 import re
 from collections.abc import Sequence
 
-from gophercite import prompts
+from gophercite import evidence, prompts
 from gophercite.documents import Document, Window
-from gophercite.few_shot.examples import LONG, LONG_PREAMBLE, SHORT, SHORT_PREAMBLE, Example
+from gophercite.evidence import Evidence
+from gophercite.few_shot.examples import (
+    CITED_PREAMBLE,
+    LONG,
+    LONG_PREAMBLE,
+    SHORT,
+    SHORT_PREAMBLE,
+    Example,
+)
+from gophercite.few_shot.plain_citations import as_citation
+from gophercite.few_shot.splices import restore
 from gophercite.retrieval.contexts import (
     Context,
     ContextError,
@@ -17,6 +27,7 @@ from gophercite.retrieval.contexts import (
     SearchResult,
 )
 from gophercite.retrieval.contexts import joint_context as plain_context
+from gophercite.text.sentences import sentence_spans
 from gophercite.vocabularies import Vocabulary
 
 # A base model goes on with an example of its own: what it writes from there on is no answer.
@@ -27,11 +38,14 @@ class Style(enum.Enum):
     """What the examples' answers look like.
 
     SHORT: inline evidence, as for Natural Questions (table 14). LONG: claims, as for ELI5 (table
-    15), for which `evidence_search` finds the evidence.
+    15), for which `evidence_search` finds the evidence. CITED: those of SHORT with their sources in
+    plain words, which `plain_citations` reads; for models that are too small to learn a syntax from
+    examples.
     """
 
     SHORT = "short"
     LONG = "long"
+    CITED = "cited"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +54,8 @@ class FewShotSettings:
 
     Attributes:
       style: of the examples.
-      examples: how many are drawn of the five; table 14 shows three, table 15 four.
+      examples: how many are drawn of the five; table 14 shows three, table 15 four. Without any,
+        the prompt is that of the question alone.
     """
 
     style: Style = Style.SHORT
@@ -52,8 +67,23 @@ class FewShotSettings:
             raise ValueError(f"examples is {self.examples}; it must be in 0 … {most}")
 
 
-_EXAMPLES = {Style.SHORT: SHORT, Style.LONG: LONG}
-_PREAMBLES = {Style.SHORT: SHORT_PREAMBLE, Style.LONG: LONG_PREAMBLE}
+def _cited(example: Example) -> Example:
+    """The example with its source in plain words: the whole sentences that its quote is from."""
+    (triple,) = evidence.parse(example.answer)
+    start, end = restore(triple.quote, example.text) or (0, 0)
+    spans = [span for span in sentence_spans(example.text) if span[0] < end and start < span[1]]
+    sentences = example.text[spans[0][0] : spans[-1][1]]
+    answer = as_citation(Evidence(triple.claim, triple.title, sentences))
+    return dataclasses.replace(example, answer=answer)
+
+
+_CITED = tuple(map(_cited, SHORT))
+_EXAMPLES = {Style.SHORT: SHORT, Style.LONG: LONG, Style.CITED: _CITED}
+_PREAMBLES = {
+    Style.SHORT: SHORT_PREAMBLE,
+    Style.LONG: LONG_PREAMBLE,
+    Style.CITED: CITED_PREAMBLE,
+}
 
 
 def preamble(settings: FewShotSettings, draw: random.Random) -> str:
@@ -63,6 +93,8 @@ def preamble(settings: FewShotSettings, draw: random.Random) -> str:
       settings: which examples, and how many.
       draw: the random numbers of this prompt.
     """
+    if not settings.examples:
+        return ""
     chosen = draw.sample(_EXAMPLES[settings.style], settings.examples)
     return "".join([f"{_PREAMBLES[settings.style]}\n\n", *map(_written, chosen)])
 

@@ -4,6 +4,11 @@ import dataclasses
 import random
 from collections.abc import Mapping
 
+from gophercite.ratings import assignment
+from gophercite.ratings.experiments import Experiment, add_rater
+from gophercite.ratings.items import item_of
+from gophercite.ratings.store import Store
+
 _OPPOSITE = {"yes": "no", "no": "yes", "0": "1", "1": "0"}
 
 
@@ -35,3 +40,57 @@ class SimulatedRater:
         if draw.random() < self.unsure:
             return "unsure"
         return value if draw.random() < self.accuracy else _OPPOSITE[value]
+
+
+def simulate(
+    store: Store,
+    experiment: Experiment,
+    truth: Mapping[str, Mapping[str, str]],
+    raters: Mapping[str, SimulatedRater],
+    seed: int = 0,
+) -> int:
+    """Lets raters rate, in turn, all that the experiment gives them.
+
+    An item's votes depend on the seed, the rater and the item alone: where raters were interrupted
+    they go on as if they had not been. Nobody takes attention checks.
+
+    Args:
+      store: the study's.
+      experiment: with pairs of answers; its own settings say how many raters an item has.
+      truth: what is right of each item, by its name; of two answers that are judged each, the
+        preference follows from a rater's own judgements. An item that is missing is skipped.
+      raters: by name; those who are new join the pool.
+      seed: of what they draw.
+
+    Returns:
+      How many votes were added.
+    """
+    ids = {name: add_rater(store, name, experiment.pool).id for name in raters}
+    waiting, votes = list(raters), 0
+    while waiting:
+        for name in list(waiting):
+            now = store.now()
+            with store.writing() as connection:
+                lease = assignment.next_item(connection, now, experiment, ids[name])
+                if lease is None:
+                    waiting.remove(name)
+                    continue
+                item = item_of(connection, lease.item_id)
+                right = truth.get(item.name)
+                if right is None:
+                    assignment.skip(connection, now, item.id, ids[name])
+                    continue
+                values = raters[name].vote(right, random.Random(f"{seed} {name} {item.name}"))
+                values = _with_preference(values)
+                assignment.vote(connection, now, experiment, item.id, ids[name], values, now)
+                votes += 1
+    return votes
+
+
+def _with_preference(values: dict[str, str]) -> dict[str, str]:
+    """Prefers the answer that alone is plausible and supported, as the form asks (table 8)."""
+    if "preferred" in values or "supported_1" not in values:
+        return values
+    good = [values[f"plausible_{a}"] == values[f"supported_{a}"] == "yes" for a in (0, 1)]
+    tie = "both_good" if all(good) else "both_bad"
+    return values | {"preferred": tie if good[0] == good[1] else str(good.index(True))}

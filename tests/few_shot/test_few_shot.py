@@ -7,10 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from vocabulary_fixtures import vocabularies
 
+from data_pipelines import citations
 from gophercite import evidence, prompts
 from gophercite.documents import Document
 from gophercite.few_shot import examples
 from gophercite.few_shot.evidence_search import find_evidence
+from gophercite.few_shot.plain_citations import as_citation, find_citation
 from gophercite.few_shot.prompting import (
     FewShotSettings,
     Style,
@@ -60,10 +62,16 @@ def test_a_prompt_has_the_examples_and_then_the_question(style: Style) -> None:
     assert text == few_shot_prompt("Why?", [PAGE], settings, random.Random(1))
     drawn = {few_shot_prompt("Why?", [PAGE], settings, random.Random(n)) for n in range(600)}
     assert len(drawn) == 60  # any three of five in any order
-    for example in examples.SHORT if style is Style.SHORT else examples.LONG:
+    for example in examples.LONG if style is Style.LONG else examples.SHORT:
         assert any(f"Page: {example.title}\n{example.text}\n\n" in text for text in drawn)
     with pytest.raises(ValueError, match=r"examples is 6; it must be in 0 … 5"):
         FewShotSettings(style, examples=6)
+
+
+def test_without_examples_the_prompt_is_that_of_the_question() -> None:
+    settings = FewShotSettings(Style.CITED, examples=0)
+    text = few_shot_prompt("Why?", [PAGE], settings, random.Random(1))
+    assert text == prompts.prompt("Why?", [PAGE])
 
 
 @pytest.mark.parametrize("vocabulary", vocabularies().values(), ids=vocabularies())
@@ -207,3 +215,80 @@ def test_any_splice_of_a_text_is_found(data: st.DataObject) -> None:
     assert run.startswith(evidence.fold_case(first.strip()))
     assert run.endswith(evidence.fold_case(second.strip()))
     assert len(run) <= cuts[3] - cuts[0]
+
+
+# --- Citations in plain words ---
+
+TOWN = Document("t", "Ilba", "Ilba lies on the Dusa. The mayor of Ilba is Ida Haroa. It is old.")
+RIVER = Document("r", "River Dusa", "The Dusa is 12 km long. It was bridged in 1904.")
+
+
+@pytest.mark.parametrize("style", citations.STYLES)
+def test_every_style_of_the_pretraining_texts_is_read(style: str) -> None:
+    sentence = "The mayor of Ilba is Ida Haroa."
+    written = style.format(answer="Ida Haroa", title="Ilba", sentence=sentence)
+    found = find_citation(first_answer(written), [RIVER, TOWN])
+    assert found == evidence.Evidence("Ida Haroa", "Ilba", sentence)
+
+
+def test_examples_with_citations_are_read_as_they_are_written() -> None:
+    for example in examples.SHORT:
+        (triple,) = evidence.parse(example.answer)
+        span = restore(triple.quote, example.text)
+        assert span is not None
+        page = Document("p", example.title, example.text)
+        prompt = few_shot_prompt("?", [], FewShotSettings(Style.CITED, 5), random.Random(0))
+        start = prompt.index(f"Question: {example.question}\nAnswer:")
+        answer = first_answer(prompt[start:].partition("Answer:")[2])
+        found = find_citation(answer, [page])
+        assert found is not None
+        assert found.claim == triple.claim.rstrip(".")
+        assert example.text[slice(*span)] in found.quote
+        assert found.quote in example.text
+
+
+@pytest.mark.parametrize(
+    ("answer", "claim"),
+    [
+        ('Ida Haroa of Ilba (Ilba: "The mayor of Ilba is Ida Haroa.")', "Ida Haroa of Ilba"),
+        ('"Ida" (see Ilba) "Ilba lies on the Dusa. The mayor of Ilba is Ida Haroa."', "Ida"),
+        ("Ida. Source: Ilba. It is old.", "Ida"),
+    ],
+)
+def test_a_claim_may_name_the_page_and_quotes_have_whole_sentences(answer: str, claim: str) -> None:
+    found = find_citation(answer, [TOWN])
+    assert found is not None
+    assert found.claim == claim
+    assert found.quote in TOWN.text
+    assert found.quote in answer
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "Ida Haroa",
+        'Ida Haroa (Ilba: "The mayor is somebody else.")',  # no sentence of the page
+        'Ida Haroa (Elba: "The mayor of Ilba is Ida Haroa.")',  # no page of that title
+        '(Ilba: "The mayor of Ilba is Ida Haroa.")',  # no claim
+        'Ida]% (Ilba: "The mayor of Ilba is Ida Haroa.")',  # a reserved mark
+        'Ida Haroa, Ilba: "The mayor of Ilba is Ida Haroa."',  # the title is part of the claim
+    ],
+)
+def test_what_is_no_citation_is_not_read(answer: str) -> None:
+    assert find_citation(answer, [RIVER, TOWN]) is None
+
+
+@given(st.text(max_size=80), st.text(max_size=30), st.text(max_size=80))
+def test_whatever_is_read_is_verbatim_and_can_be_written(a: str, title: str, b: str) -> None:
+    page = Document("p", title or "T", b or ".")
+    for answer in (a, f"{a} ({page.title}: {b}", f"{b} (see {page.title}) {a}{page.text}"):
+        found = find_citation(answer, [page])
+        if found is not None:
+            assert found.quote in page.text
+            assert found.title == page.title
+            assert evidence.parse(evidence.format(found)) == (found,)
+
+
+def test_citations_are_written_so_that_they_are_read() -> None:
+    triple = evidence.Evidence("In 1904", "River Dusa", "It was bridged in 1904.")
+    assert find_citation(as_citation(triple), [TOWN, RIVER]) == triple

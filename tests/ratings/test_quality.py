@@ -1,9 +1,10 @@
 """Quality control: checks, screening, and simulated raters against what theory says of them."""
 
+import dataclasses
 import math
 import pathlib
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -13,9 +14,17 @@ from gophercite.evaluation.human import majority
 from gophercite.ratings import assignment, quality
 from gophercite.ratings.assignment import Role
 from gophercite.ratings.counting import Rules, counted_votes
-from gophercite.ratings.experiments import Experiment, add_rater, rater_of
+from gophercite.ratings.experiments import (
+    Experiment,
+    Settings,
+    add_rater,
+    create_experiment,
+    rater_of,
+)
+from gophercite.ratings.forms import FORMS, read_values
+from gophercite.ratings.items import Answer, Claim, Item, NewItem, add_items, items_of
 from gophercite.ratings.schema import audit, items
-from gophercite.ratings.simulated import SimulatedRater
+from gophercite.ratings.simulated import SimulatedRater, simulate
 from gophercite.ratings.store import Store
 from tests.ratings.studies import Clock, bare_experiment, bare_items, sqlite
 
@@ -179,3 +188,92 @@ def test_the_unsure_say_so() -> None:
     said = [simulated.vote({"x": "yes", "preferred": "both_good"}, draw) for _ in range(2000)]
     assert {vote["preferred"] for vote in said} == {"both_good"}
     assert 0.22 < sum(vote["x"] == "unsure" for vote in said) / 2000 < 0.28
+
+
+# --- Simulated raters who rate a whole experiment ---
+
+
+def pairs(store: Store, names: list[str], raters: int) -> Experiment:
+    answers = tuple(Answer((Claim(claim, "Mill", "It burned."),)) for claim in ("a", "b"))
+    new = [NewItem(name, Item(name, "When?", "s", answers)) for name in names]
+    experiment = create_experiment(
+        store, "round", "comparison", "super", Settings(raters=raters, comment_words=0)
+    )
+    add_items(store, experiment, new)
+    return experiment
+
+
+GOOD_AND_BAD = {
+    "plausible_0": "yes",
+    "supported_0": "yes",
+    "plausible_1": "yes",
+    "supported_1": "no",
+}
+
+
+def votes_of(store: Store, experiment: Experiment) -> dict[tuple[int, int], Mapping[str, str]]:
+    with store.reading() as connection:
+        votes = counted_votes(connection, experiment, Rules())
+    found = {(vote.item_id, vote.rater_id): vote.values for vote in votes}
+    assert len(found) == len(votes)  # none twice
+    return found
+
+
+def test_simulated_raters_rate_all_and_keep_the_form_s_rule(store: Store) -> None:
+    names = [str(number) for number in range(120)]
+    experiment = pairs(store, names, raters=2)
+    raters = {name: SimulatedRater(0.8) for name in ("ada", "bob", "eve")}
+    votes = simulate(store, experiment, dict.fromkeys(names, GOOD_AND_BAD), raters, seed=4)
+    assert votes == 240
+    form = FORMS["comparison"]
+    with store.reading() as connection:
+        (item,) = items_of(connection, experiment, Role.ITEM)[:1]
+    fields = form.fields(item.item, experiment.settings)
+    right = preferred = 0
+    for values in votes_of(store, experiment).values():
+        assert read_values(fields, values)[1] == {}
+        assert form.rule(values) == {}
+        right += sum(values[name] == GOOD_AND_BAD[name] for name in GOOD_AND_BAD)
+        preferred += values["preferred"] == "0"
+    assert abs(right / 960 - 0.8) < 0.05
+    # The first is found good, and the second is not.
+    expected = 0.8**2 * (1 - 0.8 * 0.2)
+    assert abs(preferred / 240 - expected) < 3 * math.sqrt(expected * (1 - expected) / 240)
+
+
+@dataclasses.dataclass(frozen=True)
+class Tired(SimulatedRater):
+    """One who is interrupted on some items."""
+
+    on: tuple[str, ...] = ()
+
+    def vote(self, truth: Mapping[str, str], draw: random.Random) -> dict[str, str]:
+        if truth["name"] in self.on:
+            raise KeyboardInterrupt
+        return super().vote(truth, draw)
+
+
+def test_a_rating_that_was_interrupted_goes_on_as_if_it_had_not_been(
+    store: Store, tmp_path: pathlib.Path
+) -> None:
+    names = [str(number) for number in range(10)]
+    truth = {name: GOOD_AND_BAD | {"name": name} for name in names}
+    experiment = pairs(store, names, raters=2)
+    interrupted = {"ada": SimulatedRater(0.7), "bob": Tired(0.7, on=tuple(names[::3]))}
+    with pytest.raises(KeyboardInterrupt):
+        simulate(store, experiment, truth, interrupted, seed=1)
+    assert 0 < len(votes_of(store, experiment)) < 20
+    raters = {name: SimulatedRater(0.7) for name in interrupted}
+    simulate(store, experiment, truth, raters, seed=1)
+    whole = Store(f"sqlite:///{tmp_path / 'whole.db'}", Clock())
+    assert simulate(whole, pairs(whole, names, raters=2), truth, raters, seed=1) == 20
+    assert votes_of(store, experiment) == votes_of(whole, experiment)
+    assert simulate(whole, experiment, truth, raters, seed=1) == 0
+    whole.close()
+
+
+def test_items_of_which_nothing_is_known_are_skipped(store: Store) -> None:
+    experiment = pairs(store, ["known", "unknown"], raters=2)
+    raters = {name: SimulatedRater(1.0) for name in ("ada", "bob", "eve")}
+    assert simulate(store, experiment, {"known": GOOD_AND_BAD}, raters) == 2
+    assert {values["preferred"] for values in votes_of(store, experiment).values()} == {"0"}

@@ -1,0 +1,124 @@
+"""Puts the ratings of all rounds so far together, as the trainings of the next models read them.
+
+    python -m data_pipelines.rated_rounds OUT_DIR ROUND_DIR …
+
+Each ROUND_DIR has rated_answers.jsonl and comparisons.jsonl, as `gophercite rate export` writes
+them. OUT_DIR gets
+
+  answers/round_N.jsonl                 for supervised fine-tuning (gin_configs/sft_own_records.gin)
+  comparisons/comparisons_train.jsonl   for a reward model
+  comparisons/comparisons_validation.jsonl
+  counts.json                           how much each round has added
+
+Comparisons of one question stand on one side, and stay there when rounds are added.
+"""
+
+import argparse
+import dataclasses
+import json
+import sys
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from gophercite import records
+from gophercite.records import Comparison, RatedAnswer
+from gophercite.storage.json_fields import in_one_line
+
+
+@dataclasses.dataclass(frozen=True)
+class RoundCounts:
+    """What raters of one round have made.
+
+    Attributes:
+      answers: that were rated.
+      good: those rated as plausible and supported; supervised fine-tuning learns from them.
+      comparisons: of two answers.
+      decided: those in which one answer was preferred.
+    """
+
+    answers: int
+    good: int
+    comparisons: int
+    decided: int
+
+
+def merge(rounds: Sequence[Path], out: Path, held_out: float) -> list[RoundCounts]:
+    """Puts rounds together.
+
+    Args:
+      rounds: folders, the first round's first.
+      out: the folder to write to.
+      held_out: which share of the questions the reward model is validated with.
+
+    Returns:
+      What each round has added.
+
+    Raises:
+      OSError: a file is missing or can't be written.
+      ValueError: no comparison is left to train with, or none to validate with.
+    """
+    counts, train, validation = [], list[Comparison](), list[Comparison]()
+    for number, folder in enumerate(rounds):
+        answers = list(records.read(folder / "rated_answers.jsonl", RatedAnswer, strict=True))
+        compared = list(records.read(folder / "comparisons.jsonl", Comparison, strict=True))
+        (out / "answers").mkdir(parents=True, exist_ok=True)
+        records.write(out / "answers" / f"round_{number}.jsonl", answers)
+        for each in compared:
+            is_held_out = zlib.crc32(each.question.encode()) / 2**32 < held_out
+            (validation if is_held_out else train).append(each)
+        counts.append(
+            RoundCounts(
+                len(answers),
+                sum(bool(each.plausible and each.supported) for each in answers),
+                len(compared),
+                sum(each.preferred in (0.0, 1.0) for each in compared),
+            )
+        )
+    if not (train and validation):
+        raise ValueError(
+            f"{len(train)} comparisons to train with and {len(validation)} to validate with: "
+            "there must be some of each; have more items rated"
+        )
+    (out / "comparisons").mkdir(parents=True, exist_ok=True)
+    records.write(out / "comparisons" / "comparisons_train.jsonl", train)
+    records.write(out / "comparisons" / "comparisons_validation.jsonl", validation)
+    text = json.dumps([dataclasses.asdict(each) for each in counts], indent=2) + "\n"
+    (out / "counts.json").write_text(text, "utf-8")
+    return counts
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Writes the files; returns 1 where there is too little."""
+    flags = _parse(arguments)
+    try:
+        counts = merge(flags.rounds, flags.out, flags.held_out)
+    except (OSError, ValueError) as error:
+        print(f"rated_rounds: {in_one_line(error)}", file=sys.stderr)
+        return 1
+    for number, each in enumerate(counts):
+        print(
+            f"round {number}: {each.answers} answers, {each.good} of them good; "
+            f"{each.comparisons} comparisons, {each.decided} of them decided"
+        )
+    return 0
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m data_pipelines.rated_rounds",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("out", type=Path, metavar="OUT_DIR", help="folder to write to")
+    add("rounds", type=Path, nargs="+", metavar="ROUND_DIR", help="exports, in their order")
+    add("--held-out", type=float, default=0.1, help="share for validation (default 0.1)")
+    flags = parser.parse_args(arguments)
+    if not 0 < flags.held_out < 1:
+        parser.error(f"--held-out is {flags.held_out}: must be between 0 and 1")
+    return flags
+
+
+if __name__ == "__main__":
+    sys.exit(main())

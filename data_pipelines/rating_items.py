@@ -1,0 +1,300 @@
+"""Chooses which of a model's samples people are to compare.
+
+    python -m data_pipelines.rating_items SAMPLES QUESTIONS OUT_DIR [--by disagreement]
+
+SAMPLES is what `launch/eval.py --samples 8 --output PREFIX` writes as PREFIX_samples.jsonl, and
+QUESTIONS the questions with their pages. Of each question two different answers become an item, so
+many items in all:
+
+  random         any two answers to any question
+  disagreement   the likeliest answers with each of the two commonest claims; first the questions on
+                 whose claim the samples agree the least
+  uncertainty    the two answers whose rewards are closest, first those of the closest (SAMPLES
+                 needs rewards)
+
+OUT_DIR gets items.jsonl, two rated answers that nobody has rated yet for each item, as
+`gophercite rate new` reads them; and truth.jsonl, what a rater who makes no mistake would say,
+where the samples were judged.
+"""
+
+import argparse
+import collections
+import dataclasses
+import itertools
+import json
+import math
+import random
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gophercite import evidence, records
+from gophercite.documents import Document
+from gophercite.records import Question, RatedAnswer
+from gophercite.storage.json_fields import JsonFields, RecordError, in_one_line
+from gophercite.text.answer_matching import normalize_answer
+
+WAYS = ("random", "disagreement", "uncertainty")
+
+
+@dataclasses.dataclass(frozen=True)
+class Sampled:
+    """A sample with one claim that quotes a page of its question.
+
+    Attributes:
+      answer: as raters will see it; not rated yet.
+      log_prob: the policy's own, in nats.
+      reward: of a reward model.
+      plausible, supported: what is known of it.
+    """
+
+    answer: RatedAnswer
+    log_prob: float
+    reward: float | None
+    plausible: bool | None
+    supported: bool | None
+
+
+@dataclasses.dataclass
+class Chosen:
+    """What is to be rated.
+
+    Attributes:
+      items: two answers to a question each.
+      passed_over: how many questions or samples were not taken, by why.
+    """
+
+    items: list[tuple[Sampled, Sampled]]
+    passed_over: collections.Counter[str]
+
+
+def read_samples(
+    path: Path, questions: Mapping[str, Question], report: records.Report
+) -> tuple[dict[str, list[Sampled]], collections.Counter[str]]:
+    """Reads samples; of several with one text the first is kept.
+
+    Args:
+      path: of the file.
+      questions: with their pages, by id.
+      report: counts lines and names bad ones.
+
+    Returns:
+      The samples that can be rated by question, and how many can't, by why.
+
+    Raises:
+      OSError: there is no such file.
+    """
+    found: dict[str, dict[str, Sampled]] = {}
+    faults: collections.Counter[str] = collections.Counter()
+    for fields in records.read_parsed(path, _fields, lambda _: None, report=report):
+        question = questions.get(fields["question_id"])
+        if question is None:
+            faults["samples of no question in the file"] += 1
+            continue
+        of_question = found.setdefault(question.id, {})
+        text = fields["answer"].strip()
+        if text in of_question:
+            continue
+        sampled = _sampled(question, text, fields)
+        if isinstance(sampled, str):
+            faults[sampled] += 1
+        else:
+            of_question[text] = sampled
+    return {id: list(samples.values()) for id, samples in found.items()}, faults
+
+
+def _fields(value: object, unknown_fields: collections.Counter[str]) -> dict[str, Any]:
+    fields = JsonFields(value, None, unknown_fields)
+    log_prob = fields.optional_number("log_prob")
+    if log_prob is None:
+        raise fields.error("log_prob", "is missing")
+    return {
+        "question_id": fields.text("question_id"),
+        # What of the text is the answer, where few-shot prompts make a difference.
+        "answer": fields.text("answer" if "answer" in fields else "text", empty=True),
+        "model": fields.optional_text("model"),
+        "log_prob": log_prob,
+        "reward": fields.optional_number("reward"),
+        "claim_correct": fields.flag("claim_correct"),
+        "supported": fields.flag("supported"),
+    }
+
+
+def _sampled(question: Question, text: str, fields: Mapping[str, Any]) -> Sampled | str:
+    """A sample as it can be rated, or why it can't."""
+    try:
+        (triple,) = evidence.parse(text)
+    except evidence.SyntaxFault:
+        return "malformed samples"
+    except ValueError:
+        return "samples with several claims"
+    folded = evidence.fold_case(triple.quote)
+    for page in question.documents:
+        if (
+            isinstance(page, Document)
+            and page.title == triple.title
+            and folded in evidence.fold_case(page.text)
+        ):
+            break
+    else:
+        return "samples whose quote is in no page"
+    answer = RatedAnswer(
+        question.id,
+        question.question,
+        question.documents,
+        triple.claim,
+        triple.title,
+        triple.quote,
+        page.id,
+        model=fields["model"],
+    )
+    try:
+        answer = records.from_json(records.to_json(answer), RatedAnswer)
+    except RecordError as error:
+        return f"samples whose {error.field} {error.problem}"
+    known = fields["claim_correct"], fields["supported"]
+    return Sampled(answer, fields["log_prob"], fields["reward"], *known)
+
+
+def choose(
+    samples: Mapping[str, Sequence[Sampled]], by: str, most: int, draw: random.Random
+) -> Chosen:
+    """Chooses two answers of each question, and which questions are rated.
+
+    Args:
+      samples: different ones, by question.
+      by: of `WAYS`.
+      most: how many items there may be.
+      draw: where chance comes from; it decides among equals, too.
+
+    Raises:
+      ValueError: a sample has no reward, and rewards are to decide.
+    """
+    pair = {"random": _any_two, "disagreement": _disagreeing, "uncertainty": _closest}[by]
+    passed_over: collections.Counter[str] = collections.Counter()
+    found: list[tuple[float, float, tuple[Sampled, Sampled]]] = []
+    for id in sorted(samples):
+        if len(samples[id]) < 2:
+            passed_over["questions without two different answers"] += 1
+            continue
+        urgency, two = pair(samples[id], draw)
+        found.append((-urgency, draw.random(), two))
+    found.sort(key=lambda each: each[:2])
+    passed_over["questions beyond the number of items"] += max(0, len(found) - most)
+    items = []
+    for _, _, two in found[:most]:
+        first, second = draw.sample(two, 2)
+        items.append((first, second))
+    return Chosen(items, passed_over)
+
+
+_Pair = tuple[float, tuple[Sampled, Sampled]]
+
+
+def _any_two(samples: Sequence[Sampled], draw: random.Random) -> _Pair:
+    first, second = draw.sample(list(samples), 2)
+    return 0.0, (first, second)
+
+
+def _disagreeing(samples: Sequence[Sampled], draw: random.Random) -> _Pair:
+    """The likeliest answers of two claims, and the entropy of the claims, in nats."""
+    claims: dict[str, list[Sampled]] = {}
+    for each in samples:
+        claims.setdefault(normalize_answer(each.answer.claim), []).append(each)
+    if len(claims) == 1:
+        return 0.0, _any_two(samples, draw)[1]
+    shares = [len(group) / len(samples) for group in claims.values()]
+    entropy = -sum(share * math.log(share) for share in shares)
+    likeliest = [
+        (len(group), max(group, key=lambda each: each.log_prob)) for group in claims.values()
+    ]
+    likeliest.sort(key=lambda counted: (counted[0], counted[1].log_prob))
+    return entropy, (likeliest[-1][1], likeliest[-2][1])
+
+
+def _closest(samples: Sequence[Sampled], draw: random.Random) -> _Pair:
+    """The neighbours by reward that are closest, and minus their distance."""
+    if any(each.reward is None for each in samples):
+        raise ValueError("--by uncertainty needs rewards, and a sample has none")
+    ranked = sorted(samples, key=lambda each: (each.reward or 0.0, draw.random()))
+    gaps = [
+        ((upper.reward or 0.0) - (lower.reward or 0.0), place)
+        for place, (lower, upper) in enumerate(itertools.pairwise(ranked))
+    ]
+    gap, place = min(gaps)
+    return -gap, (ranked[place], ranked[place + 1])
+
+
+def truth_of(first: Sampled, second: Sampled) -> dict[str, str] | None:
+    """What is right of an item, by the names of the comparison's form; None where it isn't known.
+
+    An answer counts as supported when it is right and its quote proves it, as it does everywhere
+    in an evaluation.
+    """
+    values = {}
+    for place, each in enumerate((first, second)):
+        if each.plausible is None or each.supported is None:
+            return None
+        values[f"plausible_{place}"] = "yes" if each.plausible else "no"
+        values[f"supported_{place}"] = "yes" if each.supported else "no"
+    return values
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Writes what is to be rated; returns 1 where there is nothing."""
+    flags = _parse(arguments)
+    report = records.Report()
+    try:
+        questions = {q.id: q for q in records.read(flags.questions, Question, report=report)}
+        samples, faults = read_samples(flags.samples, questions, report)
+        chosen = choose(samples, flags.by, flags.items, random.Random(flags.seed))
+        flags.out.mkdir(parents=True, exist_ok=True)
+        records.write(
+            flags.out / "items.jsonl", (each.answer for two in chosen.items for each in two)
+        )
+        _write_truth(flags.out / "truth.jsonl", chosen.items)
+    except (OSError, ValueError) as error:
+        print(f"rating_items: {in_one_line(error)}", file=sys.stderr)
+        return 1
+    if report.skipped:
+        print(report, file=sys.stderr)
+    for why, count in (faults + chosen.passed_over).items():
+        print(f"left out: {count} {why}")
+    print(f"{flags.out}/items.jsonl: {len(chosen.items)} items")
+    if not chosen.items:
+        print("rating_items: no question has two answers to compare", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _write_truth(path: Path, items: Iterable[tuple[Sampled, Sampled]]) -> None:
+    known = [
+        {"item": two[0].answer.question_id, "values": values}
+        for two in items
+        if (values := truth_of(*two)) is not None
+    ]
+    path.write_text("".join(f"{json.dumps(each)}\n" for each in known), "utf-8")
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m data_pipelines.rating_items",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("samples", type=Path, metavar="SAMPLES", help="samples, JSON lines")
+    add("questions", type=Path, metavar="QUESTIONS", help="their questions, with pages")
+    add("out", type=Path, metavar="OUT_DIR", help="folder to write to")
+    add("--by", choices=WAYS, default="random", help="how to choose (default: random)")
+    add("--items", type=int, default=200, help="most items (default: 200)")
+    add("--seed", type=int, default=0, help="of what is drawn (default: 0)")
+    flags = parser.parse_args(arguments)
+    if flags.items < 1:
+        parser.error(f"--items is {flags.items}: must be at least 1")
+    return flags
+
+
+if __name__ == "__main__":
+    sys.exit(main())

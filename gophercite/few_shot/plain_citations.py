@@ -1,0 +1,61 @@
+"""Answers that name their source in plain words, as the texts do that base models have read."""
+
+import re
+from collections.abc import Sequence
+
+from gophercite import evidence
+from gophercite.documents import Document
+from gophercite.evidence import Evidence
+from gophercite.text.sentences import sentence_spans
+
+# What stands between a claim and the title of its page: `claim (Title`, `"claim" (see Title`,
+# `claim. Page: Title`.
+_BETWEEN = re.compile(r"\s*(?:\((?:see )?|\.?\s+(?:Page|Source|From):\s*)$")
+_MARKS_OF_QUOTATION = "\"'“”‘’"
+
+
+def find_citation(answer: str, pages: Sequence[Document]) -> Evidence | None:
+    """Reads a claim with its citation, such as `1904 (Eldade: "It was bridged in 1904.")`.
+
+    Args:
+      answer: what a model wrote, without what comes after the answer (`first_answer`).
+      pages: those that it was shown.
+
+    Returns:
+      The claim, the title of the first page that is named behind it, and the sentences of that page
+      that follow the title, verbatim; None where one of them is missing.
+    """
+    named = [(at, page) for page in pages if (at := _cited_at(answer, page.title)) is not None]
+    if not named:
+        return None
+    at, page = min(named, key=lambda each: each[0])
+    claim = _BETWEEN.sub("", answer[:at]).strip().strip(_MARKS_OF_QUOTATION).strip()
+    quote = _quoted(answer[at + len(page.title) :], page.text)
+    if not claim or quote is None or any(map(evidence.holds_mark, (claim, page.title, quote))):
+        return None
+    return Evidence(claim, page.title, quote)
+
+
+def as_citation(triple: Evidence) -> str:
+    """Writes an answer so that `find_citation` reads it."""
+    return f'{triple.claim.rstrip(".")} ({triple.title}: "{triple.quote}")'
+
+
+def _cited_at(answer: str, title: str) -> int | None:
+    """Where the title stands as a source's; a claim may name the page, too."""
+    for found in re.finditer(re.escape(title), answer):
+        if _BETWEEN.search(answer[: found.start()]):
+            return found.start()
+    return None
+
+
+def _quoted(rest: str, page: str) -> str | None:
+    """The longest run of whole sentences of a page that what follows the title has."""
+    spans = sentence_spans(page)
+    best = ""
+    for first, (start, _) in enumerate(spans):
+        for _, end in spans[first:]:
+            if page[start:end] not in rest:
+                break
+            best = max(best, page[start:end], key=len)
+    return best or None

@@ -1,0 +1,138 @@
+"""The loop of figure 3: sample, have people rate, train on all ratings, evaluate; and again.
+
+    launch/loop.sh runs/loop --gin_file=gin_configs/loop/sample_world.gin
+    launch/loop.sh runs/loop --gin_file=gin_configs/loop/sample_world.gin --seeds 3
+    launch/loop.sh runs/loop --gin_file=mine.gin --gin.Loop.rounds=2
+
+Each round samples answers of the best model so far, in the first round of the base model by a
+few-shot prompt; chooses pairs that are worth rating; waits until they are rated, by people in the
+app or by simulated raters; trains a supervised model and a reward model on the ratings of all
+rounds, and a policy that learns from that reward; and evaluates both on questions that no round
+uses. What is best on the validation questions is sampled from in the next round.
+
+FOLDER gets, for each seed, seed_0/round_0/ … with the folders of its stages, and seed_0/study,
+which `gophercite rate serve` serves to raters; and report.md, .html, .json: growth of the data and
+quality, round by round (figure 3). A stage that is done is passed over, and one that was
+interrupted goes on: start the same again, after a week of rating, too. Each stage is a process of
+its own, so that nothing holds a device while people rate.
+
+Exit status: 0 done; 1 refused or failed, with one line that says why; 2 wrong usage; otherwise that
+of the stage that failed, 75 where it was asked to stop and saved.
+"""
+
+import argparse
+import itertools
+import pathlib
+import sys
+from collections.abc import Callable, Sequence
+
+import gin
+import gin_files
+import loop_settings  # noqa: F401 (makes `Loop` known to gin)
+from loop_report import best_policy, write_loop_report
+from loop_settings import Loop, Place
+from stages import StageError, run_python, run_stages
+
+from gophercite.storage import write_whole
+from gophercite.storage.json_fields import in_one_line
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command and returns its exit status."""
+    flags, bindings = _parse(arguments)
+    try:
+        gin_files.load(flags.gin_file, bindings, flags.gin_search_paths)
+        with gin_files.one_line():
+            loop = gin.get_configurable(Loop)()
+        places = [
+            Place(loop, flags.folder / f"seed_{seed}", seed)
+            for seed in range(flags.seed, flags.seed + flags.seeds)
+        ]
+        for place in places:
+            status = run_loop(place)
+            if status:
+                return status
+        for line in write_loop_report(places, flags.folder / "report"):
+            print(line)
+    except (gin_files.ConfigurationError, StageError, OSError, ValueError) as error:
+        print(f"loop: {in_one_line(error)}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def run_loop(place: Place, run: Callable[[Sequence[str]], int] = run_python) -> int:
+    """Runs all rounds of one seed, as far as they are not done.
+
+    Args:
+      place: the loop.
+      run: runs a Python command and returns its exit status.
+
+    Returns:
+      0, or the status of the first command that failed.
+
+    Raises:
+      StageError: a stage's folder holds the outcome of something else.
+      OSError, ValueError: questions or results can't be read.
+    """
+    _say(f"seed {place.seed}, in {place.folder}")
+    status = run_stages(place.first_stages(), run, _say)
+    best, reward = None, None
+    for number in range(place.loop.rounds):
+        if status:
+            return status
+        take_questions(place, number)
+        status = run_stages(place.stages(number, best, reward), run, _say)
+        if not status:
+            best, reward = best_policy(place, number)
+            _say(f"round {number}: the best model so far is {best}")
+    return status
+
+
+def take_questions(place: Place, number: int) -> None:
+    """Writes the questions that a round samples for: the next ones of the file.
+
+    Raises:
+      OSError: the file is missing.
+      ValueError: it has no more questions.
+    """
+    path = place.questions(number)
+    if path.exists():
+        return
+    each = place.loop.questions_per_round
+    with open(place.named(place.loop.questions), encoding="utf-8") as file:
+        lines = list(itertools.islice(file, number * each, (number + 1) * each))
+    if not lines:
+        raise ValueError(
+            f"{place.named(place.loop.questions)}: has no questions left for round {number}: "
+            f"{number} rounds of {each} were taken (Loop.questions_per_round)"
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with write_whole(path) as unfinished:
+        unfinished.write_text("".join(lines), "utf-8")
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, dict[str, str]]:
+    parser = argparse.ArgumentParser(
+        prog="launch/loop.sh",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("folder", type=pathlib.Path, metavar="FOLDER", help="where all of it goes")
+    parser.add_argument("--seed", type=int, default=0, help="of the first loop (default: 0)")
+    parser.add_argument(
+        "--seeds", type=int, default=1, help="loops, each with its own (default: 1)"
+    )
+    gin_files.add_flags(parser)
+    flags, rest = parser.parse_known_args(arguments)
+    if flags.seeds < 1:
+        parser.error(f"--seeds is {flags.seeds}: must be at least 1")
+    return flags, gin_files.read_bindings(parser, rest)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,215 @@
+"""What the rounds of the loop have come to: which model is best, and figure 3 as a report."""
+
+import json
+import pathlib
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from loop_settings import Place
+
+from gophercite.evaluation.best_of_n import best_of_n
+from gophercite.evaluation.curves import Line
+from gophercite.evaluation.differences import mean_difference
+from gophercite.evaluation.figures import growth_figure, png, rounds_figure
+from gophercite.evaluation.intervals import Estimate, estimate
+from gophercite.evaluation.report_files import Image, Section, write_files, write_report
+from gophercite.evaluation.saved_results import SavedResultsError, read_system
+from gophercite.evaluation.tables import Table
+
+_TITLE = "The loop: what each round of ratings has made of the model"
+_AMOUNTS = ("answers", "good", "comparisons", "decided")
+
+
+class Quality(NamedTuple):
+    """How good a model's answers are.
+
+    Attributes:
+      first: the share of each question's samples that are supported.
+      best: the same of the sample with the highest reward; None without rewards.
+      samples: of each question.
+    """
+
+    first: Float[np.ndarray, " questions"]
+    best: Float[np.ndarray, " questions"] | None
+    samples: int
+
+
+def quality_of(prefix: pathlib.Path) -> Quality:
+    """Reads an evaluation.
+
+    Args:
+      prefix: of its results.
+
+    Raises:
+      SavedResultsError: there are none, or nothing is known of what is right.
+    """
+    by_question: dict[str, list[Line]] = {}
+    for line in read_system(prefix.name, prefix).samples:
+        by_question.setdefault(line["question_id"], []).append(line)
+    most = max(map(len, by_question.values()))
+    rows = [row for row in by_question.values() if len(row) == most]
+    if any(line.get("supported") is None for row in rows for line in row):
+        raise SavedResultsError(
+            f"{prefix}: the questions need known answers and evidence, by which models are compared"
+        )
+    good = np.array([[line["supported"] for line in row] for row in rows], float)
+    if any(line.get("reward") is None for row in rows for line in row):
+        return Quality(good.mean(axis=1), None, most)
+    rewards = np.array([[line["reward"] for line in row] for row in rows], float)
+    best = np.clip(best_of_n(rewards, good, [most])[:, 0], 0.0, 1.0)
+    return Quality(good.mean(axis=1), best, most)
+
+
+def best_policy(place: Place, number: int) -> tuple[pathlib.Path, pathlib.Path]:
+    """Returns the model whose samples are the best on the validation questions, of all rounds.
+
+    Args:
+      place: of the loop.
+      number: the last round that is done.
+
+    Returns:
+      The model's folder, and that of the newest reward model.
+
+    Raises:
+      SavedResultsError: an evaluation is missing.
+    """
+    policies = [policy for each in range(number + 1) for policy in place.policies(each).values()]
+    shares = [
+        float(quality_of(place.answers(policy, "validation")).first.mean()) for policy in policies
+    ]
+    # Of equals the latest: it has seen the most.
+    best = max(range(len(policies)), key=lambda at: (shares[at], at))
+    return policies[best], place.round(number) / "rm"
+
+
+def write_loop_report(places: Sequence[Place], prefix: pathlib.Path) -> Iterator[str]:
+    """Writes PREFIX.md, .html, .json and the figures.
+
+    Args:
+      places: loops with the same settings, each with another seed, all rounds of which are done.
+      prefix: of the files.
+
+    Yields:
+      Lines for people.
+
+    Raises:
+      OSError, ValueError: results can't be read, or the report can't be written.
+    """
+    counts = [_counts(place) for place in places]
+    base = [quality_of(place.base_answers()).first for place in places]
+    found: dict[str, list[list[Float[np.ndarray, " questions"]]]] = {}
+    for number in range(places[0].loop.rounds):
+        for name in places[0].policies(number):
+            of_seeds = [
+                quality_of(place.answers(place.policies(number)[name], "test")) for place in places
+            ]
+            found.setdefault(f"{name}, first answer", []).append([each.first for each in of_seeds])
+            if all(each.best is not None for each in of_seeds):
+                chosen = [each.best for each in of_seeds if each.best is not None]
+                found.setdefault(f"{name}, top@{of_seeds[0].samples}", []).append(chosen)
+    shares = {
+        name: {number: _share(of_seeds) for number, of_seeds in enumerate(rounds)}
+        for name, rounds in found.items()
+    }
+    grown = {kind: _mean_growth(counts, kind) for kind in _AMOUNTS}
+    table = _table(shares, grown, _share(base))
+    sections = [
+        Section("", _about(places)),
+        Section(
+            "Quality, round by round",
+            [_said(found)],
+            [table, *([_by_seed(places, found)] if len(places) > 1 else [])],
+            {"rounds": Image(png(rounds_figure(shares)), "Supported answers, of test questions")},
+        ),
+        Section(
+            "Growth of the data (figure 3)",
+            images={"growth": Image(png(growth_figure(grown)), "Ratings of all rounds so far")},
+        ),
+    ]
+    numbers = {
+        "base": float(np.mean(np.concatenate(base))),
+        "rounds": {
+            name: [[float(one.mean()) for one in of_seeds] for of_seeds in rounds]
+            for name, rounds in found.items()
+        },
+        "data": counts,
+        "best": [str(best_policy(place, place.loop.rounds - 1)[0]) for place in places],
+    }
+    files = write_report(prefix, _TITLE, sections)
+    files += write_files(prefix, {".json": json.dumps(numbers, indent=2) + "\n"})
+    yield table.markdown()
+    yield f"Written: {', '.join(files)}"
+
+
+def _counts(place: Place) -> list[dict[str, int]]:
+    path = place.round(place.loop.rounds - 1) / "data" / "counts.json"
+    counts: list[dict[str, int]] = json.loads(path.read_text("utf-8"))
+    return counts
+
+
+def _mean_growth(counts: Sequence[Sequence[dict[str, int]]], kind: str) -> list[float]:
+    """How much of a kind of data there is after each round, in the mean over seeds."""
+    per_round = np.array([[each[kind] for each in rounds] for rounds in counts], float)
+    return [float(value) for value in per_round.cumsum(axis=1).mean(axis=0)]
+
+
+def _share(of_seeds: Sequence[Float[np.ndarray, " questions"]]) -> Estimate:
+    return estimate(np.concatenate(of_seeds).tolist())
+
+
+def _table(
+    shares: dict[str, dict[int, Estimate]], grown: dict[str, list[float]], base: Estimate
+) -> Table:
+    rows = [["base model", *["–"] * len(_AMOUNTS), str(base), *["–"] * (len(shares) - 1)]]
+    for number in range(len(grown["answers"])):
+        amounts = [f"{grown[kind][number]:.0f}" for kind in _AMOUNTS]
+        qualities = [str(of_round[number]) for of_round in shares.values()]
+        rows.append([f"round {number}", *amounts, *qualities])
+    headings = ["", "rated answers", "good", "comparisons", "decided"]
+    return Table([*headings, *(f"{name} %" for name in shares)], rows)
+
+
+def _by_seed(
+    places: Sequence[Place], found: dict[str, list[list[Float[np.ndarray, " questions"]]]]
+) -> Table:
+    rows = [
+        [f"{name}, seed {place.seed}", *(f"{100 * of_seeds[at].mean():.1f}" for of_seeds in rounds)]
+        for name, rounds in found.items()
+        for at, place in enumerate(places)
+    ]
+    count = len(next(iter(found.values())))
+    return Table(["supported %", *(f"round {number}" for number in range(count))], rows)
+
+
+def _said(found: dict[str, list[list[Float[np.ndarray, " questions"]]]]) -> str:
+    """By how much the last round is better than the first."""
+    gains = []
+    for name, rounds in found.items():
+        by_seed = [
+            float(last.mean() - first.mean())
+            for first, last in zip(rounds[0], rounds[-1], strict=True)
+        ]
+        by_question = np.concatenate(rounds[-1]) - np.concatenate(rounds[0])
+        gain = f"{name} {mean_difference(by_question.tolist())}"
+        if len(by_seed) > 1:
+            gain += f"; over {len(by_seed)} seeds {mean_difference(by_seed)}"
+        gains.append(gain)
+    return f"Last round less first, in points with 90 % intervals: {'. '.join(gains)}."
+
+
+def _about(places: Sequence[Place]) -> list[str]:
+    loop = places[0].loop
+    return [
+        f"{loop.rounds} rounds, {len(places)} {'seed' if len(places) == 1 else 'seeds'}. "
+        f"Each round sampled answers to {loop.questions_per_round} questions of the best model so "
+        f"far; at most {loop.items_per_round} pairs of answers, chosen by {loop.selection}, were "
+        f"rated by {loop.raters}. A good answer is supported and plausible. Intervals are of 90 %, "
+        "over questions where nothing else is said.",
+        "The best model so far, by validation questions: "
+        + ", ".join(
+            str(best_policy(place, loop.rounds - 1)[0].relative_to(place.folder.parent))
+            for place in places
+        ),
+    ]

@@ -1,0 +1,301 @@
+"""What `launch/loop.py` is configured with, and the commands that follow from it."""
+
+import dataclasses
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import gin
+from stages import Stage, training_command
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """One of the trainings of a round.
+
+    Attributes:
+      config: gin file.
+      settings: over those of the file.
+    """
+
+    config: str
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def command(self, folder: pathlib.Path, given: Mapping[str, object]) -> list[str]:
+        """Returns the training's command.
+
+        Args:
+          folder: MODEL_DIR.
+          given: macros that the loop sets.
+        """
+        return training_command(self.config, folder, {**given, **self.settings})
+
+
+@dataclasses.dataclass(frozen=True)
+class SimulatedRaters:
+    """Raters who err at random; the samples have to be judged, by answers that are known.
+
+    Attributes:
+      count: how many rate each item.
+      accuracy: the probability that a judgement of theirs is right.
+    """
+
+    count: int = 3
+    accuracy: float = 0.9
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise ValueError(f"SimulatedRaters.count = {self.count}: must be at least 1")
+        if not 0 <= self.accuracy <= 1:
+            raise ValueError(f"SimulatedRaters.accuracy = {self.accuracy}: must be from 0 to 1")
+
+    def flags(self, seed: int) -> list[str]:
+        """Returns the flags of `launch/loop_ratings.py`."""
+        who = ["--simulated", str(self.count), "--accuracy", str(self.accuracy)]
+        return [*who, "--seed", str(seed)]
+
+
+@dataclasses.dataclass(frozen=True)
+class People:
+    """People, who rate in the app (`gophercite rate serve`).
+
+    Attributes:
+      pool: theirs.
+    """
+
+    pool: str = "super"
+
+    def flags(self, seed: int) -> list[str]:
+        """Returns the flags of `launch/loop_ratings.py`."""
+        return ["--pool", self.pool]
+
+
+@dataclasses.dataclass(frozen=True)
+class Loop:
+    """The loop of figure 3: sample, select, rate, train, evaluate, and again with the best model.
+
+    `{folder}` and `{seed}` in paths and in `preparation` are replaced.
+
+    Attributes:
+      base: model folder of the language model that every training starts from.
+      questions: file of those to be sampled for, with their pages; each round takes the next ones.
+      validation_questions: file of those by which the best model is chosen.
+      test_questions: file of those that the report is about.
+      supervised, reward, reinforcement: the trainings of each round. Supervised fine-tuning gets
+        INITIAL_CHECKPOINT and RECORDS, the reward model INITIAL_CHECKPOINT and COMPARISONS,
+        reinforcement learning INITIAL_CHECKPOINT and REWARD_MODEL; all get MODEL_DIR and SEED.
+        Without `reinforcement` there is none.
+      raters: who rates.
+      preparation: a Python command that runs before all, such as one that writes the questions.
+      rounds: how many.
+      questions_per_round: that are sampled for.
+      items_per_round: most pairs of answers that are rated.
+      selection: of these pairs (`python -m data_pipelines.rating_items --help`).
+      sampling: settings of launch/eval.py for the samples.
+      base_sampling: those that are others in the first round, with the base model.
+      evaluation: settings of launch/eval.py for validation and test.
+      validated_questions, tested_questions: most questions of each evaluation.
+    """
+
+    base: str
+    questions: str
+    validation_questions: str
+    test_questions: str
+    supervised: Training
+    reward: Training
+    reinforcement: Training | None
+    raters: SimulatedRaters | People
+    preparation: Sequence[str] = ()
+    rounds: int = 4
+    questions_per_round: int = 400
+    items_per_round: int = 200
+    selection: Literal["random", "disagreement", "uncertainty"] = "disagreement"
+    sampling: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    base_sampling: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    evaluation: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    validated_questions: int = 200
+    tested_questions: int = 200
+
+    def __post_init__(self) -> None:
+        """Refuses what can't be run.
+
+        Raises:
+          ValueError: a setting is out of range.
+        """
+        for name in (
+            "rounds",
+            "questions_per_round",
+            "items_per_round",
+            "validated_questions",
+            "tested_questions",
+        ):
+            if getattr(self, name) < 1:
+                raise ValueError(f"Loop.{name} = {getattr(self, name)}: must be at least 1")
+        if self.selection not in ("random", "disagreement", "uncertainty"):
+            raise ValueError(
+                f"Loop.selection = {self.selection!r}: must be random, disagreement or uncertainty"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """One loop's folder; nothing of it depends on a loop with another seed.
+
+    Attributes:
+      loop: its settings.
+      folder: where all of it goes.
+      seed: of its draws.
+    """
+
+    loop: Loop
+    folder: pathlib.Path
+    seed: int
+
+    def named(self, text: str) -> str:
+        """Replaces `{folder}` and `{seed}`."""
+        return text.replace("{folder}", str(self.folder)).replace("{seed}", str(self.seed))
+
+    def round(self, number: int) -> pathlib.Path:
+        """The folder of a round."""
+        return self.folder / f"round_{number}"
+
+    def answers(self, policy: pathlib.Path, split: str) -> pathlib.Path:
+        """The prefix of the results of a policy's evaluation."""
+        return policy.parent / f"answers_{policy.name}" / split
+
+    def base_answers(self) -> pathlib.Path:
+        """The prefix of the results of the base model's evaluation."""
+        return self.folder / "answers_base" / "test"
+
+    def policies(self, number: int) -> dict[str, pathlib.Path]:
+        """The models of a round that answer questions, by their names in the report."""
+        folder = self.round(number)
+        found = {"SFT": folder / "sft"}
+        return found | ({"RL": folder / "rl"} if self.loop.reinforcement else {})
+
+    def first_stages(self) -> list[Stage]:
+        """What comes before the first round: the questions, and the base model's answers."""
+        loop, stages, needs = self.loop, list[Stage](), list[pathlib.Path]()
+        if loop.preparation:
+            needs = [self.folder / "world"]
+            stages = [Stage("questions", needs[0], [[*map(self.named, loop.preparation)]])]
+        settings = {**loop.evaluation, **loop.base_sampling, "limit": loop.tested_questions}
+        asked = self._ask(loop.base, loop.test_questions, self.base_answers(), settings)
+        return [*stages, Stage("the base model's answers", self.folder / "answers_base", [asked])]
+
+    def stages(
+        self, number: int, best: pathlib.Path | None, reward: pathlib.Path | None
+    ) -> list[Stage]:
+        """The stages of a round.
+
+        Args:
+          number: of the round, from 0.
+          best: the model that is sampled from; the base model when None.
+          reward: the newest reward model.
+        """
+        loop, folder, seed = self.loop, self.round(number), str(self.seed)
+        samples, items, rated = folder / "samples", folder / "items", folder / "ratings"
+        data, sft, rm = folder / "data", folder / "sft", folder / "rm"
+        questions = str(self.questions(number))
+        settings = loop.sampling if best else {**loop.sampling, **loop.base_sampling}
+        if reward:
+            settings = {**settings, "reward_model": str(reward)}
+        select = ["-m", "data_pipelines.rating_items", f"{samples}/of_samples.jsonl", questions]
+        select += [str(items), "--by", self._selection(reward), "--seed", seed]
+        select += ["--items", str(loop.items_per_round)]
+        study, experiment = str(self.folder / "study"), f"round {number}"
+        rate = [
+            "launch/loop_ratings.py",
+            study,
+            experiment,
+            str(items),
+            *loop.raters.flags(self.seed),
+        ]
+        export = ["-m", "gophercite", "rate", "export", study, experiment]
+        merge = ["-m", "data_pipelines.rated_rounds", str(data)]
+        every = [self.round(each) / "ratings" for each in range(number + 1)]
+        draws: dict[str, object] = {"SEED": self.seed}
+        base = {"INITIAL_CHECKPOINT": loop.base, **draws}
+        on = f"round {number}: "
+        stages = [
+            Stage(
+                f"{on}samples",
+                samples,
+                [self._ask(str(best or loop.base), questions, samples / "of", settings)],
+                [each for each in (best, reward) if each],
+            ),
+            Stage(f"{on}what is rated", items, [select], [samples]),
+            Stage(
+                f"{on}ratings",
+                rated,
+                [
+                    rate,
+                    [*export, "rated-answers", str(rated / "rated_answers.jsonl")],
+                    [*export, "comparisons", str(rated / "comparisons.jsonl")],
+                ],
+                [items],
+            ),
+            Stage(f"{on}all ratings so far", data, [[*merge, *map(str, every)]], every),
+            Stage(
+                f"{on}supervised fine-tuning",
+                sft,
+                [loop.supervised.command(sft, base | {"RECORDS": f"{data}/answers"})],
+                [data],
+            ),
+            Stage(
+                f"{on}reward model",
+                rm,
+                [loop.reward.command(rm, base | {"COMPARISONS": f"{data}/comparisons"})],
+                [data],
+            ),
+        ]
+        if loop.reinforcement:
+            learnt = {"INITIAL_CHECKPOINT": str(sft), "REWARD_MODEL": str(rm)}
+            rl = folder / "rl"
+            command = loop.reinforcement.command(rl, {**learnt, **draws})
+            stages.append(Stage(f"{on}reinforcement learning", rl, [command], [sft, rm]))
+        for name, policy in self.policies(number).items():
+            stages.append(self._evaluation(f"{on}answers of {name}", policy, rm))
+        return stages
+
+    def questions(self, number: int) -> pathlib.Path:
+        """The file of the questions that a round samples for."""
+        return self.folder / "questions" / f"round_{number}.jsonl"
+
+    def _selection(self, reward: pathlib.Path | None) -> str:
+        """How pairs are chosen; without a reward model nothing is uncertain, so by disagreement."""
+        is_early = self.loop.selection == "uncertainty" and reward is None
+        return "disagreement" if is_early else self.loop.selection
+
+    def _evaluation(self, title: str, policy: pathlib.Path, reward: pathlib.Path) -> Stage:
+        loop, judged = self.loop, {"reward_model": str(reward)}
+        commands = [
+            self._ask(
+                str(policy),
+                questions,
+                self.answers(policy, split),
+                {**loop.evaluation, **judged, "limit": limit},
+            )
+            for split, questions, limit in (
+                ("validation", loop.validation_questions, loop.validated_questions),
+                ("test", loop.test_questions, loop.tested_questions),
+            )
+        ]
+        return Stage(title, self.answers(policy, "test").parent, commands, [policy, reward])
+
+    def _ask(
+        self, model: str, questions: str, output: pathlib.Path, settings: Mapping[str, Any]
+    ) -> list[str]:
+        command = ["launch/eval.py", "--model", model, "--questions", self.named(questions)]
+        command += ["--output", str(output), "--seed", str(self.seed)]
+        for name, value in {"baselines": False, "examples": 0, **settings}.items():
+            flag = name.replace("_", "-")
+            if isinstance(value, bool):
+                command.append(f"--{flag}" if value else f"--no-{flag}")
+            else:
+                command += [f"--{flag}", str(value)]
+        return command
+
+
+for _made in (Loop, Training, SimulatedRaters, People):
+    gin.external_configurable(_made, module="gophercite")

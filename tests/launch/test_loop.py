@@ -1,0 +1,323 @@
+"""The loop of figure 3: its commands, with tiny models in the trainings' stead."""
+
+import json
+import pathlib
+import runpy
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+
+import configuration
+import gin
+import gin_files
+import jax
+import loop
+import pytest
+from loop_report import best_policy, quality_of, write_loop_report
+from loop_settings import Loop, People, Place, SimulatedRaters, Training
+from stages import RECORD, Stage, StageError
+from test_miniature import bindings
+from tiny_runs import TINY
+
+from data_pipelines import rated_rounds, rating_items
+from data_pipelines.sample_world.__main__ import write_world
+from data_pipelines.sample_world.vocabulary import bundled_vocabulary
+from data_pipelines.sample_world.world import World
+from gophercite import cli, records
+from gophercite.evaluation.results import json_lines
+from gophercite.models.folder import Model, save_model
+from gophercite.models.parameters import HEADS
+from gophercite.models.reward_model import RewardModel
+from gophercite.models.transformer import Transformer
+from gophercite.ratings.experiments import experiment_named, experiments
+from gophercite.ratings.simulated import SimulatedRater, simulate
+from gophercite.ratings.study import Study
+from gophercite.records import RatedAnswer
+
+LAUNCH = pathlib.Path(__file__).parents[2] / "launch"
+CONFIG = ["gin_configs/loop/sample_world.gin"]
+ASKED = {"samples": 3, "temperature": 1.0, "max_tokens": 64, "constrained": True}
+
+
+@pytest.fixture(scope="module")
+def models() -> dict[str, Model]:
+    """Of random weights: what the trainings would have made, by their folders' names."""
+    settings = TINY | {"MODEL_DIR": "x", "INITIAL_CHECKPOINT": "None"}
+    gin_files.load(["gin_configs/sft_sample_world.gin"], settings)
+    transformer = Transformer(configuration.build().transformer.config)
+    sft, rm = map(transformer.init, jax.random.split(jax.random.key(3), 2))
+    heads = RewardModel(transformer).init_heads(jax.random.key(4))
+    vocabulary = bundled_vocabulary()
+    return {
+        "sft": Model(transformer, sft, vocabulary, {}),
+        "rm": Model(transformer, {**rm, HEADS: heads}, vocabulary, {}),
+    }
+
+
+@pytest.fixture
+def place(tmp_path: pathlib.Path, models: dict[str, Model]) -> Place:
+    """A loop of two rounds with a tiny base model."""
+    save_model(tmp_path / "base", models["sft"])
+    for split in ("train", "validation", "test"):
+        write_world(tmp_path / "world", World(split=split, pages=40), 12 if split == "train" else 3)
+    made = Loop(
+        base=str(tmp_path / "base"),
+        questions=f"{tmp_path}/world/questions_train.jsonl",
+        validation_questions=f"{tmp_path}/world/questions_validation.jsonl",
+        test_questions="{folder}/../world/questions_test.jsonl",
+        supervised=Training("sft.gin", {"TRAIN_STEPS": 7}),
+        reward=Training("rm.gin"),
+        reinforcement=None,
+        raters=SimulatedRaters(2, 0.8),
+        rounds=2,
+        questions_per_round=6,
+        items_per_round=5,
+        selection="uncertainty",
+        sampling=ASKED,
+        evaluation=ASKED,
+    )
+    return Place(made, tmp_path / "seed_3", 3)
+
+
+def runner(models: dict[str, Model], ran: list[list[str]]) -> Callable[[Sequence[str]], int]:
+    """Runs the loop's own commands but for the trainings, in whose stead there are the models."""
+    mains: dict[str, Callable[[list[str]], int]] = {
+        "data_pipelines.rating_items": rating_items.main,
+        # Of so few questions half are held out, or none might be.
+        "data_pipelines.rated_rounds": lambda flags: rated_rounds.main(
+            [*flags, "--held-out", "0.5"]
+        ),
+        "gophercite": cli.main,
+    }
+    for name in ("eval", "loop_ratings"):
+        mains[f"launch/{name}.py"] = runpy.run_path(str(LAUNCH / f"{name}.py"))["main"]
+
+    def run(command: Sequence[str]) -> int:
+        ran.append(list(command))
+        name, *flags = command[1:] if command[0] == "-m" else command
+        if name != "launch/train.py":
+            return mains[name](flags)
+        folder = pathlib.Path(json.loads(bindings(flags)[1]["MODEL_DIR"]))
+        record = (folder / RECORD).read_text()
+        shutil.rmtree(folder)
+        save_model(folder, models[folder.name])
+        (folder / RECORD).write_text(record)
+        return 0
+
+    return run
+
+
+def test_two_rounds_from_questions_to_the_report(
+    place: Place, models: dict[str, Model], capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran: list[list[str]] = []
+    assert loop.run_loop(place, runner(models, ran)) == 0, capsys.readouterr().err
+    folder = place.folder
+
+    # Each round takes the next questions, and is rated whole: in one study, an experiment a round.
+    taken = [
+        [json.loads(line)["id"] for line in place.questions(number).read_text().splitlines()]
+        for number in range(2)
+    ]
+    assert [len(ids) for ids in taken] == [6, 6]
+    assert not {*taken[0]} & {*taken[1]}
+    study = Study(folder / "study")
+    with study.store.reading() as connection:
+        assert [each.name for each in experiments(connection)] == ["round 0", "round 1"]
+    study.store.close()
+    for number in range(2):
+        answers = list(
+            records.read(place.round(number) / "ratings/rated_answers.jsonl", RatedAnswer)
+        )
+        assert {each.question_id for each in answers} <= {*taken[number]}
+        assert all(len(each.ratings) == 2 for each in answers)
+
+    # The first round samples of the base model, the second of the best, judged by the reward model.
+    evaluations = [each for each in ran if each[0] == "launch/eval.py"]
+    asked = [each for each in evaluations if "/samples/of" in " ".join(each)]
+    assert [each[each.index("--model") + 1] for each in asked] == [
+        place.loop.base,
+        str(folder / "round_0" / "sft"),
+    ]
+    assert "--reward-model" not in asked[0]
+    assert asked[1][asked[1].index("--reward-model") + 1] == str(folder / "round_0" / "rm")
+    selections = [
+        each[each.index("--by") + 1] for each in ran if "data_pipelines.rating_items" in each
+    ]
+    assert selections == ["disagreement", "uncertainty"]
+
+    # All trainings begin with the base model, and learn from the ratings of all rounds.
+    trained = [bindings(each)[1] for each in ran if each[0] == "launch/train.py"]
+    assert {each["INITIAL_CHECKPOINT"] for each in trained} == {json.dumps(place.loop.base)}
+    assert {each["SEED"] for each in trained} == {"3"}
+    assert trained[2]["RECORDS"] == json.dumps(str(folder / "round_1" / "data" / "answers"))
+    assert trained[2]["TRAIN_STEPS"] == "7"
+    assert trained[3]["COMPARISONS"] == json.dumps(f"{folder}/round_1/data/comparisons")
+    files = sorted(path.name for path in (folder / "round_1" / "data" / "answers").iterdir())
+    assert files == ["round_0.jsonl", "round_1.jsonl"]
+
+    # Started again, nothing is run; with other settings it is refused.
+    assert loop.run_loop(place, pytest.fail) == 0
+    other = Place(Loop(**{**vars(place.loop), "items_per_round": 4}), folder, 3)
+    with pytest.raises(StageError, match="with other settings"):
+        loop.run_loop(other, pytest.fail)
+
+    capsys.readouterr()
+    lines = list(write_loop_report([place], folder.parent / "report"))
+    numbers = json.loads((folder.parent / "report.json").read_text())
+    assert len(numbers["rounds"]["SFT, first answer"]) == 2
+    assert "SFT, top@3" in numbers["rounds"]
+    assert numbers["best"] == [str(folder / "round_1" / "sft")]  # of equals the latest
+    assert "| round 1 " in lines[0]
+    markdown = (folder.parent / "report.md").read_text()
+    assert "](report_growth.png)" in markdown
+    assert "](report_rounds.png)" in markdown
+
+
+def answers(place: Place, number: int, split: str, shares: Sequence[float]) -> None:
+    """Results of which each question has four samples, so many of them supported."""
+    prefix = place.answers(place.policies(number)["SFT"], split)
+    prefix.parent.mkdir(parents=True, exist_ok=True)
+    lines = [
+        {
+            "question_id": str(at),
+            "supported": sample < 4 * share,
+            "reward": float(sample == 0),
+            "log_prob": -1.0,
+            "text": "x",
+        }
+        for at, share in enumerate(shares)
+        for sample in range(4)
+    ]
+    pathlib.Path(f"{prefix}.jsonl").write_text(json_lines(lines[::4]))
+    pathlib.Path(f"{prefix}_samples.jsonl").write_text(json_lines(lines))
+    pathlib.Path(f"{prefix}.json").write_text('{"run": {"model": "m", "provenance": {}}}')
+
+
+def test_the_best_model_is_that_of_the_validation_questions(place: Place) -> None:
+    answers(place, 0, "validation", [0.5, 1.0])
+    answers(place, 1, "validation", [0.5, 0.5])
+    for number in range(2):
+        answers(place, number, "test", [0.0, number])
+    assert best_policy(place, 0) == (place.round(0) / "sft", place.round(0) / "rm")
+    assert best_policy(place, 1) == (place.round(0) / "sft", place.round(1) / "rm")
+    quality = quality_of(place.answers(place.round(0) / "sft", "validation"))
+    assert quality.first.tolist() == [0.5, 1.0]
+    assert quality.best is not None
+    assert quality.best.tolist() == [1.0, 1.0]
+
+
+def test_the_sample_world_s_loop_has_trainings_that_can_be_built(
+    tmp_path: pathlib.Path, models: dict[str, Model]
+) -> None:
+    gin_files.load(CONFIG, {})
+    made = gin.get_configurable(Loop)()
+    place = Place(made, tmp_path / "seed_1", 1)
+    assert place.first_stages()[0].commands[0][-1] == "1"  # the world's seed
+    for name in ("sft", "rm"):
+        save_model(place.round(1) / name, models[name])
+    data = place.round(1) / "data"
+    source = tmp_path / "ratings"
+    source.mkdir()
+    (page,) = [World(split="train").page(5).document]
+    quoted = page.text[:30]
+    rated = RatedAnswer("q", "When?", (page,), "x", page.title, quoted, page.id, True, True)
+    records.write(source / "rated_answers.jsonl", [rated])
+    pair = {"claim": "x", "title": page.title, "quote": quoted}
+    lines = [
+        {
+            "id": str(at), "question": f"{at}?", "source": "s", "responses": [[pair], [pair]],
+            "preferred": 1.0,
+        }
+        for at in range(30)
+    ]  # fmt: skip
+    (source / "comparisons.jsonl").write_text(json_lines(lines))
+    rated_rounds.merge([source], data, 0.3)
+    trainings: dict[str, Stage] = {
+        stage.folder.name: stage
+        for stage in place.stages(1, place.round(0) / "rl", place.round(0) / "rm")
+        if stage.commands[0][0] == "launch/train.py"
+    }
+    assert list(trainings) == ["sft", "rm", "rl"]
+    for name, stage in trainings.items():
+        files, settings = bindings(stage.commands[0])
+        gin_files.load(files, (TINY | settings) if name == "rl" else settings)
+        run = configuration.build()
+        assert run.settings.model_dir == str(place.round(1) / name)
+        assert run.settings.seed == 1
+    assert trainings["rl"].needs == [place.round(1) / "sft", place.round(1) / "rm"]
+
+
+@pytest.mark.parametrize(
+    ("binding", "message"),
+    [
+        ({"Loop.rounds": "0"}, "Loop.rounds = 0: must be at least 1"),
+        ({"Loop.selection": "best"}, "Loop.selection = 'best': must be random, disagreement"),
+        ({"SimulatedRaters.accuracy": "2"}, "SimulatedRaters.accuracy = 2: must be from 0 to 1"),
+        ({"Loop.round": "3"}, "did you mean"),
+    ],
+)
+def test_wrong_settings_are_refused_before_anything_runs(
+    binding: dict[str, str], message: str, tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    flags = [f"--gin.{name}={value}" for name, value in binding.items()]
+    assert loop.main([str(tmp_path / "run"), f"--gin_file={CONFIG[0]}", *flags]) == 1
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_questions_that_run_out_are_named(place: Place) -> None:
+    with pytest.raises(ValueError, match=r"no questions left for round 2.*questions_per_round"):
+        loop.take_questions(place, 2)
+
+
+def test_the_loop_waits_for_people_and_goes_on_when_they_are_done(tmp_path: pathlib.Path) -> None:
+    """A real process, which is ended while it waits, and started again."""
+    page = World(split="train").page(5).document
+    quoted = page.text[:30]
+    items = tmp_path / "items"
+    items.mkdir()
+    rated = [
+        RatedAnswer(str(at // 2), "When?", (page,), claim, page.title, quoted, page.id)
+        for at, claim in enumerate(["1", "2"] * 4)
+    ]
+    records.write(items / "items.jsonl", rated)
+    command = [sys.executable, str(LAUNCH / "loop_ratings.py"), str(tmp_path / "study")]
+    command += ["round 0", str(items), *People("super").flags(0), "--poll", "0.05"]
+    for attempt in range(2):
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith("waiting for people: 0 of 4 items are")
+            if attempt == 0:
+                process.kill()
+                continue
+            study = Study(tmp_path / "study")
+            with study.store.reading() as connection:
+                experiment = experiment_named(connection, "round 0")
+            assert experiment.settings.comment_words == 7  # as the paper has it, for people
+            judged = {f"{name}_{a}": "yes" for name in ("plausible", "supported") for a in (0, 1)}
+            truth = {str(at): judged for at in range(4)}
+            people = {name: SimulatedRater(1.0) for name in ("ada", "bob", "eve")}
+            assert simulate(study.store, experiment, truth, people) == 12
+            study.store.close()
+            rest = process.stdout.read()
+            assert process.wait(60) == 0
+            assert rest.endswith("round 0: all 4 items are rated\n")
+
+
+def test_simulated_raters_need_samples_that_were_judged(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = World(split="train").page(5).document
+    rated = [
+        RatedAnswer("q", "When?", (page,), claim, page.title, page.text[:30], page.id)
+        for claim in ("1", "2")
+    ]
+    records.write(tmp_path / "items.jsonl", rated)
+    (tmp_path / "truth.jsonl").write_text("")
+    main = runpy.run_path(str(LAUNCH / "loop_ratings.py"))["main"]
+    flags = [str(tmp_path / "study"), "round 0", str(tmp_path), "--simulated", "3"]
+    assert main(flags) == 1
+    assert "simulated raters need samples that were judged" in capsys.readouterr().err
