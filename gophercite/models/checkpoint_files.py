@@ -12,7 +12,6 @@ import dataclasses
 import hashlib
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,9 +23,8 @@ from etils import epath
 
 from gophercite.models.digests import Digest, digests
 from gophercite.models.parameters import Params
-from gophercite.storage import is_remote
+from gophercite.storage.checkpoint_steps import checkpoints_folder, saved_steps
 
-CHECKPOINTS = "checkpoints"
 PARAMETERS = "params/"
 AVERAGES = "ema/"
 
@@ -113,21 +111,6 @@ class Metadata:
         base = contents.get("base")
         found = None if base is None else Base(dict(base["lora"]), dict(base["digests"]))
         return cls(**{**contents, "arrays": arrays, "base": found})
-
-
-def checkpoints_folder(folder: epath.PathLike) -> epath.Path:
-    """Where a run's checkpoints lie, as an absolute path: Orbax takes no other."""
-    root = epath.Path(folder) / CHECKPOINTS
-    return root if is_remote(folder) else epath.Path(os.path.abspath(root))
-
-
-def saved_steps(folder: epath.PathLike) -> list[int]:
-    """Steps that a run's folder has complete checkpoints of, oldest first."""
-    root = checkpoints_folder(folder)
-    if not root.exists():
-        return []
-    # Orbax renames a step's folder to its number when all files are written.
-    return sorted(int(path.name) for path in root.iterdir() if path.name.isdecimal())
 
 
 def read_metadata(folder: epath.PathLike, step: int) -> Metadata:

@@ -23,7 +23,7 @@ from etils import epath
 from jax.experimental import multihost_utils
 
 from gophercite.models.adapted import find_adapters, merge_checkpoint
-from gophercite.models.checkpoint_files import CHECKPOINTS, name_leaves, read_parameters
+from gophercite.models.checkpoint_files import name_leaves, read_parameters
 from gophercite.models.description import (
     VOCABULARY,
     Description,
@@ -54,6 +54,7 @@ from gophercite.models.parameters import (
 from gophercite.models.tensors import Stored, TensorFileError, TensorReader, write_tensors
 from gophercite.models.transformer import Transformer
 from gophercite.storage import files_in, is_remote, local_copy, whole_folder
+from gophercite.storage.checkpoint_steps import CHECKPOINTS
 from gophercite.vocabularies import Vocabulary, load_vocabulary
 
 __all__ = [

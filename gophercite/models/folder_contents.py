@@ -9,7 +9,6 @@ from etils import epath
 
 from gophercite.models.checkpoint_files import (
     AVERAGES,
-    CHECKPOINTS,
     PARAMETERS,
     Metadata,
     best_of,
@@ -19,6 +18,7 @@ from gophercite.models.checkpoint_files import (
 )
 from gophercite.models.parameters import BESIDE_THE_POLICY, HEADS, Params
 from gophercite.models.tensors import Stored
+from gophercite.storage.checkpoint_steps import CHECKPOINTS
 
 DESCRIPTION = "model.json"
 

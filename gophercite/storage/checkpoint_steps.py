@@ -1,0 +1,36 @@
+"""Which steps a run has complete checkpoints of; looking needs no JAX."""
+
+import os
+
+from etils import epath
+
+from gophercite.storage.paths import forget_listings, is_remote, naming_storage
+
+CHECKPOINTS = "checkpoints"
+_COMMITTED = "commit_success.txt"
+
+
+def checkpoints_folder(folder: epath.PathLike) -> epath.Path:
+    """Where a run's checkpoints lie, as an absolute path: Orbax takes no other."""
+    root = epath.Path(folder) / CHECKPOINTS
+    return root if is_remote(folder) else epath.Path(os.path.abspath(root))
+
+
+def saved_steps(folder: epath.PathLike) -> list[int]:
+    """Steps that a run's folder has complete checkpoints of, oldest first.
+
+    Raises:
+      StorageError: its bucket can't be used.
+    """
+    root = checkpoints_folder(folder)
+    with naming_storage(root):
+        if is_remote(root):
+            forget_listings(root)
+        if not root.exists():
+            return []
+        steps = [path for path in root.iterdir() if path.name.isdecimal()]
+        # On a disk Orbax renames a step's folder to its number when all files are written. A bucket
+        # renames nothing: there it writes a marker last.
+        if is_remote(root):
+            steps = [path for path in steps if (path / _COMMITTED).exists()]
+    return sorted(int(path.name) for path in steps)
