@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Here, for it brings JAX: --help and a wrong name need not wait for that.
         import evaluation_run
     try:
-        processes.join(flags)
+        processes.join(flags, "eval")
         gin_files.load(flags.gin_file, bindings, flags.gin_search_paths)
         with gin_files.one_line():
             evaluation = evaluation_run.configured(given)

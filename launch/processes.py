@@ -1,6 +1,18 @@
 """Flags by which the processes of one run find each other, the same for all commands."""
 
 import argparse
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+
+import process_places
+from process_places import DisagreementError, JoinError, Place
+
+from gophercite import interruption
+
+UNAVAILABLE = 69  # sysexits.h's EX_UNAVAILABLE: what was needed was not there; try again
+__all__ = ["UNAVAILABLE", "DisagreementError", "JoinError", "add_flags", "check", "join"]
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -9,16 +21,20 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add(
         "--distributed",
         action="store_true",
-        help="join the other processes of the run; on TPU pods and under Slurm they are found, "
-        "elsewhere the three next flags say where",
+        help="join the other processes of the run; on TPU VMs, in GKE and under Slurm they are "
+        "found, elsewhere the three next flags say where",
     )
     add("--coordinator_address", metavar="HOST:PORT", help="of process 0")
     add("--num_processes", type=int, metavar="N")
     add("--process_id", type=int, metavar="I", help="of this process, from 0")
-
-
-class JoinError(RuntimeError):
-    """The processes of a run did not find each other; the message is one line."""
+    add(
+        "--join_timeout",
+        type=int,
+        default=1800,
+        metavar="SECONDS",
+        help="how long to wait for the others to start (default: 1800; in large gangs hosts come "
+        "minutes apart)",
+    )
 
 
 def check(parser: argparse.ArgumentParser, flags: argparse.Namespace) -> None:
@@ -28,20 +44,63 @@ def check(parser: argparse.ArgumentParser, flags: argparse.Namespace) -> None:
         parser.error(f"--num_processes is {count}: must be at least 1")
     if process is not None and not 0 <= process < (count or process + 1):
         parser.error(f"--process_id is {process}: must be from 0 to --num_processes - 1")
+    if flags.join_timeout < 1:
+        parser.error(f"--join_timeout is {flags.join_timeout}: must be at least 1")
 
 
-def join(flags: argparse.Namespace) -> None:
+def join(flags: argparse.Namespace, program: str) -> None:
     """Joins the other processes, if the flags say so; before any array exists.
 
+    If the others are not there in time, it ends the process with UNAVAILABLE and one line.
+
+    Args:
+      flags: those of `add_flags`.
+      program: what begins that line.
+
     Raises:
-      JoinError: the flags don't say enough, or the others were not there in time.
+      DisagreementError: flags and environment disagree, or don't say enough.
+      JoinError: the others can't be joined.
     """
     if not (flags.distributed or flags.coordinator_address):
         return
+    place = process_places.find(
+        os.environ, flags.coordinator_address, flags.num_processes, flags.process_id
+    )
     import jax  # here, so that --help need not wait for it
 
     try:
-        jax.distributed.initialize(flags.coordinator_address, flags.num_processes, flags.process_id)
+        with _in_time(flags.join_timeout, place, program):
+            jax.distributed.initialize(
+                place.coordinator,
+                place.count,
+                place.index,
+                local_device_ids=place.local_devices,
+                cluster_detection_method="deactivate",  # JAX would look at the environment anew
+                initialization_timeout=flags.join_timeout + _LATER,
+            )
     except (ValueError, RuntimeError) as error:
         reason = next((line for line in str(error).splitlines() if line.strip()), repr(error))
-        raise JoinError(f"the other processes of the run are not to be found: {reason}") from error
+        raise JoinError(f"{_named(place)} can't join the others: {reason}") from error
+
+
+_LATER = 600  # seconds that JAX has on top: when its own time is up, it aborts with a stack trace
+
+
+@contextlib.contextmanager
+def _in_time(seconds: int, place: Place, program: str) -> Iterator[None]:
+    """Ends the process when this lasts for too long."""
+    message = (
+        f"{program}: {_named(place)}: the others have not all come to {place.coordinator} within "
+        f"{seconds} s. Are as many started, with the same address? (--join_timeout)"
+    )
+    alarm = threading.Timer(seconds, interruption.end, [UNAVAILABLE, message])
+    alarm.daemon = True
+    alarm.start()
+    try:
+        yield
+    finally:
+        alarm.cancel()
+
+
+def _named(place: Place) -> str:
+    return f"process {place.index} of {place.count}"

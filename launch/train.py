@@ -12,8 +12,10 @@ examples:
   python launch/train.py --distributed --gin_file=gin_configs/sft_gopher_280b.gin \\
     --gin.MODEL_DIR=gs://bucket/runs/sft
 
-exit status: 0 done; 1 refused or failed, with one line that says why; 2 wrong usage;
-75 asked to stop (SIGTERM, Ctrl-C) and saved: run it again. A second Ctrl-C ends it at once (130).
+exit status: 0 done; 1 refused or failed, with one line that says why; 2 wrong usage; 69 the other
+processes, a bucket or a disk could not be used: try again; 70 an error of the program itself, with
+a traceback; 75 asked to stop (SIGTERM, Ctrl-C) and saved: run it again. A second Ctrl-C ends it at
+once (130). launch/keep_running.py starts it again where that helps.
 """
 
 import argparse
@@ -21,6 +23,7 @@ import logging
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Sequence
 
 import gin_files
@@ -31,11 +34,20 @@ from gophercite import interruption
 from gophercite.storage.json_fields import in_one_line
 
 RETRY = 75  # as `gophercite.training.preemption` has it, which it takes JAX to import
+DEFECT = 70  # sysexits.h's EX_SOFTWARE
+# Errors of files that are there, or not there, the next time as well.
+LASTING = (
+    FileNotFoundError,
+    FileExistsError,
+    IsADirectoryError,
+    NotADirectoryError,
+    PermissionError,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
-    flags, bindings = _parse(arguments)
+    flags, bindings = parse(arguments)
     try:
         setting_checks.check(flags.gin_file, bindings, flags.gin_search_paths)
     except (gin_files.ConfigurationError, OSError) as error:
@@ -57,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from gophercite.training.run_lock import RunInUseError
 
     try:
-        processes.join(flags)
+        processes.join(flags, "train")
         files = gin_files.load(flags.gin_file, bindings, flags.gin_search_paths)
         for line in warmup.shorten():
             print(f"train: {line}", file=sys.stderr)
@@ -71,9 +83,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Preempted as notice:
         print(f"train: {notice}", file=sys.stderr)
         return EXIT_CODE
+    except processes.JoinError as error:
+        print(f"train: {in_one_line(error)}", file=sys.stderr)
+        return 1 if isinstance(error, processes.DisagreementError) else processes.UNAVAILABLE
     except (
         gin_files.ConfigurationError,
-        processes.JoinError,
         data_survey.DataError,
         CheckpointError,
         NonFiniteLossError,
@@ -83,11 +97,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         OSError,  # a file of data that is missing, a disk that is full
     ) as error:
         print(f"train: {in_one_line(error)}", file=sys.stderr)
-        return 1
+        passing = isinstance(error, OSError) and not isinstance(error, LASTING)
+        return processes.UNAVAILABLE if passing else 1
     return 0
 
 
-def _parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, dict[str, str]]:
+def parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, dict[str, str]]:
+    """The command's flags and gin's bindings."""
     parser = argparse.ArgumentParser(
         prog="train.py",
         description=__doc__,
@@ -144,6 +160,10 @@ def _hear_signals() -> None:
 
 if __name__ == "__main__":
     _hear_signals()
-    status = main()
+    try:
+        status = main()
+    except Exception:  # not to be taken for a refusal, which no restart would help
+        traceback.print_exc()
+        status = DEFECT
     interruption.over([signal.SIGTERM, signal.SIGINT])
     sys.exit(status)

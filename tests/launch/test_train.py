@@ -286,3 +286,55 @@ def test_a_dry_run_shows_batch_parameters_and_memory():
     assert "Answer:⟦ %<" in text
     assert "trained_layers/query" in text
     assert "temporaries (activations, gradients)" in text
+
+
+@pytest.mark.parametrize(
+    ("more", "lines", "status", "message"),
+    [
+        (
+            ["--coordinator_address=localhost:1", "--num_processes=2", "--process_id=1"],
+            ["--join_timeout=1"],
+            69,
+            "train: process 1 of 2: the others have not all come to localhost:1 within 1 s",
+        ),
+        (["--distributed"], ["--process_id=0"], 1, "train: nothing says where the other processes"),
+    ],
+)
+def test_what_may_pass_has_a_status_of_its_own(
+    tmp_path: Path, more: list[str], lines: list[str], status: int, message: str
+) -> None:
+    """So that a launcher knows what to try again."""
+    command = [sys.executable, train.__file__, "--gin_file=gin_configs/sft_sample_world.gin"]
+    command += [f"--gin.MODEL_DIR={tmp_path}", *more, *lines]
+    environment = os.environ | {"GCE_METADATA_IP": "127.0.0.1:9"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == status, done.stderr
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+# A task whose reader is broken; what begins with it is the command.
+BROKEN = """
+import runpy, sys
+import seqio
+from data_pipelines import tasks
+
+def read(split, shuffle_files, seed=None):
+    return {}["nothing"]
+
+task = seqio.TaskRegistry.get("sample_world")
+source = seqio.FunctionDataSource(read, splits=["train", "validation"])
+seqio.TaskRegistry.add("broken", source, preprocessors=[], output_features=task.output_features)
+runpy.run_path(sys.argv.pop(1), run_name="__main__")
+"""
+
+
+def test_an_error_of_the_program_is_not_taken_for_a_refusal(tmp_path: Path) -> None:
+    flags = ["--gin_file=gin_configs/sft_sample_world.gin", "--gin.MIXTURE_OR_TASK_NAME=broken"]
+    flags += [f"--gin.{name}={value}" for name, value in TINY.items()]
+    flags += [f"--gin.MODEL_DIR={tmp_path / 'run'}", "--gin.INITIAL_CHECKPOINT=None"]
+    command = [sys.executable, "-c", BROKEN, train.__file__, *flags]
+    environment = os.environ | {"PYTHONPATH": str(Path(train.__file__).parent)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 70, done.stderr
+    assert "KeyError: 'nothing'" in done.stderr
