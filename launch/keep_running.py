@@ -1,0 +1,187 @@
+"""Starts a training again when it dies, until it is done or cannot go on.
+
+    python launch/keep_running.py -- python launch/train.py --gin_file=… --gin.MODEL_DIR=runs/sft
+
+What follows `--` is the training's command. A training goes on from its last checkpoint, so that a
+start is all it takes. How it ended decides whether it is started again:
+
+  0             done: nothing more, and nothing is printed
+  1, 2          refused or failed for a reason that a restart does not change: not again
+  130           stopped by Ctrl-C: not again
+  75            another process of the run was told to stop, and all have saved: again
+  all others    the other processes or a bucket were out of reach (69), an error of the program
+                (70), a signal (out of memory, a watchdog, a lost host): again, until it has
+                failed --tries times in a row and no checkpoint was added in between
+
+SIGTERM is passed on to the training, which saves and ends; it is not started again then.
+
+exit status: the training's last one, 128 + n after signal n; 2 for wrong usage.
+"""
+
+import argparse
+import ast
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from types import FrameType
+
+from gophercite.storage.checkpoint_steps import saved_steps
+
+FINAL = {0, 1, 2, 126, 127, 130}  # 126 and 127: a shell's for a command that is not there
+STOPPED = 75
+LONGEST_WAIT = 300.0  # seconds between two starts
+
+
+class Training:
+    """One training: its command, and whether it was told to stop."""
+
+    def __init__(self, command: Sequence[str], folder: str) -> None:
+        """Takes SIGTERM and SIGINT over.
+
+        Args:
+          command: starts the training.
+          folder: its MODEL_DIR.
+        """
+        self.told_to_stop = False
+        self._command = command
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+        signal.signal(signal.SIGTERM, self._stop)
+        # The terminal sends Ctrl-C to the training as well. It knows what to do.
+        signal.signal(signal.SIGINT, self._interrupted)
+
+    def run(self) -> int:
+        """Runs it once and returns its exit status, 128 + n after signal n."""
+        # What was open here stays open there. A launcher's lock is held until both are gone.
+        self._process = subprocess.Popen(self._command, close_fds=False)
+        if self.told_to_stop:  # in the moment before it was there
+            self._process.terminate()
+        status = self._process.wait()
+        self._process = None
+        return status if status >= 0 else 128 - status
+
+    def newest_checkpoint(self) -> int | None:
+        """The step of the newest complete checkpoint, 0 if there is none; None if unknown."""
+        try:
+            return max(saved_steps(self._folder), default=0)
+        except OSError:  # no access to the bucket
+            return None
+
+    def wait(self, seconds: float) -> None:
+        """Waits, until it is told to stop at the longest."""
+        end = time.monotonic() + seconds
+        while not self.told_to_stop and time.monotonic() < end:
+            time.sleep(min(0.1, seconds))
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        self.told_to_stop = True
+        if self._process is not None:
+            self._process.terminate()
+
+    def _interrupted(self, number: int, frame: FrameType | None) -> None:
+        if self._process is None:  # between two starts
+            self.told_to_stop = True
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command and returns its exit status."""
+    flags = _parse(arguments)
+    training = Training(flags.command, flags.model_dir)
+    newest, failures = None, 0
+    while True:
+        status = training.run()
+        if status in FINAL or training.told_to_stop:
+            return status
+        step = training.newest_checkpoint()
+        if step is not None and step != newest:
+            newest, failures = step, 0
+        failures += status != STOPPED
+        where = "no known checkpoint" if newest is None else f"checkpoint {newest}"
+        if failures >= flags.tries:
+            _say(f"{_ended(status)} {failures} times in a row at {where}; it is not started again")
+            return status
+        seconds = min(flags.wait * 2 ** max(failures - 1, 0), LONGEST_WAIT)
+        counted = f" ({failures} of {flags.tries} at this step)" if status != STOPPED else ""
+        _say(f"{_ended(status)} at {where}{counted}; it is started again in {seconds:g} s")
+        training.wait(seconds)
+        if training.told_to_stop:
+            return STOPPED
+
+
+def _ended(status: int) -> str:
+    """How the training ended, in words."""
+    if status > 128:
+        try:
+            return f"the training was ended by {signal.Signals(status - 128).name}"
+        except ValueError:
+            pass
+    if status == STOPPED:
+        return "the training was told to stop elsewhere, and has saved"
+    return f"the training failed with status {status}"
+
+
+def _say(text: str) -> None:
+    print(f"keep_running: {text}", file=sys.stderr, flush=True)
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="keep_running.py",
+        description=__doc__,
+        usage="keep_running.py [options] -- COMMAND …",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--tries", type=int, default=3, help="failures at one step until it ends (default: 3)")
+    add(
+        "--wait",
+        type=float,
+        default=10.0,
+        metavar="SECONDS",
+        help="before the first restart at a step, twice as long before each further one, "
+        f"{LONGEST_WAIT:g} at most (default: 10)",
+    )
+    add(
+        "--model-dir",
+        metavar="DIR",
+        help="where the checkpoints are (default: the command's --gin.MODEL_DIR)",
+    )
+    add("command", nargs="*", metavar="COMMAND", help="starts the training; after --")
+    flags = parser.parse_args(arguments)
+    if not flags.command:
+        parser.error("what is to be run? Its command goes after --")
+    if flags.tries < 1:
+        parser.error(f"--tries is {flags.tries}: must be at least 1")
+    if not flags.wait >= 0:
+        parser.error(f"--wait is {flags.wait}: must be at least 0")
+    flags.model_dir = flags.model_dir or model_dir(flags.command)
+    if not flags.model_dir:
+        parser.error("the command has no --gin.MODEL_DIR: say where checkpoints are by --model-dir")
+    return flags
+
+
+def model_dir(command: Sequence[str]) -> str | None:
+    """MODEL_DIR as a training's flags give it.
+
+    Args:
+      command: with `--gin.MODEL_DIR=…` in it; the last one counts.
+
+    Returns:
+      The folder, without gin's quotes; None where no flag names one.
+    """
+    name = "--gin.MODEL_DIR="
+    given = [one.removeprefix(name) for one in command if one.startswith(name)]
+    if not given:
+        return None
+    try:
+        value = ast.literal_eval(given[-1])
+    except (SyntaxError, ValueError):
+        return given[-1]
+    return value if isinstance(value, str) else given[-1]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
