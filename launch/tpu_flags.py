@@ -1,0 +1,225 @@
+"""The flags of launch/tpu.py: what is typed is checked before any command is run."""
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+
+import accelerators
+
+HELP = """Makes TPU machines, trains on them, and removes them again, by way of gcloud.
+
+examples:
+  # eight spot TPU v5e slices of 256 chips, ready to use
+  python launch/tpu.py create run1 --zone=us-west4-a --accelerator=v5e-256 --slices=8 --spot
+
+  # the same, and a training on it; after a preemption it asks for a new machine and goes on
+  python launch/tpu.py run run1 --zone=us-west4-a --accelerator=v5e-256 --slices=8 --spot \\
+    --delete-when-done -- --gin_file=gin_configs/sft_gopher_280b.gin \\
+    --gin.MODEL_DIR=gs://bucket/runs/sft
+
+  python launch/tpu.py status run1 --zone=us-west4-a
+  python launch/tpu.py logs run1 --zone=us-west4-a --lines=200
+  python launch/tpu.py stop run1 --zone=us-west4-a     # the training saves and ends
+  python launch/tpu.py delete run1 --zone=us-west4-a   # waits until nothing costs money
+
+Without --accelerator, `run` uses the machine of this name that is there, a queued resource or a TPU
+VM. Started again, a command goes on where the machine and the training stand: it makes no second
+one. Ctrl-C leaves both as they are, and says what still costs money. docs/pods.md begins with
+nothing.
+
+exit status: 0 done; 1 refused, failed or given up, with a line that says why and what still costs
+money; 2 wrong usage; 130 Ctrl-C.
+"""
+
+_NAME = r"[a-z](?:[a-z0-9-]{0,48}[a-z0-9])?"  # Google takes 63; slices and hosts add to it
+_PATTERNS = {
+    "name": (_NAME, "small letters, digits and hyphens, a letter first, 50 at most"),
+    "zone": (r"[a-z]+-[a-z]+[0-9]{1,2}-[a-z]", "a zone, as us-central2-b"),
+    "project": (
+        r"(?:[a-z0-9.-]{1,60}:)?[a-z][a-z0-9-]{4,28}[a-z0-9]",
+        "a project's id, as my-project-12345",
+    ),
+    "runtime": (r"[a-z0-9][a-z0-9.-]{0,60}", "a runtime version, as v2-alpha-tpuv6e"),
+    "service_account": (
+        r"[a-z0-9][a-z0-9-]{0,61}@[a-z0-9.-]{3,100}\.com",
+        "an account, as NAME@PROJECT.iam.gserviceaccount.com",
+    ),
+    "network": (r"[a-z0-9][a-z0-9/._:-]{0,200}", "a network's name"),
+    "subnetwork": (r"[a-z0-9][a-z0-9/._:-]{0,200}", "a subnetwork's name"),
+    "valid_until": (r"[1-9][0-9]{0,5}[smhd]", "a time, as 30m, 12h or 2d"),
+    "ssh_flag": (r"--[a-z][a-z0-9-]*(?:=[^\s-][^\n]*)?", "a flag of gcloud's, as --internal-ip"),
+    "commit": (r"[A-Za-z0-9][A-Za-z0-9._/^~@{}-]{0,200}", "a commit, tag or branch"),
+}
+TIERS = ("spot", "best_effort", "reserved")
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Reads the flags; what Google would not take is wrong usage."""
+    parser = argparse.ArgumentParser(
+        prog="tpu.py",
+        description=HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    summaries = {
+        "create": "ask for a machine and wait until it is ready",
+        "run": "train on a machine, and see to it until the training is done",
+        "status": "say where machine and training stand",
+        "logs": "print the end of every worker's log",
+        "stop": "have the training save and end; the machine stays",
+        "delete": "remove the machine, and wait until it is gone",
+    }
+    by_name = {}
+    for name, summary in summaries.items():
+        usage = f"tpu.py {name} NAME --zone=ZONE [options]"
+        command = by_name[name] = commands.add_parser(
+            name,
+            help=summary,
+            description=summary,
+            usage=usage + (" -- FLAGS OF TRAIN.PY" if name == "run" else ""),
+            allow_abbrev=False,
+        )
+        _add_place(command)
+    for name in ("create", "run"):
+        _add_machine(by_name[name])
+    _add_training(by_name["run"])
+    by_name["logs"].add_argument(
+        "--lines", type=int, default=50, metavar="N", help="of each worker (default: 50)"
+    )
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    end = given.index("--") if "--" in given else len(given)
+    flags = parser.parse_args(given[:end])
+    flags.training = given[end + 1 :]
+    command = by_name[flags.command]
+    if flags.training and flags.command != "run":
+        command.error("only `run` takes flags of a training, after --")
+    _check(command, flags)
+    return flags
+
+
+def _add_place(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("name", help="the machine's: of the queued resource, and of its nodes")
+    add("--zone", required=True, help="Google's, as us-central2-b")
+    add("--project", help="default: the one that gcloud is set to")
+    add(
+        "--ssh-flag",
+        action="append",
+        default=[],
+        metavar="FLAG",
+        help="for gcloud's ssh and scp, as --ssh-flag=--internal-ip; may be given again",
+    )
+    add("--dry-run", action="store_true", help="print the commands, and run none")
+    add(
+        "--poll",
+        type=float,
+        default=30.0,
+        metavar="SECONDS",
+        help="between two looks at the machine (default: 30)",
+    )
+    add(
+        "--timeout",
+        type=float,
+        default=60.0,
+        metavar="SECONDS",
+        help="until a look that gets no answer is given up and tried again; 3 times as long for "
+        "commands to workers, 15 times for copying (default: 60)",
+    )
+
+
+def _add_machine(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--accelerator", metavar="TYPE", help="v3-8, v4-8, v5e-16, v5p-8, v6e-8 …")
+    add("--runtime", metavar="VERSION", help="default: the one for JAX on this accelerator")
+    add("--slices", type=int, default=1, metavar="N", help="joined by the network (default: 1)")
+    tiers = parser.add_mutually_exclusive_group()
+    tiers.add_argument("--spot", action="store_true", help="cheap, and may be taken away")
+    tiers.add_argument("--best-effort", action="store_true", help="the older form of spot")
+    tiers.add_argument("--reserved", action="store_true", help="of the project's reservation")
+    add("--service-account", metavar="EMAIL", help="what the workers act as")
+    add("--network")
+    add("--subnetwork")
+    add("--internal-ips", action="store_true", help="the workers have no address outside")
+    add("--valid-until", metavar="TIME", help="drop the request if not granted by then: 12h")
+
+
+def _add_training(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--commit", default="HEAD", help="of the code that is sent (default: HEAD)")
+    add("--code", metavar="FOLDER", help="the checkout that is sent (default: this one)")
+    add(
+        "--delete-when-done",
+        action="store_true",
+        help="remove the machine when the training is done",
+    )
+
+
+def _check(parser: argparse.ArgumentParser, flags: argparse.Namespace) -> None:
+    """Refuses what Google would refuse, or a shell could take for something else."""
+    for field, (pattern, wanted) in _PATTERNS.items():
+        given = getattr(flags, field, None)
+        for value in given if isinstance(given, list) else [given]:
+            if value is not None and not re.fullmatch(pattern, value):
+                shown = "NAME" if field == "name" else f"--{field.replace('_', '-')}"
+                parser.error(f"{shown} is {value!r}: must be {wanted}")
+    if not 0 <= flags.poll <= 3600:
+        parser.error(f"--poll is {flags.poll}: must be from 0 to 3600 seconds")
+    if not 0 < flags.timeout <= 3600:
+        parser.error(f"--timeout is {flags.timeout}: must be more than 0, and 3600 at most")
+    if getattr(flags, "lines", 1) < 1:
+        parser.error(f"--lines is {flags.lines}: must be at least 1")
+    if flags.command not in ("create", "run"):
+        return
+    if not 1 <= flags.slices <= 256:
+        parser.error(f"--slices is {flags.slices}: must be from 1 to 256")
+    if flags.accelerator is None and flags.command == "create":
+        parser.error("the following arguments are required: --accelerator")
+    if flags.accelerator is not None:
+        try:
+            slice_ = accelerators.parse(flags.accelerator)
+        except accelerators.AcceleratorError as error:
+            parser.error(f"--accelerator: {error}")
+        flags.accelerator = slice_.name
+        flags.runtime = flags.runtime or slice_.generation.runtime
+    if flags.command == "run":
+        check_training(parser, flags.training)
+
+
+def check_training(parser: argparse.ArgumentParser, training: Sequence[str]) -> None:
+    """Refuses what can't be trained on machines that come and go, as wrong usage.
+
+    Args:
+      parser: says so.
+      training: flags of launch/train.py.
+    """
+    if not any(each.startswith("--gin_file=") for each in training):
+        parser.error("what is to be trained? Flags of launch/train.py go after --")
+    for each in training:
+        if not each.startswith(("--gin_file=", "--gin.", "--gin_search_paths=", "--join_timeout=")):
+            parser.error(f"{each!r} can't go to the workers: only settings, as --gin.NAME=VALUE")
+    folders = [each for each in training if each.startswith("--gin.MODEL_DIR=")]
+    if not folders or "gs://" not in folders[-1]:
+        parser.error(
+            "--gin.MODEL_DIR must be in a bucket (gs://…): the workers' disks go with the machine"
+        )
+
+
+def creation(flags: argparse.Namespace) -> list[str]:
+    """The flags by which gcloud asks for the machine."""
+    given = [f"--accelerator-type={flags.accelerator}", f"--runtime-version={flags.runtime}"]
+    if flags.slices == 1:
+        given.append(f"--node-id={flags.name}")
+    else:
+        given += [f"--node-count={flags.slices}", f"--node-prefix={flags.name}"]
+    given += [f"--{tier.replace('_', '-')}" for tier in TIERS if getattr(flags, tier)]
+    for field, flag in (
+        ("service_account", "service-account"),
+        ("network", "network"),
+        ("subnetwork", "subnetwork"),
+        ("valid_until", "valid-until-duration"),
+    ):
+        if value := getattr(flags, field):
+            given.append(f"--{flag}={value}")
+    return [*given, "--internal-ips"] if flags.internal_ips else given
