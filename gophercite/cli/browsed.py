@@ -10,8 +10,18 @@ from gophercite.browser.recorded import RecordedWorld
 from gophercite.browser.settings import Settings
 from gophercite.browser.state import settings_from_json
 from gophercite.cli.output import RefusedError
-from gophercite.ratings.browsed_worlds import INDEX, RECORDED, WEB, Environment
+from gophercite.ratings.browsed_worlds import (
+    INDEX,
+    RECORDED,
+    WEB,
+    Environment,
+    environment_of,
+)
+from gophercite.ratings.experiments import experiments
 from gophercite.ratings.forms import DEMONSTRATION
+from gophercite.ratings.study import Study
+from gophercite.retrieval.apis import api_from_environment
+from gophercite.retrieval.engine import SearchError
 from gophercite.retrieval.index import DocumentIndex
 from gophercite.retrieval.index_file import IndexFileError
 from gophercite.storage.json_fields import nearest
@@ -53,8 +63,32 @@ def environment_from(options: argparse.Namespace, name: str) -> Environment | No
             raise RefusedError(str(error)) from error
         return Environment(INDEX, _lasting(options.index), name, settings)
     if options.engine is not None:
+        _check_engine(options.engine)
         return Environment(WEB, options.engine, name, settings)
     raise RefusedError(f"--form {DEMONSTRATION} needs --world, --index or --engine")
+
+
+def check_worlds(study: Study) -> None:
+    """Looks whether what demonstrators browse is still there, before a server begins.
+
+    Raises:
+      RefusedError: something is missing; the message says of which experiment.
+    """
+    with study.store.reading() as connection:
+        browsed = [each for each in experiments(connection) if each.interface == DEMONSTRATION]
+        worlds = [(each.name, environment_of(connection, each)) for each in browsed]
+    for name, world in worlds:
+        if world.kind == WEB:
+            _check_engine(world.place)
+        elif "://" not in world.place and not os.path.exists(world.place):
+            raise RefusedError(f"{world.place}: is missing; experiment {name!r} is browsed there")
+
+
+def _check_engine(name: str) -> None:
+    try:
+        api_from_environment(name)
+    except SearchError as error:
+        raise RefusedError(f"--engine {name}: {error}") from error
 
 
 def _settings(given: list[str]) -> Settings:

@@ -235,12 +235,22 @@ def _add_results(action: Add) -> None:
 
     view = action(
         "view",
-        "write pages of rated answers and comparisons to browse, which open from disk",
+        "write pages of answers to browse, with rewards and ratings, which open from disk",
         "pages rated.jsonl comparisons.jsonl --title 'Answers to NQ'",
+        "pages answers/rl_samples.jsonl --questions questions.jsonl",
         folder="FOLDER",
     )
     view.add_argument(
-        "files", nargs="+", metavar="FILE", help="what `export` wrote, or other records"
+        "files",
+        nargs="+",
+        metavar="FILE",
+        help="what `export`, `gophercite ask --json`, launch/infer.py or launch/eval.py wrote",
+    )
+    view.add_argument(
+        "--documents", nargs="+", default=[], metavar="FILE", help="pages: .jsonl of documents"
+    )
+    view.add_argument(
+        "--questions", nargs="+", default=[], metavar="FILE", help="questions with their pages"
     )
     view.add_argument("--title", default="Rated answers", help="of the pages")
 

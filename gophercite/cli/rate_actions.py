@@ -14,7 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gophercite import records
-from gophercite.cli.browsed import environment_from
+from gophercite.cli.browsed import check_worlds, environment_from
 from gophercite.cli.output import DONE, FAILED, RefusedError, note, print_json, print_text
 from gophercite.documents import Document
 from gophercite.ratings import admin_pages, assignment, quality, reports
@@ -23,6 +23,8 @@ from gophercite.ratings.app import server
 from gophercite.ratings.assignment import Role
 from gophercite.ratings.browsed_worlds import environment_of, keep_environment
 from gophercite.ratings.counting import Rules
+from gophercite.ratings.entries import Pages, Shown
+from gophercite.ratings.entries import parse as parse_shown
 from gophercite.ratings.experiments import (
     Experiment,
     Settings,
@@ -42,7 +44,6 @@ from gophercite.ratings.site import Options
 from gophercite.ratings.study import Study
 from gophercite.ratings.viewer import write_viewer
 from gophercite.ratings.views import FOLDER
-from gophercite.storage.json_lines import read_json_lines
 
 _MATERIAL = FOLDER / "material"
 _SHOWN_ERRORS = 20
@@ -91,6 +92,7 @@ def _add(options: argparse.Namespace) -> int:
 
 def _serve(options: argparse.Namespace) -> int:
     study = Study(options.study)
+    check_worlds(study)
     url = options.url or ""
     guards = Options(
         requests_a_minute=options.requests_a_minute, is_https=url.startswith("https://")
@@ -256,15 +258,16 @@ def _import(options: argparse.Namespace) -> int:
 
 
 def _view(options: argparse.Namespace) -> int:
+    documents = list(_records(options.documents, Document))
+    for question in _records(options.questions, records.Question):
+        documents += [page for page in question.documents if isinstance(page, Document)]
     report = records.Report()
 
-    def read(file: str) -> Iterator[Any]:
-        first = next((value for _, value in read_json_lines(file) if isinstance(value, dict)), {})
-        kind = records.Comparison if "responses" in first else records.RatedAnswer
-        return records.read(file, kind, report=report)
+    def read(file: str) -> Iterator[Shown]:
+        return records.read_parsed(file, parse_shown, lambda _: None, report=report)
 
     shown = itertools.chain.from_iterable(map(read, options.files))
-    count = write_viewer(options.study, options.title, shown)
+    count = write_viewer(options.study, options.title, shown, Pages(documents))
     loaded = Loaded(errors=report.errors)
     said = f"{pathlib.Path(options.study, 'index.html')}: {count} answers"
     return _say(options, {"folder": options.study, "answers": count}, said, loaded)

@@ -42,7 +42,9 @@ _PAGE_STYLE = """
 :root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }
 body { margin: 2rem auto; max-width: 60rem; padding: 0 1rem; }
 .gophercite .text { max-height: none; }
+.gophercite .about, .gophercite .gap { color: #5c5c5c; }
 @media (prefers-color-scheme: dark) {
+  .gophercite .about, .gophercite .gap { color: #aaa; }
   .gophercite .yes { color: #5fd3b3; } .gophercite .no { color: #ff9d5c; } }
 """
 

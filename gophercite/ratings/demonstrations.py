@@ -173,8 +173,8 @@ def episode(
     *,
     id: str,
     by: str,
-) -> Episode | None:
-    """Returns the record of a rater's episode; None where there is none that is over.
+) -> Episode:
+    """Returns the record of a rater's episode, which is over: they have voted by it.
 
     Args:
       id: of the record.
@@ -182,8 +182,6 @@ def episode(
     """
     rows = _standing(_rows(connection, stored.id, rater_id))
     states = [state_from_json(row.state) for row in rows]
-    if not states or not states[-1].done:
-        return None
     steps = tuple(
         EpisodeStep(prompt(before), row.text) for before, row in zip(states, rows[1:], strict=False)
     )

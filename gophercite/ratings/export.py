@@ -265,16 +265,12 @@ class Exporter:
 
     def _episodes(self, connection: sa.Connection, rated: Iterable[_Rated]) -> Iterator[Episode]:
         """Demonstrations, as behaviour cloning reads them."""
+        where = environment_of(connection, self._experiment)
         for each in rated:
             for vote in each.votes:
                 by = self._pseudonym(vote.rater_id)
                 name = f"{self._experiment.name}/{each.stored.name}/{by}"
-                where = environment_of(connection, self._experiment)
-                one = episode(connection, each.stored, vote.rater_id, where, id=name, by=by)
-                if one is None:
-                    self.done.left_out["votes without an episode"] += 1
-                else:
-                    yield one
+                yield episode(connection, each.stored, vote.rater_id, where, id=name, by=by)
 
     def _judgements(self, vote: Vote, place: int) -> dict[str, Any]:
         """What a vote says of one answer, as `gophercite.evaluation.human` reads it."""

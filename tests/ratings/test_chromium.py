@@ -4,8 +4,10 @@ It needs `pip install playwright axe-playwright-python` and a Chromium of the sy
 without. With SCREENSHOTS=FOLDER it leaves a picture of each page there.
 """
 
+import collections
 import os
 import pathlib
+import re
 import shutil
 from collections.abc import Iterator
 from typing import Any
@@ -227,6 +229,43 @@ def test_the_viewer_opens_from_disk(tmp_path: pathlib.Path, chromium: Any) -> No
     tab.page.locator("#list a").first.click()
     tab.page.wait_for_selector("article")
     assert tab.page.locator("mark").first.inner_text() == "The tower fell."
+    tab.close()
+
+
+@pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_the_viewer_sorts_and_filters_by_rewards(
+    tmp_path: pathlib.Path, chromium: Any, viewport: dict[str, int]
+) -> None:
+    from gophercite.ratings.entries import Pages, parse
+    from gophercite.ratings.viewer import write_viewer
+    from tests.ratings.test_viewer import PAGE, answer, line
+
+    samples = [parse(line(number), collections.Counter()) for number in range(20)]
+    write_viewer(tmp_path, "Samples", [answer(0), *samples], Pages([PAGE]))
+    tab = Tab(chromium, tmp_path.as_uri(), viewport)
+    page = tab.page
+    page.goto((tmp_path / "index.html").as_uri())
+
+    def rewards() -> list[float | None]:
+        texts = page.locator("#list .said").all_inner_texts()
+        found = [re.search(r"reward: (-?\d+)", text) for text in texts]
+        return [float(match[1]) if match else None for match in found]
+
+    assert rewards()[:4] == [None, -3, -2, -1], "as in the file"
+    tab.look("viewer")
+    page.select_option("#sort", "-reward")
+    ranked = rewards()
+    assert ranked[-1] is None, "what has none comes last"
+    assert ranked[:-1] == sorted(ranked[:-1], key=lambda each: -(each or 0.0))
+    page.select_option("#sort", "+reward")
+    assert rewards()[:3] == [-3, -3, -3]
+    page.fill("input[data-number=reward][data-end=least]", "1")
+    page.fill("input[data-number=reward][data-end=most]", "2")
+    assert set(rewards()) == {1, 2}
+    assert "of 21 answers" in page.inner_text("#count")
+    page.locator("#list a").first.click()
+    page.wait_for_selector("article")
+    tab.look("viewer-part")
     tab.close()
 
 

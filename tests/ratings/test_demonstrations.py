@@ -15,9 +15,10 @@ from collections.abc import Iterator
 import httpx
 import pytest
 import sqlalchemy as sa
-from browser.sites import HILL, LIGHTHOUSE, site
+from browser.sites import HILL, LIGHTHOUSE, ListedResults, page, site
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from retrieval.servers import answer, serving
 from sample_webs import SCREEN
 
 from data_pipelines.browsing_completions import main as browsing_completions
@@ -33,17 +34,20 @@ from gophercite.browser.episodes import (
     replayed,
 )
 from gophercite.browser.observation import prompt
-from gophercite.browser.recorded import RecordedWorld
+from gophercite.browser.pages import Page
+from gophercite.browser.recorded import RecordedWorld, Recorder
 from gophercite.browser.settings import Settings as BrowserSettings
-from gophercite.browser.worlds import World
+from gophercite.browser.worlds import SiteWorld, World
 from gophercite.documents import Document
 from gophercite.ratings import demonstrations
 from gophercite.ratings.demonstration_pages import runs
 from gophercite.ratings.demonstrations import Asked, Browsing, problem_of_answer
-from gophercite.ratings.schema import audit, episode_steps, items, ratings
+from gophercite.ratings.schema import audit, episode_steps, items, leases, ratings
 from gophercite.ratings.study import Study
+from gophercite.retrieval.engine import Hit
 from gophercite.retrieval.index import DocumentIndex
 from tests.ratings.browsing import QUESTION, Demonstrator, question, recorded, study_of, write
+from tests.ratings.databases import postgresql
 from tests.ratings.served import Browser, Served, serve
 from tests.ratings.studies import Clock
 from tests.ratings.test_attacks import EVIL, assert_harmless
@@ -342,15 +346,32 @@ def test_quotes_are_written_as_the_page_has_them(text: str, until: str, command:
     assert demonstrations.taken(world, there, asked).invalid is None
 
 
+def test_ends_stand_for_a_quote_only_where_they_mean_its_place() -> None:
+    """The first two and the last two words stand in the sentence before, too: three do not."""
+    text = (
+        "The bay is deep here. The bay was full of ships and nets in the years of her youth, here."
+    )
+    world = one_page(text)
+    state = replay(world, reset("Why?"), ["Search towers", "Clicked on link 0"])
+    there = Browsing(2, "", "", state, state, 0.0)
+    sent = {"do": "quote", "text": text.partition(" here. ")[2]}
+    asked = demonstrations.asked(world, there, sent)
+    assert asked.text == "Quote: The bay was━her youth, here."
+    quoted = demonstrations.taken(world, there, asked).state.references[-1]
+    assert quoted.extract == sent["text"]
+
+
+def one_page(text: str) -> World:
+    page = Page(Document("d", "Towers", text, "http://d.example/"))
+    index = DocumentIndex(None)
+    index.add([page.document])
+    return SiteWorld("w", [page], index)
+
+
 def test_what_a_page_shows_by_its_code_is_quoted_all_the_same(tmp_path: pathlib.Path) -> None:
     """What turns the writing is shown as `\\u202e`, and marked as that."""
-    from gophercite.browser.pages import Page
-    from gophercite.browser.worlds import SiteWorld
-
     text = "A lighthouse that \u202eturns\u202c."
-    page = Page(Document("d", "Towers", text, "http://d.example/"))
-    world = SiteWorld("w", [page], DocumentIndex(None))
-    world._engine.add([page.document])  # type: ignore[attr-defined]
+    world = one_page(text)
     state = replay(world, reset("Why?"), ["Search towers", "Clicked on link 0"])
     there = Browsing(2, "", "", state, state, 0.0)
     sent = {"do": "quote", "text": "lighthouse that \\u202eturns\\u202c."}
@@ -366,7 +387,7 @@ def test_what_a_page_shows_by_its_code_is_quoted_all_the_same(tmp_path: pathlib.
         ("", "write an answer"),
         (" \n", "write an answer"),
         ("It was Anna Vell.", "cite your quotes"),
-        ("It was Anna Vell [2].", "no quote [2]"),
+        ("It was Anna Vell [2].", "no quote [2]; there is [1]."),
         ("It was Anna Vell [1, 7].", "no quote [7]"),
         ("It was Anna Vell [0].", "no quote [0]"),
         ("It was [sic] Anna Vell [1].", "Brackets are for"),
@@ -388,7 +409,8 @@ def test_answers_that_are_refused(served: Served, answer: str, said: str) -> Non
 def test_several_citations_and_none_too_many() -> None:
     assert problem_of_answer("Both say so [1, 2]; one [2].", 2) is None
     assert problem_of_answer("Both say so [1,2].", 2) is None
-    assert problem_of_answer("Both say so [1,2,3].", 2) is not None
+    said = problem_of_answer("Both say so [1,2,3].", 2)
+    assert said == "There is no quote [3]; there is [1] to [2]."
 
 
 # --- What can't be done, and what comes twice ---
@@ -496,6 +518,27 @@ def test_no_lease_or_link_that_expires_loses_a_step(tmp_path: pathlib.Path) -> N
     study.store.close()
 
 
+def test_each_step_renews_the_lease(tmp_path: pathlib.Path) -> None:
+    clock = Clock()
+    study_of(tmp_path).store.close()
+    study = Study(tmp_path / "study", clock)
+    with serve(study) as served:
+        person = Demonstrator(served, "Steady")
+        clock.time += 29 * 60
+        person.search("lighthouse")
+        with study.store.reading() as connection:
+            expires = connection.execute(sa.select(leases.c.expires_at)).scalar_one()
+        assert expires == clock.time + 30 * 60
+        person.browser.send("/e/1", person.hidden | {"do": "search", "text": " "})
+        clock.time += 29 * 60
+        form = person.hidden | {"do": "Clicked on link 0"}
+        person.browser.client.post("/e/1", data=form, follow_redirects=False)
+        with study.store.reading() as connection:
+            again = connection.execute(sa.select(leases.c.expires_at)).scalar_one()
+        assert again == clock.time + 30 * 60, "by the step itself, not by the page behind it"
+    study.store.close()
+
+
 def test_skipping_and_saving(tmp_path: pathlib.Path) -> None:
     clock = Clock()
     study_of(tmp_path, question("q0", "One?"), question("q1", "Two?")).store.close()
@@ -571,7 +614,7 @@ def test_nothing_of_strangers_runs(tmp_path: pathlib.Path) -> None:
         assert "Nothing is left" in person.answer(f"{EVIL} [1]").text
 
 
-def test_no_click_reaches_a_network(tmp_path: pathlib.Path, monkeypatch: Says) -> None:
+def test_no_click_reaches_a_network(tmp_path: pathlib.Path) -> None:
     """Links of recorded and indexed pages lead to what is there, and to nothing else."""
     reached = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -585,12 +628,6 @@ def test_no_click_reaches_a_network(tmp_path: pathlib.Path, monkeypatch: Says) -
                 pass
 
         threading.Thread(target=listen, daemon=True).start()
-        from browser.sites import ListedResults, page
-
-        from gophercite.browser.recorded import Recorder
-        from gophercite.browser.worlds import SiteWorld
-        from gophercite.retrieval.engine import Hit
-
         inside = f"http://127.0.0.1:{port}/latest/meta-data"
         trap = page("http://trap.example/", "Trap", "Go inside now.", {"inside": inside})
         engine = ListedResults({"trap": [Hit("http://trap.example/", "Trap", "")]})
@@ -604,6 +641,49 @@ def test_no_click_reaches_a_network(tmp_path: pathlib.Path, monkeypatch: Says) -
             person.press("Clicked on link 0")
             assert "This page can't be shown" in person.press("Clicked on link 0").text
         assert not reached.is_set()
+        study.store.close()
+
+
+def test_the_live_web_is_asked_only_by_studies_that_say_so_and_never_for_private_pages(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: Says
+) -> None:
+    """A search engine on this machine may be asked; a page there, which is not public, may not."""
+    file = write(tmp_path / "q.jsonl", question())
+    options = ["--form", "demonstration", "--engine", "searxng"]
+    monkeypatch.delenv("SEARXNG_URL", raising=False)
+    study = str(tmp_path / "study")
+    assert cli.main(["rate", "new", study, file, *options]) == 1
+    assert "SEARXNG_URL" in capsys.readouterr().err
+    with serving() as web:
+        monkeypatch.setenv("SEARXNG_URL", web.base)
+        hit = {"url": f"{web.base}/secret", "title": "Inside", "content": "Keys."}
+        web.answers["/search"] = answer(json.dumps({"results": [hit]}))
+        web.answers["/secret"] = answer("<p>The keys of the kingdom.", type="text/html")
+        assert cli.main(["rate", "new", study, file, *options]) == 0
+        with serve(Study(study)) as served:
+            person = Demonstrator(served, "attacker")
+            assert "Inside" in person.search("inside").text
+            opened = person.press("Clicked on link 0")
+            assert "This page can't be shown" in opened.text
+            assert "kingdom" not in opened.source
+            assert "no source that could be quoted" in opened.text
+        assert {request.partition("?")[0] for request in web.requests} == {"/search"}
+    assert (tmp_path / "study/worlds/1/searches.jsonl").read_text().count("Inside") == 1
+
+
+def test_an_episode_on_postgresql(tmp_path: pathlib.Path) -> None:
+    with postgresql() as url:
+        study = study_of(tmp_path, more=("--database", url))
+        with serve(study) as served:
+            person = at_hill(served, "Ada")
+            twice = person.hidden | {"do": "quote", "text": "burned down"}
+            with concurrent.futures.ThreadPoolExecutor(4) as pool:
+                list(pool.map(lambda _: person.browser.send("/e/1", twice), range(4)))
+            person.page = person.browser.get("/e/1")
+            person.press("End: Answer")
+            assert "Nothing is left" in person.answer("It burned down [1].").text
+        (episode,) = export(study.folder, "demonstration", tmp_path / "e.jsonl")
+        assert len(episode.steps) == 5
         study.store.close()
 
 
@@ -656,6 +736,15 @@ def test_what_was_browsed_of_an_index_is_a_recorded_world(
         assert opened_world.name == "notes" == episodes[0].world
         assert all(is_replayed(opened_world, each) for each in episodes)
         assert len(episodes) == 2
+
+
+def test_a_server_does_not_start_without_its_worlds(tmp_path: pathlib.Path, capsys: Says) -> None:
+    study_of(tmp_path).store.close()
+    (tmp_path / "world").rename(tmp_path / "moved")
+    assert cli.main(["rate", "serve", str(tmp_path / "study"), "--port", "0"]) == 1
+    said = capsys.readouterr().err
+    assert "experiment 'demonstration'" in said
+    assert str(tmp_path / "world") in said
 
 
 def test_a_second_server_does_not_write_into_the_recording(tmp_path: pathlib.Path) -> None:
@@ -790,10 +879,15 @@ def test_bad_questions_are_named_and_episodes_are_nobody_s_votes(
     assert cli.main(["rate", "adjudicate", study, "demonstration", "new"]) == 1
     out = str(tmp_path / "e.jsonl")
     assert cli.main(["rate", "export", study, "demonstration", "episodes", out]) == 1
+    assert "2 without a vote that counts" in capsys.readouterr().err
+    assert cli.main(["rate", "new", study, "--checks", "none"]) == 0
+    assert cli.main(["rate", "export", study, "comparison", "episodes", out]) == 1
+    assert "'comparison' has no world to browse" in capsys.readouterr().err
     assert cli.main(["rate", "status", study, "--json"]) == 0
     capsys.readouterr()
-    assert cli.main(["rate", "add", study, "demonstration", twice]) == 0
-    assert json.loads(json.dumps("q1")) in pathlib.Path(twice).read_text()
+    more = write(tmp_path / "s.jsonl", question("q1"), question("q2"))
+    assert cli.main(["rate", "add", study, "demonstration", more]) == 0
+    assert "1 items added to 'demonstration', 1 were there already" in capsys.readouterr().out
 
 
 def test_pages_that_say_the_answer_are_censored(tmp_path: pathlib.Path) -> None:

@@ -33,6 +33,20 @@ def test_migrations_make_the_tables_of_the_schema(store: Store) -> None:
     assert differences(store) != []  # the comparison can tell
 
 
+def test_a_data_base_of_the_first_version_is_brought_up_and_keeps_what_it_has(
+    store: Store,
+) -> None:
+    add_rater(store, "Ada", "super")
+    with store.writing() as connection:
+        for table in ("episode_steps", "environments"):
+            connection.execute(sa.text(f"DROP TABLE {table}"))
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = '0001'"))
+    again = Store(store.url.render_as_string())
+    assert differences(again) == []
+    with again.reading() as connection:
+        assert connection.execute(sa.select(schema.raters.c.name)).scalars().all() == ["Ada"]
+
+
 def test_opened_again_it_keeps_what_is_there(store: Store) -> None:
     add_rater(store, "Ada", "super")
     again = Store(store.url.render_as_string())
