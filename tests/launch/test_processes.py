@@ -29,7 +29,7 @@ SLICES = {
     "TPU_WORKER_HOSTNAMES": "a-0,a-1",
     "TPU_WORKER_ID": "1",
     "MEGASCALE_NUM_SLICES": "4",
-    "MEGASCALE_SLICE_ID": "3",
+    "MEGASCALE_SLICE_ID": "2",
     "MEGASCALE_COORDINATOR_ADDRESS": "run-slice-0-0.run:8080",
 }
 JOB = {"JAX_NUM_PROCESSES": "2", "JAX_COORDINATOR_ADDRESS": "localhost"}
@@ -145,7 +145,7 @@ def test_others_that_never_come_are_an_error_of_one_line_in_bounded_time() -> No
             {**SLURM, "SLURM_PROCID": "1", "SLURM_LOCALID": "1", "SLURM_STEP_TASKS_PER_NODE": "2"},
             Place("Slurm", f"localhost:{65535 - 4095 + 11}", 2, 1, (1,)),
         ),
-        (SLICES, Place("GKE", "run-slice-0-0.run:8482", 8, 7)),
+        (SLICES, Place("GKE", "run-slice-0-0.run:8482", 8, 5)),
         ({**JOB, "JAX_PROCESS_ID": "0"}, Place("JAX_NUM_PROCESSES", "localhost:55527", 2, 0)),
         (
             {**JOB, "JOB_COMPLETION_INDEX": "1", "JAX_COORDINATOR_ADDRESS": "a.b:77"},
