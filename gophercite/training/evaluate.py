@@ -1,6 +1,7 @@
 """Evaluation during training: means over validation sets by one compiled program a batch shape."""
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import jax
@@ -18,7 +19,11 @@ class Evaluator:
     """Evaluates a state on every validation set."""
 
     def __init__(
-        self, program: Program, evaluations: Evaluations, collector: Collector | None = None
+        self,
+        program: Program,
+        evaluations: Evaluations,
+        collector: Collector | None = None,
+        compiling: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext(),
     ):
         """Compiles nothing yet.
 
@@ -26,10 +31,12 @@ class Evaluator:
           program: the learner on its mesh.
           evaluations: by name of the set, one pass over this process's rows of it.
           collector: what makes experience of the batches; None where they are what is evaluated.
+          compiling: entered while a program is compiled.
         """
         self._program = program
         self._evaluations = evaluations
         self._collector = collector
+        self._compiling = compiling
         self._compiled: dict[Any, jax.stages.Compiled] = {}
 
     def __call__(
@@ -81,7 +88,8 @@ class Evaluator:
             placed = put(self._program.partitioner, batch)
             shapes = shapes_of(placed)
             if shapes not in self._compiled:
-                self._compiled[shapes] = self._program.compile_evaluate(placed)
+                with self._compiling("compiling an evaluation"):
+                    self._compiled[shapes] = self._program.compile_evaluate(placed)
             parts.append(self._compiled[shapes](state, placed))
             if len(parts) > LATE:  # the host must not run far ahead of the devices
                 jax.block_until_ready(parts[-1 - LATE])

@@ -44,8 +44,10 @@ from gophercite.training.run_folder import (
 )
 from gophercite.training.run_lock import hold_run
 from gophercite.training.step_log import StepLog
+from gophercite.training.watchdog import Watchdog
 
 _COLLECTED = 3  # what the run's key is folded with for a collector's draws
+_PATIENCE = 3  # how much longer than a step a save or sample answers may take
 
 Samples = Callable[[Params, int], tuple[str, Mapping[str, float]]]
 Describe = Callable[[epath.Path], None]
@@ -70,6 +72,9 @@ class TrainSettings:
       early_stopping: when to stop before `total_steps`; None never does.
       profile_step: the step that is run under the profiler, to tell what its phases take; not the
         first, in which buffers are new. None is no step.
+      stalled_after: seconds without a step, a batch of an evaluation or anything else that is done,
+        until the process ends and says why; compiling takes what it takes, and a save may take
+        three times as long. None waits for ever.
     """
 
     model_dir: str
@@ -84,6 +89,7 @@ class TrainSettings:
     best_metric: str | None = None
     early_stopping: EarlyStopping | None = None
     profile_step: int | None = None
+    stalled_after: float | None = 1800.0
 
     def __post_init__(self) -> None:
         """Refuses counts that make no run.
@@ -98,6 +104,9 @@ class TrainSettings:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"TrainSettings.{name} = {value!r}: must be a whole number from 1")
+        seconds = self.stalled_after
+        if seconds is not None and not seconds > 0:
+            raise ValueError(f"TrainSettings.stalled_after = {seconds!r}: must be above 0, or None")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,7 +193,8 @@ def train(
     with hold_run(folder, progress.note) as still_ours:
         # ---------------------------------------------------------------- build
         program = Program(learner, initialisation, partitioner)
-        evaluate = Evaluator(program, evaluations, collector)
+        watchdog = Watchdog(settings.stalled_after)
+        evaluate = Evaluator(program, evaluations, collector, watchdog.suspended)
         target = program.state_target()
         checkpoints = Checkpoints(
             folder,
@@ -222,7 +232,18 @@ def train(
         updates: dict[Any, jax.stages.Compiled] = {}
         score: float | None = None
         feed = Feed(batches(clock.step), partitioner if collector is None else None)
-        with Preemption() as preemption, closing(feed), closing(writer), closing(checkpoints):
+        with (
+            Preemption() as preemption,
+            closing(feed),
+            closing(writer),
+            watchdog,
+            closing(checkpoints),
+        ):
+
+            def asked_to_stop() -> bool:
+                watchdog.alive(f"an evaluation or a collection at step {clock.step}")
+                return preemption.requested()
+
             while True:
                 last = clock.step >= settings.total_steps or clock.stopped is not None
                 preempted = preemption.requested()
@@ -231,12 +252,13 @@ def train(
                 due = last or clock.step % settings.evaluate_every == 0
                 if due and not clock.evaluated and not preempted:
                     log.catch_up()
-                    results = evaluate(state, preemption.requested)
+                    results = evaluate(state, asked_to_stop)
                     if results is None:
                         preempted = True
                     else:
                         clock, score = judge(settings, clock, results)
                         if samples:
+                            watchdog.alive(f"sample answers at step {clock.step}", _PATIENCE)
                             table, rates = samples(evaluated_params(state), clock.step)
                             write_text(folder, {f"samples/step_{clock.step}.md": table})
                             results["samples"] = dict(rates)
@@ -248,9 +270,11 @@ def train(
                 due = clock.step > 0 and clock.step % settings.save_every == 0
                 if due or last or preempted:
                     log.catch_up()  # a step whose loss is not finite ends the run before its save
+                    watchdog.alive(f"saving step {clock.step}", _PATIENCE)
                     still_ours()
                     checkpoints.save(state, dataclasses.asdict(clock), score)
                     log.resume()
+                    watchdog.alive(f"finishing the save of step {clock.step}", _PATIENCE)
                 if last or preempted:
                     break
 
@@ -259,7 +283,7 @@ def train(
                 if collector is not None:
                     key = jax.random.fold_in(jax.random.fold_in(state.key, _COLLECTED), clock.step)
                     begun = time.monotonic()
-                    made = collector.collect(state.params, batch, key, preemption.requested)
+                    made = collector.collect(state.params, batch, key, asked_to_stop)
                     if made is None:
                         continue  # to the save of the state before
                     of_host = means_of_host(made, time.monotonic() - begun)
@@ -267,11 +291,13 @@ def train(
                     batch = put(partitioner, made.experience)
                 shapes = shapes_of(batch)
                 if shapes not in updates:
-                    updates[shapes] = program.compile_update(batch)
+                    with watchdog.suspended("compiling"):
+                        updates[shapes] = program.compile_update(batch)
                     feed.take_wait()  # while it compiled: start-up, and no step's
                     log.resume()
                 clock = dataclasses.replace(clock, step=clock.step + 1, evaluated=False)
                 score = None
+                watchdog.alive(f"step {clock.step}")
                 if clock.step == settings.profile_step:
                     log.catch_up()
                     (state, metrics), seconds = profiled(updates[shapes], state, batch)
