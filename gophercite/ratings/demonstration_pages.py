@@ -140,7 +140,9 @@ def take(errand: Errand, answer: str, wrong: str | None) -> Response:
         after = demonstrations.taken(world, there, asked)
         return asked, after.state, after.invalid
 
-    asked, state, invalid = errand.ask(act)
+    # An answer needs no page: it is taken also while the world can't be read.
+    answering = there.state.phase == "answering"
+    asked, state, invalid = act(demonstrations.Nowhere()) if answering else errand.ask(act)
     if invalid is not None:
         return _page(errand, there, sent, problem=f"That can't be done here: {invalid}.")
     asked = asked._replace(text=demonstrations.written(state))

@@ -18,6 +18,7 @@ from gophercite.browser.environment import Step, reset, step
 from gophercite.browser.episodes import Episode, EpisodeStep
 from gophercite.browser.marks import ELLIPSIS, escape
 from gophercite.browser.observation import prompt
+from gophercite.browser.pages import Page, error_page
 from gophercite.browser.state import State, state_from_json, state_to_json
 from gophercite.browser.worlds import World
 from gophercite.ratings import assignment
@@ -25,6 +26,7 @@ from gophercite.ratings.browsed_worlds import Environment
 from gophercite.ratings.experiments import Experiment
 from gophercite.ratings.items import Item, StoredItem
 from gophercite.ratings.schema import episode_steps, leases, ratings
+from gophercite.retrieval.engine import Hit
 
 SEARCH, FIND, QUOTE = "search", "find", "quote"  # what forms with fields ask for
 
@@ -34,6 +36,20 @@ _LONG = 40  # characters of a quote from which on only its ends are written
 _ENDS = (2, 3, 5, 8)  # words on either side of it: as few as say which place is meant
 _CITATION = re.compile(r"\[(\d{1,4}(?:, ?\d{1,4})*)\]")
 _SHOWN_CODE = re.compile(r"\\u([0-9a-f]{4})")  # how pages show what steers or hides
+
+
+class Nowhere:
+    """A world that has nothing, for steps that look at no page: answers."""
+
+    name = "nowhere"
+
+    def search(self, query: str, k: int) -> Sequence[Hit]:
+        """As `World.search`."""
+        return ()
+
+    def open(self, url: str) -> Page:
+        """As `World.open`."""
+        return error_page(url, "there is nothing")
 
 
 class Browsing(typing.NamedTuple):

@@ -1,16 +1,22 @@
 """A small web for demonstrators, and a person without scripts who browses it by a real server."""
 
+import contextlib
 import json
 import pathlib
 import re
+from collections.abc import Iterator
 from typing import Any
 
+import sqlalchemy as sa
 from browser.sites import site
 
 from gophercite import cli
+from gophercite.browser.episodes import Episode, episode_to_json, read_episodes, replayed
 from gophercite.browser.recorded import Recorder
+from gophercite.browser.worlds import World
+from gophercite.ratings.schema import episode_steps
 from gophercite.ratings.study import Study
-from tests.ratings.served import Browser, Page, Served
+from tests.ratings.served import Browser, Page, Served, serve
 
 QUESTION = "Who built the lighthouse?"
 
@@ -100,3 +106,43 @@ class Demonstrator:
         else:
             self.press(command)
         assert self.page.status == 200, (command, self.page.text)
+
+
+@contextlib.contextmanager
+def served_site(folder: pathlib.Path) -> Iterator[Served]:
+    """A question for everybody, thirty actions, and screens of twenty lines."""
+    more = ("--set", "raters=999", "--browser", "view_lines=20", "--browser", "actions=30")
+    study = study_of(folder, more=more)
+    with serve(study) as served:
+        yield served
+    study.store.close()
+
+
+def steps_of(served: Served, name: str) -> list[str]:
+    """The rows of a rater, in their order."""
+    with served.study.store.reading() as connection:
+        query = (
+            sa.select(episode_steps.c.text)
+            .join(sa.text("raters"), sa.text("raters.id = episode_steps.rater_id"))
+            .where(sa.text("raters.name = :name").bindparams(name=name))
+            .order_by(episode_steps.c.number)
+        )
+        return list(connection.execute(query).scalars())[1:]
+
+
+def export(study: pathlib.Path, experiment: str, out: pathlib.Path) -> list[Episode]:
+    assert cli.main(["rate", "export", str(study), experiment, "episodes", str(out)]) == 0
+    assert cli.main(["validate", str(out), "--kind", "episodes"]) == 0
+    return list(read_episodes(out, strict=True))
+
+
+def is_replayed(world: World, episode: Episode) -> bool:
+    """Whether an episode goes in a world as its record says, step by step."""
+    return episode_to_json(replayed(world, episode)) == episode_to_json(episode)
+
+
+def at_hill(served: Served, name: str) -> Demonstrator:
+    person = Demonstrator(served, name)
+    person.search("lighthouse")
+    person.press("Clicked on link 0")
+    return person

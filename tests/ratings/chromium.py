@@ -1,0 +1,66 @@
+"""Chromium for the tests: pages that are looked at, on a desktop and a phone.
+
+It needs `pip install playwright axe-playwright-python` and a Chromium of the system; files of tests
+that import this are skipped without. With SCREENSHOTS=FOLDER it leaves pictures of all pages there.
+"""
+
+import contextlib
+import os
+import pathlib
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+playwright = pytest.importorskip(
+    "playwright.sync_api", reason="pip install playwright axe-playwright-python"
+)
+axe = pytest.importorskip(
+    "axe_playwright_python.sync_playwright", reason="pip install axe-playwright-python"
+)
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+if CHROMIUM is None:
+    pytest.skip("no chromium is installed here", allow_module_level=True)
+
+DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+
+
+@contextlib.contextmanager
+def launched() -> Iterator[Any]:
+    """A browser without a window."""
+    with playwright.sync_playwright() as running:
+        browser = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+class Tab:
+    """A page of Chromium; whatever goes wrong in it is a fault."""
+
+    def __init__(self, chromium: Any, url: str, viewport: dict[str, int]) -> None:
+        self._context = chromium.new_context(viewport=viewport, base_url=url)
+        self.page, self.wrong = self._context.new_page(), list[str]()
+        self.page.on("console", self._console)
+        self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
+        self.page.on("dialog", lambda dialog: self.wrong.append(f"dialog {dialog.message}"))
+        self.is_phone = viewport is PHONE
+
+    def _console(self, message: Any) -> None:
+        if message.type == "error" and "Failed to load resource" not in message.text:
+            self.wrong.append(message.text)
+
+    def look(self, name: str) -> None:
+        """No violation, nothing wider than the screen, and a picture where they are wanted."""
+        found = axe.Axe().run(self.page)
+        assert found.violations_count == 0, found.generate_report()
+        wide = self.page.evaluate("document.documentElement.scrollWidth > window.innerWidth + 1")
+        assert not wide, f"{name} is wider than the screen"
+        if folder := os.environ.get("SCREENSHOTS"):
+            kind = "phone" if self.is_phone else "desktop"
+            path = pathlib.Path(folder, f"{name}-{kind}.png")
+            self.page.screenshot(path=str(path), full_page=True)
+
+    def close(self) -> None:
+        self._context.close()
+        assert self.wrong == []
