@@ -47,9 +47,7 @@ def environment_from(options: argparse.Namespace, name: str) -> Environment | No
             flag = (given or ["--browser"])[0]
             raise RefusedError(f"{flag} is for --form {DEMONSTRATION}")
         return None
-    for flag in _OF_RATINGS:
-        if getattr(options, flag):
-            raise RefusedError(f"--{flag} is not for --form {DEMONSTRATION}")
+    refuse_flags_of_ratings(options)
     settings = _settings(options.browser_settings)
     if options.world is not None:
         with RecordedWorld(options.world) as world:
@@ -66,6 +64,17 @@ def environment_from(options: argparse.Namespace, name: str) -> Environment | No
         _check_engine(options.engine)
         return Environment(WEB, options.engine, name, settings)
     raise RefusedError(f"--form {DEMONSTRATION} needs --world, --index or --engine")
+
+
+def refuse_flags_of_ratings(options: argparse.Namespace) -> None:
+    """Refuses flags that say nothing about what is demonstrated.
+
+    Raises:
+      RefusedError: one of them is given.
+    """
+    for flag in _OF_RATINGS:
+        if getattr(options, flag, None):
+            raise RefusedError(f"--{flag} is not for --form {DEMONSTRATION}")
 
 
 def check_worlds(study: Study) -> None:

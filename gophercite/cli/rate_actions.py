@@ -14,7 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gophercite import records
-from gophercite.cli.browsed import check_worlds, environment_from
+from gophercite.cli.browsed import check_worlds, environment_from, refuse_flags_of_ratings
 from gophercite.cli.output import DONE, FAILED, RefusedError, note, print_json, print_text
 from gophercite.documents import Document
 from gophercite.ratings import admin_pages, assignment, quality, reports
@@ -323,6 +323,7 @@ def _settings(options: argparse.Namespace) -> Settings:
 
 def _loaded(options: argparse.Namespace, form: str, *, as_gold: bool = False) -> Loaded:
     if form == DEMONSTRATION:
+        refuse_flags_of_ratings(options)
         return read_questions(options.files)
     documents = list(_records(options.documents, Document))
     questions = list(_records(options.questions, records.Question))

@@ -34,7 +34,12 @@ from gophercite.storage.json_fields import RecordError
 T = TypeVar("T")
 
 RECORDED, INDEX, WEB = "recorded", "index", "web"
+WAITING = 8  # requests that may wait for pages of the web; other pages come at once
 _DAMAGE = (RecordError, SearchError, OSError)  # what opening and reading a world may raise
+
+
+class BusyError(Exception):
+    """Too many wait for a page of the web already."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,12 +107,15 @@ class BrowsedWorld:
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "world")
         self._opened = contextlib.ExitStack()
         self._world: World | None = None
+        self._lock = threading.Lock()
+        self.waiting = 0  # requests that wait for an answer
 
     def ask(self, call: Callable[[World], T]) -> T:
         """Returns what a function makes of the world; one runs at a time.
 
         Raises:
           StudyError: the world can't be opened, or read.
+          BusyError: so many wait for the web that one more would keep other raters waiting.
         """
 
         def run() -> T:
@@ -120,7 +128,15 @@ class BrowsedWorld:
             except _DAMAGE as error:
                 raise StudyError(f"the world {self._environment.name!r}: {error}") from error
 
-        return self._thread.submit(run).result()
+        with self._lock:
+            if self._environment.kind == WEB and self.waiting >= WAITING:
+                raise BusyError
+            self.waiting += 1
+        try:
+            return self._thread.submit(run).result()
+        finally:
+            with self._lock:
+                self.waiting -= 1
 
     def close(self) -> None:
         """Closes the world."""

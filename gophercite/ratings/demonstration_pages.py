@@ -18,7 +18,7 @@ from gophercite.browser.marks import LINK_CLOSE, LINK_OPEN, LINK_PART
 from gophercite.browser.state import State
 from gophercite.browser.worlds import World
 from gophercite.ratings import demonstrations, views
-from gophercite.ratings.browsed_worlds import environment_of
+from gophercite.ratings.browsed_worlds import BusyError, environment_of
 from gophercite.ratings.demonstrations import Browsing
 from gophercite.ratings.experiments import Experiment
 from gophercite.ratings.items import StoredItem
@@ -81,6 +81,9 @@ class Errand:
                 "Please tell who sent you the link."
             )
             raise RefusedError(503, text, "world-unreadable") from None
+        except BusyError:
+            text = "Many are waiting for a page just now. Nothing was done: please try again."
+            raise RefusedError(503, text) from None
 
     @property
     def here(self) -> str:

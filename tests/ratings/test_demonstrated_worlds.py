@@ -1,11 +1,13 @@
 """Worlds that are demonstrated in: an index, kills of the server, and the command's errors."""
 
+import concurrent.futures
 import os
 import pathlib
 import signal
 import socket
 import subprocess
 import sys
+import threading
 
 import httpx
 import pytest
@@ -14,7 +16,9 @@ from browser.sites import HILL, LIGHTHOUSE
 
 from gophercite import cli
 from gophercite.browser.recorded import RecordedWorld
+from gophercite.browser.settings import Settings as BrowserSettings
 from gophercite.documents import Document
+from gophercite.ratings.browsed_worlds import WAITING, WEB, BrowsedWorld, BusyError, Environment
 from gophercite.ratings.schema import episode_steps
 from gophercite.ratings.study import Study
 from gophercite.retrieval.index import DocumentIndex
@@ -212,6 +216,8 @@ def test_bad_questions_are_named_and_episodes_are_nobody_s_votes(
     more = write(tmp_path / "s.jsonl", question("q1"), question("q2"))
     assert cli.main(["rate", "add", study, "demonstration", more]) == 0
     assert "1 items added to 'demonstration', 1 were there already" in capsys.readouterr().out
+    assert cli.main(["rate", "add", study, "demonstration", more, "--gold", more]) == 1
+    assert "--gold is not for" in capsys.readouterr().err
 
 
 def test_pages_that_say_the_answer_are_censored(tmp_path: pathlib.Path) -> None:
@@ -225,3 +231,25 @@ def test_pages_that_say_the_answer_are_censored(tmp_path: pathlib.Path) -> None:
         assert told not in person.page.source
         assert HILL not in person.page.source
     study.store.close()
+
+
+def test_a_slow_web_keeps_no_more_than_some_waiting(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else raters who wait for strangers' pages would use up what answers all others."""
+    monkeypatch.setenv("SEARXNG_URL", "http://127.0.0.1:1")
+    environment = Environment(WEB, "searxng", "web", BrowserSettings())
+    world, slow = BrowsedWorld(environment, tmp_path / "worlds/1"), threading.Event()
+    with concurrent.futures.ThreadPoolExecutor(WAITING) as pool:
+        waiting = [pool.submit(world.ask, lambda _: slow.wait()) for _ in range(WAITING)]
+        late = threading.Timer(20, slow.set)  # so that nobody waits for ever where none is refused
+        late.start()
+        while world.waiting < WAITING:
+            slow.wait(0.001)
+        with pytest.raises(BusyError):
+            world.ask(lambda _: None)
+        late.cancel()
+        slow.set()
+        assert all(each.result() for each in waiting)
+    assert world.ask(lambda opened: opened.name) == "web"
+    world.close()
