@@ -32,7 +32,7 @@ _IMAGE = r"[a-z0-9][\w./:@-]{0,254}"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
-    flags = _parse(arguments)
+    flags = parse(arguments)
     try:
         settings, bindings = train.parse(flags.training)
         setting_checks.check(settings.gin_file, bindings, settings.gin_search_paths)
@@ -75,7 +75,8 @@ def manifest(flags: argparse.Namespace) -> str:
     return template.substitute({name: json.dumps(value) for name, value in values.items()})
 
 
-def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Reads the flags; what Kubernetes would not take is wrong usage."""
     parser = argparse.ArgumentParser(
         prog="jobset.py",
         description=__doc__,

@@ -6,8 +6,8 @@
 #   tpu_worker.sh logs LINES                  the end of its log
 #   tpu_worker.sh stop                        has it save and end
 #
-# RUN names the training. One that is at work, or is done, is not started again. A lock is held as
-# long as any process of the training lives, so that no second one starts beside it.
+# RUN names the training. One that is at work is not started again: a lock is held as long as any of
+# its processes lives. One that is done starts again, for other workers may need it to end with them.
 set -u
 CODE="$HOME/gophercite"
 STATE="$HOME/gophercite-run"
@@ -31,12 +31,10 @@ start() {
   mkdir -p "$STATE"
   exec 9>>"$STATE/lock"
   if flock -n 9; then
-    if [ "$(cat "$STATE/run" 2>/dev/null)" != "$1" ] || [ "$(cat "$STATE/status" 2>/dev/null)" != 0 ]; then
-      rm -f "$STATE/status" "$STATE/pid"
-      echo "$1" >"$STATE/run"
-      # Descriptor 9, and with it the lock, goes on to all that it starts.
-      setsid nohup bash "$0" work "${@:2}" >>"$STATE/log" 2>&1 </dev/null &
-    fi
+    rm -f "$STATE/status" "$STATE/pid"
+    echo "$1" >"$STATE/run"
+    # Descriptor 9, and with it the lock, goes on to all that it starts.
+    setsid nohup bash "$0" work "${@:2}" >>"$STATE/log" 2>&1 </dev/null &
     exec 9>&-
   fi
   report

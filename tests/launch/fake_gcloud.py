@@ -52,6 +52,11 @@ def scenario() -> dict[str, Any]:
     return json.loads((ROOT / "scenario.json").read_text())
 
 
+def hang() -> None:
+    (ROOT / "hanging").write_text(str(os.getpid()))
+    time.sleep(600)
+
+
 def befall(command: str) -> str | None:
     """The fault that this call of a command meets, if any."""
     with opened() as state:
@@ -217,7 +222,7 @@ def main() -> None:
     assert flags["zone"] == "us-west4-a"
     fault = befall(command)
     if fault == "hang":
-        time.sleep(600)
+        hang()
     if fault == "malformed":
         print('{"name": "projects/p", "sta')
         return
@@ -229,7 +234,7 @@ def main() -> None:
     COMMANDS[command](words, flags)
     if fault == "lost":  # done, and the answer never comes
         sys.stdout.flush()
-        time.sleep(600)
+        hang()
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import shlex
 import shutil
 import signal
@@ -14,8 +15,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import gcloud
+import jobset
 import pytest
 import tpu
+import tpu_flags
 
 FAKE = pathlib.Path(__file__).with_name("fake_gcloud.py")
 LAUNCH = pathlib.Path(tpu.__file__).parent
@@ -339,6 +342,33 @@ def test_an_interrupted_request_names_what_may_cost_money(cloud: Cloud, told: in
 
 
 @pytest.mark.parametrize(
+    ("hanging", "kind", "last"),
+    [
+        (
+            "queued-resources create",
+            "lost",
+            "run1 is still there (asked for) and costs money as long",
+        ),
+        ("queued-resources describe", "hang", "run1: interrupted."),
+    ],
+)
+def test_an_interrupt_while_gcloud_hangs_says_what_may_have_been_made(
+    cloud: Cloud, hanging: str, kind: str, last: str
+) -> None:
+    cloud.play(faults={hanging: [kind]})
+    waiting = cloud.start("create", "run1", *MACHINE)
+    end = time.monotonic() + PATIENCE
+    while not (cloud.root / "hanging").exists():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    waiting.send_signal(signal.SIGINT)
+    status, _, said = finish(waiting)
+    assert status == 130
+    assert said[-1].startswith(last)
+    assert not pathlib.Path("/proc", (cloud.root / "hanging").read_text()).exists()
+
+
+@pytest.mark.parametrize(
     ("faults", "status", "message", "creations"),
     [
         ({"queued-resources create": ["quota"]}, 1, "Quota limit 'TPUV5' has been exceeded", 1),
@@ -365,6 +395,9 @@ def test_what_gcloud_may_answer(
     assert "\x1b" not in "".join(said)
     assert "\x07" not in "".join(said)
     assert len(cloud.calls("queued-resources create")) == creations
+    hung = cloud.root / "hanging"
+    assert hung.exists() == slow
+    assert not slow or not pathlib.Path("/proc", hung.read_text()).exists()
 
 
 def test_a_request_that_the_zone_can_t_fill_is_made_again_but_not_over_quota(cloud: Cloud) -> None:
@@ -499,3 +532,29 @@ def test_without_gcloud_it_says_what_to_install(cloud: Cloud) -> None:
     assert said == [
         "run1: there is no gcloud on the path: install the Google Cloud CLI (docs/pods.md)"
     ]
+
+
+def test_what_workers_say_can_t_command_the_terminal() -> None:
+    """It may come from a machine that is no longer ours."""
+    assert tpu.printable("step\t7\n\x1b]0;x\x07\x9b\u202e") == "step\t7\n�]0;x���"
+    line = "gophercite-worker\tw\x1b[2J\trunning\tr\t-\tsaid\n"
+    (report,) = tpu.read_reports("noise\ngophercite-worker\tshort\n" + line)
+    assert (report.worker, report.line) == ("w�[2J", "said")
+
+
+def test_the_commands_of_the_page_are_what_the_commands_take() -> None:
+    """All of docs/pods.md that start with our programs; `…` stands for settings left out."""
+    page = (LAUNCH.parent / "docs" / "pods.md").read_text("utf-8")
+    blocks = re.findall(r"^```bash\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    lines = "".join(blocks).replace("\\\n", " ").splitlines()
+    lines += re.findall(r"^\| `(python launch/tpu\.py .*?)` \|", page, re.MULTILINE)
+    seen = set()
+    for line in lines:
+        words = shlex.split(line.partition(" | ")[0].replace("=Z ", "=us-west4-a "), comments=True)
+        words = [word.replace("=Z", "=us-west4-a") for word in words if word != "…"]
+        if words[:2] == ["python", "launch/tpu.py"]:
+            seen.add(tpu_flags.parse(words[2:]).command)
+        elif words[:2] == ["python", "launch/jobset.py"]:
+            assert "kind: JobSet" in jobset.manifest(jobset.parse(words[2:]))
+            seen.add("jobset")
+    assert seen == {"create", "run", "status", "logs", "stop", "delete", "jobset"}
