@@ -67,7 +67,11 @@ def read_bindings(parser: argparse.ArgumentParser, rest: Sequence[str]) -> dict[
 
 
 def load(
-    files: Sequence[str], bindings: Mapping[str, str], search_paths: Sequence[str] = ()
+    files: Sequence[str],
+    bindings: Mapping[str, str],
+    search_paths: Sequence[str] = (),
+    *,
+    unset: list[str] | None = None,
 ) -> list[pathlib.Path]:
     """Reads gin files in order, then bindings, and checks all names.
 
@@ -76,6 +80,7 @@ def load(
       bindings: names (`TRAIN_STEPS`, `train.log_every`) and their values as gin writes them; a
         value that gin can't read is taken as text, so `--gin.MODEL_DIR=runs/a` needs no quotes.
       search_paths: more folders to look for files in, included ones too.
+      unset: gets the macros that nothing sets, which are then None; without it they are an error.
 
     Returns:
       The files that were read, included ones too.
@@ -102,7 +107,7 @@ def load(
             gin.parse_config(f"{name} = {_literal(value)}")
         except Exception as error:
             raise ConfigurationError(f"--gin.{name}: {_explain(error, folders)}") from error
-    _check_macros(read, bindings)
+    _check_macros(read, bindings, unset)
     _check_scopes(read, bindings)
     return read
 
@@ -134,7 +139,9 @@ def _literal(value: str) -> str:
     return value
 
 
-def _check_macros(files: Sequence[pathlib.Path], bindings: Mapping[str, str]) -> None:
+def _check_macros(
+    files: Sequence[pathlib.Path], bindings: Mapping[str, str], unset: list[str] | None
+) -> None:
     """Raises for a macro that is set and used nowhere, or is used and not set."""
     config = gin.config._CONFIG
     macro = gin.get_configurable(gin.config.macro)
@@ -152,7 +159,11 @@ def _check_macros(files: Sequence[pathlib.Path], bindings: Mapping[str, str]) ->
         if close:
             place = _where_used(name, files, bindings)
             raise ConfigurationError(f"{place}: nothing sets %{name}; did you mean %{close[0]}?")
-    if missing:
+    if unset is not None:
+        unset += missing
+        for name in missing:
+            gin.parse_config(f"{name} = None")
+    elif missing:
         many = f" (nor are {', '.join(missing[1:])})" if len(missing) > 1 else ""
         raise ConfigurationError(f"{missing[0]} is not set{many}: add --gin.{missing[0]}=VALUE")
 

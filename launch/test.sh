@@ -11,6 +11,15 @@ export JAX_PLATFORMS=cpu
 # The tests' many processes read what Python has made of the sources, where they may keep it.
 unset PYTHONDONTWRITEBYTECODE
 
+# The TPU's own compiler, by which plans are tested; apart, so that nothing else looks for TPUs.
+LIBTPU="libtpu==0.0.42.1" # the one that the pinned jax asks for
+if [ "$(cat .venv/libtpu/installed 2>/dev/null)" != "$LIBTPU" ]; then
+  rm -rf .venv/libtpu
+  python -m pip install --quiet --disable-pip-version-check --no-deps --target .venv/libtpu "$LIBTPU" &&
+    echo "$LIBTPU" >.venv/libtpu/installed ||
+    echo "libtpu could not be fetched: the tests that need it are skipped" >&2
+fi
+
 ruff check .
 ruff format --check .
 mypy

@@ -25,6 +25,7 @@ FLOORS = (
     ("learning", "answering", "evaluation"),
     ("browsing",),
     ("training", "ratings"),
+    ("planning",),
     ("cli",),
     ("launch", "__main__"),
 )

@@ -29,7 +29,7 @@ def process_share(partitioner: Partitioner) -> tuple[int, int]:
     Raises:
       ValueError: a process's rows are not one run.
     """
-    sharding = _sharding(partitioner, 1)
+    sharding = batch_sharding(partitioner, 1)
     cuts = _cuts(partitioner)
     rows = sharding.addressable_devices_indices_map((cuts,))
     starts = {index[0].start or 0 for index in rows.values() if index}
@@ -62,7 +62,7 @@ def put(partitioner: Partitioner, batch: HostBatch) -> DeviceBatch:
         shape = (array.shape[0] * count, *array.shape[1:])
         refuse_uneven(partitioner, shape[0])
         return jax.make_array_from_process_local_data(
-            _sharding(partitioner, array.ndim), array, shape
+            batch_sharding(partitioner, array.ndim), array, shape
         )
 
     def whole(array: np.ndarray) -> jax.Array:
@@ -93,7 +93,13 @@ def refuse_uneven(partitioner: Partitioner, batch_size: int) -> None:
         )
 
 
-def _sharding(partitioner: Partitioner, rank: int) -> jax.sharding.NamedSharding:
+def batch_sharding(partitioner: Partitioner, rank: int) -> jax.sharding.NamedSharding:
+    """How an array of a batch is cut, whose axes are rows, tokens and whatever else.
+
+    Args:
+      partitioner: mesh and rules.
+      rank: how many axes it has.
+    """
     axes = ("batch", "length", *[None] * rank)[:rank]
     return jax.sharding.NamedSharding(partitioner.mesh, partitioner.spec(axes))
 

@@ -1,0 +1,139 @@
+"""Accelerators by their published peaks, and slices of them that nobody has to own.
+
+A device is what JAX calls one: a core of TPU v2 and v3, a chip of the others.
+"""
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+from jax.experimental import topologies
+
+GIB = 2**30
+
+
+@dataclasses.dataclass(frozen=True)
+class Chip:
+    """What a device can do at best; nothing runs that fast.
+
+    Attributes:
+      name: of the kind.
+      flops: bfloat16 operations a second.
+      memory: bytes of its main memory that programs get.
+      bandwidth: bytes a second between that memory and its cores.
+      links: bytes a second that it can send to others, over all its links.
+      source: where these numbers are published.
+    """
+
+    name: str
+    flops: float
+    memory: float
+    bandwidth: float
+    links: float
+    source: str
+
+
+# Links are as published in Gbit/s a chip, both directions together, of which half can send. A core
+# of v3 has half of its chip. Compilers keep some memory for themselves: see `usable`.
+CHIPS = {
+    chip.name: chip
+    for chip in (
+        Chip("v3", 61.5e12, 16 * GIB, 450e9, 20.5e9, "cloud.google.com/tpu/docs/v3"),
+        Chip("v4", 275e12, 32 * GIB, 1228e9, 150e9, "cloud.google.com/tpu/docs/v4"),
+        Chip("v5e", 197e12, 16 * GIB, 819e9, 100e9, "cloud.google.com/tpu/docs/v5e"),
+        Chip("v5p", 459e12, 95 * GIB, 2765e9, 300e9, "cloud.google.com/tpu/docs/v5p"),
+        Chip("v6e", 918e12, 32 * GIB, 1640e9, 200e9, "cloud.google.com/tpu/docs/v6e"),
+        Chip("gpu", 989e12, 80e9, 3350e9, 450e9, "H100 SXM: nvidia.com/en-us/data-center/h100"),
+        Chip("cpu", 1e12, 16 * GIB, 50e9, 10e9, "none: a stand-in for tests"),
+    )
+}
+# Settings that a kind's compiler asks for.
+_OPTIONS: dict[str, dict[str, Any]] = {"v4": {"chip_config_name": "megacore"}}
+_SIZES = re.compile(r"\d+(x\d+){1,2}")
+
+
+class TopologyError(ValueError):
+    """A slice that can't be planned for; the message says which, and what would be right."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Topology:
+    """Devices to compile for.
+
+    Attributes:
+      name: as typed: `v3:8x8`, `cpu-8`.
+      chip: their kind.
+      devices: as many as the slice has.
+    """
+
+    name: str
+    chip: Chip
+    devices: Sequence[Any]
+
+
+def simulated_devices(name: str) -> int | None:
+    """How many devices of this machine a name such as `cpu-256` or `gpu-64` asks for; None of TPUs.
+
+    Raises:
+      TopologyError: the name is none of a slice.
+    """
+    kind, separator, size = name.partition("-")
+    if kind in ("cpu", "gpu") and separator:
+        if not size.isdecimal() or int(size) < 1:
+            raise TopologyError(f"{name}: how many devices? As {kind}-64")
+        return int(size)
+    _tpu(name)
+    return None
+
+
+def topology(name: str) -> Topology:
+    """Returns the devices of a slice; a TPU's need libtpu, and no TPU.
+
+    Args:
+      name: kind and shape of a TPU slice (`v3:8x8`, `v5p:4x4x8`), or `cpu-N` or `gpu-N`: N devices
+        of this machine's CPU, which XLA has to simulate (`simulated_devices`). What they say of
+        cuts and traffic holds for GPUs, too; of memory it is near.
+
+    Raises:
+      TopologyError: there is no such slice, libtpu is missing, or too few devices are simulated.
+    """
+    count = simulated_devices(name)
+    if count is not None:
+        devices = jax.devices("cpu")
+        if len(devices) < count:
+            raise TopologyError(
+                f"{name}: XLA simulates {len(devices)} devices; set "
+                f"XLA_FLAGS=--xla_force_host_platform_device_count={count} before JAX is imported"
+            )
+        return Topology(name, CHIPS[name.partition("-")[0]], devices[:count])
+    kind, sizes = _tpu(name)
+    try:
+        found = topologies.get_topology_desc(f"{kind}:{sizes}", "tpu", **_OPTIONS.get(kind, {}))
+    except RuntimeError as error:
+        if "not installed" in str(error):
+            raise TopologyError(
+                f"{name}: TPUs are compiled for by libtpu, which is not installed: "
+                "pip install 'gophercite[tpu]'"
+            ) from None
+        raise _no_slice(name, error) from error
+    except Exception as error:
+        raise _no_slice(name, error) from error
+    return Topology(name, CHIPS[kind], found.devices)
+
+
+def _no_slice(name: str, error: Exception) -> TopologyError:
+    first = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return TopologyError(f"{name}: there is no such slice ({first})")
+
+
+def _tpu(name: str) -> tuple[str, str]:
+    kind, _, sizes = name.partition(":")
+    tpus = [known for known in CHIPS if known.startswith("v")]
+    if kind not in tpus or not _SIZES.fullmatch(sizes):
+        raise TopologyError(
+            f"{name!r} is no slice: name a TPU's kind ({', '.join(tpus)}) and shape, as v3:8x8 or "
+            "v5p:4x4x8, or cpu-N or gpu-N"
+        )
+    return kind, sizes

@@ -1,0 +1,214 @@
+"""A training step on devices that aren't there: does it fit, what does it cost, how long is it."""
+
+import dataclasses
+import re
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from gophercite.planning.chips import Topology
+from gophercite.planning.compiled import Costs, by_kind_and_axis, costs
+from gophercite.training.program import Program
+
+# What libtpu says of a program that has no room.
+_USED = re.compile(
+    r"(?:Used |required for [\w ]+\()([\d.]+)([KMG])(?: of |\) exceeds available HBM \()"
+    r"([\d.]+)([KMG])"
+)
+_EXCEEDED = re.compile(r"[Ee]xceeded hbm capacity by ([\d.]+)([KMG])")
+_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
+
+
+@dataclasses.dataclass(frozen=True)
+class Memory:
+    """What a device holds, in bytes.
+
+    Attributes:
+      parameters, optimizer, other: parts of the training state that is kept; `other` is what is
+        neither, such as averages and environments.
+      batch: the step's input.
+      temporaries: activations, gradients and what else a step needs while it runs.
+      peak: the most at any time, as the compiler has it.
+      usable: what the compiler grants, or the device has.
+    """
+
+    parameters: int
+    optimizer: int
+    other: int
+    batch: int
+    temporaries: int
+    peak: int
+    usable: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What a step would be.
+
+    Attributes:
+      topology: the slice.
+      devices: how many.
+      mesh: axes and sizes.
+      fits: whether each device has the memory.
+      memory: of each device; None where nothing could be compiled.
+      problem: the compiler's words, where it does not fit.
+      flops: of a device, in matrix products; two for each multiply-add.
+      needed_flops: those that the whole step must do by analysis, nothing recomputed, divided among
+        the devices; None where that is not known.
+      traffic: bytes between main memory and cores, an upper bound.
+      exchanges: kind, axes of the mesh, bytes that a device sends, how many, how many asynchronous.
+      unknown_loops: loops that end when their data says so.
+      seconds: an estimate of the step's time, from published peaks.
+      mfu: model FLOPs utilisation at that time; None where `needed_flops` is not known.
+      compile_seconds: what compiling took here.
+    """
+
+    topology: str
+    devices: int
+    mesh: dict[str, int]
+    fits: bool
+    memory: Memory | None
+    problem: str
+    flops: int
+    needed_flops: float | None
+    traffic: int
+    exchanges: list[tuple[str, tuple[str, ...], int, int, int]]
+    unknown_loops: int
+    seconds: dict[str, float]
+    mfu: float | None
+    compile_seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns all of it as JSON."""
+        return dataclasses.asdict(self)
+
+
+def plan_update(
+    program: Program,
+    batch: Any,
+    topology: Topology,
+    needed_flops: float | None = None,
+    turns: Mapping[str, int] | None = None,
+) -> Plan:
+    """Compiles a training step for a slice and reads off what it costs.
+
+    Args:
+      program: with a mesh over the slice's devices.
+      batch: shapes with shardings.
+      topology: the slice.
+      needed_flops: of the whole step, by analysis.
+      turns: how often loops turn that end when their data says so (`compiled.costs`).
+
+    Returns:
+      The plan; one that does not fit where the compiler refuses it for want of memory.
+    """
+    mesh = dict(program.partitioner.mesh.shape)
+    devices = len(topology.devices)
+    needed = None if needed_flops is None else needed_flops / devices
+    begun = time.monotonic()
+    try:
+        compiled = program.compile_update(batch)
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        took = time.monotonic() - begun
+        problem = _problem(str(error))
+        return Plan(
+            topology.name, devices, mesh, False, None, problem, 0, needed, 0, [], 0, {}, None, took
+        )
+    took = time.monotonic() - begun
+    found = costs(compiled.as_text() or "", mesh, turns)
+    memory = _memory(program, batch, compiled, topology)
+    seconds = estimate(found, topology)
+    fits = memory.peak <= memory.usable
+    return Plan(
+        topology.name,
+        devices,
+        mesh,
+        fits,
+        memory,
+        "" if fits else f"needs {memory.peak / 2**30:.2f} GiB of {memory.usable / 2**30:.2f} GiB",
+        found.flops,
+        needed,
+        found.traffic,
+        [
+            (kind, axes, *row)
+            for (kind, axes), row in sorted(by_kind_and_axis(found.collectives).items())
+        ],
+        found.unknown_loops,
+        seconds,
+        None if needed is None else needed / topology.chip.flops / seconds["step"],
+        took,
+    )
+
+
+def estimate(found: Costs, topology: Topology) -> dict[str, float]:
+    """Estimates a step's time from the published peaks of its devices.
+
+    Args:
+      found: what the step costs a device.
+      topology: the slice.
+
+    Returns:
+      Seconds: `compute` of all matrix products at the peak, `memory` of all traffic, `exchanges`
+      over all links, `hidden` of them while devices compute; and `step`: the larger of compute and
+      memory with what is not hidden of the exchanges, or all exchanges where those take longer.
+    """
+    chip = topology.chip
+    compute, memory = found.flops / chip.flops, found.traffic / chip.bandwidth
+    exchanges = sum(each.sent * each.times for each in found.collectives) / chip.links
+    hidden = sum(e.sent * e.times for e in found.collectives if e.asynchronous) / chip.links
+    work = max(compute, memory)
+    step = max(work, hidden) + exchanges - hidden
+    return {
+        "compute": compute,
+        "memory": memory,
+        "exchanges": exchanges,
+        "hidden": hidden,
+        "step": step,
+    }
+
+
+def device_bytes(tree: Any) -> int:
+    """The bytes that a device holds of shapes with shardings."""
+    return sum(
+        int(np.prod(leaf.sharding.shard_shape(leaf.shape))) * leaf.dtype.itemsize
+        for leaf in jax.tree.leaves(tree)
+        if not jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    )
+
+
+def _memory(
+    program: Program, batch: Any, compiled: jax.stages.Compiled, topology: Topology
+) -> Memory:
+    sizes = compiled.memory_analysis()
+    if sizes is None:
+        raise RuntimeError(f"the compiler says nothing of memory on {topology.name}")
+    target = program.state_target()
+    parameters, optimizer = device_bytes(target.params), device_bytes(target.optimizer)
+    outputs = sizes.output_size_in_bytes - sizes.alias_size_in_bytes
+    held = sizes.argument_size_in_bytes + sizes.temp_size_in_bytes + outputs
+    # CPUs' compiler counts no peak.
+    peak = sizes.peak_memory_in_bytes if topology.chip.name.startswith("v") else held
+    return Memory(
+        parameters,
+        optimizer,
+        device_bytes(target) - parameters - optimizer,
+        device_bytes(batch),
+        sizes.temp_size_in_bytes,
+        peak,
+        int(topology.chip.memory),
+    )
+
+
+def _problem(message: str) -> str:
+    """What the compiler says of a program without room, in one line."""
+    if used := _USED.search(message):
+        need, have = (float(used[n]) * _UNITS[used[n + 1]] / 2**30 for n in (1, 3))
+        return f"needs {need:.2f} GiB of {have:.2f} GiB"
+    if over := _EXCEEDED.search(message):
+        return f"is over by {float(over[1]) * _UNITS[over[2]] / 2**30:.2f} GiB"
+    return next(line for line in message.splitlines() if "RESOURCE_EXHAUSTED" in line)[:200]

@@ -1,0 +1,321 @@
+"""Plans a run for devices that aren't there: does it fit, what does it cost, how long is a step.
+
+examples:
+  # the paper's fine-tuning on 128 TPU v3 cores
+  python launch/plan.py --gin_file=gin_configs/sft_gopher_280b.gin --topology=v3:8x8
+
+  # on other slices, as JSON, too
+  python launch/plan.py --gin_file=gin_configs/sft_imported.gin \\
+    --gin.INITIAL_CHECKPOINT=models/qwen3 --topology=v5e:4x4 --topology=v6e:2x4 --output=plans.jsonl
+
+  # which cuts and how many microbatches
+  python launch/plan.py --gin_file=gin_configs/sft_gopher_280b.gin --topology=v5p:4x4x4 --search
+  python launch/plan.py … --try=partitioner.model=8,16,32 --try=SupervisedLearner.microbatches=8,16
+
+The run's real step is compiled ahead of time: by the TPU's own compiler for TPUs (it needs
+`pip install 'gophercite[tpu]'` and no TPU), for `cpu-256` and `gpu-64` by that of this machine's
+CPU for as many devices. Data need not be there for supervised fine-tuning and reward models. Times
+are estimates from published peaks; what is said of memory is the compiler's word.
+
+Exit status: 0 some plan fits; 1 refused, with one line that says why; 2 wrong usage; 3 none fits.
+"""
+
+import argparse
+import concurrent.futures
+import hashlib
+import itertools
+import json
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gin_files
+
+from gophercite.storage.json_fields import in_one_line
+
+GIB = 2**30
+_NONE_FITS = 3
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command and returns its exit status."""
+    flags, bindings = _parse(arguments)
+    try:
+        if flags.tried or flags.search or len(flags.topology) > 1:
+            plans = _several(flags, bindings)
+        else:
+            plans = [_one(flags, bindings)]
+    except (gin_files.ConfigurationError, ValueError, OSError) as error:
+        print(f"plan: {in_one_line(error)}", file=sys.stderr)
+        return 1
+    if flags.output:
+        lines = "".join(json.dumps(plan) + "\n" for plan in plans)
+        pathlib.Path(flags.output).write_text(lines, "utf-8")
+    return 0 if any(plan["fits"] for plan in plans) else _NONE_FITS
+
+
+# --- One plan ---
+
+
+def _one(flags: argparse.Namespace, bindings: Mapping[str, str]) -> dict[str, Any]:
+    """Makes a plan in this process, and prints it.
+
+    Raises:
+      ConfigurationError: a file, flag or value is wrong.
+      ValueError: the slice is unknown, or can't be cut so.
+    """
+    (name,) = flags.topology
+    _set_up_jax(name)
+    from gophercite.planning.chips import topology
+
+    slice_ = topology(name)  # before the library is brought, which takes seconds
+    import configuration  # noqa: F401 -- makes the library known to gin
+    import planned_runs
+
+    from gophercite.planning.plan import plan_update
+
+    unset: list[str] = []
+    files = gin_files.load(flags.gin_file, bindings, flags.gin_search_paths, unset=unset)
+    if unset:
+        print(f"plan: not set, and taken as None: {', '.join(unset)}", file=sys.stderr)
+    with gin_files.one_line(files, bindings):
+        run = planned_runs.planned_run(slice_)
+    plan = plan_update(run.program, run.batch, slice_, run.needed_flops, run.turns)
+    found = {"parameters": run.parameters, "settings": dict(bindings), **plan.to_json()}
+    if flags.json:
+        print(json.dumps(found))
+    else:
+        _show(found, slice_.chip.source)
+    return found
+
+
+def _set_up_jax(name: str) -> None:
+    """Says which devices JAX has, before it is imported."""
+    kind, _, size = name.partition("-")
+    if kind in ("cpu", "gpu") and size.isdecimal():
+        flag = f"--xla_force_host_platform_device_count={size}"
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}"
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+
+def _show(plan: Mapping[str, Any], source: str) -> None:
+    mesh = " × ".join(f"{axis} {size}" for axis, size in plan["mesh"].items() if size > 1)
+    print(f"{plan['parameters']:,} parameters on {plan['topology']}: {plan['devices']} devices")
+    print(f"mesh: {mesh or 'one device'}; compiled in {plan['compile_seconds']:.0f} s\n")
+    memory = plan["memory"]
+    if memory is None:
+        print(f"DOES NOT FIT: {plan['problem']}")
+        return
+    left = (memory["usable"] - memory["peak"]) / GIB
+    print(f"{'fits' if plan['fits'] else 'DOES NOT FIT'}: {left:+.2f} GiB left on each device\n")
+    print("Memory of a device, GiB")
+    for label, field in (
+        ("parameters", "parameters"),
+        ("optimiser", "optimizer"),
+        ("averages and the like", "other"),
+        ("batch", "batch"),
+        ("temporaries (activations, gradients)", "temporaries"),
+        ("peak, by the compiler", "peak"),
+    ):
+        print(f"  {label:<40}{memory[field] / GIB:>10.3f}")
+    print("\nA step, of each device")
+    print(f"  {'operations of matrix products':<40}{plan['flops']:>10.3g}")
+    if plan["needed_flops"]:
+        ratio = plan["flops"] / plan["needed_flops"]
+        print(f"  {'of what must be done, by analysis':<40}{ratio:>10.3f} ×")
+    print(f"  {'bytes to and from memory, at most':<40}{plan['traffic']:>10.3g}")
+    if plan["unknown_loops"]:
+        print(f"  {'loops that end when their data says so':<40}{plan['unknown_loops']:>10}")
+    for kind, axes, sent, count, hidden in plan["exchanges"]:
+        along = " and ".join(axes) or "no axis"
+        print(
+            f"  {f'{kind} along {along}':<40}{sent:>10.3g} bytes in {count}, {hidden} asynchronous"
+        )
+    seconds = plan["seconds"]
+    print(f"\nAn ESTIMATE from published peaks ({source}): {seconds['step']:.3g} s a step")
+    print(
+        f"  matrix products {seconds['compute']:.3g} s, memory {seconds['memory']:.3g} s, "
+        f"exchanges {seconds['exchanges']:.3g} s, of which {seconds['hidden']:.3g} s can be hidden"
+    )
+    if plan["mfu"] is not None:
+        print(f"  model FLOPs utilisation at that time: {100 * plan['mfu']:.0f} %")
+
+
+# --- Several plans ---
+
+
+def _several(flags: argparse.Namespace, bindings: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Makes plans in processes of their own, and prints a table, what fits and is fastest first.
+
+    Raises:
+      ValueError: no plan could be made.
+    """
+    jobs = [
+        (name, dict(bindings) | dict(zip(tried, values, strict=True)))
+        for name in flags.topology
+        for tried in [_tried(flags, name)]
+        for values in itertools.product(*tried.values())
+    ]
+    plans, problems = [], []
+    with concurrent.futures.ThreadPoolExecutor(flags.processes) as pool:
+        made = pool.map(lambda job: _in_process(flags, *job), jobs)
+        for number, ((name, settings), plan) in enumerate(zip(jobs, made, strict=True), start=1):
+            said = ", ".join(
+                f"{key}={value}" for key, value in settings.items() if key not in bindings
+            )
+            if isinstance(plan, str):
+                problems.append(plan)
+                print(f"[{number}/{len(jobs)}] {name} {said}: {plan}", file=sys.stderr, flush=True)
+                continue
+            plans.append(plan)
+            print(f"[{number}/{len(jobs)}] {name} {said}", file=sys.stderr, flush=True)
+    if not plans:
+        raise ValueError(problems[0].removeprefix("plan: "))
+    plans.sort(key=lambda plan: (not plan["fits"], plan["seconds"].get("step", 0.0)))
+    print(
+        "| slice | settings | mesh | fits | peak, GiB | FLOP ratio | sent, GB | step, s | MFU % |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
+    for plan in plans:
+        print(_row(plan, bindings))
+    return plans
+
+
+def _tried(flags: argparse.Namespace, name: str) -> dict[str, list[str]]:
+    """The values that are tried of each setting."""
+    tried = dict(flags.tried)
+    if flags.search:
+        sizes = name.partition(":")[2] or name.partition("-")[2]
+        devices = 1
+        for size in sizes.split("x"):
+            devices *= int(size) if size.isdecimal() else 1
+        devices *= 2 if name.startswith("v3") else 1  # cores of a chip
+        powers = [str(2**power) for power in range(devices.bit_length()) if devices % 2**power == 0]
+        tried.setdefault("partitioner.model", powers[: flags.most_cuts.bit_length()])
+        tried.setdefault(f"{flags.search}.microbatches", ["1", "4", "16"])
+    return tried
+
+
+def _in_process(
+    flags: argparse.Namespace, name: str, settings: Mapping[str, str]
+) -> dict[str, Any] | str:
+    """A plan out of the cache, or of a process that makes it; or why there is none."""
+    command = [
+        sys.executable,
+        str(pathlib.Path(__file__).resolve()),
+        "--json",
+        f"--topology={name}",
+    ]
+    command += [f"--gin_file={file}" for file in flags.gin_file]
+    if flags.gin_search_paths:
+        command.append(f"--gin_search_paths={','.join(flags.gin_search_paths)}")
+    command += [f"--gin.{key}={value}" for key, value in settings.items()]
+    kept = flags.cache / f"{_digest(command[2:])}.json" if flags.cache else None
+    if kept is not None and kept.is_file():
+        found: dict[str, Any] = json.loads(kept.read_text("utf-8"))
+        return found
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode not in (0, _NONE_FITS):
+        lines = done.stderr.strip().splitlines()
+        return lines[-1] if lines else f"plan: ended with status {done.returncode}"
+    found = json.loads(done.stdout.splitlines()[-1])
+    if kept is not None:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = kept.with_suffix(f".{os.getpid()}.unfinished")
+        unfinished.write_text(json.dumps(found), "utf-8")
+        unfinished.replace(kept)
+    return found
+
+
+def _digest(command: Sequence[str]) -> str:
+    """A name for all that a plan depends on: the command, gin files, the library's code."""
+    digest = hashlib.sha256(json.dumps(list(command)).encode())
+    for folder, pattern in (("gophercite", "**/*.py"), ("gin_configs", "**/*.gin")):
+        for path in sorted((gin_files.ROOT / folder).glob(pattern)):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:32]
+
+
+def _row(plan: Mapping[str, Any], bindings: Mapping[str, str]) -> str:
+    settings = ", ".join(
+        f"{name.rpartition('.')[2]} {value}"
+        for name, value in plan["settings"].items()
+        if name not in bindings
+    )
+    mesh = " × ".join(f"{axis} {size}" for axis, size in plan["mesh"].items() if size > 1)
+    memory, seconds = plan["memory"], plan["seconds"]
+    if memory is None:
+        return f"| {plan['topology']} | {settings} | {mesh} | no: {plan['problem']} | | | | | |"
+    ratio = f"{plan['flops'] / plan['needed_flops']:.2f}" if plan["needed_flops"] else "–"
+    sent = sum(row[2] for row in plan["exchanges"]) / 1e9
+    mfu = "–" if plan["mfu"] is None else f"{100 * plan['mfu']:.0f}"
+    return (
+        f"| {plan['topology']} | {settings} | {mesh} | {'yes' if plan['fits'] else 'no'} "
+        f"| {memory['peak'] / GIB:.2f} of {memory['usable'] / GIB:.0f} | {ratio} | {sent:.2f} "
+        f"| {seconds['step']:.3g} | {mfu} |"
+    )
+
+
+def _parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, dict[str, str]]:
+    parser = argparse.ArgumentParser(
+        prog="plan.py",
+        description=__doc__,
+        usage="plan.py --gin_file=FILE --topology=SLICE [--gin.NAME=VALUE …] [options]",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    gin_files.add_flags(parser)
+    add = parser.add_argument
+    add(
+        "--topology",
+        action="append",
+        required=True,
+        metavar="SLICE",
+        help="such as v3:8x8, v4:2x2x4, v5e:16x16, v5p:4x4x8, v6e:4x8, cpu-256, gpu-64; may be "
+        "given again",
+    )
+    add(
+        "--try",
+        dest="tried",
+        action="append",
+        default=[],
+        type=_values,
+        metavar="NAME=A,B,…",
+        help="plan with each value of a setting, and each of others that are given so",
+    )
+    add(
+        "--search",
+        nargs="?",
+        const="SupervisedLearner",
+        metavar="LEARNER",
+        help="try tensor-parallel cuts, and microbatches of this learner (SupervisedLearner)",
+    )
+    add("--most_cuts", type=int, default=64, help="tensor-parallel cuts of a search (default: 64)")
+    add("--processes", type=int, default=os.cpu_count(), help="plans at once (default: cores)")
+    add(
+        "--cache",
+        type=pathlib.Path,
+        metavar="FOLDER",
+        default=pathlib.Path.home() / ".cache" / "gophercite" / "plans",
+        help="where plans of a search are kept (default: %(default)s)",
+    )
+    add("--output", metavar="FILE", help="write the plans as JSON lines")
+    add("--json", action="store_true", help="print the plan as one line of JSON")
+    flags, rest = parser.parse_known_args(arguments)
+    return flags, gin_files.read_bindings(parser, rest)
+
+
+def _values(text: str) -> tuple[str, list[str]]:
+    name, equals, values = text.partition("=")
+    if not (name and equals and values):
+        raise argparse.ArgumentTypeError(f"{text!r}: must be NAME=A,B,…")
+    return name, values.split(",")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

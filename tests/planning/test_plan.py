@@ -1,0 +1,146 @@
+"""Plans for slices, and the command that makes them."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import jax
+import pytest
+
+from gophercite.planning.chips import CHIPS, GIB, TopologyError, simulated_devices, topology
+from gophercite.planning.compiled import Collective, Costs
+from gophercite.planning.plan import _problem, estimate
+
+ROOT = pathlib.Path(__file__).parents[2]
+LIBTPU = ROOT / ".venv" / "libtpu"  # where launch/test.sh puts it
+COMMAND = [sys.executable, str(ROOT / "launch" / "plan.py")]
+SMALL = [
+    "--gin_file=gin_configs/sft_sample_world.gin",
+    "--gin.INITIAL_CHECKPOINT=None",
+    "--gin.TransformerConfig.num_layers=2",
+    "--gin.TransformerConfig.d_model=64",
+    "--gin.LENGTH=64",
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("v7:2x2", "is no slice: name a TPU's kind"),
+        ("v5e", "is no slice"),
+        ("v5e:2", "is no slice"),
+        ("v5e:2x2; rm", "is no slice"),
+        ("cpu-", "how many devices? As cpu-64"),
+        ("gpu-0", "how many devices? As gpu-64"),
+        ("cpu-999999", "set XLA_FLAGS=--xla_force_host_platform_device_count=999999"),
+    ],
+)
+def test_what_is_no_slice_is_named(name: str, said: str) -> None:
+    with pytest.raises(TopologyError) as refused:
+        topology(name)
+    assert said in str(refused.value)
+
+
+def test_simulated_slices() -> None:
+    assert simulated_devices("gpu-64") == 64
+    assert simulated_devices("v3:8x8") is None
+    found = topology(f"gpu-{len(jax.devices())}")
+    assert found.devices == jax.devices()
+    assert found.chip is CHIPS["gpu"]
+
+
+def test_a_step_s_time_is_the_slowest_part_and_what_cannot_be_hidden() -> None:
+    slice_ = topology("cpu-1")
+    chip = slice_.chip
+
+    def sent(seconds: float, hidden: bool) -> Collective:
+        return Collective("all-reduce", ("data",), round(seconds * chip.links), 1, hidden)
+
+    work = Costs(round(2 * chip.flops), round(3 * chip.bandwidth), (), 0)
+    assert estimate(work, slice_)["step"] == pytest.approx(3)
+    work = work._replace(collectives=(sent(1, True), sent(0.5, False)))
+    found = estimate(work, slice_)
+    assert found["step"] == pytest.approx(3.5)
+    assert (found["compute"], found["exchanges"], found["hidden"]) == pytest.approx((2, 1.5, 1))
+    slow = work._replace(collectives=(sent(5, True),))
+    assert estimate(slow, slice_)["step"] == pytest.approx(5)
+
+
+def run(*flags: str, path: pathlib.Path | None = None) -> subprocess.CompletedProcess[str]:
+    environment = dict(os.environ) | ({"PYTHONPATH": str(path)} if path else {})
+    return subprocess.run(
+        [*COMMAND, *SMALL, *flags], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+
+
+def test_plans_with_several_settings_are_compared_and_kept(tmp_path: pathlib.Path) -> None:
+    flags = [
+        "--topology=cpu-4", "--try=partitioner.model=1,2,3", f"--cache={tmp_path / 'plans'}",
+        f"--output={tmp_path / 'plans.jsonl'}",
+    ]  # fmt: skip
+    done = run(*flags)
+    assert done.returncode == 0, done.stderr
+    assert "partitioner.model=3: plan: " in done.stderr  # named, and the others go on
+    rows = [line for line in done.stdout.splitlines() if line.startswith("| cpu-4")]
+    assert {row.split("|")[3].strip() for row in rows} == {"fsdp 4", "fsdp 2 × model 2"}
+    plans = [json.loads(line) for line in (tmp_path / "plans.jsonl").read_text().splitlines()]
+    for plan in plans:
+        memory = plan["memory"]
+        assert plan["fits"]
+        assert memory["usable"] == 16 * GIB
+        assert memory["peak"] >= memory["parameters"] + memory["optimizer"] + memory["temporaries"]
+        assert 0.8 < plan["flops"] / plan["needed_flops"] < 1.2
+        assert 0 < plan["mfu"] <= 1
+        assert all(axes for _, axes, *_ in plan["exchanges"]), plan["exchanges"]
+    axes = {axis for plan in plans for _, names, *_ in plan["exchanges"] for axis in names}
+    assert axes == {"fsdp", "model"}
+    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "plans").iterdir()}
+    assert len(kept) == 2
+    again = run(*flags[:1], "--try=partitioner.model=1,2", *flags[2:])
+    assert again.returncode == 0, again.stderr
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "plans").iterdir()} == kept
+
+
+@pytest.mark.skipif(
+    not (LIBTPU / "installed").is_file(), reason="libtpu is not in .venv/libtpu (launch/test.sh)"
+)
+def test_the_tpu_s_own_compiler_plans_a_step_without_a_tpu() -> None:
+    done = run("--topology=v5e:2x2", "--gin.partitioner.model=2", "--json", path=LIBTPU)
+    assert done.returncode == 0, done.stderr
+    plan = json.loads(done.stdout.splitlines()[-1])
+    assert (plan["devices"], plan["mesh"]) == (4, {"data": 1, "fsdp": 2, "model": 2})
+    assert plan["fits"]
+    assert 0.8 < plan["flops"] / plan["needed_flops"] < 1.2
+    assert any(hidden for *_, hidden in plan["exchanges"])
+    assert {axis for _, axes, *_ in plan["exchanges"] for axis in axes} == {"fsdp", "model"}
+
+
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        (
+            "RESOURCE_EXHAUSTED: Ran out of memory on HBM, the total memory required for HLO "
+            "temporaries (144.33G) exceeds available HBM (15.75G).",
+            "needs 144.33 GiB of 15.75 GiB",
+        ),
+        (
+            "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory "
+            "space hbm. Used 512.00M of 15.48G hbm. Exceeded hbm capacity by 1.2G.",
+            "needs 0.50 GiB of 15.48 GiB",
+        ),
+        ("RESOURCE_EXHAUSTED: Exceeded hbm capacity by 1.50G.", "is over by 1.50 GiB"),
+        ("trace\nRESOURCE_EXHAUSTED: something new", "RESOURCE_EXHAUSTED: something new"),
+    ],
+)
+def test_what_the_compiler_says_of_missing_room_is_read(said: str, problem: str) -> None:
+    assert _problem(said) == problem
+
+
+def test_without_libtpu_the_message_says_what_to_install() -> None:
+    done = run("--topology=v5e:2x2")
+    if done.returncode == 0:
+        pytest.skip("libtpu is installed")
+    assert done.returncode == 1
+    assert "pip install 'gophercite[tpu]'" in done.stderr
