@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 
 import httpx
 import pytest
@@ -87,7 +88,19 @@ def test_a_second_server_does_not_write_into_the_recording(tmp_path: pathlib.Pat
         assert two.browser("Ada").get("/e/1").status == 503
 
 
-def test_each_step_that_was_answered_survives_a_kill(tmp_path: pathlib.Path) -> None:
+@pytest.fixture
+def started() -> Iterator[list[subprocess.Popen[str]]]:
+    """Processes, which end with the test."""
+    processes: list[subprocess.Popen[str]] = []
+    yield processes
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+def test_each_step_that_was_answered_survives_a_kill(
+    tmp_path: pathlib.Path, started: list[subprocess.Popen[str]]
+) -> None:
     """A server process that is killed after every answer, and in the middle of one."""
     study_of(tmp_path, more=("--browser", "view_lines=20")).store.close()
     program = [sys.executable, "-m", "gophercite", "rate", "serve", "study", "--invite", "me"]
@@ -98,6 +111,7 @@ def test_each_step_that_was_answered_survives_a_kill(tmp_path: pathlib.Path) -> 
     def start() -> tuple[subprocess.Popen[str], str]:
         command = [*program, "--port", str(port)]
         server = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+        started.append(server)
         assert server.stdout is not None
         link = server.stdout.readline().split()[1]
         assert "serving" in server.stdout.readline()
@@ -131,8 +145,6 @@ def test_each_step_that_was_answered_survives_a_kill(tmp_path: pathlib.Path) -> 
     assert "Write your answer" in again.text
     person.page = again
     assert "Nothing is left" in person.answer("It is line 41 [1].").text
-    server.kill()
-    server.wait()
     (episode,) = export(tmp_path / "study", "demonstration", tmp_path / "e.jsonl")
     assert [each.action for each in episode.steps[:-2]] == done
     with RecordedWorld(tmp_path / "world") as world:
