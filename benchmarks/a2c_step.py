@@ -24,7 +24,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from hlo_flops import dot_flops
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -49,6 +48,7 @@ from gophercite.models.parameters import (
 )
 from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer
+from gophercite.planning.compiled import costs
 from gophercite.quoting.quote_settings import QuoteSettings
 
 LAYERS, FROZEN_LAYERS, PROMPTS, LENGTH, MAX_TOKENS = 10, 6, 16, 256, 64
@@ -215,7 +215,7 @@ def _sampling_flops(learner: A2CLearner, params: Params, passes: int) -> int:
         f.lower(*x).compile().as_text()
         for f, x in [(prefill, (own,)), (jax.jit(turn), (own, cache))]
     ]
-    return dot_flops(text[0]) + passes * dot_flops(text[1])
+    return costs(text[0]).flops + passes * costs(text[1]).flops
 
 
 def main() -> None:
@@ -256,7 +256,7 @@ def main() -> None:
         if name == "sampling":
             flops = f"{_sampling_flops(learner, params, passes) / 1e9:.1f}"
         elif name in necessary:
-            flops = f"{dot_flops(program.as_text()) / 1e9:.1f}"
+            flops = f"{costs(program.as_text()).flops / 1e9:.1f}"
         else:
             flops = ""
         median = statistics.median(seconds[name])

@@ -24,7 +24,6 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.hlo_flops import dot_flops
 from benchmarks.steps_in_turn import seconds_in_turn
 from gophercite.learning.optimizers import Optimizer, adafactor, adam
 from gophercite.learning.state import TrainState
@@ -32,6 +31,7 @@ from gophercite.learning.supervised import SupervisedLearner
 from gophercite.models.config import TransformerConfig
 from gophercite.models.lora import LoRA, adaptable
 from gophercite.models.transformer import Transformer
+from gophercite.planning.compiled import costs
 
 ROWS, LENGTH, VOCAB = 8, 256, 4096
 SMALL = TransformerConfig(
@@ -109,7 +109,7 @@ def measure(rounds: int) -> None:
         kept = size(states[name])
         steps[name] = jax.jit(learner.update, donate_argnums=0).lower(states[name], batch).compile()
         temporary = steps[name].memory_analysis().temp_size_in_bytes
-        figures[name] = (trained, dot_flops(steps[name].as_text()), kept, temporary)
+        figures[name] = (trained, costs(steps[name].as_text()).flops, kept, temporary)
     seconds = seconds_in_turn(steps, states, batch, rounds)
     print(
         "| trained | values | s a step | of all | operations of all "

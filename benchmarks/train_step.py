@@ -33,11 +33,11 @@ def ours(
     microbatches: int = 4, remat_every: int = 0, scan_layers: bool = False, block: int = 128
 ) -> Turn:
     import jax
-    from hlo_flops import dot_flops
 
     from gophercite.learning.optimizers import adam
     from gophercite.learning.supervised import SupervisedLearner
     from gophercite.models.transformer import Transformer
+    from gophercite.planning.compiled import costs
     from gophercite.training.program import compile_lowered
 
     config = our_config(
@@ -68,7 +68,7 @@ def ours(
 
     lowered = jax.jit(learner.update, donate_argnums=0).lower(state, batch(0))
     step = compile_lowered(lowered)
-    counted, needed = dot_flops(step.as_text()), config.training_flops(ROWS, LENGTH)
+    counted, needed = costs(step.as_text()).flops, config.training_flops(ROWS, LENGTH)
     note = f"{counted / 1e9:.1f} GFLOP a step compiled, {needed / 1e9:.1f} needed"
     announce(f"{note}: {counted / needed:.3f}")
 

@@ -9,7 +9,6 @@ import numpy as np
 import optax
 import pytest
 
-from benchmarks.hlo_flops import dot_flops
 from gophercite.learning.optimizers import adam
 from gophercite.learning.supervised import SupervisedLearner
 from gophercite.models.lora import LoRA
@@ -24,6 +23,7 @@ from gophercite.models.parameters import (
 )
 from gophercite.models.transformer import Transformer
 from gophercite.partitioning import Partitioner, make_mesh
+from gophercite.planning.compiled import costs
 from tests.learning import test_a2c as a2c
 from tests.learning import test_reward as reward
 from tests.learning.test_supervised import CONFIG, make_batch
@@ -148,7 +148,7 @@ def test_no_gradient_of_the_base_is_ever_computed():
     assert kept["adapters"] == 2 * config.num_layers * LORA.rank * sum(widths)
     # Forward, once more for the backward pass, and the stream's gradient: 3 products of 4. The
     # adapters' own are 4 % of those in so narrow a model, and attention's are as before.
-    operations = {name: dot_flops(each.as_text()) for name, each in compiled.items()}
+    operations = {name: costs(each.as_text()).flops for name, each in compiled.items()}
     assert operations["adapters"] / operations["all"] == pytest.approx(0.81, rel=0.02)
     temporary = {n: each.memory_analysis().temp_size_in_bytes for n, each in compiled.items()}
     gradients = 4 * config.num_layers * config.layer_parameters

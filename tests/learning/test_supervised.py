@@ -6,7 +6,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchmarks.hlo_flops import dot_flops
 from data_pipelines import packing
 from data_pipelines.packing import Example, PackingReport
 from gophercite.learning.optimizers import adafactor, adam
@@ -15,6 +14,7 @@ from gophercite.models.config import TransformerConfig
 from gophercite.models.parameters import split_layers
 from gophercite.models.transformer import Transformer
 from gophercite.partitioning import Partitioner, make_mesh
+from gophercite.planning.compiled import costs
 
 CONFIG = TransformerConfig(
     vocab_size=40,
@@ -192,7 +192,7 @@ def test_frozen_layers_cost_no_backward_pass_no_state_and_no_activations():
     temporary = {n: c.memory_analysis().temp_size_in_bytes for n, c in compiled.items()}
     assert temporary[4] < 0.65 * temporary[0]
     # A forward pass of all layers and the two products of each backward one: 8 + 2 · 4 of 24.
-    operations = {n: dot_flops(c.as_text()) for n, c in compiled.items()}
+    operations = {n: costs(c.as_text()).flops for n, c in compiled.items()}
     assert operations[4] / operations[0] == pytest.approx(16 / 24, rel=0.05)
 
 
