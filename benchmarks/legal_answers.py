@@ -6,8 +6,8 @@
 
 The real sampler draws answers of models with random weights about real pages (from ../shared/data,
 where that folder exists) and made-up ones, over vocabularies of several kinds that are trained once
-(tests/decoding/drawn_answers.py has the settings, page_kinds.py the pages, legal_vocabularies.py
-the vocabularies). A judge that shares no code with the constraint (tests/decoding/answer_judge.py)
+(tests/quoting/drawn_answers.py has the settings, page_kinds.py the pages, legal_vocabularies.py
+the vocabularies). A judge that shares no code with the constraint (tests/quoting/answer_judge.py)
 reads each. Results are appended to a file, a line a batch, with whatever was wrong as a whole; a
 run goes on where those before it, or beside it, spent the least time. One that finds a fault
 exits with status 1. A line's batch is drawn again by its names and seed:
@@ -36,7 +36,7 @@ import jax  # noqa: E402
 
 from benchmarks import legal_vocabularies  # noqa: E402
 from gophercite.quoting.table_sizes import TableSizes  # noqa: E402
-from tests.decoding import drawn_answers, page_kinds  # noqa: E402
+from tests.quoting import drawn_answers, page_kinds  # noqa: E402
 
 # They hold a page of 100 kB and seven windows, so that a setting has one program a vocabulary size.
 SIZES = TableSizes(1 << 18, 1 << 21)
@@ -54,10 +54,11 @@ def training_texts(data: pathlib.Path) -> list[str]:
 
 
 def digest_of_code() -> str:
-    """A name for what drew the samples: the code of decoding."""
+    """A name for what drew the samples: the code of sampling and of the constraint."""
     digest = hashlib.sha256()
-    for path in sorted((ROOT / "gophercite/decoding").glob("*.py")):
-        digest.update(path.read_bytes())
+    for room in ("decoding", "quoting"):
+        for path in sorted((ROOT / "gophercite" / room).glob("*.py")):
+            digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
 
 

@@ -5,7 +5,7 @@
     python benchmarks/legal_commands.py --results legal.jsonl --samples 0        # only the table
 
 As benchmarks/legal_answers.py, whose vocabularies and pages it takes: models with random weights
-browse worlds made of these pages, several episodes side by side (tests/decoding/drawn_commands.py
+browse worlds made of these pages, several episodes side by side (tests/commands/drawn_commands.py
 has the ways of drawing). Each sample is tried by the environment's own `step`, and by judges that
 share no code with the constraint. Results are appended to a file, a line a batch, with whatever was
 wrong as a whole; a run goes on where those before it spent the least time. One that finds a
@@ -35,7 +35,8 @@ from benchmarks.legal_answers import (  # noqa: E402
     training_texts,
 )
 from gophercite.quoting.table_sizes import TableSizes  # noqa: E402
-from tests.decoding import drawn_commands, page_kinds  # noqa: E402
+from tests.commands import drawn_commands  # noqa: E402
+from tests.quoting import page_kinds  # noqa: E402
 
 SIZES = TableSizes(1 << 16, 1 << 19)
 

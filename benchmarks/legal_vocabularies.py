@@ -13,7 +13,7 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from gophercite.vocabularies import train_sentencepiece
-from tests.decoding.quote_worlds import HOSTILE_PIECES
+from tests.quoting.quote_worlds import HOSTILE_PIECES
 
 LARGE, MIDDLE, SMALL = 49_152, 4_096, 512
 SPECIAL = ["<pad>", "</s>", "<unk>"]  # 0, 1 and 2, as in the SentencePiece models here

@@ -68,7 +68,7 @@ def _forget_programs() -> Iterator[None]:
 
 
 # What takes longest comes first, so that no process is left alone with it in the end.
-FIRST = "launch", "notebooks", "kernels", "learning", "decoding"
+FIRST = "launch", "notebooks", "kernels", "learning", "quoting", "decoding", "planning"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

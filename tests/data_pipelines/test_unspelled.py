@@ -10,7 +10,7 @@ from data_pipelines.features import SeqioVocabulary, output_features
 from data_pipelines.preprocessors import encode_rated_answers
 from gophercite import records
 from gophercite.documents import Document
-from tests.decoding.quote_worlds import MISSING, TokenList
+from tests.quoting.quote_worlds import MISSING, TokenList
 
 PAGE = Document("0", "Ormsby", "A bell\x04 rang. The tower was built in 1874.")
 

@@ -13,7 +13,7 @@ from gophercite.models.config import TransformerConfig
 from gophercite.models.transformer import Transformer
 from gophercite.quoting.constraint import QuoteConstraint
 from gophercite.quoting.quote_settings import QuoteSettings
-from tests.decoding.quote_worlds import TokenList
+from tests.quoting.quote_worlds import TokenList
 
 BYTES = TokenList(())
 SETTINGS = SamplingSettings(max_tokens=40)

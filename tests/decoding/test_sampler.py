@@ -23,7 +23,7 @@ from gophercite.models.config import TransformerConfig
 from gophercite.models.transformer import Transformer
 from gophercite.partitioning import Partitioner, make_mesh
 from gophercite.quoting.constraint import QuoteConstraint
-from tests.decoding.quote_worlds import HOSTILE_PIECES, TokenList, is_legal
+from tests.quoting.quote_worlds import HOSTILE_PIECES, TokenList, is_legal
 
 CONFIG = TransformerConfig(
     vocab_size=23, d_model=16, num_layers=2, num_heads=2, head_dim=8, dtype="float32"

@@ -11,7 +11,7 @@ from gophercite.documents import Document
 from gophercite.models.config import TransformerConfig
 from gophercite.models.transformer import Transformer
 from gophercite.quoting.constraint import QuoteConstraint
-from tests.decoding.quote_worlds import HOSTILE_PIECES, TokenList
+from tests.quoting.quote_worlds import HOSTILE_PIECES, TokenList
 
 WORDS = TokenList(HOSTILE_PIECES)
 MODEL = Transformer(

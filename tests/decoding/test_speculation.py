@@ -19,8 +19,8 @@ from gophercite.models.kernel_attention import has_kernel
 from gophercite.models.transformer import Transformer
 from gophercite.quoting.constraint import QuoteConstraint
 from gophercite.quoting.quote_settings import QuoteSettings
-from tests.decoding.quote_worlds import TokenList
 from tests.long_forms import LONG
+from tests.quoting.quote_worlds import TokenList
 
 # Bytes alone: on from most places in a quote goes one token, besides its end.
 BYTES = TokenList(())

@@ -17,8 +17,8 @@ from gophercite.models.transformer import Transformer
 from gophercite.partitioning import Partitioner, make_mesh
 from gophercite.quoting.constraint import QuoteConstraint
 from gophercite.quoting.quote_settings import QuoteSettings
-from tests.decoding.quote_worlds import TokenList
 from tests.long_forms import LONG
+from tests.quoting.quote_worlds import TokenList
 
 BYTES = TokenList(())  # bytes alone
 

@@ -14,7 +14,7 @@ from gophercite.decoding.response_automaton import MALFORMED, faults_of, respons
 from gophercite.decoding.watching import FaultWatch, advance, faults, initial
 from gophercite.documents import Document, Window
 from gophercite.evidence import Fault
-from tests.decoding.quote_worlds import (
+from tests.quoting.quote_worlds import (
     hostile_documents,
     spell,
     vocabulary_of_kind,

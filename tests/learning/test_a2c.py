@@ -30,7 +30,7 @@ from gophercite.models.reward_model import RewardModel, Verdict
 from gophercite.models.transformer import Transformer
 from gophercite.quoting.constraint import QuoteConstraint
 from gophercite.quoting.quote_settings import QuoteSettings
-from tests.decoding.quote_worlds import TokenList
+from tests.quoting.quote_worlds import TokenList
 
 BYTES = TokenList(())
 CONFIG = TransformerConfig(

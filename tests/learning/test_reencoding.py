@@ -12,8 +12,8 @@ from gophercite.learning.reencoding import Reencoding, same_tokens
 from gophercite.learning.rollouts import Rewards
 from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer
-from tests.decoding.quote_worlds import HOSTILE_PIECES, TokenList
 from tests.learning.test_a2c import BYTES, CONFIG, batch, learner, parameters, rolled_out
+from tests.quoting.quote_worlds import HOSTILE_PIECES, TokenList
 
 HOSTILE = TokenList(HOSTILE_PIECES)
 

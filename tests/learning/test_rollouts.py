@@ -27,9 +27,9 @@ from gophercite.models.config import TransformerConfig
 from gophercite.models.parameters import REWARD_MODEL, TEACHER, TRAINED, VALUE_HEAD, Params
 from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer
-from tests.decoding.quote_worlds import TokenList
 from tests.learning.test_a2c_objective import CONFIG as JUDGE_CONFIG
 from tests.learning.test_a2c_objective import Handed
+from tests.quoting.quote_worlds import TokenList
 
 BYTES = TokenList(())
 PLACES = 32

@@ -11,7 +11,7 @@ from numba.core.dispatcher import Dispatcher
 from gophercite import commands, quoting
 from gophercite.documents import Document
 from gophercite.quoting.constraint import QuoteConstraint
-from tests.decoding.quote_worlds import HOSTILE_PIECES, TokenList, hostile_documents
+from tests.quoting.quote_worlds import HOSTILE_PIECES, TokenList, hostile_documents
 
 
 def test_threads_make_the_tables_that_one_makes() -> None:

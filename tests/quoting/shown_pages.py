@@ -1,7 +1,7 @@
 """Pages as the judge reads them: what is shown, and where a quote may begin and end in it.
 
-Words are those of `tests.word_breaks`, which shares no code with the library. Sentences are what
-the library's splitter finds, as they are its own definition. Both are those of the whole page.
+Words are those of `tests.text.word_breaks`, which shares no code with the library. Sentences are
+what the library's splitter finds, as they are its own definition. Both are those of the whole page.
 """
 
 import functools
@@ -9,8 +9,8 @@ import functools
 from gophercite.documents import Document, Window
 from gophercite.quoting.run_boundaries import Boundaries
 from gophercite.text.sentences import sentence_spans
-from tests import word_breaks
-from tests.decoding.answer_judge import Page
+from tests.quoting.answer_judge import Page
+from tests.text import word_breaks
 
 
 def shown(source: Document | Window, boundaries: Boundaries) -> Page:

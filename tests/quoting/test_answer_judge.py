@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from gophercite import evidence
 from gophercite.documents import Document
-from tests.decoding import answer_judge
-from tests.decoding.answer_judge import MARKS, Page, Rules, Sampled, faults, faults_of_text
-from tests.decoding.quote_worlds import hostile_documents
+from tests.quoting import answer_judge
+from tests.quoting.answer_judge import MARKS, Page, Rules, Sampled, faults, faults_of_text
+from tests.quoting.quote_worlds import hostile_documents
 
 PAGES = [
     Page("Cats", "The cat sat on the mat.  It was ☃ warm there, and it slept until noon."),

@@ -22,9 +22,9 @@ from gophercite.documents import Document
 from gophercite.quoting.quote_state import QuoteState, advance, allowed, initial
 from gophercite.retrieval.engine import Hit
 from tests.browser.sites import ListedResults, page
-from tests.decoding import browsing_judge
-from tests.decoding.quote_worlds import TokenList
-from tests.decoding.shown_pages import shown
+from tests.commands import browsing_judge
+from tests.quoting.quote_worlds import TokenList
+from tests.quoting.shown_pages import shown
 
 PAGE = "http://a.example/"
 TEXT = "ab a\nA é ba\u2003ab"

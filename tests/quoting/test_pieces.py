@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from gophercite.documents import Document, Window
 from gophercite.evidence import MARKS
 from gophercite.quoting.pieces import Piece, quotable_pieces
-from tests.decoding.quote_worlds import MISSING, TokenList
+from tests.quoting.quote_worlds import MISSING, TokenList
 
 VOCABULARY = TokenList([], MISSING)
 WALLS = "\x00\x7f\U00040000"

@@ -33,8 +33,9 @@ from gophercite.quoting.run_boundaries import Boundaries
 from gophercite.quoting.table_sizes import LEAST, TableSizes
 from gophercite.retrieval.engine import Hit, SearchError
 from gophercite.vocabularies import load_vocabulary
-from tests.decoding import answer_judge, browsing_judge, page_kinds, shown_pages, tokenizer_files
-from tests.decoding.drawn_answers import CONFIG, KERNEL, biased_parameters
+from tests.commands import browsing_judge
+from tests.quoting import answer_judge, page_kinds, shown_pages, tokenizer_files
+from tests.quoting.drawn_answers import CONFIG, KERNEL, biased_parameters
 
 PROMPT_TOKENS = 64  # the last of a prompt, which are all that the model reads
 LONGEST_PAGE = 6000  # characters

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gophercite.documents import Document, Window
 from gophercite.quoting.run_boundaries import run_boundaries
-from tests.decoding.shown_pages import shown
+from tests.quoting.shown_pages import shown
 
 SCRAPS = (
     "the", "cat's", "3.14", "U.S.", "So", ". ", "! ", " ", "  ", "\n", "\n\n", "\t", "'", ",", "é",

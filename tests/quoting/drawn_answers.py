@@ -32,7 +32,7 @@ from gophercite.quoting.quote_settings import QuoteSettings
 from gophercite.quoting.quote_state import QuoteTables
 from gophercite.quoting.table_sizes import LEAST, TableSizes
 from gophercite.vocabularies import load_vocabulary
-from tests.decoding import answer_judge, page_kinds, shown_pages, tokenizer_files
+from tests.quoting import answer_judge, page_kinds, shown_pages, tokenizer_files
 
 Sources = page_kinds.Sources
 

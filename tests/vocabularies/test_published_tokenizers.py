@@ -14,7 +14,7 @@ import tokenizers
 from gophercite.prompts import encode_text
 from gophercite.vocabularies import Vocabulary, VocabularyError, load_vocabulary
 
-FOLDER = pathlib.Path(__file__).parent / "tokenizers"
+FOLDER = pathlib.Path(__file__).parents[1] / "tokenizers"
 KINDS = ("llama3", "qwen", "gpt2", "gpt_neox", "llama2", "gemma")
 
 # Beginnings of texts with other ids there: what `transformers` itself does not give back is spelled

@@ -14,14 +14,14 @@ from gophercite.evidence import OMISSION
 from gophercite.quoting.constraint import NoLegalAnswer, QuoteConstraint
 from gophercite.quoting.quote_settings import QuoteSettings
 from gophercite.quoting.quote_state import advance, allowed, initial
-from tests.decoding.quote_worlds import (
+from tests.long_forms import IS_LONG
+from tests.quoting.quote_worlds import (
     HOSTILE_PIECES,
     MISSING,
     TokenList,
     hostile_documents,
     is_legal,
 )
-from tests.long_forms import IS_LONG
 
 HOSTILE = TokenList(HOSTILE_PIECES)
 WALLED = TokenList(HOSTILE_PIECES, MISSING)

@@ -9,8 +9,8 @@ from gophercite.documents import Document
 from gophercite.quoting.run_boundaries import Boundaries
 from gophercite.vocabularies import Vocabulary, load_vocabulary
 from tests import vocabulary_fixtures
-from tests.decoding import answer_judge
-from tests.decoding.shown_pages import shown
+from tests.quoting import answer_judge
+from tests.quoting.shown_pages import shown
 
 BUNDLED = pathlib.Path(__file__).parents[2] / "data_pipelines/sample_world/model/vocabulary"
 

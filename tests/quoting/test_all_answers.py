@@ -18,10 +18,10 @@ from gophercite.documents import Document, Window
 from gophercite.quoting.constraint import QuoteConstraint
 from gophercite.quoting.quote_settings import QuoteSettings
 from gophercite.quoting.quote_state import QuoteState, advance, allowed, initial
-from tests import word_breaks
-from tests.decoding import answer_judge
-from tests.decoding.quote_worlds import TokenList
-from tests.decoding.shown_pages import shown
+from tests.quoting import answer_judge
+from tests.quoting.quote_worlds import TokenList
+from tests.quoting.shown_pages import shown
+from tests.text import word_breaks
 
 PIECES = [b" %<", b">%(", b"a>%", b"%(T", b")%[", b">%(T)%[", b"ab", b"a]", b"]%", b"]]%", b"b]"]
 VOCABULARY = TokenList(PIECES)

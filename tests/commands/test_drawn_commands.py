@@ -12,10 +12,10 @@ import pytest
 
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.quoting.table_sizes import TableSizes
-from tests.decoding import page_kinds
-from tests.decoding.drawn_answers import KERNEL
-from tests.decoding.drawn_commands import CommandDrawer, Drawing
-from tests.decoding.test_drawn_answers import TOKENIZERS
+from tests.commands.drawn_commands import CommandDrawer, Drawing
+from tests.quoting import page_kinds
+from tests.quoting.drawn_answers import KERNEL
+from tests.quoting.test_drawn_answers import TOKENIZERS
 
 SIZES = TableSizes(1 << 15, 1 << 18)
 # All that the sampler does at once: rows that are refilled, drafts.

@@ -16,9 +16,9 @@ from gophercite.few_shot import splices
 from gophercite.quoting.constraint import NoLegalAnswer, QuoteConstraint
 from gophercite.quoting.quote_settings import QuoteSettings
 from gophercite.quoting.quote_state import advance, allowed, initial
-from tests.decoding.quote_worlds import is_legal, spell, vocabulary_of_kind
-from tests.decoding.shown_pages import shown
 from tests.long_forms import IS_LONG, LONG
+from tests.quoting.quote_worlds import is_legal, spell, vocabulary_of_kind
+from tests.quoting.shown_pages import shown
 
 LONGEST = 64  # tokens
 SETTINGS = QuoteSettings(minimum_quote=3, maximum_omissions=2, maximum_triples=2)

@@ -175,7 +175,7 @@ def test_a_page_without_a_snippet_is_shown_from_anywhere() -> None:
 
 def articles() -> list[Document]:
     """Wikipedia's from ../shared/data beside the repository, where that is; else a made-up one."""
-    path = pathlib.Path(__file__).parents[1] / "../shared/data/squad/wikipedia.json.gz"
+    path = pathlib.Path(__file__).parents[2] / "../shared/data/squad/wikipedia.json.gz"
     if not path.exists():
         return [TARGET]
     with gzip.open(path) as file:

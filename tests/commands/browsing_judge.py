@@ -8,7 +8,7 @@ environment asks nothing, all of it. Of ours, only another judge's page is impor
 import re
 import unicodedata
 
-from tests.decoding.answer_judge import Page
+from tests.quoting.answer_judge import Page
 
 _LINE_ENDS = "\n\r\x85\u2028\u2029"
 _NOTHING = "\u00ad\u200b\u2060\ufeff"

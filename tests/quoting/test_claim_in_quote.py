@@ -21,10 +21,10 @@ from gophercite.documents import Document
 from gophercite.quoting.constraint import QuoteConstraint
 from gophercite.quoting.pieces import quotable_pieces
 from gophercite.quoting.quote_settings import QuoteSettings
-from tests import word_breaks
-from tests.decoding import answer_judge
-from tests.decoding.shown_pages import shown
 from tests.decoding.test_rerank import model
+from tests.quoting import answer_judge
+from tests.quoting.shown_pages import shown
+from tests.text import word_breaks
 
 VOCABULARY = model().vocabulary
 

@@ -17,9 +17,9 @@ from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.quoting.constraint import QuoteConstraint
 from gophercite.quoting.quote_settings import QuoteSettings
 from gophercite.vocabularies import load_vocabulary
-from tests.decoding import page_kinds
-from tests.decoding.drawn_answers import KERNEL, SETTINGS, AnswerDrawer, Setting
 from tests.long_forms import LONG
+from tests.quoting import page_kinds
+from tests.quoting.drawn_answers import KERNEL, SETTINGS, AnswerDrawer, Setting
 
 ROOT = pathlib.Path(__file__).parents[2]
 TOKENIZERS = [

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gophercite.text.word_boundaries import word_boundaries
-from tests import word_breaks
+from tests.text import word_breaks
 
 # One or two characters of each Word_Break property, and what the rules name besides.
 _OF_EACH_KIND = (

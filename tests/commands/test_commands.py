@@ -28,7 +28,7 @@ from gophercite.quoting.quote_state import advance, allowed, initial
 from gophercite.retrieval.engine import Hit
 from gophercite.vocabularies import load_vocabulary
 from tests.browser.sites import HILL, ListedResults, site
-from tests.decoding.quote_worlds import BUNDLED, TokenList
+from tests.quoting.quote_worlds import BUNDLED, TokenList
 
 VOCABULARY = load_vocabulary(BUNDLED)
 mask_of, follow = jax.jit(allowed), jax.jit(advance)

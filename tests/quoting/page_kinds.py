@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from gophercite.documents import Document, Window
 from gophercite.retrieval.text import Budget, TextError, page_text
-from tests.decoding.quote_worlds import hostile_documents
+from tests.quoting.quote_worlds import hostile_documents
 
 DATA = pathlib.Path(__file__).parents[2] / "../shared/data"
 
