@@ -12,6 +12,11 @@ many items in all:
   uncertainty    the two answers whose rewards are closest, first those of the closest (SAMPLES
                  needs rewards)
 
+A question to which all samples give one answer has no pair; with --contrast it is compared with the
+same claim beside another sentence of the pages, which rarely proves it. So good answers to easy
+questions are rated, too, and a reward model learns what proves a claim, as from the paper's
+fabricated comparisons (GopherCite, section 2.8).
+
 OUT_DIR gets items.jsonl, two rated answers that nobody has rated yet for each item, as
 `gophercite rate new` reads them; and truth.jsonl, what a rater who makes no mistake would say,
 where the samples were judged.
@@ -34,6 +39,7 @@ from gophercite.documents import Document
 from gophercite.records import Question, RatedAnswer
 from gophercite.storage.json_fields import JsonFields, RecordError, in_one_line
 from gophercite.text.answer_matching import normalize_answer
+from gophercite.text.sentences import sentence_spans
 
 WAYS = ("random", "disagreement", "uncertainty")
 
@@ -157,6 +163,43 @@ def _sampled(question: Question, text: str, fields: Mapping[str, Any]) -> Sample
     return Sampled(answer, fields["log_prob"], fields["reward"], *known)
 
 
+def contrast(sampled: Sampled, question: Question, draw: random.Random) -> Sampled | None:
+    """Returns the same claim with another sentence of the pages as its evidence.
+
+    Args:
+      sampled: an answer to the question.
+      question: with its pages.
+      draw: chooses among the sentences.
+
+    Returns:
+      That answer, supported where the sentence holds a gold span; None where no sentence can be
+      quoted.
+    """
+    answer = sampled.answer
+    fitting = [
+        (page, start, end)
+        for page in question.documents
+        if isinstance(page, Document) and not evidence.holds_mark(page.title)
+        for start, end in sentence_spans(page.text)
+        if end - start >= evidence.MINIMUM_QUOTE_LENGTH
+        and not evidence.holds_mark(text := page.text[start:end])
+        and answer.quote not in text
+        and text not in answer.quote
+    ]
+    if not fitting:
+        return None
+    page, start, end = draw.choice(fitting)
+    proven = any(
+        span.document == page.id and start <= span.start and span.end <= end
+        for span in question.evidence
+    )
+    supported = None if sampled.supported is None else bool(sampled.plausible) and proven
+    other = dataclasses.replace(
+        answer, title=page.title, quote=page.text[start:end], document=page.id
+    )
+    return Sampled(other, sampled.log_prob, None, sampled.plausible, supported)
+
+
 def choose(
     samples: Mapping[str, Sequence[Sampled]], by: str, most: int, draw: random.Random
 ) -> Chosen:
@@ -248,6 +291,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         questions = {q.id: q for q in records.read(flags.questions, Question, report=report)}
         samples, faults = read_samples(flags.samples, questions, report)
+        if flags.contrast:
+            draw = random.Random(f"contrast {flags.seed}")
+            for id, found in samples.items():
+                other = contrast(found[0], questions[id], draw) if len(found) == 1 else None
+                samples[id] = [*found, other] if other else found
         chosen = choose(samples, flags.by, flags.items, random.Random(flags.seed))
         flags.out.mkdir(parents=True, exist_ok=True)
         records.write(
@@ -289,8 +337,15 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("out", type=Path, metavar="OUT_DIR", help="folder to write to")
     add("--by", choices=WAYS, default="random", help="how to choose (default: random)")
     add("--items", type=int, default=200, help="most items (default: 200)")
+    add(
+        "--contrast",
+        action="store_true",
+        help="compare a question's only answer with the same claim beside another sentence",
+    )
     add("--seed", type=int, default=0, help="of what is drawn (default: 0)")
     flags = parser.parse_args(arguments)
+    if flags.contrast and flags.by == "uncertainty":
+        parser.error("--contrast makes answers without rewards, which --by uncertainty needs")
     if flags.items < 1:
         parser.error(f"--items is {flags.items}: must be at least 1")
     return flags

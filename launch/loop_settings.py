@@ -91,6 +91,8 @@ class Loop:
       questions_per_round: that are sampled for.
       items_per_round: most pairs of answers that are rated.
       selection: of these pairs (`python -m data_pipelines.rating_items --help`).
+      contrast: whether a question's only answer is compared with the same claim beside another
+        sentence.
       sampling: settings of launch/eval.py for the samples.
       base_sampling: those that are others in the first round, with the base model.
       evaluation: settings of launch/eval.py for validation and test.
@@ -110,6 +112,7 @@ class Loop:
     questions_per_round: int = 400
     items_per_round: int = 200
     selection: Literal["random", "disagreement", "uncertainty"] = "disagreement"
+    contrast: bool = False
     sampling: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     base_sampling: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     evaluation: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -134,6 +137,11 @@ class Loop:
         if self.selection not in ("random", "disagreement", "uncertainty"):
             raise ValueError(
                 f"Loop.selection = {self.selection!r}: must be random, disagreement or uncertainty"
+            )
+        if self.contrast and self.selection == "uncertainty":
+            raise ValueError(
+                "Loop.contrast = True: makes answers without rewards, which selection = "
+                "'uncertainty' needs"
             )
 
 
@@ -203,6 +211,7 @@ class Place:
         select = ["-m", "data_pipelines.rating_items", f"{samples}/of_samples.jsonl", questions]
         select += [str(items), "--by", self._selection(reward), "--seed", seed]
         select += ["--items", str(loop.items_per_round)]
+        select += ["--contrast"] if loop.contrast else []
         study, experiment = str(self.folder / "study"), f"round {number}"
         rate = [
             "launch/loop_ratings.py",

@@ -1,5 +1,6 @@
 """Which samples people are to compare, and what becomes of their ratings."""
 
+import dataclasses
 import json
 import math
 import pathlib
@@ -11,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data_pipelines import rated_rounds, rating_items
-from data_pipelines.rating_items import Sampled, choose, truth_of
+from data_pipelines.rating_items import Sampled, choose, contrast, truth_of
 from gophercite import records
 from gophercite.documents import Document
 from gophercite.evidence import Evidence
-from gophercite.records import Comparison, Question, RatedAnswer
+from gophercite.records import Comparison, Question, RatedAnswer, Span
 
 PAGE = Document("p", "Mill", "It burned in 1812. It was built in 1730. It stands by the Dusa.")
 
@@ -143,6 +144,37 @@ def test_nothing_to_rate_is_an_error(
     assert "no question has two answers to compare" in capsys.readouterr().err
     assert rating_items.main([str(tmp_path / "none"), *names[1:]]) == 1
     assert "none" in capsys.readouterr().err
+
+
+def test_an_only_answer_is_compared_with_its_claim_beside_another_sentence(
+    tmp_path: pathlib.Path,
+) -> None:
+    start = PAGE.text.index("It was built")
+    end = start + len("It was built in 1730.")
+    question = Question("q", "When?", "s", (PAGE,), ("1812",), (Span("p", start, end),))
+    others = {contrast(sampled("1812", good=True), question, random.Random(n)) for n in range(20)}
+    assert {each.answer.quote: each.supported for each in others if each} == {
+        "It was built in 1730.": True,  # of this question, whose gold evidence that is
+        "It stands by the Dusa.": False,
+    }
+    for each in others:
+        assert each is not None
+        assert (each.answer.claim, each.plausible) == ("1812", True)
+    unknown = contrast(sampled("1812"), question, random.Random(0))
+    assert unknown is not None
+    assert unknown.supported is None
+    alone = dataclasses.replace(PAGE, text="It burned in 1812.")
+    bare = dataclasses.replace(question, documents=(alone,), evidence=())
+    assert contrast(sampled("1812", good=True), bare, random.Random(0)) is None
+
+    (tmp_path / "samples").write_text(json.dumps(line("%<1812>%(Mill)%[It burned in 1812.]%")))
+    records.write(tmp_path / "questions", [question])
+    names = [str(tmp_path / name) for name in ("samples", "questions", "items")]
+    assert rating_items.main(names) == 1
+    assert rating_items.main([*names, "--contrast"]) == 0
+    items = list(records.read(tmp_path / "items" / "items.jsonl", RatedAnswer, strict=True))
+    assert [each.claim for each in items] == ["1812", "1812"]
+    assert "It burned in 1812." in {each.quote for each in items}
 
 
 # --- Rounds ---
