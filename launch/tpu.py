@@ -128,6 +128,9 @@ class Pursuit:
             if action is Action.END:
                 self._asked = self._asked and goal is not Goal.NOTHING
                 return
+            if action is Action.GIVE_UP and training is Training.FAILED:
+                # Elsewhere it would wait for the one that failed, at the price of the machine.
+                self._tell_to_stop(machine)
             if action is Action.GIVE_UP or silent > SILENT:
                 raise GivenUpError(why or self._who_is_silent(machine))
             if action is Action.CREATE:
@@ -182,10 +185,8 @@ class Pursuit:
         machine = self.look()
         if machine.state is not State.ACTIVE:
             raise GivenUpError(f"nothing can be running: {machine.said}")
-        script = f"if [ -e {ON_WORKER} ]; then bash {ON_WORKER} stop; fi"
-        for node, result in self._on_nodes(machine, script):
-            if isinstance(result, GcloudError):
-                raise GivenUpError(f"{node}: {result}")
+        if not self._tell_to_stop(machine):
+            raise GivenUpError("not all workers could be told to stop")
         for _ in range(100):
             self.ask()
             if len(self.reports) >= machine.workers and not self._running():
@@ -193,6 +194,15 @@ class Pursuit:
                 return
             time.sleep(self._flags.poll)
         raise GivenUpError("the training has been told to stop, and is still at work")
+
+    def _tell_to_stop(self, machine: Machine) -> bool:
+        """Has all workers told, and returns whether that went well."""
+        script = f"if [ -e {ON_WORKER} ]; then bash {ON_WORKER} stop; fi"
+        results = self._on_nodes(machine, script)
+        for node, result in results:
+            if isinstance(result, GcloudError):
+                self._show(f"{node}: {result}")
+        return not any(isinstance(result, GcloudError) for _, result in results)
 
     def logs(self) -> bool:
         """Prints the end of each worker's log; returns whether all gave theirs."""

@@ -249,7 +249,7 @@ def next_action(
         Training.ABSENT: (Action.START, ""),
         Training.RUNNING: (Action.WAIT, ""),
         Training.DONE: (Action.END, ""),
-        Training.FAILED: (Action.GIVE_UP, "the training failed"),
+        Training.FAILED: (Action.GIVE_UP, "the training failed; it was told to stop elsewhere"),
         Training.OTHER: (
             Action.GIVE_UP,
             "another training is running there: see it by `status`, end it by `stop`",

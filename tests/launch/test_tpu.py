@@ -37,9 +37,10 @@ def told(*_):
     sys.exit(75)
 signal.signal(signal.SIGTERM, told)
 print("step 7/60 \\x1b[31m of", worker, flush=True)
-while not (control / "finish").exists():
+ends = [control / "finish", control / f"finish_{worker}"]
+while not any(end.exists() for end in ends):
     time.sleep(0.02)
-status = int((control / "finish").read_text() or 0)
+status = int(next(end for end in ends if end.exists()).read_text() or 0)
 if status:
     print("train: loss/total is nan in step 8", flush=True)
 sys.exit(status)
@@ -262,7 +263,7 @@ def test_stop_has_it_save_and_run_goes_on_later(cloud: Cloud) -> None:
     assert said[1] == "run1: no training is running"
     status, _, said = finish(running)
     assert status == 1
-    assert said[-2] == "run1: the training failed"
+    assert said[-2] == "run1: the training failed; it was told to stop elsewhere"
     assert "ended with status 75" in said[-3]
     again = cloud.start("run", "run1", *TRAINING)
     cloud.until_started(times=2)
@@ -275,10 +276,34 @@ def test_a_failed_training_is_reported_with_its_last_words(cloud: Cloud) -> None
     status, _, said = cloud.run("run", "run1", *MACHINE, "--delete-when-done", *TRAINING)
     assert status == 1
     assert "ended with status 1" in said[-3]
-    assert said[-2] == "run1: the training failed"
+    assert said[-2] == "run1: the training failed; it was told to stop elsewhere"
     assert "costs money" in said[-1]
     assert "loss/total is nan" in cloud.run("logs", "run1")[1]
     assert [len(each) for each in cloud.starts().values()] == [1]
+
+
+def test_where_one_worker_has_failed_for_good_the_others_save_and_end(cloud: Cloud) -> None:
+    """They would wait for it, at the price of the whole machine."""
+    cloud.play(workers=2)
+    running = cloud.start("run", "run1", *MACHINE, "--slices=2", *TRAINING)
+    cloud.until_started(workers=4)
+    (cloud.control / "finish_run1-1-w-0").write_text("1")
+    status, _, said = finish(running)
+    assert (status, said[-2]) == (1, "run1: the training failed; it was told to stop elsewhere")
+    assert "run1-1-w-0" in said[-3]
+    assert "ended with status 1" in said[-3]
+    end = time.monotonic() + PATIENCE
+    while True:
+        _, out, _ = cloud.run("status", "run1")
+        if "running" not in out:
+            break
+        assert time.monotonic() < end, out
+    assert sorted(line.split(" (")[0] for line in out.splitlines()) == [
+        "run1-0-w-0: ended with status 75",
+        "run1-0-w-1: ended with status 75",
+        "run1-1-w-0: ended with status 1",
+        "run1-1-w-1: ended with status 75",
+    ]
 
 
 def test_a_machine_that_was_made_otherwise_is_used_and_deleted(cloud: Cloud) -> None:
