@@ -19,6 +19,7 @@ import jobset
 import pytest
 import tpu
 import tpu_flags
+import tpu_pursuit
 
 FAKE = pathlib.Path(__file__).with_name("fake_gcloud.py")
 LAUNCH = pathlib.Path(tpu.__file__).parent
@@ -70,7 +71,9 @@ class Cloud:
 
     def play(self, **scenario: Any) -> None:
         states = [["WAITING_FOR_RESOURCES", "PROVISIONING", "ACTIVE", "SUSPENDING", "SUSPENDED"]]
-        (self.root / "scenario.json").write_text(json.dumps({"states": states, **scenario}))
+        new = self.root / "scenario.new"  # it may be read at this very moment
+        new.write_text(json.dumps({"states": states, **scenario}))
+        new.replace(self.root / "scenario.json")
 
     def start(self, *arguments: str) -> "subprocess.Popen[str]":
         command, name, *rest = arguments
@@ -544,7 +547,7 @@ def test_a_dry_run_prints_commands_that_a_shell_takes_and_runs_none(
     assert {each[0] for each in words} <= {"gcloud", "git", "cp"}
     if command == "run":
         (started, _) = [
-            each for each in words if f"--command=bash {tpu.ON_WORKER} start" in each[-1]
+            each for each in words if f"--command=bash {tpu_pursuit.ON_WORKER} start" in each[-1]
         ]
         inside = shlex.split(started[-1].removeprefix("--command="))
         assert inside[5:] == list(TRAINING[1:])
@@ -561,9 +564,9 @@ def test_without_gcloud_it_says_what_to_install(cloud: Cloud) -> None:
 
 def test_what_workers_say_can_t_command_the_terminal() -> None:
     """It may come from a machine that is no longer ours."""
-    assert tpu.printable("step\t7\n\x1b]0;x\x07\x9b\u202e") == "step\t7\n�]0;x���"
+    assert tpu_pursuit.printable("step\t7\n\x1b]0;x\x07\x9b\u202e") == "step\t7\n�]0;x���"
     line = "gophercite-worker\tw\x1b[2J\trunning\tr\t-\tsaid\n"
-    (report,) = tpu.read_reports("noise\ngophercite-worker\tshort\n" + line)
+    (report,) = tpu_pursuit.read_reports("noise\ngophercite-worker\tshort\n" + line)
     assert (report.worker, report.line) == ("w�[2J", "said")
 
 
