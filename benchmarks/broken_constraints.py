@@ -234,7 +234,14 @@ def run_broken(each: Break, flags: argparse.Namespace) -> str:
             "--results", str(copy / "results.jsonl"), "--data", str(flags.data),
             "--vocabulary", flags.vocabulary, "--setting", each.setting,
         ]  # fmt: skip
-        done = subprocess.run(command, cwd=copy, capture_output=True, text=True, check=False)
+        try:
+            done = subprocess.run(
+                command, cwd=copy, capture_output=True, text=True, check=False,
+                timeout=60 * flags.minutes,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            drawn = (copy / "results.jsonl").exists()
+            return f"{'lives' if drawn else 'never ends a batch'}, {flags.minutes} minutes | "
         lines = done.stdout.splitlines()
         if done.returncode == 1 and any(line.startswith("found after") for line in lines):
             samples = next(line.split()[2] for line in lines if line.startswith("found after"))
@@ -252,6 +259,7 @@ def main() -> None:
     parser.add_argument("--scratch", type=pathlib.Path, default=default)
     parser.add_argument("--data", type=pathlib.Path, default=ROOT / "../shared/data")
     parser.add_argument("--samples", type=int, default=3000, help="after which a change lives")
+    parser.add_argument("--minutes", type=float, default=15, help="after which a change is left")
     parser.add_argument("--vocabulary", default="over marks")
     parser.add_argument("--only", default="", help="ways with this in their names")
     flags = parser.parse_args()
