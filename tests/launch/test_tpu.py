@@ -23,7 +23,7 @@ import tpu_pursuit
 
 FAKE = pathlib.Path(__file__).with_name("fake_gcloud.py")
 LAUNCH = pathlib.Path(tpu.__file__).parent
-PATIENCE = 30  # seconds
+PATIENCE = 120  # seconds
 ZONE = "--zone=us-west4-a"
 MACHINE = ("--accelerator=v5e-16", "--spot")
 TRAINING = ("--", "--gin_file=gin_configs/sft_sample_world.gin", "--gin.MODEL_DIR=gs://b/runs/a")
@@ -191,9 +191,9 @@ def test_a_preempted_run_is_made_anew_and_goes_on_until_it_is_done(cloud: Cloud)
     ready = ["asking for the machine", "requested: WAITING_FOR_RESOURCES"]
     ready += ["requested: PROVISIONING", "active: READY", "training absent", "sending"]
     assert steps(said) == [
-        *("no machine: there is none", *ready, "training running"),
+        *("no machine: there is none", *ready),
         *("being deleted: SUSPENDING", "preempted: SUSPENDED", "deleting it"),
-        *("being deleted: DELETING", "no machine: there is none", *ready, "training running"),
+        *("being deleted: DELETING", "no machine: there is none", *ready),
         *("training done", "deleting it", "being deleted: DELETING", "no machine: there is none"),
     ]
     assert said[-1] == "run1: no machine: there is none"
@@ -208,10 +208,11 @@ def test_a_preempted_run_is_made_anew_and_goes_on_until_it_is_done(cloud: Cloud)
 
 
 def steps(said: list[str]) -> list[str]:
-    """What was said, without details of the training and of a lost worker, and once in a row."""
+    """What was said, once in a row, without what depends on when the workers were asked."""
     words = [line.removeprefix("run1: ").partition(" ·")[0] for line in said]
     words = ["sending" if line.startswith("sending") else line for line in words]
-    words = [line for line in words if "gcloud …" not in line and line != "training unknown"]
+    passing = ("training unknown", "training running")
+    words = [line for line in words if "gcloud …" not in line and line not in passing]
     return [line for line, before in zip(words, ["", *words], strict=False) if line != before]
 
 
