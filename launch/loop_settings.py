@@ -307,4 +307,4 @@ class Place:
 
 
 for _made in (Loop, Training, SimulatedRaters, People):
-    gin.external_configurable(_made, module="gophercite")
+    gin.external_configurable(_made, module="loop")

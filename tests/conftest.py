@@ -1,8 +1,12 @@
 """Before anything of ours is imported: eight simulated devices, and signatures that are checked."""
 
 import os
+import signal
 import tempfile
 
+# A shell lets what it starts in the background ignore Ctrl-C, and so would all that tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="gophercite-tests-")  # not the user's own
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

@@ -8,13 +8,18 @@ import sys
 
 import pytest
 
+from tests.long_forms import LONG
+
 ROOT = pathlib.Path(__file__).parents[2]
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="x86's features")
 @pytest.mark.parametrize(
     ("name", "features"),
-    [("haswell", "+sse4.2,+avx,+avx2,+fma"), ("sandybridge", "+sse4.2,+avx,-avx2,-fma")],
+    [
+        ("haswell", "+sse4.2,+avx,+avx2,+fma"),
+        pytest.param("sandybridge", "+sse4.2,+avx,-avx2,-fma", marks=LONG),
+    ],
 )
 def test_kernels_are_right_without_avx_512(
     name: str, features: str, tmp_path: pathlib.Path

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from gophercite.training.watchdog import EXIT_CODE, Watchdog
+from tests.long_forms import LONG
 
 SCRIPT = Path(__file__).with_name("stand_still.py")
 PATIENCE = 300  # seconds, on the slowest of machines
@@ -74,7 +75,7 @@ def test_of_two_that_run_the_one_whose_input_dries_up_is_named(
     assert started[0].returncode not in (0, None)
 
 
-@pytest.mark.parametrize("stopped", [1, 0])
+@pytest.mark.parametrize("stopped", [1, pytest.param(0, marks=LONG)])
 def test_a_process_that_is_stopped_ends_the_others_with_its_number(
     tmp_path: Path, started: list["subprocess.Popen[str]"], stopped: int
 ) -> None:
