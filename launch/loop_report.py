@@ -19,7 +19,12 @@ from gophercite.evaluation.saved_results import SavedResultsError, read_system
 from gophercite.evaluation.tables import Table
 
 _TITLE = "The loop: what each round of ratings has made of the model"
-_AMOUNTS = ("answers", "good", "comparisons", "decided")
+_AMOUNTS = {
+    "answers": "rated answers",
+    "good": "good answers",
+    "comparisons": "comparisons",
+    "decided": "decided comparisons",
+}
 
 
 class Quality(NamedTuple):
@@ -114,6 +119,7 @@ def write_loop_report(places: Sequence[Place], prefix: pathlib.Path) -> Iterator
         for name, rounds in found.items()
     }
     grown = {kind: _mean_growth(counts, kind) for kind in _AMOUNTS}
+    named = {_AMOUNTS[kind]: counts for kind, counts in grown.items()}
     table = _table(shares, grown, _share(base))
     sections = [
         Section("", _about(places)),
@@ -125,7 +131,7 @@ def write_loop_report(places: Sequence[Place], prefix: pathlib.Path) -> Iterator
         ),
         Section(
             "Growth of the data (figure 3)",
-            images={"growth": Image(png(growth_figure(grown)), "Ratings of all rounds so far")},
+            images={"growth": Image(png(growth_figure(named)), "Ratings of all rounds so far")},
         ),
     ]
     numbers = {
@@ -167,8 +173,7 @@ def _table(
         amounts = [f"{grown[kind][number]:.0f}" for kind in _AMOUNTS]
         qualities = [str(of_round[number]) for of_round in shares.values()]
         rows.append([f"round {number}", *amounts, *qualities])
-    headings = ["", "rated answers", "good", "comparisons", "decided"]
-    return Table([*headings, *(f"{name} %" for name in shares)], rows)
+    return Table(["", *_AMOUNTS.values(), *(f"{name} %" for name in shares)], rows)
 
 
 def _by_seed(
@@ -204,7 +209,7 @@ def _about(places: Sequence[Place]) -> list[str]:
     return [
         f"{loop.rounds} rounds, {len(places)} {'seed' if len(places) == 1 else 'seeds'}. "
         f"Each round sampled answers to {loop.questions_per_round} questions of the best model so "
-        f"far; at most {loop.items_per_round} pairs of answers, chosen by {loop.selection}, were "
+        f"far; at most {loop.items_per_round} pairs of answers (selection: {loop.selection}) were "
         f"rated by {loop.raters}. A good answer is supported and plausible. Intervals are of 90 %, "
         "over questions where nothing else is said.",
         "The best model so far, by validation questions: "

@@ -54,6 +54,12 @@ class SimulatedRaters:
         who = ["--simulated", str(self.count), "--accuracy", str(self.accuracy)]
         return [*who, "--seed", str(seed)]
 
+    def __str__(self) -> str:
+        """Who they are, in words."""
+        return (
+            f"{self.count} simulated raters, each judgement right with probability {self.accuracy}"
+        )
+
 
 @dataclasses.dataclass(frozen=True)
 class People:
@@ -68,6 +74,10 @@ class People:
     def flags(self, seed: int) -> list[str]:
         """Returns the flags of `launch/loop_ratings.py`."""
         return ["--pool", self.pool]
+
+    def __str__(self) -> str:
+        """Who they are, in words."""
+        return f"people of the pool {self.pool!r}"
 
 
 @dataclasses.dataclass(frozen=True)

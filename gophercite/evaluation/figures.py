@@ -107,7 +107,7 @@ def growth_figure(amounts: Mapping[str, Sequence[float]]) -> Figure:
     for number, (name, counts) in enumerate(amounts.items()):
         axes.plot(range(len(counts)), counts, label=legend_label(name), **line_style(number))
     _by_round(axes, range(max(map(len, amounts.values()))))
-    axes.set_ylabel("so many")
+    axes.set_ylabel("number so far")
     axes.set_ylim(0)
     without_frame(axes)
     axes.legend(fontsize="small", frameon=False)
