@@ -10,7 +10,8 @@ import jax
 import numpy as np
 
 from gophercite.planning.chips import Topology
-from gophercite.planning.compiled import Costs, by_kind_and_axis, costs
+from gophercite.planning.compiled import Costs, costs
+from gophercite.planning.exchanges import by_kind_and_axis
 from gophercite.training.program import Program
 
 # What libtpu says of a program that has no room.

@@ -10,13 +10,8 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from gophercite.partitioning import make_mesh
-from gophercite.planning.compiled import (
-    Collective,
-    _groups,
-    _valid_products,
-    by_kind_and_axis,
-    costs,
-)
+from gophercite.planning.compiled import _valid_products, costs
+from gophercite.planning.exchanges import Collective, by_kind_and_axis, groups_of
 
 MESH = {"data": 2, "fsdp": 2, "model": 2}
 
@@ -216,5 +211,5 @@ def test_convolutions_count_products_with_values_alone(seed: int) -> None:
 )
 def test_groups_are_read_in_all_their_forms(said: str, groups: list[list[int]]) -> None:
     assert (
-        _groups(f"%x), channel_id=1, replica_groups={said}, use_global_device_ids=true") == groups
+        groups_of(f"%x), channel_id=1, replica_groups={said}, use_global_device_ids=true") == groups
     )

@@ -10,7 +10,8 @@ import jax
 import pytest
 
 from gophercite.planning.chips import CHIPS, GIB, TopologyError, simulated_devices, topology
-from gophercite.planning.compiled import Collective, Costs
+from gophercite.planning.compiled import Costs
+from gophercite.planning.exchanges import Collective
 from gophercite.planning.plan import _problem, estimate
 
 ROOT = pathlib.Path(__file__).parents[2]

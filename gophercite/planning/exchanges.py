@@ -1,0 +1,139 @@
+"""What devices exchange: which of them with each other, along which axes, and how much."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from gophercite.planning.program_text import Operation, bytes_of, dims_of, largest
+
+KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
+
+
+class Collective(NamedTuple):
+    """An exchange between devices.
+
+    Attributes:
+      kind: `all-reduce` and so on.
+      axes: of the mesh, along which devices exchange; `other` where groups are along none.
+      sent: bytes that a device sends, once.
+      times: how often a run of the program does it.
+      asynchronous: whether the devices compute meanwhile.
+    """
+
+    kind: str
+    axes: tuple[str, ...]
+    sent: int
+    times: int
+    asynchronous: bool
+
+
+def collective_of(operation: Operation, kind: str, mesh: Mapping[str, int]) -> Collective:
+    """Returns what an operation exchanges, once.
+
+    Args:
+      operation: of one of the `KINDS`.
+      kind: which one.
+      mesh: axes and sizes, in the order of the devices.
+    """
+    groups = groups_of(operation.rest)
+    size = len(groups[0]) if groups else math.prod(mesh.values()) if mesh else 1
+    result = bytes_of(operation.result)
+    if operation.opcode.endswith("-start"):  # the result holds the operand, too
+        result = largest(operation.result) if kind != "reduce-scatter" else result
+    share = (size - 1) / size if size else 0
+    if kind == "collective-permute":
+        sent = float(largest(operation.result))
+    elif kind == "reduce-scatter":
+        sent = result * size * share  # of the operand, of which the result is one share
+    else:
+        sent = result * share * (2 if kind == "all-reduce" else 1)
+    hidden = operation.opcode.endswith("-start") or "async_collective_name" in operation.rest
+    return Collective(kind, _axes(groups, mesh), round(sent), 1, hidden)
+
+
+_OF_MESH = re.compile(
+    r"replica_groups=mesh\[([^\]]*)\]"
+    r"(?:, device_ids=\(\[([\d,]+)\](?:T\(([\d,]+)\))?\))? \{([^}]*)\}"
+)
+_PART = re.compile(r"'(\w+)'(?::\((\d+)\)(\d+))?")
+_IOTA = re.compile(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
+_LISTED = re.compile(r"replica_groups=\{(\{[\d,{}]*\})\}")
+_PAIRS = re.compile(r"source_target_pairs=\{(\{[\d,{}]*\})\}")
+
+
+def groups_of(rest: str) -> list[list[int]]:
+    """Which devices exchange with each other, by their places; nothing for all of them."""
+    if found := _OF_MESH.search(rest):
+        return _groups_of_mesh(*found.groups())
+    if found := _IOTA.search(rest):
+        shape, sizes = (list(map(int, part.split(","))) for part in (found[1], found[2]))
+        places = _places(sizes, found[3])
+        return places.reshape(shape).reshape(shape[0], -1).tolist()
+    if found := _LISTED.search(rest) or _PAIRS.search(rest):
+        return [
+            [int(place) for place in group.split(",") if place]
+            for group in re.findall(r"\{([\d,]*)\}", found[1])
+        ]
+    return []
+
+
+def _groups_of_mesh(axes: str, sizes: str | None, order: str | None, along: str) -> list[list[int]]:
+    """Groups along some axes of a mesh, or along parts of them (`'axis_1':(2)4`: behind two)."""
+    mesh = {name: int(size) for name, size in re.findall(r"'(\w+)'=(\d+)", axes)}
+    places = _places(dims_of(sizes) if sizes else list(mesh.values()), order)
+    parts = {name: (before, size) for name, before, size in _PART.findall(along)}
+    shape, chosen = list[int](), list[int]()
+    for name, size in mesh.items():
+        if name not in parts:
+            shape.append(size)
+            continue
+        before, part = (
+            int(each or whole) for each, whole in zip(parts[name], (1, size), strict=True)
+        )
+        chosen.append(len(shape) + 1)
+        shape += [before, part, size // (before * part)]
+    rest = [axis for axis in range(len(shape)) if axis not in chosen]
+    count = math.prod(shape[axis] for axis in chosen)
+    grouped: list[list[int]] = (
+        places.reshape(shape).transpose(*rest, *chosen).reshape(-1, count).tolist()
+    )
+    return grouped
+
+
+def _places(sizes: Sequence[int], order: str | None) -> np.ndarray:
+    """Devices' places in an array of such sizes, its axes then put in another order."""
+    places = np.arange(math.prod(sizes)).reshape(sizes)
+    return places.transpose(dims_of(order)) if order else places
+
+
+def _axes(groups: Sequence[Sequence[int]], mesh: Mapping[str, int]) -> tuple[str, ...]:
+    """The axes of the mesh along which the members of groups differ."""
+    if not mesh:
+        return ()
+    sizes = tuple(mesh.values())
+    if not groups:
+        return tuple(name for name, size in mesh.items() if size > 1)
+    along = set()
+    for group in groups:
+        for name, places in zip(mesh, np.unravel_index(np.array(group), sizes), strict=True):
+            along |= {name} if len({*places.tolist()}) > 1 else set()
+    return tuple(name for name in mesh if name in along)
+
+
+def by_kind_and_axis(
+    found: Sequence[Collective],
+) -> dict[tuple[str, tuple[str, ...]], tuple[int, int, int]]:
+    """Returns for each kind of exchange along the same axes: bytes that a device sends, how many
+    exchanges, how many of them asynchronous."""
+    table: dict[tuple[str, tuple[str, ...]], tuple[int, int, int]] = {}
+    for each in found:
+        sent, count, hidden = table.get((each.kind, each.axes), (0, 0, 0))
+        table[each.kind, each.axes] = (
+            sent + each.sent * each.times,
+            count + each.times,
+            hidden + each.times * each.asynchronous,
+        )
+    return table

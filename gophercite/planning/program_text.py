@@ -1,0 +1,190 @@
+"""The text of a compiled program, by its computations and operations."""
+
+import math
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+_COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) \(.*\) -> .* \{$")
+_OPERATION = re.compile(r"^\s*(?:ROOT )?%?([\w.\-]+) = (.*?) ([\w\-]+)\((.*)$")
+_SHAPE = re.compile(r"([a-z]\w*)\[([\d,]*)\]")
+OPERAND = re.compile(r"%([\w.\-]+)")
+_CALLED = re.compile(r"(?:calls|to_apply|body|true_computation|false_computation)=%?([\w.\-]+)")
+_CONDITION = re.compile(r"condition=%?([\w.\-]+)")
+_BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
+_TRIPS = re.compile(r'"?known_trip_count"?:\{"n":"(\d+)"\}')
+_CONSTANT = re.compile(r"^\s*(?:ROOT )?%?([\w.\-]+) = s32\[\]\S* constant\((\d+)\)")
+_BYTES = {"pred": 1, "bf16": 2}
+# What makes a part of an array.
+CUTTING = frozenset({"dynamic-slice", "gather", "slice"})
+
+
+class Operation(NamedTuple):
+    """A line of a program.
+
+    Attributes:
+      name: of the operation in its computation.
+      result: the shape of what it makes, or the shapes of a tuple.
+      opcode: what it does.
+      rest: operands and attributes, as they are written.
+    """
+
+    name: str
+    result: str
+    opcode: str
+    rest: str
+
+
+class ProgramText:
+    """A program's text, by its computations.
+
+    Args:
+      hlo: as `compiled.as_text()` gives it, for CPU, GPU or TPU.
+    """
+
+    def __init__(self, hlo: str) -> None:
+        self.computations: dict[str, list[Operation]] = {}
+        self.entry = current = ""
+        self._constants: dict[str, dict[str, int]] = {}
+        for line in hlo.splitlines():
+            if header := _COMPUTATION.match(line):
+                current = header[1]
+                self.computations[current] = []
+                self.entry = current if line.startswith("ENTRY") else self.entry
+            elif current and (found := _OPERATION.match(line)):
+                self.computations[current].append(Operation(*found.groups()))
+                if constant := _CONSTANT.match(line):
+                    values = self._constants.setdefault(current, {})
+                    values[constant[1]] = int(constant[2])
+        self._results = {
+            name: {each.name: each.result for each in operations}
+            for name, operations in self.computations.items()
+        }
+
+    def dims(self, computation: str, operand: str) -> list[int]:
+        """The shape of an operand, as the text or the operation that made it says."""
+        if shape := _SHAPE.search(operand):
+            return dims_of(shape[2])
+        (name,) = OPERAND.findall(operand)[:1]
+        shape = _SHAPE.search(self._results[computation][name])
+        assert shape is not None
+        return dims_of(shape[2])
+
+    def size(self, computation: str, operand: str) -> int:
+        """The bytes of an operand; 0 where the text does not say."""
+        return bytes_of(self._results[computation].get(operand, ""))
+
+    def parts_read(self, computation: str) -> dict[int, int]:
+        """Of a fused computation's parameters, by number, the bytes of those read in part."""
+        parts = {}
+        for each in self.computations[computation]:
+            if each.opcode != "parameter":
+                continue
+            users = [
+                other
+                for other in self.computations[computation]
+                if each.name in OPERAND.findall(other.rest.partition("), ")[0] + ")")
+            ]
+            if users and all(user.opcode in CUTTING for user in users):
+                number = int(each.rest.partition(")")[0])
+                parts[number] = sum(bytes_of(user.result) for user in users)
+        return parts
+
+    def updated(self, computation: str) -> int | None:
+        """Of a fused computation that writes into an array, how many bytes; None of others."""
+        found = [
+            each for each in self.computations[computation] if each.opcode == "dynamic-update-slice"
+        ]
+        if len(found) != 1:
+            return None
+        update = OPERAND.findall(split_operands(found[0].rest)[1])
+        return self.size(computation, update[0]) if update else None
+
+    def turns(self, operation: Operation) -> int | None:
+        """How often a loop turns: what the text says, or what its condition compares with."""
+        if known := _TRIPS.search(operation.rest):
+            return int(known[1])
+        condition = _CONDITION.search(operation.rest)
+        if condition is None:
+            return None
+        constants = self._reachable_constants(condition[1])
+        compares = [
+            each
+            for name in self._reachable(condition[1])
+            for each in self.computations.get(name, ())
+            if each.opcode == "compare" and "direction=LT" in each.rest
+        ]
+        return constants[0] if len(constants) == 1 and len(compares) == 1 else None
+
+    def called(self, operation: Operation) -> list[str]:
+        """The computations that an operation runs."""
+        found = _CALLED.findall(operation.rest)
+        if branches := _BRANCHES.search(operation.rest):
+            found += [name.strip().lstrip("%") for name in branches[1].split(",")]
+        return [name for name in found if name in self.computations]
+
+    def _reachable(self, computation: str) -> Iterator[str]:
+        yield computation
+        for operation in self.computations.get(computation, ()):
+            for name in self.called(operation):
+                yield from self._reachable(name)
+
+    def _reachable_constants(self, computation: str) -> list[int]:
+        return [
+            value
+            for name in self._reachable(computation)
+            for value in self._constants.get(name, {}).values()
+        ]
+
+
+def dims_of(text: str) -> list[int]:
+    """Reads the sizes in `8,16`."""
+    return [int(size) for size in text.split(",") if size]
+
+
+def result_dims(operation: Operation) -> list[int]:
+    """Returns the shape of what an operation makes."""
+    shape = _SHAPE.search(operation.result)
+    assert shape is not None
+    return dims_of(shape[2])
+
+
+def split_operands(rest: str) -> list[str]:
+    """The operands, which commas part that stand in no bracket."""
+    operands, depth, current = [], 0, ""
+    for letter in rest:
+        if letter in "([{":
+            depth += 1
+        elif letter in ")]}":
+            if depth == 0:
+                break
+            depth -= 1
+        if letter == "," and depth == 0:
+            operands.append(current)
+            current = ""
+        else:
+            current += letter
+    return [*operands, current]
+
+
+def _sizes(result: str) -> list[int]:
+    return [
+        math.prod(dims_of(dims)) * _BYTES.get(kind, _width(kind))
+        for kind, dims in _SHAPE.findall(result)
+    ]
+
+
+def bytes_of(result: str) -> int:
+    """Returns the bytes of all shapes in a text such as `(f32[2,3], s32[])`."""
+    return sum(_sizes(result))
+
+
+def largest(result: str) -> int:
+    """Returns the bytes of the largest shape in a text."""
+    return max(_sizes(result), default=0)
+
+
+def _width(kind: str) -> int:
+    """Bytes of a value of a type such as f32, s8, u16, f8e4m3fn."""
+    bits = re.match(r"[a-z]+(\d+)", kind)
+    return max(1, int(bits[1]) // 8) if bits else 0
