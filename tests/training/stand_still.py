@@ -41,7 +41,10 @@ def main() -> None:
             while (folder / f"stuck_{process}").exists():
                 time.sleep(0.05)
             time.sleep(0.02)
-            (folder / f"batches_{process}").write_text(str(number))
+            # Whole or not at all: tests read it at any moment, and stop this process at any.
+            unfinished = folder / f".batches_{process}"
+            unfinished.write_text(str(number))
+            unfinished.replace(folder / f"batches_{process}")
             yield tiny.batch(number, rows)
             number += 1
 

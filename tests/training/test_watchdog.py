@@ -45,7 +45,7 @@ def start(processes: list["subprocess.Popen[str]"], *arguments: object) -> None:
 def until_batch(folder: Path, number: int, processes: list["subprocess.Popen[str]"]) -> None:
     end = time.monotonic() + PATIENCE
     notes = [folder / f"batches_{process}" for process in range(len(processes))]
-    while not all(note.exists() and int(note.read_text() or 0) >= number for note in notes):
+    while not all(note.exists() and int(note.read_text()) >= number for note in notes):
         assert time.monotonic() < end
         assert all(process.poll() is None for process in processes)
         time.sleep(0.05)
