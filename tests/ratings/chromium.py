@@ -1,7 +1,7 @@
 """Chromium for the tests: pages that are looked at, on a desktop and a phone.
 
-It needs `pip install playwright axe-playwright-python` and a Chromium of the system; files of tests
-that import this are skipped without. With SCREENSHOTS=FOLDER it leaves pictures of all pages there.
+It needs a Chromium of the system (Debian: `apt install chromium`). Files of tests that import this
+are skipped without one. With SCREENSHOTS=FOLDER it leaves pictures of all pages there.
 """
 
 import contextlib
@@ -12,13 +12,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from axe_playwright_python import sync_playwright as axe
+from playwright import sync_api as playwright
 
-playwright = pytest.importorskip(
-    "playwright.sync_api", reason="pip install playwright axe-playwright-python"
-)
-axe = pytest.importorskip(
-    "axe_playwright_python.sync_playwright", reason="pip install axe-playwright-python"
-)
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 if CHROMIUM is None:
     pytest.skip("no chromium is installed here", allow_module_level=True)
