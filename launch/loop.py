@@ -21,7 +21,7 @@ of the stage that failed, 75 where it was asked to stop and saved.
 """
 
 import argparse
-import itertools
+import hashlib
 import pathlib
 import sys
 from collections.abc import Callable, Sequence
@@ -89,7 +89,7 @@ def run_loop(place: Place, run: Callable[[Sequence[str]], int] = run_python) -> 
 
 
 def take_questions(place: Place, number: int) -> None:
-    """Writes the questions that a round samples for: the next ones of the file.
+    """Draws the questions that a round samples for, among those that no round before it has had.
 
     Raises:
       OSError: the file is missing.
@@ -98,17 +98,29 @@ def take_questions(place: Place, number: int) -> None:
     path = place.questions(number)
     if path.exists():
         return
-    each = place.loop.questions_per_round
-    with open(place.named(place.loop.questions), encoding="utf-8") as file:
-        lines = list(itertools.islice(file, number * each, (number + 1) * each))
-    if not lines:
+    each, taken = place.loop.questions_per_round, set[str]()
+    for earlier in range(number):
+        taken.update(_lines(place.questions(earlier)))
+    named = pathlib.Path(place.named(place.loop.questions))
+    # In files, questions about a page are neighbours.
+    left = sorted({*_lines(named)} - taken, key=_shuffled(place.seed))
+    if not left:
         raise ValueError(
-            f"{place.named(place.loop.questions)}: has no questions left for round {number}: "
+            f"{named}: has no questions left for round {number}: "
             f"{number} rounds of {each} were taken (Loop.questions_per_round)"
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     with write_whole(path) as unfinished:
-        unfinished.write_text("".join(lines), "utf-8")
+        unfinished.write_text("".join(f"{line}\n" for line in left[:each]), "utf-8")
+
+
+def _lines(path: pathlib.Path) -> list[str]:
+    return [line for line in path.read_text("utf-8").split("\n") if line.strip()]
+
+
+def _shuffled(seed: int) -> Callable[[str], bytes]:
+    """Keys by which lines are sorted at random, the same for a line whatever else there is."""
+    return lambda line: hashlib.sha256(f"{seed} {line}".encode()).digest()
 
 
 def _say(line: str) -> None:

@@ -88,7 +88,7 @@ class Loop:
 
     Attributes:
       base: model folder of the language model that every training starts from.
-      questions: file of those to be sampled for, with their pages; each round takes the next ones.
+      questions: file of those to be sampled for, with their pages; each round draws others.
       validation_questions: file of those by which the best model is chosen.
       test_questions: file of those that the report is about.
       supervised, reward, reinforcement: the trainings of each round. Supervised fine-tuning gets

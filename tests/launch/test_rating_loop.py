@@ -1,5 +1,7 @@
 """The loop of figure 3: its commands, with tiny models in the trainings' stead."""
 
+import collections
+import dataclasses
 import json
 import pathlib
 import runpy
@@ -115,7 +117,7 @@ def test_two_rounds_from_questions_to_the_report(
     assert loop.run_loop(place, runner(models, ran)) == 0, capsys.readouterr().err
     folder = place.folder
 
-    # Each round takes the next questions, and is rated whole: in one study, an experiment a round.
+    # Each round takes other questions, and is rated whole: in one study, an experiment a round.
     taken = [
         [json.loads(line)["id"] for line in place.questions(number).read_text().splitlines()]
         for number in range(2)
@@ -268,7 +270,33 @@ def test_wrong_settings_are_refused_before_anything_runs(
     assert not (tmp_path / "run").exists()
 
 
+def test_rounds_draw_questions_from_all_over_the_file(tmp_path: pathlib.Path, place: Place) -> None:
+    """Files of questions are in the order of their pages; no round is all about the first."""
+    lines = [f'{{"id": "{number}\u2028"}}\n' for number in range(400)]
+    (tmp_path / "questions.jsonl").write_text("".join(lines))
+    settings = {"questions": str(tmp_path / "questions.jsonl"), "questions_per_round": 100}
+    drawn = {}
+    for seed in (0, 1):
+        here = Place(dataclasses.replace(place.loop, **settings), tmp_path / str(seed), seed)
+        for number in range(4):
+            loop.take_questions(here, number)
+        rounds = [here.questions(number).read_text().split("\n")[:-1] for number in range(4)]
+        assert sorted(f"{line}\n" for each in rounds for line in each) == sorted(lines)
+        for each in rounds:
+            quarters = collections.Counter(lines.index(f"{line}\n") // 100 for line in each)
+            assert min(quarters[quarter] for quarter in range(4)) >= 10
+        drawn[seed] = rounds
+    assert drawn[0][0] != drawn[1][0]
+
+    # What has been sampled for is not drawn again, although the file has grown meanwhile.
+    (tmp_path / "questions.jsonl").write_text("".join(lines) + '{"id": "new"}\n')
+    loop.take_questions(here, 4)
+    assert here.questions(4).read_text() == '{"id": "new"}\n'
+
+
 def test_questions_that_run_out_are_named(place: Place) -> None:
+    for number in range(2):
+        loop.take_questions(place, number)
     with pytest.raises(ValueError, match=r"no questions left for round 2.*questions_per_round"):
         loop.take_questions(place, 2)
 
