@@ -6,13 +6,14 @@ from gophercite.browser.state import Reference, State
 from gophercite.records.answers import Answer, Citation
 from gophercite.text.sentences import sentence_spans
 
-_NUMBERS = re.compile(r"\[(\d{1,4}(?:\s*,\s*\d{1,4})*)\]")
+NUMBERS = re.compile(r"\[(\d{1,4}(?:\s*,\s*\d{1,4})*)\]")
 
 
 def cited(answer: str) -> tuple[int, ...]:
     """Returns the numbers that an answer cites, `[1]` or `[1, 3]`, in the order of their first."""
-    found = (number for match in _NUMBERS.finditer(answer) for number in match[1].split(","))
-    return tuple(dict.fromkeys(int(number) for number in found))
+    found = (number for match in NUMBERS.finditer(answer) for number in match[1].split(","))
+    # `int` refuses some of the white space that the pattern and `strip` know.
+    return tuple(dict.fromkeys(int(number.strip()) for number in found))
 
 
 def answer_of(state: State, by: str) -> Answer:
@@ -49,7 +50,7 @@ def _claims(answer: str) -> dict[int, str]:
     claims: dict[int, list[str]] = {}
     for start, end in sentence_spans(answer):
         sentence = answer[start:end].strip()
-        claim = " ".join(_NUMBERS.sub("", sentence).split())
+        claim = " ".join(NUMBERS.sub("", sentence).split())
         for number in cited(sentence):
             claims.setdefault(number, []).append(claim or sentence)
     return {number: " ".join(said) for number, said in claims.items()}

@@ -84,7 +84,7 @@ def _observation(state: State, lengths: _Lengths) -> str:
         quotes.append(_LEFT_OUT)
     for reference in references:
         extract = escape(_shortened(reference.extract, lengths.extract))
-        quotes += [f"From {_source(reference)}", "> " + extract.replace("\n", "\n> ")]
+        quotes += [f"From {titled(reference)}", "> " + extract.replace("\n", "\n> ")]
     past = [action.past for action in state.actions if action.past is not None]
     shown = _last(past, lengths.actions)
     fields: list[tuple[str, list[str]]] = [
@@ -106,13 +106,14 @@ def _answering(state: State, lengths: _Lengths) -> str:
     parts = [escape(_cut(state.question, lengths.question))]
     for number, reference in enumerate(state.references[: lengths.references], 1):
         extract = escape(_shortened(reference.extract, lengths.extract))
-        parts.append(f"[{number}] {_source(reference)}\n\n{extract}")
+        parts.append(f"[{number}] {titled(reference)}\n\n{extract}")
     if lengths.references < len(state.references):
         parts.append(_LEFT_OUT)
     return "".join(f"{part}{STOP}" for part in parts)
 
 
-def _source(reference: Reference) -> str:
+def titled(reference: Reference) -> str:
+    """Returns a reference's page as the model reads it: `<page title> (<page domain>)`."""
     title, domain = one_line(reference.title), one_line(reference.domain)
     return f"{title} ({domain})" if domain else title
 

@@ -17,6 +17,7 @@ from gophercite.cli import (
     ask,
     browse,
     calibrate,
+    episodes,
     export_weights,
     import_weights,
     index,
@@ -33,6 +34,7 @@ from gophercite.storage.json_fields import in_one_line, printable
 _COMMANDS = (
     ask,
     browse,
+    episodes,
     search,
     verify,
     calibrate,
@@ -52,6 +54,7 @@ _EXAMPLES = """\
 examples:
   gophercite ask "When was the lighthouse built?" --documents examples/notes --extractive
   gophercite browse "Who built the lighthouse?" --documents examples/notes
+  gophercite episodes episodes.jsonl --out pages --world worlds/sky
   gophercite search lighthouse --documents examples/notes
   gophercite ask "When was the lighthouse built?" --index corpus.db --model runs/sft --json
   gophercite verify answer.json --documents notes/

@@ -67,13 +67,12 @@ def add_reading(command: argparse.ArgumentParser) -> None:
     )
 
 
-def add_highlight(command: argparse.ArgumentParser) -> None:
+def add_highlight(
+    command: argparse.ArgumentParser,
+    what: str = "also write a page that shows the quotes, marked in their pages",
+) -> None:
     """`--highlight`: a page with the quotes marked, for a browser."""
-    command.add_argument(
-        "--highlight",
-        metavar="FILE.html",
-        help="also write a page that shows the quotes, marked in their pages",
-    )
+    command.add_argument("--highlight", metavar="FILE.html", help=what)
 
 
 def add_pages(command: argparse.ArgumentParser, verb: str) -> None:

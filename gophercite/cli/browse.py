@@ -9,13 +9,29 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from gophercite.cli.arguments import add_command, add_reading, add_web, positive, seed
-from gophercite.cli.output import DONE, RefusedError, doing, note, print_json, print_text
+from gophercite.cli.arguments import (
+    add_command,
+    add_highlight,
+    add_reading,
+    add_web,
+    positive,
+    seed,
+)
+from gophercite.cli.output import (
+    DONE,
+    RefusedError,
+    doing,
+    note,
+    print_json,
+    print_text,
+    write_text,
+)
 from gophercite.cli.sources import keep_compiled_programs
 from gophercite.retrieval.apis import ENGINES
 from gophercite.storage.json_fields import printable
 
 if TYPE_CHECKING:
+    from gophercite.browser.episodes import Episode
     from gophercite.browser.state import State
     from gophercite.browser.worlds import World
     from gophercite.browsing.browsing_model import BrowsingModel
@@ -35,6 +51,7 @@ def add(commands: Any) -> None:
             '"Why is the sky blue?" --engine brave --record worlds/sky --log demonstrations.jsonl',
             '"Why is the sky blue?" --world worlds/sky --json < commands.txt > answer.json',
             '"Who built the lighthouse?" --documents notes/ --model runs/sft --log episodes.jsonl',
+            '"Who built the lighthouse?" --index notes.db --model runs/sft --highlight steps.html',
         ),
     )
     command.set_defaults(html="browser")
@@ -51,6 +68,9 @@ def add(commands: Any) -> None:
     worlds.add_argument("--engine", choices=ENGINES, help="browse the web, by a search engine")
     command.add_argument("--record", metavar="FOLDER", help="write what is browsed as a world")
     command.add_argument("--log", metavar="FILE.jsonl", help="append the episode to this file")
+    add_highlight(
+        command, "also write a page that shows the episode, step by step, its quotes marked"
+    )
     command.add_argument(
         "--state", metavar="FILE.json", help="keep the state here, and go on with what is there"
     )
@@ -110,8 +130,8 @@ def run(options: argparse.Namespace) -> int:
             write, by = _writer(options, world, show)
             state = _browse(world, state, show, write, options.state)
             answer = answer_of(state, by)
-            if options.log is not None:
-                _append(options.log, world, start, state, by)
+            if options.log is not None or options.highlight is not None:
+                _keep(options, world, _episode(world, start, state, by))
     except (RecordError, SearchError) as error:
         raise RefusedError(str(error)) from error
     invalid = sum(action.invalid is not None for action in state.actions)
@@ -262,17 +282,26 @@ def _print(text: str) -> None:
         print_text(printable(line))
 
 
-def _append(path: str, world: "World", start: "State", state: "State", by: str) -> None:
+def _episode(world: "World", start: "State", state: "State", by: str) -> "Episode":
     import hashlib
 
-    from gophercite.browser.episodes import episode_to_json, played
+    from gophercite.browser.episodes import played
 
     texts = list(state.texts)
     digest = hashlib.sha256("\n".join([start.question, by, *texts]).encode()).hexdigest()
     question_id = hashlib.sha256(start.question.encode()).hexdigest()[:16]
-    episode = played(world, start, texts, id=digest[:16], question_id=question_id, by=by)
-    with open(path, "a", encoding="utf-8") as file:
-        file.write(json.dumps(episode_to_json(episode), ensure_ascii=False) + "\n")
+    return played(world, start, texts, id=digest[:16], question_id=question_id, by=by)
+
+
+def _keep(options: argparse.Namespace, world: "World", episode: "Episode") -> None:
+    from gophercite.browser.episode_pages import episode_page, pages_in
+    from gophercite.browser.episodes import episode_to_json
+
+    if options.log is not None:
+        with open(options.log, "a", encoding="utf-8") as file:
+            file.write(json.dumps(episode_to_json(episode), ensure_ascii=False) + "\n")
+    if options.highlight is not None:
+        write_text(options.highlight, episode_page(episode, pages_in(world)).page())
 
 
 def _world(options: argparse.Namespace, stack: contextlib.ExitStack) -> "World":

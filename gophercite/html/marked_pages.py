@@ -37,8 +37,13 @@ _STYLE = """
   font-weight: 700; vertical-align: super; }
 .gophercite .gap { color: #777; display: block; font-size: .85em; text-align: center; }
 .gophercite .yes { color: #00795a; } .gophercite .no { color: #b34700; }
+.gophercite details.step { border-top: 1px solid #8884; padding: .35em 0; }
+.gophercite summary { cursor: pointer; overflow-wrap: anywhere; }
+.gophercite .read { border-left-width: 1px; border-right-width: 1px; font-family: monospace;
+  font-size: .85em; overflow-wrap: anywhere; padding: .4em .9em; }
+.gophercite .written { unicode-bidi: plaintext; white-space: pre-wrap; }
 """
-_PAGE_STYLE = """
+PAGE_STYLE = """
 :root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }
 body { margin: 2rem auto; max-width: 60rem; padding: 0 1rem; }
 .gophercite .text { max-height: none; }
@@ -78,7 +83,7 @@ class MarkedPages:
 
     def page(self) -> str:
         """Returns one whole HTML page, which needs no other file."""
-        style = _STYLE + _PAGE_STYLE
+        style = _STYLE + PAGE_STYLE
         return whole_page(self.title, style, f'<div class="gophercite">\n{self.body}</div>\n')
 
     def _repr_html_(self) -> str:

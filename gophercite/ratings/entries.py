@@ -13,7 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from gophercite import evidence, records
+from gophercite.browser.episode_pages import episode_html
 from gophercite.browser.episodes import Episode, episode_from_json
+from gophercite.browser.state import Reference
 from gophercite.documents import Document
 from gophercite.evidence import Evidence, SyntaxFault
 from gophercite.html.escaping import escape_html
@@ -95,6 +97,10 @@ class Pages:
     def of_citation(self, citation: Citation) -> Document | None:
         """Returns the very page that a citation has its places in."""
         return self._by_key.get(("sha256", citation.sha256))
+
+    def of_reference(self, reference: Reference) -> Document | None:
+        """Returns the very page that a reference of an episode has its place in."""
+        return self._by_key.get(("sha256", reference.sha256))
 
     def of_triple(self, triple: Evidence, id: str | None) -> Document | None:
         """Returns the page that was given, or of those with the title the one with the quote."""
@@ -217,16 +223,10 @@ def _(record: Episode, pages: Pages) -> Entry:
     numbers = {"actions": float(sum(1 for _ in record.steps) - (end.answer is not None))}
     if record.reward is not None:
         numbers = {"reward": record.reward, **numbers}
-    references = tuple(
-        records.Extract(each.title, each.extract, each.domain, each.url or None)
-        for each in end.references
-    )
-    answer = LongAnswer(end.answer or f"({end.end})", references)
-    steps = "".join(f"<li>{escape_html(step.action)}</li>" for step in record.steps)
-    browsed = f"<details><summary>What was done</summary><ol>{steps}</ol></details>\n"
     question = record.start.question
-    html = f"{_question(question)}{_response(answer, pages)}{_said(labels, (), numbers)}{browsed}"
-    return Entry(question, answer.answer[:200], labels, numbers, html)
+    html = f"{_question(question)}{episode_html(record, pages.of_reference)}"
+    brief = end.answer or f"({end.end})"
+    return Entry(question, brief[:200], labels, numbers, html)
 
 
 def _line(value: Mapping[str, Any], unknown: collections.Counter[str]) -> Line:

@@ -49,13 +49,18 @@ def test_record_log_answer_and_verify(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path
 ) -> None:
     world, log, saved = tmp_path / "world", tmp_path / "log.jsonl", tmp_path / "answer.json"
+    steps = tmp_path / "steps.html"
     source = ("--documents", NOTES, "--record", str(world))
-    arguments = (QUESTION, "--log", str(log), "--json", "--by", "ada")
+    arguments = (QUESTION, "--log", str(log), "--json", "--by", "ada", "--highlight", str(steps))
     assert browse(monkeypatch, *arguments, *source) == 0
     first = capsys.readouterr().out
+    page = steps.read_text("utf-8")
+    assert page.count("<details") == len(COMMANDS) + 1
+    assert "word for word in its page" in page
     # The recording gives the same again, and the log the same line.
     assert browse(monkeypatch, *arguments, "--world", str(world)) == 0
     assert capsys.readouterr().out == first
+    assert steps.read_text("utf-8").count("<details") == len(COMMANDS) + 1
     saved.write_text(first, "utf-8")
     for pages in (NOTES, str(world / "pages.jsonl")):
         assert main(["verify", str(saved), "--documents", pages]) == 0
