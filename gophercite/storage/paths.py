@@ -3,6 +3,7 @@
 import contextlib
 import gzip
 import io
+import logging
 import os
 import pathlib
 import tempfile
@@ -16,6 +17,10 @@ os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
 
 from etils import epath
 from etils.epath import backend
+
+# It prints a traceback for each request that it gives up; the error that is raised says it in a
+# line. Programs that set up logging see them still.
+logging.getLogger("gcsfs").addHandler(logging.NullHandler())
 
 
 class StorageError(OSError):
@@ -43,7 +48,7 @@ def naming_storage(path: epath.PathLike) -> Iterator[None]:
         return
     try:
         yield
-    except StorageError:
+    except (StorageError, FileExistsError):
         raise
     except FileNotFoundError as error:
         if os.fspath(path) in str(error):
@@ -154,8 +159,7 @@ def write_whole(path: epath.PathLike) -> Iterator[pathlib.Path]:
         with tempfile.TemporaryDirectory(prefix="gophercite-") as folder:
             local = pathlib.Path(folder) / epath.Path(path).name
             yield local
-            with naming_storage(path):
-                epath.Path(local).copy(epath.Path(path), overwrite=True)
+            upload(local, path)
         return
     target = pathlib.Path(path)
     partial = target.with_name(target.name + ".partial")
@@ -164,3 +168,44 @@ def write_whole(path: epath.PathLike) -> Iterator[pathlib.Path]:
         partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def upload(local: pathlib.Path, path: epath.PathLike) -> None:
+    """Copies a file of this machine's disk into a bucket, where it appears when it is complete.
+
+    A remote file that is opened, written and left by an exception would be closed on the way, and
+    to close it is to publish what was written so far.
+
+    Raises:
+      StorageError: the bucket can't be used.
+    """
+    with naming_storage(path):
+        backend.fsspec_backend.fs(path).put_file(os.fspath(local), os.fspath(path))
+
+
+def write_new(path: epath.PathLike, content: bytes) -> None:
+    """Writes an object of a bucket if there is none of its name, by whoever.
+
+    Raises:
+      FileExistsError: there is one with other content.
+      StorageError: the bucket can't be used.
+    """
+    with naming_storage(path):
+        files = backend.fsspec_backend.fs(path)
+        try:
+            files.pipe_file(os.fspath(path), content, mode="create")
+        except FileExistsError:
+            # A request that was repeated after a lost answer meets its own first writing.
+            if files.cat_file(os.fspath(path)) != content:
+                raise FileExistsError(f"{path}: somebody else has written it") from None
+
+
+def delete(path: epath.PathLike) -> None:
+    """Deletes an object of a bucket, or finds it gone.
+
+    Raises:
+      StorageError: the bucket can't be used.
+    """
+    # It may be this very request that is repeated, after a lost answer.
+    with naming_storage(path):
+        epath.Path(path).unlink(missing_ok=True)

@@ -16,7 +16,14 @@ from typing import Any, BinaryIO, Protocol
 
 from etils import epath
 
-from gophercite.storage.paths import files_in, is_remote
+from gophercite.storage.paths import (
+    files_in,
+    is_remote,
+    naming_storage,
+    open_bytes,
+    write_new,
+    write_whole,
+)
 
 
 class ResultFileError(ValueError):
@@ -24,7 +31,7 @@ class ResultFileError(ValueError):
 
 
 class ResultFile:
-    """Results of questions on disk or in a bucket; use it in a `with`.
+    """Results of questions on a disk or in a bucket; use it in a `with`.
 
     A last line that was cut off when a process ended is taken away. Every result is stored when
     `append` returns.
@@ -38,7 +45,8 @@ class ResultFile:
 
     Raises:
       ResultFileError: the file is of another run, a line in it is no result, or another process
-        writes it (in a bucket nobody notices that).
+        writes it (in a bucket that is noticed at the next `append`, which raises it, too).
+      StorageError: the bucket can't be used; from all methods.
     """
 
     def __init__(self, path: epath.PathLike, run: Mapping[str, Any]) -> None:
@@ -75,16 +83,16 @@ class ResultFile:
         wanted = json.loads(json.dumps(run))
         beside = self._path.with_suffix(".run.json")
         try:
-            begun = json.loads(beside.read_text())
+            with open_bytes(beside) as file:
+                begun = json.loads(file.read())
         except FileNotFoundError:
             if self.done:
                 raise ResultFileError(
                     f"{self._path}: has results, but {beside.name}, which says how they came "
                     "about, is not there"
                 ) from None
-            part = beside.with_suffix(".partial")
-            part.write_text(json.dumps(wanted, indent=2, ensure_ascii=False))
-            part.replace(beside)
+            with write_whole(beside) as part:
+                part.write_text(json.dumps(wanted, indent=2, ensure_ascii=False), "utf-8")
             return
         except ValueError:
             raise ResultFileError(f"{beside}: is no JSON") from None
@@ -166,22 +174,31 @@ class _LocalFile:
 
 
 class _Objects:
-    """Lines in objects, each written whole or not at all."""
+    """Lines in objects, each written whole or not at all, and by one writer."""
 
     def __init__(self, path: epath.Path) -> None:
         self._path, self._folder = path, path.with_name(path.name + ".parts")
 
     def read(self) -> bytes:
-        return b"".join(part.read_bytes() for part in files_in(self._folder))
+        return b"".join(_content(part) for part in files_in(self._folder))
 
     def repair(self) -> None:
         self._count = len(files_in(self._folder))
 
     def append(self, data: bytes) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        (self._folder / f"{self._count:08d}.jsonl").write_bytes(data)
+        try:
+            write_new(self._folder / f"{self._count:08d}.jsonl", data)
+        except FileExistsError:
+            raise ResultFileError(f"{self._path}: another process is writing it") from None
         self._count += 1
 
     def close(self, *, whole: bool) -> None:
         if whole:
-            self._path.write_bytes(self.read())
+            with write_whole(self._path) as local:
+                local.write_bytes(self.read())
+
+
+def _content(path: epath.Path) -> bytes:
+    with naming_storage(path):
+        content: bytes = path.read_bytes()
+    return content

@@ -9,7 +9,14 @@ from collections.abc import Iterator
 
 from etils import epath
 
-from gophercite.storage.paths import StorageError, forget_listings, is_remote, naming_storage
+from gophercite.storage.paths import (
+    StorageError,
+    delete,
+    forget_listings,
+    is_remote,
+    naming_storage,
+    upload,
+)
 
 
 @contextlib.contextmanager
@@ -63,14 +70,15 @@ def _whole_objects(folder: epath.Path, last: str | None) -> Iterator[pathlib.Pat
         written = [path for path in pathlib.Path(local).rglob("*") if path.is_file()]
         names = {path.relative_to(local).as_posix(): path for path in written}
         mark = names.pop(last)
+        forget_listings(folder)
+        delete(folder / last)
+        for name, path in names.items():
+            upload(path, folder / name)
         with naming_storage(folder):
-            forget_listings(folder)
-            (folder / last).unlink(missing_ok=True)
-            for name, path in names.items():
-                epath.Path(path).copy(folder / name, overwrite=True)
-            for name in _names_in(folder) - names.keys():
-                (folder / name).unlink()
-            epath.Path(mark).copy(folder / last, overwrite=True)
+            others = _names_in(folder) - names.keys()
+        for name in others:
+            delete(folder / name)
+        upload(mark, folder / last)
 
 
 def _names_in(folder: epath.Path, below: str = "") -> set[str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import jax
 import numpy as np
 import pytest
+from etils import epath
 from google_storage import BUCKET, Storage, google_storage
 
 from data_pipelines.own_records import find_files
@@ -21,8 +22,9 @@ from gophercite.models.tensors import TensorFileError
 from gophercite.models.transformer import Transformer
 from gophercite.retrieval.index import DocumentIndex
 from gophercite.retrieval.index_file import IndexFileError
-from gophercite.storage import StorageError, files_in, local_copy, whole_folder, write_whole
+from gophercite.storage import StorageError, local_copy, whole_folder, write_whole
 from gophercite.storage.json_lines import read_json_lines
+from gophercite.storage.paths import upload
 from gophercite.vocabularies import VocabularyError, load_vocabulary, train_sentencepiece
 
 CONFIG = TransformerConfig(
@@ -83,15 +85,14 @@ def test_what_was_cut_off_while_it_was_written_is_no_model(
 ) -> None:
     folder = f"{BUCKET}/models/cut"
     save_model(folder, model)
-    copy = type(files_in(folder)[0]).copy
 
-    def copied(self: object, to: object, overwrite: bool = False) -> object:
-        if "vocabulary" in str(to):
+    def uploaded(local: pathlib.Path, path: epath.Path) -> None:
+        if "vocabulary" in str(path):
             raise KeyboardInterrupt
-        return copy(self, to, overwrite=overwrite)
+        upload(local, path)
 
     with monkeypatch.context() as patch:
-        patch.setattr("etils.epath.gpath._GPath.copy", copied)
+        patch.setattr("gophercite.storage.whole_folders.upload", uploaded)
         with pytest.raises(KeyboardInterrupt):
             save_model(folder, model)
     with pytest.raises(ModelFolderError, match=f"{folder}: not a model folder"):
