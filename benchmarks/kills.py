@@ -242,7 +242,7 @@ def bits(folder: pathlib.Path) -> dict[str, bytes]:
 def lines(folder: pathlib.Path) -> list[dict[str, object]]:
     """A run's metrics but for times."""
     return [
-        {name: value for name, value in line.items() if not name.startswith("time/")}
+        {name: value for name, value in line.items() if not name.startswith(("time/", "memory/"))}
         for line in read_metrics(folder)
     ]
 

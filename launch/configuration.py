@@ -59,8 +59,9 @@ from gophercite.training.initialisation import (
     RewardInitialisation,
     count_frozen,
 )
-from gophercite.training.loop import Outcome, TrainSettings, refuse_unknown_sets, train
+from gophercite.training.loop import Outcome, train
 from gophercite.training.program import Initialisation
+from gophercite.training.settings import TrainSettings, refuse_unknown_sets
 from gophercite.vocabularies import Vocabulary
 
 

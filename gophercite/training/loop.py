@@ -11,8 +11,8 @@ import dataclasses
 import math
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any, TextIO
 
@@ -26,14 +26,16 @@ from gophercite.models.checkpoint_files import best_step
 from gophercite.models.parameters import Params
 from gophercite.partitioning import Partitioner
 from gophercite.training.checkpoints import Checkpoints
-from gophercite.training.early_stopping import EarlyStopping, Watch
+from gophercite.training.clock import Clock, judge
 from gophercite.training.evaluate import Evaluations, Evaluator
-from gophercite.training.feed import Feed, put
+from gophercite.training.feed import DeviceBatch, Feed, put
+from gophercite.training.goodput import TimeAccount
 from gophercite.training.metrics import MetricsWriter
 from gophercite.training.phase_times import profiled
 from gophercite.training.preemption import Preempted, Preemption
 from gophercite.training.program import Initialisation, Program, evaluated_params, shapes_of
 from gophercite.training.progress import Progress
+from gophercite.training.reminders import Reminders
 from gophercite.training.run_folder import (
     draw_curves,
     parameter_table,
@@ -43,6 +45,7 @@ from gophercite.training.run_folder import (
     write_text,
 )
 from gophercite.training.run_lock import hold_run
+from gophercite.training.settings import TrainSettings, refuse_unknown_sets
 from gophercite.training.step_log import StepLog
 from gophercite.training.watchdog import Watchdog
 
@@ -51,86 +54,6 @@ _PATIENCE = 3  # how much longer than a step a save or sample answers may take
 
 Samples = Callable[[Params, int], tuple[str, Mapping[str, float]]]
 Describe = Callable[[epath.Path], None]
-
-
-@dataclasses.dataclass(frozen=True)
-class TrainSettings:
-    """How long a run goes and how often it logs, evaluates and saves.
-
-    Attributes:
-      model_dir: the run's folder, made when missing; a run that finds checkpoints there goes on.
-      total_steps: updates in all.
-      batch_size: rows of a global batch.
-      seed: of parameters and of every draw in training; the input has its own.
-      log_every: steps between lines of metrics.
-      evaluate_every: steps between evaluations; also before the first step and after the last.
-      save_every: steps between checkpoints; also after the last.
-      keep_newest: newest checkpoints to keep; with 2 or more a damaged one has one before it.
-      keep_best: checkpoints with the best score to keep.
-      best_metric: what scores a checkpoint ("eval/SET/loss", lower is better); None is early
-        stopping's first metric, or the first evaluation set's loss.
-      early_stopping: when to stop before `total_steps`; None never does.
-      profile_step: the step that is run under the profiler, to tell what its phases take; not the
-        first, in which buffers are new. None is no step.
-      stalled_after: seconds without a step, a batch of an evaluation or anything else that is done,
-        until the process ends and says why; compiling takes what it takes, and a save may take
-        three times as long. None waits for ever.
-    """
-
-    model_dir: str
-    total_steps: int
-    batch_size: int
-    seed: int = 0
-    log_every: int = 10
-    evaluate_every: int = 100
-    save_every: int = 100
-    keep_newest: int = 2
-    keep_best: int = 1
-    best_metric: str | None = None
-    early_stopping: EarlyStopping | None = None
-    profile_step: int | None = None
-    stalled_after: float | None = 1800.0
-
-    def __post_init__(self) -> None:
-        """Refuses counts that make no run.
-
-        Raises:
-          ValueError: a count is below 1.
-        """
-        counts = ["total_steps", "batch_size", "log_every", "evaluate_every", "save_every"]
-        if self.profile_step is not None:
-            counts.append("profile_step")
-        for name in counts:
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"TrainSettings.{name} = {value!r}: must be a whole number from 1")
-        seconds = self.stalled_after
-        if seconds is not None and not seconds > 0:
-            raise ValueError(f"TrainSettings.stalled_after = {seconds!r}: must be above 0, or None")
-
-
-@dataclasses.dataclass(frozen=True)
-class Clock:
-    """Where a run stands beside its state; a checkpoint keeps it as JSON.
-
-    Attributes:
-      step: updates done, and batches read: batch number n is that of update n + 1.
-      evaluated: whether the state of this step has been evaluated.
-      watch: what early stopping has seen.
-      stopped: why the run is over before its last step, or None.
-      environments: how far the collector's environments are, as JSON; None where there are none.
-    """
-
-    step: int = 0
-    evaluated: bool = False
-    watch: Watch = dataclasses.field(default_factory=Watch)
-    stopped: str | None = None
-    environments: Any = None
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> "Clock":
-        """The inverse of `dataclasses.asdict`."""
-        return cls(**{**value, "watch": Watch(**value["watch"])})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,16 +108,14 @@ def train(
       CheckpointError: the folder's checkpoints are of another model, or none is whole.
       RunInUseError: another command trains in the folder.
     """
+    entered = time.time()
     refuse_unknown_sets(settings, evaluations)
     folder = epath.Path(settings.model_dir)
     first_process = jax.process_index() == 0
     progress = Progress(stream if first_process else None, settings.total_steps)
     # Nothing in the folder is touched, nor an interrupted save cleared, before it is this run's.
-    with hold_run(folder, progress.note) as still_ours:
-        # ---------------------------------------------------------------- build
+    with hold_run(folder, progress.note) as still_ours, profiler_server(settings.profiler_port):
         program = Program(learner, initialisation, partitioner)
-        watchdog = Watchdog(settings.stalled_after)
-        evaluate = Evaluator(program, evaluations, collector, watchdog.suspended)
         target = program.state_target()
         checkpoints = Checkpoints(
             folder,
@@ -202,8 +123,6 @@ def train(
             keep_best=settings.keep_best,
             base=initialisation.base(),
         )
-
-        # -------------------------------------------------------------- restore
         # A checkpoint is the state, where the run stands, and nothing else. Metrics after its step
         # are dropped: they will be written again.
         restored = checkpoints.restore(
@@ -218,109 +137,209 @@ def train(
             for line in restored.passed_over:
                 progress.note(line)
             progress.note(f"going on from checkpoint {clock.step} of {folder}")
-        writer = MetricsWriter(
-            folder, clock.step, keep_evaluation=clock.evaluated, enabled=first_process
-        )
-        log = StepLog(writer, progress, settings.log_every)
         overview = parameter_table(target.params, trained_parts(target))
         write_text(folder, {"versions.json": versions_json(), "parameters.txt": overview})
         if describe and first_process:
             describe(folder)
         progress.note(overview.splitlines()[-1])
 
-        # By shapes, of which nearly all batches have one.
-        updates: dict[Any, jax.stages.Compiled] = {}
-        score: float | None = None
+        times = TimeAccount(clock.times, entered)
+        watchdog = Watchdog(settings.stalled_after)
+        writer = MetricsWriter(
+            folder, clock.step, keep_evaluation=clock.evaluated, enabled=first_process
+        )
         feed = Feed(batches(clock.step), partitioner if collector is None else None)
         with (
             Preemption() as preemption,
             closing(feed),
             closing(writer),
             watchdog,
+            Reminders(progress, watchdog.doing),
             closing(checkpoints),
         ):
+            run = _Run(
+                settings=settings,
+                folder=folder,
+                program=program,
+                evaluate=Evaluator(program, evaluations, collector, watchdog.suspended),
+                collector=collector,
+                samples=samples,
+                checkpoints=checkpoints,
+                still_ours=still_ours,
+                feed=feed,
+                preemption=preemption,
+                progress=progress,
+                writer=writer,
+                log=StepLog(writer, progress, settings.log_every, times),
+                times=times,
+                watchdog=watchdog,
+                clock=clock,
+                state=state,
+            )
+            is_done_already = run.is_over()
+            run.go()
 
-            def asked_to_stop() -> bool:
-                watchdog.alive(f"an evaluation or a collection at step {clock.step}")
-                return preemption.requested()
-
-            while True:
-                last = clock.step >= settings.total_steps or clock.stopped is not None
-                preempted = preemption.requested()
-
-                # ---------------------------------------------------- evaluate
-                due = last or clock.step % settings.evaluate_every == 0
-                if due and not clock.evaluated and not preempted:
-                    log.catch_up()
-                    results = evaluate(state, asked_to_stop)
-                    if results is None:
-                        preempted = True
-                    else:
-                        clock, score = judge(settings, clock, results)
-                        if samples:
-                            watchdog.alive(f"sample answers at step {clock.step}", _PATIENCE)
-                            table, rates = samples(evaluated_params(state), clock.step)
-                            write_text(folder, {f"samples/step_{clock.step}.md": table})
-                            results["samples"] = dict(rates)
-                        record(writer, progress, clock, results)
-                        last = last or clock.stopped is not None
-                    log.resume()
-
-                # -------------------------------------------------------- save
-                due = clock.step > 0 and clock.step % settings.save_every == 0
-                if due or last or preempted:
-                    log.catch_up()  # a step whose loss is not finite ends the run before its save
-                    watchdog.alive(f"saving step {clock.step}", _PATIENCE)
-                    still_ours()
-                    checkpoints.save(state, dataclasses.asdict(clock), score)
-                    log.resume()
-                    watchdog.alive(f"finishing the save of step {clock.step}", _PATIENCE)
-                if last or preempted:
-                    break
-
-                # -------------------------------------------------------- step
-                batch, of_host = next(feed), {}
-                if collector is not None:
-                    key = jax.random.fold_in(jax.random.fold_in(state.key, _COLLECTED), clock.step)
-                    begun = time.monotonic()
-                    made = collector.collect(state.params, batch, key, asked_to_stop)
-                    if made is None:
-                        continue  # to the save of the state before
-                    of_host = means_of_host(made, time.monotonic() - begun)
-                    clock = dataclasses.replace(clock, environments=collector.environments())
-                    batch = put(partitioner, made.experience)
-                shapes = shapes_of(batch)
-                if shapes not in updates:
-                    with watchdog.suspended("compiling"):
-                        updates[shapes] = program.compile_update(batch)
-                    feed.take_wait()  # while it compiled: start-up, and no step's
-                    log.resume()
-                clock = dataclasses.replace(clock, step=clock.step + 1, evaluated=False)
-                score = None
-                watchdog.alive(f"step {clock.step}")
-                if clock.step == settings.profile_step:
-                    log.catch_up()
-                    (state, metrics), seconds = profiled(updates[shapes], state, batch)
-                    times = {f"time/phase/{name}": value for name, value in seconds.items()}
-                    record(writer, progress, clock, {"profile": times})
-                else:
-                    state, metrics = updates[shapes](state, batch)
-                metrics = {**metrics, **of_host}
-                log.add(clock.step, metrics, next(iter(batch.values())).size, feed.take_wait())
-
-        if preempted and not (last and clock.evaluated):
+        clock = run.clock
+        if not run.is_over():
             raise Preempted(
                 f"asked to stop: step {clock.step} is saved in {folder}; the same command goes on "
                 "there"
             )
-        # -------------------------------------------------------------- report
         reason = clock.stopped or f"all {settings.total_steps} steps are done"
-        if first_process:
+        if first_process and not (is_done_already and (folder / "report.md").exists()):
             lines = [f"ended at step {clock.step}: {reason}", overview.splitlines()[-1]]
-            text = report(folder, lines, best_step(folder), draw_curves(folder))
+            curves = draw_curves(folder)
+            text = report(folder, lines, best_step(folder), curves, times.table())
             write_text(folder, {"report.md": text})
         progress.note(f"ended at step {clock.step}: {reason}")
-        return Outcome(state, reason)
+        return Outcome(run.state, reason)
+
+
+@dataclasses.dataclass
+class _Run:
+    """A run between its first step and its end; `clock` and `state` are where it stands."""
+
+    settings: TrainSettings
+    folder: epath.Path
+    program: Program
+    evaluate: Evaluator
+    collector: Collector | None
+    samples: Samples | None
+    checkpoints: Checkpoints
+    still_ours: Callable[[], None]
+    feed: Feed
+    preemption: Preemption
+    progress: Progress
+    writer: MetricsWriter
+    log: StepLog
+    times: TimeAccount
+    watchdog: Watchdog
+    clock: Clock
+    state: TrainState
+    score: float | None = None  # of the state, less is better; None where it has none
+    updates: dict[Any, jax.stages.Compiled] = dataclasses.field(default_factory=dict)  # by shapes
+
+    def go(self) -> None:
+        """Evaluates, saves and steps, until the end or until it is asked to stop."""
+        while True:
+            preempted = self.preemption.requested()
+            if not preempted and self._is_due(self.settings.evaluate_every):
+                preempted = not (self.clock.evaluated or self._evaluate())
+            is_last = self._is_last()
+            to_save = self.clock.step > 0 and self.clock.step % self.settings.save_every == 0
+            if to_save or is_last or preempted:
+                self._save()
+            if is_last or preempted:
+                return
+            self._step()
+
+    def is_over(self) -> bool:
+        """Whether nothing is left to do."""
+        return self._is_last() and self.clock.evaluated
+
+    def _is_last(self) -> bool:
+        return self.clock.step >= self.settings.total_steps or self.clock.stopped is not None
+
+    def _is_due(self, every: int) -> bool:
+        return self._is_last() or self.clock.step % every == 0
+
+    def _asked_to_stop(self) -> bool:
+        self.watchdog.alive(f"an evaluation or a collection at step {self.clock.step}")
+        return self.preemption.requested()
+
+    def _evaluate(self) -> bool:
+        """Evaluates the state; False when it was asked to stop meanwhile."""
+        self.log.catch_up()
+        with self.times.during("evaluating"):
+            results = self.evaluate(self.state, self._asked_to_stop)
+            if results is not None:
+                self.clock, self.score = judge(self.settings, self.clock, results)
+                step = self.clock.step
+                if self.samples:
+                    self.watchdog.alive(f"sample answers at step {step}", _PATIENCE)
+                    table, rates = self.samples(evaluated_params(self.state), step)
+                    write_text(self.folder, {f"samples/step_{step}.md": table})
+                    results["samples"] = dict(rates)
+                record(self.writer, self.progress, self.clock, results)
+        self.log.resume()
+        return results is not None
+
+    def _save(self) -> None:
+        self.log.catch_up()  # a step whose loss is not finite ends the run before its save
+        with self.times.during("saving"):
+            self.watchdog.alive(f"saving step {self.clock.step}", _PATIENCE)
+            self.still_ours()
+            clock = dataclasses.replace(self.clock, times=self.times.to_json())
+            self.checkpoints.save(self.state, dataclasses.asdict(clock), self.score)
+        self.log.resume()
+        self.watchdog.alive(f"finishing the save of step {self.clock.step}", _PATIENCE)
+
+    def _step(self) -> None:
+        """One update; none where a collector was asked to stop."""
+        batch, of_host = next(self.feed), dict[str, jax.Array]()
+        if self.collector is not None:
+            collected = self._collect(self.collector, batch)
+            if collected is None:
+                return  # to the save of the state before
+            batch, of_host = collected
+        update = self._update_of(batch)
+        self.times.at("training")
+        step = self.clock.step + 1
+        self.clock = dataclasses.replace(self.clock, step=step, evaluated=False)
+        self.score = None
+        self.watchdog.alive(f"step {step}")
+        if step == self.settings.profile_step:
+            self.log.catch_up()
+            (self.state, metrics), seconds = profiled(update, self.state, batch)
+            times = {f"time/phase/{name}": value for name, value in seconds.items()}
+            record(self.writer, self.progress, self.clock, {"profile": times})
+        else:
+            self.state, metrics = update(self.state, batch)
+        waited = self.feed.take_wait()
+        self.times.move(waited, "input")
+        self.log.add(step, {**metrics, **of_host}, next(iter(batch.values())).size, waited)
+
+    def _collect(
+        self, collector: Collector, batch: HostBatch
+    ) -> tuple[DeviceBatch, dict[str, jax.Array]] | None:
+        """Experience of a batch, and the host's metrics; None where it was asked to stop."""
+        key = jax.random.fold_in(self.state.key, _COLLECTED)
+        key = jax.random.fold_in(key, self.clock.step)
+        begun = time.monotonic()
+        made = collector.collect(self.state.params, batch, key, self._asked_to_stop)
+        if made is None:
+            return None
+        of_host = means_of_host(made, time.monotonic() - begun)
+        self.clock = dataclasses.replace(self.clock, environments=collector.environments())
+        return put(self.program.partitioner, made.experience), of_host
+
+    def _update_of(self, batch: DeviceBatch) -> jax.stages.Compiled:
+        """The program of the batch's shapes, which nearly all batches share."""
+        shapes = shapes_of(batch)
+        if shapes not in self.updates:
+            self.log.catch_up()
+            with self.times.during("compiling"), self.watchdog.suspended("compiling"):
+                self.updates[shapes] = self.program.compile_update(batch)
+            self.times.move(self.feed.take_wait(), "input")  # no step's, but start-up's
+            self.log.resume()
+        return self.updates[shapes]
+
+
+@contextmanager
+def profiler_server(port: int | None) -> Iterator[None]:
+    """Answers, while the run goes on, who asks for a trace of what the devices do.
+
+    Args:
+      port: to listen on, at all of this host's addresses; None does not.
+    """
+    if port is None:
+        yield
+        return
+    jax.profiler.start_server(port)
+    try:
+        yield
+    finally:
+        jax.profiler.stop_server()
 
 
 def means_of_host(collected: Collected, seconds: float) -> dict[str, jax.Array]:
@@ -339,63 +358,6 @@ def means_of_host(collected: Collected, seconds: float) -> dict[str, jax.Array]:
     }
     known = {name: value for name, value in means(totals).items() if math.isfinite(value)}
     return {name: jnp.float32(value) for name, value in {**known, "time/collect": seconds}.items()}
-
-
-def judge(
-    settings: TrainSettings, clock: Clock, results: Mapping[str, Mapping[str, float]]
-) -> tuple[Clock, float | None]:
-    """What an evaluation means for the run.
-
-    Args:
-      settings: early stopping and the metric that scores checkpoints.
-      clock: before.
-      results: metrics by evaluation set.
-
-    Returns:
-      The clock after it (evaluated, perhaps stopped), and the state's score, less is better; None
-      when it has none or one that is not finite.
-    """
-    values = {name: value for of_set in results.values() for name, value in of_set.items()}
-    rule = settings.early_stopping
-    watch, stopped = clock.watch, clock.stopped
-    beyond = None
-    if rule:
-        watch, beyond = watch.observe(rule, values), rule.beyond(values)
-        stopped = stopped or beyond or watch.stopped(rule)
-    name = settings.best_metric or next(
-        iter(rule.metrics if rule else (n for n in values if n.endswith("/loss"))), None
-    )
-    score = values.get(name) if name else None
-    if beyond or score is None or not math.isfinite(score):
-        score = None  # a set without targets has no loss: such a state can't be the best
-    elif rule and rule.higher_is_better and name in rule.metrics:
-        score = -score
-    return dataclasses.replace(clock, evaluated=True, watch=watch, stopped=stopped), score
-
-
-def refuse_unknown_sets(settings: TrainSettings, evaluations: Collection[str]) -> None:
-    """Refuses metrics of evaluation sets that a run doesn't have, before it starts.
-
-    Args:
-      settings: with the names of metrics.
-      evaluations: names of the sets.
-
-    Raises:
-      ValueError: a name is not "eval/SET/METRIC" with one of the sets.
-    """
-    named = [("best_metric", settings.best_metric)] if settings.best_metric else []
-    if settings.early_stopping:
-        rule = settings.early_stopping
-        named += [("early_stopping.metrics", name) for name in rule.metrics]
-        named += [("early_stopping.limits", name) for name in rule.limits]
-    for field, name in named:
-        parts = name.split("/")
-        if len(parts) < 3 or parts[0] != "eval" or "/".join(parts[1:-1]) not in evaluations:
-            known = ", ".join(f"eval/{set_name}/loss" for set_name in evaluations)
-            raise ValueError(
-                f"TrainSettings.{field} names {name!r}: must be eval/SET/METRIC of an evaluation "
-                f"set of this run ({known or 'it has none'})"
-            )
 
 
 def record(

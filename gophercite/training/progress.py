@@ -38,6 +38,11 @@ class Progress:
         self._terminal = stream is not None and stream.isatty()
         self._seen: deque[tuple[float, int]] = deque()
         self._open = False
+        self._said = clock()
+
+    def silent(self) -> float:
+        """Seconds since it wrote anything."""
+        return self._clock() - self._said
 
     def note(self, text: str) -> None:
         """Writes a line of its own."""
@@ -46,6 +51,7 @@ class Progress:
         if self._open:
             self.stream.write("\n")
             self._open = False
+        self._said = self._clock()
         self.stream.write(text + "\n")
         self.stream.flush()
 
@@ -62,6 +68,7 @@ class Progress:
             self._seen.popleft()
         if self.stream is None:
             return
+        self._said = now
         parts = [f"{self._unit} {step}/{self._total}"]
         parts += [f"{name} {value:.4g}" for name, value in metrics.items()]
         rate = self._rate()

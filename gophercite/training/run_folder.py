@@ -127,7 +127,11 @@ def draw_curves(folder: epath.Path) -> str:
 
 
 def report(
-    folder: epath.Path, outcome: Sequence[str], best_step: int | None, curves: str = ""
+    folder: epath.Path,
+    outcome: Sequence[str],
+    best_step: int | None,
+    curves: str = "",
+    times: str = "",
 ) -> str:
     """A run's report: how it ended, what each evaluation said, where its answers are.
 
@@ -136,6 +140,7 @@ def report(
       outcome: lines on how the run ended.
       best_step: the checkpoint with the best score.
       curves: Markdown with the learning curves.
+      times: Markdown with where the time went.
 
     Returns:
       Markdown.
@@ -145,6 +150,8 @@ def report(
         lines.append(f"- best checkpoint: step {best_step}")
     if curves:
         lines += ["", "## Learning curves", "", curves]
+    if times:
+        lines += ["", "## Where the time went", "", times]
     metrics = read_metrics(folder)
     splits = dict.fromkeys(line["split"] for line in metrics if line["split"] != TRAIN)
     for split in splits:

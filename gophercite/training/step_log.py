@@ -1,38 +1,49 @@
 """From a step's metrics on the devices to lines of metrics and of progress."""
 
 import time
+from collections import deque
 from collections.abc import Mapping
 
 import jax
+import numpy as np
 
+from gophercite.training.goodput import TimeAccount, memory_metrics
 from gophercite.training.metrics import TRAIN, MetricsWriter
 from gophercite.training.pending import PendingMetrics
 from gophercite.training.progress import Progress
+from gophercite.training.stragglers import input_waits, straggler
 
+_REMEMBERED = 200  # steps of which percentiles are
 _SHOWN = ("loss/total", "optimizer/learning_rate")
 
 
 class StepLog:
     """Logs every n-th step and looks at all of them for losses that are not finite."""
 
-    def __init__(self, writer: MetricsWriter, progress: Progress, log_every: int):
+    def __init__(
+        self, writer: MetricsWriter, progress: Progress, log_every: int, account: TimeAccount
+    ):
         """Starts the clock.
 
         Args:
           writer: of `metrics.jsonl` and TensorBoard.
           progress: what people see.
           log_every: steps between lines.
+          account: of where the run's time went.
         """
         self._writer = writer
         self._progress = progress
         self._every = log_every
+        self._account = account
+        self._seconds: deque[float] = deque(maxlen=_REMEMBERED)
+        self._told: int | None = None  # the process that was last said to keep the others waiting
         self._pending = PendingMetrics()
         self._waited: dict[int, float] = {}
         self.resume()
 
     def resume(self) -> None:
         """Starts the clock anew, as time for evaluating and saving is no step's."""
-        self._since = time.monotonic()
+        self._since = self._last = time.monotonic()
         self._steps = 0
         self._input = 0.0
         self._progress.pause()
@@ -67,6 +78,9 @@ class StepLog:
 
     def _log(self, *, wait: bool) -> None:
         for step, values in self._pending.arrived(wait=wait):
+            arrived = time.monotonic()
+            self._seconds.append(arrived - self._last)
+            self._last = arrived
             self._steps += 1
             self._input += self._waited.pop(step)
             if step % self._every and step != 1:
@@ -79,8 +93,32 @@ class StepLog:
                 "time/input_wait": input_wait,
                 "time/input_wait_share": input_wait / seconds,
                 "time/tokens_per_second": self._tokens / seconds,
+                **self._percentiles(),
+                **self._account.metrics(),
+                **self._waiting(input_wait, seconds),
+                **memory_metrics(),
             }
             self._writer.write(step, TRAIN, {**values, **times})
             shown = {name.split("/")[-1]: values[name] for name in _SHOWN if name in values}
             self._progress.step(step, shown)
             self._since, self._steps, self._input = now, 0, 0.0
+
+    def _percentiles(self) -> dict[str, float]:
+        """Of the seconds between the arrivals of the last steps' metrics."""
+        shares = {"p50": 50, "p90": 90, "p99": 99}
+        values = np.percentile(self._seconds, [*shares.values()])
+        return {
+            f"time/step_{name}": float(value) for name, value in zip(shares, values, strict=True)
+        }
+
+    def _waiting(self, input_wait: float, seconds: float) -> dict[str, float]:
+        """Names the process whose input holds up the others, once until it is another one."""
+        found = straggler(input_waits(input_wait), seconds)
+        if found is None:
+            self._told = None
+            return {}
+        process, line = found
+        if process != self._told:
+            self._progress.note(line)
+            self._told = process
+        return {"time/slowest_process": float(process)}

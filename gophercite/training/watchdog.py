@@ -12,11 +12,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Any
 
 import jax
 
 from gophercite import interruption
+from gophercite.training.stragglers import coordination
 
 # sysexits.h's EX_UNAVAILABLE: what the run needs can't be had now; launchers start it again.
 EXIT_CODE = 69
@@ -77,6 +77,10 @@ class Watchdog:
         self._left = (self._allowed or 0.0) * patience
         self._signs += 1
 
+    def doing(self) -> str:
+        """What the run is at, in words."""
+        return self._doing
+
     @contextlib.contextmanager
     def suspended(self, doing: str) -> Iterator[None]:
         """Allows any time for what is done meanwhile, such as compiling.
@@ -116,7 +120,7 @@ class Watchdog:
 
     def _tell_others(self) -> None:
         """Has a number of this process change as long as it runs, and says how far it has come."""
-        client = _client()
+        client = coordination()
         number = 0
         while client is not None and not self._over.wait(self._look):
             number += 1
@@ -131,7 +135,7 @@ class Watchdog:
         found: list[dict[str, str]] = []
 
         def look_twice() -> None:
-            client = _client()
+            client = coordination()
             with contextlib.suppress(RuntimeError):
                 for pause in (0.0, 4 * self._look):
                     time.sleep(pause)
@@ -161,10 +165,3 @@ class Watchdog:
             f"Of {jax.process_count()} processes these stand still: {', '.join(still)}. Their "
             "hosts hang, or have lost the network."
         )
-
-
-def _client() -> Any:
-    """JAX's client for what the processes of a run tell one another; None for one process."""
-    from jax._src import distributed  # JAX offers it in no other way; Orbax takes it there as well
-
-    return distributed.global_state.client

@@ -76,7 +76,7 @@ def folders(tmp_path_factory):
 
 def lines(folder):
     return [
-        {name: value for name, value in line.items() if not name.startswith("time/")}
+        {name: value for name, value in line.items() if not name.startswith(("time/", "memory/"))}
         for line in read_metrics(folder)
     ]
 

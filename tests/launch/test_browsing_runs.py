@@ -97,7 +97,7 @@ def run(folder: pathlib.Path, **settings: str) -> int:
 
 def lines(folder: pathlib.Path) -> list[dict[str, Any]]:
     return [
-        {name: value for name, value in line.items() if not name.startswith("time/")}
+        {name: value for name, value in line.items() if not name.startswith(("time/", "memory/"))}
         for line in read_metrics(folder)
     ]
 

@@ -1,7 +1,7 @@
 """A training process: `run_tiny.py MODEL_DIR TOTAL_STEPS PAUSE [PROCESS PORT]`.
 
 With a process number and a port it is one of two that train together, half the steps first and,
-from the checkpoint of those, the rest.
+from the checkpoint of those, the rest; and then say how long they waited for their input.
 """
 
 import dataclasses
@@ -12,14 +12,17 @@ from pathlib import Path
 os.environ["JAX_PLATFORMS"] = "cpu"
 
 import jax
+from jax.experimental import multihost_utils
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 import tiny_learner as tiny
 
 from gophercite.training.feed import process_share
-from gophercite.training.loop import TrainSettings, train
+from gophercite.training.loop import train
 from gophercite.training.preemption import EXIT_CODE, Preempted
+from gophercite.training.settings import TrainSettings
+from gophercite.training.stragglers import input_waits
 
 
 def main() -> None:
@@ -54,6 +57,11 @@ def main() -> None:
             {"held_out": tiny.evaluation(rows)},
             samples=lambda params, step: (f"answers at {step}\n", {}),
         )
+    if jax.process_count() > 1:
+        input_waits(0.75 * jax.process_index())
+        multihost_utils.sync_global_devices("all have said it")
+        waits = input_waits(0.75 * jax.process_index())
+        print("input waits:", dict(sorted(waits.items())), file=sys.stderr)
 
 
 if __name__ == "__main__":

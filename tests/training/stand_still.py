@@ -19,7 +19,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 import tiny_learner as tiny
 
 from gophercite.training.feed import process_share
-from gophercite.training.loop import TrainSettings, train
+from gophercite.training.loop import train
+from gophercite.training.settings import TrainSettings
 
 
 def main() -> None:

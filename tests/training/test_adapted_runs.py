@@ -33,7 +33,8 @@ from gophercite.models.parameters import ADAPTERS, FROZEN, TRAINED, merge_layers
 from gophercite.models.transformer import Transformer
 from gophercite.partitioning import Partitioner, make_mesh
 from gophercite.training.initialisation import PretrainedInitialisation, RandomInitialisation
-from gophercite.training.loop import TrainSettings, train
+from gophercite.training.loop import train
+from gophercite.training.settings import TrainSettings
 from gophercite.weights.export import export_weights
 from tests.learning.test_supervised import make_batch
 from tests.vocabulary_fixtures import trained

@@ -13,9 +13,10 @@ import tiny_learner as tiny
 
 from gophercite.learning.state import Collected
 from gophercite.models.parameters import Params
-from gophercite.training.loop import Outcome, TrainSettings, train
+from gophercite.training.loop import Outcome, train
 from gophercite.training.metrics import read_metrics
 from gophercite.training.preemption import Preempted
+from gophercite.training.settings import TrainSettings
 
 COUNTERS = 4
 
@@ -103,7 +104,7 @@ def run(folder: Path, collector: Counting, **changes: Any) -> Outcome:
 
 def without_times(folder: Path) -> list[dict]:
     return [
-        {name: value for name, value in line.items() if not name.startswith("time/")}
+        {name: value for name, value in line.items() if not name.startswith(("time/", "memory/"))}
         for line in read_metrics(folder)
     ]
 

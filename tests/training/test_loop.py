@@ -3,6 +3,8 @@
 import json
 import math
 import signal
+import socket
+import time
 from pathlib import Path
 
 import jax
@@ -11,10 +13,11 @@ import tiny_learner as tiny
 
 from gophercite.models.checkpoint_files import best_step, read_parameters, saved_steps
 from gophercite.training.early_stopping import EarlyStopping
-from gophercite.training.loop import Outcome, TrainSettings, train
+from gophercite.training.loop import Outcome, train
 from gophercite.training.metrics import read_metrics
 from gophercite.training.pending import NonFiniteLossError
 from gophercite.training.preemption import Preempted
+from gophercite.training.settings import TrainSettings
 
 
 def run(folder: Path, total_steps: int = 12, learner: tiny.TinyLearner | None = None, **changes):
@@ -45,7 +48,7 @@ def run(folder: Path, total_steps: int = 12, learner: tiny.TinyLearner | None = 
 
 def without_times(folder: Path) -> list[dict]:
     return [
-        {name: value for name, value in line.items() if not name.startswith("time/")}
+        {name: value for name, value in line.items() if not name.startswith(("time/", "memory/"))}
         for line in read_metrics(folder)
     ]
 
@@ -88,12 +91,51 @@ def test_stopping_and_going_on_changes_nothing(reference, tmp_path):
     assert lines == without_times(folder)
 
 
+def test_a_run_says_where_its_time_went_over_all_its_starts(tmp_path):
+    began = time.time()
+    for total in (6, 12):  # the second goes on from the first one's checkpoint
+        run(tmp_path, total, samples=slow_answers)
+    whole = time.time() - began
+    last = [line for line in read_metrics(tmp_path) if line["split"] == "train"][-1]
+    spent = {name: value for name, value in last.items() if name.startswith("time/spent/")}
+    assert 0 < sum(spent.values()) <= whole
+    assert last["time/goodput"] == pytest.approx(last["time/spent/training"] / sum(spent.values()))
+    assert last["time/spent/evaluating"] >= 3 * 0.05  # at 0, 4, 6 and 8; 12 comes after
+    assert last["time/spent/compiling"] > 0
+    assert last["time/spent/saving"] > 0
+    assert 0 < last["time/step_p50"] <= last["time/step_p90"] <= last["time/step_p99"]
+    assert last["memory/host_peak"] > 0.05
+    assert "## Where the time went" in (tmp_path / "report.md").read_text()
+
+
+def slow_answers(params, step):
+    time.sleep(0.05)
+    return f"answers at {step}\n", {}
+
+
+def test_a_profiler_can_be_asked_while_a_run_goes_on(tmp_path):
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+
+    def answers(params, step):
+        with socket.create_connection(("localhost", port), timeout=5):
+            return f"answers at {step}\n", {}
+
+    run(tmp_path / "run", 2, samples=answers, profiler_port=port)
+    with pytest.raises(OSError, match=r"refused"):
+        socket.create_connection(("localhost", port), timeout=5)
+    with pytest.raises(ValueError, match=r"profiler_port = 70000"):
+        run(tmp_path / "other", 2, profiler_port=70000)
+
+
 def test_a_finished_run_is_left_as_it_is(reference):
     folder, outcome = reference
-    before = (folder / "metrics.jsonl").read_bytes()
+    kept = ["metrics.jsonl", "report.md"]
+    before = [(folder / name).read_bytes() for name in kept]
     again = run(folder)
     assert tiny.bits(again.state) == tiny.bits(outcome.state)
-    assert (folder / "metrics.jsonl").read_bytes() == before
+    assert [(folder / name).read_bytes() for name in kept] == before
 
 
 def test_the_run_folder_gives_its_best_parameters(reference):

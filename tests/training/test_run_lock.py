@@ -17,10 +17,11 @@ from bucket import Bucket, bucket
 from etils import epath
 
 from gophercite.models.checkpoint_files import saved_steps
-from gophercite.training.loop import TrainSettings, train
+from gophercite.training.loop import train
 from gophercite.training.owner_mark import MARK, OwnerMark
 from gophercite.training.preemption import EXIT_CODE
 from gophercite.training.run_lock import LOCK_FILE, Owner, RunInUseError, hold_run
+from gophercite.training.settings import TrainSettings
 
 HERE = Path(__file__).parent
 PATIENCE = 300  # seconds, on the slowest of machines

@@ -11,7 +11,8 @@ import pytest
 import tiny_learner as tiny
 
 from gophercite.models.checkpoint_files import saved_steps
-from gophercite.training.loop import TrainSettings, train
+from gophercite.training.loop import train
+from gophercite.training.settings import TrainSettings
 
 SCRIPT = Path(__file__).with_name("run_tiny.py")
 PATIENCE = 600  # seconds, on the slowest of machines
@@ -44,6 +45,8 @@ def test_two_processes_of_four_devices_save_and_go_on_together(cache, tmp_path):
         port = free.getsockname()[1]
     pair = [start(cache, tmp_path, 4, 0.0, process, port) for process in (0, 1)]
     messages = [finish(process, 0) for process in pair]
+    assert "input waits: {0: 0.0, 1: 0.75}" in messages[0]
+    assert "input waits: {}" in messages[1]
     assert f"going on from checkpoint 2 of {tmp_path}" in messages[0]
     assert saved_steps(tmp_path) == [2, 4]
 

@@ -1,0 +1,93 @@
+"""How long a training run goes on, and how often it logs, evaluates and saves."""
+
+import dataclasses
+from collections.abc import Collection
+
+from gophercite.training.early_stopping import EarlyStopping
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainSettings:
+    """How long a run goes and how often it logs, evaluates and saves.
+
+    Attributes:
+      model_dir: the run's folder, made when missing; a run that finds checkpoints there goes on.
+      total_steps: updates in all.
+      batch_size: rows of a global batch.
+      seed: of parameters and of every draw in training; the input has its own.
+      log_every: steps between lines of metrics.
+      evaluate_every: steps between evaluations; also before the first step and after the last.
+      save_every: steps between checkpoints; also after the last.
+      keep_newest: newest checkpoints to keep; with 2 or more a damaged one has one before it.
+      keep_best: checkpoints with the best score to keep.
+      best_metric: what scores a checkpoint ("eval/SET/loss", lower is better); None is early
+        stopping's first metric, or the first evaluation set's loss.
+      early_stopping: when to stop before `total_steps`; None never does.
+      profile_step: the step that is run under the profiler, to tell what its phases take; not the
+        first, in which buffers are new. None is no step.
+      profiler_port: where each process waits for TensorBoard's profile plugin, or another that asks
+        for a trace, on its own host; None does not.
+      stalled_after: seconds without a step, a batch of an evaluation or anything else that is done,
+        until the process ends and says why; compiling takes what it takes, and a save may take
+        three times as long. None waits for ever.
+    """
+
+    model_dir: str
+    total_steps: int
+    batch_size: int
+    seed: int = 0
+    log_every: int = 10
+    evaluate_every: int = 100
+    save_every: int = 100
+    keep_newest: int = 2
+    keep_best: int = 1
+    best_metric: str | None = None
+    early_stopping: EarlyStopping | None = None
+    profile_step: int | None = None
+    profiler_port: int | None = None
+    stalled_after: float | None = 1800.0
+
+    def __post_init__(self) -> None:
+        """Refuses counts that make no run.
+
+        Raises:
+          ValueError: a count is below 1.
+        """
+        counts = ["total_steps", "batch_size", "log_every", "evaluate_every", "save_every"]
+        if self.profile_step is not None:
+            counts.append("profile_step")
+        for name in counts:
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"TrainSettings.{name} = {value!r}: must be a whole number from 1")
+        port = self.profiler_port
+        if port is not None and not (type(port) is int and 0 < port < 2**16):
+            raise ValueError(f"TrainSettings.profiler_port = {port!r}: must be 1 to 65535, or None")
+        seconds = self.stalled_after
+        if seconds is not None and not seconds > 0:
+            raise ValueError(f"TrainSettings.stalled_after = {seconds!r}: must be above 0, or None")
+
+
+def refuse_unknown_sets(settings: TrainSettings, evaluations: Collection[str]) -> None:
+    """Refuses metrics of evaluation sets that a run doesn't have, before it starts.
+
+    Args:
+      settings: with the names of metrics.
+      evaluations: names of the sets.
+
+    Raises:
+      ValueError: a name is not "eval/SET/METRIC" with one of the sets.
+    """
+    named = [("best_metric", settings.best_metric)] if settings.best_metric else []
+    if settings.early_stopping:
+        rule = settings.early_stopping
+        named += [("early_stopping.metrics", name) for name in rule.metrics]
+        named += [("early_stopping.limits", name) for name in rule.limits]
+    for field, name in named:
+        parts = name.split("/")
+        if len(parts) < 3 or parts[0] != "eval" or "/".join(parts[1:-1]) not in evaluations:
+            known = ", ".join(f"eval/{set_name}/loss" for set_name in evaluations)
+            raise ValueError(
+                f"TrainSettings.{field} names {name!r}: must be eval/SET/METRIC of an evaluation "
+                f"set of this run ({known or 'it has none'})"
+            )
