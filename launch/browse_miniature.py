@@ -11,7 +11,7 @@ whose names no training saw. MODEL_DIR gets
   rm/, rm_validation/    the reward models
   ppo/                   what reinforcement learning makes of the policy
   answers/bc/, …/ppo/    episodes of both, scored
-  report.md              what they are worth, and the best of n
+  report.md, .html       what they are worth, and the best of n
 
 A stage that is done is passed over, and one that was interrupted goes on: start the same again.
 Exit status: 0 done; 1 refused or failed, with one line that says why; 2 wrong usage; otherwise that
@@ -173,7 +173,7 @@ class Plan:
     def report_command(self) -> list[str]:
         """The command that writes the report."""
         answers = [f"{name}={self._at('answers')}/{name}/of" for name in ("bc", "ppo")]
-        return ["launch/browse_report.py", *answers, "--output", str(self._at("report.md"))]
+        return ["launch/browse_report.py", *answers, "--output", str(self._at("report"))]
 
     def _answers(self, policy: pathlib.Path) -> Stage:
         """Episodes of a policy on the test split, scored by both reward models."""

@@ -12,6 +12,8 @@ examples:
     --reward-model runs/rm --validation-reward-model runs/rm_validation --output runs/answers/bc_n
 
 --output is a folder: `episodes.jsonl.gz`, `scores.jsonl` (a line an episode) and `summary.json`.
+`operations` there are the floating point operations of an episode: twice the parameters for each
+token that the policy and the reward model read or write.
 Where questions have evidence, answers are judged by it: right, and supported by what they cite.
 Exit status: 0 done; 1 refused or failed, with one line that says why; 2 wrong usage.
 """
@@ -81,7 +83,7 @@ def _run(flags: argparse.Namespace) -> None:
     asked = [number for number in range(len(questions)) for _ in range(flags.episodes)]
     by = str(model.provenance.get("id", Path(flags.model).name))
     episodes: list[Episode] = []
-    started, tokens = time.monotonic(), 0
+    started, written, read = time.monotonic(), 0, 0
     with RecordedWorld(flags.world) as world:
         for start in range(0, len(asked), flags.at_once):
             some = range(start, min(start + flags.at_once, len(asked)))
@@ -92,7 +94,8 @@ def _run(flags: argparse.Namespace) -> None:
             played = player.play(model.params, world, lanes, key, after=lambda n, lane: None)
             assert played is not None
             for number, turns in zip(some, played.turns, strict=True):
-                tokens += sum(len(turn.written.tokens) for turn in turns)
+                written += sum(len(turn.written.tokens) for turn in turns)
+                read += sum(len(turn.written.prompt) for turn in turns)
                 question = questions[asked[number]]
                 name = f"{question.id}/{number % flags.episodes}"
                 episodes += _episodes(turns, name, question, world.name, by)
@@ -100,6 +103,7 @@ def _run(flags: argparse.Namespace) -> None:
     seconds = time.monotonic() - started
     by_id = {question.id: question for question in questions}
     episodes = _judged(flags, episodes, by_id)
+    judging = _operations_of_judging(flags, episodes)
     flags.output.mkdir(parents=True, exist_ok=True)
     second = _scores(flags.validation_reward_model, flags, episodes)
     write_episodes(flags.output / "episodes.jsonl.gz", episodes)
@@ -125,7 +129,11 @@ def _run(flags: argparse.Namespace) -> None:
         "answers_each": flags.answers,
         "constrained": not flags.free,
         "seed": flags.seed,
-        "tokens_per_second": round(tokens / seconds, 1),
+        "tokens_per_second": round(written / seconds, 1),
+        "parameters": count_parameters(model.params),
+        "operations": round(
+            (2 * count_parameters(model.params) * (read + written) + judging) / len(episodes)
+        ),
     }
     (flags.output / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
     print(json.dumps(summary, indent=2))
@@ -189,6 +197,30 @@ def _scores(
     for place, score in zip(answered, found, strict=True):
         scores[place] = float(score)
     return scores
+
+
+def _operations_of_judging(flags: argparse.Namespace, episodes: "Sequence[Episode]") -> int:
+    """Floating point operations of the reward model: two for each parameter and token it reads."""
+    from gophercite.browser.encoding import encode_judged_response
+    from gophercite.browsing.collecting import judged
+    from gophercite.models.reward_model import load_reward_model
+
+    if flags.reward_model is None:
+        return 0
+    model = load_reward_model(flags.reward_model)
+    tokens = sum(
+        len(encode_judged_response(model.vocabulary, *judged(each.end), flags.prefix_tokens))
+        for each in episodes
+        if each.end.answer
+    )
+    return 2 * count_parameters(model.params) * tokens
+
+
+def count_parameters(params: Any) -> int:
+    """How many numbers a tree of parameters holds."""
+    import jax
+
+    return sum(leaf.size for leaf in jax.tree.leaves(params))
 
 
 def _summary(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -1,142 +1,191 @@
-"""Compares policies that browsed for the same questions: what their answers are worth, best of n.
+"""Reports on policies that browsed: tables, and WebGPT's figures (2 and 4 to 8) in one report.
 
-    python launch/browse_report.py bc=runs/answers/bc ppo=runs/answers/ppo --output report.md
+examples:
+  # what answers are worth, and the best of n; the first policy is the baseline of preferences
+  python launch/browse_report.py bc=runs/answers/bc ppo=runs/answers/ppo --output runs/report
+
+  # what people prefer: comparisons by data_pipelines.browsed_pairs, rated and exported
+  python launch/browse_report.py bc=runs/answers/bc --output runs/report \\
+    --over-demonstrations bc=rated/demonstrations.jsonl --over-references bc=rated/minimal.jsonl \\
+    --people-best-of 4=rated/best_of_4.jsonl
+
+  # scaling: policies by their share of the demonstrations, reward models by that of comparisons
+  python launch/browse_report.py bc=runs/answers/bc --output runs/report \\
+    --demonstrations 0.5=runs/answers/half 1=runs/answers/bc \\
+    --comparisons 0.5=runs/rm_half 1=runs/rm
 
 Each NAME=FOLDER is what launch/browse_questions.py wrote. The best of n episodes is chosen by the
 reward model, and judged by what is true and by the validation reward model, by WebGPT's estimator
-over all subsets (appendix I). Intervals are of 90 %, by resampling questions.
+over all subsets (appendix I). Intervals are of 90 %, by resampling questions. --output PREFIX gets
+PREFIX.md, PREFIX.html, which needs no other file, and PREFIX_NAME.png for each figure.
+Exit status: 0 done; 1 refused or failed, with one line that says why; 2 wrong usage.
 """
 
 import argparse
-import json
 import pathlib
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
-import numpy as np
-from jaxtyping import Float
+from named_paths import named_path
 
-from gophercite.evaluation.best_of_n import best_of_n
+from gophercite import records
+from gophercite.evaluation.browsed_preferences import OVERALL, preferences
+from gophercite.evaluation.browsed_results import (
+    CHOSEN_BY,
+    VALIDATION,
+    BrowsedPolicy,
+    Interval,
+    read_policy,
+    resampled,
+)
+from gophercite.evaluation.browsing_sections import (
+    Scaled,
+    best_of_section,
+    cloning_scaling_section,
+    compute_section,
+    episodes_section,
+    people_section,
+    reward_scaling_section,
+    training_methods_section,
+)
+from gophercite.evaluation.intervals import Estimate
+from gophercite.evaluation.report_files import Section, write_report
+from gophercite.models.folder import read_description
+from gophercite.models.transformer import Transformer
+from gophercite.records import Comparison
 from gophercite.storage.json_fields import in_one_line
-from gophercite.storage.json_lines import read_json_lines
+from gophercite.training.metrics import TRAIN, read_metrics
 
-_RESAMPLES = 2000
+_ACCURACY = "/preference_accuracy"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
+    flags = _parse(arguments)
+    try:
+        sections = [section for section in _sections(flags) if section != Section()]
+        files = write_report(str(flags.output).removesuffix(".md"), flags.title, sections)
+    except (OSError, ValueError) as error:
+        print(f"browse_report: {in_one_line(error)}", file=sys.stderr)
+        return 1
+    for section in sections:
+        for table in section.tables:
+            print(f"{section.heading}\n\n{table.markdown()}")
+    print(f"Written: {', '.join(files)}")
+    return 0
+
+
+def _sections(flags: argparse.Namespace) -> Iterable[Section]:
+    policies = [read_policy(name, pathlib.Path(folder)) for name, folder in flags.results]
+    best_of = {n: _overall(file) for n, file in flags.people_best_of}
+    if policies:
+        yield episodes_section(policies)
+        yield best_of_section(policies)
+        yield training_methods_section(policies, best_of)
+        yield compute_section(policies)
+    yield cloning_scaling_section([_cloned(*each) for each in flags.demonstrations])
+    yield reward_scaling_section([_reward_model(*each) for each in flags.comparisons])
+    yield people_section(
+        {name: preferences(_read(file)) for name, file in flags.over_demonstrations},
+        {name: preferences(_read(file)) for name, file in flags.over_references},
+    )
+
+
+def _read(file: str) -> list[Comparison]:
+    report = records.Report()
+    found = list(records.read(pathlib.Path(file), Comparison, report=report))
+    if report.skipped:
+        print(f"{file}: {report}", file=sys.stderr)
+    return found
+
+
+def _overall(file: str) -> Estimate:
+    shares = preferences(_read(file))
+    if OVERALL not in shares:
+        raise ValueError(f"{file}: no comparison in it was decided")
+    return shares[OVERALL]
+
+
+def _cloned(share: float, folder: str) -> Scaled:
+    """A policy of the scaling of cloning, by the score of one answer (section 5.2)."""
+    policy: BrowsedPolicy = read_policy(folder, pathlib.Path(folder))
+    judge = next((name for name in (VALIDATION, CHOSEN_BY) if name in policy.scores), None)
+    if judge is None:
+        raise ValueError(f"{folder}: its episodes were scored by no reward model")
+    if "parameters" not in policy.summary:
+        raise ValueError(f"{folder}/summary.json: does not say 'parameters': browse again")
+    worth = resampled(policy.scores[judge].mean(axis=1))
+    return Scaled(share, int(policy.summary["parameters"]), worth)
+
+
+def _reward_model(share: float, folder: str) -> Scaled:
+    """A reward model of the scaling, by its best accuracy on held-out comparisons.
+
+    Of how many pairs that is a run does not say, so there is no interval.
+    """
+    found = [
+        float(value)
+        for line in read_metrics(folder)
+        for name, value in line.items()
+        if line["split"] != TRAIN and name.endswith(_ACCURACY) and value is not None
+    ]
+    if not found:
+        raise ValueError(f"{folder}: its metrics have no accuracy on held-out comparisons")
+    leaves = Transformer(read_description(folder).config).abstract()
+    return Scaled(share, _size(leaves), Interval(max(found), max(found), max(found)))
+
+
+def _size(shapes: object) -> int:
+    import jax
+
+    return sum(leaf.size for leaf in jax.tree.leaves(shapes))
+
+
+def _number_and_path(of: Callable[[str], float], what: str) -> Callable[[str], tuple[float, str]]:
+    def read(text: str) -> tuple[float, str]:
+        number, path = named_path(text)
+        try:
+            value = of(number)
+        except ValueError:
+            value = 0
+        if not 0 < value < float("inf"):
+            raise argparse.ArgumentTypeError(f"{text!r}: {number!r} is no {what}")
+        return value, path
+
+    return read
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="browse_report.py",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("results", nargs="+", metavar="NAME=FOLDER")
-    parser.add_argument("--output", type=pathlib.Path, required=True, metavar="FILE")
+    add = parser.add_argument
+    share, n = _number_and_path(float, "share above 0"), _number_and_path(int, "number from 1 on")
+
+    def add_files(flag: str, kind: Callable[[str], object], metavar: str, help: str) -> None:
+        add(flag, nargs="+", type=kind, metavar=metavar, default=[], help=help)
+
+    add("results", nargs="*", type=named_path, metavar="NAME=FOLDER", help="policies' episodes")
+    add("--output", type=pathlib.Path, required=True, metavar="PREFIX", help="of the report")
+    add("--title", default="Learning to browse", help="of the report")
+    what = "comparisons of the policy's answers, the second, with "
+    add_files("--over-demonstrations", named_path, "NAME=FILE", f"{what}demonstrations (figure 2)")
+    add_files("--over-references", named_path, "NAME=FILE", f"{what}the data set's (figure 2)")
+    what = "comparisons of the first policy's best of N, the second, with its single answer"
+    add_files("--people-best-of", n, "N=FILE", f"{what} (figure 5)")
+    what = "episodes of policies cloned from a share of the demonstrations"
+    add_files("--demonstrations", share, "SHARE=FOLDER", f"{what} (figure 6)")
+    what = "runs of reward models on a share of the comparisons"
+    add_files("--comparisons", share, "SHARE=FOLDER", f"{what} (figure 7)")
     flags = parser.parse_args(arguments)
-    try:
-        sections = []
-        for given in flags.results:
-            name, equals, folder = given.partition("=")
-            if not equals:
-                parser.error(f"{given}: expected NAME=FOLDER")
-            sections.append((name, *read_scores(pathlib.Path(folder))))
-        text = report(sections)
-        flags.output.write_text(text)
-    except (OSError, ValueError) as error:
-        print(f"browse_report: {in_one_line(error)}", file=sys.stderr)
-        return 1
-    print(text)
-    return 0
-
-
-def read_scores(
-    folder: pathlib.Path,
-) -> tuple[dict[str, Any], dict[str, Float[np.ndarray, "questions episodes"]]]:
-    """Reads what a policy's episodes are worth.
-
-    Args:
-      folder: what launch/browse_questions.py wrote.
-
-    Returns:
-      Its summary, and by name of a score an array of [questions, episodes].
-
-    Raises:
-      ValueError: questions have different numbers of episodes.
-    """
-    summary = json.loads((folder / "summary.json").read_text())
-    rows: dict[str, list[dict[str, Any]]] = {}
-    for number, value in read_json_lines(folder / "scores.jsonl"):
-        if not isinstance(value, dict) or "question_id" not in value:
-            raise ValueError(f"{folder / 'scores.jsonl'}:{number}: is no line of scores")
-        rows.setdefault(value["question_id"], []).append(value)
-    sizes = {len(each) for each in rows.values()}
-    if len(sizes) != 1:
-        raise ValueError(f"{folder}: questions have from {min(sizes)} to {max(sizes)} episodes")
-    scores = {}
-    for name in ("reward", "validation_reward", "right", "supported"):
-        if all(line[name] is not None for of in rows.values() for line in of):
-            scores[name] = np.array([[float(line[name]) for line in of] for of in rows.values()])
-    return summary, scores
-
-
-def interval(by_question: Float[np.ndarray, " questions"]) -> tuple[float, float, float]:
-    """A mean over questions with its 90 % interval."""
-    draws = np.random.default_rng(0)
-    picked = draws.integers(0, len(by_question), (_RESAMPLES, len(by_question)))
-    low, high = np.quantile(by_question[picked].mean(axis=1), (0.05, 0.95))
-    return float(by_question.mean()), float(low), float(high)
-
-
-def report(sections: Sequence[tuple[str, dict[str, Any], dict[str, Any]]]) -> str:
-    """The report as Markdown.
-
-    Args:
-      sections: of each policy its name, and what `read_scores` gives.
-    """
-    lines = ["# Learning to browse", "", "## One episode a question", ""]
-    lines += ["| Policy | Supported | Right | Reward | Validation reward | Actions | Invalid |"]
-    lines += ["|---|---|---|---|---|---|---|"]
-    for name, summary, scores in sections:
-        cells = [
-            _cell(scores[each].mean(axis=1), each in ("supported", "right"))
-            if each in scores
-            else "–"
-            for each in ("supported", "right", "reward", "validation_reward")
-        ]
-        cells += [f"{summary['actions']:.1f}", f"{100 * summary['invalid']:.1f} %"]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    lines += ["", "## Best of n episodes, chosen by the reward model", ""]
-    lines += ["| Policy | n | Supported | Reward | Validation reward |", "|---|---|---|---|---|"]
-    for name, _, scores in sections:
-        if "reward" not in scores:
-            continue
-        most = scores["reward"].shape[1]
-        sizes = [n for n in (1, 2, 4, 8, 16, 32, 64) if n <= most]
-        judged = {
-            each: best_of_n(scores["reward"], scores[each], sizes)
-            for each in ("supported", "reward", "validation_reward")
-            if each in scores
-        }
-        for place, n in enumerate(sizes):
-            cells = [
-                _cell(judged[each][:, place], each == "supported") if each in judged else "–"
-                for each in ("supported", "reward", "validation_reward")
-            ]
-            lines.append(f"| {name} | {n} | {' | '.join(cells)} |")
-    counts = ", ".join(
-        f"{name}: {summary['questions']} questions × {summary['episodes_each']} episodes, "
-        f"seed {summary['seed']}"
-        for name, summary, _ in sections
-    )
-    return "\n".join([*lines, "", f"Means with 90 % intervals over questions. {counts}.", ""])
-
-
-def _cell(by_question: Float[np.ndarray, " questions"], share: bool) -> str:
-    mean, low, high = interval(by_question)
-    if share:
-        return f"{100 * mean:.1f} % ({100 * low:.1f}–{100 * high:.1f})"
-    return f"{mean:.2f} ({low:.2f}–{high:.2f})"
+    names = [name for name, _ in flags.results]
+    if len(set(names)) < len(names):
+        parser.error("two policies have one name")
+    if not any(value for name, value in vars(flags).items() if name not in ("output", "title")):
+        parser.error("nothing to report: give NAME=FOLDER, or files")
+    return flags
 
 
 if __name__ == "__main__":

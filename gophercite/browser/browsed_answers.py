@@ -8,12 +8,27 @@ from gophercite.text.sentences import sentence_spans
 
 NUMBERS = re.compile(r"\[(\d{1,4}(?:\s*,\s*\d{1,4})*)\]")
 
+_CITED = re.compile(rf"[ \t]*{NUMBERS.pattern}")
+_CITED_FIRST = re.compile(rf"^{NUMBERS.pattern}[ \t]*", re.MULTILINE)
+
 
 def cited(answer: str) -> tuple[int, ...]:
     """Returns the numbers that an answer cites, `[1]` or `[1, 3]`, in the order of their first."""
     found = (number for match in NUMBERS.finditer(answer) for number in match[1].split(","))
     # `int` refuses some of the white space that the pattern and `strip` know.
     return tuple(dict.fromkeys(int(number.strip()) for number in found))
+
+
+def without_citations(answer: str) -> str:
+    """Returns an answer without the numbers that it cites, and the blanks before them.
+
+    So WebGPT's answers were compared with answers of Reddit, which have none (its section 4.1).
+    """
+    while True:
+        stripped = _CITED.sub("", _CITED_FIRST.sub("", answer))
+        if stripped == answer:
+            return answer.strip()
+        answer = stripped  # what is left may have come together: `[[1]2]`
 
 
 def answer_of(state: State, by: str) -> Answer:

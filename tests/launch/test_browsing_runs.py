@@ -1,9 +1,12 @@
 """PPO over browsing by launch/train.py: from folders to a policy, and on from a checkpoint."""
 
+import argparse
 import json
 import pathlib
 from typing import Any
 
+import browse_questions
+import browse_report
 import configuration
 import gin
 import gin_files
@@ -13,12 +16,15 @@ import pytest
 import train
 from tiny_runs import TINY
 
+from data_pipelines.browsing_comparisons import long_answer
 from data_pipelines.browsing_input import BrowsingInput
 from data_pipelines.question_sets import main as question_sets
 from data_pipelines.question_sets import set_of
 from data_pipelines.sample_web.making import make_split
 from data_pipelines.sample_world.vocabulary import bundled_vocabulary
 from gophercite import records
+from gophercite.browser.encoding import encode_judged_response
+from gophercite.browser.episodes import read_episodes
 from gophercite.browser.settings import Settings
 from gophercite.browsing.collecting import Rollout
 from gophercite.models.checkpoint_files import read_parameters, saved_steps
@@ -32,7 +38,7 @@ from gophercite.models.parameters import (
     VALUE_HEAD,
     VALUE_TRUNK,
 )
-from gophercite.models.reward_model import RewardModel
+from gophercite.models.reward_model import RewardModel, load_reward_model
 from gophercite.models.transformer import Transformer
 from gophercite.records import Question
 from gophercite.training.early_stopping import EarlyStopping
@@ -162,6 +168,40 @@ def test_questions_are_in_one_set_each_and_none_is_demonstrated(
     passed = [number for batch in asked.one_pass() for number in batch["questions"].tolist()]
     assert [number for number in passed if number >= 0] == list(range(len(asked.records)))
     assert len(passed) % 5 == 0
+
+
+def test_questions_are_browsed_and_reported_with_what_they_cost(
+    folders: dict[str, str], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = {name: json.loads(value.replace("'", '"')) for name, value in folders.items()}
+    out, judge = tmp_path / "answers", files["REWARD_MODEL"]
+    command = ["--model", files["INITIAL_CHECKPOINT"], "--world", files["WORLD"], "--questions"]
+    command += [files["QUESTIONS"], "--output", str(out), "--limit", "2", "--episodes", "2"]
+    command += ["--actions", "4", "--max-tokens", "16", "--prompt-tokens", "160", "--together", "2"]
+    judges = ["--reward-model", judge, "--validation-reward-model", judge, "--prefix-tokens", "96"]
+    assert browse_questions.main([*command, *judges, "--view-lines", "8"]) == 0
+    summary = json.loads((out / "summary.json").read_text())
+    params = load_model(files["INITIAL_CHECKPOINT"]).params
+    assert summary["parameters"] == sum(leaf.size for leaf in jax.tree.leaves(params))
+    # Twice the parameters for each token, read or written.
+    episodes = list(read_episodes(out / "episodes.jsonl.gz"))
+    steps = sum(len(each.steps) for each in episodes)
+    tokens = summary["operations"] * len(episodes) / (2 * summary["parameters"])
+    assert 2 * steps <= tokens <= (160 + 16) * steps + 2 * (96 + 16) * len(episodes)
+    # The reward model reads answers with their references.
+    shown = [each for each in read_episodes(files["WITHOUT"]) if each.end.answer]
+    vocabulary = bundled_vocabulary()
+    flags = argparse.Namespace(reward_model=judge, prefix_tokens=96)
+    read = sum(
+        len(encode_judged_response(vocabulary, e.start.question, long_answer(e.end), 96))
+        for e in shown
+    )
+    size = sum(leaf.size for leaf in jax.tree.leaves(load_reward_model(judge).params))
+    assert read
+    assert browse_questions._operations_of_judging(flags, shown) == 2 * size * read
+    capsys.readouterr()
+    assert browse_report.main([f"bc={out}", "--output", str(tmp_path / "report")]) == 0
+    assert "One episode a question" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,72 @@
+"""Which of two browsed answers people prefer, and by which criterion (WebGPT, 4.1, figure 2).
+
+Comparisons come from anywhere, such as an export of the rating app: of its forms `long-comparison`
+(against demonstrations) and `minimal` (against answers without citations). The second response is
+the one of which is said how often it is preferred; a tie counts half.
+"""
+
+import collections
+import dataclasses
+from collections.abc import Iterable
+
+from gophercite.evaluation.human import preference
+from gophercite.evaluation.intervals import Estimate
+from gophercite.evaluation.tables import Table
+from gophercite.records import Comparison
+
+OVERALL = "overall usefulness"
+# What else is rated on the five points, by its names in ratings: the first that a rating has. The
+# long form asks which answer has less unsupported information, the minimal one for accuracy.
+_SCALES = {"coherence": ("coherence",), "factual accuracy": ("accuracy", "unsupported")}
+CRITERIA = (OVERALL, *_SCALES)
+
+
+def preferences(comparisons: Iterable[Comparison]) -> dict[str, Estimate]:
+    """Returns how often the second answer is preferred, by each criterion that was rated.
+
+    Of several raters the label of most counts, the lower of as many; of the five points "much
+    better" is better. What nobody decided is left out.
+
+    Args:
+      comparisons: of one system's answers, the second, with others.
+
+    Returns:
+      Shares with their 90 % intervals, by the names of `CRITERIA`.
+    """
+    given = list(comparisons)
+    found = {OVERALL: preference(_with_overall(each) for each in given)}
+    for name, fields in _SCALES.items():
+        found[name] = preference(_by(each, fields) for each in given)
+    return {name: share for name, share in found.items() if share is not None}
+
+
+def preferences_table(systems: dict[str, dict[str, Estimate]]) -> Table:
+    """Returns a row for each system: how often it is preferred, in percent with 90 % intervals.
+
+    Args:
+      systems: `preferences` of each.
+    """
+    rows = []
+    for name, shares in systems.items():
+        counts = collections.Counter(share.count for share in shares.values())
+        many = str(max(counts, default=0))
+        cells = [str(shares[each]) if each in shares else "–" for each in CRITERIA]
+        rows.append([name, many, *cells])
+    return Table(["preferred", "comparisons", *(f"{name} %" for name in CRITERIA)], rows)
+
+
+def _with_overall(comparison: Comparison) -> Comparison:
+    """The comparison as `preference` reads it, also where ratings have only the five points."""
+    if comparison.preferred is not None or any("preferred" in r for r in comparison.ratings):
+        return comparison
+    return _by(comparison, ("overall",))
+
+
+def _by(comparison: Comparison, fields: Iterable[str]) -> Comparison:
+    """The comparison as if one of these scales were all that was asked."""
+    ratings = []
+    for rating in comparison.ratings:
+        points = next((rating[name] for name in fields if name in rating), None)
+        if isinstance(points, int | float) and not isinstance(points, bool):
+            ratings.append({"preferred": 0.5 + 0.5 * ((points > 0) - (points < 0))})
+    return dataclasses.replace(comparison, preferred=None, ratings=tuple(ratings))

@@ -1,0 +1,195 @@
+"""What policies that browsed are worth: one episode, the best of n, and one against another.
+
+Results are what launch/browse_questions.py has written: a folder with `summary.json` and
+`scores.jsonl`. Judged are answers by what is true, where questions have evidence, and by reward
+models; the best of n episodes is chosen by the first reward model (WebGPT, section 5, appendix I).
+"""
+
+import dataclasses
+import json
+import math
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from gophercite.evaluation.best_of_n import best_of_n
+from gophercite.storage.json_lines import read_json_lines
+
+CHOSEN_BY = "reward"
+VALIDATION, TRUTH = "validation_reward", "supported"
+JUDGES = {VALIDATION: "validation reward model", TRUTH: "truth: supported"}
+_SCORES = ("reward", VALIDATION, "right", TRUTH)
+_RESAMPLES = 2000
+
+
+@dataclasses.dataclass(frozen=True)
+class Interval:
+    """A mean over questions with its 90 % interval, by resampling questions.
+
+    Where no interval is known both its ends are the mean, and texts have the mean alone.
+    """
+
+    mean: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        """As `0.52 (0.41–0.63)`."""
+        ends = f" ({self.low:.2f}–{self.high:.2f})" if self.low < self.high else ""
+        return f"{self.mean:.2f}{ends}"
+
+    @property
+    def percent(self) -> str:
+        """As `52.0 (41.0–63.0)`."""
+        ends = f" ({100 * self.low:.1f}–{100 * self.high:.1f})" if self.low < self.high else ""
+        return f"{100 * self.mean:.1f}{ends}"
+
+
+@dataclasses.dataclass(frozen=True)
+class BrowsedPolicy:
+    """A policy's episodes, several of each question.
+
+    Attributes:
+      name: of the policy.
+      summary: of the run that made them.
+      questions: their ids.
+      scores: by name, of those that all episodes have; an array of [questions, episodes].
+    """
+
+    name: str
+    summary: dict[str, Any]
+    questions: tuple[str, ...]
+    scores: dict[str, Float[np.ndarray, "questions episodes"]]
+
+    @property
+    def episodes(self) -> int:
+        """How many there are of each question."""
+        return next(iter(self.scores.values())).shape[1] if self.scores else 0
+
+    @property
+    def sizes(self) -> list[int]:
+        """The n of best of n: 1, 2, 4 … as far as there are episodes; 1 alone without rewards."""
+        most = self.episodes if CHOSEN_BY in self.scores else 1
+        return [2**power for power in range(most.bit_length()) if 2**power <= most]
+
+    def best_of(self, judged_by: str, sizes: Sequence[int]) -> Float[np.ndarray, "questions sizes"]:
+        """Returns how the best of n episodes of each question is judged (appendix I).
+
+        Args:
+          judged_by: a name in `scores`.
+          sizes: the n; without rewards to choose by only 1.
+
+        Raises:
+          ValueError: some n is more than there are episodes, or can't be chosen.
+        """
+        judged = self.scores[judged_by]
+        if CHOSEN_BY not in self.scores and set(sizes) != {1}:
+            raise ValueError(f"{self.name}: episodes have no rewards to choose the best by")
+        return best_of_n(self.scores.get(CHOSEN_BY, judged), judged, sizes)
+
+
+def read_policy(name: str, folder: pathlib.Path) -> BrowsedPolicy:
+    """Reads what a policy's episodes are worth.
+
+    Args:
+      name: of the policy.
+      folder: what launch/browse_questions.py wrote.
+
+    Raises:
+      FileNotFoundError: it wrote nothing there.
+      ValueError: a line is none of scores, or questions have different numbers of episodes.
+    """
+    summary = json.loads((folder / "summary.json").read_text())
+    path = folder / "scores.jsonl"
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for number, value in read_json_lines(path):
+        if not isinstance(value, dict) or "question_id" not in value:
+            raise ValueError(f"{path}:{number}: is no line of scores")
+        rows.setdefault(value["question_id"], []).append(value)
+    sizes = {len(each) for each in rows.values()}
+    if not rows:
+        raise ValueError(f"{path}: holds no scores")
+    if len(sizes) > 1:
+        raise ValueError(f"{path}: questions have from {min(sizes)} to {max(sizes)} episodes")
+    scores = {}
+    for score in _SCORES:
+        if all(line.get(score) is not None for of in rows.values() for line in of):
+            scores[score] = np.array([[float(line[score]) for line in of] for of in rows.values()])
+    return BrowsedPolicy(name, summary, tuple(rows), scores)
+
+
+def resampled(by_question: Float[np.ndarray, " questions"]) -> Interval:
+    """Returns a mean over questions with its 90 % interval."""
+    draws = np.random.default_rng(0)
+    picked = draws.integers(0, len(by_question), (_RESAMPLES, len(by_question)))
+    low, high = np.quantile(by_question[picked].mean(axis=1), (0.05, 0.95))
+    return Interval(float(by_question.mean()), float(low), float(high))
+
+
+def preferred(
+    policy: BrowsedPolicy, n: int, other: BrowsedPolicy, m: int, judged_by: str
+) -> Interval | None:
+    """Predicts how often the best of n of a policy is preferred over the best of m of another.
+
+    By a reward model that is the sigmoid of the difference of mean scores, which are Elo scores
+    (section 5.2); by the truth how often one alone is good, and half of the ties. On the questions
+    that both were asked, with a 90 % interval over these.
+
+    Args:
+      policy: how often it is preferred.
+      n: of how many of its episodes the best counts.
+      other: the policy that it is compared with.
+      m: of how many of the other's.
+      judged_by: `VALIDATION` or `TRUTH`.
+
+    Returns:
+      The share; None where either was not judged so, or they share no question.
+    """
+    shared = sorted({*policy.questions} & {*other.questions})
+    if not shared or judged_by not in policy.scores or judged_by not in other.scores:
+        return None
+    columns = []
+    for each, size in ((policy, n), (other, m)):
+        places = {id: place for place, id in enumerate(each.questions)}
+        judged = each.best_of(judged_by, [size])[:, 0]
+        columns.append(judged[[places[id] for id in shared]])
+    difference = resampled(columns[0] - columns[1])
+    ends = (difference.mean, difference.low, difference.high)
+    if judged_by == TRUTH:
+        return Interval(*(0.5 + end / 2 for end in ends))
+    return Interval(*(1 / (1 + math.exp(-end)) for end in ends))
+
+
+def frontier(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Returns the points that none with as little cost surpasses, by cost (figure 8).
+
+    Args:
+      points: of each its cost and its worth.
+    """
+    found: list[tuple[float, float]] = []
+    for cost, worth in sorted(points, key=lambda point: (point[0], -point[1])):
+        if not found or worth > found[-1][1]:
+            found.append((cost, worth))
+    return found
+
+
+def effect_of_doubling(points: Sequence[tuple[Sequence[float], float]]) -> list[float | None]:
+    """Returns how much the worth grows with each doubling of each amount (section 5.2).
+
+    By least squares over the logarithms of all amounts together; None for an amount that does not
+    vary, and for all of them with too few points to tell.
+
+    Args:
+      points: of each its amounts, all above 0, and its worth.
+    """
+    amounts = np.log2(np.array([amounts for amounts, _ in points], float))
+    worths = np.array([worth for _, worth in points])
+    varies = np.ptp(amounts, axis=0) > 0
+    columns = np.column_stack([np.ones(len(points)), amounts[:, varies]])
+    if np.linalg.matrix_rank(columns) < columns.shape[1]:
+        return [None] * amounts.shape[1]
+    slopes = iter(np.linalg.lstsq(columns, worths, rcond=None)[0][1:].tolist())
+    return [next(slopes) if each else None for each in varies]
