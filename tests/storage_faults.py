@@ -25,6 +25,7 @@ KINDS = (
     "lost",  # the server has done what it was asked to, and nobody is told
 )
 _SAID = {
+    "403": "The caller has no right to do this.",  # by rule alone: nobody tries that again
     "429": "The rate of change requests to this object exceeds the limit.",
     "503": "We encountered an internal error. Please try again.",
 }
@@ -37,7 +38,7 @@ class Rule:
     """Faults that are sure to come: to the next requests of a kind.
 
     Attributes:
-      kind: one of KINDS.
+      kind: one of KINDS, or "403", which is not tried again.
       method: of the requests; empty for all.
       target: a regular expression that is searched for in the decoded path and query.
       times: how many of them.

@@ -24,6 +24,7 @@ from etils import epath
 from gophercite.models.digests import Digest, digests
 from gophercite.models.parameters import Params
 from gophercite.storage.checkpoint_steps import checkpoints_folder, saved_steps
+from gophercite.storage.paths import StorageError, naming_storage, trouble_of
 
 PARAMETERS = "params/"
 AVERAGES = "ema/"
@@ -125,10 +126,14 @@ def read_metadata(folder: epath.PathLike, step: int) -> Metadata:
 
     Raises:
       DamagedCheckpointError: the item is missing, cut short or altered.
+      StorageError: its bucket can't be used, which says nothing of the checkpoint.
     """
     path = checkpoints_folder(folder) / str(step) / "metadata" / "metadata"
     try:
-        text = path.read_text()
+        with naming_storage(path):
+            text = path.read_text()
+    except StorageError:
+        raise
     except FileNotFoundError as error:
         raise _damaged(path, "the file is missing", step) from error
     except OSError as error:
@@ -160,6 +165,7 @@ def read_arrays(
 
     Raises:
       DamagedCheckpointError: files are missing, unreadable, or hold other bits than were saved.
+      StorageError: their bucket can't be used, which says nothing of the checkpoint.
     """
     path = checkpoints_folder(folder) / str(metadata.step) / "state"
     wanted = {
@@ -179,6 +185,9 @@ def read_arrays(
     except jax.errors.JaxRuntimeError:
         raise  # the devices' trouble (memory), not the files'
     except Exception as error:  # Orbax and TensorStore raise many kinds for an unreadable file
+        trouble = trouble_of(path, error)
+        if trouble is not None:
+            raise trouble from error
         reason = "files are missing, cut short or damaged: the arrays can't be read"
         raise _damaged(path, reason, metadata.step) from error
     # Where damage hides an array's files, Orbax gives back what it was asked for, unread.

@@ -7,7 +7,7 @@ from etils import epath
 from gophercite.storage.paths import forget_listings, is_remote, naming_storage
 
 CHECKPOINTS = "checkpoints"
-_COMMITTED = "commit_success.txt"
+COMMITTED = "commit_success.txt"  # in a bucket, the last object of a checkpoint
 
 
 def checkpoints_folder(folder: epath.PathLike) -> epath.Path:
@@ -32,5 +32,5 @@ def saved_steps(folder: epath.PathLike) -> list[int]:
         # On a disk Orbax renames a step's folder to its number when all files are written. A bucket
         # renames nothing: there it writes a marker last.
         if is_remote(root):
-            steps = [path for path in steps if (path / _COMMITTED).exists()]
+            steps = [path for path in steps if (path / COMMITTED).exists()]
     return sorted(int(path.name) for path in steps)

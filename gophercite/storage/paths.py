@@ -21,6 +21,18 @@ from etils.epath import backend
 # It prints a traceback for each request that it gives up; the error that is raised says it in a
 # line. Programs that set up logging see them still.
 logging.getLogger("gcsfs").addHandler(logging.NullHandler())
+# How TensorStore's errors begin that another try, or other rights, would help.
+_OF_TENSORSTORE = (
+    "ABORTED:",
+    "CANCELLED:",
+    "DEADLINE_EXCEEDED:",
+    "INTERNAL:",
+    "PERMISSION_DENIED:",
+    "RESOURCE_EXHAUSTED:",
+    "UNAUTHENTICATED:",
+    "UNAVAILABLE:",
+    "UNKNOWN:",
+)
 
 
 class StorageError(OSError):
@@ -57,16 +69,34 @@ def naming_storage(path: epath.PathLike) -> Iterator[None]:
     except ImportError as error:
         raise StorageError(f"{path}: buckets need gcsfs: pip install 'gophercite[gcs]'") from error
     except Exception as error:
-        if not _of_client(error):
+        trouble = trouble_of(path, error)
+        if trouble is None:
             raise
-        reason = " ".join(str(error).split())[:300] or type(error).__name__
-        raise StorageError(f"{path}: the bucket can't be used: {reason}") from error
+        raise trouble from error
 
 
-def _of_client(error: BaseException) -> bool:
-    """Whether an error is of a bucket's client, or of the network below it."""
+def trouble_of(path: epath.PathLike, error: BaseException) -> StorageError | None:
+    """What an error says for people if it is a bucket's, and not of what lies in it.
+
+    Args:
+      path: what was read or written.
+      error: of gcsfs, Google's client, TensorStore or the network; or any other.
+
+    Returns:
+      The error to raise; None for other errors, and for all where the path is of a disk.
+    """
+    if not is_remote(path) or isinstance(error, FileNotFoundError):
+        return None
+    if isinstance(error, StorageError):
+        return error
     modules = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
-    return isinstance(error, OSError) or bool(modules & {"gcsfs", "google", "aiohttp", "requests"})
+    of_client = bool(modules & {"gcsfs", "google", "aiohttp", "requests"})
+    text = " ".join(str(error).split())
+    if not (isinstance(error, OSError) or of_client or text.startswith(_OF_TENSORSTORE)):
+        return None
+    text = text.partition(" [tensorstore_spec=")[0].partition(" [source locations=")[0]
+    reason = text[:500] or type(error).__name__
+    return StorageError(f"{path}: the bucket can't be used: {reason}")
 
 
 def files_in(folder: epath.PathLike) -> list[epath.Path]:

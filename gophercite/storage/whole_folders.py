@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 
 from etils import epath
+from etils.epath import backend
 
 from gophercite.storage.paths import (
     StorageError,
@@ -79,6 +80,28 @@ def _whole_objects(folder: epath.Path, last: str | None) -> Iterator[pathlib.Pat
         for name in others:
             delete(folder / name)
         upload(mark, folder / last)
+
+
+def move_objects(folder: epath.Path, target: epath.Path, mark: str) -> None:
+    """Moves all that is in a folder of a bucket; where it is cut off, nothing is missing in both.
+
+    Args:
+      folder: what to move.
+      target: where to, a new folder.
+      mark: the object that says that the folder is whole, which goes first; it may be missing.
+
+    Raises:
+      StorageError: the bucket can't be used.
+    """
+    forget_listings(folder)
+    with naming_storage(folder):
+        names = sorted(_names_in(folder), key=lambda name: (name != mark, name))
+        files = backend.fsspec_backend.fs(folder)
+        for name in names:
+            files.cp_file(os.fspath(folder / name), os.fspath(target / name))
+    for name in names:
+        delete(folder / name)
+    forget_listings(folder)
 
 
 def _names_in(folder: epath.Path, below: str = "") -> set[str]:

@@ -7,6 +7,7 @@ is trained, and digests of the models that the run began with, which may not cha
 """
 
 import dataclasses
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -31,7 +32,14 @@ from gophercite.models.checkpoint_files import (
 )
 from gophercite.models.digests import digests
 from gophercite.models.parameters import Params, frozen_layers, merge_layers, own_parts
+from gophercite.storage import StorageError, files_in, is_remote, naming_storage
+from gophercite.storage.checkpoint_steps import COMMITTED
+from gophercite.storage.paths import trouble_of
+from gophercite.storage.whole_folders import move_objects
 from gophercite.training.stacks import assemble, state_tree, stored_shardings
+
+_SAVING = "saving.json"  # in a bucket, steps whose saves were begun, and may not be done
+_TRIES = 3  # of the last save of a run; each takes as long as a bucket's clients have patience
 
 Fresh = Callable[[Params, jax.Array], TrainState]
 
@@ -88,49 +96,106 @@ class Checkpoints:
         keep_newest: int = 2,
         keep_best: int = 1,
         base: Base | None = None,
+        say: Callable[[str], None] | None = None,
     ) -> None:
-        """Opens a run's checkpoints and clears what an interrupted save left.
+        """Opens a run's checkpoints; on a disk, clears what an interrupted save left.
 
         Args:
           folder: the run's; checkpoints lie in `checkpoints/STEP/`.
           keep_newest: how many of the newest stay; 2 or more leave one to fall back on.
           keep_best: how many with the lowest scores stay.
           base: of a run with adapters, what they are trained on; else None.
+          say: shows a line to people.
         """
         if keep_newest < 1 or keep_best < 0:
             raise ValueError(f"keep_newest={keep_newest}, keep_best={keep_best}: at least 1 and 0")
         self._folder = epath.Path(folder)
         self._keep = keep_newest, keep_best
         self._base = base
+        self._say = say or (lambda line: None)
         self._scores: dict[int, float] = {}
+        self._saving: int | None = None  # the step whose save may be under way
         self._manager = self._open()
 
     def _open(self) -> ocp.CheckpointManager:
         newest, best = self._keep
-        return ocp.CheckpointManager(
-            checkpoints_folder(self._folder),
-            options=ocp.CheckpointManagerOptions(
-                preservation_policy=_Keep(newest, best, self._scores),
-                cleanup_tmp_directories=True,
-            ),
-            item_names=("state", "metadata"),
-        )
+        root = checkpoints_folder(self._folder)
+        with naming_storage(root):
+            return ocp.CheckpointManager(
+                root,
+                options=ocp.CheckpointManagerOptions(
+                    preservation_policy=_Keep(newest, best, self._scores),
+                    # In a bucket what has no marker may be a copy that somebody is making, or has
+                    # made without it: see `_make_room`.
+                    cleanup_tmp_directories=not is_remote(self._folder),
+                ),
+                item_names=("state", "metadata"),
+            )
 
     def save(
-        self, state: TrainState, progress: Mapping[str, Any], score: float | None = None
+        self,
+        state: TrainState,
+        progress: Mapping[str, Any],
+        score: float | None = None,
+        *,
+        last: bool = False,
     ) -> None:
         """Starts to save a state; returns when the arrays are copied, so they may be donated.
+
+        Where a bucket refused the save before this one, which is heard of only now, a line says so
+        and the run goes on: this save takes its place.
 
         Args:
           state: the state after an update. A step that is saved already is saved again only to
             give it a score: a run that was told to stop saves before it evaluates.
           progress: JSON to keep beside it.
           score: how good the state is, less is better; None when unknown.
+          last: whether none will come after it. It is waited for then, and tried again where a
+            bucket refuses it.
 
         Raises:
           NonFiniteStateError: the state holds NaN or infinity. Nothing is saved: the newest
             checkpoint stays one that training can go on from.
+          StorageError: the bucket can't be used: the last save was refused several times, or this
+            is one of several processes, which can't know whether the others' parts are saved.
         """
+        tries = _TRIES if last else 1
+        for left in reversed(range(tries)):
+            try:
+                self._settle()
+                self._save(state, progress, score)
+                if last:
+                    self._settle(give_up=not left)
+            except StorageError:
+                if not left or jax.process_count() > 1:
+                    raise
+            if not last or self._is_saved(int(state.step)):
+                return
+
+    def _is_saved(self, step: int) -> bool:
+        return step in self._manager.all_steps()
+
+    def _settle(self, *, give_up: bool = False) -> None:
+        """Waits until the save before is done; one that a bucket refused is told, and forgotten.
+
+        Raises:
+          StorageError: it was refused, and shall not be forgotten.
+        """
+        try:
+            self._manager.wait_until_finished()
+        except Exception as error:
+            trouble = trouble_of(self._folder, error)
+            if trouble is None:
+                raise
+            # Orbax counts the step as saved, and refuses the next ones, until it looks again.
+            self._scores.pop(self._saving if self._saving is not None else -1, None)
+            self._manager = self._open()
+            if give_up or jax.process_count() > 1:
+                raise trouble from error
+            self._say(f"checkpoint {self._saving} is not saved, another will be tried: {trouble}")
+        self._saving = None
+
+    def _save(self, state: TrainState, progress: Mapping[str, Any], score: float | None) -> None:
         step = int(state.step)
         saved = step in self._manager.all_steps()
         if saved and (score is None or step in self._scores):
@@ -152,18 +217,40 @@ class Checkpoints:
             score=score,
             base=self._base,
         )
-        if saved:  # a kill before it is there again costs the steps since the checkpoint before
-            self._manager.delete(step)
-        if score is not None:
-            self._scores[step] = score
-        self._manager.save(
-            step,
-            args=ocp.args.Composite(
-                state=ocp.args.StandardSave(arrays),
-                metadata=ocp.args.JsonSave(metadata.to_json()),
-            ),
-            force=True,
-        )
+        with naming_storage(checkpoints_folder(self._folder) / str(step)):
+            if saved:  # a kill before it is there again costs the steps since the checkpoint before
+                self._manager.delete(step)
+            self._make_room(step)
+            if score is not None:
+                self._scores[step] = score
+            self._saving = step
+            self._manager.save(
+                step,
+                args=ocp.args.Composite(
+                    state=ocp.args.StandardSave(arrays),
+                    metadata=ocp.args.JsonSave(metadata.to_json()),
+                ),
+                force=True,
+            )
+
+    def _make_room(self, step: int) -> None:
+        """Moves away what lies where a checkpoint is to be, in a bucket, if it isn't this run's.
+
+        Orbax deletes a folder without a marker when it saves there. What a save of this run left
+        that was cut off is good for nothing; but it may be a copy that somebody made.
+        """
+        if not is_remote(self._folder):
+            return
+        if jax.process_index() == 0:
+            note = self._folder / _SAVING
+            place = checkpoints_folder(self._folder) / str(step)
+            begun = _steps_in(note) - set(self._manager.all_steps())
+            if step not in begun and files_in(place) and not (place / COMMITTED).exists():
+                aside = _free_place(self._folder / "unfinished_checkpoints", step)
+                move_objects(place, aside, COMMITTED)
+                self._say(f"{place} has no {COMMITTED}: moved to {aside}")
+            note.write_text(json.dumps({"steps": sorted(begun | {step})}) + "\n")
+        multihost_utils.sync_global_devices(f"room for checkpoint {step}")
 
     def restore(
         self, target: TrainState, fresh: Fresh, first: Callable[[], Params]
@@ -210,8 +297,8 @@ class Checkpoints:
         return None
 
     def wait(self) -> None:
-        """Waits until what was saved is on disk."""
-        self._manager.wait_until_finished()
+        """Waits until what was saved is there; where a bucket refuses it, a line says so."""
+        self._settle()
 
     def close(self) -> None:
         """Waits and releases the threads."""
@@ -259,12 +346,13 @@ class Checkpoints:
         aside = self._folder / "damaged_checkpoints"
         target = aside / str(step)
         if jax.process_index() == 0:
-            aside.mkdir(parents=True, exist_ok=True)
-            number = 1
-            while target.exists():
-                number += 1
-                target = aside / f"{step}.{number}"
-            (checkpoints_folder(self._folder) / str(step)).rename(target)
+            place = checkpoints_folder(self._folder) / str(step)
+            target = _free_place(aside, step)
+            if is_remote(place):
+                move_objects(place, target, COMMITTED)
+            else:
+                aside.mkdir(parents=True, exist_ok=True)
+                place.rename(target)
         multihost_utils.sync_global_devices(f"checkpoint {step} set aside")
         self._manager.reload()
         return target
@@ -276,3 +364,20 @@ class Checkpoints:
             return
         if score is not None:
             self._scores[step] = score
+
+
+def _free_place(folder: epath.Path, step: int) -> epath.Path:
+    """Where nothing lies yet: "STEP", or "STEP.2" and so on."""
+    place, number = folder / str(step), 1
+    while place.exists():
+        number += 1
+        place = folder / f"{step}.{number}"
+    return place
+
+
+def _steps_in(note: epath.Path) -> set[int]:
+    """The steps whose saves a run has begun, and has not seen done; none where it says none."""
+    try:
+        return {int(step) for step in json.loads(note.read_text())["steps"]}
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return set()

@@ -122,6 +122,7 @@ def train(
             keep_newest=settings.keep_newest,
             keep_best=settings.keep_best,
             base=initialisation.base(),
+            say=progress.note,
         )
         # A checkpoint is the state, where the run stands, and nothing else. Metrics after its step
         # are dropped: they will be written again.
@@ -228,7 +229,7 @@ class _Run:
             is_last = self._is_last()
             to_save = self.clock.step > 0 and self.clock.step % self.settings.save_every == 0
             if to_save or is_last or preempted:
-                self._save()
+                self._save(last=is_last or preempted)
             if is_last or preempted:
                 return
             self._step()
@@ -264,13 +265,13 @@ class _Run:
         self.log.resume()
         return results is not None
 
-    def _save(self) -> None:
+    def _save(self, *, last: bool) -> None:
         self.log.catch_up()  # a step whose loss is not finite ends the run before its save
         with self.times.during("saving"):
             self.watchdog.alive(f"saving step {self.clock.step}", _PATIENCE)
             self.still_ours()
             clock = dataclasses.replace(self.clock, times=self.times.to_json())
-            self.checkpoints.save(self.state, dataclasses.asdict(clock), self.score)
+            self.checkpoints.save(self.state, dataclasses.asdict(clock), self.score, last=last)
         self.log.resume()
         self.watchdog.alive(f"finishing the save of step {self.clock.step}", _PATIENCE)
 
