@@ -1,12 +1,14 @@
-"""Learning rates as functions of the step.
+"""Learning rates as functions of the step: optax's schedules after a linear warm-up.
 
 Steps count from 0. A warm-up reaches its peak at step `warmup_steps`, and its first step already
 learns, with `1 / (warmup_steps + 1)` of the peak.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Float32, Int32
 
 Schedule = Callable[[Int32[Array, ""]], Float32[Array, ""]]
@@ -25,12 +27,7 @@ def constant(learning_rate: float, warmup_steps: int = 0) -> Schedule:
     Raises:
       ValueError: a setting is out of range.
     """
-    warmup = _warmup(learning_rate, warmup_steps)
-
-    def schedule(step: Int32[Array, ""]) -> Float32[Array, ""]:
-        return learning_rate * warmup(step)
-
-    return schedule
+    return _after_warmup(optax.constant_schedule(learning_rate), learning_rate, warmup_steps)
 
 
 def linear_warmup_cosine(
@@ -50,11 +47,9 @@ def linear_warmup_cosine(
     Raises:
       ValueError: a setting is out of range.
     """
-
-    def cosine(done: Float32[Array, ""]) -> Float32[Array, ""]:
-        return 0.5 * (1.0 + jnp.cos(jnp.pi * done))
-
-    return _decaying(cosine, learning_rate, total_steps, warmup_steps, final_fraction)
+    steps = _steps_of_decay(total_steps, warmup_steps, final_fraction)
+    decay = optax.cosine_decay_schedule(learning_rate, steps, final_fraction)
+    return _after_warmup(decay, learning_rate, warmup_steps)
 
 
 def linear_warmup_linear(
@@ -74,11 +69,9 @@ def linear_warmup_linear(
     Raises:
       ValueError: a setting is out of range.
     """
-
-    def line(done: Float32[Array, ""]) -> Float32[Array, ""]:
-        return 1.0 - done
-
-    return _decaying(line, learning_rate, total_steps, warmup_steps, final_fraction)
+    steps = _steps_of_decay(total_steps, warmup_steps, final_fraction)
+    decay = optax.linear_schedule(learning_rate, learning_rate * final_fraction, steps)
+    return _after_warmup(decay, learning_rate, warmup_steps)
 
 
 def inverse_sqrt(learning_rate: float, warmup_steps: int) -> Schedule:
@@ -95,46 +88,29 @@ def inverse_sqrt(learning_rate: float, warmup_steps: int) -> Schedule:
       ValueError: a setting is out of range.
     """
     _require(warmup_steps >= 1, "warmup_steps", warmup_steps, "at least 1")
-    warmup = _warmup(learning_rate, warmup_steps)
 
-    def schedule(step: Int32[Array, ""]) -> Float32[Array, ""]:
-        fraction = jnp.sqrt(warmup_steps / jnp.maximum(step, warmup_steps).astype(jnp.float32))
-        return learning_rate * warmup(step) * fraction
+    def root(step: Any) -> Any:
+        return learning_rate * jnp.sqrt(warmup_steps / (step + warmup_steps))
 
-    return schedule
+    return _after_warmup(root, learning_rate, warmup_steps)
 
 
-def _warmup(learning_rate: float, warmup_steps: int) -> Schedule:
-    """The fraction of the rate that a linear warm-up allows."""
+def _after_warmup(schedule: optax.Schedule, learning_rate: float, warmup_steps: int) -> Schedule:
+    """A warm-up to a rate, and a schedule whose steps count from the end of that."""
     _require(learning_rate >= 0, "learning_rate", learning_rate, "0 or more")
     _require(warmup_steps >= 0, "warmup_steps", warmup_steps, "0 or more")
+    if warmup_steps:
+        first = learning_rate / (warmup_steps + 1)
+        warmup = optax.linear_schedule(first, learning_rate, warmup_steps)
+        schedule = optax.join_schedules([warmup, schedule], [warmup_steps])
+    return lambda step: jnp.asarray(schedule(step), jnp.float32)
 
-    def schedule(step: Int32[Array, ""]) -> Float32[Array, ""]:
-        begun = jnp.asarray(step, jnp.float32) + 1.0
-        return jnp.minimum(1.0, begun / (warmup_steps + 1))
 
-    return schedule
-
-
-def _decaying(
-    shape: Callable[[Float32[Array, ""]], Float32[Array, ""]],
-    learning_rate: float,
-    total_steps: int,
-    warmup_steps: int,
-    final_fraction: float,
-) -> Schedule:
-    """A warm-up, then `shape` from 1 to 0 as the share of the decay that is done goes 0 to 1."""
-    warmup = _warmup(learning_rate, warmup_steps)
+def _steps_of_decay(total_steps: int, warmup_steps: int, final_fraction: float) -> int:
     right = f"over warmup_steps {warmup_steps}"
     _require(total_steps > warmup_steps, "total_steps", total_steps, right)
     _require(0 <= final_fraction <= 1, "final_fraction", final_fraction, "in [0, 1]")
-
-    def schedule(step: Int32[Array, ""]) -> Float32[Array, ""]:
-        done = jnp.clip((step - warmup_steps) / (total_steps - warmup_steps), 0.0, 1.0)
-        fraction = final_fraction + (1.0 - final_fraction) * shape(done)
-        return learning_rate * warmup(step) * fraction
-
-    return schedule
+    return total_steps - warmup_steps
 
 
 def _require(holds: bool, field: str, value: object, right: str) -> None:
