@@ -7,9 +7,7 @@ instructions ran: instructions that run side by side are not counted twice.
 
 import collections
 import re
-import tempfile
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -51,14 +49,20 @@ def profiled(program: jax.stages.Compiled, *arguments: Any) -> tuple[Any, dict[s
       runs outside all phases, `idle` is time in which the device ran nothing between its first
       instruction and its last. Empty where the profiler saw none of the program's instructions.
     """
+    # JAX offers it in no other way: `jax.profiler.trace` also writes all events as compressed JSON,
+    # which takes several times as long as the step.
+    from jax._src.lib import _profiler
+
     options = ProfileOptions()
     options.python_tracer_level = 0  # a stack frame an event would slow down the step
-    with tempfile.TemporaryDirectory() as folder:
-        with jax.profiler.trace(folder, profiler_options=options):
-            result = jax.block_until_ready(program(*arguments))
-        files = sorted(Path(folder).rglob("*.xplane.pb"))
-        events = [event for file in files for event in _events(ProfileData.from_file(str(file)))]
-    return result, phase_seconds(events, instruction_phases(program.as_text() or ""))
+    options.enable_hlo_proto = False  # the program's text is at hand
+    session = _profiler.ProfilerSession(options)
+    try:
+        result = jax.block_until_ready(program(*arguments))
+    finally:
+        profile = session.stop_and_get_profile_data()  # none other can start while it runs
+    phases = instruction_phases(program.as_text() or "")
+    return result, phase_seconds(_events(profile), phases)
 
 
 def instruction_phases(program: str) -> dict[str, str]:
@@ -156,25 +160,22 @@ def _events(profile: ProfileData) -> Iterable[Event]:
         lines = [line for line in plane.lines if _of_instructions(plane.name, line.name)]
         # On the CPU an instruction may go on after the call that began it: it ends where a second
         # event, linked to the first, says so.
-        ends = {
-            link: event.start_ns
-            for line in lines
-            for event in line.events
-            if event.name.startswith("end: ") and (link := dict(event.stats).get("_c"))
-        }
-        for line in lines:
-            for event in line.events:
-                stats = dict(event.stats)
-                name = stats.get("hlo_op")
-                if name is None and plane.name.startswith("/device:TPU"):
-                    name = event.name.split(" = ")[0].lstrip("%")
-                if name is None:
-                    continue
+        ends: dict[int, float] = {}
+        runs: list[tuple[Event, int | None]] = []
+        for event in (event for line in lines for event in line.events):
+            stats = dict(event.stats)
+            if event.name.startswith("end: ") and (link := stats.get("_c")):
+                ends[link] = event.start_ns
+            name = stats.get("hlo_op")
+            if name is None and plane.name.startswith("/device:TPU"):
+                name = event.name.split(" = ")[0].lstrip("%")
+            if name is not None:
                 device = f"{plane.name}/{stats.get('device_ordinal', 0)}"
                 end = event.start_ns + event.duration_ns
-                yield Event(
-                    device, str(name), event.start_ns, max(end, ends.get(stats.get("_p"), end))
-                )
+                runs.append((Event(device, str(name), event.start_ns, end), stats.get("_p")))
+        for run, link in runs:
+            ended = run.end if link is None else ends.get(link, run.end)
+            yield run._replace(end=max(run.end, ended))
 
 
 def _of_instructions(plane: str, line: str) -> bool:

@@ -38,7 +38,7 @@ SMALL = TINY | {
     "train.evaluate_every": "4",
     "train.save_every": "2",
     "train.log_every": "1",
-    "train.profile_step": "3",
+    "train.profile_step": "1",
     "validation/RolloutInput.mixture_or_task_name": '"few_questions"',
     "validation/RolloutInput.batch_size": "8",
     "EarlyStopping.limits": "{}",
@@ -151,6 +151,7 @@ def test_two_processes_draw_and_learn_what_one_does(tmp_path, folders, cache, wh
         "Run.answers": "None",
         "train.early_stopping": "None",
         "train.best_metric": "None",
+        "train.profile_step": "None",
         # Not used, and the other processes know no task of this one's.
         "validation/RolloutInput.mixture_or_task_name": '"sample_world_questions"',
     }
