@@ -1,19 +1,15 @@
 """A model's first parameters: drawn at random, with the logical axes that say how they are cut."""
 
-import dataclasses
 from typing import Any
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Key
 
-from gophercite.models.block import Block, Context
+from gophercite.models.block import Block
 from gophercite.models.config import TransformerConfig
 from gophercite.models.distance_biases import DISTANCE_BIASES
-from gophercite.models.layer_settings import first_layer_settings
 from gophercite.models.parameters import TRAINED, Params
-from gophercite.models.positions import rotations, sinusoids
 
 
 def boxed_parameters(config: TransformerConfig, key: Key[Array, ""]) -> Params:
@@ -28,17 +24,12 @@ def boxed_parameters(config: TransformerConfig, key: Key[Array, ""]) -> Params:
     """
     c = config
     embed_key, layer_key, unembed_key = jax.random.split(key, 3)
-    # One token is shown, which no fused kernel takes.
-    block = Block(dataclasses.replace(c, attention_kernel="blocks"))
-    x = jnp.zeros((1, 1, c.d_model), c.dtype)
-    place = jnp.zeros((1, 1), jnp.int32)
-    waves = sinusoids(jnp.arange(1), c.d_model) if c.position == "transformer_xl" else None
-    angles = rotations(c, 1)
-    turns = angles.at(place) if angles is not None else None
+    block = Block(c)
 
     def layer(key: Array) -> Params:
-        context = Context(place, place, waves, turns)
-        return block.init(key, x, first_layer_settings(c), context)["params"]
+        # All parameters are declared in `setup`, which the first look at one of them runs: nothing
+        # needs to pass through the layer.
+        return block.init(key, method=lambda block: block.query)["params"]
 
     def matrix(
         key: Array, shape: tuple[int, int], axes: tuple[str | None, str | None], std: float

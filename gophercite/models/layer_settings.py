@@ -27,11 +27,6 @@ def layer_settings(config: TransformerConfig) -> Settings:
     return settings
 
 
-def first_layer_settings(config: TransformerConfig) -> Settings:
-    """Those of the first layer."""
-    return {name: values[0] for name, values in layer_settings(config).items()}
-
-
 def stack_settings(config: TransformerConfig, params: Params) -> tuple[Settings, Settings]:
     """Those of the frozen and of the trained stack of a tree of parameters."""
     frozen = frozen_layers(params)
