@@ -27,6 +27,7 @@ import traceback
 from collections.abc import Sequence
 
 import gin_files
+import keras_alone
 import processes
 import setting_checks
 
@@ -53,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (gin_files.ConfigurationError, OSError) as error:
         print(f"train: {in_one_line(error)}", file=sys.stderr)
         return 1
-    with interruption.libraries_silenced():
+    with interruption.libraries_silenced(), keras_alone.keras_alone():
         _set_up_jax(flags)
         # Here, for they bring JAX and TensorFlow: --help and a wrong name need not wait for them.
         import configuration
