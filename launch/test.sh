@@ -20,9 +20,13 @@ if [ "$(cat .venv/libtpu/installed 2>/dev/null)" != "$LIBTPU" ]; then
     echo "libtpu could not be fetched: the tests that need it are skipped" >&2
 fi
 
+# numba compiles the kernels once for all processes, beside the checks.
+python -c "import gophercite.kernels.attention" &
+
 ruff check .
 ruff format --check .
 mypy
+wait
 # Whole files side by side, so that what a file's tests share is made once, in the order of
 # tests/conftest.py. A process that dies ends the run: its test would only die again.
 exec python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder \

@@ -1,13 +1,22 @@
 """Before anything of ours is imported: eight simulated devices, and signatures that are checked."""
 
+import atexit
+import gc
 import os
+import shutil
 import signal
 import tempfile
 
 # A shell lets what it starts in the background ignore Ctrl-C, and so would all that tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="gophercite-tests-")  # not the user's own
+# What programs keep for the user, and what libraries leave behind, goes into a folder that is taken
+# away in the end; processes side by side share that of the first. pytest keeps its own folders.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+    tempfile.tempdir = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="gophercite-tests-")
+    os.environ["XDG_CACHE_HOME"] = os.path.join(tempfile.tempdir, "cache")
+    atexit.register(shutil.rmtree, tempfile.tempdir, ignore_errors=True)
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # XLA runs the collectives of simulated devices in a pool with one thread a core, and each holds its
@@ -81,6 +90,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return FIRST.index(folder) if folder in FIRST else len(FIRST)
 
     items.sort(key=rank)
+
+
+def pytest_collection_finish() -> None:
+    # What was imported stays: Python need not look through it again and again for what can go.
+    gc.collect()
+    gc.freeze()
 
 
 # A deadline for each example tells how busy the machine is, not whether the code is right.

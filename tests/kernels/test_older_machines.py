@@ -6,18 +6,26 @@ import platform
 import subprocess
 import sys
 
+import llvmlite.binding
 import pytest
 
 from tests.long_forms import LONG
 
 ROOT = pathlib.Path(__file__).parents[2]
+HAS_AVX_512 = llvmlite.binding.get_host_cpu_features().get("avx512f", False)
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="x86's features")
 @pytest.mark.parametrize(
     ("name", "features"),
     [
-        ("haswell", "+sse4.2,+avx,+avx2,+fma"),
+        pytest.param(
+            "haswell",
+            "+sse4.2,+avx,+avx2,+fma",
+            marks=pytest.mark.skipif(
+                not HAS_AVX_512, reason="this machine is one: the tests beside this were on it"
+            ),
+        ),
         pytest.param("sandybridge", "+sse4.2,+avx,-avx2,-fma", marks=LONG),
     ],
 )
