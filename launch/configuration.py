@@ -49,6 +49,7 @@ from gophercite.partitioning import DEFAULT_RULES, Partitioner, make_mesh
 from gophercite.quoting.constraint import QuoteConstraint
 from gophercite.quoting.quote_settings import QuoteSettings
 from gophercite.retrieval.contexts import ContextSettings
+from gophercite.storage import write_file
 from gophercite.training.answer_table import AnswerTable
 from gophercite.training.early_stopping import EarlyStopping
 from gophercite.training.feed import process_share, refuse_uneven
@@ -153,7 +154,7 @@ class Run:
 
     def describe(self, folder: epath.Path) -> None:
         """Writes the configuration, the vocabulary and the architecture into a run's folder."""
-        (folder / "config.gin").write_text(gin.operative_config_str())
+        write_file(folder / "config.gin", gin.operative_config_str())
         initial = getattr(self.initialisation, "folder", None)
         provenance: dict[str, Any] = {
             "mixture_or_task_name": self.input.mixture_or_task_name,

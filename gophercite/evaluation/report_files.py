@@ -9,6 +9,7 @@ from gophercite.evaluation import page
 from gophercite.evaluation.answers import JudgedSample
 from gophercite.evaluation.report import samples_table
 from gophercite.evaluation.tables import Table, escape_markdown
+from gophercite.storage import write_file
 
 _SHOWN = 100  # answers in Markdown; the HTML page has all
 
@@ -74,8 +75,7 @@ def write_files(prefix: epath.PathLike, files: Mapping[str, str | bytes]) -> lis
     written = []
     for suffix, content in files.items():
         path = epath.Path(f"{epath.Path(prefix)}{suffix}")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        write_file(path, content)
         written.append(str(path))
     return written
 

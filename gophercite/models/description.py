@@ -19,7 +19,7 @@ from gophercite.models.config_json import config_from_json, config_to_json
 from gophercite.models.folder_contents import DESCRIPTION, ModelFolderError, parameters_digest
 from gophercite.models.tensors import Stored, TensorFileError
 from gophercite.models.transformer import Transformer
-from gophercite.storage import is_remote
+from gophercite.storage import StorageError, is_remote, naming_storage, write_file
 from gophercite.storage.json_fields import describe
 from gophercite.vocabularies import Vocabulary, VocabularyError
 from gophercite.vocabularies.listing import LISTING
@@ -81,15 +81,14 @@ def describe_run(
       base: of a run with adapters the folder of the model that they are for; else None.
     """
     target = epath.Path(folder)
-    (target / VOCABULARY).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as local:
         vocabulary.save(local)
         listing = _listing(pathlib.Path(local))
         for path in pathlib.Path(local).iterdir():
-            epath.Path(path).copy(target / VOCABULARY / path.name, overwrite=True)
+            write_file(target / VOCABULARY / path.name, path.read_bytes())
     where = None if base is None else _absolute(base)
     description = Description(transformer.config, dict(provenance), None, where, listing)
-    _replace(target / DESCRIPTION, _to_json(description))
+    write_file(target / DESCRIPTION, _to_json(description))
 
 
 def read_description(folder: epath.PathLike) -> Description:
@@ -173,22 +172,18 @@ def _listing(vocabulary: pathlib.Path) -> str:
     return hashlib.sha256((vocabulary / LISTING).read_bytes()).hexdigest()
 
 
-def _replace(path: epath.Path, text: str) -> None:
-    """Gives a file another content, all of it or none."""
-    unfinished = path.parent / f".{path.name}.unfinished"
-    unfinished.write_text(text)
-    unfinished.replace(path)
-
-
 def _read_json(path: epath.Path) -> dict[str, Any]:
     """The object in a `model.json`."""
     try:
-        text = path.read_text()
+        with naming_storage(path):
+            text = path.read_text()
         value = json.loads(text) if text.strip() else None
     except (FileNotFoundError, NotADirectoryError):
         raise ModelFolderError(
             f"{path.parent}: not a model folder: there is no {DESCRIPTION} in it"
         ) from None
+    except StorageError:
+        raise
     except OSError as error:
         raise ModelFolderError(f"{path}: can't be read: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:

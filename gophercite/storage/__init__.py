@@ -11,6 +11,7 @@ from gophercite.storage.paths import (
     local_copy,
     naming_storage,
     open_bytes,
+    write_file,
     write_whole,
 )
 from gophercite.storage.whole_folders import whole_folder
@@ -23,5 +24,6 @@ __all__ = [
     "naming_storage",
     "open_bytes",
     "whole_folder",
+    "write_file",
     "write_whole",
 ]

@@ -200,6 +200,22 @@ def write_whole(path: epath.PathLike) -> Iterator[pathlib.Path]:
         partial.unlink(missing_ok=True)
 
 
+def write_file(path: epath.PathLike, content: str | bytes) -> None:
+    """Writes a file whole, and the folders above it.
+
+    Args:
+      path: the file, new or to be replaced.
+      content: text is written as UTF-8.
+
+    Raises:
+      StorageError: its bucket can't be used.
+    """
+    if not is_remote(path):
+        pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
+    with write_whole(path) as local:
+        local.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
 def upload(local: pathlib.Path, path: epath.PathLike) -> None:
     """Copies a file of this machine's disk into a bucket, where it appears when it is complete.
 

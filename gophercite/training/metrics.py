@@ -3,13 +3,15 @@
 import json
 import math
 import os
+import pathlib
 import tempfile
 from collections.abc import Mapping
 from typing import Any
 
 from etils import epath
 
-from gophercite.storage import is_remote
+from gophercite.storage import is_remote, naming_storage, write_file
+from gophercite.storage.paths import upload
 
 TRAIN = "train"
 
@@ -17,8 +19,10 @@ TRAIN = "train"
 def read_metrics(folder: epath.PathLike) -> list[dict[str, Any]]:
     """The lines of a run's `metrics.jsonl`, in order; a line that a kill cut short is left out."""
     path = epath.Path(folder) / "metrics.jsonl"
+    with naming_storage(path):
+        written = path.read_text() if path.exists() else ""
     lines = []
-    for text in path.read_text().splitlines() if path.exists() else []:
+    for text in written.splitlines():
         try:
             line = json.loads(text)
         except ValueError:
@@ -94,8 +98,8 @@ class MetricsWriter:
             return
         self._tensorboard.flush()
         if self._events is not None:  # object stores have no append
-            for file in epath.Path(self._events.name).iterdir():
-                file.copy(self._path.parent / file.name, overwrite=True)
+            for events in pathlib.Path(self._events.name).iterdir():
+                upload(events, self._path.parent / events.name)
             self._rewrite()
             return
         with open(self._path, "a", encoding="utf-8") as file:
@@ -113,8 +117,5 @@ class MetricsWriter:
                 self._events.cleanup()
 
     def _rewrite(self) -> None:
-        whole = self._path.with_name("metrics.jsonl.new")
-        whole.parent.mkdir(parents=True, exist_ok=True)
-        whole.write_text("".join(self._lines))
-        whole.replace(self._path)
+        write_file(self._path, "".join(self._lines))
         self._written = len(self._lines)

@@ -17,6 +17,7 @@ from typing import Any
 
 from etils import epath
 
+from gophercite.storage import naming_storage
 from gophercite.training.run_lock import Owner, RunInUseError
 
 MARK = "owner.json"
@@ -49,6 +50,7 @@ class OwnerMark:
 
         Raises:
           RunInUseError: the folder has an owner who lives, or Google's client is missing.
+          StorageError: the bucket can't be used.
         """
         try:
             from google.cloud import storage  # type: ignore[import-untyped]
@@ -64,7 +66,8 @@ class OwnerMark:
         self._name = f"{name.rstrip('/')}/{MARK}".lstrip("/")
         self._lost = ""
         self._writing = threading.Lock()
-        self._generation = self._take(say)
+        with naming_storage(self._path):
+            self._generation = self._take(say)
         self._renewed = time.monotonic()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="owner mark", daemon=True)

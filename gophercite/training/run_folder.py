@@ -14,6 +14,7 @@ from etils import epath
 from gophercite.learning.state import TrainState
 from gophercite.models.checkpoint_files import name_leaves
 from gophercite.models.parameters import Params
+from gophercite.storage import write_file
 from gophercite.training.metrics import TRAIN, read_metrics
 
 CURVES = "curves.png"
@@ -95,9 +96,7 @@ def write_text(folder: epath.Path, files: Mapping[str, str]) -> None:
     """Writes files of a run's folder, by the first process alone."""
     if jax.process_index() == 0:
         for name, text in files.items():
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
+            write_file(folder / name, text)
 
 
 def versions_json() -> str:
@@ -122,7 +121,7 @@ def draw_curves(folder: epath.Path) -> str:
     figure = report_curves(folder)
     if figure is None:
         return "No learning curves: nothing was measured at two steps."
-    (folder / CURVES).write_bytes(png(figure))
+    write_file(folder / CURVES, png(figure))
     return f"![metrics by step]({CURVES})"
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from etils import epath
 from jax.experimental import multihost_utils
 
-from gophercite.storage import is_remote
+from gophercite.storage import StorageError, is_remote
 
 LOCK_FILE = "run.lock"
 _LONGEST_MESSAGE = 2048  # bytes
@@ -32,6 +32,9 @@ _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 
 class RunInUseError(RuntimeError):
     """Another command trains in this folder; the message says which, where and since when."""
+
+
+_KINDS: tuple[type[Exception], ...] = (RunInUseError, StorageError)  # that all processes raise
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,6 +100,7 @@ def hold_run(folder: epath.PathLike, say: Callable[[str], None]) -> Iterator[Cal
     Raises:
       RunInUseError: another command holds the folder; from what is yielded: another one took it
         over, because this one gave no sign of life for too long.
+      StorageError: its bucket can't be used.
     """
     holder: Holder | None = None
     first = jax.process_index() == 0
@@ -125,14 +129,14 @@ def _in_first_process(action: Callable[[], None] | None) -> None:
       action: None in the other processes.
 
     Raises:
-      RunInUseError: it did.
+      RunInUseError, StorageError: it did.
     """
     problem = ""
     try:
         if action is not None:
             action()
-    except RunInUseError as error:
-        problem = str(error)
+    except (RunInUseError, StorageError) as error:
+        problem = f"{_KINDS.index(type(error))}{error}"
     if jax.process_count() > 1:
         letters = np.frombuffer(problem.encode()[:_LONGEST_MESSAGE], np.uint8)
         sent = np.zeros(_LONGEST_MESSAGE, np.uint8)
@@ -140,7 +144,7 @@ def _in_first_process(action: Callable[[], None] | None) -> None:
         heard = np.asarray(multihost_utils.broadcast_one_to_all(sent), np.uint8)
         problem = heard.tobytes().rstrip(b"\0").decode(errors="ignore")
     if problem:
-        raise RunInUseError(problem)
+        raise _KINDS[int(problem[0])](problem[1:])
 
 
 def _take(folder: epath.Path, say: Callable[[str], None]) -> Holder:
