@@ -56,7 +56,7 @@ def merge(rounds: Sequence[Path], out: Path, held_out: float) -> list[RoundCount
 
     Raises:
       OSError: a file is missing or can't be written.
-      ValueError: no comparison is left to train with, or none to validate with.
+      ValueError: no answer is good, or no comparison is left to train or to validate with.
     """
     counts, train, validation = [], list[Comparison](), list[Comparison]()
     for number, folder in enumerate(rounds):
@@ -74,6 +74,12 @@ def merge(rounds: Sequence[Path], out: Path, held_out: float) -> list[RoundCount
                 len(compared),
                 sum(each.preferred in (0.0, 1.0) for each in compared),
             )
+        )
+    if not any(each.good for each in counts):
+        raise ValueError(
+            f"none of {sum(each.answers for each in counts)} answers was rated plausible and "
+            "supported: there is nothing to learn from. Sample at a lower temperature, more "
+            "answers to each question, or from a better model"
         )
     if not (train and validation):
         raise ValueError(

@@ -1,5 +1,6 @@
 """Few-shot prompts, and what of a base model's continuation is the answer (appendix H)."""
 
+import contextlib
 import dataclasses
 import enum
 import random
@@ -146,7 +147,15 @@ def few_shot_context(
 
 
 def first_answer(continuation: str) -> str:
-    """Returns what a base model wrote up to where it begins another example."""
+    """Returns what a base model wrote up to where it begins another example.
+
+    What is evidence from its first character to its last is one answer, also where a line of a
+    claim begins as another example would: under the quote constraint nothing else can be written.
+    """
+    with contextlib.suppress(evidence.SyntaxFault):
+        evidence.parse(continuation)
+        if continuation.rstrip().endswith(evidence.END_MARK):
+            return continuation.strip()
     following = _NEXT_EXAMPLE.search(continuation)
     return (continuation[: following.start()] if following else continuation).strip()
 

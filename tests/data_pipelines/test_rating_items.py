@@ -233,3 +233,15 @@ def test_too_few_comparisons_are_refused(
     write_round(tmp_path / "round", 0, 1)
     assert rated_rounds.main([str(tmp_path / "out"), str(tmp_path / "round")]) == 1
     assert "have more items rated" in capsys.readouterr().err
+
+
+def test_rounds_without_a_good_answer_are_refused(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_round(tmp_path / "round", 0, 5)
+    path = tmp_path / "round" / "rated_answers.jsonl"
+    bad = [dataclasses.replace(each, supported=False) for each in records.read(path, RatedAnswer)]
+    records.write(path, bad)
+    assert rated_rounds.main([str(tmp_path / "out"), str(tmp_path / "round")]) == 1
+    assert "none of 15 answers was rated plausible and supported" in capsys.readouterr().err
+    assert not (tmp_path / "out" / "counts.json").exists()

@@ -106,6 +106,13 @@ def test_the_answer_ends_where_another_example_begins(continuation: str, answer:
     assert first_answer(continuation) == answer
 
 
+def test_what_is_evidence_as_a_whole_is_not_cut() -> None:
+    """A claim can have lines of its own, and is bad then, but the answer is well formed."""
+    written = " %<old\n\nPage: Ormsby>%(Ormsby)%[Built in 1874.]%"
+    assert first_answer(written) == written.strip()
+    assert first_answer(f"{written}\nQuestion: Why?") == "%<old"
+
+
 # --- ROUGE-L ---
 
 

@@ -24,7 +24,7 @@ from tiny_runs import TINY
 
 from data_pipelines import rated_rounds, rating_items
 from data_pipelines.sample_world.__main__ import write_world
-from data_pipelines.sample_world.vocabulary import bundled_vocabulary
+from data_pipelines.sample_world.vocabulary import VOCABULARY_FOLDER, bundled_vocabulary
 from data_pipelines.sample_world.world import World
 from gophercite import cli, records
 from gophercite.evaluation.results import json_lines
@@ -210,13 +210,21 @@ def test_the_best_model_is_that_of_the_validation_questions(place: Place) -> Non
     assert quality.best.tolist() == [1.0, 1.0]
 
 
-def test_the_sample_world_s_loop_has_trainings_that_can_be_built(
-    tmp_path: pathlib.Path, models: dict[str, Model]
+@pytest.mark.parametrize(
+    ("file", "names"),
+    [("sample_world.gin", ["sft", "rm", "rl"]), ("real_questions.gin", ["sft", "rm"])],
+)
+def test_the_loops_that_come_along_have_trainings_that_can_be_built(
+    tmp_path: pathlib.Path, models: dict[str, Model], file: str, names: list[str]
 ) -> None:
-    gin_files.load(CONFIG, {})
+    """With the bundled model in a published one's stead, which has no gates to adapt."""
+    bundled = {"Loop.base": json.dumps(str(VOCABULARY_FOLDER.parent))}
+    gin_files.load([f"gin_configs/loop/{file}"], bundled)
     made = gin.get_configurable(Loop)()
     place = Place(made, tmp_path / "seed_1", 1)
-    assert place.first_stages()[0].commands[0][-1] == "1"  # the world's seed
+    assert "--few-shot" in place.first_stages()[-1].commands[0]
+    if made.preparation:
+        assert place.first_stages()[0].commands[0][-1] == "1"  # the world's seed
     for name in ("sft", "rm"):
         save_model(place.round(1) / name, models[name])
     data = place.round(1) / "data"
@@ -241,14 +249,17 @@ def test_the_sample_world_s_loop_has_trainings_that_can_be_built(
         for stage in place.stages(1, place.round(0) / "rl", place.round(0) / "rm")
         if stage.commands[0][0] == "launch/train.py"
     }
-    assert list(trainings) == ["sft", "rm", "rl"]
+    assert list(trainings) == names
     for name, stage in trainings.items():
         files, settings = bindings(stage.commands[0])
+        if file == "real_questions.gin":
+            settings |= {"LoRA.targets": '("query", "value")', "BATCH_SIZE": "8"}
         gin_files.load(files, (TINY | settings) if name == "rl" else settings)
         run = configuration.build()
         assert run.settings.model_dir == str(place.round(1) / name)
         assert run.settings.seed == 1
-    assert trainings["rl"].needs == [place.round(1) / "sft", place.round(1) / "rm"]
+    if "rl" in names:
+        assert trainings["rl"].needs == [place.round(1) / "sft", place.round(1) / "rm"]
 
 
 @pytest.mark.parametrize(
