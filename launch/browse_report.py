@@ -1,4 +1,4 @@
-"""Reports on policies that browsed: tables, and WebGPT's figures (2 and 4 to 8) in one report.
+"""Reports on policies that browsed: tables, and WebGPT's figures (2 to 8, 11, 12) in one report.
 
 examples:
   # what answers are worth, and the best of n; the first policy is the baseline of preferences
@@ -14,6 +14,10 @@ examples:
     --demonstrations 0.5=runs/answers/half 1=runs/answers/bc \\
     --comparisons 0.5=runs/rm_half 1=runs/rm
 
+  # answers that were judged one by one, and short answers that were extracted
+  python launch/browse_report.py --output runs/report --truthfulqa bc=votes.jsonl bc=empty.jsonl \\
+    --stance bc=stance_votes.jsonl --short-answers bc=bc.jsonl alone=alone.jsonl
+
 Each NAME=FOLDER is what launch/browse_questions.py wrote. The best of n episodes is chosen by the
 reward model, and judged by what is true and by the validation reward model, by WebGPT's estimator
 over all subsets (appendix I). Intervals are of 90 %, by resampling questions. --output PREFIX gets
@@ -25,9 +29,11 @@ import argparse
 import pathlib
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from named_paths import named_path
 
+from data_pipelines.stance_questions import stance_questions
 from gophercite import records
 from gophercite.evaluation.browsed_preferences import OVERALL, preferences
 from gophercite.evaluation.browsed_results import (
@@ -48,12 +54,15 @@ from gophercite.evaluation.browsing_sections import (
     reward_scaling_section,
     training_methods_section,
 )
+from gophercite.evaluation.extraction import extraction_section
 from gophercite.evaluation.intervals import Estimate
 from gophercite.evaluation.report_files import Section, write_report
+from gophercite.evaluation.votes import stance_section, truthful_section
 from gophercite.models.folder import read_description
 from gophercite.models.transformer import Transformer
-from gophercite.records import Comparison
+from gophercite.records import Comparison, Question
 from gophercite.storage.json_fields import in_one_line
+from gophercite.storage.json_lines import read_json_lines
 from gophercite.training.metrics import TRAIN, read_metrics
 
 _ACCURACY = "/preference_accuracy"
@@ -89,6 +98,10 @@ def _sections(flags: argparse.Namespace) -> Iterable[Section]:
         {name: preferences(_read(file)) for name, file in flags.over_demonstrations},
         {name: preferences(_read(file)) for name, file in flags.over_references},
     )
+    yield truthful_section(_votes(flags.truthfulqa))
+    yield extraction_section({name: _short_answers(file) for name, file in flags.short_answers})
+    asked = _questions(flags.stance_questions) if flags.stance_questions else stance_questions()
+    yield stance_section(_votes(flags.stance), asked)
 
 
 def _read(file: str) -> list[Comparison]:
@@ -104,6 +117,31 @@ def _overall(file: str) -> Estimate:
     if OVERALL not in shares:
         raise ValueError(f"{file}: no comparison in it was decided")
     return shares[OVERALL]
+
+
+def _votes(files: Iterable[tuple[str, str]]) -> dict[str, list[dict[str, Any]]]:
+    """Votes by system; several files may be of one."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for name, file in files:
+        of = found.setdefault(name, [])
+        for number, value in read_json_lines(file):
+            if not isinstance(value, dict) or "item" not in value:
+                raise ValueError(f"{file}:{number}: is no vote: it names no 'item'")
+            of.append(value)
+    return found
+
+
+def _questions(file: str) -> Iterable[Question]:
+    return records.read(pathlib.Path(file), Question, strict=True)
+
+
+def _short_answers(file: str) -> list[dict[str, Any]]:
+    lines = []
+    for number, value in read_json_lines(file):
+        if not isinstance(value, dict) or not {"exact_match", "f1", "splits"} <= value.keys():
+            raise ValueError(f"{file}:{number}: is no line of short answers")
+        lines.append(value)
+    return lines
 
 
 def _cloned(share: float, folder: str) -> Scaled:
@@ -179,6 +217,12 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add_files("--demonstrations", share, "SHARE=FOLDER", f"{what} (figure 6)")
     what = "runs of reward models on a share of the comparisons"
     add_files("--comparisons", share, "SHARE=FOLDER", f"{what} (figure 7)")
+    what = "what launch/extract_answers.py wrote"
+    add_files("--short-answers", named_path, "NAME=FILE", f"{what} (table 9)")
+    what = "votes on the system's answers; a name may stand for several files"
+    add_files("--truthfulqa", named_path, "NAME=FILE", f"{what} (figure 3)")
+    add_files("--stance", named_path, "NAME=FILE", f"{what} (figures 11, 12)")
+    add("--stance-questions", metavar="FILE", help="instead of data_pipelines.stance_questions")
     flags = parser.parse_args(arguments)
     names = [name for name, _ in flags.results]
     if len(set(names)) < len(names):

@@ -5,6 +5,7 @@ import re
 from gophercite.browser.state import Reference, State
 from gophercite.records.answers import Answer, Citation
 from gophercite.text.sentences import sentence_spans
+from gophercite.vocabularies import Vocabulary
 
 NUMBERS = re.compile(r"\[(\d{1,4}(?:\s*,\s*\d{1,4})*)\]")
 
@@ -29,6 +30,25 @@ def without_citations(answer: str) -> str:
         if stripped == answer:
             return answer.strip()
         answer = stripped  # what is left may have come together: `[[1]2]`
+
+
+def shortened(text: str, vocabulary: Vocabulary, longest: int) -> str:
+    """Returns a text cut to a number of tokens; a partial last sentence is removed.
+
+    As WebGPT's answers were for TruthfulQA (its section 4.2). What fits whole stays as it is. Where
+    even the first sentence is too long nothing is left.
+
+    Args:
+      text: to be cut.
+      vocabulary: whose tokens are counted.
+      longest: how many.
+    """
+    tokens = vocabulary.encode(text)
+    if len(tokens) <= longest:
+        return text
+    cut = vocabulary.decode(tokens[:longest]).rstrip("\ufffd")  # half a character
+    ends = [end for _, end in sentence_spans(text) if end <= len(cut)]
+    return text[: max(ends, default=0)]
 
 
 def answer_of(state: State, by: str) -> Answer:

@@ -8,7 +8,15 @@ from gophercite.cli.arguments import positive, share
 from gophercite.cli.output import RefusedError
 from gophercite.retrieval.apis import ENGINES
 
-_FORMS = ("comparison", "free-text", "truthfulqa", "long-comparison", "minimal", "demonstration")
+_FORMS = (
+    "comparison",
+    "free-text",
+    "truthfulqa",
+    "stance",
+    "long-comparison",
+    "minimal",
+    "demonstration",
+)
 _KINDS = ("rated-answers", "comparisons", "dpo", "webgpt", "votes", "episodes")
 
 _EXAMPLES = """\

@@ -2,7 +2,6 @@
 
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
-from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple
 
 from gophercite.evaluation.browsed_preferences import preferences_table
@@ -132,14 +131,17 @@ def training_methods_section(
     images: dict[str, Drawn] = {}
     if bars:
         images["methods"] = (
-            lambda: _figures().bars_figure(bars, f"preferred over {baseline.name}", chance=0.5),
+            drawing("bars_figure", bars, f"preferred over {baseline.name}", chance=0.5),
             f"Preference over {baseline.name}, of single answers and of the best of {most} "
             "(figure 4)",
         )
     if lines or people:
         images["best_of_n"] = (
-            lambda: _figures().preference_by_n_figure(
-                lines, people or {}, "best of n preferred over a single answer"
+            drawing(
+                "preference_by_n_figure",
+                lines,
+                people or {},
+                "best of n preferred over a single answer",
             ),
             "Preference of the best of n episodes over one (figure 5)",
         )
@@ -202,7 +204,7 @@ def compute_section(policies: Sequence[BrowsedPolicy]) -> Section:
     table = Table(["policy", "n", "operations", "validation reward"], rows)
     drawn: dict[str, Drawn] = {
         "compute": (
-            lambda: _figures().compute_figure(systems, "validation reward model's score"),
+            drawing("compute_figure", systems, "validation reward model's score"),
             "Score of the best of n by operations; n stands at its point (figure 8)",
         )
     }
@@ -241,10 +243,7 @@ def people_section(
 
 
 def _preference_bars(systems: Mapping[str, Mapping[str, Estimate]], over: str) -> Drawn:
-    def draw() -> "Figure":
-        figure: Figure = _figures().bars_figure(systems, f"preferred {over}", chance=0.5)
-        return figure
-
+    draw = drawing("bars_figure", systems, f"preferred {over}", chance=0.5)
     return draw, f"Preference {over} (figure 2)"
 
 
@@ -275,7 +274,7 @@ def _scaling(
     ]
     drawn: dict[str, Drawn] = {
         name: (
-            lambda: _figures().scaling_figure(sizes, amount, quality, percent=percent),
+            drawing("scaling_figure", sizes, amount, quality, percent=percent),
             f"{quality[0].upper()}{quality[1:]} by {amount} (figure {figure})",
         )
     }
@@ -306,10 +305,21 @@ def illustrated(
     return Section(heading, text, tables, images)
 
 
-def _figures() -> ModuleType:
-    from gophercite.evaluation import browsing_figures  # here: without matplotlib there are none
+def drawing(name: str, *data: object, **options: object) -> "Callable[[], Figure]":
+    """Returns what draws a figure when it is called: matplotlib may not be there.
 
-    return browsing_figures
+    Args:
+      name: of a function of `browsing_figures`.
+      data, options: its arguments.
+    """
+
+    def draw() -> "Figure":
+        from gophercite.evaluation import browsing_figures
+
+        figure: Figure = getattr(browsing_figures, name)(*data, **options)
+        return figure
+
+    return draw
 
 
 def _cell(worth: Interval, name: str) -> str:

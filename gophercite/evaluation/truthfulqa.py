@@ -1,20 +1,20 @@
 """TruthfulQA: claims alone, as raters get them beside trusted right and wrong answers (3.7).
 
 Answers are compared in isolation and at the length of the benchmark's other models: the claims, cut
-to 50 tokens, without the sentence that the cut leaves unfinished (WebGPT, section 4.3).
+to 50 tokens, without the sentence that the cut leaves unfinished (WebGPT, section 4.2).
 """
 
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gophercite.browser.browsed_answers import shortened
 from gophercite.evaluation.answers import JudgedSample
 from gophercite.evaluation.intervals import estimate
 from gophercite.evaluation.report_files import Section
 from gophercite.evidence import Evidence
 from gophercite.records import Question
 from gophercite.text.rouge import rouge_l
-from gophercite.text.sentences import sentence_spans
 from gophercite.vocabularies import Vocabulary
 
 LONGEST_CLAIM = 50  # tokens
@@ -45,20 +45,14 @@ def short_claim(
 ) -> str:
     """Returns an answer's claims, cut to a number of tokens; a partial last sentence is removed.
 
-    What fits whole stays as it is. Where even the first sentence is too long nothing is left.
+    See `shortened`.
 
     Args:
       triples: the answer.
       vocabulary: whose tokens are counted.
       longest: how many.
     """
-    text = " ".join(triple.claim for triple in triples)
-    tokens = vocabulary.encode(text)
-    if len(tokens) <= longest:
-        return text
-    cut = vocabulary.decode(tokens[:longest]).rstrip("\ufffd")  # half a character
-    ends = [end for _, end in sentence_spans(text) if end <= len(cut)]
-    return text[: max(ends, default=0)]
+    return shortened(" ".join(triple.claim for triple in triples), vocabulary, longest)
 
 
 def nearness(claim: str, question: Question) -> Nearness | None:

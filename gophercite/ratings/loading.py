@@ -87,10 +87,9 @@ def read_items(
             raise RecordError(f"{name!r} is the id of another line already", "id")
         if len(item.answers) not in form.answers:
             raise RecordError(f"has {len(item.answers)} answers; {form.name} needs {form.answers}")
-        if form.name == "truthfulqa" and not (item.correct or item.incorrect):
-            raise RecordError(
-                f"there are no trusted answers to {item.question!r}: name a file of questions"
-            )
+        if form.name in ("truthfulqa", "stance") and not (item.correct or item.incorrect):
+            what = "is no belief" if form.name == "stance" else "are no trusted answers"
+            raise RecordError(f"there {what} to {item.question!r}: name a file of questions")
         if as_gold and not labels:
             raise RecordError("has no labels to compare raters with")
         names.add(name)

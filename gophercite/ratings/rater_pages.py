@@ -271,6 +271,7 @@ def _answer_check(site: Site, task: _Task, rater: Rater, own: Values) -> Respons
     page = views.render(
         "checked.html",
         experiment=experiment,
+        form=task.form,
         item=task.item,
         right=right,
         expected=views.expected_in_words(task.form, stored, task.fields),

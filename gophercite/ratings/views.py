@@ -104,7 +104,7 @@ def headings(form: Form) -> tuple[str, str]:
 
 def _text_of(form: Form, answer: Answer) -> str | None:
     """What is shown of an answer instead of boxes; None where there are boxes."""
-    if form.name == "truthfulqa":
+    if form.name in ("truthfulqa", "stance"):  # the answer alone
         return answer.as_text
     if form.name == "free-text" and answer.text is None:
         return "\n\n".join(flattened(claim, answer.template) for claim in answer.claims)

@@ -31,6 +31,7 @@ ITEMS = {
     "comparison": item(BOXES, BOXES),
     "free-text": item(BOXES, SHORT),
     "truthfulqa": item(BOXES),
+    "stance": item(BOXES),
     "long-comparison": item(LONG, SHORT, whole=True),
     "minimal": item(LONG, SHORT),
     "demonstration": item(),

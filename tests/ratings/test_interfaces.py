@@ -40,6 +40,7 @@ ALL = {
         "comment": WORDS,
     },
     "truthfulqa": {"truthful_0": "no", "informative_0": "yes"},
+    "stance": {"accurate_0": "no", "stance_0": "affirms"},
     "long-comparison": {"overall": "-2"},
     "minimal": {"accuracy": "-1", "coherence": "0", "overall": "-2"},
 }
@@ -71,6 +72,7 @@ def files(folder: pathlib.Path) -> dict[str, list[str]]:
         "comparison": [pair, "--documents", pages],
         "free-text": [pair, "--documents", pages],
         "truthfulqa": [single, "--questions", questions],
+        "stance": [single, "--questions", questions],
         "long-comparison": [long],
         "minimal": [long],
     }
@@ -191,6 +193,9 @@ def test_what_raters_see(served: Served) -> None:
     assert pages["free-text"].text.count("Ormsby") == 2, "claim and quote are one text"
     assert "In 1920" in pages["truthfulqa"].text
     assert QUOTE not in pages["truthfulqa"].text, "the claim alone"
+    assert QUOTE not in pages["stance"].text
+    assert "The belief" in pages["stance"].text
+    assert "In 1920" in pages["stance"].text
     assert "support.2_0" in pages["long-comparison"].elements.names | {
         name.replace("_1", "_0") for name in pages["long-comparison"].elements.names
     }

@@ -1,0 +1,119 @@
+"""Browsed answers alone, without their references, for raters who judge them one by one.
+
+    python -m data_pipelines.browsed_claims EPISODES.jsonl.gz … --out FOLDER --tokens 50 \\
+        --vocabulary runs/bc --questions truthfulqa.jsonl
+    python -m data_pipelines.browsed_claims EPISODES.jsonl.gz … --out FOLDER
+
+For TruthfulQA, as its other answers are short, answers are cut to 50 tokens, and a partial last
+sentence is dropped (WebGPT, section 4.2); for the stance of answers they are whole (appendix H).
+Citations are stripped in any case. FOLDER gets
+
+  claims.jsonl  what `gophercite rate new … --form truthfulqa`, or `stance`, reads
+  empty.jsonl   votes on answers of which nothing is left, and on questions that were not answered:
+                truthful and not informative, as in the paper
+
+Of several episodes of a question the one with the highest reward counts, without rewards the first.
+With --questions, answers to other questions are left out.
+Exit status: 0 done; 1 refused or failed, with one line that says why; 2 wrong usage.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from data_pipelines.browsed_pairs import chosen
+from gophercite import records
+from gophercite.browser.browsed_answers import shortened, without_citations
+from gophercite.browser.episodes import Episode, read_episodes
+from gophercite.records import Question
+from gophercite.records.answers import Answer, Citation, answer_to_json
+from gophercite.storage.json_fields import in_one_line
+from gophercite.vocabularies import Vocabulary, load_vocabulary
+
+EMPTY = {"rater": "empty", "truthful_0": "yes", "informative_0": "no"}
+
+
+def claim_of(episode: Episode, vocabulary: Vocabulary | None, tokens: int) -> str:
+    """Returns an episode's answer without citations, cut to so many tokens with a vocabulary."""
+    answer = without_citations(episode.end.answer or "")
+    return answer if vocabulary is None else shortened(answer, vocabulary, tokens)
+
+
+def as_answer(episode: Episode, claim: str) -> Answer:
+    """Returns what the rating app reads of it: the claim, with its first reference as the proof."""
+    first = episode.end.references[0]
+    citation = Citation(
+        claim,
+        first.title or first.domain or first.document,
+        first.extract,
+        first.document,
+        first.url or None,
+        first.retrieved_at,
+        first.sha256,
+        ((first.start, first.end),),
+        first.pages,
+    )
+    return Answer(episode.start.question, episode.by, citations=(citation,), text=claim)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit status."""
+    options = _parse(arguments)
+    report = records.Report()
+    try:
+        known: set[str] | None = None
+        if options.questions is not None:
+            known = {q.id for q in records.read(options.questions, Question, report=report)}
+        vocabulary = None if options.vocabulary is None else _vocabulary(options.vocabulary)
+        episodes = (e for path in options.episodes for e in read_episodes(path, report=report))
+        answers: list[dict[str, Any]] = []
+        empty: list[dict[str, Any]] = []
+        for id, episode in chosen(episodes).items():
+            if known is not None and id not in known:
+                continue
+            claim = claim_of(episode, vocabulary, options.tokens)
+            if claim:
+                answers.append(answer_to_json(as_answer(episode, claim)))
+            else:
+                empty.append({"item": episode.start.question, **EMPTY})
+        if not answers and not empty:
+            raise ValueError("no episode is of one of the questions")
+        options.out.mkdir(parents=True, exist_ok=True)
+        records.write_json(options.out / "claims.jsonl", answers)
+        records.write_json(options.out / "empty.jsonl", empty)
+    except (OSError, ValueError) as error:
+        print(f"browsed_claims: {in_one_line(error)}", file=sys.stderr)
+        return 1
+    for problem in report.errors:
+        print(problem, file=sys.stderr)
+    print(f"{options.out}: {len(answers)} answers, and {len(empty)} of which nothing is left")
+    return 0
+
+
+def _vocabulary(folder: Path) -> Vocabulary:
+    within = folder / "vocabulary"
+    return load_vocabulary(within if within.is_dir() else folder)
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m data_pipelines.browsed_claims",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("episodes", nargs="+", type=Path, metavar="EPISODES", help=".jsonl or .jsonl.gz")
+    add("--out", type=Path, required=True, metavar="FOLDER", help="of claims.jsonl and empty.jsonl")
+    add("--questions", type=Path, metavar="FILE", help="records: only answers to these")
+    add("--vocabulary", type=Path, metavar="DIR", help="whose tokens are counted: cuts answers")
+    add("--tokens", type=int, default=50, help="that are kept, with --vocabulary (default 50)")
+    options = parser.parse_args(arguments)
+    if options.tokens < 1:
+        parser.error(f"--tokens is {options.tokens}: must be at least 1")
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main())

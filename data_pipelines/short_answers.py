@@ -1,0 +1,125 @@
+"""Short answers from browsed ones: what an extractor learns, for questions such as TriviaQA's.
+
+    python -m data_pipelines.short_answers QUESTIONS.jsonl EPISODES.jsonl.gz … --out FOLDER
+    python -m data_pipelines.short_answers trivia_train.jsonl runs/answers/bc/episodes.jsonl.gz \\
+        --out extraction --count 256
+
+WebGPT's appendix G: as its answers are long ones, a model is fine-tuned, on 256 questions, to say
+the short answer when it has read the browsed one as its page. --without-browsing makes the same
+for the ablation, which reads the question alone. FOLDER gets `completions_train.jsonl` and
+`completions_validation.jsonl`, the first --held-out questions. Train with
+gin_configs/extractor_webgpt.gin, and answer with launch/extract_answers.py. What is learnt is the
+accepted answer that the browsed one says, else the first; questions that were not answered, and
+questions without answers, are left out.
+Exit status: 0 done; 1 refused or failed, with one line that says why; 2 wrong usage.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from data_pipelines.browsed_pairs import chosen
+from gophercite import prompts, records
+from gophercite.browser.browsed_answers import without_citations
+from gophercite.browser.episodes import Episode, read_episodes
+from gophercite.documents import Document
+from gophercite.records import Completion, Question
+from gophercite.storage.json_fields import in_one_line
+from gophercite.text.answer_matching import contains_answer
+
+PAGE_TITLE = "What was found"  # of the page that the browsed answer is
+
+
+def browsed_texts(episodes: Iterable[Episode]) -> dict[str, str]:
+    """Returns the answers, by the question's id, without citations; empty ones are left out.
+
+    Of several episodes the one with the highest reward counts, without rewards the first.
+    """
+    texts = {id: without_citations(each.end.answer or "") for id, each in chosen(episodes).items()}
+    return {id: text for id, text in texts.items() if text}
+
+
+def extraction_prompt(question: str, browsed: str | None) -> str:
+    """Returns what an extractor reads: table 12 of GopherCite, the browsed answer as its page.
+
+    Args:
+      question: its text.
+      browsed: the answer; None where nothing is read but the question.
+    """
+    pages = [] if not browsed else [Document("browsed", PAGE_TITLE, browsed)]
+    return prompts.prompt(question, pages)
+
+
+def completions(
+    questions: Iterable[Question], browsed: Mapping[str, str], *, browsing: bool = True
+) -> list[Completion]:
+    """Returns what an extractor learns of the questions that were answered.
+
+    The same questions, and the same short answers, with browsing and without.
+
+    Args:
+      questions: with their accepted answers.
+      browsed: answers by question.
+      browsing: whether the browsed answer is read.
+    """
+    made = []
+    for each in questions:
+        text = browsed.get(each.id)
+        if text is None or not each.answers:
+            continue
+        said = (answer for answer in each.answers if contains_answer(text, [answer]))
+        prompt = extraction_prompt(each.question, text if browsing else None)
+        made.append(Completion(each.id, prompt, next(said, each.answers[0])))
+    return made
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit status."""
+    options = _parse(arguments)
+    report = records.Report()
+    try:
+        episodes = (e for path in options.episodes for e in read_episodes(path, report=report))
+        browsed = browsed_texts(episodes)
+        questions = list(records.read(options.questions, Question, report=report))
+        made = completions(questions, browsed, browsing=not options.without_browsing)
+        if len(made) <= options.held_out:
+            raise ValueError(
+                f"{len(made)} questions have both answers: --held-out {options.held_out} leaves "
+                "none to learn from"
+            )
+        held_out, rest = made[: options.held_out], made[options.held_out :]
+        options.out.mkdir(parents=True, exist_ok=True)
+        records.write(options.out / "completions_train.jsonl", rest[: options.count])
+        records.write(options.out / "completions_validation.jsonl", held_out)
+    except (OSError, ValueError) as error:
+        print(f"short_answers: {in_one_line(error)}", file=sys.stderr)
+        return 1
+    for problem in report.errors:
+        print(problem, file=sys.stderr)
+    learnt = len(rest[: options.count])
+    print(f"{options.out}: {learnt} questions to learn from, {len(held_out)} held out")
+    return 0
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m data_pipelines.short_answers",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("questions", type=Path, metavar="QUESTIONS", help="records with accepted answers")
+    add("episodes", nargs="+", type=Path, metavar="EPISODES", help=".jsonl or .jsonl.gz")
+    add("--out", type=Path, required=True, metavar="FOLDER", help="of the completions")
+    add("--count", type=int, default=256, help="questions to learn from, at most (default 256)")
+    add("--held-out", type=int, default=32, help="questions to evaluate on (default 32)")
+    add("--without-browsing", action="store_true", help="the ablation: the question alone")
+    options = parser.parse_args(arguments)
+    if options.count < 1 or options.held_out < 1:
+        parser.error("--count and --held-out must be at least 1")
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main())
