@@ -90,8 +90,14 @@ class Command:
     settings: Mapping[str, str]
     cache: pathlib.Path
 
-    def start(self, folder: pathlib.Path, cache: pathlib.Path | None = None) -> "Process":
-        """Starts it in a folder."""
+    def start(
+        self,
+        folder: pathlib.Path,
+        cache: pathlib.Path | None = None,
+        more: Sequence[str] = (),
+        variables: Mapping[str, str] | None = None,
+    ) -> "Process":
+        """Starts it in a folder, with more flags and environment variables."""
         flags = [f"--gin.{name}={value}" for name, value in self.settings.items()]
         environment = {
             **os.environ,
@@ -99,6 +105,7 @@ class Command:
             "JAX_LOG_COMPILES": "1",  # says on stderr what is compiled, and when that is done
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             "XLA_FLAGS": QUICK,
+            **(variables or {}),
         }
         return Process(
             [
@@ -108,6 +115,7 @@ class Command:
                 f"--gin.MODEL_DIR={folder}",
                 f"--compilation_cache={cache or self.cache}",
                 *flags,
+                *more,
             ],
             environment,
             folder,

@@ -40,7 +40,8 @@ class Rule:
     Attributes:
       kind: one of KINDS, or "403", which is not tried again.
       method: of the requests; empty for all.
-      target: a regular expression that is searched for in the decoded path and query.
+      target: a regular expression that is searched for in the decoded path and query, and in the
+        beginning of what is sent, where some requests name their object.
       times: how many of them.
     """
 
@@ -81,12 +82,13 @@ class Faults:
             self.injected: collections.Counter[str] = collections.Counter()
             self._failed.clear()
 
-    def next_for(self, method: str, target: str, key: str) -> str | None:
+    def next_for(self, method: str, target: str, key: str, body: bytes = b"") -> str | None:
         """The fault that a request meets, if any.
 
         Args:
           method: of the request.
           target: its path and query.
+          body: what is sent.
           key: is equal for a request that is repeated.
         """
         with self._lock:
@@ -94,7 +96,8 @@ class Faults:
             if self._failed[key]:
                 self.retries += 1
                 self._failed[key] -= 1
-            kind = self._choose(method, urllib.parse.unquote(target))
+            begin = body[:500].decode("latin-1")
+            kind = self._choose(method, f"{urllib.parse.unquote(target)}\n{begin}")
             if kind is not None:
                 self.injected[kind] += 1
                 if kind != "slow":
@@ -173,7 +176,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         digest = hashlib.sha256(body).hexdigest()
         place = self.headers.get("Range") or self.headers.get("Content-Range") or ""
         key = f"{self.command} {self.path} {place} {digest}"
-        fault = self.server.faults.next_for(self.command, self.path, key)
+        fault = self.server.faults.next_for(self.command, self.path, key, body)
         if fault in _SAID:
             error = {"error": {"code": int(fault), "message": _SAID[fault]}}
             self._send(int(fault), [("Content-Type", "application/json")], _json(error))

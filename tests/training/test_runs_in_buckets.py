@@ -42,7 +42,15 @@ def run(folder: object, steps: int = 4) -> Outcome:
     learner, start = tiny.TinyLearner(), tiny.TinyInitialisation(frozen_layers=1)
     held_out = {"held_out": tiny.evaluation()}
     return train(
-        settings, learner, start, tiny.partitioner(), tiny.batches(), held_out, stream=None
+        settings,
+        learner,
+        start,
+        tiny.partitioner(),
+        tiny.batches(),
+        held_out,
+        samples=lambda params, step: (f"answers at {step}
+", {}),
+        stream=None,
     )
 
 
@@ -76,6 +84,9 @@ def test_a_run_is_the_same_whatever_the_bucket_answers(storage: Storage, tmp_pat
     names = {name.removeprefix("runs/tiny/") for name in storage.names()}
     assert not {name for name in names if name.endswith((".new", ".partial", "owner.json"))}
     assert not {name for name in names if name.startswith(("unfinished", "damaged"))}
+    samples = tmp_path / "samples" / "step_4.md"
+    assert storage.read("runs/tiny/samples/step_4.md") == samples.read_bytes()
+    assert b"all 4 steps are done" in storage.read("runs/tiny/report.md")
 
 
 def mark(folder: str, say=print) -> OwnerMark:
