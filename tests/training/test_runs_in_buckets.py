@@ -48,8 +48,7 @@ def run(folder: object, steps: int = 4) -> Outcome:
         tiny.partitioner(),
         tiny.batches(),
         held_out,
-        samples=lambda params, step: (f"answers at {step}
-", {}),
+        samples=lambda params, step: (f"answers at {step}\n", {}),
         stream=None,
     )
 
