@@ -63,7 +63,8 @@ def episode_page(
     """
     question = episode.start.question
     heading = f'<h1 dir="auto">{escape_html(question)}</h1>\n'
-    return MarkedPages(question, heading + episode_html(episode, find, context=context))
+    shown = episode_html(episode, find, context=context)
+    return MarkedPages(question, f"<main>\n{heading}{shown}</main>\n")
 
 
 def episode_html(episode: Episode, find: Finder | None = None, *, context: int = CONTEXT) -> str:
@@ -126,8 +127,8 @@ def write_episode_pages(
             f"{_origin(episode)}</li>\n"
         )
     body = (
-        f'<div class="gophercite">\n<h1>{escape_html(title)}</h1>\n'
-        f"<ol>\n{''.join(items)}</ol>\n</div>\n"
+        f'<main class="gophercite">\n<h1>{escape_html(title)}</h1>\n'
+        f"<ol>\n{''.join(items)}</ol>\n</main>\n"
     )
     (folder / "index.html").write_text(whole_page(title, PAGE_STYLE, body), "utf-8")
     return len(items)

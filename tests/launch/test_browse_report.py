@@ -33,22 +33,22 @@ HOSTILE = "<img src> $x_1$ | &"
 
 
 def episodes(
-    folder: pathlib.Path, rewards: list[list[float]], shift: float = 0.0, **summary: object
+    folder: pathlib.Path, rewards: list[list[float]], ids: str = "012", **summary: object
 ) -> str:
     """A folder as browse_questions.py leaves it: episodes whose reward is `rewards`.
 
-    The validation reward is the reward and a shift; those with a reward above 1 are supported.
+    The validation reward is the same; those with a reward above 1 are supported.
     """
     folder.mkdir(parents=True)
     lines = [
         {
             "question_id": f"q{question}",
             "reward": reward,
-            "validation_reward": reward + shift,
+            "validation_reward": reward,
             "right": reward > 0,
             "supported": reward > 1,
         }
-        for question, of in enumerate(rewards)
+        for question, of in zip(ids, rewards, strict=False)
         for reward in of
     ]
     records.write_json(folder / "scores.jsonl", lines)
@@ -73,7 +73,8 @@ def best(of: list[float], n: int, judged: list[float]) -> float:
 def test_preference_is_the_sigmoid_of_mean_scores_or_what_is_true(tmp_path: pathlib.Path) -> None:
     bc = read_policy("bc", pathlib.Path(episodes(tmp_path / "bc", BC)))
     # The other's questions stand in another order, and it has one more.
-    rl = read_policy("rl", pathlib.Path(episodes(tmp_path / "rl", [*RL, [9.0] * 4])))
+    others = [[9.0] * 4, *RL[::-1]]
+    rl = read_policy("rl", pathlib.Path(episodes(tmp_path / "rl", others, "9210")))
     for n, m in ((1, 1), (4, 4), (2, 1)):
         difference = np.mean([best(a, n, a) - best(b, m, b) for a, b in zip(RL, BC, strict=True)])
         found = preferred(rl, n, bc, m, "validation_reward")
@@ -168,6 +169,7 @@ def test_all_figures_are_in_one_report(
     assert "| 5.2 | 12.5 |" in plain
     assert "| bc | 4 | 8.00e+09 | 2.17 (" in plain, "the best of four, at four times the cost"
     assert "| 33,384 | 75.0 |" in plain
+    assert "over bc, validation reward model | best of 1 | 63.2 (" in plain
     size = sum(leaf.size for leaf in _leaves(reward_model))
     assert size == 33_384
     assert "people, over its single answer | best of 4 | 50.0" in plain
