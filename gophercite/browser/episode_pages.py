@@ -39,6 +39,7 @@ _LINK_MARKS = re.compile(
     f"{LINK_OPEN}[0-9]+{LINK_PART}|(?:{LINK_PART}[^{LINK_PART}{LINK_CLOSE}\n]*)?{LINK_CLOSE}"
 )
 _LEAST_PART = 12  # characters of an extract that are enough to know its beginning by
+_LONGEST_PART = 20_000  # that are looked at: a record may hold a text that takes for ever
 _ENDS = {
     "answer": "it ended browsing to answer",
     "nonsense": "it held the question to be nonsense",
@@ -308,7 +309,7 @@ def _plain(observation: str) -> _Plain | None:
 def _begun(text: str, extract: str) -> tuple[int, int]:
     """Where a text ends with the beginning of an extract, and how much of it; 0 for nothing."""
     first = extract[:_LEAST_PART]
-    start = text.find(first)
+    start = text.find(first, max(0, len(text) - min(len(extract), _LONGEST_PART)))
     while start >= 0:
         if extract.startswith(text[start:]):
             return start, len(text) - start

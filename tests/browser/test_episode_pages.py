@@ -118,6 +118,8 @@ def test_what_goes_on_behind_the_screen_is_marked_as_far_as_it_is_shown() -> Non
     assert marked("The second world", reference) == []
     assert marked("The second song. So", reference) == []
     assert marked("x [The second sentence and a third.]", reference) == [reference.extract]
+    endless = dataclasses.replace(reference, extract="a" * 500_000 + "b")
+    assert marked("a" * 500_000, endless) == ["a" * 20_000], "no more is looked at"
     elsewhere = dataclasses.replace(reference, title="U")
     assert marked("The second sentence and a third.", elsewhere) == []
 
