@@ -6,7 +6,6 @@ program takes of memory is known before it starts.
 
 import ctypes
 import dataclasses
-import functools
 from collections.abc import Hashable
 from typing import Any, Protocol
 
@@ -52,10 +51,6 @@ class Program:
 
     def state_target(self) -> TrainState:
         """The state as shapes, dtypes and shardings; nothing is computed."""
-        return self._state_target
-
-    @functools.cached_property
-    def _state_target(self) -> TrainState:
         shapes = jax.eval_shape(
             self.learner.init_state, self.initialisation.shapes(), jax.random.key(0)
         )
