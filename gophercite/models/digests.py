@@ -47,6 +47,7 @@ def _table(arrays: list[Shaped[Array, "..."]]) -> UInt32[Array, "arrays 3"]:
     return jnp.stack([_digest(array) for array in arrays])
 
 
+@jax.jit  # traced once a shape, of which a model with its optimizer has many alike
 def _digest(array: Shaped[Array, "..."]) -> UInt32[Array, "3"]:
     bits = _bits(array)
     place = _places(bits.shape)
