@@ -263,14 +263,20 @@ def test_with_all_weight_on_the_divergence_the_policy_stays_with_its_teacher() -
 def test_what_is_rewarded_is_learnt_and_what_to_expect() -> None:
     """Answers of one token, which a reward model of random weights likes more or less."""
     of = dataclasses.replace(
-        BANDIT, plan=plan(1, samples=64), microbatches=2, max_grad_norm=1.0, value_weight=0.5
+        BANDIT,
+        plan=plan(1, samples=64),
+        microbatches=2,
+        max_grad_norm=1.0,
+        value_weight=0.5,
+        schedule=schedules.constant(2e-2),
     )
     params = parameters(of)
     state = of.init_state(params, jax.random.key(2))
     update = jax.jit(of.update)
     seen = []
-    for _ in range(40):
-        state, metrics = update(state, batch(constrained=False))
+    shown = batch(constrained=False)
+    for _ in range(20):
+        state, metrics = update(state, shown)
         seen.append({name: float(value) for name, value in metrics.items()})
     first, last = seen[0], seen[-1]
     assert last["objective/rlhf_reward"] > first["objective/rlhf_reward"] + 0.5
