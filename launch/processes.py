@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import os
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -12,7 +13,7 @@ from process_places import DisagreementError, JoinError, Place
 from gophercite import interruption
 
 UNAVAILABLE = 69  # sysexits.h's EX_UNAVAILABLE: what was needed was not there; try again
-__all__ = ["UNAVAILABLE", "DisagreementError", "JoinError", "add_flags", "check", "join"]
+__all__ = ["UNAVAILABLE", "DisagreementError", "JoinError", "add_flags", "check", "join", "joined"]
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -81,6 +82,15 @@ def join(flags: argparse.Namespace, program: str) -> None:
     except (ValueError, RuntimeError) as error:
         reason = next((line for line in str(error).splitlines() if line.strip()), repr(error))
         raise JoinError(f"{_named(place)} can't join the others: {reason}") from error
+
+
+def joined() -> bool:
+    """Whether this process has joined others."""
+    if "jax" not in sys.modules:
+        return False
+    import jax
+
+    return bool(jax.distributed.is_initialized())
 
 
 _LATER = 600  # seconds that JAX has on top: when its own time is up, it aborts with a stack trace

@@ -167,4 +167,10 @@ if __name__ == "__main__":
         traceback.print_exc()
         status = DEFECT
     interruption.over([signal.SIGTERM, signal.SIGINT])
+    if status not in (0, RETRY) and processes.joined():
+        # JAX would wait on the way out for the others, who wait for this one, and then abort: what
+        # went wrong here would be lost in that.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        interruption.end(status)
     sys.exit(status)

@@ -1,6 +1,7 @@
 """Paths of a disk and of a bucket, read and written in the same way."""
 
 import contextlib
+import functools
 import gzip
 import io
 import logging
@@ -21,6 +22,7 @@ from etils.epath import backend
 # It prints a traceback for each request that it gives up; the error that is raised says it in a
 # line. Programs that set up logging see them still.
 logging.getLogger("gcsfs").addHandler(logging.NullHandler())
+SILENCE = 60.0  # seconds without a byte after which a request is made again
 # How TensorStore's errors begin that another try, or other rights, would help.
 _OF_TENSORSTORE = (
     "ABORTED:",
@@ -58,6 +60,7 @@ def naming_storage(path: epath.PathLike) -> Iterator[None]:
     if not is_remote(path):
         yield
         return
+    _limit_silence()
     try:
         yield
     except (StorageError, FileExistsError):
@@ -73,6 +76,23 @@ def naming_storage(path: epath.PathLike) -> Iterator[None]:
         if trouble is None:
             raise
         raise trouble from error
+
+
+@functools.cache
+def _limit_silence() -> None:
+    """Has gcsfs ask again where nothing comes; it would wait for ever.
+
+    A setting, since it is epath that makes its file system, and at the first use keeps that.
+    """
+    try:
+        import aiohttp
+        import fsspec.config
+    except ImportError:  # what is done next says so
+        return
+    silence = aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=SILENCE)
+    for protocol in ("gs", "gcs"):
+        settings = fsspec.config.conf.setdefault(protocol, {})
+        settings.setdefault("requests_timeout", silence)
 
 
 def trouble_of(path: epath.PathLike, error: BaseException) -> StorageError | None:

@@ -8,14 +8,16 @@ import time
 import types
 from collections.abc import Iterator
 
+import gcsfs
 import pytest
 from etils import epath
+from etils.epath import backend
 from google_storage import BUCKET, Storage, google_storage
 from storage_faults import KINDS, Faults, Rule
 
 from gophercite import records
 from gophercite.documents import Document
-from gophercite.storage import StorageError, files_in, local_copy, whole_folder, write_whole
+from gophercite.storage import StorageError, files_in, local_copy, paths, whole_folder, write_whole
 from gophercite.storage.checkpoint_steps import saved_steps
 from gophercite.storage.paths import write_new
 from gophercite.storage.result_file import ResultFile, ResultFileError, read_results
@@ -174,6 +176,35 @@ def test_trouble_that_stays_is_one_line_in_bounded_time(storage: Storage) -> Non
 def _write(path: str, content: bytes) -> None:
     with write_whole(path) as local:
         local.write_bytes(content)
+
+
+def test_a_server_that_says_nothing_is_asked_again(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage.write("there", b"content")
+    monkeypatch.setattr(paths, "SILENCE", 0.3)
+    monkeypatch.setattr(FAULTS, "slow", 20.0)
+    monkeypatch.setattr("fsspec.config.conf", {})
+    begun = time.monotonic()
+    try:
+        forget()
+        FAULTS.rules = [Rule("slow", times=2)]
+        with local_copy(f"{BUCKET}/there") as local:
+            assert local.read_bytes() == b"content"
+        FAULTS.rules = [Rule("slow", "POST")]
+        write_new(f"{BUCKET}/mine", b"mine")
+    finally:
+        forget()
+    assert FAULTS.injected["slow"] == 3
+    assert storage.read("mine") == b"mine"
+    assert time.monotonic() - begun < 15
+
+
+def forget() -> None:
+    """Lets the client be made anew, with other settings."""
+    paths._limit_silence.cache_clear()
+    gcsfs.GCSFileSystem.clear_instance_cache()
+    backend.fsspec_backend._get_filesystem.cache_clear()
 
 
 def test_a_missing_file_is_told_from_one_that_can_t_be_asked_for(storage: Storage) -> None:
