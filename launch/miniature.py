@@ -105,7 +105,7 @@ class Plan:
     seeds: int = 1
     questions: int = 200
     samples: int = 16
-    rated_questions: int = 1200
+    rated_questions: int = 4000
     rated_samples: int = 8
 
     @property
@@ -176,7 +176,8 @@ class Plan:
         world, prefix = chain.rated / "world", chain.rated / "of"
         write_world = ["-m", "data_pipelines.sample_world", "--out", str(world)]
         ask = ["launch/eval.py", "--model", str(chain.supervised), "--seed", str(chain.seed)]
-        ask += ["--questions", str(world / "questions_train.jsonl"), "--temperature", "1"]
+        # Hotter than answers are asked for: rare faults are what the best of many samples has.
+        ask += ["--questions", str(world / "questions_train.jsonl"), "--temperature", "1.5"]
         ask += ["--constrained", "--samples", str(self.rated_samples), "--max-tokens", "64"]
         ask += ["--no-baselines", "--examples", "0", "--output", str(prefix)]
         compare = ["-m", "data_pipelines.sample_comparisons"]

@@ -1,17 +1,18 @@
-"""The compiled program that samples: prefill, then a few tokens a row and turn.
+"""The compiled program that samples: prefill, then decode steps of one or a few tokens a row.
 
 `decode` is pure and stays on the device; `sampler.sample` prepares its input and takes the samples
 to the host.
 """
 
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from gophercite.decoding import watching
-from gophercite.decoding.decode_state import Plan, Progress, Work, alive, begin_samples
+from gophercite.decoding.decode_state import DecodeState, Plan, Work, alive, begin_samples
 from gophercite.decoding.decoded import Decoded, nothing_yet, with_boundary
 from gophercite.decoding.drawing import (
     Drawn,
@@ -35,9 +36,9 @@ from gophercite.models.parameters import Params, join_projections, unstack_layer
 from gophercite.models.transformer import Reading
 from gophercite.quoting.quote_state import QuoteTables, advance, initial
 
-# Drafted tokens that were not drawn leave empty slots in the cache; after so many turns at the
-# least are the rest moved together.
-_TURNS_WITHOUT_MOVING = 4
+# Drafted tokens that were not drawn leave empty slots in the cache. The others are moved together
+# at most once in so many steps.
+_STEPS_BETWEEN_COMPACTIONS = 4
 
 
 @partial(jax.jit, static_argnums=0)
@@ -68,7 +69,8 @@ def decode(
       The samples; those that a prompt does not have are empty.
     """
     drafts = plan.settings.draft_tokens if quotes is not None else 0
-    room = plan.settings.max_tokens + (_TURNS_WITHOUT_MOVING * (drafts + 1) if drafts else 0)
+    capacity = plan.settings.max_tokens
+    capacity += _STEPS_BETWEEN_COMPACTIONS * (drafts + 1) if drafts else 0
     scanned = plan.transformer.config.scan_layers
     work = Work(
         params if scanned else join_projections(unstack_layers(params)),
@@ -81,84 +83,125 @@ def decode(
     some_wait = seats < len(prompts)
     if some_wait and plan.boundary:
         raise ValueError(f"boundary = True needs a seat for each of {len(prompts)} prompts")
-    # Rows that begin anew, again and again, need all their room.
+    # Rows that begin anew, again and again, need all their capacity from the first step.
     first, *larger = (
-        (room,) if some_wait else rooms(plan.transformer.config, len(prompts) * plan.rows, room)
+        (capacity,)
+        if some_wait
+        else rooms(plan.transformer.config, len(prompts) * plan.rows, capacity)
     )
-    read = partial(_read, plan, params, room, first)
-    now = _beginning(plan, work, read(prompts[:seats], lengths[:seats]), some_wait)
-
-    def to_seat(now: Progress) -> Bool[Array, ""]:
-        return can_be_seated(work, now) if some_wait else jnp.zeros((), bool)
-
-    def at_work(now: Progress) -> Bool[Array, ""]:
-        return jnp.any(alive(work, now)) & ~to_seat(now)
-
-    def fits(cache: Cache) -> Bool[Array, ""]:
-        return cache.slots.next + drafts + 1 <= cache.slots.filled.shape[2]
-
-    def turns(now: Progress) -> Progress:
-        if not drafts:
-            return _turn(plan, work, 0, now)
-        # Loops, not branches: what they carry is rewritten in place.
-        for drafted, where in ((0, False), (drafts, True)):
-            goes_on = lambda now, where=where: (  # noqa: E731
-                at_work(now) & fits(now.cache) & (_mostly_outside_claims(work, now) == where)
-            )
-            now = jax.lax.while_loop(goes_on, partial(_turn, plan, work, drafted), now)
-        return now
-
-    def turns_and_moving(now: Progress) -> Progress:
-        now = turns(now)
-        return now._replace(cache=jax.lax.while_loop(lambda x: ~fits(x), compact, now.cache))
-
+    read = partial(_read, plan, params, capacity, first)
+    loop = _Loop(plan, work, drafts, some_wait)
+    state = _beginning(plan, work, read(prompts[:seats], lengths[:seats]), some_wait)
     for more in larger:
-        now = jax.lax.while_loop(lambda now: at_work(now) & fits(now.cache), turns, now)
-        now = now._replace(cache=with_room(now.cache, more))
-    # In the end there is room for the longest sample, and slots are taken anew.
-    to_the_end = partial(jax.lax.while_loop, at_work, turns_and_moving if drafts else turns)
+        state = jax.lax.while_loop(loop.decodes_without_growing, loop.steps, state)
+        state = state._replace(cache=with_room(state.cache, more))
     if not some_wait:
-        return to_the_end(now).made
+        return loop.to_the_end(state).made
 
-    def seat(now: Progress) -> Progress:
-        return seat_next(lambda some: read(prompts[some], lengths[some]), work, now)
+    def refill_and_decode(state: DecodeState) -> DecodeState:
+        seat = partial(seat_next, lambda some: read(prompts[some], lengths[some]), work)
+        return loop.to_the_end(jax.lax.while_loop(loop.can_refill, seat, state))
 
-    return jax.lax.while_loop(
-        lambda now: jnp.any(alive(work, now)) | any_waiting(work, now),
-        lambda now: to_the_end(jax.lax.while_loop(to_seat, seat, now)),
-        now,
-    ).made
+    return jax.lax.while_loop(loop.is_unfinished, refill_and_decode, state).made
+
+
+class _Loop(NamedTuple):
+    """The conditions and bodies of the loops in `decode`.
+
+    Attributes:
+      plan: what the program is compiled for.
+      work: what stays as it is.
+      drafts: tokens that are drafted a step.
+      some_wait: whether there are more prompts than seats.
+    """
+
+    plan: Plan
+    work: Work
+    drafts: int
+    some_wait: bool
+
+    def can_refill(self, state: DecodeState) -> Bool[Array, ""]:
+        """Whether a prompt waits, and a seat is free for it."""
+        return can_be_seated(self.work, state) if self.some_wait else jnp.zeros((), bool)
+
+    def is_unfinished(self, state: DecodeState) -> Bool[Array, ""]:
+        """Whether any sample is left to draw."""
+        return jnp.any(alive(self.work, state)) | any_waiting(self.work, state)
+
+    def decodes(self, state: DecodeState) -> Bool[Array, ""]:
+        """Whether a sample is being drawn, and no seat is to be refilled first."""
+        return jnp.any(alive(self.work, state)) & ~self.can_refill(state)
+
+    def has_room(self, cache: Cache) -> Bool[Array, ""]:
+        """Whether the cache has room for the tokens of one more step."""
+        return cache.slots.next + self.drafts + 1 <= cache.slots.filled.shape[2]
+
+    def decodes_without_growing(self, state: DecodeState) -> Bool[Array, ""]:
+        """Whether a sample is being drawn for which there is room."""
+        return self.decodes(state) & self.has_room(state.cache)
+
+    def steps(self, state: DecodeState) -> DecodeState:
+        """A decode step; with drafts, as many steps as go on in the same way."""
+        if not self.drafts:
+            return _step(self.plan, self.work, 0, state)
+        # Loops, not branches: what a loop carries is rewritten in place.
+        state = jax.lax.while_loop(
+            lambda state: self.decodes_without_growing(state) & ~self._can_draft(state),
+            partial(_step, self.plan, self.work, 0),
+            state,
+        )
+        return jax.lax.while_loop(
+            lambda state: self.decodes_without_growing(state) & self._can_draft(state),
+            partial(_step, self.plan, self.work, self.drafts),
+            state,
+        )
+
+    def to_the_end(self, state: DecodeState) -> DecodeState:
+        """Decodes until all samples have ended, or until a seat can be refilled.
+
+        The cache has room for the longest sample by now; what drafts leave empty is made free.
+        """
+
+        def steps(state: DecodeState) -> DecodeState:
+            state = self.steps(state)
+            if not self.drafts:
+                return state
+            cache = jax.lax.while_loop(lambda x: ~self.has_room(x), compact, state.cache)
+            return state._replace(cache=cache)
+
+        return jax.lax.while_loop(self.decodes, steps, state)
+
+    def _can_draft(self, state: DecodeState) -> Bool[Array, ""]:
+        """Whether most rows are in titles and quotes, where tokens can be drafted."""
+        quotes, quote = self.work.quotes, state.quote
+        assert quotes is not None
+        assert quote is not None
+        decoding = alive(self.work, state).reshape(-1)
+        outside_claims = decoding & (quotes.claim[quote.node] < 0)
+        return 2 * jnp.sum(outside_claims) > jnp.sum(decoding)
 
 
 def _read(
     plan: Plan,
     params: Params,
-    room: int,
+    capacity: int,
     slots: int,
     prompts: Int[Array, "prompts length"],
     lengths: Int[Array, " prompts"],
 ) -> ReadPrompts:
-    reading = plan.transformer.prefill(params, prompts, lengths, room, plan.rows, slots)
+    """Prefills prompts, with slots for so many tokens of each row, of a capacity in the end."""
+    reading = plan.transformer.prefill(params, prompts, lengths, capacity, plan.rows, slots)
     last = jnp.take_along_axis(reading.hidden, (lengths - 1)[:, None, None], axis=1)
     return ReadPrompts(last[:, 0], reading.cache, reading.boundary)
 
 
-def _mostly_outside_claims(work: Work, now: Progress) -> Bool[Array, ""]:
-    """Whether most rows are in titles and quotes, where tokens can be drafted."""
-    assert work.quotes is not None
-    assert now.quote is not None
-    at_work = alive(work, now).reshape(-1)
-    outside = at_work & (work.quotes.claim[now.quote.node] < 0)
-    return 2 * jnp.sum(outside) > jnp.sum(at_work)
-
-
-def _beginning(plan: Plan, work: Work, read: ReadPrompts, some_wait: bool) -> Progress:
-    """Before the first turn."""
+def _beginning(plan: Plan, work: Work, read: ReadPrompts, some_wait: bool) -> DecodeState:
+    """The state before the first decode step."""
     seats, prompts = read.last.shape[0], work.counts.shape[0]
     of_row = jnp.repeat(jnp.arange(seats), plan.rows)
     constrained = work.quotes is not None
     sample = jnp.broadcast_to(jnp.arange(plan.rows), (seats, plan.rows))
-    return Progress(
+    return DecodeState(
         made=nothing_yet(
             (prompts, plan.samples, plan.settings.max_tokens),
             plan.pad_id,
@@ -179,64 +222,66 @@ def _beginning(plan: Plan, work: Work, read: ReadPrompts, some_wait: bool) -> Pr
     )
 
 
-def _turn(plan: Plan, work: Work, drafts: int, now: Progress) -> Progress:
-    """A token for each row, then those of its draft that are drawn in their places."""
-    at_work = alive(work, now)
-    logits, everything = _logits(plan, work, now.hidden)
-    uniforms = _uniforms(work.keys[now.seated], now.sample, now.place).reshape(-1)
-    quote = now.quote
+def _step(plan: Plan, work: Work, drafts: int, state: DecodeState) -> DecodeState:
+    """One decode step: a token for each row, then those of its draft that are drawn as well."""
+    at_work = alive(work, state)
+    logits, everything = _logits(plan, work, state.hidden)
+    uniforms = _uniforms(work.keys[state.seated], state.sample, state.place).reshape(-1)
+    quote = state.quote
     if work.quotes is not None and quote is not None:
-        left = (plan.settings.max_tokens - now.place).reshape(-1)
+        left = (plan.settings.max_tokens - state.place).reshape(-1)
         dead = ~at_work.reshape(-1)
         drawn = draw_allowed(logits, uniforms, plan.settings, dead, work.quotes, quote, left)
         quote = advance(work.quotes, quote, drawn.token)
     elif everything is not None:
         drawn = draw(everything, uniforms, plan.settings)
     token = jnp.where(at_work, drawn.token.reshape(at_work.shape), plan.pad_id)
-    now = _with_tokens(work, now, token[..., None], at_work[..., None], drawn, everything)
-    now = now._replace(quote=quote)
-    ended = now.place == plan.settings.max_tokens
+    state = _with_tokens(work, state, token[..., None], at_work[..., None], drawn, everything)
+    state = state._replace(quote=quote)
+    ended = state.place == plan.settings.max_tokens
     for id in (plan.eos_id, *plan.other_eos_ids):
         ended |= token == id
     ended &= at_work
     if drafts:
-        now = _with_draft(plan, work, drafts, now, token, at_work & ~ended)
+        state = _with_draft(plan, work, drafts, state, token, at_work & ~ended)
     else:
         goes_on = (at_work & ~ended)[..., None]
-        hidden, cache, boundary = _pass(plan, work, now, token[..., None], goes_on)
-        made = with_boundary(now.made, now.sample, now.place - 1, boundary, goes_on)
-        now = now._replace(made=made, hidden=hidden[:, 0], cache=cache)
+        hidden, cache, boundary = _pass(plan, work, state, token[..., None], goes_on)
+        made = with_boundary(state.made, state.sample, state.place - 1, boundary, goes_on)
+        state = state._replace(made=made, hidden=hidden[:, 0], cache=cache)
 
     # The prompt's next samples, dealt out to the rows that are free now.
-    dealt = jnp.max(now.sample, axis=1, keepdims=True) + jnp.cumsum(ended, axis=1)
-    now = now._replace(
-        made=now.made._replace(passes=now.made.passes + 1),
-        sample=jnp.where(ended, dealt, now.sample),
+    dealt = jnp.max(state.sample, axis=1, keepdims=True) + jnp.cumsum(ended, axis=1)
+    state = state._replace(
+        made=state.made._replace(passes=state.made.passes + 1),
+        sample=jnp.where(ended, dealt, state.sample),
     )
-    return begin_samples(work, now, ended)
+    return begin_samples(work, state, ended)
 
 
 def _with_draft(
     plan: Plan,
     work: Work,
     drafts: int,
-    now: Progress,
+    state: DecodeState,
     token: Int[Array, "seats rows"],
     goes_on: Bool[Array, "seats rows"],
-) -> Progress:
+) -> DecodeState:
     """Reads the token and a draft in one pass, and keeps of the draft what is drawn."""
     assert work.quotes is not None
-    assert now.quote is not None
+    assert state.quote is not None
     after = jnp.arange(drafts)
-    left = (plan.settings.max_tokens - now.place).reshape(-1, 1)
-    planned = draft(work.quotes, now.quote, goes_on.reshape(-1), left[:, 0], drafts, plan.eos_id)
+    left = (plan.settings.max_tokens - state.place).reshape(-1, 1)
+    planned = draft(work.quotes, state.quote, goes_on.reshape(-1), left[:, 0], drafts, plan.eos_id)
     by_row = lambda x: x.reshape(*token.shape, -1)  # noqa: E731
     tokens = jnp.concatenate([token[..., None], by_row(planned.tokens)], axis=2)
     real = jnp.concatenate([goes_on[..., None], by_row(planned.made)], axis=2)
-    hidden, cache, boundary = _pass(plan, work, now, tokens, real)
+    hidden, cache, boundary = _pass(plan, work, state, tokens, real)
 
     logits, everything = _logits(plan, work, hidden[:, :-1].reshape(-1, hidden.shape[-1]))
-    uniforms = _uniforms(work.keys[now.seated], now.sample[..., None], now.place[..., None] + after)
+    uniforms = _uniforms(
+        work.keys[state.seated], state.sample[..., None], state.place[..., None] + after
+    )
     drawn = draw_thin(
         logits,
         uniforms.reshape(-1),
@@ -248,10 +293,10 @@ def _with_draft(
     count = accepted(planned, drawn.token.reshape(planned.tokens.shape))
     kept = by_row(after < count[:, None])
     was_read = jnp.concatenate([goes_on[..., None], kept], axis=2)
-    made = with_boundary(now.made, now.sample, now.place - 1, boundary, was_read)
-    now = now._replace(made=made)
-    now = _with_tokens(work, now, tokens[..., 1:], kept, drawn, everything)
-    return now._replace(
+    made = with_boundary(state.made, state.sample, state.place - 1, boundary, was_read)
+    state = state._replace(made=made)
+    state = _with_tokens(work, state, tokens[..., 1:], kept, drawn, everything)
+    return state._replace(
         hidden=jnp.take_along_axis(hidden, count[:, None, None], axis=1)[:, 0],
         cache=keep_first(cache, by_row(1 + count)[..., 0], drafts + 1),
         quote=planned.state_after(count),
@@ -261,15 +306,17 @@ def _with_draft(
 def _pass(
     plan: Plan,
     work: Work,
-    now: Progress,
+    state: DecodeState,
     tokens: Int[Array, "seats rows length"],
     real: Bool[Array, "seats rows length"],
 ) -> Reading:
     """Reads tokens, the first of them the last that was drawn."""
     length = tokens.shape[2]
-    positions = (now.cache.slots.lengths[:, None] + now.place - 1)[..., None] + jnp.arange(length)
+    positions = (state.cache.slots.lengths[:, None] + state.place - 1)[..., None] + jnp.arange(
+        length
+    )
     flat = tuple(x.reshape(-1, length) for x in (tokens, positions, real))
-    return plan.transformer.decode(work.params, flat[0], flat[1], flat[2], now.cache)
+    return plan.transformer.decode(work.params, flat[0], flat[1], flat[2], state.cache)
 
 
 def _uniforms(
@@ -310,23 +357,23 @@ def _logits(
 
 def _with_tokens(
     work: Work,
-    now: Progress,
+    state: DecodeState,
     tokens: Int[Array, "seats rows length"],
     kept: Bool[Array, "seats rows length"],
     drawn: Drawn,
     everything: Float[Array, "batch vocab"] | None,
-) -> Progress:
+) -> DecodeState:
     """The samples with some tokens more: of each row the first ones, those that are kept."""
-    made, free, constrained = now.made, None, None
+    made, free, constrained = state.made, None, None
     if work.quotes is None:
         free = drawn.log_prob
     else:
         constrained = drawn.log_prob
         free = log_prob_of(everything, drawn.token) if everything is not None else None
-    prompt = now.seated[:, None, None]
+    prompt = state.seated[:, None, None]
     # What is not kept is written past the last sample, which is nowhere.
-    sample = jnp.where(kept, now.sample[..., None], made.tokens.shape[1])
-    place = now.place[..., None] + jnp.arange(tokens.shape[2])
+    sample = jnp.where(kept, state.sample[..., None], made.tokens.shape[1])
+    place = state.place[..., None] + jnp.arange(tokens.shape[2])
 
     def put(old: Array, new: Array) -> Array:
         return old.at[prompt, sample, place].set(new.reshape(tokens.shape), mode="drop")
@@ -334,14 +381,14 @@ def _with_tokens(
     def put_some(old: Array | None, new: Array | None) -> Array | None:
         return put(old, new) if old is not None and new is not None else None
 
-    faults, seen = made.faults, now.watch
+    faults, seen = made.faults, state.watch
     if work.watch is not None and seen is not None and faults is not None:
         for i in range(tokens.shape[2]):
             read = watching.advance(work.watch, seen, tokens[..., i].reshape(-1))
             seen = jax.tree.map(partial(jnp.where, kept[..., i].reshape(-1)), read, seen)
         found = watching.faults(work.watch, seen).reshape(kept.shape[:2])
         faults = faults.at[prompt[..., 0], sample[..., 0]].set(found, mode="drop")
-    return now._replace(
+    return state._replace(
         made=Decoded(
             put(made.tokens, tokens),
             made.lengths.at[prompt, sample].max(place + 1, mode="drop"),
@@ -351,6 +398,6 @@ def _with_tokens(
             made.passes,
             made.boundary,
         ),
-        place=now.place + jnp.sum(kept, axis=2),
+        place=state.place + jnp.sum(kept, axis=2),
         watch=seen,
     )

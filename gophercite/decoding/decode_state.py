@@ -67,7 +67,7 @@ class Work(NamedTuple):
     watch: watching.WatchTables | None
 
 
-class Progress(NamedTuple):
+class DecodeState(NamedTuple):
     """What the loop carries.
 
     Attributes:
@@ -101,30 +101,30 @@ class Progress(NamedTuple):
         return jnp.arange(self.sample.shape[0]) if self.prompt is None else self.prompt
 
 
-def alive(work: Work, now: Progress) -> Bool[Array, "seats rows"]:
+def alive(work: Work, state: DecodeState) -> Bool[Array, "seats rows"]:
     """Which rows have a sample to draw."""
-    counts = work.counts.at[now.seated].get(mode="fill", fill_value=0)
-    return now.sample < counts[:, None]
+    counts = work.counts.at[state.seated].get(mode="fill", fill_value=0)
+    return state.sample < counts[:, None]
 
 
-def begin_samples(work: Work, now: Progress, fresh: Bool[Array, "seats rows"]) -> Progress:
+def begin_samples(work: Work, state: DecodeState, fresh: Bool[Array, "seats rows"]) -> DecodeState:
     """Takes some rows back to the end of their prompts, where samples begin."""
     rows = fresh.shape[1]
-    of_row = jnp.repeat(now.seated, rows)
+    of_row = jnp.repeat(state.seated, rows)
     flat = fresh.reshape(-1)
 
     def anew(begun: Array, old: Array) -> Array:
         return jnp.where(flat.reshape(-1, *[1] * (old.ndim - 1)), begun, old)
 
-    quote, watch = now.quote, now.watch
+    quote, watch = state.quote, state.watch
     if work.quotes is not None:
-        quote = jax.tree.map(anew, initial(work.quotes, of_row, now.sample.reshape(-1)), quote)
+        quote = jax.tree.map(anew, initial(work.quotes, of_row, state.sample.reshape(-1)), quote)
     if work.watch is not None:
         watch = jax.tree.map(anew, watching.initial(work.watch, of_row), watch)
-    return now._replace(
-        place=jnp.where(fresh, 0, now.place),
-        hidden=anew(jnp.repeat(now.last, rows, axis=0), now.hidden),
-        cache=forget_rows(now.cache, fresh),
+    return state._replace(
+        place=jnp.where(fresh, 0, state.place),
+        hidden=anew(jnp.repeat(state.last, rows, axis=0), state.hidden),
+        cache=forget_rows(state.cache, fresh),
         quote=quote,
         watch=watch,
     )

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from gophercite.decoding.decode_state import Progress, Work, alive, begin_samples
+from gophercite.decoding.decode_state import DecodeState, Work, alive, begin_samples
 from gophercite.models.cache import Cache, replace_prompts
 
 # Of so many seats one is refilled at a time: more prompts that are read at once keep an accelerator
@@ -32,47 +32,47 @@ class ReadPrompts(NamedTuple):
     boundary: Float[Array, "prompts length d_model"]
 
 
-def any_waiting(work: Work, now: Progress) -> Bool[Array, ""]:
+def any_waiting(work: Work, state: DecodeState) -> Bool[Array, ""]:
     """Whether prompts that have samples wait for a seat."""
     prompts = jnp.arange(work.counts.shape[0])
-    return jnp.any((prompts >= now.waiting) & (work.counts > 0))
+    return jnp.any((prompts >= state.waiting) & (work.counts > 0))
 
 
-def can_be_seated(work: Work, now: Progress) -> Bool[Array, ""]:
+def can_be_seated(work: Work, state: DecodeState) -> Bool[Array, ""]:
     """Whether prompts wait, and as many seats are free as are filled at a time."""
-    free = jnp.sum(~jnp.any(alive(work, now), axis=1))
-    return any_waiting(work, now) & (free >= _at_a_time(now))
+    free = jnp.sum(~jnp.any(alive(work, state), axis=1))
+    return any_waiting(work, state) & (free >= _at_a_time(state))
 
 
 def seat_next(
-    read: Callable[[Int[Array, " some"]], ReadPrompts], work: Work, now: Progress
-) -> Progress:
+    read: Callable[[Int[Array, " some"]], ReadPrompts], work: Work, state: DecodeState
+) -> DecodeState:
     """Gives free seats to the next prompts.
 
     Args:
       read: reads prompts, by their numbers.
       work: what there is to do.
-      now: before it; there are so many free seats.
+      state: before it; there are so many free seats.
 
     Returns:
       The rows of these seats at the beginning of their prompts' first samples.
     """
-    assert now.prompt is not None
-    seats, rows = now.sample.shape
-    (free,) = jnp.nonzero(~jnp.any(alive(work, now), axis=1), size=_at_a_time(now))
-    prompts = now.waiting + jnp.arange(len(free))
+    assert state.prompt is not None
+    seats, rows = state.sample.shape
+    (free,) = jnp.nonzero(~jnp.any(alive(work, state), axis=1), size=_at_a_time(state))
+    prompts = state.waiting + jnp.arange(len(free))
     # Behind the last prompt there is none: a seat that has none has no samples either.
     new = read(jnp.minimum(prompts, work.counts.shape[0] - 1))
     taken = jnp.zeros(seats, bool).at[free].set(True)[:, None]
-    now = now._replace(
-        prompt=now.prompt.at[free].set(prompts),
-        waiting=now.waiting + len(free),
-        last=now.last.at[free].set(new.last),
-        sample=jnp.where(taken, jnp.arange(rows), now.sample),
-        cache=replace_prompts(now.cache, free, new.cache),
+    state = state._replace(
+        prompt=state.prompt.at[free].set(prompts),
+        waiting=state.waiting + len(free),
+        last=state.last.at[free].set(new.last),
+        sample=jnp.where(taken, jnp.arange(rows), state.sample),
+        cache=replace_prompts(state.cache, free, new.cache),
     )
-    return begin_samples(work, now, jnp.broadcast_to(taken, (seats, rows)))
+    return begin_samples(work, state, jnp.broadcast_to(taken, (seats, rows)))
 
 
-def _at_a_time(now: Progress) -> int:
-    return max(1, now.sample.shape[0] // _SEATS_PER_READING)
+def _at_a_time(state: DecodeState) -> int:
+    return max(1, state.sample.shape[0] // _SEATS_PER_READING)
