@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float32, Int32
 
+from data_pipelines.example_reader import Features
 from data_pipelines.inputs import Batch, Input
-from data_pipelines.task_input import Features
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -47,12 +47,11 @@ class ComparisonInput(Input):
         return Pair(features["tokens"], features["second_tokens"], features["labels"])
 
     def _batch(self, rows: list[list[Any]]) -> Batch:
-        mine: list[list[Any]] = self._share(rows)
-        pairs = len(mine)
+        pairs = len(rows)
         tokens = np.zeros((pairs, 2, self.length), np.int32)
         lengths = np.zeros((pairs, 2), np.int32)
         labels = np.full((pairs, 3), np.nan, np.float32)
-        for number, row in enumerate(mine):
+        for number, row in enumerate(rows):
             for (pair,) in row:  # a segment of one, or none where the last batch is filled up
                 labels[number] = pair.labels
                 for side, response in enumerate((pair.first, pair.second)):

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from data_pipelines import packing
+from data_pipelines.example_reader import Features
 from data_pipelines.features import to_example
 from data_pipelines.packing import Example, PackingReport, Segment
-from data_pipelines.task_input import Features, TaskInput
+from data_pipelines.task_input import TaskInput
+from data_pipelines.task_rows import Packing
 
 Batch = dict[str, np.ndarray]
 
@@ -38,7 +40,10 @@ class Input(TaskInput):
         `branches`, too. Tasks that keep such examples together: `add_rated_answers.by_page`.
       shuffle: whether each epoch has an order of its own.
       process_index, process_count: which share of each batch this process gets.
-      report: what the packing of all iterators of this input did.
+      plan_folder: where is kept which examples share a row, so that a run that goes on does not
+        find it out again; `launch/train.py` takes a folder of MODEL_DIR.
+      report: what the packing of all iterators of this input did; of batches, the rows of this
+        process. A longer example is counted each time it is made.
     """
 
     mixture_or_task_name: str
@@ -51,6 +56,7 @@ class Input(TaskInput):
     shuffle: bool = True
     process_index: int = 0
     process_count: int = 1
+    plan_folder: str | None = None
     report: PackingReport = dataclasses.field(
         default_factory=PackingReport, compare=False, repr=False
     )
@@ -61,19 +67,17 @@ class Input(TaskInput):
         super().__post_init__()
 
     def batches(self, start: int = 0) -> Iterator[Batch]:
-        """Yields batch `start`, `start + 1`, … without end.
-
-        The examples before `start` are read and packed anew, not stored: what a batch holds
-        depends on the lengths of all that came before.
+        """Yields batch `start`, `start + 1`, … without end; none before `start` is made.
 
         Raises:
-          RecordError: when in a whole epoch of a task no example passes its filters and fits a row.
+          RecordError: when no example of a task passes its filters and fits a row.
         """
-        rows = self._rows(self._endless(self._example, self._fits))
-        for _ in itertools.islice(rows, start * self.batch_size):
-            pass
-        while True:
-            yield self._batch(list(itertools.islice(rows, self.batch_size)))
+        for rows in self._row_batches(start, self._lanes):
+            for row in rows:
+                self.report.rows += 1
+                self.report.packed += sum(map(len, row))
+                self.report.tokens += packing.used_tokens(row)
+            yield self._batch(rows)
 
     def one_pass(self) -> Iterator[Batch]:
         """Yields each example of the split once; missing rows of the last batch are padding.
@@ -88,7 +92,7 @@ class Input(TaskInput):
         while whole := list(itertools.islice(rows, self.batch_size)):
             empty = False
             whole += [[]] * (self.batch_size - len(whole))
-            yield self._batch(whole)
+            yield self._batch(self._share(whole))
         if empty:
             raise self._nothing_left(self.mixture_or_task_name)
 
@@ -103,27 +107,32 @@ class Input(TaskInput):
     def _example(self, features: Features) -> Any:
         return to_example(features)
 
+    @property
+    def _packing(self) -> Packing:
+        return Packing(self.length, self.pack, self.share_beginnings, self._example, self._fits)
+
     def _fits(self, example: Example) -> bool:
-        return len(example.tokens) <= self.length
+        tokens = len(example.tokens)
+        if tokens > self.length:
+            self._warn(tokens)
+            self.report.drop(tokens)
+        return tokens <= self.length
+
+    def _warn(self, tokens: int) -> None:
+        if not self.report.dropped:
+            _log.warning(
+                "%s: an example of %d tokens is longer than length=%d and was dropped; "
+                "the report counts the others",
+                self.mixture_or_task_name,
+                tokens,
+                self.length,
+            )
 
     def _batch(self, rows: list[list[Segment]]) -> Batch:
         branches = self.share_beginnings
-        built = (
-            packing.build_row(row, self.length, branches=branches) for row in self._share(rows)
-        )
+        built = (packing.build_row(row, self.length, branches=branches) for row in rows)
         return packing.stack_rows(built, self.length, branches=branches)
 
     def _rows(self, examples: Iterable[Example]) -> Iterator[list[Segment]]:
-        warned = self.report.dropped > 0
         sharing = {"pack": self.pack, "share_beginnings": self.share_beginnings}
-        for row in packing.group(examples, self.length, self.report, **sharing):
-            if self.report.dropped and not warned:
-                warned = True
-                _log.warning(
-                    "%s: an example of %d tokens is longer than length=%d and was dropped; "
-                    "the report counts the others",
-                    self.mixture_or_task_name,
-                    self.report.longest_dropped,
-                    self.length,
-                )
-            yield row
+        return packing.group(filter(self._fits, examples), self.length, self.report, **sharing)

@@ -114,6 +114,11 @@ def _unweighted(example: Example) -> int:
     return int(weighted[0]) + 1 if len(weighted) else len(example.tokens)
 
 
+def used_tokens(row: Iterable[Segment]) -> int:
+    """Counts the tokens of a row, those read once for several examples counted once."""
+    return sum(map(_size, row))
+
+
 def _size(segment: Segment) -> int:
     shared = shared_beginning(segment)
     return shared + sum(len(example.tokens) - shared for example in segment)
@@ -172,6 +177,56 @@ def group(
     for row in waiting:
         report.rows += 1
         yield list(row.segments)
+
+
+def fill(
+    planned: Iterable[Example],
+    others: Iterator[Example],
+    rows: int,
+    length: int,
+    *,
+    pack: bool = True,
+    share_beginnings: bool = False,
+) -> list[list[Segment]]:
+    """Returns the segments of a given number of rows, each with one example at least.
+
+    Best fit, as `group` does it, but no row is added: of the planned examples those that fit
+    nowhere are left out, and others are added until more than a quarter as many as there are rows
+    fit nowhere. (More patience fills rows a little better, but passes over long examples.)
+
+    Args:
+      planned: examples that are meant for these rows, in order; all fit a row.
+      others: examples that fill what room is left; all fit a row, and they never end.
+      rows: how many.
+      length: tokens in a row.
+      pack: False gives each example a row of its own.
+      share_beginnings: as for `group`.
+    """
+    made: list[_OpenRow] = []
+    newest: _OpenRow | None = None
+
+    def placed(example: Example) -> bool:
+        nonlocal newest
+        size = len(example.tokens)
+        if share_beginnings and newest is not None and newest.join(example, length):
+            return True
+        fitting = [row for row in made if row.used + size <= length] if pack else []
+        if fitting:
+            newest = max(fitting, key=lambda row: row.used)
+        elif len(made) < rows:
+            newest = _OpenRow()
+            made.append(newest)
+        else:
+            return False
+        newest.add(example)
+        return True
+
+    for example in planned:
+        placed(example)
+    patience = rows // 4
+    while patience >= 0 and (pack or len(made) < rows):
+        patience -= not placed(next(others))
+    return [list(row.segments) for row in made]
 
 
 def row_features(branches: bool) -> dict[str, np.dtype]:

@@ -8,14 +8,17 @@ import itertools
 import json
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Int32
 
-from data_pipelines.task_input import Features, TaskInput
+from data_pipelines.example_reader import Features
+from data_pipelines.features import SeqioVocabulary
+from data_pipelines.task_input import TaskInput
+from data_pipelines.task_rows import Packing
 from gophercite import evidence, prompts, records
 from gophercite.decoding.watching import FaultWatch
 from gophercite.documents import Document
@@ -46,8 +49,8 @@ class RolloutReport:
     """What became of the questions, over all iterators of an input.
 
     Attributes:
-      asked: prompts in batches, or before the one that a run starts at.
-      dropped: how many questions were not asked, by reason.
+      asked: prompts in batches.
+      dropped: how many questions were not asked, by reason; each time that they were made.
     """
 
     asked: int = 0
@@ -98,6 +101,7 @@ class RolloutInput(TaskInput):
       table_sizes: nodes and edges of the tables, in place of what is found.
       shuffle: whether each epoch has an order of its own.
       process_index, process_count: which share of each batch this process gets.
+      plan_folder: where is kept which questions can be asked (`Input`).
       report: what became of the questions.
     """
 
@@ -114,6 +118,7 @@ class RolloutInput(TaskInput):
     shuffle: bool = True
     process_index: int = 0
     process_count: int = 1
+    plan_folder: str | None = None
     report: RolloutReport = dataclasses.field(
         default_factory=RolloutReport, compare=False, repr=False
     )
@@ -126,18 +131,17 @@ class RolloutInput(TaskInput):
         super().__post_init__()
 
     def batches(self, start: int = 0) -> Iterator[RolloutBatch]:
-        """Yields batch `start`, `start + 1`, … without end.
+        """Yields batch `start`, `start + 1`, … without end; none before `start` is made.
 
-        The questions before `start` are read and encoded anew, but no graphs are made of them.
+        Every process makes all prompts of a batch, whose tables go to every device.
 
         Raises:
-          RecordError: when in a whole epoch of a task no question can be asked.
+          RecordError: when no question of a task can be asked.
         """
-        asked = self._asked(self._endless(self._prompt, _is_asked))
-        for _ in itertools.islice(asked, start * self.batch_size):
-            pass
-        while True:
-            yield self._batch(list(itertools.islice(asked, self.batch_size)))
+        for rows in self._row_batches(start, range(self.batch_size)):
+            asked: list[Any] = [prompt for ((prompt,),) in rows]
+            self.report.asked += len(asked)
+            yield self._batch(asked)
 
     def one_pass(self) -> Iterator[RolloutBatch]:
         """Yields each question of the split once; the last batch is filled up.
@@ -147,10 +151,11 @@ class RolloutInput(TaskInput):
         Raises:
           RecordError: when no question can be asked.
         """
-        asked = self._asked(map(self._prompt, self._each_once()))
+        asked = filter(self._is_asked, map(self._prompt, self._each_once()))
         empty = True
         while some := list(itertools.islice(asked, self.batch_size)):
             empty = False
+            self.report.asked += len(some)
             yield self._batch(some)
         if empty:
             raise self._nothing_left(self.mixture_or_task_name)
@@ -164,21 +169,25 @@ class RolloutInput(TaskInput):
 
     # --- From examples to prompts ---
 
-    def _asked(self, examples: Iterable[_Prompt]) -> Iterator[_Prompt]:
-        """Yields the prompts that are asked, and counts."""
-        for prompt in examples:
-            if prompt.dropped is None:
-                self.report.asked += 1
-                yield prompt
-                continue
-            if not self.report.dropped[prompt.dropped]:
-                _log.warning(
-                    "%s: question %r was dropped (the report counts the others): %s",
-                    self.mixture_or_task_name,
-                    prompt.name,
-                    prompt.dropped.value,
-                )
-            self.report.dropped[prompt.dropped] += 1
+    @property
+    def _packing(self) -> Packing:
+        judge = SeqioVocabulary(self._judge)
+        settings = (self.question_length, self.max_tokens, self.quotes, judge)
+        return Packing(self.prompt_length, False, False, self._prompt, self._is_asked, settings)
+
+    def _is_asked(self, prompt: _Prompt) -> bool:
+        """Whether a prompt is asked; counts those that are not."""
+        if prompt.dropped is None:
+            return True
+        if not self.report.dropped[prompt.dropped]:
+            _log.warning(
+                "%s: question %r was dropped (the report counts the others): %s",
+                self.mixture_or_task_name,
+                prompt.name,
+                prompt.dropped.value,
+            )
+        self.report.dropped[prompt.dropped] += 1
+        return False
 
     def _prompt(self, features: Features) -> _Prompt:
         record = records.from_json(json.loads(features["record"]), records.Question)
@@ -262,7 +271,8 @@ class RolloutInput(TaskInput):
         first: list[_Prompt] = []
         for task, rate in zip(self._tasks, self._rates, strict=True):
             examples = map(self._prompt, self._epoch(task, 0, self.shuffle))
-            first += itertools.islice(filter(_is_asked, examples), math.ceil(_SAMPLED * rate))
+            asked = (each for each in examples if each.dropped is None)
+            first += itertools.islice(asked, math.ceil(_SAMPLED * rate))
         maker = self._watch if self.quotes is None else self._constraint
         return usual_sizes([maker.graph(each.sources).sizes for each in first], self.batch_size)
 
@@ -273,10 +283,6 @@ class RolloutInput(TaskInput):
     @functools.cached_property
     def _watch(self) -> FaultWatch:
         return FaultWatch(self.vocabulary)
-
-
-def _is_asked(prompt: _Prompt) -> bool:
-    return prompt.dropped is None
 
 
 def _padded(

@@ -28,6 +28,7 @@ from data_pipelines.sample_world.world import World
 from gophercite import records
 
 EXAMPLE_TYPES = {"record": tf.string, "id": tf.string, "seed": tf.int64}
+_ENDLESS = 100_000  # examples of a world, from which on no run reads them all
 _CHUNK = 32  # records that cross from Python to tf.data at a time, which costs more than making one
 
 
@@ -41,6 +42,10 @@ class RecordSource(seqio.DataSource):
     @abc.abstractmethod
     def record(self, split: str, index: int) -> tuple[str, str]:
         """Returns the id of record `index` of a split, and its JSON text."""
+
+    def endless(self, split: str) -> bool:
+        """Whether a split has more records than any run reads, so that a pass says nothing."""
+        return False
 
     def shuffled(self, split: str, draws: np.random.Generator) -> Int[np.ndarray, " records"]:
         """Returns the numbers of a split's records in an order drawn at random."""
@@ -258,6 +263,10 @@ class SampleWorldSource(RecordSource):
     def count(self, split: str) -> int:
         """Returns how many examples a pass has."""
         return self._examples[split]  # type: ignore[index]
+
+    def endless(self, split: str) -> bool:
+        """Whether a split has so many examples that a pass over it would take minutes."""
+        return self.count(split) >= _ENDLESS
 
     def record(self, split: str, index: int) -> tuple[str, str]:
         """Returns the id and JSON text of example `index`."""

@@ -1,23 +1,27 @@
-"""What all inputs have in common: the examples of a seqio task or mixture, epoch after epoch.
+"""What all inputs have in common: the examples of a seqio task or mixture as rows of batches.
 
-Batch i is the same whatever batch a run starts from and however many hosts share it: examples are
-shuffled and drawn by (seed, epoch, example) and mixed by (seed, number of the example); every host
-makes the whole stream and keeps its rows. Making it costs tokenising alone, which is little beside
-a training step, and buys that a run may move to another number of hosts.
+Batch i is the same whatever batch a run starts from and however many hosts share it. Which rows it
+has follows from the seed and its number (`row_order`), which examples a row has from a plan that
+one pass over the data leaves behind (`row_plan`), and each random draw from the seed, the epoch and
+the example. So a run that goes on, and a host of many, make their own rows and no others.
 """
 
 import abc
 import dataclasses
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Self, TypeVar, cast
 
 import seqio
 import tensorflow as tf
 
+from data_pipelines.example_reader import Features
 from data_pipelines.features import SeqioVocabulary
-from data_pipelines.randomness import draws, epoch_seed
+from data_pipelines.packing import Segment
+from data_pipelines.randomness import epoch_seed
+from data_pipelines.row_order import interleave
+from data_pipelines.task_rows import NothingUsableError, Packing, Pass, TaskRows
 from gophercite import records
 from gophercite.storage.json_fields import RecordError
 from gophercite.vocabularies import Vocabulary
@@ -25,7 +29,6 @@ from gophercite.vocabularies import Vocabulary
 # TensorFlow reads data here and nothing else: left alone, it would take an accelerator's memory.
 tf.config.set_visible_devices([], "GPU")
 
-Features = Mapping[str, Any]  # of one example, as numpy arrays
 E = TypeVar("E")
 
 
@@ -39,6 +42,8 @@ class TaskInput(abc.ABC):
       seed: of shuffling, mixing and all random draws.
       shuffle: whether each epoch has an order of its own.
       process_index, process_count: which share of each batch this process gets.
+      plan_folder: where is kept which examples share a row, a disk's or a bucket's; None finds it
+        out anew whenever batches are asked for.
     """
 
     mixture_or_task_name: str
@@ -48,6 +53,7 @@ class TaskInput(abc.ABC):
     shuffle: bool
     process_index: int
     process_count: int
+    plan_folder: str | None
 
     def __post_init__(self) -> None:
         if self.batch_size < 1 or self.batch_size % self.process_count:
@@ -104,6 +110,12 @@ class TaskInput(abc.ABC):
         changes = {"process_index": process_index, "process_count": process_count}
         return cast(Self, dataclasses.replace(cast(Any, self), **changes))
 
+    def keeping_plans(self, folder: str) -> Self:
+        """Returns this input with a folder for its plans of rows, if it has none yet."""
+        return (
+            self if self.plan_folder else dataclasses.replace(cast(Any, self), plan_folder=folder)
+        )
+
     def questions(self, limit: int) -> list[records.Question]:
         """Returns the first `limit` questions of the split, with documents, answers and evidence.
 
@@ -120,6 +132,11 @@ class TaskInput(abc.ABC):
                     break
                 found.setdefault(question.id, question)
         return list(found.values())
+
+    @property
+    @abc.abstractmethod
+    def _packing(self) -> Packing:
+        """How examples become rows."""
 
     @property
     @abc.abstractmethod
@@ -163,29 +180,60 @@ class TaskInput(abc.ABC):
             self._epoch(task, 0, shuffle=False) for task in self._tasks
         )
 
-    def _endless(
-        self, convert: Callable[[Features], E], usable: Callable[[E], bool]
-    ) -> Iterator[E]:
-        """Yields examples, the mixture's tasks at their rates, those that can't be used, too."""
-        streams = [self._epochs(task, convert, usable) for task in self._tasks]
-        if len(streams) == 1:
-            yield from streams[0]
-            return
-        for number in itertools.count():
-            (stream,) = draws(self.seed, "mixture", str(number)).choices(streams, self._rates)
-            yield next(stream)
+    def _row_batches(self, start: int, lanes: range) -> Iterator[list[list[Segment]]]:
+        """Yields some rows of batch `start`, `start + 1`, … without end.
 
-    def _epochs(
-        self, task: seqio.Task, convert: Callable[[Features], E], usable: Callable[[E], bool]
-    ) -> Iterator[E]:
-        for epoch in itertools.count():
-            empty = True
-            for features in self._epoch(task, epoch, self.shuffle):
-                example = convert(features)
-                empty = empty and not usable(example)
-                yield example
-            if empty:  # else this would go on for ever
-                raise self._nothing_left(task.name)
+        Args:
+          start: number of the first batch.
+          lanes: which rows of each batch.
+
+        Raises:
+          RecordError: no example of a task can be used.
+        """
+        try:
+            yield from self._made_batches(start, lanes)
+        except NothingUsableError as error:
+            raise self._nothing_left(error.task) from None
+
+    def _made_batches(self, start: int, lanes: range) -> Iterator[list[list[Segment]]]:
+        rows = self._packing
+        tasks = []
+        for task in self._tasks:
+            lengths = dict.fromkeys(task.output_features, self._example_length)
+            reading = Pass(
+                self.split, lengths, self.seed, self.shuffle, self.plan_folder,
+                self.process_index, self.process_count,
+            )  # fmt: skip
+            tasks.append(TaskRows(task, reading, rows))
+        size = max(task.rows_together for task in tasks)
+        rates = self._rates
+        if len(tasks) > 1:
+            each = zip(self._rates, tasks, strict=True)
+            rates = [rate / task.examples_per_row() for rate, task in each]
+
+        def made(period: int, some: range) -> dict[int, list[list[Segment]]]:
+            """The rows of some lanes in a period of as many batches as a group has rows."""
+            slots = [interleave(rates, period * self.batch_size + lane) for lane in some]
+            found: dict[int, list[list[Segment]]] = {}
+            for number, task in enumerate(tasks):
+                mine = [
+                    (lane, k) for lane, (of, k) in zip(some, slots, strict=True) if of == number
+                ]
+                groups = task.groups([k for _, k in mine], size)
+                found |= {lane: group for (lane, _), group in zip(mine, groups, strict=True)}
+            return found
+
+        period, first = divmod(start, size)
+        now = made(period, lanes)
+        while True:
+            coming: dict[int, list[list[Segment]]] = {}
+            for step in range(size):
+                if step >= first:
+                    # The first row of a group is its fullest: no step is to have all of these.
+                    yield [now[lane][(step + lane) % size] for lane in lanes]
+                # A part of the next period at each step, so that no step waits for all of it.
+                coming |= made(period + 1, lanes[step::size])
+            now, period, first = coming, period + 1, 0
 
     def _nothing_left(self, name: str) -> RecordError:
         return RecordError(
@@ -193,10 +241,15 @@ class TaskInput(abc.ABC):
             f"{self._why_none()}"
         )
 
+    @property
+    def _lanes(self) -> range:
+        """Which rows of each batch are this process's."""
+        share = self.batch_size // self.process_count
+        return range(self.process_index * share, (self.process_index + 1) * share)
+
     def _share(self, rows: list[E]) -> list[E]:
         """The rows of a batch that are this process's."""
-        share = self.batch_size // self.process_count
-        return rows[self.process_index * share : (self.process_index + 1) * share]
+        return rows[self._lanes.start : self._lanes.stop]
 
 
 def _question_of(value: dict[str, Any], source: str) -> records.Question | None:

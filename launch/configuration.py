@@ -176,12 +176,15 @@ class Run:
 
     def train(self) -> Outcome:
         """Runs it; see `gophercite.training.loop.train`."""
+        source = self.input
+        if isinstance(source, TaskInput):
+            source = source.keeping_plans(str(epath.Path(self.settings.model_dir) / "row_plans"))
         return train(
             self.settings,
             self.learner,
             self.initialisation,
             self.partitioner,
-            self.input.batches,
+            source.batches,
             {name: of_set.one_pass for name, of_set in self.evaluations.items()},
             collector=self.collector,
             # Sampling reads its results on one host, so pods leave it to launch/eval.py.

@@ -1,0 +1,68 @@
+"""What a function or setting is, as text that is the same in every process and on every day."""
+
+import dataclasses
+import functools
+import hashlib
+import inspect
+import os
+import pathlib
+from collections.abc import Mapping
+from types import MethodType
+from typing import Any
+
+from data_pipelines.features import SeqioVocabulary
+
+
+def describe(value: Any) -> str:
+    """Returns a text that differs where two values would make other examples.
+
+    Of functions it holds the file that they are in, so that an edit there shows. What counts and
+    reports, and other objects that say nothing of themselves, go by their type.
+
+    Args:
+      value: a preprocessor, or what it is called with.
+    """
+    if value is None or isinstance(value, bool | int | float | str | bytes):
+        return repr(value)
+    if isinstance(value, functools.partial):
+        given = {name: describe(each) for name, each in sorted(value.keywords.items())}
+        return f"{describe(value.func)}{tuple(map(describe, value.args))}{given}"
+    if isinstance(value, MethodType):
+        return f"{type(value.__self__).__qualname__}.{describe(value.__func__)}"
+    if inspect.isfunction(value):
+        return f"{value.__module__}.{value.__qualname__} {_source_of(value)}"
+    if isinstance(value, os.PathLike):
+        return _file(os.fspath(value))
+    if isinstance(value, SeqioVocabulary):
+        plain = value.plain
+        tokens = b"\0".join(plain.token_bytes(id) or b"" for id in range(plain.size))
+        return f"vocabulary {plain.size} {hashlib.sha256(tokens).hexdigest()}"
+    if isinstance(value, Mapping):
+        return repr({describe(key): describe(each) for key, each in value.items()})
+    if isinstance(value, tuple | list):
+        return repr([describe(each) for each in value])
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    frozen = getattr(getattr(value, "__dataclass_params__", None), "frozen", False)
+    if frozen and not isinstance(value, type):
+        fields = {f.name: describe(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return f"{kind}{fields}"
+    return kind
+
+
+@functools.cache
+def _source_of(function: Any) -> str:
+    """A digest of the file that a function is written in; nothing where it is in none."""
+    try:
+        file = inspect.getsourcefile(function)
+        return "" if file is None else hashlib.sha256(pathlib.Path(file).read_bytes()).hexdigest()
+    except (OSError, TypeError):
+        return ""
+
+
+def _file(path: str) -> str:
+    """A path with the size and time of what is there, as an index of pages may be made anew."""
+    try:
+        found = pathlib.Path(path).stat()
+    except OSError:
+        return path
+    return f"{path} {found.st_size} {found.st_mtime_ns}"

@@ -1,0 +1,205 @@
+"""The examples of single records of a seqio task, whichever records are asked for, in any order.
+
+seqio reads a task from its beginning. Here its preprocessors get one record at a time, so that what
+an example becomes depends on the record and the seed that it carries, and on nothing before it. A
+preprocessor that joins several records sees one of them here.
+"""
+
+import abc
+import functools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import seqio
+import tensorflow as tf
+from jaxtyping import Int
+
+from data_pipelines.sources import RecordSource
+
+Features = Mapping[str, Any]  # of one example, as numpy arrays
+Wanted = tuple[int, int]  # number of a record, and the seed of its random draws
+
+_AT_ONCE = 32  # records that cross to TensorFlow in one call, which costs more than making one
+_PLACE = "_place"  # a feature that says which of the records an example is of
+_END = -1
+
+
+class ExampleReader(abc.ABC):
+    """Gives the examples of one split of a task, record by record.
+
+    Attributes:
+      count: how many records the split has.
+      endless: whether these are more than any run reads.
+      made: how many records' examples were made or read so far.
+    """
+
+    count: int
+    endless: bool = False
+    made: int = 0
+
+    @abc.abstractmethod
+    def read(self, wanted: Sequence[Wanted]) -> list[list[Features]]:
+        """Returns the examples of each record: none where a filter drops it, or several.
+
+        Args:
+          wanted: numbers of records and the seeds of their draws.
+        """
+
+    @abc.abstractmethod
+    def texts(self, numbers: Iterable[int]) -> Iterator[str]:
+        """Yields texts that differ where the records do."""
+
+    def shuffled(self, draws: np.random.Generator) -> Int[np.ndarray, " records"]:
+        """Returns the records' numbers in an order drawn at random."""
+        return draws.permutation(self.count)
+
+
+def reader_of(task: seqio.Task, split: str, lengths: Mapping[str, int]) -> ExampleReader:
+    """Returns what gives a task's examples.
+
+    Args:
+      task: one whose source gives no record by its number is read once, and held in memory.
+      split: of the source.
+      lengths: `sequence_length` of the preprocessors, by feature.
+    """
+    if isinstance(task.source, RecordSource):
+        return _record_reader(task, split, tuple(lengths.items()))
+    return HeldExamples(task, split, lengths)
+
+
+@functools.lru_cache(maxsize=8)  # a reader has no state, but takes a second to make
+def _record_reader(
+    task: seqio.Task, split: str, lengths: tuple[tuple[str, int], ...]
+) -> "RecordReader":
+    return RecordReader(task, split, dict(lengths))
+
+
+class HeldExamples(ExampleReader):
+    """Examples of a task whose source can only be read from its beginning, held in memory.
+
+    Their random draws are those of seed 0, in every epoch.
+
+    Args:
+      task: any seqio task.
+      split: of its source.
+      lengths: `sequence_length` of the preprocessors, by feature.
+    """
+
+    def __init__(self, task: seqio.Task, split: str, lengths: Mapping[str, int]) -> None:
+        dataset = task.get_dataset(
+            sequence_length=lengths,
+            split=split,
+            shuffle=False,
+            seed=0,
+            num_epochs=1,
+            trim_output_features=False,
+            try_in_mem_cache=False,
+        )
+        self._examples = list(dataset.as_numpy_iterator())
+        self.count = len(self._examples)
+
+    def read(self, wanted: Sequence[Wanted]) -> list[list[Features]]:
+        """Returns each of the examples by itself, whatever the seed."""
+        self.made += len(wanted)
+        return [[self._examples[number]] for number, _ in wanted]
+
+    def texts(self, numbers: Iterable[int]) -> Iterator[str]:
+        """Yields the tokens."""
+        return (str(self._examples[number]["tokens"].tolist()) for number in numbers)
+
+
+class RecordReader(ExampleReader):
+    """Makes the examples of records that a source gives by their numbers.
+
+    Args:
+      task: whose source is a `RecordSource`.
+      split: of the source.
+      lengths: `sequence_length` of the preprocessors, by feature.
+    """
+
+    def __init__(self, task: seqio.Task, split: str, lengths: Mapping[str, int]) -> None:
+        self._source: RecordSource = task.source
+        self._task = task
+        self._split = split
+        self._lengths = lengths
+        self.count = self._source.count(split)
+        self.endless = self._source.endless(split)
+
+    def texts(self, numbers: Iterable[int]) -> Iterator[str]:
+        """Yields the records' JSON."""
+        return (self._source.record(self._split, number)[1] for number in numbers)
+
+    def shuffled(self, draws: np.random.Generator) -> Int[np.ndarray, " records"]:
+        """Returns the records' numbers in an order drawn at random, as the source has it."""
+        return self._source.shuffled(self._split, draws)
+
+    def read(self, wanted: Sequence[Wanted]) -> list[list[Features]]:
+        """Returns the examples of each record: none where a filter drops it, or several."""
+        self.made += len(wanted)
+        found: list[list[Features]] = []
+        for start in range(0, len(wanted), _AT_ONCE):
+            found += self._read(wanted[start : start + _AT_ONCE])
+        return found
+
+    def _read(self, wanted: Sequence[Wanted]) -> list[list[Features]]:
+        ids, texts = zip(*(self._source.record(self._split, n) for n, _ in wanted), strict=True)
+        function, types = self._made
+        places, packed = function(
+            tf.constant(texts),
+            tf.constant(ids),
+            tf.constant([seed for _, seed in wanted], tf.int64),
+        )
+        found: list[list[Features]] = [[] for _ in wanted]
+        columns = {name: column.numpy() for name, column in packed.items()}
+        for row, place in enumerate(places.numpy().tolist()):
+            if place != _END:
+                found[place].append(
+                    {name: _plain(columns[name][row], types[name]) for name in types}
+                )
+        return found
+
+    @functools.cached_property
+    def _made(self) -> tuple[Any, dict[str, tf.DType]]:
+        """The function that makes examples, traced once, and the types of their features.
+
+        Features have any shape, so they leave the function as serialised tensors.
+        """
+        types: dict[str, tf.DType] = {}
+
+        def process(records: dict[str, tf.Tensor]) -> tf.data.Dataset:
+            dataset = tf.data.Dataset.from_tensor_slices(records)  # type: ignore[arg-type]
+            dataset = self._task.preprocess_precache(dataset, seed=0)
+            return self._task.preprocess_postcache(dataset, sequence_length=self._lengths, seed=0)
+
+        def packed(features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+            return {name: tf.io.serialize_tensor(features[name]) for name in types}
+
+        def make(texts: tf.Tensor, ids: tf.Tensor, seeds: tf.Tensor) -> Any:
+            places = tf.range(tf.size(texts, tf.int64))
+            records = {"record": texts, "id": ids, "seed": seeds, _PLACE: places}
+            found: Any = process(records)
+            types.update({name: spec.dtype for name, spec in found.element_spec.items()})
+            if types.pop(_PLACE, None) is not None:
+                found = found.map(lambda features: (features[_PLACE], packed(features)))
+            else:  # a preprocessor passes on what it knows alone: one record at a time
+                numbered: Any = tf.data.Dataset.range(tf.size(texts, tf.int64))
+                found = numbered.flat_map(
+                    lambda place: process(
+                        {name: column[place : place + 1] for name, column in records.items()}
+                    ).map(lambda features: (place, packed(features)))
+                )
+            nothing = (tf.constant(_END, tf.int64), {name: tf.constant("") for name in types})
+            # There may be none at all, of which no batch can be made.
+            found = found.concatenate(tf.data.Dataset.from_tensors(nothing))
+            return found.batch(2**31).get_single_element()
+
+        strings = tf.TensorSpec([None], tf.string)
+        signature = [strings, strings, tf.TensorSpec([None], tf.int64)]
+        function = tf.function(make, input_signature=signature).get_concrete_function()
+        return function, types
+
+
+def _plain(serialised: bytes, dtype: tf.DType) -> Any:
+    value = tf.io.parse_tensor(serialised, dtype).numpy()
+    return value if isinstance(value, np.ndarray) else np.asarray(value)[()]

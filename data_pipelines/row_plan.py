@@ -1,0 +1,198 @@
+"""Which examples of a split share a row, found by one pass over it and kept in a file.
+
+Filters drop what only they know, and rows are packed by lengths that only tokenising tells. So a
+task's examples are made once, in blocks of records, and each block is packed by itself: what is
+kept is which examples stand in each row. After that any row can be made without those before it.
+
+A block is a file of its own, whole or absent: several processes share the pass, and one that was
+stopped goes on. The file's name says what the rows depend on, the records included.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import io
+import logging
+import os
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from etils import epath
+from jaxtyping import Int
+
+from gophercite.storage.paths import naming_storage
+
+BLOCK = 1024  # records
+_log = logging.getLogger(__name__)
+
+
+class Ref(NamedTuple):
+    """An example: the number of its record, and which of the record's examples it is."""
+
+    record: int
+    part: int
+
+
+PlannedRow = list[list[Ref]]  # segments of examples
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RowPlan:
+    """The rows of one pass over a split.
+
+    Attributes:
+      examples: record and part of each, in the order of the rows.
+      segment_ends: for each segment, how many examples stand in it and before it.
+      row_ends: for each row, how many segments stand in it and before it.
+      varies: whether lengths change with the random draws of each epoch; the plan has those of one.
+    """
+
+    examples: Int[np.ndarray, "examples 2"]
+    segment_ends: Int[np.ndarray, " segments"]
+    row_ends: Int[np.ndarray, " rows"]
+    varies: bool
+
+    @classmethod
+    def of(cls, rows: Sequence[PlannedRow], varies: bool) -> "RowPlan":
+        """Returns the plan that has these rows."""
+        segments = [segment for row in rows for segment in row]
+        examples = [ref for segment in segments for ref in segment]
+        return cls(
+            np.asarray(examples, np.int64).reshape(-1, 2),
+            np.cumsum([len(segment) for segment in segments], dtype=np.int64),
+            np.cumsum([len(row) for row in rows], dtype=np.int64),
+            varies,
+        )
+
+    @classmethod
+    def joined(cls, plans: Sequence["RowPlan"]) -> "RowPlan":
+        """Returns the plan that has the rows of several, one after the other."""
+
+        def ends(name: str) -> np.ndarray:
+            before, found = 0, [np.zeros(0, np.int64)]
+            for plan in plans:
+                values = getattr(plan, name)
+                found.append(values + before)
+                before += int(values[-1]) if len(values) else 0
+            return np.concatenate(found)
+
+        examples = [np.zeros((0, 2), np.int64), *(plan.examples for plan in plans)]
+        varies = any(plan.varies for plan in plans)
+        return cls(np.concatenate(examples), ends("segment_ends"), ends("row_ends"), varies)
+
+    def __len__(self) -> int:
+        return len(self.row_ends)
+
+    def row(self, number: int) -> PlannedRow:
+        """Returns the segments of a row."""
+        first = int(self.row_ends[number - 1]) if number else 0
+        segments = []
+        for segment in range(first, int(self.row_ends[number])):
+            start = int(self.segment_ends[segment - 1]) if segment else 0
+            found = self.examples[start : int(self.segment_ends[segment])].tolist()
+            segments.append([Ref(*ref) for ref in found])
+        return segments
+
+    def to_bytes(self) -> bytes:
+        """Returns the plan as a file's content."""
+        file = io.BytesIO()
+        np.savez_compressed(file, **dataclasses.asdict(self))
+        return file.getvalue()
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> "RowPlan":
+        """The inverse of `to_bytes`.
+
+        Raises:
+          ValueError: it is no such content.
+        """
+        try:
+            with np.load(io.BytesIO(content), allow_pickle=False) as file:
+                names = [field.name for field in dataclasses.fields(cls)]
+                values = {name: file[name] for name in names}
+        except Exception as error:  # zipfile, zlib and numpy have many ways to say so
+            raise ValueError(f"is no plan of rows: {error}") from None
+        return cls(**{**values, "varies": bool(values["varies"])})
+
+
+def plan_rows(
+    order: Int[np.ndarray, " records"],
+    measure: Callable[[Int[np.ndarray, " some"]], RowPlan],
+    folder: epath.PathLike | None,
+    key: str,
+    process_index: int = 0,
+    process_count: int = 1,
+) -> RowPlan:
+    """Returns the plan of a split, from its file or by a pass over the records.
+
+    Args:
+      order: the records' numbers, in the order in which they are packed.
+      measure: packs a block of them.
+      folder: where blocks are kept, a disk's or a bucket's; None keeps nothing.
+      key: names all that the plan depends on, in letters that a file's name may have.
+      process_index, process_count: of the processes that share the pass, each begins with another
+        block, and takes from the folder what the others have made by then.
+
+    Raises:
+      StorageError: the bucket can't be used.
+    """
+    starts = range(0, len(order), BLOCK)
+    first = process_index * len(starts) // process_count
+    found: dict[int, RowPlan] = {}
+    told = False
+    for number in (*range(first, len(starts)), *range(first)):
+        path = None if folder is None else epath.Path(folder) / f"rows-{key}" / f"{number:06d}.npz"
+        plan = None if path is None else _read(path)
+        if plan is None:
+            if not told and len(starts) > 1:
+                _log.info("measuring %d records, once, to know which share a row", len(order))
+                told = True
+            plan = measure(order[starts[number] : starts[number] + BLOCK])
+            if path is not None:
+                _write(path, plan.to_bytes())
+        found[number] = plan
+    return RowPlan.joined([found[number] for number in range(len(starts))])
+
+
+def digest(parts: Iterator[str]) -> str:
+    """Returns a name for texts, the same for the same texts in the same order."""
+    found = hashlib.sha256()
+    for part in parts:
+        found.update(f"{len(part)}:".encode())
+        found.update(part.encode("utf-8", "surrogatepass"))
+    return found.hexdigest()[:32]
+
+
+def _read(path: epath.Path) -> RowPlan | None:
+    """The plan in a file; None where there is none that can be read."""
+    with naming_storage(path):
+        if not path.exists():
+            return None
+        content = path.read_bytes()
+    try:
+        return RowPlan.from_bytes(content)
+    except ValueError as error:
+        _log.warning("%s: %s; it is made again", path, error)
+        return None
+
+
+def _write(path: epath.Path, content: bytes) -> None:
+    """Writes a file whole; of two processes that write it at once, both write the same.
+
+    A folder that can't be written to costs the next start a pass, not this run its life.
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}-{uuid.uuid4().hex}")
+    try:
+        with naming_storage(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if "://" in os.fspath(path):  # objects appear when they are whole
+                path.write_bytes(content)
+                return
+            partial.write_bytes(content)
+            partial.replace(path)
+    except OSError as error:
+        _log.warning("%s can't be written, so the next start makes it again: %s", path, error)
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)

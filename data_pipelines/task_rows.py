@@ -1,0 +1,382 @@
+"""The rows of one task, any of them without those before it."""
+
+import collections
+import dataclasses
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import seqio
+from etils import epath
+
+from data_pipelines import packing
+from data_pipelines.description import describe
+from data_pipelines.example_reader import Features, reader_of
+from data_pipelines.packing import PackingReport, Segment
+from data_pipelines.randomness import epoch_seed
+from data_pipelines.row_order import drawn_numbers, place_in_epoch
+from data_pipelines.row_plan import PlannedRow, Ref, RowPlan, digest, plan_rows
+
+GROUP = 16  # rows that are packed together where lengths are not known before
+_COMPARED = 16  # records of a block that are made twice, to see whether lengths vary
+_TRIED = 4096  # examples of an endless task until it is said that none can be used
+_EXTRAS = 2  # examples that fill up the rows of a plan, as a rule
+_ANY = -1  # whichever of a record's examples
+_SOME = 8  # examples that are made at once where it is not known how many fit
+_HELD_TOKENS = 2**24  # of records that give several examples; 128 MiB
+
+
+@dataclasses.dataclass(frozen=True)
+class Packing:
+    """How examples become rows.
+
+    Attributes:
+      length: tokens in a row.
+      pack: whether several examples share one.
+      share_beginnings: whether those that begin alike share what they begin with.
+      convert: makes an example, which has `tokens`, of a task's features.
+      usable: whether it is trained on; it is told each example once it is made.
+      settings: whatever else these two depend on.
+    """
+
+    length: int
+    pack: bool
+    share_beginnings: bool
+    convert: Callable[[Features], Any]
+    usable: Callable[[Any], bool]
+    settings: tuple[Any, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Pass:
+    """Which examples are read, and in what order.
+
+    Attributes:
+      split: of the task's source.
+      lengths: the preprocessors' `sequence_length`.
+      seed: of the run.
+      shuffle: whether each epoch has an order of its own.
+      plan_folder: where plans are kept (`row_plan`); None keeps none.
+      process_index, process_count: of the processes that share the work of planning.
+    """
+
+    split: str
+    lengths: dict[str, int]
+    seed: int
+    shuffle: bool
+    plan_folder: epath.PathLike | None
+    process_index: int
+    process_count: int
+
+
+class NothingUsableError(Exception):
+    """No example of a task passes its filters and fits a row; `task` is its name."""
+
+    def __init__(self, task: str) -> None:
+        super().__init__(f"task {task!r} has no example that can be used")
+        self.task = task
+
+
+class TaskRows:
+    """The rows of one task without end, in groups that can be made in any order.
+
+    A split that ends is planned (`row_plan`): each epoch has every usable example once, the plan's
+    rows in an order of the epoch's own. Where lengths vary from epoch to epoch, `GROUP` rows of the
+    plan at a time are packed anew; what does not fit has its turn in another epoch, and what room
+    is left goes to examples drawn at random. Of an endless source groups draw at random alone.
+    """
+
+    def __init__(self, task: seqio.Task, reading: Pass, rows: Packing) -> None:
+        self.task = task
+        self._reading = reading
+        self._packing = rows
+        self._reader = reader_of(task, reading.split, reading.lengths)
+        self._pieces = _HeldPieces()
+        self._usual = 2 * GROUP  # records that a group of an endless task takes
+
+    @functools.cached_property
+    def endless(self) -> bool:
+        """Whether the source has more records than any run reads."""
+        return self._reader.endless
+
+    @functools.cached_property
+    def rows_together(self) -> int:
+        """How many rows have to be packed together: 1 where each is known before."""
+        unknown = self._packing.pack and (self.endless or self._plan.varies)
+        return GROUP if unknown else 1
+
+    def examples_per_row(self) -> float:
+        """About how many examples a row has, the same on every host."""
+        if not self._packing.pack:
+            return 1.0
+        if not self.endless:
+            return len(self._plan.examples) / len(self._plan)
+        rows = list(itertools.chain.from_iterable(self._drawn_rows(range(4), 0, GROUP)))
+        return sum(map(len, itertools.chain.from_iterable(rows))) / len(rows)
+
+    def groups(self, numbers: Sequence[int], rows: int) -> list[list[list[Segment]]]:
+        """Returns some groups, each of so many rows; reading them together costs less.
+
+        Args:
+          numbers: which groups, from 0.
+          rows: of a group, a multiple of `rows_together`.
+
+        Raises:
+          NothingUsableError: no example of the task can be used.
+        """
+        if not numbers:
+            return []
+        if self.endless:
+            return self._drawn_rows(numbers, self._reading.seed, rows)
+        together = self.rows_together
+        units = [
+            number * rows // together + unit
+            for number in numbers
+            for unit in range(rows // together)
+        ]
+        planned = [self._planned(unit, together) for unit in units]
+        made = self._examples([(epoch, ref) for wanted in planned for epoch, ref in _refs(wanted)])
+        others = self._drawn(units, self._reading.seed, at_first=_EXTRAS)
+        found = [
+            self._packed(wanted, made, others[unit])
+            for unit, wanted in zip(units, planned, strict=True)
+        ]
+        flat = [row for unit in found for row in unit]
+        return [flat[start : start + rows] for start in range(0, len(flat), rows)]
+
+    # --- Planned rows ---
+
+    def _planned(self, unit: int, together: int) -> list[tuple[int, PlannedRow]]:
+        """The rows of the plan that are packed together, each with its epoch."""
+        reading, count = self._reading, len(self._plan)
+        found = []
+        for number in range(unit * together, (unit + 1) * together):
+            epoch, place = place_in_epoch(
+                reading.seed, self.task.name, number, count, reading.shuffle
+            )
+            found.append((epoch, self._plan.row(place)))
+        return found
+
+    def _packed(
+        self,
+        planned: list[tuple[int, PlannedRow]],
+        made: dict[tuple[int, Ref], Any],
+        others: Iterator[Any],
+    ) -> list[list[Segment]]:
+        examples = [each for row in planned for each in _refs([row])]
+        usable = [made[each] for each in examples if each in made]
+        how = self._packing
+        if not self._plan.varies and len(usable) == len(examples):
+            rows: list[list[Segment]] = [
+                [[made[epoch, ref] for ref in segment] for segment in row] for epoch, row in planned
+            ]
+            fits = all(packing.used_tokens(row) <= how.length for row in rows)
+            if fits or not how.pack:
+                return rows
+        return packing.fill(
+            usable, others, len(planned), how.length,
+            pack=how.pack, share_beginnings=how.share_beginnings,
+        )  # fmt: skip
+
+    def _examples(self, wanted: Sequence[tuple[int, Ref]]) -> dict[tuple[int, Ref], Any]:
+        """The examples that can be used, by epoch and name."""
+        records = list(dict.fromkeys((epoch, ref.record) for epoch, ref in wanted))
+        parts = {each: held for each in records if (held := self._pieces.get(each)) is not None}
+        missing = [each for each in records if each not in parts]
+        read = self._reader.read([(record, self._epoch_seed(epoch)) for epoch, record in missing])
+        for each, examples in zip(missing, read, strict=True):
+            parts[each] = list(map(self._packing.convert, examples))
+            self._pieces.hold(each, parts[each])
+        return {
+            (epoch, ref): example
+            for epoch, ref in wanted
+            if ref.part < len(parts[epoch, ref.record])
+            and self._packing.usable(example := parts[epoch, ref.record][ref.part])
+        }
+
+    def _epoch_seed(self, epoch: int) -> int:
+        return epoch_seed(self._reading.seed, self.task.name, epoch)
+
+    # --- Examples drawn at random ---
+
+    def _drawn_rows(self, groups: Sequence[int], seed: int, rows: int) -> list[list[list[Segment]]]:
+        how = self._packing
+        at_first = self._usual
+        drawn = self._drawn(groups, seed, at_first)
+        before = self._reader.made
+        made = [
+            packing.fill(
+                [], drawn[group], rows, how.length,
+                pack=how.pack, share_beginnings=how.share_beginnings,
+            )
+            for group in groups
+        ]  # fmt: skip
+        # How many are made at once has no say in what rows hold, only in how long they take.
+        late = self._reader.made - before - at_first * len(groups)
+        self._usual = max(at_first + (late // (2 * len(groups)) if late > 0 else -1), _SOME)
+        return made
+
+    def _drawn(self, groups: Sequence[int], seed: int, at_first: int) -> dict[int, Iterator[Any]]:
+        """Examples drawn for some groups, among all that can be used; each group's never end.
+
+        Each group has random draws of its own.
+
+        Args:
+          groups: their numbers.
+          seed: of the run.
+          at_first: how many records of each group to make in one go.
+        """
+        name = f"groups of {self.task.name}"
+        own = {group: epoch_seed(seed, name, group) for group in groups}
+        numbers = {group: self._candidates(name, group, seed) for group in groups}
+        known: dict[int, list[Any]] | None = None
+
+        def usable(group: int, refs: list[Ref], read: list[list[Features]]) -> Iterator[Any]:
+            for ref, examples in zip(refs, read, strict=True):
+                for part, features in enumerate(examples):
+                    if ref.part in (_ANY, part):
+                        example = self._packing.convert(features)
+                        if self._packing.usable(example):
+                            yield example
+
+        def first() -> dict[int, list[Any]]:
+            some = {group: list(itertools.islice(numbers[group], at_first)) for group in groups}
+            wanted = [(ref.record, own[group]) for group, refs in some.items() for ref in refs]
+            read = iter(self._reader.read(wanted))
+            return {
+                group: list(usable(group, refs, list(itertools.islice(read, len(refs)))))
+                for group, refs in some.items()
+            }
+
+        def stream(group: int) -> Iterator[Any]:
+            nonlocal known
+            if known is None:
+                known = first()
+            yield from known[group]
+            unused = 0
+            while unused < _TRIED:
+                refs = list(itertools.islice(numbers[group], _SOME))
+                unused += len(refs)
+                read = self._reader.read([(ref.record, own[group]) for ref in refs])
+                for example in usable(group, refs, read):
+                    unused = 0
+                    yield example
+            raise NothingUsableError(self.task.name)
+
+        return {group: stream(group) for group in groups}
+
+    def _candidates(self, name: str, group: int, seed: int) -> Iterator[Ref]:
+        """Records, or examples of the plan, drawn at random for a group."""
+        if not self.endless:
+            examples = self._plan.examples
+            for number in drawn_numbers(seed, name, group, len(examples)):
+                yield Ref(*examples[number].tolist())
+        count = self._reader.count
+        numbers: Iterator[int] = drawn_numbers(seed, name, group, count)
+        if not self._reading.shuffle:
+            numbers = (number % count for number in itertools.count(group * _TRIED))
+        for number in numbers:
+            yield Ref(number, _ANY)
+
+    # --- The plan ---
+
+    @functools.cached_property
+    def _plan(self) -> RowPlan:
+        reading = self._reading
+        order = np.arange(self._reader.count)
+        if reading.shuffle:
+            # Not by the run's seed: runs of several seeds share a plan.
+            order = self._reader.shuffled(np.random.default_rng(0))
+        folder = reading.plan_folder
+        key = "" if folder is None else self._key(order)
+        plan = plan_rows(
+            order, self._measure, folder, key, reading.process_index, reading.process_count
+        )
+        if not len(plan):
+            raise NothingUsableError(self.task.name)
+        return plan
+
+    def _measure(self, records: np.ndarray) -> RowPlan:
+        """Packs a block of records, as their examples are in the first epoch of seed 0."""
+        seeds = [epoch_seed(0, self.task.name, epoch) for epoch in range(2)]
+        numbers = records.tolist()
+        refs: dict[int, Ref] = {}
+        sizes: list[list[int]] = []
+
+        def usable() -> Iterator[Any]:
+            for start in range(0, len(numbers), 4 * _SOME):
+                some = numbers[start : start + 4 * _SOME]
+                found = self._reader.read([(number, seeds[0]) for number in some])
+                for number, examples in zip(some, found, strict=True):
+                    converted = list(map(self._packing.convert, examples))
+                    sizes.append([len(example.tokens) for example in converted])
+                    for part, example in enumerate(converted):
+                        if self._packing.usable(example):
+                            refs[id(example)] = Ref(number, part)
+                            yield example
+
+        how = self._packing
+        rows = [
+            [[refs.pop(id(example)) for example in segment] for segment in row]
+            for row in packing.group(
+                usable(), how.length, PackingReport(),
+                pack=how.pack, share_beginnings=how.share_beginnings,
+            )
+        ]  # fmt: skip
+        again = self._reader.read([(number, seeds[1]) for number in numbers[:_COMPARED]])
+        compared = [
+            [len(self._packing.convert(features).tokens) for features in examples]
+            for examples in again
+        ]
+        return RowPlan.of(rows, varies=compared != sizes[:_COMPARED])
+
+    def _key(self, order: np.ndarray) -> str:
+        """Names all that the plan depends on: records, preprocessors, vocabulary, packing."""
+        reading, how = self._reading, self._packing
+        settings = (
+            reading.split, reading.lengths, how.length, how.pack, how.share_beginnings,
+            describe(how.convert), describe(how.usable), describe(how.settings),
+        )  # fmt: skip
+        of_task = (
+            self.task.name, repr(settings), *map(describe, self.task.preprocessors),
+            *(describe(feature.vocabulary) for feature in self.task.output_features.values()),
+        )  # fmt: skip
+        return digest(itertools.chain(of_task, self._reader.texts(order.tolist())))
+
+
+class _HeldPieces:
+    """Examples of records that give several, as long documents do: one row needs but one of them.
+
+    They are those of an epoch, the newest ones.
+    """
+
+    def __init__(self) -> None:
+        self._held: collections.OrderedDict[tuple[int, int], list[Any]] = collections.OrderedDict()
+        self._tokens = 0
+
+    def get(self, record: tuple[int, int]) -> list[Any] | None:
+        """The examples of a record in an epoch; None where they are not held."""
+        return self._held.get(record)
+
+    def hold(self, record: tuple[int, int], examples: list[Any]) -> None:
+        """Holds examples, and lets the oldest go where they are too many."""
+        if len(examples) < 2:
+            return
+        self._held[record] = examples
+        self._tokens += _tokens(examples)
+        while self._tokens > _HELD_TOKENS and len(self._held) > 1:
+            _, oldest = self._held.popitem(last=False)
+            self._tokens -= _tokens(oldest)
+
+
+def _tokens(examples: list[Any]) -> int:
+    return sum(len(example.tokens) for example in examples)
+
+
+def _refs(planned: list[tuple[int, PlannedRow]]) -> Iterator[tuple[int, Ref]]:
+    for epoch, row in planned:
+        for segment in row:
+            for ref in segment:
+                yield epoch, ref

@@ -1,0 +1,273 @@
+"""Batches by their number: the same from any start, on any number of hosts, none made in vain."""
+
+import collections
+import dataclasses
+import itertools
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data_pipelines import row_plan, tasks
+from data_pipelines.example_reader import reader_of
+from data_pipelines.inputs import Input
+from data_pipelines.randomness import draws
+from data_pipelines.row_order import interleave
+from data_pipelines.sample_world.vocabulary import bundled_vocabulary
+from data_pipelines.sources import RecordSource
+
+LENGTH = 32
+
+
+class Numbers(RecordSource):
+    """Records that are their own number, and how often each was read."""
+
+    def __init__(self, count, endless=False):
+        super().__init__(splits=("train",), caching_permitted=False)
+        self._count, self._endless = count, endless
+        self.read = collections.Counter()
+
+    def count(self, split):
+        return self._count
+
+    def endless(self, split):
+        return self._endless
+
+    def record(self, split, index):
+        self.read[index] += 1
+        return str(index), json.dumps(index)
+
+
+def encode(dataset, varied, kept, pieces):
+    """Examples whose tokens begin with their record's number, some dropped, some in pieces."""
+
+    def tokens_of(record, seed):
+        number = int(record)
+        draw = draws(int(seed) if varied else 0, "length", str(number))
+        return np.full(draw.randint(2, LENGTH // 2), number + 1, np.int32)
+
+    def encoded(example):
+        tokens = tf.numpy_function(tokens_of, [example["record"], example["seed"]], tf.int32)
+        tokens = tf.ensure_shape(tokens, [None])
+        return {**example, "tokens": tokens, "weights": tf.ones_like(tokens, tf.float32)}
+
+    numbered = dataset.map(encoded)
+    numbered = numbered.filter(lambda example: (example["tokens"][0] - 1) % 10 < kept)
+    return numbered.flat_map(lambda e: tf.data.Dataset.from_tensors(e).repeat(pieces))
+
+
+def register(name, count=40, *, varied=False, kept=10, pieces=1, endless=False):
+    source = Numbers(count, endless)
+
+    def step(dataset):
+        return encode(dataset, varied, kept, pieces)
+
+    tasks.register(name, source, [step], bundled_vocabulary())
+    return source
+
+
+@pytest.fixture(scope="module")
+def kinds():
+    """One task of each kind, and mixtures of them."""
+    sources = {
+        "plain": register("plain"),
+        "filtered": register("filtered", 33, kept=4),
+        "varied": register("varied", 50, varied=True, kept=7),
+        "pieces": register("pieces", 9, pieces=3),
+        "endless": register("endless", 10**6, varied=True, endless=True, kept=6),
+    }
+    tasks.add_mixture("two", {"filtered": 1, "plain": 3})
+    tasks.add_mixture("all", {name: rate for rate, name in enumerate(sources, start=1)})
+    return sources
+
+
+def take(source, number, start=0):
+    return list(itertools.islice(source.batches(start), number))
+
+
+def assert_equal(first, second):
+    assert len(first) == len(second)
+    for one, other in zip(first, second, strict=True):
+        assert one.keys() == other.keys()
+        for name in one:
+            np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+
+
+def seen(batches):
+    """How often each record stands in a row."""
+    found = collections.Counter()
+    for batch in batches:
+        for tokens, segments in zip(batch["tokens"], batch["segments"], strict=True):
+            for segment in range(1, segments.max() + 1):
+                (number,) = set(tokens[segments == segment].tolist())
+                found[number - 1] += 1
+    return found
+
+
+inputs = st.builds(
+    Input,
+    mixture_or_task_name=st.sampled_from(
+        ["plain", "filtered", "varied", "pieces", "endless", "two", "all"]
+    ),
+    split=st.just("train"),
+    length=st.just(LENGTH),
+    batch_size=st.just(4),
+    seed=st.integers(0, 2**40),
+    pack=st.booleans(),
+    shuffle=st.booleans(),
+)
+
+
+@pytest.fixture(scope="module")
+def same_everywhere(kinds):
+    @settings(max_examples=6, deadline=None)
+    @given(source=st.deferred(lambda: inputs), start=st.integers(0, 40))
+    def check(source, start):
+        whole = take(source, 3, start)
+        for hosts in (2, 4):
+            shares = [take(source.share(index, hosts), 3, start) for index in range(hosts)]
+            joined = [
+                {name: np.concatenate([share[name] for share in step]) for name in step[0]}
+                for step in zip(*shares, strict=True)
+            ]
+            assert_equal(joined, whole)
+
+    return check
+
+
+def test_any_number_of_hosts_has_the_same_batches(same_everywhere):
+    same_everywhere()
+
+
+@pytest.fixture(scope="module")
+def goes_on(kinds):
+    @settings(max_examples=6, deadline=None)
+    @given(source=inputs, start=st.integers(0, 17), number=st.integers(1, 3))
+    def check(source, start, number):
+        whole = take(source, start + number)
+        assert_equal(take(source, number, start), whole[start:])
+        assert all(batch["segments"].max(axis=1).min() > 0 for batch in whole)
+
+    return check
+
+
+def test_a_run_that_goes_on_has_the_batches_of_one_that_was_not_stopped(goes_on):
+    goes_on()
+
+
+@pytest.mark.parametrize("name", ["plain", "filtered", "pieces"])
+@pytest.mark.parametrize("pack", [True, False])
+def test_every_epoch_has_every_example_once(kinds, name, pack):
+    source = Input(name, "train", LENGTH, 1, seed=3, pack=pack)
+    once = seen(source.one_pass())
+    batches, firsts = source.batches(), []
+    for _ in range(3):
+        epoch = [next(batches)]
+        while seen(epoch).total() < once.total():
+            epoch.append(next(batches))
+        assert seen(epoch) == once
+        firsts.append(epoch[0]["tokens"].tolist())
+    assert firsts[0] != firsts[1] or firsts[0] != firsts[2]
+
+
+def test_examples_whose_length_varies_come_about_once_an_epoch(kinds):
+    source = Input("varied", "train", LENGTH, 8, seed=1)
+    kept = [number for number in range(50) if number % 10 < 7]
+    rows = row_count = 0
+    batches = take(source, 24)
+    found = seen(batches)
+    assert set(found) == set(kept)
+    rows = sum(found.values())
+    row_count = 24 * 8
+    for count in found.values():
+        assert 0.5 < count / (rows / len(kept)) < 1.6
+    filled = sum((batch["segments"] > 0).sum() for batch in batches) / (row_count * LENGTH)
+    assert filled > 0.8
+
+
+@pytest.mark.parametrize("name", ["plain", "varied", "endless"])
+def test_each_host_makes_its_own_rows_and_none_before_them(kinds, name, tmp_path):
+    source = Input(name, "train", LENGTH, 4, seed=0, plan_folder=str(tmp_path))
+    take(source, 1)  # leaves the plan
+    made = {}
+    reader = reader_of_task(name)
+    for hosts, start in ((1, 0), (1, 16_000), (4, 16_000)):
+        before = reader.made
+        take(source.share(hosts - 1, hosts), 16, start)
+        made[hosts, start] = reader.made - before
+    assert made[4, 16_000] < 0.4 * made[1, 16_000]
+    assert made[1, 16_000] < 1.25 * made[1, 0] + 16
+
+
+def reader_of_task(name):
+    """The reader that inputs of a task use."""
+    import seqio
+
+    task = seqio.TaskRegistry.get(name)
+    return reader_of(task, "train", dict.fromkeys(task.output_features, LENGTH))
+
+
+@settings(max_examples=60, deadline=None)
+@given(rates=st.lists(st.floats(0.01, 10), min_size=1, max_size=5), start=st.integers(0, 10**9))
+def test_sequences_are_counted_without_gaps_and_have_their_shares(rates, start):
+    found = collections.defaultdict(list)
+    for slot in range(start, start + 300):
+        which, number = interleave(rates, slot)
+        found[which].append(number)
+    for which, numbers in found.items():
+        assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+        share = rates[which] / sum(rates)
+        assert abs(len(numbers) - 300 * share) < len(rates)
+        assert abs(numbers[0] - start * share) < len(rates) + start * 1e-9
+
+
+def test_a_plan_is_kept_and_read_again_and_made_anew_where_data_change(kinds, tmp_path, caplog):
+    source = Input("filtered", "train", LENGTH, 4, seed=0, plan_folder=str(tmp_path))
+    batches = take(source, 3)
+    (file,) = tmp_path.rglob("*.npz")
+    reader = reader_of_task("filtered")
+    before = reader.made
+    assert_equal(take(source, 3), batches)
+    assert reader.made - before < 3 * 4 * 10  # no pass
+    written = file.stat().st_mtime_ns
+    file.write_bytes(file.read_bytes()[:40])
+    assert_equal(take(source, 3), batches)
+    assert "is made again" in caplog.text
+    assert file.stat().st_mtime_ns != written
+    for change in ({"length": LENGTH // 2}, {"pack": False}):
+        take(dataclasses.replace(source, **change), 1)
+    assert len(list(tmp_path.rglob("*.npz"))) == 3
+    register("filtered", 34, kept=4)  # a record more
+    take(source, 1)
+    assert len(list(tmp_path.rglob("*.npz"))) == 4
+
+
+def test_processes_share_the_pass_and_a_stopped_one_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(row_plan, "BLOCK", 8)
+    register("long", 80)
+    source = Input("long", "train", LENGTH, 4, seed=0, plan_folder=str(tmp_path))
+    whole = take(dataclasses.replace(source, plan_folder=None), 4)
+    stopped = source.share(1, 2)
+    calls = itertools.count()
+    write = row_plan._write
+
+    def stop(path, content):
+        if next(calls) == 3:
+            raise KeyboardInterrupt
+        write(path, content)
+
+    monkeypatch.setattr(row_plan, "_write", stop)
+    with pytest.raises(KeyboardInterrupt):
+        take(stopped, 1)
+    monkeypatch.setattr(row_plan, "_write", write)
+    assert sorted(path.name for path in tmp_path.rglob("*.npz")) == [
+        f"{number:06d}.npz" for number in (5, 6, 7)
+    ]
+    reader = reader_of_task("long")
+    before = reader.made
+    assert_equal(take(source, 4), whole)
+    assert reader.made - before < 80 + 10 * 8 + 4 * 4 * 8 - 24
+    assert len(list(tmp_path.rglob("*.npz"))) == 10
