@@ -183,6 +183,33 @@ def test_nothing_in_an_episode_is_markup(episode: Episode) -> None:
         assert as_shown(reference.extract) in seen.text
 
 
+def test_every_text_of_an_episode_is_escaped(tmp_path: pathlib.Path) -> None:
+    """One field after the other, so that a field that is not escaped has a name."""
+    names = ["id", "world", "by", "question", "answer", "observation", "action", "invalid",
+             "mistake", "title", "domain", "url", "extract", "document", "sha256",
+             "retrieved_at"]  # fmt: skip
+    for last in (True, False):  # the step that answers is shown in another way
+        said = {name: f'<i class="{name}">' for name in names}
+        reference = Reference(
+            said["title"], said["domain"], said["url"], said["extract"], said["document"], 0,
+            len(said["extract"]), said["sha256"], said["retrieved_at"],
+        )  # fmt: skip
+        start = dataclasses.replace(browsed().start, question=said["question"])
+        end = dataclasses.replace(
+            start, phase="done", end="answer", references=(reference,),
+            answer=said["answer"] if last else None,
+        )  # fmt: skip
+        step = EpisodeStep(said["observation"], said["action"], said["invalid"], said["mistake"])
+        episode = Episode(
+            said["id"], "q", said["world"], said["by"], start, (step,), end, reward=None,
+            right=None, supported=None,
+        )  # fmt: skip
+        assert write_episode_pages(tmp_path, "<i>", [episode]) == 1
+        for file in ("index.html", "episode-00001.html"):
+            text = (tmp_path / file).read_text("utf-8")
+            assert "<i" not in text, text[text.index("<i") :][:60]
+
+
 def test_pages_of_many_episodes_are_listed(tmp_path: pathlib.Path) -> None:
     episodes = [dataclasses.replace(browsed(), id=str(n), reward=float(n)) for n in range(3)]
     assert write_episode_pages(tmp_path, "All <of them>", episodes) == 3
