@@ -110,7 +110,7 @@ BREAKS = [
         (
             Edit(
                 "decoding/decode_state.py",
-                "of_row = jnp.repeat(now.seated, rows)",
+                "of_row = jnp.repeat(state.seated, rows)",
                 "of_row = jnp.repeat(jnp.arange(fresh.shape[0]), rows)",
             ),
         ),
@@ -122,8 +122,8 @@ BREAKS = [
             Edit(
                 "decoding/decode_state.py",
                 "quote = jax.tree.map("
-                "anew, initial(work.quotes, of_row, now.sample.reshape(-1)), quote)",
-                "begun = initial(work.quotes, of_row, now.sample.reshape(-1))\n"
+                "anew, initial(work.quotes, of_row, state.sample.reshape(-1)), quote)",
+                "begun = initial(work.quotes, of_row, state.sample.reshape(-1))\n"
                 "        quote = quote._replace(node=anew(begun.node, quote.node))",
             ),
         ),

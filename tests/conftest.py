@@ -15,6 +15,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
     tempfile.tempdir = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="gophercite-tests-")
+    os.chmod(tempfile.tempdir, 0o711)  # PostgreSQL runs as a user of its own
     os.environ["XDG_CACHE_HOME"] = os.path.join(tempfile.tempdir, "cache")
     atexit.register(shutil.rmtree, tempfile.tempdir, ignore_errors=True)
 os.environ.setdefault("JAX_PLATFORMS", "cpu")

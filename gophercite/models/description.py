@@ -144,7 +144,7 @@ def renew(folder: epath.PathLike) -> None:
     description = _description(path, {**_read_json(path), "format": _FORMAT})
     vocabulary = pathlib.Path(folder) / VOCABULARY
     renew_vocabulary(vocabulary)
-    _replace(path, _to_json(dataclasses.replace(description, vocabulary=_listing(vocabulary))))
+    write_file(path, _to_json(dataclasses.replace(description, vocabulary=_listing(vocabulary))))
 
 
 def check_vocabulary(local: pathlib.Path, description: Description) -> None:
