@@ -51,6 +51,7 @@ from gophercite.training.watchdog import Watchdog
 
 _COLLECTED = 3  # what the run's key is folded with for a collector's draws
 _PATIENCE = 3  # how much longer than a step a save or sample answers may take
+_FIRST_BATCH = 8  # and the first batch, before which a set may have to be measured
 
 Samples = Callable[[Params, int], tuple[str, Mapping[str, float]]]
 Describe = Callable[[epath.Path], None]
@@ -277,6 +278,8 @@ class _Run:
 
     def _step(self) -> None:
         """One update; none where a collector was asked to stop."""
+        if not self.updates:
+            self.watchdog.alive("the first batch", _FIRST_BATCH)
         batch, of_host = next(self.feed), dict[str, jax.Array]()
         if self.collector is not None:
             collected = self._collect(self.collector, batch)

@@ -28,8 +28,8 @@ class TrainSettings:
       profiler_port: where each process waits for TensorBoard's profile plugin, or another that asks
         for a trace, on its own host; None does not.
       stalled_after: seconds without a step, a batch of an evaluation or anything else that is done,
-        until the process ends and says why; compiling takes what it takes, and a save may take
-        three times as long. None waits for ever.
+        until the process ends and says why; compiling takes what it takes, a save may take three
+        times as long, and the first batch eight times. None waits for ever.
     """
 
     model_dir: str

@@ -98,7 +98,13 @@ def test_an_input_that_dries_up_ends_a_run_and_being_stopped_oneself_does_not(
     tmp_path: Path, started: list["subprocess.Popen[str]"]
 ) -> None:
     """Ctrl-Z and a host that sleeps are no standstill: time that passed meanwhile counts little."""
+    (tmp_path / "stuck_0").touch()
     start(started, tmp_path, 2.0)
+    end = time.monotonic() + PATIENCE
+    while not (tmp_path / "run" / "metrics.jsonl").exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    time.sleep(5)  # the first batch may take longer: its set may have to be measured
+    (tmp_path / "stuck_0").unlink()
     until_batch(tmp_path, 5, started)
     os.kill(started[0].pid, signal.SIGSTOP)
     before = int((tmp_path / "batches_0").read_text())
