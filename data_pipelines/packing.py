@@ -37,8 +37,8 @@ class Example:
     The first token has nothing before it that could predict it; its weight is not used.
     """
 
-    tokens: Int32[np.ndarray, "tokens"]
-    weights: Float32[np.ndarray, "tokens"]
+    tokens: Int32[np.ndarray, " tokens"]
+    weights: Float32[np.ndarray, " tokens"]
 
 
 Segment = Sequence[Example]  # one example, or several that begin alike

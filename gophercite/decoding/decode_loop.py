@@ -321,9 +321,9 @@ def _pass(
 
 def _uniforms(
     keys: Key[Array, " seats"],
-    sample: Int[Array, "seats *rows"],
-    place: Int[Array, "seats *rows"],
-) -> Float[Array, "seats *rows"]:
+    sample: Int[Array, " seats *rows"],
+    place: Int[Array, " seats *rows"],
+) -> Float[Array, " seats *rows"]:
     """The number that each place of each sample is drawn by."""
     sample, place = jnp.broadcast_arrays(sample, place)
 

@@ -52,7 +52,7 @@ class QuoteTables(NamedTuple):
     claim_added: Int[Array, "states vocab"]
     claim_content: Bool[Array, " states"]
     size: Int[Array, " vocab"]
-    first: Int[Array, "prompts *samples"]
+    first: Int[Array, " prompts *samples"]
     settings: QuoteSettings
 
 

@@ -125,7 +125,7 @@ class _Groups:
         wasted -= _areas(self._places[number : number + 1])
         return zip(others.tolist(), wasted.tolist(), strict=True)
 
-    def _hulls(self, number: int, others: Int[np.ndarray, "n"]) -> Float[np.ndarray, "n 4"]:
+    def _hulls(self, number: int, others: Int[np.ndarray, " n"]) -> Float[np.ndarray, "n 4"]:
         """What a group and each of others take together."""
         here, there = self._places[number], self._places[others]
         return np.hstack([np.minimum(here[:2], there[:, :2]), np.maximum(here[2:], there[:, 2:])])
@@ -150,7 +150,7 @@ class _Groups:
         return new
 
 
-def _areas(places: Float[np.ndarray, "n 4"]) -> Float[np.ndarray, "n"]:
+def _areas(places: Float[np.ndarray, "n 4"]) -> Float[np.ndarray, " n"]:
     return (places[:, 2:] - places[:, :2]).prod(axis=1)
 
 
