@@ -56,7 +56,7 @@ def merge(rounds: Sequence[Path], out: Path, held_out: float) -> list[RoundCount
 
     Raises:
       OSError: a file is missing or can't be written.
-      ValueError: no answer is good, or no comparison is left to train or to validate with.
+      ValueError: no answer is good, or no decided comparison is left to train or to validate with.
     """
     counts, train, validation = [], list[Comparison](), list[Comparison]()
     for number, folder in enumerate(rounds):
@@ -72,7 +72,7 @@ def merge(rounds: Sequence[Path], out: Path, held_out: float) -> list[RoundCount
                 len(answers),
                 sum(bool(each.plausible and each.supported) for each in answers),
                 len(compared),
-                sum(each.preferred in (0.0, 1.0) for each in compared),
+                _decided(compared),
             )
         )
     if not any(each.good for each in counts):
@@ -81,10 +81,11 @@ def merge(rounds: Sequence[Path], out: Path, held_out: float) -> list[RoundCount
             "supported: there is nothing to learn from. Sample at a lower temperature, more "
             "answers to each question, or from a better model"
         )
-    if not (train and validation):
+    if not (_decided(train) and _decided(validation)):
+        # Of ties the accuracy is not known by which the best checkpoint is chosen.
         raise ValueError(
-            f"{len(train)} comparisons to train with and {len(validation)} to validate with: "
-            "there must be some of each; have more items rated"
+            f"{_decided(train)} decided comparisons to train with and {_decided(validation)} to "
+            "validate with: there must be some of each; have more items rated"
         )
     (out / "comparisons").mkdir(parents=True, exist_ok=True)
     records.write(out / "comparisons" / "comparisons_train.jsonl", train)
@@ -92,6 +93,10 @@ def merge(rounds: Sequence[Path], out: Path, held_out: float) -> list[RoundCount
     text = json.dumps([dataclasses.asdict(each) for each in counts], indent=2) + "\n"
     (out / "counts.json").write_text(text, "utf-8")
     return counts
+
+
+def _decided(comparisons: Sequence[Comparison]) -> int:
+    return sum(each.preferred in (0.0, 1.0) for each in comparisons)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

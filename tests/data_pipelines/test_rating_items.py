@@ -245,3 +245,25 @@ def test_rounds_without_a_good_answer_are_refused(
     assert rated_rounds.main([str(tmp_path / "out"), str(tmp_path / "round")]) == 1
     assert "none of 15 answers was rated plausible and supported" in capsys.readouterr().err
     assert not (tmp_path / "out" / "counts.json").exists()
+
+
+@pytest.mark.parametrize("side", ["train", "validation"])
+def test_ties_alone_are_nothing_to_train_or_to_validate_with(
+    tmp_path: pathlib.Path, side: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of ties a reward model's accuracy is not known, and its best checkpoint neither."""
+    write_round(tmp_path / "round", 0, 30)
+    arguments = [str(tmp_path / "out"), str(tmp_path / "round"), "--held-out", "0.3"]
+    assert rated_rounds.main(arguments) == 0
+    kept = tmp_path / "out" / "comparisons" / f"comparisons_{side}.jsonl"
+    here = {each.question for each in records.read(kept, Comparison)}
+    path = tmp_path / "round" / "comparisons.jsonl"
+    ties = [
+        dataclasses.replace(each, preferred=0.5) if each.question in here else each
+        for each in records.read(path, Comparison)
+    ]
+    records.write(path, ties)
+    assert rated_rounds.main(arguments) == 1
+    said = capsys.readouterr().err
+    assert ("0 decided comparisons to train" if side == "train" else "0 to validate with") in said
+    assert "have more items rated" in said
