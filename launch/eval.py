@@ -160,6 +160,12 @@ def _add_settings(group: argparse._ArgumentGroup) -> None:
         action=yes_or_no,
         help="a constrained quote has to hold its claim, if it is in the pages (default: yes)",
     )
+    add(
+        "--claims",
+        choices=("equal", "contain"),
+        help="a claim is correct if it equals an accepted answer, or if it contains one "
+        "(default: equal)",
+    )
     add("--seed", type=int, help="of the sampling (default: 0)")
     add(
         "--choose",

@@ -81,8 +81,9 @@ def _evaluate(evaluation: Evaluation, process: int, count: int) -> Results | Non
     if report.skipped or report.unknown_fields:
         print(f"{evaluation.questions}: {report}", file=sys.stderr)
     if evaluation.model is None:
-        systems = judge_baselines(questions)
-        return Results(f"Baselines on {evaluation.questions}", systems)
+        systems = judge_baselines(questions, evaluation.claims)
+        title = f"Baselines on {evaluation.questions}"
+        return Results(title, systems, claims=evaluation.claims)
     model = load_model(evaluation.model)
     judge = load_reward_model(evaluation.reward_model) if evaluation.reward_model else None
     settings = evaluation.asking()
@@ -94,7 +95,8 @@ def _evaluate(evaluation: Evaluation, process: int, count: int) -> Results | Non
     if left:
         print(f"Done here; {left} questions are left to the other processes.", file=sys.stderr)
         return None
-    outcomes = [Outcome(q, read_answer(q, lines[q.id], evaluation.omissions)) for q in questions]
+    rules = evaluation.omissions, evaluation.claims
+    outcomes = [Outcome(q, read_answer(q, lines[q.id], *rules)) for q in questions]
     if not any(outcome.samples for outcome in outcomes):
         raise ValueError("every question was declined: there is nothing to score")
     return _results(evaluation, model, run, outcomes)
@@ -109,7 +111,7 @@ def _results(
     name = "model, constrained" if evaluation.constrained else "model"
     systems = {name: [sample.judgement for sample in best]}
     if evaluation.baselines:
-        systems |= judge_baselines(asked)
+        systems |= judge_baselines(asked, evaluation.claims)
     citations: list[CitationQuality | None] = []
     if evaluation.nli is not None:
         triples = [sample.judgement.triples for sample in best]
@@ -135,6 +137,7 @@ def _results(
         citations=citations,
         sections=sections,
         files=files,
+        claims=evaluation.claims,
     )
 
 

@@ -10,6 +10,7 @@ import gin
 
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.evaluation.answer_log import AskingSettings
+from gophercite.evaluation.metrics import ClaimRule
 from gophercite.evaluation.question_prompts import PromptSettings
 from gophercite.evaluation.results import Choice
 from gophercite.few_shot.prompting import FewShotSettings, Style
@@ -46,6 +47,7 @@ class Evaluation:
       omissions: how often a constrained quote may leave words out, by ` [...] `.
       boundaries: where a constrained quote may begin and end.
       claim_in_quote: whether a constrained quote has to hold its claim, if it is in the pages.
+      claims: which are correct: claims that equal an accepted answer, or all that contain one.
       seed: of the sampling.
       choose: which of a question's samples counts; by default the one with the highest reward where
         there is a reward model, else the likeliest.
@@ -75,6 +77,7 @@ class Evaluation:
     omissions: int = 0
     boundaries: Boundaries = "words"
     claim_in_quote: bool = True
+    claims: ClaimRule = "equal"
     seed: int = 0
     choose: Choice | None = None
     reward_model: str | None = None
@@ -98,6 +101,8 @@ class Evaluation:
             raise ValueError("without a model and without baselines there is nothing to score")
         if self.choose not in (None, *get_args(Choice)):
             raise ValueError(f"choose is {self.choose!r}: must be one of {get_args(Choice)}")
+        if self.claims not in get_args(ClaimRule):
+            raise ValueError(f"claims is {self.claims!r}: must be one of {get_args(ClaimRule)}")
         if self.choose == "reward" and self.reward_model is None:
             raise ValueError("choose = 'reward' needs a reward_model")
         if self.choose == "rouge" and self.few_shot != Style.LONG.value:

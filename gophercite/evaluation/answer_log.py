@@ -20,7 +20,7 @@ from etils import epath
 from gophercite.decoding.rerank import Scorer
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.evaluation.answers import JudgedSample, answer_questions
-from gophercite.evaluation.metrics import judge
+from gophercite.evaluation.metrics import ClaimRule, judge
 from gophercite.evaluation.question_prompts import PromptReport, PromptSettings
 from gophercite.models.checkpoint_files import name_leaves
 from gophercite.models.digests import digests
@@ -232,7 +232,10 @@ def _scored(
 
 
 def read_answer(
-    question: Question, line: Mapping[str, Any], maximum_omissions: int = 0
+    question: Question,
+    line: Mapping[str, Any],
+    maximum_omissions: int = 0,
+    claims: ClaimRule = "equal",
 ) -> tuple[JudgedSample, ...] | str:
     """Returns a question's samples, judged, the likeliest first; or why it was declined.
 
@@ -240,21 +243,24 @@ def read_answer(
       question: as it was asked.
       line: what `AnswerLog` keeps of it.
       maximum_omissions: as the model was asked.
+      claims: which claims are correct (`metrics.judge`).
     """
     if "declined" in line:
         return str(line["declined"])
-    return tuple(_read_sample(question, sample, maximum_omissions) for sample in line["samples"])
+    return tuple(
+        _read_sample(question, sample, maximum_omissions, claims) for sample in line["samples"]
+    )
 
 
 def _read_sample(
-    question: Question, line: Mapping[str, Any], maximum_omissions: int
+    question: Question, line: Mapping[str, Any], maximum_omissions: int, claims: ClaimRule
 ) -> JudgedSample:
     answer = line.get("answer", line["text"])
     return JudgedSample(
         question,
         line["text"],
         answer,
-        judge(answer, question, maximum_omissions),
+        judge(answer, question, maximum_omissions, claims),
         tuple(line["tokens"]),
         line["log_prob"],
         line["document"],

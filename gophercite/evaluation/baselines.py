@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from gophercite import evidence
 from gophercite.documents import Document
-from gophercite.evaluation.metrics import Judgement, judge
+from gophercite.evaluation.metrics import ClaimRule, Judgement, judge
 from gophercite.evidence import Evidence
 from gophercite.records import Question
 from gophercite.text import tfidf
@@ -114,17 +114,20 @@ BASELINES: dict[str, Callable[[Question], Evidence | None]] = {
 }
 
 
-def judge_baselines(questions: Sequence[Question]) -> dict[str, list[Judgement]]:
+def judge_baselines(
+    questions: Sequence[Question], claims: ClaimRule = "equal"
+) -> dict[str, list[Judgement]]:
     """Judges each baseline on the questions; what it cannot answer counts as malformed.
 
     Args:
       questions: with their pages.
+      claims: which claims are correct (`metrics.judge`).
     """
     systems: dict[str, list[Judgement]] = {}
     for name, baseline in BASELINES.items():
         chosen = ((question, baseline(question)) for question in questions)
         systems[name] = [
-            judge("" if triple is None else evidence.format(triple), question)
+            judge("" if triple is None else evidence.format(triple), question, claims=claims)
             for question, triple in chosen
         ]
     return systems

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 from gophercite import evidence
 from gophercite.documents import Document
@@ -11,6 +12,8 @@ from gophercite.records import Question, Span
 from gophercite.text.answer_matching import contains_answer, exact_match, f1
 from gophercite.text.rouge import rouge_l
 from gophercite.text.sentences import sentence_spans
+
+ClaimRule = Literal["equal", "contain"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +27,8 @@ class Judgement:
       faults: the faults of the bad-syntax penalty, against whole pages.
       well_formed: the text parses.
       verbatim: every quote stands, exactly and not only up to case, in a document of its title.
-      claim_correct: the claim equals an accepted answer after normalisation.
+      claim_correct: the claim equals an accepted answer after normalisation, or contains one where
+        that is the rule.
       claim_f1: its best F1 against an accepted answer, in [0, 1].
       claim_rouge_l: its best ROUGE-L against one, in [0, 1].
       quote_contains_answer: a verbatim quote says an accepted answer.
@@ -57,7 +61,9 @@ class Judgement:
         return None if self.overlap is None else self.overlap.recall
 
 
-def judge(text: str, question: Question, maximum_omissions: int = 0) -> Judgement:
+def judge(
+    text: str, question: Question, maximum_omissions: int = 0, claims: ClaimRule = "equal"
+) -> Judgement:
     """Judges the raw text of a sample against the question's pages, answers and gold evidence.
 
     Supported means: the claim is correct, its quote is verbatim in the named document, and there it
@@ -71,6 +77,8 @@ def judge(text: str, question: Question, maximum_omissions: int = 0) -> Judgemen
         checked and count as absent.
       maximum_omissions: ` [...] ` that a quote may have; each run between them then counts as a
         quote (`evidence.faults`).
+      claims: which claims are correct: those that equal an accepted answer, as SQuAD's exact match
+        has it, or all that contain one, as a sentence may that a model was not taught to shorten.
     """
     pages = [source for source in question.documents if isinstance(source, Document)]
     try:
@@ -85,7 +93,8 @@ def judge(text: str, question: Question, maximum_omissions: int = 0) -> Judgemen
     ]
     verbatim = [(quote, holders) for quote, holders in quotes if holders]
     known = bool(question.answers)
-    correct = bool(triples) and exact_match(claim, question.answers)
+    is_right = exact_match if claims == "equal" else contains_answer
+    correct = bool(triples) and is_right(claim, question.answers)
     proven = any(_proves(quote, holders, question) for quote, holders in verbatim)
     return Judgement(
         triples=triples,

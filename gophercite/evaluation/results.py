@@ -11,7 +11,7 @@ from etils import epath
 from gophercite.evaluation.answers import JudgedSample
 from gophercite.evaluation.citations import CitationQuality
 from gophercite.evaluation.figure_sections import SavedSystem, figures_section
-from gophercite.evaluation.metrics import Judgement
+from gophercite.evaluation.metrics import ClaimRule, Judgement
 from gophercite.evaluation.report import details_table, metrics_table, summarise
 from gophercite.evaluation.report_files import Section, write_files, write_report
 from gophercite.evaluation.tables import Table
@@ -69,6 +69,7 @@ class Results:
       citations: of the answers that count, by a language-inference model; none without one.
       sections: that the report has beside tables, figures and answers.
       files: that are written beside it, contents by what follows the prefix.
+      claims: which claims counted as correct (`metrics.judge`).
     """
 
     title: str
@@ -80,6 +81,7 @@ class Results:
     citations: Sequence[CitationQuality | None] = ()
     sections: Sequence[Section] = ()
     files: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    claims: ClaimRule = "equal"
 
     @functools.cached_property
     def declined(self) -> list[Outcome]:
@@ -128,6 +130,7 @@ class Results:
         summary = {
             "title": self.title,
             "run": self.run,
+            "claims": self.claims,
             "declined": len(self.declined),
             "systems": {
                 name: {field: dataclasses.asdict(e) for field, e in summarise(found).items()}
@@ -161,12 +164,15 @@ class Results:
 
     def _settings(self) -> str:
         sampling = self.run.get("sampling")
-        if sampling is None:
-            return "Percentages with 90 % intervals."
-        return (
-            f"Temperature {sampling['temperature']}, top-p {sampling['top_p']}, "
-            f"seed {self._seed}; percentages with 90 % intervals."
-        )
+        about = "Percentages with 90 % intervals."
+        if sampling is not None:
+            about = (
+                f"Temperature {sampling['temperature']}, top-p {sampling['top_p']}, "
+                f"seed {self._seed}; percentages with 90 % intervals."
+            )
+        if self.claims == "contain":
+            about += " A claim is correct here if it contains an accepted answer."
+        return about
 
 
 def sample_line(sample: JudgedSample, model: str, seed: int) -> dict[str, Any]:

@@ -80,6 +80,25 @@ def test_each_judgement_at_its_boundary(
     assert judgement.supported == supported
 
 
+@pytest.mark.parametrize(
+    ("claim", "equal", "contains"),
+    [
+        ("1874.", True, True),
+        ("It was built in 1874, they say.", False, True),
+        ("It was built in 18745.", False, False),
+        ("Nobody knows.", False, False),
+    ],
+)
+def test_a_claim_may_have_to_equal_an_answer_or_to_contain_one(
+    claim: str, equal: bool, contains: bool
+) -> None:
+    for rule, correct in (("equal", equal), ("contain", contains)):
+        judgement = metrics.judge(write(claim=claim), QUESTION, claims=rule)
+        assert judgement.claim_correct == judgement.supported == correct
+        unproven = metrics.judge(write(claim=claim, title="Ilse"), QUESTION, claims=rule)
+        assert (unproven.claim_correct, unproven.supported) == (correct, False)
+
+
 def test_the_runs_of_a_quote_that_leaves_words_out_are_judged_one_by_one() -> None:
     text = write(quote=f"Ormsby is a town. [...] {SENTENCE}")
     judgement = metrics.judge(text, QUESTION, maximum_omissions=1)

@@ -180,6 +180,34 @@ def test_baselines_need_no_model(
     assert not (tmp_path / "out.jsonl").exists()
 
 
+def test_claims_that_contain_an_answer_may_count_without_asking_again(
+    model_folder: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records.write(tmp_path / "questions.jsonl", [question(0)])
+    files = ["--questions", tmp_path / "questions.jsonl", "--output", tmp_path / "out"]
+    flags = [*files, "--model", model_folder, "--max-tokens", 4, "--limit", 1]
+    assert run(*flags) == 0
+    # What this model writes is no answer: as if it had written one, in a sentence.
+    (log,) = logs(tmp_path / "out")
+    line = json.loads(log.read_text())
+    line["samples"][0]["text"] = (
+        " %<It was built in 1874.>%(Ormsby)%[Its lighthouse was built in 1874.]%"
+    )
+    log.write_text(f"{json.dumps(line)}\n")
+    for rule, correct in (("equal", False), ("contain", True)):
+        capsys.readouterr()
+        assert run(*flags, "--claims", rule) == 0
+        printed = capsys.readouterr()
+        assert "1 answered already" in printed.err
+        (answer,) = (json.loads(line) for line in (tmp_path / "out.jsonl").open())
+        assert (answer["claim_correct"], answer["supported"]) == (correct, correct)
+        # The sentence that this baseline claims is judged by the same rule.
+        (first,) = (row for row in printed.out.splitlines() if row.startswith("| first sentence"))
+        assert first.split("|")[5].strip().startswith("100.0" if correct else "0.0")
+        assert json.loads((tmp_path / "out.json").read_text())["claims"] == rule
+        assert ("if it contains an accepted answer" in (tmp_path / "out.md").read_text()) == correct
+
+
 def test_a_run_that_is_killed_ends_with_what_one_that_is_not_has(
     model_folder: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -245,6 +273,7 @@ def whole_lines(log: pathlib.Path) -> list[bytes]:
         (["--process_id", "1"], 2, "--process_id is 1: say of how many by --num_processes"),
         (["--omissions", "1"], 1, "omissions need constrained"),
         (["--boundaries", "sentences"], 1, "boundaries need constrained"),
+        (["--gin.Evaluation.claims='like'"], 1, "claims is 'like': must be one of"),
         (["--choose", "rouge"], 1, "choose = 'rouge' needs few_shot = 'long'"),
         (["--train", "missing.jsonl"], 1, "eval: missing.jsonl: there is no such file"),
         (
