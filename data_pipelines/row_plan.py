@@ -102,8 +102,12 @@ class RowPlan:
         return file.getvalue()
 
     @classmethod
-    def from_bytes(cls, content: bytes) -> "RowPlan":
+    def from_bytes(cls, content: bytes, records: Int[np.ndarray, " records"]) -> "RowPlan":
         """The inverse of `to_bytes`.
+
+        Args:
+          content: what `to_bytes` returned, or what somebody has put in its place.
+          records: the numbers of the records that it may name.
 
         Raises:
           ValueError: it is no such content.
@@ -114,7 +118,25 @@ class RowPlan:
                 values = {name: file[name] for name in names}
         except Exception as error:  # zipfile, zlib and numpy have many ways to say so
             raise ValueError(f"is no plan of rows: {error}") from None
-        return cls(**{**values, "varies": bool(values["varies"])})
+        plan = cls(**{**values, "varies": bool(values["varies"].any())})
+        plan._check(records)
+        return plan
+
+    def _check(self, records: Int[np.ndarray, " records"]) -> None:
+        """Refuses examples of other records, and rows that don't divide the examples."""
+        parts = (self.examples, 2), (self.segment_ends, 1), (self.row_ends, 1)
+        if any(part.dtype != np.int64 or part.ndim != ndim for part, ndim in parts):
+            raise ValueError("is no plan of rows: these are no lists of integers of 64 bits")
+        if self.examples.shape[1] != 2 or (self.examples < 0).any():
+            raise ValueError("is no plan of rows: examples are a record's number and a part's")
+        if not np.isin(self.examples[:, 0], records).all():
+            raise ValueError("is no plan of rows: it names a record that the block doesn't have")
+        divided = len(self.examples)
+        for name in ("segment_ends", "row_ends"):
+            ends = getattr(self, name)
+            if (np.diff(ends, prepend=0) < 1).any() or (ends[-1] if len(ends) else 0) != divided:
+                raise ValueError(f"is no plan of rows: {name} don't divide {divided}")
+            divided = len(ends)
 
 
 def plan_rows(
@@ -144,12 +166,13 @@ def plan_rows(
     told = False
     for number in (*range(first, len(starts)), *range(first)):
         path = None if folder is None else epath.Path(folder) / f"rows-{key}" / f"{number:06d}.npz"
-        plan = None if path is None else _read(path)
+        block = order[starts[number] : starts[number] + BLOCK]
+        plan = None if path is None else _read(path, block)
         if plan is None:
             if not told and len(starts) > 1:
                 _log.info("measuring %d records, once, to know which share a row", len(order))
                 told = True
-            plan = measure(order[starts[number] : starts[number] + BLOCK])
+            plan = measure(block)
             if path is not None:
                 _write(path, plan.to_bytes())
         found[number] = plan
@@ -165,14 +188,14 @@ def digest(parts: Iterator[str]) -> str:
     return found.hexdigest()[:32]
 
 
-def _read(path: epath.Path) -> RowPlan | None:
+def _read(path: epath.Path, records: Int[np.ndarray, " records"]) -> RowPlan | None:
     """The plan in a file; None where there is none that can be read."""
     with naming_storage(path):
         if not path.exists():
             return None
         content = path.read_bytes()
     try:
-        return RowPlan.from_bytes(content)
+        return RowPlan.from_bytes(content, records)
     except ValueError as error:
         _log.warning("%s: %s; it is made again", path, error)
         return None

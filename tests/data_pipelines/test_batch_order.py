@@ -121,41 +121,27 @@ inputs = st.builds(
 )
 
 
-@pytest.fixture(scope="module")
-def same_everywhere(kinds):
-    @settings(max_examples=6, deadline=None)
-    @given(source=st.deferred(lambda: inputs), start=st.integers(0, 40))
-    def check(source, start):
-        whole = take(source, 3, start)
-        for hosts in (2, 4):
-            shares = [take(source.share(index, hosts), 3, start) for index in range(hosts)]
-            joined = [
-                {name: np.concatenate([share[name] for share in step]) for name in step[0]}
-                for step in zip(*shares, strict=True)
-            ]
-            assert_equal(joined, whole)
-
-    return check
+@settings(max_examples=6, deadline=None)
+@given(source=inputs, start=st.integers(0, 40))
+def test_any_number_of_hosts_has_the_same_batches(kinds, source, start):
+    whole = take(source, 3, start)
+    for hosts in (2, 4):
+        shares = [take(source.share(index, hosts), 3, start) for index in range(hosts)]
+        joined = [
+            {name: np.concatenate([share[name] for share in step]) for name in step[0]}
+            for step in zip(*shares, strict=True)
+        ]
+        assert_equal(joined, whole)
 
 
-def test_any_number_of_hosts_has_the_same_batches(same_everywhere):
-    same_everywhere()
-
-
-@pytest.fixture(scope="module")
-def goes_on(kinds):
-    @settings(max_examples=6, deadline=None)
-    @given(source=inputs, start=st.integers(0, 17), number=st.integers(1, 3))
-    def check(source, start, number):
-        whole = take(source, start + number)
-        assert_equal(take(source, number, start), whole[start:])
-        assert all(batch["segments"].max(axis=1).min() > 0 for batch in whole)
-
-    return check
-
-
-def test_a_run_that_goes_on_has_the_batches_of_one_that_was_not_stopped(goes_on):
-    goes_on()
+@settings(max_examples=6, deadline=None)
+@given(source=inputs, start=st.integers(0, 17), number=st.integers(1, 3))
+def test_a_run_that_goes_on_has_the_batches_of_one_that_was_not_stopped(
+    kinds, source, start, number
+):
+    whole = take(source, start + number)
+    assert_equal(take(source, number, start), whole[start:])
+    assert all(batch["segments"].max(axis=1).min() > 0 for batch in whole)
 
 
 @pytest.mark.parametrize("name", ["plain", "filtered", "pieces"])
@@ -243,6 +229,32 @@ def test_a_plan_is_kept_and_read_again_and_made_anew_where_data_change(kinds, tm
     register("filtered", 34, kept=4)  # a record more
     take(source, 1)
     assert len(list(tmp_path.rglob("*.npz"))) == 4
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"examples": [[99, 0]], "segment_ends": [1], "row_ends": [1]},  # no such record
+        {"examples": [[-1, 0]], "segment_ends": [1], "row_ends": [1]},
+        {"examples": [[3, -1]], "segment_ends": [1], "row_ends": [1]},
+        {"examples": [3, 4], "segment_ends": [1], "row_ends": [1]},
+        {"examples": [[3.0, 0.0]], "segment_ends": [1], "row_ends": [1]},
+        {"examples": [[3, 0]], "segment_ends": [2], "row_ends": [1]},
+        {"examples": [[3, 0]], "segment_ends": [1], "row_ends": [5]},
+        {"examples": [[3, 0], [4, 0]], "segment_ends": [2, 1, 2], "row_ends": [3]},
+        {"examples": [[3, 0], [4, 0]], "segment_ends": [1, 2], "row_ends": [-1, 2]},
+        {"examples": [[3, 0], [4, 0]], "segment_ends": [1, 2], "row_ends": [0, 2]},  # empty
+        {"examples": [[3, 0]], "segment_ends": [[1]], "row_ends": [1]},
+        {"examples": 3, "segment_ends": 1, "row_ends": 1},
+    ],
+)
+def test_a_plan_that_cannot_be_is_named_and_made_anew(kinds, tmp_path, caplog, forged):
+    source = Input("plain", "train", LENGTH, 4, seed=0, plan_folder=str(tmp_path))
+    batches = take(source, 3)
+    (file,) = tmp_path.rglob("*.npz")
+    np.savez(file, varies=False, **{name: np.array(value) for name, value in forged.items()})
+    assert_equal(take(source, 3), batches)
+    assert f"{file}: is no plan of rows" in caplog.text
 
 
 def test_processes_share_the_pass_and_a_stopped_one_goes_on(tmp_path, monkeypatch):
