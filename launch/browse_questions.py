@@ -29,6 +29,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gophercite.cli.sources import keep_compiled_programs
 from gophercite.storage.json_fields import in_one_line
 
 if TYPE_CHECKING:
@@ -52,10 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(flags: argparse.Namespace) -> None:
     import jax
 
-    cache = str(Path(__file__).parents[1] / ".jax_cache")
-    jax.config.update(
-        "jax_compilation_cache_dir", os.environ.get("JAX_COMPILATION_CACHE_DIR", cache)
-    )
+    keep_compiled_programs()
     from data_pipelines.demonstrators.options import settings_of
     from gophercite import records
     from gophercite.browser.environment import reset

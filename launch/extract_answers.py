@@ -20,6 +20,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from gophercite.cli.sources import keep_compiled_programs
 from gophercite.storage.json_fields import in_one_line
 
 
@@ -38,10 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(flags: argparse.Namespace) -> None:
     import jax
 
-    cache = str(Path(__file__).parents[1] / ".jax_cache")
-    jax.config.update(
-        "jax_compilation_cache_dir", os.environ.get("JAX_COMPILATION_CACHE_DIR", cache)
-    )
+    keep_compiled_programs()
     from data_pipelines.short_answers import browsed_texts, extraction_prompt
     from gophercite import records
     from gophercite.browser.episodes import read_episodes
