@@ -109,19 +109,21 @@ def parts(
     unembedding = transformer.unembedding(params)
     judged = jnp.zeros((PROMPTS, batch["questions"].shape[1] + MAX_TOKENS), jnp.int32)
     keys = jax.random.split(jax.random.key(1), PROMPTS)
-    with_boundary = Plan(**{**vars(plan), "boundary": True})
+    with_frozen_activations = Plan(**{**vars(plan), "frozen_activations": True})
 
-    def read(params: Params, boundary: Any) -> Any:
-        hidden = transformer.from_boundary(params, boundary, positions, segments)
+    def read(params: Params, frozen_activations: Any) -> Any:
+        hidden = transformer.from_frozen_activations(
+            params, frozen_activations, positions, segments
+        )
         return jnp.take_along_axis(hidden, before[..., None], axis=1)
 
-    def teacher(params: Params, boundary: Any) -> Any:
-        hidden = read({**params, **params[TEACHER]}, boundary)
+    def teacher(params: Params, frozen_activations: Any) -> Any:
+        hidden = read({**params, **params[TEACHER]}, frozen_activations)
         return cross_entropy(hidden, unembedding, rollouts.responses, weights)
 
-    def policy(params: Params, boundary: Any) -> Any:
+    def policy(params: Params, frozen_activations: Any) -> Any:
         def loss(trained: Params) -> Any:
-            hidden = read({**params, **trained}, boundary)
+            hidden = read({**params, **trained}, frozen_activations)
             return cross_entropy(hidden, unembedding, rollouts.responses, weights)[0]
 
         return jax.grad(loss)({TRAINED: params[TRAINED]})
@@ -131,7 +133,7 @@ def parts(
     return {
         "sampling": (
             lambda own, prompts, lengths, keys, quotes: decode(
-                with_boundary, own, prompts, lengths, keys, quotes, None
+                with_frozen_activations, own, prompts, lengths, keys, quotes, None
             ),
             (own, *asked),
         ),
@@ -139,8 +141,8 @@ def parts(
             learner.rewards.model.judge,
             (params[REWARD_MODEL], judged, jnp.full(PROMPTS, judged.shape[1])),
         ),
-        "teacher's trained layers, forward": (teacher, (params, rollouts.boundary)),
-        "trained layers, forward and backward": (policy, (params, rollouts.boundary)),
+        "teacher's trained layers, forward": (teacher, (params, rollouts.frozen_activations)),
+        "trained layers, forward and backward": (policy, (params, rollouts.frozen_activations)),
     }
 
 

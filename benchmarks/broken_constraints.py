@@ -106,11 +106,11 @@ BREAKS = [
         BUSY,
     ),
     Break(
-        "prompts that waited quote the pages of those whose seats they take",
+        "prompts that waited quote the pages of those whose slots they take",
         (
             Edit(
                 "decoding/decode_state.py",
-                "of_row = jnp.repeat(state.seated, rows)",
+                "of_row = jnp.repeat(state.prompts, rows)",
                 "of_row = jnp.repeat(jnp.arange(fresh.shape[0]), rows)",
             ),
         ),

@@ -4,7 +4,7 @@
     JAX_PLATFORMS=cpu TPU_SKIP_MDS_QUERY=1 python benchmarks/compile_sampler.py
 
 The whole program, prefill and the loop over tokens, for a model of the Gopher family laid out over
-a slice, compiled ahead of time: freely, watched for faults, under the quote constraint, with
+a slice, compiled ahead of time: freely, tracked for faults, under the quote constraint, with
 omissions, with drafts, with prompts that wait for others' places. Of each: how much of a device's
 memory it needs, how many loops it has, what it calls, and what in it would leave the device, of
 which there must be nothing, or the command fails. Each takes a minute or so to compile.
@@ -24,7 +24,7 @@ from jax.experimental import topologies
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from gophercite.decoding import watching
+from gophercite.decoding import fault_tracking
 from gophercite.decoding.decode_loop import decode
 from gophercite.decoding.decode_state import Plan
 from gophercite.decoding.sampling_settings import SamplingSettings
@@ -50,7 +50,7 @@ _OPERATION = re.compile(rf" ({'|'.join(_HOST_OPERATIONS)})\(")
 _CALL = re.compile(r'custom_call_target="([^"]*)"')
 _HOST_MEMORY = re.compile(r"\{[^{}]*S\(5\)\}")
 
-Tables = tuple[Any, Any]  # of the constraint, and of the watch
+Tables = tuple[Any, Any]  # of the constraint, and of the fault tracker
 
 
 def cases(
@@ -62,19 +62,19 @@ def cases(
         constraint = QuoteConstraint(vocabulary, QuoteSettings(**settings))
         return constraint.tables([constraint.graph([PAGE])] * PROMPTS, TOKENS)
 
-    def watched() -> Any:
-        watch = watching.FaultWatch(vocabulary)
-        return watch.tables([watch.graph([PAGE])] * PROMPTS)
+    def tracked() -> Any:
+        tracker = fault_tracking.FaultTracker(vocabulary)
+        return tracker.tables([tracker.graph([PAGE])] * PROMPTS)
 
     free = SamplingSettings(TOKENS)
     thin = SamplingSettings(TOKENS, free_log_probs=False)
     drafts = SamplingSettings(TOKENS, free_log_probs=False, draft_tokens=3)
     return {
         "free": (free, lambda: (None, None), None),
-        "watched": (free, lambda: (None, watched()), None),
+        "fault tracking": (free, lambda: (None, tracked()), None),
         "constrained": (thin, lambda: (held(), None), None),
-        "constrained, the model's own log-probabilities, watched": (
-            free, lambda: (held(), watched()), None,
+        "constrained, the model's own log-probabilities, fault tracking": (
+            free, lambda: (held(), tracked()), None,
         ),
         "constrained, omissions": (thin, lambda: (held(maximum_omissions=2), None), None),
         "constrained, drafts": (drafts, lambda: (held(), None), None),
@@ -88,7 +88,7 @@ def compiled(
     vocabulary: Vocabulary,
     settings: SamplingSettings,
     tables: Tables,
-    seats: int | None,
+    slots: int | None,
 ) -> jax.stages.Compiled:
     """The program for a slice, of shapes alone."""
 
@@ -105,7 +105,7 @@ def compiled(
     numbers = (jax.ShapeDtypeStruct(shape, jnp.int32) for shape in ((PROMPTS, LENGTH), (PROMPTS,)))
     plan = Plan(
         transformer, settings, vocabulary.eos_id, vocabulary.pad_id, vocabulary.size, ROWS, ROWS,
-        seats=seats,
+        slots=slots,
     )  # fmt: skip
     with partitioner.activate():
         inputs = jax.tree.map(everywhere, (*numbers, keys, *tables))
@@ -139,10 +139,10 @@ def main() -> int:
     print(f"| {flags.family}, {flags.topology} | temporaries, peak, MiB | loops | calls | leaves |")
     print("|---|---|---|---|---|")
     failed = False
-    for name, (settings, tables, seats) in cases(vocabulary).items():
+    for name, (settings, tables, slots) in cases(vocabulary).items():
         if flags.only and flags.only not in name:
             continue
-        program = compiled(transformer, partitioner, vocabulary, settings, tables(), seats)
+        program = compiled(transformer, partitioner, vocabulary, settings, tables(), slots)
         text, memory = program.as_text(), program.memory_analysis()
         left = leaves_the_device(text)
         failed |= bool(left)

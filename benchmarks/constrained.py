@@ -27,9 +27,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from gophercite.decoding import watching
-from gophercite.decoding.drawing import draw, draw_allowed, given
+from gophercite.decoding import fault_tracking
 from gophercite.decoding.sampler import Samples, sample
+from gophercite.decoding.sampling import draw, draw_allowed, given
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.documents import Document
 from gophercite.evaluation.question_prompts import encode_question, pages_of
@@ -64,11 +64,11 @@ def built(constraint: QuoteConstraint, source: Document, rounds: int) -> tuple[P
 
 @functools.partial(jax.jit, static_argnums=3)
 def draw_many(
-    tables: QuoteTables, state: Any, logits: Any, constrained: bool, watch: Any = None
+    tables: QuoteTables, state: Any, logits: Any, constrained: bool, faults: Any = None
 ) -> Any:
-    """Draws `STEPS` tokens a row, with and without the constraint, and a watch for faults."""
+    """Draws `STEPS` tokens a row, with and without the constraint, and while tracking faults."""
     rows = logits.shape[0]
-    watched, seen = watch or (None, None)
+    tables_of_faults, seen = faults or (None, None)
 
     def turn(carry: Any, step: Any) -> tuple[Any, Any]:
         state, seen, before = carry
@@ -82,9 +82,9 @@ def draw_many(
         else:
             token = draw(now, uniforms, DRAWS).token
         found = token
-        if watched is not None:
-            seen = watching.advance(watched, seen, token)
-            found = token, watching.faults(watched, seen)
+        if tables_of_faults is not None:
+            seen = fault_tracking.advance(tables_of_faults, seen, token)
+            found = token, fault_tracking.faults(tables_of_faults, seen)
         return (state, seen, token), found
 
     start = (state, seen, jnp.zeros(rows, jnp.int32))
@@ -111,7 +111,7 @@ def measure_drawing(vocabulary: Vocabulary, source: Document, rounds: int) -> No
     # A quote that may not end keeps the rows inside it.
     constraint = QuoteConstraint(vocabulary, QuoteSettings(minimum_quote=STEPS * 20))
     tables = constraint.tables([constraint.graph([source])], 10_000)
-    watch = watching.FaultWatch(vocabulary)
+    tracker = fault_tracking.FaultTracker(vocabulary)
     random = np.random.default_rng(0)
     prefix = f" %<a claim>%({source.title})%["
     for rows in (1, 16, 64):
@@ -133,17 +133,17 @@ def measure_drawing(vocabulary: Vocabulary, source: Document, rounds: int) -> No
             seconds, ratio = paired(free, held, rounds)
             each = 1e6 * seconds / (STEPS * rows)
             print(f"| drawing, {name} | {rows} | {each:.1f} µs a token | {ratio:.2f} |")
-        watched = watch.tables([watch.graph([source])])
-        seen = watching.initial(watched, jnp.zeros(rows, jnp.int32))
+        tables_of_faults = tracker.tables([tracker.graph([source])])
+        seen = fault_tracking.initial(tables_of_faults, jnp.zeros(rows, jnp.int32))
         for token in vocabulary.encode(prefix):
-            seen = watching.advance(watched, seen, jnp.full(rows, token))
+            seen = fault_tracking.advance(tables_of_faults, seen, jnp.full(rows, token))
         held, both = (
-            functools.partial(draw_many, tables, state, logits, True, watch=held)
-            for held in (None, (watched, seen))
+            functools.partial(draw_many, tables, state, logits, True, fault_tables=held)
+            for held in (None, (tables_of_faults, seen))
         )
         seconds, ratio = paired(held, both, rounds)
         each = 1e6 * seconds / (STEPS * rows)
-        what = "the same, watched for faults; against unwatched"
+        what = "the same, faults tracked; against untracked"
         print(f"| {what} | {rows} | {each:.1f} µs a token | {ratio:.2f} |")
 
 

@@ -35,7 +35,7 @@ from substring_matchers import LLGuidance, Matchers, XGrammar
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from gophercite.decoding.drawing import draw, draw_allowed, given
+from gophercite.decoding.sampling import draw, draw_allowed, given
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.documents import Document
 from gophercite.models.attention import MASKED

@@ -5,7 +5,7 @@
 Caches of six layers are read in turn, so that none stays in a core's cache, as in a pass of a
 model. Both give the same mixtures; the largest difference between them is in the table. Shapes: of
 the sampling benchmark (64 samples of a prompt of 512 tokens, 8 heads of 32) with a quarter, three
-quarters and all of 64 own slots taken, and with 256; with fewer samples; with four new tokens a
+quarters and all of 64 own entries taken, and with 256; with fewer samples; with four new tokens a
 row, as drafts have; 16 prompts with one sample each; 4 prompts and heads of 128 with groups. Then
 prompts that are read, beside our attention in blocks of 128 rows.
 """
@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.steps_in_turn import seconds_in_turn
 from gophercite.models.attention import attention
-from gophercite.models.cache import LayerCache, Slots
+from gophercite.models.cache import Entries, LayerCache
 from gophercite.models.cached_attention import cached_attention
 from gophercite.models.kernel_attention import (
     cached_attention_by_kernel,
@@ -44,7 +44,7 @@ class Shape(NamedTuple):
     groups: int
     head_dim: int
     length: int
-    room: int
+    capacity: int
     taken: int
     new: int = 1
 
@@ -67,37 +67,39 @@ SHAPES = (
 PROMPTS = ((1, 512, 8, 8, 32), (1, 3840, 8, 8, 32), (5, 1024, 8, 2, 64), (1, 3840, 16, 4, 128))
 
 
-def inputs(shape: Shape) -> tuple[Any, list[LayerCache], Any, Slots]:
+def inputs(shape: Shape) -> tuple[Any, list[LayerCache], Any, Entries]:
     """Queries, caches of the layers, and how they lie."""
     keys = iter(jax.random.split(jax.random.key(0), 1 + 4 * LAYERS))
     normal = lambda *sizes: jax.random.normal(next(keys), sizes)  # noqa: E731
     rows = shape.prompts * shape.samples
     q = normal(rows, shape.new, shape.kv_heads * shape.groups, shape.head_dim)
     prompt = (shape.prompts, shape.kv_heads, shape.length, shape.head_dim)
-    own = (shape.prompts, shape.kv_heads, shape.samples, shape.room, shape.head_dim)
+    own = (shape.prompts, shape.kv_heads, shape.samples, shape.capacity, shape.head_dim)
     caches = [
         LayerCache(normal(*prompt), normal(*prompt), normal(*own), normal(*own), None)
         for _ in range(LAYERS)
     ]
     lengths = jnp.full((shape.prompts,), shape.length, jnp.int32)
-    places = shape.length + jnp.arange(shape.room)
-    by_row = (shape.prompts, shape.samples, shape.room)
-    slots = Slots(
+    places = shape.length + jnp.arange(shape.capacity)
+    by_row = (shape.prompts, shape.samples, shape.capacity)
+    entries = Entries(
         lengths,
         jnp.broadcast_to(places, by_row).astype(jnp.int32),
-        jnp.broadcast_to(jnp.arange(shape.room) < shape.taken, by_row),
+        jnp.broadcast_to(jnp.arange(shape.capacity) < shape.taken, by_row),
         jnp.asarray(shape.taken, jnp.int32),
     )
     new = shape.length + shape.taken - shape.new + jnp.arange(shape.new)
-    return q, caches, jnp.broadcast_to(new, (rows, shape.new)).astype(jnp.int32), slots
+    return q, caches, jnp.broadcast_to(new, (rows, shape.new)).astype(jnp.int32), entries
 
 
-def passes(attend: Callable, times: int, q: Any, caches: Any, positions: Any, slots: Slots) -> Any:
+def passes(
+    attend: Callable, times: int, q: Any, caches: Any, positions: Any, entries: Entries
+) -> Any:
     """What a model's passes do of it, each layer on what the one before made."""
 
     def once(_: Any, q: Any) -> Any:
         for cache in caches:
-            q = 0.5 * q + attend(q, cache, positions, slots)
+            q = 0.5 * q + attend(q, cache, positions, entries)
         return q
 
     return jax.lax.fori_loop(0, times, once, q)

@@ -37,7 +37,7 @@ OBJECTIVES = (ONE_CASE, f"{OBJECTIVE}[free]", "learning/test_rollouts.py")
 POLICIES = "evaluation/test_policies.py"
 MASKS = "decoding/test_constraint.py::test_the_mask_is_exactly_what_can_still_be_finished"
 CONSTRAINT = (MASKS, "decoding/test_constraint.py::test_every_sample_is_legal_at_every_budget")
-WATCHING = (
+FAULTS = (
     "decoding/test_watching.py::test_the_automaton_parses_what_evidence_parses",
     "decoding/test_watching.py::test_nearly_right_responses[hostile]",
     "decoding/test_watching.py::test_quotes_that_leave_words_out[hostile-4-2]",
@@ -77,8 +77,8 @@ SUBJECTS: dict[str, tuple[str, ...]] = {
     "quoting/claims.py": ("decoding/test_claims.py", MASKS),
     "quoting/completions.py": CONSTRAINT,
     "quoting/token_edges.py": CONSTRAINT,
-    "decoding/response_automaton.py": WATCHING,
-    "decoding/watching.py": WATCHING,
+    "decoding/response_automaton.py": FAULTS,
+    "decoding/fault_tracking.py": FAULTS,
     "quoting/suffix_automaton.py": ("decoding/test_suffix_automaton.py", MASKS),
     "decoding/abstention.py": ("decoding/test_abstention.py", "evaluation/test_abstention.py"),
     "evaluation/abstention.py": ("evaluation/test_abstention.py",),

@@ -20,7 +20,7 @@ from data_pipelines.features import SeqioVocabulary
 from data_pipelines.task_input import TaskInput
 from data_pipelines.task_rows import Packing
 from gophercite import evidence, prompts, records
-from gophercite.decoding.watching import FaultWatch
+from gophercite.decoding.fault_tracking import FaultTracker
 from gophercite.documents import Document
 from gophercite.evidence import Evidence
 from gophercite.quoting.constraint import NoLegalAnswer, QuoteConstraint
@@ -81,8 +81,8 @@ class RolloutInput(TaskInput):
     `question_lengths` (int32), and `weights` (float32): 1, but 0 for what fills up the last batch
     of one pass, which are copies of its first prompt. A question is what a reward model reads
     before a response (`prompts.encode_judged`). Rows are padded on the right. For the prompts of
-    all processes a batch has `quotes` (`QuoteTables`) where samples are constrained, else `watch`
-    (`WatchTables`), of numpy's arrays; prompts are numbered through in them.
+    all processes a batch has `quotes` (`QuoteTables`) where samples are constrained, else
+    `fault_tables` (`FaultTables`), of numpy's arrays; prompts are numbered through in them.
 
     The tables of nearly all batches have one size, which the first prompts of the split tell: it
     depends neither on the batch that a run starts at, nor on how many processes share it.
@@ -95,7 +95,7 @@ class RolloutInput(TaskInput):
       max_tokens: that a sample may have, its end of sequence included.
       batch_size: prompts of a batch, over all processes.
       seed: of shuffling, mixing and all random draws.
-      quotes: what constrained answers may look like; None where they are free, and watched. A
+      quotes: what constrained answers may look like; None where they are free. A
         question to which no answer is legal is dropped.
       judge_vocabulary: of the reward model, or its folder or file; None for the task's own.
       table_sizes: nodes and edges of the tables, in place of what is found.
@@ -257,9 +257,9 @@ class RolloutInput(TaskInput):
         """The tables of a whole batch, whose last prompts are the first one's copies."""
         copies = self.batch_size - len(shown)
         if self.quotes is None:
-            watched = [self._watch.graph(sources) for sources in shown]
-            watched += watched[:1] * copies
-            return {"watch": self._watch.host_tables(watched, self._sizes)}
+            tracked = [self._fault_tracker.graph(sources) for sources in shown]
+            tracked += tracked[:1] * copies
+            return {"fault_tables": self._fault_tracker.host_tables(tracked, self._sizes)}
         graphs = [self._constraint.graph(sources) for sources in shown]
         graphs += graphs[:1] * copies
         return {"quotes": self._constraint.host_tables(graphs, self.max_tokens, self._sizes)}
@@ -273,7 +273,7 @@ class RolloutInput(TaskInput):
             examples = map(self._prompt, self._epoch(task, 0, self.shuffle))
             asked = (each for each in examples if each.dropped is None)
             first += itertools.islice(asked, math.ceil(_SAMPLED * rate))
-        maker = self._watch if self.quotes is None else self._constraint
+        maker = self._fault_tracker if self.quotes is None else self._constraint
         return usual_sizes([maker.graph(each.sources).sizes for each in first], self.batch_size)
 
     @functools.cached_property
@@ -281,8 +281,8 @@ class RolloutInput(TaskInput):
         return QuoteConstraint(self.vocabulary, self.quotes)
 
     @functools.cached_property
-    def _watch(self) -> FaultWatch:
-        return FaultWatch(self.vocabulary)
+    def _fault_tracker(self) -> FaultTracker:
+        return FaultTracker(self.vocabulary)
 
 
 def _padded(

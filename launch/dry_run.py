@@ -96,9 +96,9 @@ def first_prompt(batch: HostBatch, vocabulary: Vocabulary) -> str:
     """
     length = batch["prompt_lengths"][0]
     prompt = vocabulary.decode(batch["prompts"][0, :length].tolist())
-    kind = "quotes" if "quotes" in batch else "watch"
+    kind = "quotes" if "quotes" in batch else "fault_tables"
     tables = sum(leaf.nbytes for leaf in jax.tree.leaves(batch[kind]))
-    how = "constrained to verbatim quotes" if kind == "quotes" else "free, and watched"
+    how = "constrained to verbatim quotes" if kind == "quotes" else "free, and tracked for faults"
     return (
         f"--- prompt: {length} tokens\n{prompt}\n"
         f"--- samples are {how}; tables of the batch: {tables / _MIB:.1f} MiB\n"

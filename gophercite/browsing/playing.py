@@ -102,7 +102,7 @@ class Played(NamedTuple):
 
 
 @dataclasses.dataclass
-class _Seat:
+class _Slot:
     """An environment at play."""
 
     lane: Lane | None
@@ -188,38 +188,38 @@ class Player:
         Returns:
           What was played; None when interrupted.
         """
-        seats = [_Seat(lane, [], room) for lane in lanes]
-        ready = collections.deque(i for i, seat in enumerate(seats) if self._wants(seat))
+        slots = [_Slot(lane, [], room) for lane in lanes]
+        ready = collections.deque(i for i, slot in enumerate(slots) if self._wants(slot))
         flights: collections.deque[tuple[Writer, list[int], Asked]] = collections.deque()
         while ready or flights:
             if interrupted():
                 return None
-            while len(flights) < _IN_FLIGHT and (chosen := self._choose(seats, ready, not flights)):
+            while len(flights) < _IN_FLIGHT and (chosen := self._choose(slots, ready, not flights)):
                 writer, numbers = chosen
                 flights.append(
-                    (writer, numbers, self._ask(writer, params, world, seats, numbers, key))
+                    (writer, numbers, self._ask(writer, params, world, slots, numbers, key))
                 )
             writer, numbers, asked = flights.popleft()
             for number, texts in zip(numbers, writer.take(asked), strict=True):
-                self._act(world, number, seats[number], texts, after)
-                if self._wants(seats[number]):
+                self._act(world, number, slots[number], texts, after)
+                if self._wants(slots[number]):
                     ready.append(number)
-        return Played([seat.turns for seat in seats], [seat.lane for seat in seats])
+        return Played([slot.turns for slot in slots], [slot.lane for slot in slots])
 
-    def _wants(self, seat: _Seat) -> int:
+    def _wants(self, slot: _Slot) -> int:
         """How many texts an environment has room for now."""
-        if seat.lane is None:
+        if slot.lane is None:
             return 0
-        wanted = self.answers - seat.lane.given if seat.lane.state.phase == "answering" else 1
-        return wanted if seat.room is None else min(wanted, seat.room // self.most_rows)
+        wanted = self.answers - slot.lane.given if slot.lane.state.phase == "answering" else 1
+        return wanted if slot.room is None else min(wanted, slot.room // self.most_rows)
 
     def _choose(
-        self, seats: Sequence[_Seat], ready: collections.deque[int], some: bool
+        self, slots: Sequence[_Slot], ready: collections.deque[int], some: bool
     ) -> tuple[Writer, list[int]] | None:
         """Takes environments from those that are ready: as many as fit, or any if `some`."""
         kinds: list[tuple[Writer, list[int]]] = [(self._browse, []), (self._answer, [])]
         for number in ready:
-            lane = seats[number].lane
+            lane = slots[number].lane
             assert lane is not None
             kinds[lane.state.phase == "answering"][1].append(number)
         for writer, numbers in sorted(kinds, key=lambda kind: -len(kind[1]) / kind[0].states):
@@ -235,45 +235,45 @@ class Player:
         writer: Writer,
         params: Params,
         world: World,
-        seats: Sequence[_Seat],
+        slots: Sequence[_Slot],
         numbers: Sequence[int],
         key: Key[Array, ""],
     ) -> Asked:
-        chosen = [seats[number] for number in numbers]
+        chosen = [slots[number] for number in numbers]
         filled = [*numbers, *[0] * (writer.states - len(numbers))]  # one program for any number
-        keys = _keys(key, jnp.array(filled), jnp.array([seats[number].texts for number in filled]))
-        for seat in chosen:
-            seat.texts += 1
-        states = [seat.lane.state for seat in chosen if seat.lane is not None]
-        return writer.ask(params, world, states, keys, [self._wants(seat) for seat in chosen])
+        keys = _keys(key, jnp.array(filled), jnp.array([slots[number].texts for number in filled]))
+        for slot in chosen:
+            slot.texts += 1
+        states = [slot.lane.state for slot in chosen if slot.lane is not None]
+        return writer.ask(params, world, states, keys, [self._wants(slot) for slot in chosen])
 
     def _act(
         self,
         world: World,
         number: int,
-        seat: _Seat,
+        slot: _Slot,
         texts: Sequence[Written],
         after: Callable[[int, Lane], Lane | None],
     ) -> None:
-        lane = seat.lane
+        lane = slot.lane
         assert lane is not None
         for text in texts:
             made = step(world, lane.state, text.text)
-            seat.turns.append(
+            slot.turns.append(
                 Turn(
                     text, lane.state, made.state, number, lane.question, lane.number, lane.given,
                     made.invalid,
                 )
             )  # fmt: skip
-            if seat.room is not None:
-                seat.room -= -(-len(text.tokens) // self.chunk)
+            if slot.room is not None:
+                slot.room -= -(-len(text.tokens) // self.chunk)
             if lane.state.phase == "answering":
                 lane = dataclasses.replace(lane, given=lane.given + 1)
                 over = lane.given == self.answers
             else:
                 lane = dataclasses.replace(lane, state=made.state)
                 over = made.done
-            seat.lane = after(number, lane) if over else lane
+            slot.lane = after(number, lane) if over else lane
 
 
 @jax.jit

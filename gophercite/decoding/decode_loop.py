@@ -11,10 +11,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from gophercite.decoding import watching
+from gophercite.decoding import fault_tracking
 from gophercite.decoding.decode_state import DecodeState, Plan, Work, alive, begin_samples
-from gophercite.decoding.decoded import Decoded, nothing_yet, with_boundary
-from gophercite.decoding.drawing import (
+from gophercite.decoding.decoded import Decoded, nothing_yet, with_frozen_activations
+from gophercite.decoding.in_flight import capacities
+from gophercite.decoding.sampling import (
     Drawn,
     LogitsOf,
     draw,
@@ -23,20 +24,19 @@ from gophercite.decoding.drawing import (
     given,
     log_prob_of,
 )
-from gophercite.decoding.in_flight import rooms
 from gophercite.decoding.speculation import accepted, draft
 from gophercite.decoding.waiting_prompts import (
     ReadPrompts,
     any_waiting,
-    can_be_seated,
-    seat_next,
+    is_refill_due,
+    refill,
 )
-from gophercite.models.cache import Cache, compact, keep_first, with_room
+from gophercite.models.cache import Cache, compact, keep_first, with_capacity
 from gophercite.models.parameters import Params, join_projections, unstack_layers
 from gophercite.models.transformer import Reading
 from gophercite.quoting.quote_state import QuoteTables, advance, initial
 
-# Drafted tokens that were not drawn leave empty slots in the cache. The others are moved together
+# Drafted tokens that were not drawn leave empty entries in the cache. The others are moved together
 # at most once in so many steps.
 _STEPS_BETWEEN_COMPACTIONS = 4
 
@@ -49,7 +49,7 @@ def decode(
     lengths: Int[Array, " prompts"],
     keys: Key[Array, " prompts"],
     quotes: QuoteTables | None,
-    watch: watching.WatchTables | None,
+    fault_tables: fault_tracking.FaultTables | None,
     counts: Int[Array, " prompts"] | None = None,
 ) -> Decoded:
     """Samples until all samples have ended.
@@ -61,7 +61,7 @@ def decode(
       lengths: how many of them are real.
       keys: of the draws.
       quotes: the prompts' tables, for answers with verbatim quotes alone.
-      watch: the prompts' tables, for what is wrong with each sample.
+      fault_tables: the prompts' tables, for what is wrong with each sample.
       counts: samples of each prompt, 0 for one that only fills the batch up; all have
         `plan.samples` when None.
 
@@ -77,30 +77,32 @@ def decode(
         jnp.full_like(lengths, plan.samples) if counts is None else counts,
         keys,
         quotes,
-        watch,
+        fault_tables,
     )
-    seats = min(len(prompts), plan.seats or len(prompts))
-    some_wait = seats < len(prompts)
-    if some_wait and plan.boundary:
-        raise ValueError(f"boundary = True needs a seat for each of {len(prompts)} prompts")
+    slots = min(len(prompts), plan.slots or len(prompts))
+    some_wait = slots < len(prompts)
+    if some_wait and plan.frozen_activations:
+        raise ValueError(
+            f"frozen_activations = True needs a slot for each of {len(prompts)} prompts"
+        )
     # Rows that begin anew, again and again, need all their capacity from the first step.
     first, *larger = (
         (capacity,)
         if some_wait
-        else rooms(plan.transformer.config, len(prompts) * plan.rows, capacity)
+        else capacities(plan.transformer.config, len(prompts) * plan.rows, capacity)
     )
     read = partial(_read, plan, params, capacity, first)
     loop = _Loop(plan, work, drafts, some_wait)
-    state = _beginning(plan, work, read(prompts[:seats], lengths[:seats]), some_wait)
+    state = _beginning(plan, work, read(prompts[:slots], lengths[:slots]), some_wait)
     for more in larger:
         state = jax.lax.while_loop(loop.decodes_without_growing, loop.steps, state)
-        state = state._replace(cache=with_room(state.cache, more))
+        state = state._replace(cache=with_capacity(state.cache, more))
     if not some_wait:
         return loop.to_the_end(state).made
 
     def refill_and_decode(state: DecodeState) -> DecodeState:
-        seat = partial(seat_next, lambda some: read(prompts[some], lengths[some]), work)
-        return loop.to_the_end(jax.lax.while_loop(loop.can_refill, seat, state))
+        slot = partial(refill, lambda some: read(prompts[some], lengths[some]), work)
+        return loop.to_the_end(jax.lax.while_loop(loop.can_refill, slot, state))
 
     return jax.lax.while_loop(loop.is_unfinished, refill_and_decode, state).made
 
@@ -112,7 +114,7 @@ class _Loop(NamedTuple):
       plan: what the program is compiled for.
       work: what stays as it is.
       drafts: tokens that are drafted a step.
-      some_wait: whether there are more prompts than seats.
+      some_wait: whether there are more prompts than slots.
     """
 
     plan: Plan
@@ -121,20 +123,20 @@ class _Loop(NamedTuple):
     some_wait: bool
 
     def can_refill(self, state: DecodeState) -> Bool[Array, ""]:
-        """Whether a prompt waits, and a seat is free for it."""
-        return can_be_seated(self.work, state) if self.some_wait else jnp.zeros((), bool)
+        """Whether a prompt waits, and a slot is free for it."""
+        return is_refill_due(self.work, state) if self.some_wait else jnp.zeros((), bool)
 
     def is_unfinished(self, state: DecodeState) -> Bool[Array, ""]:
         """Whether any sample is left to draw."""
         return jnp.any(alive(self.work, state)) | any_waiting(self.work, state)
 
     def decodes(self, state: DecodeState) -> Bool[Array, ""]:
-        """Whether a sample is being drawn, and no seat is to be refilled first."""
+        """Whether a sample is being drawn, and no slot is to be refilled first."""
         return jnp.any(alive(self.work, state)) & ~self.can_refill(state)
 
     def has_room(self, cache: Cache) -> Bool[Array, ""]:
         """Whether the cache has room for the tokens of one more step."""
-        return cache.slots.next + self.drafts + 1 <= cache.slots.filled.shape[2]
+        return cache.entries.next + self.drafts + 1 <= cache.entries.filled.shape[2]
 
     def decodes_without_growing(self, state: DecodeState) -> Bool[Array, ""]:
         """Whether a sample is being drawn for which there is room."""
@@ -144,7 +146,7 @@ class _Loop(NamedTuple):
         """A decode step; with drafts, as many steps as go on in the same way."""
         if not self.drafts:
             return _step(self.plan, self.work, 0, state)
-        # Loops, not branches: what a loop carries is rewritten in place.
+        # Loops, not branches: what a loop carries is rewritten in position.
         state = jax.lax.while_loop(
             lambda state: self.decodes_without_growing(state) & ~self._can_draft(state),
             partial(_step, self.plan, self.work, 0),
@@ -157,7 +159,7 @@ class _Loop(NamedTuple):
         )
 
     def to_the_end(self, state: DecodeState) -> DecodeState:
-        """Decodes until all samples have ended, or until a seat can be refilled.
+        """Decodes until all samples have ended, or until a slot can be refilled.
 
         The cache has room for the longest sample by now; what drafts leave empty is made free.
         """
@@ -185,40 +187,40 @@ def _read(
     plan: Plan,
     params: Params,
     capacity: int,
-    slots: int,
+    entries: int,
     prompts: Int[Array, "prompts length"],
     lengths: Int[Array, " prompts"],
 ) -> ReadPrompts:
-    """Prefills prompts, with slots for so many tokens of each row, of a capacity in the end."""
-    reading = plan.transformer.prefill(params, prompts, lengths, capacity, plan.rows, slots)
+    """Prefills prompts: `entries` of each row's cache at first, `capacity` in the end."""
+    reading = plan.transformer.prefill(params, prompts, lengths, capacity, plan.rows, entries)
     last = jnp.take_along_axis(reading.hidden, (lengths - 1)[:, None, None], axis=1)
-    return ReadPrompts(last[:, 0], reading.cache, reading.boundary)
+    return ReadPrompts(last[:, 0], reading.cache, reading.frozen_activations)
 
 
 def _beginning(plan: Plan, work: Work, read: ReadPrompts, some_wait: bool) -> DecodeState:
     """The state before the first decode step."""
-    seats, prompts = read.last.shape[0], work.counts.shape[0]
-    of_row = jnp.repeat(jnp.arange(seats), plan.rows)
-    constrained = work.quotes is not None
-    sample = jnp.broadcast_to(jnp.arange(plan.rows), (seats, plan.rows))
+    slots, prompts = read.last.shape[0], work.counts.shape[0]
+    of_row = jnp.repeat(jnp.arange(slots), plan.rows)
+    quotes, faults = work.quotes, work.fault_tables
+    sample = jnp.broadcast_to(jnp.arange(plan.rows), (slots, plan.rows))
     return DecodeState(
         made=nothing_yet(
             (prompts, plan.samples, plan.settings.max_tokens),
             plan.pad_id,
-            free=not constrained or plan.settings.free_log_probs,
-            constrained=constrained,
-            watched=work.watch is not None,
-            boundary=read.boundary if plan.boundary else None,
+            free=quotes is None or plan.settings.free_log_probs,
+            constrained=quotes is not None,
+            faults=faults is not None,
+            frozen_activations=read.frozen_activations if plan.frozen_activations else None,
         ),
-        prompt=jnp.arange(seats) if some_wait else None,
-        waiting=jnp.asarray(seats),
+        prompt=jnp.arange(slots) if some_wait else None,
+        waiting=jnp.asarray(slots),
         last=read.last,
         sample=sample,
-        place=jnp.zeros((seats, plan.rows), jnp.int32),
+        position=jnp.zeros((slots, plan.rows), jnp.int32),
         hidden=jnp.repeat(read.last, plan.rows, axis=0),
         cache=read.cache,
-        quote=initial(work.quotes, of_row, sample.reshape(-1)) if work.quotes is not None else None,
-        watch=watching.initial(work.watch, of_row) if work.watch is not None else None,
+        quote=None if quotes is None else initial(quotes, of_row, sample.reshape(-1)),
+        faults=None if faults is None else fault_tracking.initial(faults, of_row),
     )
 
 
@@ -226,10 +228,10 @@ def _step(plan: Plan, work: Work, drafts: int, state: DecodeState) -> DecodeStat
     """One decode step: a token for each row, then those of its draft that are drawn as well."""
     at_work = alive(work, state)
     logits, everything = _logits(plan, work, state.hidden)
-    uniforms = _uniforms(work.keys[state.seated], state.sample, state.place).reshape(-1)
+    uniforms = _uniforms(work.keys[state.prompts], state.sample, state.position).reshape(-1)
     quote = state.quote
     if work.quotes is not None and quote is not None:
-        left = (plan.settings.max_tokens - state.place).reshape(-1)
+        left = (plan.settings.max_tokens - state.position).reshape(-1)
         dead = ~at_work.reshape(-1)
         drawn = draw_allowed(logits, uniforms, plan.settings, dead, work.quotes, quote, left)
         quote = advance(work.quotes, quote, drawn.token)
@@ -238,7 +240,7 @@ def _step(plan: Plan, work: Work, drafts: int, state: DecodeState) -> DecodeStat
     token = jnp.where(at_work, drawn.token.reshape(at_work.shape), plan.pad_id)
     state = _with_tokens(work, state, token[..., None], at_work[..., None], drawn, everything)
     state = state._replace(quote=quote)
-    ended = state.place == plan.settings.max_tokens
+    ended = state.position == plan.settings.max_tokens
     for id in (plan.eos_id, *plan.other_eos_ids):
         ended |= token == id
     ended &= at_work
@@ -246,8 +248,9 @@ def _step(plan: Plan, work: Work, drafts: int, state: DecodeState) -> DecodeStat
         state = _with_draft(plan, work, drafts, state, token, at_work & ~ended)
     else:
         goes_on = (at_work & ~ended)[..., None]
-        hidden, cache, boundary = _pass(plan, work, state, token[..., None], goes_on)
-        made = with_boundary(state.made, state.sample, state.place - 1, boundary, goes_on)
+        hidden, cache, frozen = _pass(plan, work, state, token[..., None], goes_on)
+        last = state.position - 1
+        made = with_frozen_activations(state.made, state.sample, last, frozen, goes_on)
         state = state._replace(made=made, hidden=hidden[:, 0], cache=cache)
 
     # The prompt's next samples, dealt out to the rows that are free now.
@@ -264,23 +267,23 @@ def _with_draft(
     work: Work,
     drafts: int,
     state: DecodeState,
-    token: Int[Array, "seats rows"],
-    goes_on: Bool[Array, "seats rows"],
+    token: Int[Array, "slots rows"],
+    goes_on: Bool[Array, "slots rows"],
 ) -> DecodeState:
     """Reads the token and a draft in one pass, and keeps of the draft what is drawn."""
     assert work.quotes is not None
     assert state.quote is not None
     after = jnp.arange(drafts)
-    left = (plan.settings.max_tokens - state.place).reshape(-1, 1)
+    left = (plan.settings.max_tokens - state.position).reshape(-1, 1)
     planned = draft(work.quotes, state.quote, goes_on.reshape(-1), left[:, 0], drafts, plan.eos_id)
     by_row = lambda x: x.reshape(*token.shape, -1)  # noqa: E731
     tokens = jnp.concatenate([token[..., None], by_row(planned.tokens)], axis=2)
     real = jnp.concatenate([goes_on[..., None], by_row(planned.made)], axis=2)
-    hidden, cache, boundary = _pass(plan, work, state, tokens, real)
+    hidden, cache, frozen = _pass(plan, work, state, tokens, real)
 
     logits, everything = _logits(plan, work, hidden[:, :-1].reshape(-1, hidden.shape[-1]))
     uniforms = _uniforms(
-        work.keys[state.seated], state.sample[..., None], state.place[..., None] + after
+        work.keys[state.prompts], state.sample[..., None], state.position[..., None] + after
     )
     drawn = draw_thin(
         logits,
@@ -293,7 +296,8 @@ def _with_draft(
     count = accepted(planned, drawn.token.reshape(planned.tokens.shape))
     kept = by_row(after < count[:, None])
     was_read = jnp.concatenate([goes_on[..., None], kept], axis=2)
-    made = with_boundary(state.made, state.sample, state.place - 1, boundary, was_read)
+    last = state.position - 1
+    made = with_frozen_activations(state.made, state.sample, last, frozen, was_read)
     state = state._replace(made=made)
     state = _with_tokens(work, state, tokens[..., 1:], kept, drawn, everything)
     return state._replace(
@@ -307,12 +311,12 @@ def _pass(
     plan: Plan,
     work: Work,
     state: DecodeState,
-    tokens: Int[Array, "seats rows length"],
-    real: Bool[Array, "seats rows length"],
+    tokens: Int[Array, "slots rows length"],
+    real: Bool[Array, "slots rows length"],
 ) -> Reading:
     """Reads tokens, the first of them the last that was drawn."""
     length = tokens.shape[2]
-    positions = (state.cache.slots.lengths[:, None] + state.place - 1)[..., None] + jnp.arange(
+    positions = (state.cache.entries.lengths[:, None] + state.position - 1)[..., None] + jnp.arange(
         length
     )
     flat = tuple(x.reshape(-1, length) for x in (tokens, positions, real))
@@ -320,20 +324,20 @@ def _pass(
 
 
 def _uniforms(
-    keys: Key[Array, " seats"],
-    sample: Int[Array, " seats *rows"],
-    place: Int[Array, " seats *rows"],
-) -> Float[Array, " seats *rows"]:
-    """The number that each place of each sample is drawn by."""
-    sample, place = jnp.broadcast_arrays(sample, place)
+    keys: Key[Array, " slots"],
+    sample: Int[Array, " slots *rows"],
+    position: Int[Array, " slots *rows"],
+) -> Float[Array, " slots *rows"]:
+    """The number that each position of each sample is drawn by."""
+    sample, position = jnp.broadcast_arrays(sample, position)
 
-    def of_prompt(key: Array, sample: Array, place: Array) -> Array:
-        def one(sample: Array, place: Array) -> Array:
-            return jax.random.uniform(jax.random.fold_in(jax.random.fold_in(key, sample), place))
+    def of_prompt(key: Array, sample: Array, position: Array) -> Array:
+        def one(sample: Array, position: Array) -> Array:
+            return jax.random.uniform(jax.random.fold_in(jax.random.fold_in(key, sample), position))
 
-        return jax.vmap(one)(sample.reshape(-1), place.reshape(-1)).reshape(sample.shape)
+        return jax.vmap(one)(sample.reshape(-1), position.reshape(-1)).reshape(sample.shape)
 
-    return jax.vmap(of_prompt)(keys, sample, place)
+    return jax.vmap(of_prompt)(keys, sample, position)
 
 
 def _logits(
@@ -358,8 +362,8 @@ def _logits(
 def _with_tokens(
     work: Work,
     state: DecodeState,
-    tokens: Int[Array, "seats rows length"],
-    kept: Bool[Array, "seats rows length"],
+    tokens: Int[Array, "slots rows length"],
+    kept: Bool[Array, "slots rows length"],
     drawn: Drawn,
     everything: Float[Array, "batch vocab"] | None,
 ) -> DecodeState:
@@ -370,34 +374,34 @@ def _with_tokens(
     else:
         constrained = drawn.log_prob
         free = log_prob_of(everything, drawn.token) if everything is not None else None
-    prompt = state.seated[:, None, None]
+    prompt = state.prompts[:, None, None]
     # What is not kept is written past the last sample, which is nowhere.
     sample = jnp.where(kept, state.sample[..., None], made.tokens.shape[1])
-    place = state.place[..., None] + jnp.arange(tokens.shape[2])
+    position = state.position[..., None] + jnp.arange(tokens.shape[2])
 
     def put(old: Array, new: Array) -> Array:
-        return old.at[prompt, sample, place].set(new.reshape(tokens.shape), mode="drop")
+        return old.at[prompt, sample, position].set(new.reshape(tokens.shape), mode="drop")
 
     def put_some(old: Array | None, new: Array | None) -> Array | None:
         return put(old, new) if old is not None and new is not None else None
 
-    faults, seen = made.faults, state.watch
-    if work.watch is not None and seen is not None and faults is not None:
+    faults, seen = made.faults, state.faults
+    if work.fault_tables is not None and seen is not None and faults is not None:
         for i in range(tokens.shape[2]):
-            read = watching.advance(work.watch, seen, tokens[..., i].reshape(-1))
+            read = fault_tracking.advance(work.fault_tables, seen, tokens[..., i].reshape(-1))
             seen = jax.tree.map(partial(jnp.where, kept[..., i].reshape(-1)), read, seen)
-        found = watching.faults(work.watch, seen).reshape(kept.shape[:2])
+        found = fault_tracking.faults(work.fault_tables, seen).reshape(kept.shape[:2])
         faults = faults.at[prompt[..., 0], sample[..., 0]].set(found, mode="drop")
     return state._replace(
         made=Decoded(
             put(made.tokens, tokens),
-            made.lengths.at[prompt, sample].max(place + 1, mode="drop"),
+            made.lengths.at[prompt, sample].max(position + 1, mode="drop"),
             put_some(made.log_probs, free),
             put_some(made.constrained_log_probs, constrained),
             faults,
             made.passes,
-            made.boundary,
+            made.frozen_activations,
         ),
-        place=state.place + jnp.sum(kept, axis=2),
-        watch=seen,
+        position=state.position + jnp.sum(kept, axis=2),
+        faults=seen,
     )

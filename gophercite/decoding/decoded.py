@@ -6,8 +6,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 
-class Boundary(NamedTuple):
-    """What the trained stack read (`Transformer.boundary`), for a learner that reads on from there.
+class FrozenActivations(NamedTuple):
+    """What the trained stack read, for a learner that reads on from there.
+
+    See `Transformer.frozen_activations`.
 
     Attributes:
       prompts: of the prompts' tokens.
@@ -27,7 +29,7 @@ class Decoded(NamedTuple):
     constrained_log_probs: Float[Array, "prompts samples max_tokens"] | None
     faults: Int[Array, "prompts samples"] | None
     passes: Int[Array, ""]
-    boundary: Boundary | None
+    frozen_activations: FrozenActivations | None
 
 
 def nothing_yet(
@@ -36,8 +38,8 @@ def nothing_yet(
     *,
     free: bool,
     constrained: bool,
-    watched: bool,
-    boundary: Float[Array, "prompts length d_model"] | None,
+    faults: bool,
+    frozen_activations: Float[Array, "prompts length d_model"] | None,
 ) -> Decoded:
     """Room for samples.
 
@@ -46,33 +48,33 @@ def nothing_yet(
       pad_id: fills the room.
       free: whether log-probabilities under the model itself are wanted.
       constrained: whether those among allowed tokens are.
-      watched: whether faults are.
-      boundary: what the trained stack read of the prompts, where that is wanted.
+      faults: whether faults are.
+      frozen_activations: what the trained stack read of the prompts, where that is wanted.
 
     Returns:
       Samples without a token.
     """
     zeros = jnp.zeros(shape, jnp.float32)
     read = None
-    if boundary is not None:
-        own = jnp.zeros((*shape, boundary.shape[-1]), boundary.dtype)
-        read = Boundary(boundary, own)
+    if frozen_activations is not None:
+        own = jnp.zeros((*shape, frozen_activations.shape[-1]), frozen_activations.dtype)
+        read = FrozenActivations(frozen_activations, own)
     return Decoded(
         tokens=jnp.full(shape, pad_id, jnp.int32),
         lengths=jnp.zeros(shape[:2], jnp.int32),
         log_probs=zeros if free else None,
         constrained_log_probs=zeros if constrained else None,
-        faults=jnp.zeros(shape[:2], jnp.int32) if watched else None,
+        faults=jnp.zeros(shape[:2], jnp.int32) if faults else None,
         passes=jnp.zeros((), jnp.int32),
-        boundary=read,
+        frozen_activations=read,
     )
 
 
-def with_boundary(
+def with_frozen_activations(
     made: Decoded,
     sample: Int[Array, "prompts rows"],
-    place: Int[Array, "prompts rows"],
-    boundary: Float[Array, "batch length d_model"],
+    position: Int[Array, "prompts rows"],
+    frozen_activations: Float[Array, "batch length d_model"],
     was_read: Bool[Array, "prompts rows length"],
 ) -> Decoded:
     """The samples with what the trained stack read of some of their tokens, where that is wanted.
@@ -80,19 +82,20 @@ def with_boundary(
     Args:
       made: the samples so far.
       sample: which of its prompt's samples each row is at.
-      place: of the first of the tokens in it.
-      boundary: what was read of each token; a prompt's rows are neighbours.
+      position: of the first of the tokens in it.
+      frozen_activations: what was read of each token; a prompt's rows are neighbours.
       was_read: False for tokens that are no part of the sample.
 
     Returns:
       The samples with it.
     """
-    if made.boundary is None:
+    kept = made.frozen_activations
+    if kept is None:
         return made
     prompts, rows, length = was_read.shape
     # What is no part is written past the last sample, which is nowhere.
     samples = jnp.where(was_read, sample[..., None], made.tokens.shape[1])
-    places = place[..., None] + jnp.arange(length)
-    read = boundary.reshape(prompts, rows, length, -1)
-    at = made.boundary.samples.at[jnp.arange(prompts)[:, None, None], samples, places]
-    return made._replace(boundary=made.boundary._replace(samples=at.set(read, mode="drop")))
+    positions = position[..., None] + jnp.arange(length)
+    read = frozen_activations.reshape(prompts, rows, length, -1)
+    at = kept.samples.at[jnp.arange(prompts)[:, None, None], samples, positions]
+    return made._replace(frozen_activations=kept._replace(samples=at.set(read, mode="drop")))

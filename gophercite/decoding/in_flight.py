@@ -46,7 +46,7 @@ def bytes_per_token(config: TransformerConfig) -> int:
     return 2 * channels * jnp.dtype(config.dtype).itemsize
 
 
-class Seats(NamedTuple):
+class Slots(NamedTuple):
     """What is in flight at a time.
 
     Attributes:
@@ -58,7 +58,7 @@ class Seats(NamedTuple):
     rows: int
 
 
-def usual_seats(
+def usual_slots(
     config: TransformerConfig,
     params: Params,
     prompts: int,
@@ -66,7 +66,7 @@ def usual_seats(
     samples: int,
     max_tokens: int,
     platform: str,
-) -> Seats:
+) -> Slots:
     """What is in flight at a time where nobody says how much.
 
     Args:
@@ -83,15 +83,15 @@ def usual_seats(
       the prompts and those of the samples have each room in half of the bytes that the parameters
       have, or in 1 GiB where that is more; at least one row.
     """
-    room = _room(params) // bytes_per_token(config)
-    rows = min(samples, max(1, room // max_tokens))
-    fit = max(1, min(room // prompt_tokens, room // (max_tokens * rows)))
+    cached = _cache_bytes(params) // bytes_per_token(config)  # tokens
+    rows = min(samples, max(1, cached // max_tokens))
+    fit = max(1, min(cached // prompt_tokens, cached // (max_tokens * rows)))
     busy = _ON_CPU if platform == "cpu" else _ON_ACCELERATOR
     wanted = 1 << (-(-busy // rows) - 1).bit_length()  # a power of two: to be cut over a mesh
-    return Seats(min(prompts, wanted, 1 << (fit.bit_length() - 1)), rows)
+    return Slots(min(prompts, wanted, 1 << (fit.bit_length() - 1)), rows)
 
 
-def seats(max_num_seqs: int, prompts: int, samples: int) -> Seats:
+def slots(max_num_seqs: int, prompts: int, samples: int) -> Slots:
     """What is in flight at a time where so many samples may be.
 
     Args:
@@ -100,7 +100,7 @@ def seats(max_num_seqs: int, prompts: int, samples: int) -> Seats:
       samples: of each, at most.
     """
     rows = min(samples, max_num_seqs)
-    return Seats(min(prompts, max_num_seqs // rows), rows)
+    return Slots(min(prompts, max_num_seqs // rows), rows)
 
 
 def usual_batch_size(prompts: int, samples: int, platform: str) -> int:
@@ -119,26 +119,31 @@ def usual_batch_size(prompts: int, samples: int, platform: str) -> int:
     return max(1, min(_TIMES_BUSY * busy // samples, _MOST_PROMPTS // prompts))
 
 
-def _room(params: Params) -> int:
+def _cache_bytes(params: Params) -> int:
     """Bytes for keys and values."""
     parameters = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params))
     return max(_LEAST_BYTES, int(_SHARE_OF_PARAMETERS * parameters))
 
 
-def rooms(config: TransformerConfig, rows: int, room: int) -> tuple[int, ...]:
-    """How many tokens' keys and values each sample has room for: at first, then, and in the end.
+def capacities(config: TransformerConfig, rows: int, capacity: int) -> tuple[int, ...]:
+    """How many tokens' keys and values a sample's cache holds: at first, then, and in the end.
 
     A pass reads all of it, filled or not (a kernel does not), and most samples never need it all.
 
     Args:
       config: the model's.
       rows: samples in flight.
-      room: tokens that a sample may have.
+      capacity: tokens that a sample may have.
 
     Returns:
-      Rising numbers, the last of them `room`: a quarter, a half and the whole; where that is little
-      to read, or a kernel reads what is filled, the whole alone, as for each a loop is compiled.
+      Rising numbers, the last of them `capacity`: a quarter, a half and the whole; where that is
+      little to read, or a kernel reads what is filled, the whole alone, as for each a loop is
+      compiled.
     """
-    if has_kernel(config) or room < 4 or rows * room * bytes_per_token(config) < _WORTH_GROWING:
-        return (room,)
-    return room // 4, room // 2, room
+    if (
+        has_kernel(config)
+        or capacity < 4
+        or rows * capacity * bytes_per_token(config) < _WORTH_GROWING
+    ):
+        return (capacity,)
+    return capacity // 4, capacity // 2, capacity

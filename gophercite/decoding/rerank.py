@@ -16,7 +16,7 @@ from scipy.special import expit
 
 from gophercite.browser.encoding import PREFIX_TOKENS, encode_judged_response
 from gophercite.decoding.claim_in_quote import Shown, sample_supported
-from gophercite.decoding.in_flight import seats, usual_seats
+from gophercite.decoding.in_flight import slots, usual_slots
 from gophercite.decoding.rows import padded_rows
 from gophercite.decoding.sampler import Samples, sample
 from gophercite.decoding.sampling_settings import SamplingSettings
@@ -82,7 +82,7 @@ def sample_in_turn(
       shown: what those prompts show, for quotes that hold their claims where they can
         (`claim_in_quote`); None to take quotes as they come.
       max_num_seqs: samples that are drawn at a time, which bounds the memory of keys and values;
-        by `in_flight.usual_seats` when None. What is drawn does not depend on it.
+        by `in_flight.usual_slots` when None. What is drawn does not depend on it.
 
     Returns:
       The samples of each question, in their order.
@@ -107,12 +107,12 @@ def sample_in_turn(
     whole, most = len(prompts) + each * missing, max(counts)
     if max_num_seqs is None:
         longest = max(1, *map(len, prompts))  # an empty one is refused below
-        in_flight = usual_seats(
+        in_flight = usual_slots(
             transformer.config, model.params, whole, longest, most, settings.max_tokens,
             jax.default_backend(),
         )  # fmt: skip
     else:
-        in_flight = seats(max_num_seqs, whole, most)
+        in_flight = slots(max_num_seqs, whole, most)
     filled = _filled_up(quotes, each * missing)
     keys = _keys_of_prompts(jnp.concatenate([keys, *[keys[:1]] * missing]), each)
     counts = counts + [0] * (each * missing)

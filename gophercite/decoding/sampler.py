@@ -16,9 +16,9 @@ from jaxtyping import Array, Float, Int, Key
 
 from gophercite.decoding.decode_loop import decode
 from gophercite.decoding.decode_state import Plan
+from gophercite.decoding.fault_tracking import FaultTables
 from gophercite.decoding.rows import padded_rows
 from gophercite.decoding.sampling_settings import SamplingSettings
-from gophercite.decoding.watching import WatchTables
 from gophercite.models.parameters import Params
 from gophercite.models.transformer import Transformer
 from gophercite.quoting.quote_state import QuoteTables
@@ -35,7 +35,7 @@ class Samples(NamedTuple):
       constrained_log_probs: the same among the tokens that the quotes' constraint allowed; None
         where there was none.
       faults: what is wrong with each sample, as sets of bits (`response_automaton.faults_of`); None
-        where nobody watched.
+        where they were not tracked.
       passes: how often the model was run after the prompts were read.
     """
 
@@ -57,7 +57,7 @@ def sample(
     eos_id: int,
     pad_id: int,
     quotes: QuoteTables | None = None,
-    watch: WatchTables | None = None,
+    fault_tables: FaultTables | None = None,
     samples_per_prompt: int | Sequence[int] = 1,
     rows_per_prompt: int | None = None,
     prompts_in_flight: int | None = None,
@@ -80,7 +80,8 @@ def sample(
       quotes: the prompts' tables (`QuoteConstraint.tables`), in their order, to sample answers with
         verbatim quotes alone; temperature, top-k and top-p then apply to the tokens that are
         allowed.
-      watch: the prompts' tables (`FaultWatch.tables`), in their order, to learn samples' faults.
+      fault_tables: the prompts' tables (`FaultTracker.tables`), in their order, to learn what is
+        wrong with samples.
       samples_per_prompt: how many samples each prompt gets; of several numbers, one for each, which
         may be 0 for prompts that only fill up a batch to the size of another.
       rows_per_prompt: samples of a prompt that are in flight at a time, which bounds the memory of
@@ -128,9 +129,9 @@ def sample(
         most,
         min(rows, most),
         other_eos_ids=tuple(other_eos_ids),
-        seats=min(at_a_time, len(prompts)),
+        slots=min(at_a_time, len(prompts)),
     )
-    made = decode(plan, params, tokens, lengths, keys, quotes, watch, counts)
+    made = decode(plan, params, tokens, lengths, keys, quotes, fault_tables, counts)
     by_sample = made.tokens, made.lengths, made.log_probs, made.constrained_log_probs, made.faults
     drawn = np.arange(most) < counts[:, None]
     flat = [np.asarray(part)[drawn] if part is not None else None for part in by_sample]

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from gophercite.decoding.drawing import log_prob_of
 from gophercite.decoding.rows import padded_rows
+from gophercite.decoding.sampling import log_prob_of
 from gophercite.models.attention import MASKED
 from gophercite.models.parameters import Params
 from gophercite.models.transformer import Transformer

@@ -2,8 +2,8 @@
 
 All samples of a prompt meet its keys and values as rows of two matrix products, 32 rows at a time,
 with the softmax taken along the way (Dao et al. 2022), so that scores never leave a core's cache.
-What a sample added is its own: it is read once, from the first to the last of its slots, by all
-cores. XLA's CPU backend writes all scores to memory, reads all slots, and reads those that are a
+What a sample added is its own: it is read once, from the first to the last of its entries, by all
+cores. XLA's CPU backend writes all scores to memory, reads all entries, and reads those that are a
 row's own with one core; that takes up to four times as long (benchmarks/kernel_attention.py).
 """
 
@@ -41,7 +41,7 @@ _ARGUMENTS = (
     "q", "prompt_keys", "prompt_values", "own_keys", "own_values", "seen", "lengths", "taken",
     "layer",
 )  # fmt: skip
-_SIZES = ("prompts", "kv_heads", "samples", "queries", "width", "slots", "length", "room")
+_SIZES = ("prompts", "kv_heads", "samples", "queries", "width", "entries", "length", "capacity")
 _JOB = np.dtype(
     [("header", np.int64, xla_calls.JOB_HEADER)]
     + [(name, np.int64) for name in (*_ARGUMENTS, "mixed", "bfloat16", *_SIZES)]
@@ -75,8 +75,8 @@ def _work(address: int) -> None:
     """Takes pieces of a job until there are none."""
     job = numba.carray(_job_at(address), 1)[0]
     heads = job.prompts * job.kv_heads
-    shared = heads * job.slots * job.width
-    own = (_int(job.layer, 0) + 1) * heads * job.samples * job.room * job.width
+    shared = heads * job.entries * job.width
+    own = (_int(job.layer, 0) + 1) * heads * job.samples * job.capacity * job.width
     if job.bfloat16:
         keys, values = _halves(job.prompt_keys, shared), _halves(job.prompt_values, shared)
         own_keys, own_values = _halves(job.own_keys, own), _halves(job.own_values, own)
@@ -93,7 +93,7 @@ def _work_on(
 ) -> None:
     """A piece is up to 32 rows of a head of keys; heads are counted over all prompts."""
     rows = job.samples * job.queries
-    blocks, size = _blocks(rows), job.slots * job.width
+    blocks, size = _blocks(rows), job.entries * job.width
     while True:
         piece = xla_calls.next_piece(address)
         if piece >= job.prompts * job.kv_heads * blocks:
@@ -105,7 +105,7 @@ def _work_on(
 
 @native
 def _span(seen: Any, taken: int) -> tuple[int, int]:
-    """The first of a row's own slots that it sees, and the one behind the last.
+    """The first of a row's own entries that it sees, and the one behind the last.
 
     A sample that began anew long after the others has few of many.
     """
@@ -127,16 +127,16 @@ def _attend(
     width, in_prompt, taken = job.width, _int(job.lengths, prompt), _int(job.taken, 0)
     offset = 4 * (head * job.samples * job.queries + first) * width
     q, out = _floats(job.q + offset, count * width), _floats(job.mixed + offset, count * width)
-    all_seen = job.seen + prompt * job.samples * job.length * job.room
-    seen = numba.carray(xla_calls.bytes_at(all_seen), (job.samples, job.length, job.room))
+    all_seen = job.seen + prompt * job.samples * job.length * job.capacity
+    seen = numba.carray(xla_calls.bytes_at(all_seen), (job.samples, job.length, job.capacity))
 
     first_own = (_int(job.layer, 0) * heads + head) * job.samples
-    own, slots = np.empty(count, np.int64), np.empty(count, np.int64)
+    own, entries = np.empty(count, np.int64), np.empty(count, np.int64)
     for i in range(count):
         sample, query = (first + i) // job.queries, (first + i) % job.queries
         begin, end = _span(seen[sample, query % job.length], taken)
-        own[i], slots[i] = ((first_own + sample) * job.room + begin) * width, end - begin
-    if slots.max() == 0:  # nobody is at work here
+        own[i], entries[i] = ((first_own + sample) * job.capacity + begin) * width, end - begin
+    if entries.max() == 0:  # nobody is at work here
         out[:] = 0.0
         return
 
@@ -156,17 +156,17 @@ def _attend(
         sample, query = (first + i) // job.queries, (first + i) % job.queries
         own_keys, own_values = all_own_keys[own[i] :], all_own_values[own[i] :]
         # A row's own are read once: without help a core would wait for the first of each.
-        for at in range(0, slots[i] * width, line):
+        for at in range(0, entries[i] * width, line):
             prefetch(own_values, at)
         if query == job.queries - 1 and i < count - 1:
-            for at in range(own[i + 1], own[i + 1] + slots[i + 1] * width, line):
+            for at in range(own[i + 1], own[i + 1] + entries[i + 1] * width, line):
                 prefetch(all_own_keys, at)
-        begin = own[i] // width - (first_own + sample) * job.room
+        begin = own[i] // width - (first_own + sample) * job.capacity
         sees = seen[sample, query % job.length, begin:]
-        peak = max(peaks[i], score(q, i * width, own_keys, slots[i], width, sees, scores))
+        peak = max(peaks[i], score(q, i * width, own_keys, entries[i], width, sees, scores))
         scale = exp_of_one(peaks[i] - peak)
-        weight = weights[i] * scale + weigh(scores, slots[i], peak)
-        mix(scores, own_values, slots[i], width, mixed, i * width, scale)
+        weight = weights[i] * scale + weigh(scores, entries[i], peak)
+        mix(scores, own_values, entries[i], width, mixed, i * width, scale)
         share = repeated(np.float32(1) / weight)
         for at in range(i * width, (i + 1) * width, WIDTH):
             store(out, at, load(mixed, at) * share)
@@ -209,12 +209,12 @@ def _handle(frame: int) -> int:
     job.samples = xla_calls.size(frame, 0, 2)
     job.queries = xla_calls.size(frame, 0, 3)
     job.width = xla_calls.size(frame, 0, 4)
-    job.slots = xla_calls.size(frame, 1, 2)
+    job.entries = xla_calls.size(frame, 1, 2)
     job.length = xla_calls.size(frame, 5, 2)
-    job.room = xla_calls.size(frame, 5, 3)
+    job.capacity = xla_calls.size(frame, 5, 3)
 
     heads, rows = job.prompts * job.kv_heads, job.samples * job.queries
-    products = 2 * heads * rows * (job.slots + _int(job.taken, 0)) * job.width
+    products = 2 * heads * rows * (job.entries + _int(job.taken, 0)) * job.width
     threads = min(heads * _blocks(rows), products // _WORTH_A_THREAD)
     if threads > 1:
         xla_calls.hand_out(frame, address, xla_calls.address_of(_TASK), threads)
@@ -230,9 +230,9 @@ def shared_prompt_attention(
     q: Float[Array, "prompts kv_heads samples queries head_dim"],
     prompt_keys: Float[Array, "prompts kv_heads length head_dim"],
     prompt_values: Float[Array, "prompts kv_heads length head_dim"],
-    own_keys: Float[Array, "*rows room head_dim"],
-    own_values: Float[Array, "*rows room head_dim"],
-    seen: Bool[Array, "prompts samples new room"],
+    own_keys: Float[Array, "*rows capacity head_dim"],
+    own_values: Float[Array, "*rows capacity head_dim"],
+    seen: Bool[Array, "prompts samples new capacity"],
     lengths: Int[Array, " prompts"],
     taken: Int[Array, ""],
     layer: Int[Array, ""],
@@ -244,13 +244,13 @@ def shared_prompt_attention(
         of these those of all new tokens, one after another.
       prompt_keys: of the prompts.
       prompt_values: likewise.
-      own_keys: what each sample added: [prompts, kv_heads, samples, room, head_dim], or all layers'
-        on an axis before these; axes of one element may be left out.
+      own_keys: what each sample added: [prompts, kv_heads, samples, capacity, head_dim], or all
+        layers' on an axis before these; axes of one element may be left out.
       own_values: likewise.
-      seen: which of its own slots each new token sees, its own one among them; one that sees none
+      seen: which of its own entries each new token sees, its own one among them; one that sees none
         is padding, and its mixture is finite and means nothing.
       lengths: tokens of each prompt; each new token sees all of them, and none behind them.
-      taken: own slots from here on are seen by none.
+      taken: own entries from here on are seen by none.
       layer: which layer's own keys and values; 0 where there is no such axis.
 
     Returns:

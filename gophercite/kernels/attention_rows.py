@@ -175,7 +175,7 @@ def mix(
         odd = zeros()  # two sums, as an addition waits for the one before
         for key in range(0, count - 1, 2):
             place, one, other = key * width + channel, weights[key], weights[key + 1]
-            if one == 0 and other == 0:  # as of slots that are not seen: don't read them
+            if one == 0 and other == 0:  # as of entries that are not seen: don't read them
                 continue
             even = multiply_add(repeated(one), load(values, place), even)
             odd = multiply_add(repeated(other), load(values, place + width), odd)

@@ -326,10 +326,12 @@ class A2CLearner(GradientLearner):
         before = rollouts.prompt_lengths[:, None] - 1 + jnp.arange(rollouts.responses.shape[1])
 
         def read(params: Params, **options: Any) -> Array:
-            x = rollouts.boundary
+            x = rollouts.frozen_activations
             if x is None:
                 x = self.transformer.embed(params, rollouts.tokens, positions)
-            hidden = self.transformer.from_boundary(params, x, positions, segments, **options)
+            hidden = self.transformer.from_frozen_activations(
+                params, x, positions, segments, **options
+            )
             return jnp.take_along_axis(hidden, before[..., None], axis=1)
 
         with phase("teacher"):

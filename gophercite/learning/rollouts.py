@@ -6,8 +6,9 @@ A batch of prompts has
 * `questions` [prompts, question_length], what the reward model reads before a response, and
   `question_lengths` [prompts];
 * `weights` [prompts], 0 where a row only fills a batch up;
-* `quotes`: `QuoteTables`, to sample under the quotes' constraint; or `watch`: `WatchTables`, to
-  sample freely and learn each sample's faults; neither samples freely and finds no fault.
+* `quotes`: `QuoteTables`, to sample under the quotes' constraint; or `fault_tables`:
+  `FaultTables`, to sample freely and learn each sample's faults; neither samples freely and finds
+  no fault.
 """
 
 import dataclasses
@@ -39,7 +40,8 @@ class Rollouts(NamedTuple):
       prompt_lengths: tokens of each row's prompt.
       responses: the samples alone.
       response_lengths: their tokens, the end of sequence included.
-      boundary: what the trained stack read (`Transformer.boundary`); None where nothing is frozen.
+      frozen_activations: what the trained stack read (`Transformer.frozen_activations`); None where
+        nothing is frozen.
       quote: where each sample was before each of its tokens; None where nothing constrained it.
       verdicts: the reward model's.
       rewards: what is maximised.
@@ -51,7 +53,7 @@ class Rollouts(NamedTuple):
     prompt_lengths: Int[Array, " rows"]
     responses: Int[Array, "rows places"]
     response_lengths: Int[Array, " rows"]
-    boundary: Float[Array, "rows length d_model"] | None
+    frozen_activations: Float[Array, "rows length d_model"] | None
     quote: QuoteState | None
     verdicts: Verdict
     rewards: Float[Array, " rows"]
@@ -102,7 +104,7 @@ def roll_out(
     prompts, lengths = batch["prompts"], batch["prompt_lengths"]
     count = prompts.shape[0]
     keys = jax.vmap(lambda row: jax.random.fold_in(key, row))(jnp.arange(count))
-    plan = dataclasses.replace(plan, boundary=FROZEN in params)
+    plan = dataclasses.replace(plan, frozen_activations=FROZEN in params)
     policy = {name: part for name, part in params.items() if name != REWARD_MODEL}
     quotes = batch.get("quotes")
     with phase("sampling"):
@@ -111,10 +113,10 @@ def roll_out(
     of_row = jnp.repeat(jnp.arange(count), plan.samples)
     flat = lambda part: part.reshape(-1, *part.shape[2:])  # noqa: E731
     responses, sizes = flat(made.tokens), flat(made.lengths)
-    boundary = None
-    if made.boundary is not None:
-        read = made.boundary
-        boundary = append(read.prompts[of_row], lengths[of_row], flat(read.samples))
+    frozen_activations = None
+    if made.frozen_activations is not None:
+        read = made.frozen_activations
+        frozen_activations = append(read.prompts[of_row], lengths[of_row], flat(read.samples))
     with phase("rewards"):
         verdicts = _judge(plan, rewards, params, batch, responses, sizes)
     faults = _faults(made)
@@ -123,7 +125,7 @@ def roll_out(
         prompt_lengths=lengths[of_row],
         responses=responses,
         response_lengths=sizes,
-        boundary=boundary,
+        frozen_activations=frozen_activations,
         quote=states_along(quotes, of_row, responses) if quotes is not None else None,
         verdicts=verdicts,
         rewards=verdicts.reward - rewards.syntax_penalty * (faults != 0),
@@ -189,12 +191,15 @@ def _decode(
     plan: Plan, policy: Params, batch: Prompts, keys: Key[Array, " prompts"], pieces: int
 ) -> Decoded:
     """Samples of some prompts at a time, whose tables are parts of the whole batch's."""
-    quotes, watch = batch.get("quotes"), batch.get("watch")
+    quotes, fault_tables = batch.get("quotes"), batch.get("fault_tables")
     prompts: dict[str, Any] = {name: batch[name] for name in ("prompts", "prompt_lengths")}
     if quotes is not None:
         prompts["quotes"] = {"first": quotes.first}
-    if watch is not None:
-        prompts["watch"] = {"titles": watch.titles, "everything": watch.everything}
+    if fault_tables is not None:
+        prompts["fault_tables"] = {
+            "titles": fault_tables.titles,
+            "everything": fault_tables.everything,
+        }
 
     def some(rows: tuple[dict[str, Any], Key[Array, " prompts"]]) -> Decoded:
         own, keys = rows
@@ -205,7 +210,7 @@ def _decode(
             own["prompt_lengths"],
             keys,
             None if quotes is None else quotes._replace(**own["quotes"]),
-            None if watch is None else watch._replace(**own["watch"]),
+            None if fault_tables is None else fault_tables._replace(**own["fault_tables"]),
         )
 
     if pieces == 1:

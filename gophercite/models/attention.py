@@ -213,8 +213,8 @@ def _blocks(
 
 def _scores(
     queries: Float[Array, "batch kv_heads groups rows head_dim"],
-    keys: Float[Array, "batch kv_heads slots head_dim"],
-) -> Float[Array, "batch kv_heads groups rows slots"]:
+    keys: Float[Array, "batch kv_heads entries head_dim"],
+) -> Float[Array, "batch kv_heads groups rows entries"]:
     """Float32 products of queries and keys.
 
     A group's queries are rows of one matrix: gradients of a product over two axes at once would be
@@ -226,14 +226,14 @@ def _scores(
 
 @jax.custom_vjp
 def _mix(
-    scores: Float[Array, "batch kv_heads groups rows slots"],
-    mask: Bool[Array, "batch 1 1 rows slots"],
-    values: Float[Array, "batch kv_heads slots head_dim"],
+    scores: Float[Array, "batch kv_heads groups rows entries"],
+    mask: Bool[Array, "batch 1 1 rows entries"],
+    values: Float[Array, "batch kv_heads entries head_dim"],
 ) -> Float[Array, "batch kv_heads groups rows head_dim"]:
     """Mixtures of values by the softmax of the scores that the mask leaves, rows as in `_scores`.
 
     The softmax's gradient needs each row's mean slope, which is the product of the mixture and its
-    own gradient (Dao et al. 2022, appendix B.2): autodiff would sum it over the slots, and select
+    own gradient (Dao et al. 2022, appendix B.2): autodiff would sum it over the entries, and select
     by the mask once more.
     """
     return _mix_forward(scores, mask, values)[0]

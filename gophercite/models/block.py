@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from gophercite.models.attention import RelativePositions, Segments, attention
-from gophercite.models.cache import LayerCache, Slots, add_tokens, first_slot
+from gophercite.models.cache import Entries, LayerCache, add_tokens, first_entry
 from gophercite.models.cached_attention import cached_attention
 from gophercite.models.config import TransformerConfig
 from gophercite.models.distance_biases import Biases
@@ -190,7 +190,7 @@ class Block(nn.Module):
         x: Hidden,
         settings: Settings,
         positions: Array,
-        slots: Slots,
+        entries: Entries,
         cache: LayerCache,
         rotations: Rotations | None = None,
         biases: Biases | None = None,
@@ -201,8 +201,8 @@ class Block(nn.Module):
           x: the residual stream of the new tokens.
           settings: this layer's own settings.
           positions: the new tokens' places, [batch, length].
-          slots: the cache's layout, the new tokens already entered.
-          cache: this layer's keys and values; the new tokens take the last `length` slots that
+          entries: the cache's layout, the new tokens already entered.
+          cache: this layer's keys and values; the new tokens take the last `length` entries that
             were entered.
           rotations: rotary angles at the new tokens' places.
           biases: T5's bias of each distance.
@@ -212,16 +212,16 @@ class Block(nn.Module):
         """
         c = self.config
         q, k, v = self._project(x, settings, rotations)
-        cache = add_tokens(cache, k, v, first_slot(slots, x.shape[1]))
+        cache = add_tokens(cache, k, v, first_entry(entries, x.shape[1]))
         if has_kernel(c):
-            mixed = cached_attention_by_kernel(q, cache, positions, slots, scale=c.query_scale)
+            mixed = cached_attention_by_kernel(q, cache, positions, entries, scale=c.query_scale)
             return self._finish(x, mixed), cache
         relative = self._relative_positions(cache.relative) if cache.relative is not None else None
         mixed = cached_attention(
             q,
             cache,
             positions,
-            slots,
+            entries,
             relative=relative,
             biases=biases,
             window=settings.get("window", c.window),  # type: ignore[arg-type]

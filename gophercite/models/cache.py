@@ -21,9 +21,9 @@ class LayerCache(NamedTuple):
     Attributes:
       prompt_keys: of the prompts; the padding behind one repeats its first token's.
       prompt_values: of the prompts; zeros behind them.
-      keys: of what each sample added, [prompts, kv_heads, samples, room, head_dim] without those of
-        the first three axes that have one element. (XLA's CPU backend would leave them out where
-        the keys are read, not where they are written, and copy all keys in every step.)
+      keys: of what each sample added, [prompts, kv_heads, samples, capacity, head_dim], without
+        those of the first three axes that have one element. (XLA's CPU backend would leave them out
+        where the keys are read, not where they are written, and copy all keys in every step.)
       values: likewise.
       relative: Transformer-XL's key of each distance.
       layer: where `keys` and `values` are all layers', on a leading axis, which of them this one
@@ -32,26 +32,26 @@ class LayerCache(NamedTuple):
 
     prompt_keys: Float[Array, "prompts kv_heads length head_dim"]
     prompt_values: Float[Array, "prompts kv_heads length head_dim"]
-    keys: Float[Array, "*rows room head_dim"]
-    values: Float[Array, "*rows room head_dim"]
+    keys: Float[Array, "*rows capacity head_dim"]
+    values: Float[Array, "*rows capacity head_dim"]
     relative: Float[Array, "distances heads head_dim"] | None
     layer: Int[Array, ""] | None = None
 
 
-class Slots(NamedTuple):
+class Entries(NamedTuple):
     """Which token lies where in the cache; the same for all layers.
 
     Attributes:
-      lengths: tokens of each prompt; what its other slots hold is padding.
-      positions: each own slot's place in its sequence.
-      filled: own slots that hold a token.
-      next: tokens that were added to each row. They take its slots in turn; when all are taken, the
-        oldest token's is taken again.
+      lengths: tokens of each prompt; what its other entries hold is padding.
+      positions: each own entry's place in its sequence.
+      filled: own entries that hold a token.
+      next: tokens that were added to each row. They take its entries in turn; when all are taken,
+        the oldest token's is taken again.
     """
 
     lengths: Int[Array, " prompts"]
-    positions: Int[Array, "prompts samples room"]
-    filled: Bool[Array, "prompts samples room"]
+    positions: Int[Array, "prompts samples capacity"]
+    filled: Bool[Array, "prompts samples capacity"]
     next: Int[Array, ""]
 
 
@@ -60,39 +60,39 @@ class Cache(NamedTuple):
 
     Attributes:
       layers: keys and values of all layers: one with a leading axis of layers, or one for each.
-      slots: where they lie.
+      entries: where they lie.
       rotations: rotary angles of all places that there is room for; None with other positions.
     """
 
     layers: LayerCache | tuple[LayerCache, ...]
-    slots: Slots
+    entries: Entries
     rotations: Rotations | None
 
 
-def empty_slots(lengths: Int[Array, " prompts"], samples: int, room: int) -> Slots:
+def empty_entries(lengths: Int[Array, " prompts"], samples: int, capacity: int) -> Entries:
     """The layout after the prompts.
 
     Args:
       lengths: tokens of each prompt.
       samples: rows that go on from each prompt.
-      room: tokens that each row may add.
+      capacity: tokens that each row may add.
 
     Returns:
-      Slots without a token.
+      Entries without a token.
     """
-    shape = (lengths.shape[0], samples, room)
-    return Slots(
+    shape = (lengths.shape[0], samples, capacity)
+    return Entries(
         lengths, jnp.zeros(shape, jnp.int32), jnp.zeros(shape, bool), jnp.zeros((), jnp.int32)
     )
 
 
 def enter_tokens(
-    slots: Slots, positions: Int[Array, "batch length"], real: Bool[Array, "batch length"]
-) -> Slots:
-    """Gives new tokens the next slots.
+    entries: Entries, positions: Int[Array, "batch length"], real: Bool[Array, "batch length"]
+) -> Entries:
+    """Gives new tokens the next entries.
 
     Args:
-      slots: the layout before.
+      entries: the layout before.
       positions: the new tokens' places in their sequences.
       real: False where a token is padding.
 
@@ -102,25 +102,25 @@ def enter_tokens(
 
     def put(old: Array, new: Array) -> Array:
         rows = new.reshape(*old.shape[:2], -1)
-        return jax.lax.dynamic_update_slice_in_dim(old, rows, first_slot(slots, 0), axis=2)
+        return jax.lax.dynamic_update_slice_in_dim(old, rows, first_entry(entries, 0), axis=2)
 
-    return Slots(
-        slots.lengths,
-        put(slots.positions, positions),
-        put(slots.filled, real),
-        slots.next + positions.shape[1],
+    return Entries(
+        entries.lengths,
+        put(entries.positions, positions),
+        put(entries.filled, real),
+        entries.next + positions.shape[1],
     )
 
 
-def first_slot(slots: Slots, back: int) -> Int[Array, ""]:
-    """The slot of the token that many tokens before the next; several must not run past the end."""
-    return (slots.next - back) % slots.positions.shape[2]
+def first_entry(entries: Entries, back: int) -> Int[Array, ""]:
+    """The entry of the token so many before the next; several must not run past the end."""
+    return (entries.next - back) % entries.positions.shape[2]
 
 
 def forget_rows(cache: Cache, forgotten: Bool[Array, "prompts samples"]) -> Cache:
     """Takes back all that rows added to their prompts, so that they can begin anew."""
-    slots = cache.slots
-    return cache._replace(slots=slots._replace(filled=slots.filled & ~forgotten[..., None]))
+    entries = cache.entries
+    return cache._replace(entries=entries._replace(filled=entries.filled & ~forgotten[..., None]))
 
 
 def replace_prompts(cache: Cache, places: Int[Array, " some"], other: Cache) -> Cache:
@@ -148,8 +148,8 @@ def replace_prompts(cache: Cache, places: Int[Array, " some"], other: Cache) -> 
         layers = put(cache.layers, other.layers)
     else:
         layers = tuple(map(put, cache.layers, other.layers))
-    lengths = cache.slots.lengths.at[places].set(other.slots.lengths)
-    return cache._replace(layers=layers, slots=cache.slots._replace(lengths=lengths))
+    lengths = cache.entries.lengths.at[places].set(other.entries.lengths)
+    return cache._replace(layers=layers, entries=cache.entries._replace(lengths=lengths))
 
 
 def keep_first(cache: Cache, kept: Int[Array, "prompts samples"], length: int) -> Cache:
@@ -161,20 +161,20 @@ def keep_first(cache: Cache, kept: Int[Array, "prompts samples"], length: int) -
       length: how many were added.
 
     Returns:
-      The cache; slots of what was taken back stay empty until `compact`.
+      The cache; entries of what was taken back stay empty until `compact`.
     """
-    slots = cache.slots
-    added = jnp.arange(slots.filled.shape[2]) - first_slot(slots, length)
+    entries = cache.entries
+    added = jnp.arange(entries.filled.shape[2]) - first_entry(entries, length)
     dropped = (added >= kept[..., None]) & (added < length)
-    return cache._replace(slots=slots._replace(filled=slots.filled & ~dropped))
+    return cache._replace(entries=entries._replace(filled=entries.filled & ~dropped))
 
 
 def compact(cache: Cache) -> Cache:
-    """Moves each row's tokens to its first slots, so that those behind them can be taken anew."""
-    slots = cache.slots
-    order = jnp.argsort(~slots.filled, axis=-1, stable=True)
+    """Moves each row's tokens to its first entries, so that those behind them can be taken anew."""
+    entries = cache.entries
+    order = jnp.argsort(~entries.filled, axis=-1, stable=True)
     moved = lambda x: jnp.take_along_axis(x, order, axis=-1)  # noqa: E731
-    filled = moved(slots.filled)
+    filled = moved(entries.filled)
 
     # Of one sample of one prompt; whole rows of a head's are moved, not elements.
     of_sample = lambda rows, order: jnp.take(rows, order, axis=1, mode="clip")  # noqa: E731
@@ -182,7 +182,7 @@ def compact(cache: Cache) -> Cache:
 
     def move(layer: LayerCache) -> LayerCache:
         prompts, kv_heads = layer.prompt_keys.shape[:2]
-        shape = (prompts, kv_heads, slots.filled.shape[1], *layer.keys.shape[-2:])
+        shape = (prompts, kv_heads, entries.filled.shape[1], *layer.keys.shape[-2:])
         keys, values = (
             _stored(of_all(rows.reshape(shape), order)) for rows in (layer.keys, layer.values)
         )
@@ -193,21 +193,21 @@ def compact(cache: Cache) -> Cache:
     else:
         layers = tuple(move(layer) for layer in cache.layers)
     taken = jnp.max(jnp.sum(filled, axis=-1)).astype(jnp.int32)
-    slots = Slots(slots.lengths, moved(slots.positions), filled, taken)
-    return cache._replace(layers=layers, slots=slots)
+    entries = Entries(entries.lengths, moved(entries.positions), filled, taken)
+    return cache._replace(layers=layers, entries=entries)
 
 
-def with_room(cache: Cache, room: int) -> Cache:
-    """Gives rows that have taken none of their slots twice more of them.
+def with_capacity(cache: Cache, capacity: int) -> Cache:
+    """Gives rows that have taken none of their entries twice more of them.
 
     Args:
       cache: with fewer.
-      room: slots that each row has then.
+      capacity: entries that each row has then.
 
     Returns:
       The cache; what was read lies where it was.
     """
-    more = room - cache.slots.filled.shape[2]
+    more = capacity - cache.entries.filled.shape[2]
 
     def longer(x: Array, axis: int) -> Array:
         return jnp.pad(x, [(0, more if i == axis % x.ndim else 0) for i in range(x.ndim)])
@@ -220,18 +220,18 @@ def with_room(cache: Cache, room: int) -> Cache:
         layers = enlarged(cache.layers)
     else:
         layers = tuple(map(enlarged, cache.layers))
-    slots = cache.slots._replace(
-        positions=longer(cache.slots.positions, -1), filled=longer(cache.slots.filled, -1)
+    entries = cache.entries._replace(
+        positions=longer(cache.entries.positions, -1), filled=longer(cache.entries.filled, -1)
     )
-    return cache._replace(layers=layers, slots=slots)
+    return cache._replace(layers=layers, entries=entries)
 
 
 def empty_rows(
-    prompt_keys: Float[Array, "prompts kv_heads length head_dim"], samples: int, room: int
-) -> Float[Array, "*rows room head_dim"]:
+    prompt_keys: Float[Array, "prompts kv_heads length head_dim"], samples: int, capacity: int
+) -> Float[Array, "*rows capacity head_dim"]:
     """Room for the keys, or values, of so many tokens after each sample's prompt."""
     prompts, kv_heads, _, head_dim = prompt_keys.shape
-    return _stored(jnp.zeros((prompts, kv_heads, samples, room, head_dim), prompt_keys.dtype))
+    return _stored(jnp.zeros((prompts, kv_heads, samples, capacity, head_dim), prompt_keys.dtype))
 
 
 def add_tokens(
@@ -240,7 +240,7 @@ def add_tokens(
     values: Float[Array, "batch length kv_heads head_dim"],
     start: Int[Array, ""],
 ) -> LayerCache:
-    """Writes new tokens' keys and values into the slots from `start` on."""
+    """Writes new tokens' keys and values into the entries from `start` on."""
     prompts = cache.prompt_keys.shape[0]
     batch, length, kv_heads, head_dim = keys.shape
 
@@ -263,7 +263,7 @@ def own_rows(cache: LayerCache) -> tuple[Array, Array]:
       cache: the layer's.
 
     Returns:
-      Both, [prompts, kv_heads, samples, room, head_dim].
+      Both, [prompts, kv_heads, samples, capacity, head_dim].
     """
     prompts, kv_heads = cache.prompt_keys.shape[:2]
 

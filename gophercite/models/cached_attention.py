@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from gophercite.models.attention import MASKED, Heads, RelativePositions, Window
-from gophercite.models.cache import LayerCache, Slots, own_rows
+from gophercite.models.cache import Entries, LayerCache, own_rows
 from gophercite.models.distance_biases import Biases, bias_at
 from gophercite.models.soft_capping import soft_cap
 
@@ -18,7 +18,7 @@ def cached_attention(
     q: Heads,
     cache: LayerCache,
     positions: Int[Array, "batch length"],
-    slots: Slots,
+    entries: Entries,
     *,
     relative: RelativePositions | None = None,
     biases: Biases | None = None,
@@ -35,7 +35,7 @@ def cached_attention(
       q: queries of the new tokens, unscaled.
       cache: keys and values, the new tokens' among them.
       positions: places of the new tokens in their sequences.
-      slots: the cache's layout.
+      entries: the cache's layout.
       relative: Transformer-XL's positions.
       biases: T5's positions.
       window: how many tokens back a query sees, itself included.
@@ -46,7 +46,7 @@ def cached_attention(
       The values' mixtures, in `q`'s dtype.
     """
     length, heads, head_dim = q.shape[1:]
-    prompts, samples = slots.positions.shape[:2]
+    prompts, samples = entries.positions.shape[:2]
     kv_heads = cache.prompt_keys.shape[1]
     groups = heads // kv_heads
     own_keys, own_values = own_rows(cache)
@@ -59,7 +59,7 @@ def cached_attention(
     places = positions.reshape(prompts, samples, length, 1)
 
     def scores(keys: Array, key_places: Array, filled: Array, masked: bool = True) -> Array:
-        """[prompts, kv_heads, samples, groups, length, slots]."""
+        """[prompts, kv_heads, samples, groups, length, entries]."""
         if keys.ndim == 4:  # the prompt's, which all samples share
             rows = content.reshape(prompts, kv_heads, -1, head_dim)
             found = jnp.einsum("pkrd,pkjd->pkrj", rows, keys, preferred_element_type=jnp.float32)
@@ -82,13 +82,13 @@ def cached_attention(
         return jnp.where(mask[:, None, :, None], found, MASKED)
 
     prompt_places = jnp.arange(cache.prompt_keys.shape[2])
-    in_prompt = prompt_places < slots.lengths[:, None, None, None]
+    in_prompt = prompt_places < entries.lengths[:, None, None, None]
     # Where the place of a key doesn't matter, padding scores as the first token does: it hides no
     # other's score, and its values are zeros. Leaving it out of the sum of the weights is then all
     # that is to do, in place of passes over all scores.
     places_matter = window is not None or relative is not None or biases is not None
     far = scores(cache.prompt_keys, prompt_places, in_prompt, masked=places_matter)
-    near = scores(own_keys, slots.positions[:, :, None], slots.filled[:, :, None])
+    near = scores(own_keys, entries.positions[:, :, None], entries.filled[:, :, None])
     counted = None if places_matter else in_prompt[:, 0, 0]
     mixed = _mix_values(far, near, counted, cache.prompt_values, own_values, q.dtype)
     return by_token(mixed, q.shape)
@@ -110,15 +110,15 @@ def by_token(mixed: Content, shape: tuple[int, ...]) -> Heads:
 
 def _mix_values(
     far: Float[Array, "prompts kv_heads samples groups length prompt_slots"],
-    near: Float[Array, "prompts kv_heads samples groups length room"],
+    near: Float[Array, "prompts kv_heads samples groups length capacity"],
     counted: Bool[Array, "prompts prompt_slots"] | None,
     prompt_values: Float[Array, "prompts kv_heads prompt_slots head_dim"],
-    own_values: Float[Array, "prompts kv_heads samples room head_dim"],
+    own_values: Float[Array, "prompts kv_heads samples capacity head_dim"],
     dtype: jnp.dtype,
 ) -> Content:
     """Values mixed by one softmax, whose scores are those of the prompt and of what was added.
 
-    Slots of the prompt that are not counted have no share of the weights; their values must be 0.
+    Entries of the prompt that are not counted have no share of the weights; their values must be 0.
     """
     prompts, kv_heads, samples = far.shape[:3]
     shape = (*far.shape[:-1], prompt_values.shape[-1])
@@ -149,9 +149,9 @@ def _mix_values(
 def _by_distance(
     biased: Content,
     keys: Float[Array, "distances heads head_dim"],
-    distance: Int[Array, "prompts samples length slots"],
-) -> Float[Array, "prompts kv_heads samples groups length slots"]:
-    """Transformer-XL's scores of the distances between new tokens and slots."""
+    distance: Int[Array, "prompts samples length entries"],
+) -> Float[Array, "prompts kv_heads samples groups length entries"]:
+    """Transformer-XL's scores of the distances between new tokens and entries."""
     kv_heads, groups, head_dim = biased.shape[1], biased.shape[3], biased.shape[5]
     found = jnp.einsum(
         "pkngqd,ikgd->pkngqi",

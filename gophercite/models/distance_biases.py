@@ -87,7 +87,7 @@ def bias_by_key(biases: Biases, rows: int, keys: int) -> Float[Array, "heads row
 
 
 def bias_at(
-    biases: Biases, distance: Int[Array, "*batch length slots"]
-) -> Float[Array, "heads *batch length slots"]:
+    biases: Biases, distance: Int[Array, "*batch length entries"]
+) -> Float[Array, "heads *batch length entries"]:
     """The bias of each distance; of negative ones, which must be masked, some bias."""
     return jnp.take(biases, distance, axis=1, mode="clip")

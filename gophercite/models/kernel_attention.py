@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from gophercite.models.attention import Heads, KeyHeads
-from gophercite.models.cache import LayerCache, Slots
+from gophercite.models.cache import Entries, LayerCache
 from gophercite.models.cached_attention import by_prompt, by_token
 from gophercite.models.config import TransformerConfig
 from gophercite.partitioning import active_platform
@@ -24,7 +24,7 @@ def has_kernel(config: TransformerConfig) -> bool:
     """Whether a model's attention has a kernel of ours where it will run.
 
     There is one for CPUs: on one device, where a score depends on nothing but its query and key. Of
-    a cache it reads own slots as far as they are taken; without it, all are read.
+    a cache it reads own entries as far as they are taken; without it, all are read.
 
     Args:
       config: the model's.
@@ -45,7 +45,7 @@ def cached_attention_by_kernel(
     q: Heads,
     cache: LayerCache,
     positions: Int[Array, "batch length"],
-    slots: Slots,
+    entries: Entries,
     *,
     scale: float | None = None,
 ) -> Heads:
@@ -53,16 +53,16 @@ def cached_attention_by_kernel(
     from gophercite.kernels.attention import shared_prompt_attention  # numba takes a while to load
 
     content = by_prompt(q, cache, scale)
-    places = positions.reshape(*slots.positions.shape[:2], -1, 1)
+    places = positions.reshape(*entries.positions.shape[:2], -1, 1)
     mixed = shared_prompt_attention(
         content.reshape(*content.shape[:3], -1, content.shape[-1]),
         cache.prompt_keys,
         cache.prompt_values,
         cache.keys,
         cache.values,
-        slots.filled[:, :, None] & (places >= slots.positions[:, :, None]),
-        slots.lengths,
-        jnp.minimum(slots.next, slots.filled.shape[2]),
+        entries.filled[:, :, None] & (places >= entries.positions[:, :, None]),
+        entries.lengths,
+        jnp.minimum(entries.next, entries.filled.shape[2]),
         jnp.zeros((), jnp.int32) if cache.layer is None else cache.layer,
     )
     return by_token(mixed.reshape(content.shape), q.shape).astype(q.dtype)
@@ -79,7 +79,7 @@ def causal_attention_by_kernel(
     """As `attention.attention` of one sequence a row, for models that `has_kernel`.
 
     A block's queries are the new tokens of a sample whose prompt is what lies before the block, and
-    whose own slots are the block. Each block reads the keys where they are.
+    whose own entries are the block. Each block reads the keys where they are.
 
     Args:
       q: queries, unscaled.

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from gophercite.models.attention import Branched, Segments
 from gophercite.models.block import Block, Context
-from gophercite.models.cache import Cache, LayerCache, empty_rows, empty_slots, enter_tokens
+from gophercite.models.cache import Cache, LayerCache, empty_entries, empty_rows, enter_tokens
 from gophercite.models.config import TransformerConfig
 from gophercite.models.distance_biases import (
     lend_room,
@@ -45,12 +45,12 @@ class Reading(NamedTuple):
     Attributes:
       hidden: representations after the final norm.
       cache: with the tokens.
-      boundary: what the trained stack read, see `Transformer.boundary`.
+      frozen_activations: what the trained stack read, see `Transformer.frozen_activations`.
     """
 
     hidden: Float[Array, "batch length d_model"]
     cache: Cache
-    boundary: Float[Array, "batch length d_model"]
+    frozen_activations: Float[Array, "batch length d_model"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,10 +145,12 @@ class Transformer:
             if isinstance(segments, Branched):
                 raise ValueError("tokens that are read into a cache can't branch")
             return self.decode(params, tokens, positions, segments > 0, cache)[:2]
-        x = self.boundary(params, tokens, positions, segments)
-        return self.from_boundary(params, x, positions, segments, accumulated=accumulated), None
+        x = self.frozen_activations(params, tokens, positions, segments)
+        return self.from_frozen_activations(
+            params, x, positions, segments, accumulated=accumulated
+        ), None
 
-    def boundary(
+    def frozen_activations(
         self,
         params: Params,
         tokens: Int[Array, "batch length"],
@@ -179,7 +181,7 @@ class Transformer:
         )
         return jax.lax.stop_gradient(x)
 
-    def from_boundary(
+    def from_frozen_activations(
         self,
         params: Params,
         x: Float[Array, "batch length d_model"],
@@ -188,7 +190,7 @@ class Transformer:
         *,
         accumulated: Any = None,
     ) -> Float[Array, "batch length d_model"]:
-        """The final representations, from what `boundary` gives; arguments as there.
+        """The final representations, from what `frozen_activations` gives; arguments as there.
 
         Models that differ in their trained stack alone share what they read.
         """
@@ -274,9 +276,9 @@ class Transformer:
         params: Params,
         tokens: Int[Array, "prompts length"],
         lengths: Int[Array, " prompts"],
-        room: int,
+        capacity: int,
         samples: int = 1,
-        slots: int | None = None,
+        entries: int | None = None,
     ) -> Reading:
         """Reads prompts of different lengths, padded on the right, into a new cache.
 
@@ -284,23 +286,23 @@ class Transformer:
           params: the model's parameters.
           tokens: prompts.
           lengths: tokens of each prompt that are real.
-          room: tokens that can be added to each sequence.
+          capacity: tokens that can be added to each sequence.
           samples: sequences that go on from each prompt, which share its keys and values.
-          slots: for so many of those tokens alone, until `cache.with_room` gives more.
+          entries: for so many of those tokens alone, until `cache.with_capacity` gives more.
 
         Returns:
           The reading. Padding is never attended to; the next token of a prompt has the position
           `lengths[prompt]`.
         """
         c = self.config
-        own_slots = room if slots is None else slots
+        own_entries = capacity if entries is None else entries
         prompts, length = tokens.shape
-        check_length(c, length + room)
+        check_length(c, length + capacity)
         positions = jnp.broadcast_to(jnp.arange(length), (prompts, length))
         real = positions < lengths[:, None]
         context = self._context(positions, real.astype(jnp.int32))
         context = context._replace(biases=shared_biases(c, params), lengths=lengths)
-        waves = self._sinusoids(length + room)
+        waves = self._sinusoids(length + capacity)
         block = self._block
 
         def layer(x: Array, leaf: tuple[Params, Any]) -> tuple[Array, LayerCache]:
@@ -313,7 +315,7 @@ class Transformer:
                 constrain(jnp.moveaxis(y, 1, 2), "batch", "kv_heads", "length", None)
                 for y in (k, v)
             )
-            own = empty_rows(keys, samples, own_slots)
+            own = empty_rows(keys, samples, own_entries)
             relative = None
             if waves is not None:
                 relative = block.apply(variables, waves, method=Block.project_distances)
@@ -322,7 +324,7 @@ class Transformer:
         x = self.embed(params, tokens, positions)
         parts: list[Any] = []
         for weights, settings in stacks(c, params):
-            boundary = x
+            frozen_activations = x
             if c.scan_layers:
                 x, of_stack = jax.lax.scan(layer, x, (weights, settings))
                 parts.append(of_stack)
@@ -334,8 +336,10 @@ class Transformer:
         if c.scan_layers:
             layers = jax.tree.map(lambda *stacks: jnp.concatenate(stacks), *parts)
         hidden = self._final_norm(params, x)
-        layout = empty_slots(lengths, samples, own_slots)
-        return Reading(hidden, Cache(layers, layout, rotations(c, length + room)), boundary)
+        layout = empty_entries(lengths, samples, own_entries)
+        return Reading(
+            hidden, Cache(layers, layout, rotations(c, length + capacity)), frozen_activations
+        )
 
     def decode(
         self,
@@ -358,19 +362,19 @@ class Transformer:
           The reading; each layer's part of the cache is rewritten in place.
         """
         x = self.embed(params, tokens, positions)
-        slots = enter_tokens(cache.slots, positions, real)
+        entries = enter_tokens(cache.entries, positions, real)
         biases = shared_biases(self.config, params)
         turns = cache.rotations.at(positions) if cache.rotations is not None else None
         block = self._block
 
         def layer(x: Array, leaf: tuple[Params, Any], of_layer: LayerCache) -> Any:
             weights, settings = leaf
-            new = (x, settings, positions, slots, of_layer, turns, biases)
+            new = (x, settings, positions, entries, of_layer, turns, biases)
             return block.apply({"params": weights}, *new, method=Block.decode)
 
         layers, first = cache.layers, 0
         for weights, settings in stacks(self.config, params):
-            boundary, last = x, first + depth(weights)
+            frozen_activations, last = x, first + depth(weights)
             if isinstance(layers, LayerCache):
                 x, layers = run_cached_stack(layer, x, (weights, settings), layers, first)
             else:
@@ -382,7 +386,7 @@ class Transformer:
                 layers = (*layers[:first], *written, *layers[last:])
             first = last
         hidden = self._final_norm(params, x)
-        return Reading(hidden, cache._replace(layers=layers, slots=slots), boundary)
+        return Reading(hidden, cache._replace(layers=layers, entries=entries), frozen_activations)
 
     def _context(self, positions: Int[Array, "batch length"], segments: Segments) -> Context:
         """What all layers share in one pass over a batch, but T5's biases."""

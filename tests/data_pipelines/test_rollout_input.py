@@ -14,7 +14,7 @@ from data_pipelines.sample_world.convert import to_question
 from data_pipelines.sample_world.vocabulary import bundled_vocabulary
 from data_pipelines.sample_world.world import World
 from gophercite import prompts, records
-from gophercite.decoding.watching import FaultWatch
+from gophercite.decoding.fault_tracking import FaultTracker
 from gophercite.documents import Document
 from gophercite.evaluation.question_prompts import encode_question
 from gophercite.quoting.constraint import QuoteConstraint
@@ -87,9 +87,9 @@ def test_prompts_are_those_of_inference_and_tables_those_of_their_pages(world_fi
             plain = constraint.tables([constraint.graph(shown) for shown in pages], 64)
             mine = batch["quotes"]
         else:
-            watch = FaultWatch(VOCABULARY)
-            plain = watch.tables([watch.graph(shown) for shown in pages])
-            mine = batch["watch"]
+            tracker = FaultTracker(VOCABULARY)
+            plain = tracker.tables([tracker.graph(shown) for shown in pages])
+            mine = batch["fault_tables"]
         for name, values in plain._asdict().items():
             if name == "settings" or values is None:
                 continue
@@ -123,7 +123,7 @@ def test_tables_of_a_run_have_one_size(source):
     assert len(shapes) == 1
     fixed = dataclasses.replace(source, table_sizes=(20_000, 70_000))
     (batch,) = take(fixed, 1)
-    tables = batch["quotes"] if source.quotes else batch["watch"]
+    tables = batch["quotes"] if source.quotes else batch["fault_tables"]
     assert (len(tables.start), len(tables.node)) == (20_001, 70_000)
 
 
@@ -175,7 +175,7 @@ def test_questions_that_cannot_be_asked_are_dropped_and_counted(tmp_path, caplog
     assert "2: nothing can be quoted from the documents shown" in str(source.report)
 
     free = RolloutInput("mixed", "train", **settings, seed=0)
-    assert len(asked(free.one_pass())) == 4  # whatever is sampled, it can be watched
+    assert len(asked(free.one_pass())) == 4  # whatever is sampled, its faults can be tracked
     assert set(free.report.dropped) == {Dropped.LONG_PROMPT, Dropped.LONG_QUESTION}
 
     none = dataclasses.replace(source, max_tokens=5, report=RolloutReport())

@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import pytest
 
 from gophercite.decoding.in_flight import (
-    Seats,
+    Slots,
     bytes_per_token,
-    rooms,
-    seats,
+    capacities,
+    slots,
     usual_batch_size,
-    usual_seats,
+    usual_slots,
 )
 from gophercite.models.config import TransformerConfig
 from gophercite.models.transformer import Transformer
@@ -46,9 +46,9 @@ def test_a_token_takes_what_the_cache_has_for_it(
 SMALL = TransformerConfig(vocab_size=8, d_model=16, num_layers=1, num_heads=2, head_dim=8)
 
 
-def usual(config, params, **changed) -> Seats:
+def usual(config, params, **changed) -> Slots:
     asked = {"prompts": 1024, "prompt_tokens": 512, "samples": 16, "max_tokens": 256}
-    return usual_seats(config, params, **(asked | {"platform": "cpu"} | changed))
+    return usual_slots(config, params, **(asked | {"platform": "cpu"} | changed))
 
 
 def test_what_a_large_model_has_in_flight() -> None:
@@ -87,10 +87,10 @@ def test_a_small_model_has_what_keeps_the_device_busy() -> None:
 
 
 def test_no_more_samples_are_in_flight_than_are_asked_for() -> None:
-    assert [seats(most, 5, 16) for most in (1, 16, 31, 40, 1000)] == [
+    assert [slots(most, 5, 16) for most in (1, 16, 31, 40, 1000)] == [
         (1, 1), (1, 16), (1, 16), (2, 16), (5, 16),
     ]  # fmt: skip
-    assert seats(64, 128, 1) == (64, 1)
+    assert slots(64, 128, 1) == (64, 1)
 
 
 def test_questions_are_together_as_long_as_they_keep_the_device_busy() -> None:
@@ -103,7 +103,7 @@ def test_questions_are_together_as_long_as_they_keep_the_device_busy() -> None:
 def test_much_room_is_given_bit_by_bit() -> None:
     config = TransformerConfig(vocab_size=8, d_model=16, num_layers=1, num_heads=2, head_dim=8)
     enough = 2**25 // (256 * bytes_per_token(config))
-    assert rooms(config, enough, 256) == (64, 128, 256)
-    assert rooms(config, enough, 271) == (67, 135, 271)
-    assert rooms(config, enough - 1, 256) == (256,)
-    assert rooms(config, 2**30, 3) == (3,)
+    assert capacities(config, enough, 256) == (64, 128, 256)
+    assert capacities(config, enough, 271) == (67, 135, 271)
+    assert capacities(config, enough - 1, 256) == (256,)
+    assert capacities(config, 2**30, 3) == (3,)

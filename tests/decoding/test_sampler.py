@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from gophercite import evidence
 from gophercite.decoding.decode_loop import decode
-from gophercite.decoding.drawing import draw
-from gophercite.decoding.in_flight import rooms
+from gophercite.decoding.fault_tracking import FaultTracker
+from gophercite.decoding.in_flight import capacities
 from gophercite.decoding.response_automaton import faults_of
 from gophercite.decoding.sampler import sample
+from gophercite.decoding.sampling import draw
 from gophercite.decoding.sampling_settings import SamplingSettings
-from gophercite.decoding.watching import FaultWatch
 from gophercite.documents import Document
 from gophercite.models.attention import MASKED
 from gophercite.models.config import TransformerConfig
@@ -184,7 +184,7 @@ def test_room_that_grows_changes_no_sample(scan_layers):
     config = dataclasses.replace(CONFIG, head_dim=64, scan_layers=scan_layers)
     model, settings = Transformer(config), SamplingSettings(max_tokens=65)
     params = jax.jit(model.init)(jax.random.key(0))
-    assert [len(rooms(config, rows, 65)) for rows in (256, 64)] == [3, 1]
+    assert [len(capacities(config, rows, 65)) for rows in (256, 64)] == [3, 1]
     few, many = (
         sample(
             model, params, PROMPTS[:1], jax.random.key(1), settings, eos_id=1, pad_id=0,
@@ -359,10 +359,10 @@ def test_many_constrained_samples_are_legal_however_many_rows_are_wide():
 @pytest.mark.parametrize("held", [False, True])
 def test_faults_of_each_sample_are_told(held):
     """Free samples are mostly malformed, constrained ones never; refilled rows begin anew."""
-    watch = FaultWatch(HOSTILE)
-    tables = watch.tables([watch.graph(pages) for pages in PAGES])
+    tracker = FaultTracker(HOSTILE)
+    tables = tracker.tables([tracker.graph(pages) for pages in PAGES])
     settings = SamplingSettings(max_tokens=40)
-    options = {"watch": tables, "samples_per_prompt": 12, "rows_per_prompt": 5}
+    options = {"fault_tables": tables, "samples_per_prompt": 12, "rows_per_prompt": 5}
     if held:
         samples = constrained(settings, **options)
     else:

@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gophercite.decoding.in_flight import rooms
+from gophercite.decoding.fault_tracking import FaultTracker
+from gophercite.decoding.in_flight import capacities
 from gophercite.decoding.sampler import sample
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.decoding.speculation import Draft, accepted
-from gophercite.decoding.watching import FaultWatch
 from gophercite.documents import Document
 from gophercite.models.cache import compact, forget_rows, keep_first
 from gophercite.models.config import TransformerConfig
@@ -64,9 +64,9 @@ def test_samples_are_those_of_plain_sampling(kernel):
     model = Transformer(config)
     params = jax.jit(model.init)(jax.random.key(0))
     params["embed"]["embedding"] *= 2
-    watch = FaultWatch(BYTES, quotes.minimum_quote, quotes.maximum_omissions)
+    tracker = FaultTracker(BYTES, quotes.minimum_quote, quotes.maximum_omissions)
     options = {
-        "watch": watch.tables([watch.graph(pages) for pages in PAGES]),
+        "fault_tables": tracker.tables([tracker.graph(pages) for pages in PAGES]),
         "samples_per_prompt": 7,
         "rows_per_prompt": 2,
         "params": params,
@@ -88,7 +88,7 @@ def test_samples_are_the_same_where_room_grows():
     model, settings = Transformer(config), SamplingSettings(max_tokens=64)
     params = jax.jit(model.init)(jax.random.key(0))
     options = {"samples_per_prompt": 64, "pages": PAGES[:1], "model": model, "params": params}
-    assert [len(rooms(config, rows, 64)) for rows in (64, 16)] == [3, 1]
+    assert [len(capacities(config, rows, 64)) for rows in (64, 16)] == [3, 1]
     plain = run(0, quotes, settings, rows_per_prompt=16, **options)
     quick = run(3, quotes, settings, **options)
     assert plain.lengths.max() > 32
@@ -124,14 +124,14 @@ def test_moving_a_cache_s_tokens_together_changes_nothing():
     cache = keep_first(cache, kept, 4)
     cache = forget_rows(cache, jnp.array([[False, False], [False, True]]))
     kept = kept.at[1, 1].set(0)
-    np.testing.assert_array_equal(cache.slots.filled.sum(axis=-1), kept)
+    np.testing.assert_array_equal(cache.entries.filled.sum(axis=-1), kept)
 
     moved = compact(cache)
-    assert int(moved.slots.next) == 4
+    assert int(moved.entries.next) == 4
     places = first + kept.reshape(-1, 1)
     following = jnp.array([[3], [4], [5], [6]])
     real = jnp.ones((4, 1), bool)
     before = MODEL.decode(PARAMS, following, places, real, cache).hidden
     after, now, _ = MODEL.decode(PARAMS, following, places, real, moved)
     np.testing.assert_allclose(after, before, atol=1e-6)
-    np.testing.assert_array_equal(now.slots.filled.sum(axis=-1), kept + 1)
+    np.testing.assert_array_equal(now.entries.filled.sum(axis=-1), kept + 1)

@@ -1,4 +1,4 @@
-"""Samples are the same however many prompts have seats, and rows are busier where others wait."""
+"""Samples are the same however many prompts have slots, and rows are busier where others wait."""
 
 import dataclasses
 import functools
@@ -7,9 +7,9 @@ import jax
 import numpy as np
 import pytest
 
+from gophercite.decoding.fault_tracking import FaultTracker
 from gophercite.decoding.sampler import Samples, sample
 from gophercite.decoding.sampling_settings import SamplingSettings
-from gophercite.decoding.watching import FaultWatch
 from gophercite.documents import Document
 from gophercite.models.config import TransformerConfig
 from gophercite.models.kernel_attention import has_kernel
@@ -67,7 +67,7 @@ def assert_same(found: Samples, wanted: Samples) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "seats", "rows"),
+    ("changed", "slots", "rows"),
     [
         ({}, 1, 1),
         ({"scan_layers": False}, 3, None),
@@ -77,14 +77,14 @@ def assert_same(found: Samples, wanted: Samples) -> None:
         ({"head_dim": 16}, 10, None),
     ],
 )
-def test_prompts_that_wait_have_the_samples_that_they_have_at_once(changed, seats, rows):
+def test_prompts_that_wait_have_the_samples_that_they_have_at_once(changed, slots, rows):
     model, params = model_and_parameters(**changed)
     assert has_kernel(model.config) == (model.config.head_dim == 16)
     counts = [3, 1, 0, 2, 3, 3, 0, 1, 2, 3, 0]
     wanted = run(model, params, samples_per_prompt=counts)
     assert len(set(wanted.lengths.tolist())) > 3
     found = run(
-        model, params, samples_per_prompt=counts, prompts_in_flight=seats, rows_per_prompt=rows
+        model, params, samples_per_prompt=counts, prompts_in_flight=slots, rows_per_prompt=rows
     )
     assert_same(found, wanted)
 
@@ -96,10 +96,10 @@ def test_prompts_that_wait_have_the_samples_that_they_have_at_once(changed, seat
 def test_each_prompt_that_waited_is_quoted_and_watched_as_itself(head_dim, drafts):
     model, params = model_and_parameters(head_dim=head_dim, scan_layers=False)
     constraint = QuoteConstraint(BYTES, QuoteSettings(minimum_quote=10, maximum_claim=6))
-    watch = FaultWatch(BYTES)
+    tracker = FaultTracker(BYTES)
     options = {
         "quotes": constraint.tables([constraint.graph(pages) for pages in PAGES], 80),
-        "watch": watch.tables([watch.graph(pages) for pages in PAGES]),
+        "fault_tables": tracker.tables([tracker.graph(pages) for pages in PAGES]),
         "max_tokens": 80,
         "samples_per_prompt": 3,
     }
@@ -112,9 +112,9 @@ def test_each_prompt_that_waited_is_quoted_and_watched_as_itself(head_dim, draft
 def test_free_samples_are_watched_as_their_prompts():
     """Faults differ from page to page, as most samples quote nothing that is on any."""
     model, params = model_and_parameters()
-    watch = FaultWatch(BYTES)
-    tables = watch.tables([watch.graph(pages) for pages in PAGES])
-    options = {"watch": tables, "samples_per_prompt": 4}
+    tracker = FaultTracker(BYTES)
+    tables = tracker.tables([tracker.graph(pages) for pages in PAGES])
+    options = {"fault_tables": tables, "samples_per_prompt": 4}
     assert_same(run(model, params, prompts_in_flight=2, **options), run(model, params, **options))
 
 

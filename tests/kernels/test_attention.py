@@ -25,8 +25,8 @@ def case(
     groups=1,
     new=1,
     width=16,
-    slots=9,
-    room=5,
+    entries=9,
+    capacity=5,
     layers=None,
     bfloat16=False,
     seed=0,
@@ -35,16 +35,16 @@ def case(
     rng = np.random.default_rng(seed)
     normal = lambda *shape: rng.normal(size=shape).astype(np.float32)  # noqa: E731
     q = normal(prompts, kv_heads, samples, groups * new, width) * np.float32(width**-0.5)
-    prompt_keys, prompt_values = (normal(prompts, kv_heads, slots, width) for _ in range(2))
-    lengths = rng.integers(1, slots + 1, prompts).astype(np.int32)
+    prompt_keys, prompt_values = (normal(prompts, kv_heads, entries, width) for _ in range(2))
+    lengths = rng.integers(1, entries + 1, prompts).astype(np.int32)
     for p, length in enumerate(lengths):
         prompt_keys[p, :, length:] = prompt_values[p, :, length:] = np.nan
-    own = [normal(layers or 1, prompts, kv_heads, samples, room, width) for _ in range(2)]
-    layer, taken = rng.integers(layers or 1), rng.integers(0, room + 1)
+    own = [normal(layers or 1, prompts, kv_heads, samples, capacity, width) for _ in range(2)]
+    layer, taken = rng.integers(layers or 1), rng.integers(0, capacity + 1)
     for x in own:
         x[..., taken:, :] = np.nan
         x[np.arange(len(x)) != layer] = np.nan
-    seen = rng.random((prompts, samples, new, room)) < 0.7
+    seen = rng.random((prompts, samples, new, capacity)) < 0.7
     seen[..., taken:] = False
     own = [x[0] if layers is None else x for x in own]
     keys_and_values = [prompt_keys, prompt_values, *own]
@@ -84,21 +84,21 @@ SHAPES = st.fixed_dictionaries(
         "groups": st.integers(1, 3),
         "new": st.integers(1, 4),
         "width": st.sampled_from([16, 32, 48, 128]),
-        "slots": st.sampled_from([1, 7, 8, 100, 128, 129, 300]),
-        "room": st.sampled_from([1, 4, 15, 16, 40]),
+        "entries": st.sampled_from([1, 7, 8, 100, 128, 129, 300]),
+        "capacity": st.sampled_from([1, 4, 15, 16, 40]),
         "layers": st.sampled_from([None, 1, 3]),
         "bfloat16": st.booleans(),
         "seed": st.integers(0, 2**32 - 1),
     }
 )
-LARGE = {"prompts": 2, "kv_heads": 8, "samples": 40, "groups": 2, "width": 64, "slots": 300}
+LARGE = {"prompts": 2, "kv_heads": 8, "samples": 40, "groups": 2, "width": 64, "entries": 300}
 
 
 @settings(max_examples=40, deadline=None)  # each shape is compiled
 @given(SHAPES)
-@example({**LARGE, "room": 33})  # on several threads
-@example({**LARGE, "room": 33, "samples": 2, "groups": 1})
-@example({**LARGE, "room": 33, "bfloat16": True})
+@example({**LARGE, "capacity": 33})  # on several threads
+@example({**LARGE, "capacity": 33, "samples": 2, "groups": 1})
+@example({**LARGE, "capacity": 33, "bfloat16": True})
 def test_it_is_a_softmax_over_the_prompt_and_what_is_seen_of_the_own(shape):
     arguments = case(**shape)
     found = np.asarray(attend(*arguments))
@@ -139,7 +139,7 @@ def test_axes_of_one_element_may_be_left_out():
 @pytest.mark.parametrize("samples", [2, 40])
 def test_scores_of_any_size_make_weights(samples):
     """As where a query is 10,000 times as long: the largest score takes all."""
-    arguments = list(case(samples=samples, slots=200, seed=1))
+    arguments = list(case(samples=samples, entries=200, seed=1))
     arguments[0] = arguments[0] * np.float32(1e4)
     found, real = np.asarray(attend(*arguments)), is_real(arguments)
     np.testing.assert_allclose(found[real], wanted(*arguments)[real], atol=1e-4)
@@ -147,7 +147,7 @@ def test_scores_of_any_size_make_weights(samples):
 
 @pytest.mark.parametrize("samples", [2, 40])
 def test_what_is_no_number_is_not_hidden(samples):
-    arguments = list(case(prompts=2, samples=samples, slots=200, seed=6))
+    arguments = list(case(prompts=2, samples=samples, entries=200, seed=6))
     arguments[5][:] |= arguments[7] > np.arange(5)  # all see what is there
     arguments[0][0, 1, 1, 0, 3] = np.nan  # a query's
     arguments[1][1, 0, 0, 5] = np.nan  # a prompt's first key's
@@ -159,7 +159,7 @@ def test_what_is_no_number_is_not_hidden(samples):
 
 @pytest.mark.parametrize("samples", [4, 32, 40])
 def test_a_row_does_not_depend_on_what_the_others_are(samples):
-    arguments = list(case(prompts=2, samples=samples, slots=130, room=20, seed=3))
+    arguments = list(case(prompts=2, samples=samples, entries=130, capacity=20, seed=3))
     found = np.asarray(attend(*arguments))
     others = np.arange(samples) != 1
     for i in (0, 3, 4):  # queries, own keys and values
@@ -170,7 +170,7 @@ def test_a_row_does_not_depend_on_what_the_others_are(samples):
 
 
 def test_slots_that_are_not_taken_do_not_change_a_bit():
-    arguments = list(case(samples=40, slots=130, room=20, seed=4))
+    arguments = list(case(samples=40, entries=130, capacity=20, seed=4))
     found = np.asarray(attend(*arguments))
     more = [(0, 0)] * 3 + [(0, 50), (0, 0)]
     arguments[3], arguments[4] = (np.pad(x, more, constant_values=np.nan) for x in arguments[3:5])
@@ -180,7 +180,7 @@ def test_slots_that_are_not_taken_do_not_change_a_bit():
 
 def test_calls_at_the_same_time_do_not_meet():
     """Several programs, each with calls one after another and beside each other, on all threads."""
-    cases = [case(**LARGE, room=33, seed=seed) for seed in range(4)]
+    cases = [case(**LARGE, capacity=33, seed=seed) for seed in range(4)]
 
     @jax.jit
     def many(q, *rest):

@@ -183,5 +183,5 @@ def test_a_dry_run_shows_the_first_prompt(folders):
     dry_run.show(configuration.build(), out)
     text = out.getvalue()
     assert "Question: " in text
-    assert "--- samples are free, and watched" in text
+    assert "--- samples are free, and tracked for faults" in text
     assert f"{REWARD_MODEL}/heads/reward/kernel" in text

@@ -137,7 +137,7 @@ def test_prompts_sampled_in_pieces_have_the_same_samples(made: Any) -> None:
     pieces = jax.jit(make)(params, batch(), jax.random.key(5))
     for name in ("responses", "response_lengths", "faults", "weights"):
         np.testing.assert_array_equal(getattr(pieces, name), getattr(rollouts, name), name)
-    for name in ("boundary", "rewards"):
+    for name in ("frozen_activations", "rewards"):
         np.testing.assert_allclose(
             getattr(pieces, name), getattr(rollouts, name), rtol=1e-5, atol=1e-6, err_msg=name
         )
@@ -145,7 +145,7 @@ def test_prompts_sampled_in_pieces_have_the_same_samples(made: Any) -> None:
 
 def test_sharing_what_the_frozen_layers_make_changes_nothing(made: Any) -> None:
     of, params, rollouts = made
-    whole = jax.jit(of.transformer.boundary)(
+    whole = jax.jit(of.transformer.frozen_activations)(
         params,
         rollouts.tokens,
         jnp.broadcast_to(jnp.arange(rollouts.tokens.shape[1]), rollouts.tokens.shape),
@@ -153,13 +153,13 @@ def test_sharing_what_the_frozen_layers_make_changes_nothing(made: Any) -> None:
     )
     ends = rollouts.prompt_lengths + rollouts.response_lengths - 1
     real = jnp.arange(rollouts.tokens.shape[1]) < ends[:, None]
-    assert rollouts.boundary is not None
+    assert rollouts.frozen_activations is not None
     np.testing.assert_allclose(
-        np.where(real[..., None], rollouts.boundary, 0),
+        np.where(real[..., None], rollouts.frozen_activations, 0),
         np.where(real[..., None], whole, 0),
         atol=1e-4,
     )
-    again = jitted(of)(params, rollouts._replace(boundary=whole), batch()["quotes"])
+    again = jitted(of)(params, rollouts._replace(frozen_activations=whole), batch()["quotes"])
     once = jitted(of)(params, rollouts, batch()["quotes"])
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), again, once)
 
@@ -171,10 +171,10 @@ def test_no_gradient_where_nothing_was_chosen(made: Any) -> None:
     quotes = batch()["quotes"]
 
     def objective(hidden_noise: jax.Array) -> jax.Array:
-        noisy = rollouts._replace(boundary=rollouts.boundary + hidden_noise)
+        noisy = rollouts._replace(frozen_activations=rollouts.frozen_activations + hidden_noise)
         return losses(of, params, noisy, quotes)[0]
 
-    slope = jax.jit(jax.grad(objective))(jnp.zeros_like(rollouts.boundary))
+    slope = jax.jit(jax.grad(objective))(jnp.zeros_like(rollouts.frozen_activations))
     ends = rollouts.prompt_lengths + rollouts.response_lengths - 1
     after = jnp.arange(slope.shape[1]) >= ends[:, None]
     assert np.any(slope[~after])
@@ -211,7 +211,7 @@ def every_answer(params: Params, rewards: jax.Array) -> Rollouts:
         prompt_lengths=one,
         responses=answers,
         response_lengths=one,
-        boundary=MODEL.boundary(params, tokens, places, jnp.ones_like(tokens)),
+        frozen_activations=MODEL.frozen_activations(params, tokens, places, jnp.ones_like(tokens)),
         quote=None,
         verdicts=Verdict(rewards, rewards),
         rewards=rewards,

@@ -268,9 +268,11 @@ def of_trained(case: Case, params: Params, policy: Params, head: Params) -> Para
 def rollouts_of(params: Params, at: Drawn, constrained: bool, faults: Any = None) -> Rollouts:
     """As `roll_out` hands them to the learner."""
     positions = np.broadcast_to(np.arange(at.tokens.shape[1]), at.tokens.shape)
-    boundary = quote = None
+    frozen_activations = quote = None
     if "frozen_layers" in params:
-        boundary = jax.jit(MODEL.boundary)(params, at.tokens, positions, np.ones_like(at.tokens))
+        frozen_activations = jax.jit(MODEL.frozen_activations)(
+            params, at.tokens, positions, np.ones_like(at.tokens)
+        )
     if constrained:
         quote = states_along(tables(), np.repeat(np.arange(2), ROWS // 2), at.responses)
     rewards = jnp.asarray(at.rewards, jnp.float32)
@@ -279,7 +281,7 @@ def rollouts_of(params: Params, at: Drawn, constrained: bool, faults: Any = None
         prompt_lengths=jnp.asarray(PROMPT_LENGTHS),
         responses=jnp.asarray(at.responses),
         response_lengths=jnp.asarray(at.lengths),
-        boundary=boundary,
+        frozen_activations=frozen_activations,
         quote=quote,
         verdicts=Verdict(rewards, rewards),
         rewards=rewards,

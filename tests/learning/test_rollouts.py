@@ -1,7 +1,7 @@
 """Free samples under fault tables: what each fault costs, in the reward and in what is learnt.
 
 The policy says chosen texts: its layers add nothing, so that each position's embedding alone
-decides the next token. Sampler, watch, judge and learner are the real ones.
+decides the next token. Sampler, fault tracker, judge and learner are the real ones.
 """
 
 import functools
@@ -14,9 +14,9 @@ import pytest
 
 from gophercite import evidence
 from gophercite.decoding.decode_state import Plan
+from gophercite.decoding.fault_tracking import FaultTracker
 from gophercite.decoding.response_automaton import FAULTS
 from gophercite.decoding.sampling_settings import SamplingSettings
-from gophercite.decoding.watching import FaultWatch
 from gophercite.documents import Document
 from gophercite.evidence import Fault
 from gophercite.learning import schedules
@@ -117,7 +117,7 @@ def batch(*weights: float) -> dict[str, Any]:
         filled = [row + [0] * (longest - len(row)) for row in rows]
         return jnp.array(filled), jnp.array([len(row) for row in rows])
 
-    watch = FaultWatch(BYTES)
+    tracker = FaultTracker(BYTES)
     prompts, lengths = padded(PROMPTS)
     questions, asked = padded(QUESTIONS)
     return {
@@ -126,7 +126,7 @@ def batch(*weights: float) -> dict[str, Any]:
         "questions": questions,
         "question_lengths": asked,
         "weights": jnp.array(weights),
-        "watch": watch.tables([watch.graph(PAGES)] * 2),
+        "fault_tables": tracker.tables([tracker.graph(PAGES)] * 2),
     }
 
 

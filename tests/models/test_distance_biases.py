@@ -55,8 +55,10 @@ def slope(params, accumulated=None, **changes):
     tokens, positions, segments = packed_batch()
 
     def loss(params):
-        x = model.boundary(params, tokens, positions, segments)
-        hidden = model.from_boundary(params, x, positions, segments, accumulated=accumulated)
+        x = model.frozen_activations(params, tokens, positions, segments)
+        hidden = model.from_frozen_activations(
+            params, x, positions, segments, accumulated=accumulated
+        )
         return jnp.sum(jnp.sin(hidden))
 
     return jax.jit(jax.grad(loss))(params)

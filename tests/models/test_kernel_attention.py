@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gophercite.decoding.in_flight import rooms
+from gophercite.decoding.in_flight import capacities
 from gophercite.decoding.sampler import sample
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.models.attention import attention
@@ -44,7 +44,7 @@ PROMPTS = [[3, 4, 5], [7], [9, 10, 11, 12, 13, 14, 15]]
 def test_which_models_have_a_kernel(changed, has):
     config = dataclasses.replace(CONFIG, **changed)
     assert has_kernel(config) == has
-    assert len(rooms(config, 2**20, 64)) == (1 if has else 3)
+    assert len(capacities(config, 2**20, 64)) == (1 if has else 3)
     with Partitioner(make_mesh(data=2, devices=jax.devices()[:2])).activate():
         assert not has_kernel(config)
     with Partitioner(make_mesh(devices=jax.devices()[:1])).activate():
@@ -151,7 +151,7 @@ def test_in_bfloat16_it_reads_as_without():
 
 @pytest.mark.parametrize("scan_layers", [False, True])
 def test_rows_that_begin_anew_forget_what_was_theirs(scan_layers):
-    """Their slots are taken again, those of the oldest tokens first."""
+    """Their entries are taken again, those of the oldest tokens first."""
     model = Transformer(dataclasses.replace(CONFIG, scan_layers=scan_layers))
     params = jax.jit(model.init)(jax.random.key(0))
     tokens, samples = np.random.default_rng(0).integers(2, 23, (9, 8, 1)), 8

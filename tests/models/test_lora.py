@@ -72,7 +72,7 @@ def test_reading_into_a_cache_uses_the_adapters(scan_layers):
 
     @jax.jit
     def read(params):
-        first = model.prefill(params, tokens[:, :7], np.full(2, 7), room=2)
+        first = model.prefill(params, tokens[:, :7], np.full(2, 7), capacity=2)
         apart = params if scan_layers else unstack_layers(params)
         real = np.ones((2, 2), bool)
         return first.hidden, model.decode(

@@ -165,8 +165,8 @@ def test_decoding_with_a_cache_equals_one_pass(config):
     places = np.broadcast_to(np.arange(13), (2, 13))
     whole, _ = compiled(config)(params, tokens, places, np.ones_like(tokens))
     lengths = np.array([8, 3])
-    prefill = jax.jit(model.prefill, static_argnames="room")
-    hidden, cache, _ = prefill(params, tokens[:, :8], lengths, room=4)
+    prefill = jax.jit(model.prefill, static_argnames="capacity")
+    hidden, cache, _ = prefill(params, tokens[:, :8], lengths, capacity=4)
     for row, length in enumerate(lengths):
         np.testing.assert_allclose(hidden[row, :length], whole[row, :length], rtol=1e-4, atol=1e-5)
     done = 0
@@ -214,7 +214,7 @@ def test_padding_does_not_outweigh_a_prompt(name):
 
     @jax.jit
     def read(shown):
-        cache = model.prefill(params, shown, np.array([3]), room=1).cache
+        cache = model.prefill(params, shown, np.array([3]), capacity=1).cache
         return model.decode(params, *after, cache).hidden
 
     np.testing.assert_allclose(read(tokens), read(tokens[:, :3]), rtol=1e-4, atol=1e-5)
@@ -262,13 +262,13 @@ def written(jaxpr):
 
 @pytest.mark.parametrize("scan_layers", [True, False])
 def test_a_step_writes_the_new_tokens_keys_and_values_alone(scan_layers):
-    """Not the room of the layer, which is read in every step and should not be copied in it."""
+    """Not the capacity of the layer, which is read in every step and should not be copied in it."""
     model = Transformer(dataclasses.replace(SMALL, scan_layers=scan_layers))
-    rows, room = 6, 32
+    rows, capacity = 6, 32
     tokens, lengths = jnp.ones((2, 8), jnp.int32), jnp.array([8, 5])
 
     def filled(params):
-        return model.prefill(params, tokens, lengths, room, rows // 2).cache
+        return model.prefill(params, tokens, lengths, capacity, rows // 2).cache
 
     def step(params, cache):
         new = np.ones((rows, 1), np.int32)
@@ -437,7 +437,7 @@ def test_rows_past_the_learned_positions_are_refused():
     params, tokens = model.abstract(), jax.ShapeDtypeStruct((1, 12), jnp.int32)
     lengths = jax.ShapeDtypeStruct((1,), jnp.int32)
     with pytest.raises(ValueError, match=r"rows of 14 tokens .* only 13 learned positions"):
-        jax.eval_shape(lambda *a: model.prefill(*a, room=2), params, tokens, lengths)
+        jax.eval_shape(lambda *a: model.prefill(*a, capacity=2), params, tokens, lengths)
     long = jax.ShapeDtypeStruct((1, 15), jnp.int32)
     with pytest.raises(ValueError, match="rows of 15 tokens"):
         jax.eval_shape(model.apply, params, long, long, long)

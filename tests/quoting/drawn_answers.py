@@ -50,7 +50,7 @@ class Setting:
       prompts: of a batch.
       samples: of each prompt, at most.
       rows: samples of a prompt in flight; all when None.
-      seats: prompts in flight; all when None.
+      slots: prompts in flight; all when None.
       tight: how many of the prompts can be answered in just as many tokens as there are, or in one
         or two less.
       varied: prompts have different numbers of samples, some none.
@@ -64,7 +64,7 @@ class Setting:
     prompts: int = 8
     samples: int = 32
     rows: int | None = None
-    seats: int | None = None
+    slots: int | None = None
     tight: int = 2
     varied: bool = False
     asked: bool = False
@@ -90,12 +90,12 @@ KERNEL = (("scan_layers", False), ("head_dim", 16))
 SETTINGS = {
     "defaults, as `ask` samples": Setting(SamplingSettings(), asked=True),
     "rows refilled, prompts wait": Setting(
-        SamplingSettings(96, free_log_probs=False), rows=10, seats=4, varied=True, model=KERNEL
+        SamplingSettings(96, free_log_probs=False), rows=10, slots=4, varied=True, model=KERNEL
     ),
     "drafts, prompts wait": Setting(
         SamplingSettings(96, 1.3, free_log_probs=False, draft_tokens=4),
         rows=12,
-        seats=4,
+        slots=4,
         varied=True,
         model=KERNEL,
     ),
@@ -111,7 +111,7 @@ SETTINGS = {
         model=(("dtype", "bfloat16"), *KERNEL),
     ),
     "hardly any tokens, top-k": Setting(
-        SamplingSettings(40, 2.0, top_k=5), tight=7, rows=16, seats=4
+        SamplingSettings(40, 2.0, top_k=5), tight=7, rows=16, slots=4
     ),
     "greedy with omissions, bfloat16": Setting(
         SamplingSettings(96, 0.0, draft_tokens=2),
@@ -126,7 +126,7 @@ SETTINGS = {
         prompts=8,
         samples=12,
         rows=4,
-        seats=4,
+        slots=4,
         varied=True,
         mesh=True,
     ),
@@ -336,7 +336,7 @@ class AnswerDrawer:
                 quotes=quotes,
                 samples_per_prompt=counts,
                 rows_per_prompt=setting.rows,
-                prompts_in_flight=setting.seats,
+                prompts_in_flight=setting.slots,
                 vocabulary_size=vocabulary.size,
                 other_eos_ids=vocabulary.other_eos_ids,
             )

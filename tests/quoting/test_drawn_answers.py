@@ -38,7 +38,7 @@ BUSY = Setting(
     prompts=6,
     samples=12,
     rows=4,
-    seats=3,
+    slots=3,
     varied=True,
     model=KERNEL,
 )

@@ -1,9 +1,9 @@
 """Faults of free samples, in the sampling loop.
 
-On the host, once a prompt, its windows become a graph (`FaultWatch`); on the device a few integers
-a sample follow what is sampled, and say at any time what `evidence.faults(text, windows)` says of
-the text so far. Tokens are read byte by byte, as many turns as the longest token drawn has bytes:
-a sample may hold anything, so that there is no small graph of tokens to follow.
+On the host, once a prompt, its windows become a graph (`FaultTracker`); on the device a few
+integers a sample follow what is sampled, and say at any time what `evidence.faults(text, windows)`
+says of the text so far. Tokens are read byte by byte, in as many iterations as the longest of them
+has bytes: a sample may hold anything, so that there is no small graph of tokens to follow.
 
 The syntax is an automaton of its own (`response_automaton`). A quote is a walk on the suffix
 automaton of the documents of its title, or of all where the title names none, with the case of
@@ -50,7 +50,7 @@ _REPLACEMENT = "\ufffd".encode()
 _SEARCH = 8  # halvings that find a byte among a node's: fewer than 256 spell texts
 
 
-class WatchGraph(NamedTuple):
+class FaultGraph(NamedTuple):
     """One prompt's graph, on the host.
 
     Attributes:
@@ -75,11 +75,11 @@ class WatchGraph(NamedTuple):
         return TableSizes(len(self.replaced), len(self.byte))
 
 
-class WatchTables(NamedTuple):
+class FaultTables(NamedTuple):
     """The graphs of a batch of prompts, one after the other, on the device.
 
     Attributes:
-      start: see `WatchGraph`, as are the next five, the last two by prompt.
+      start: see `FaultGraph`, as are the next five, the last two by prompt.
       byte: of edges.
       node: of edges.
       replaced: of nodes.
@@ -109,7 +109,7 @@ class WatchTables(NamedTuple):
     maximum_omissions: Int[Array, ""] | None
 
 
-class WatchedRun(NamedTuple):
+class TrackedRun(NamedTuple):
     """What is remembered of a quote that may leave words out.
 
     Attributes:
@@ -123,7 +123,7 @@ class WatchedRun(NamedTuple):
     omissions: Int[Array, " samples"]
 
 
-class WatchState(NamedTuple):
+class FaultState(NamedTuple):
     """Where each sample is.
 
     Attributes:
@@ -142,11 +142,11 @@ class WatchState(NamedTuple):
     before: Int[Array, " samples"]
     characters: Int[Array, " samples"]
     faults: Int[Array, " samples"]
-    run: WatchedRun | None
+    run: TrackedRun | None
 
 
 @dataclasses.dataclass(frozen=True)
-class FaultWatch:
+class FaultTracker:
     """Makes the tables of prompts, for one vocabulary.
 
     Attributes:
@@ -159,7 +159,7 @@ class FaultWatch:
     minimum_quote: int = MINIMUM_QUOTE_LENGTH
     maximum_omissions: int = 0
 
-    def graph(self, sources: Sequence[Document | Window]) -> WatchGraph:
+    def graph(self, sources: Sequence[Document | Window]) -> FaultGraph:
         """The graph of a prompt that shows `sources`; any will do, and none."""
         groups: dict[str, list[str]] = {}
         for source in sources:
@@ -177,7 +177,7 @@ class FaultWatch:
             for row in trie
         ]
         counts = np.cumsum([len(row) for row in rows])
-        return WatchGraph(
+        return FaultGraph(
             np.concatenate([start, start[-1] + counts], dtype=np.int32),
             _extended(byte, [at for row in rows for at in sorted(row)]),
             _extended(node, [row[at] for row in rows for at in sorted(row)]),
@@ -186,14 +186,14 @@ class FaultWatch:
             int(roots[-1]) if sources else -1,
         )
 
-    def tables(self, graphs: Sequence[WatchGraph]) -> WatchTables:
+    def tables(self, graphs: Sequence[FaultGraph]) -> FaultTables:
         """`host_tables` on the device, its sizes powers of two: few programs serve all batches."""
-        made: WatchTables = jax.tree.map(jnp.asarray, self.host_tables(graphs))
+        made: FaultTables = jax.tree.map(jnp.asarray, self.host_tables(graphs))
         return made
 
     def host_tables(
-        self, graphs: Sequence[WatchGraph], sizes: TableSizes | None = None
-    ) -> WatchTables:
+        self, graphs: Sequence[FaultGraph], sizes: TableSizes | None = None
+    ) -> FaultTables:
         """Puts graphs together for a batch, as arrays of numpy.
 
         Args:
@@ -230,7 +230,7 @@ class FaultWatch:
             "minimum_quote": np.array(self.minimum_quote, np.int32),
             "maximum_omissions": most if self.maximum_omissions else None,
         }
-        return WatchTables(**columns)
+        return FaultTables(**columns)
 
     @functools.cached_property
     def _spellings(self) -> tuple[np.ndarray, np.ndarray]:
@@ -253,7 +253,7 @@ def _follow(trie: list[dict[int, int]], at: int, first: int) -> int:
 def _suffix_graph(
     texts: list[list[str]],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Suffix automata of groups of texts: the first four as in `WatchGraph`, and their roots."""
+    """Suffix automata of groups of texts: the first four as in `FaultGraph`, and their roots."""
     spelled = [fold_case(text).encode() for group in texts for text in group]
     data = np.frombuffer(b"".join(spelled), np.uint8)
     sizes = np.array([len(text) for text in spelled], np.int64)
@@ -276,7 +276,7 @@ def _suffix_graph(
     return start, bytes_[read], step[state, read], replaced, roots
 
 
-def initial(tables: WatchTables, prompts: Int[Array, " samples"]) -> WatchState:
+def initial(tables: FaultTables, prompts: Int[Array, " samples"]) -> FaultState:
     """The state of samples that have no token yet.
 
     Args:
@@ -288,16 +288,16 @@ def initial(tables: WatchTables, prompts: Int[Array, " samples"]) -> WatchState:
     """
     nothing = jnp.zeros(prompts.shape, jnp.int32)
     start = nothing + response_automaton(tables.maximum_omissions is not None).start
-    run = WatchedRun(nothing, nothing, nothing) if tables.maximum_omissions is not None else None
-    return WatchState(prompts.astype(jnp.int32), start, nothing, nothing, nothing, nothing, run)
+    run = TrackedRun(nothing, nothing, nothing) if tables.maximum_omissions is not None else None
+    return FaultState(prompts.astype(jnp.int32), start, nothing, nothing, nothing, nothing, run)
 
 
-def advance(tables: WatchTables, watch: WatchState, token: Int[Array, " samples"]) -> WatchState:
+def advance(tables: FaultTables, state: FaultState, token: Int[Array, " samples"]) -> FaultState:
     """The states after a token each.
 
     Args:
       tables: of the batch.
-      watch: before it.
+      state: before it.
       token: any; special tokens, and so the end of sequence, change nothing.
 
     Returns:
@@ -305,52 +305,52 @@ def advance(tables: WatchTables, watch: WatchState, token: Int[Array, " samples"
     """
     start = tables.spelled[token]
     length = tables.spelled[token + 1] - start
-    most = jnp.max(jnp.where(watch.state == MALFORMED, 0, length))
+    most = jnp.max(jnp.where(state.state == MALFORMED, 0, length))
     last = tables.spelling.shape[0] - 1
 
-    def read(carry: tuple[Array, WatchState]) -> tuple[Array, WatchState]:
-        i, watch = carry
+    def read(carry: tuple[Array, FaultState]) -> tuple[Array, FaultState]:
+        i, state = carry
         byte = tables.spelling[jnp.minimum(start + i, last)].astype(jnp.int32)
-        after = _read(tables, watch, byte)
+        after = _read(tables, state, byte)
         pick = lambda new, old: jnp.where(i < length, new, old)  # noqa: E731
-        return i + 1, jax.tree.map(pick, after, watch)
+        return i + 1, jax.tree.map(pick, after, state)
 
-    return jax.lax.while_loop(lambda carry: carry[0] < most, read, (jnp.asarray(0), watch))[1]
+    return jax.lax.while_loop(lambda carry: carry[0] < most, read, (jnp.asarray(0), state))[1]
 
 
-def faults(tables: WatchTables, watch: WatchState) -> Int[Array, " samples"]:
+def faults(tables: FaultTables, state: FaultState) -> Int[Array, " samples"]:
     """What is wrong with each sample, were it to end here.
 
     Args:
       tables: of the batch.
-      watch: of each sample.
+      state: of each sample.
 
     Returns:
       Sets of bits, 0 where nothing is wrong; `response_automaton.faults_of` reads them.
     """
     malformed = fault_bits(Fault.MALFORMED)
-    return jnp.where(tables.well_formed[watch.state], watch.faults, malformed)
+    return jnp.where(tables.well_formed[state.state], state.faults, malformed)
 
 
-def _read(tables: WatchTables, watch: WatchState, byte: Int[Array, " samples"]) -> WatchState:
+def _read(tables: FaultTables, state: FaultState, byte: Int[Array, " samples"]) -> FaultState:
     """The states after a byte each."""
-    action = tables.action[watch.state, byte].astype(jnp.int32)
+    action = tables.action[state.state, byte].astype(jnp.int32)
     does = lambda what: (action & int(what)) != 0  # noqa: E731
-    node, before = watch.node, watch.before
+    node, before = state.node, state.before
     node = jnp.where(does(Action.REPLACE), _at(tables.replaced, before), node)
     before = jnp.where(does(Action.BEGIN), node, before)
     letter = does(Action.FOLD) & (byte >= ord("A")) & (byte <= ord("Z"))
     node = jnp.where(does(Action.STEP), _follow_byte(tables, node, byte + 32 * letter), node)
     node = jnp.where(does(Action.REPLACE_BYTE), _at(tables.replaced, node), node)
-    characters = watch.characters + does(Action.BEGIN)
+    characters = state.characters + does(Action.BEGIN)
 
     named = node >= 0
-    node = jnp.where(does(Action.OPEN_TITLE), tables.titles[watch.prompt], node)
+    node = jnp.where(does(Action.OPEN_TITLE), tables.titles[state.prompt], node)
     opens, closes = does(Action.OPEN_QUOTE), does(Action.CLOSE_QUOTE)
-    node = jnp.where(opens & ~named, tables.everything[watch.prompt], node)
+    node = jnp.where(opens & ~named, tables.everything[state.prompt], node)
     short = characters - 1 < tables.minimum_quote  # the "]" is not the quote's
     found = action // int(Action.FAULT)
-    run, omits = watch.run, jnp.zeros_like(opens)
+    run, omits = state.run, jnp.zeros_like(opens)
     most = tables.maximum_omissions
     if run is not None and most is not None:
         omits = does(Action.OMIT)
@@ -361,20 +361,20 @@ def _read(tables: WatchTables, watch: WatchState, byte: Int[Array, " samples"]) 
         root = jnp.where(opens, node, run.root)
         node = jnp.where(omits, root, node)
         held = jnp.where(does(Action.HOLD), before, run.held)
-        run = WatchedRun(root, held, jnp.where(opens, 0, run.omissions + omits))
+        run = TrackedRun(root, held, jnp.where(opens, 0, run.omissions + omits))
     for fault, is_so in (
         (Fault.WRONG_TITLE, opens & ~named),
         (Fault.WRONG_QUOTE, closes & (before < 0)),
         (Fault.SHORT_QUOTE, closes & short),
     ):
         found |= jnp.where(is_so, fault_bits(fault), 0)
-    return WatchState(
-        watch.prompt,
-        tables.next[watch.state, byte].astype(jnp.int32),
+    return FaultState(
+        state.prompt,
+        tables.next[state.state, byte].astype(jnp.int32),
         node,
         before,
         jnp.where(opens | omits, 0, characters),
-        watch.faults | found,
+        state.faults | found,
         run,
     )
 
@@ -384,7 +384,7 @@ def _at(table: Int[Array, " nodes"], node: Int[Array, " samples"]) -> Int[Array,
 
 
 def _follow_byte(
-    tables: WatchTables, node: Int[Array, " samples"], byte: Int[Array, " samples"]
+    tables: FaultTables, node: Int[Array, " samples"], byte: Int[Array, " samples"]
 ) -> Int[Array, " samples"]:
     """The node after a byte; -1 for none."""
     at = jnp.maximum(node, 0)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gophercite import evidence
+from gophercite.decoding.fault_tracking import FaultTracker, advance, faults, initial
 from gophercite.decoding.response_automaton import MALFORMED, faults_of, response_automaton
-from gophercite.decoding.watching import FaultWatch, advance, faults, initial
 from gophercite.documents import Document, Window
 from gophercite.evidence import Fault
 from tests.quoting.quote_worlds import (
@@ -80,27 +80,27 @@ def worlds(rng, count):
 
 
 @jax.jit
-def watched(tables, prompts, tokens, lengths):
-    def turn(watch, column):
+def tracked(tables, prompts, tokens, lengths):
+    def step(state, column):
         i, token = column
-        after = advance(tables, watch, token)
-        return jax.tree.map(lambda a, b: jnp.where(i < lengths, a, b), after, watch), None
+        after = advance(tables, state, token)
+        return jax.tree.map(lambda a, b: jnp.where(i < lengths, a, b), after, state), None
 
     steps = jnp.arange(tokens.shape[1])
-    watch, _ = jax.lax.scan(turn, initial(tables, prompts), (steps, tokens.T))
-    return faults(tables, watch)
+    state, _ = jax.lax.scan(step, initial(tables, prompts), (steps, tokens.T))
+    return faults(tables, state)
 
 
 def check(name, prompts, samples, minimum=5, omissions=0):
     """Compares for each prompt, and each of its samples."""
-    watch = FaultWatch(vocabulary_of_kind(name), minimum, omissions)
-    tables = watch.tables([watch.graph(sources) for sources in prompts])
+    tracker = FaultTracker(vocabulary_of_kind(name), minimum, omissions)
+    tables = tracker.tables([tracker.graph(sources) for sources in prompts])
     rows = [(i, row[:LONGEST]) for i, those in enumerate(samples) for row in those]
     tokens = np.zeros((len(rows), LONGEST), np.int32)
     for row, (_, ids) in zip(tokens, rows, strict=True):
         row[: len(ids)] = ids
     owners, lengths = jnp.array([i for i, _ in rows]), jnp.array([len(ids) for _, ids in rows])
-    seen = np.asarray(watched(tables, owners, tokens, lengths))
+    seen = np.asarray(tracked(tables, owners, tokens, lengths))
     counts = dict.fromkeys(Fault, 0)
     for (i, ids), bits in zip(rows, seen.tolist(), strict=True):
         text = vocabulary_of_kind(name).decode(ids)

@@ -50,12 +50,12 @@ def draw(
       settings: temperature, top-k and top-p.
 
     Returns:
-      Places in the row. Greedy ties go to the first.
+      Their numbers. Greedy ties go to the first.
     """
     peak = jnp.max(logits, axis=-1, keepdims=True)
     weights = jnp.exp(logits - peak)
     if settings.temperature == 0:
-        place = jnp.argmax(logits, axis=-1).astype(jnp.int32)
+        choice = jnp.argmax(logits, axis=-1).astype(jnp.int32)
     else:
         kept = weights
         if settings.temperature != 1:
@@ -65,10 +65,10 @@ def draw(
             kept = jnp.where(logits >= least, kept, 0.0)
         if settings.top_p < 1:
             kept = _nucleus(kept, settings.top_p)
-        place = _invert(kept, uniforms)
-    chosen = jnp.take_along_axis(logits, place[:, None], axis=-1) - peak
+        choice = _invert(kept, uniforms)
+    chosen = jnp.take_along_axis(logits, choice[:, None], axis=-1) - peak
     total = jnp.sum(weights, axis=-1, keepdims=True)
-    return Drawn(place, (chosen - jnp.log(total))[:, 0])
+    return Drawn(choice, (chosen - jnp.log(total))[:, 0])
 
 
 def log_prob_of(
@@ -82,7 +82,7 @@ def log_prob_of(
 def _invert(
     weights: Float[Array, "samples choices"], uniforms: Float[Array, " samples"]
 ) -> Int[Array, " samples"]:
-    """The first place where the weights up to it exceed the uniform share of all."""
+    """The first choice where the weights up to it exceed the uniform share of all."""
     rows, choices = weights.shape
     if choices <= _BLOCK:
         upto = jnp.cumsum(weights, axis=-1)

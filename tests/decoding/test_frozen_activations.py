@@ -48,13 +48,15 @@ def test_boundary_of_samples(position: str, scan_layers: bool, frozen: int, draf
     tables = constraint.tables([constraint.graph(shown) for shown in PAGES], SETTINGS.max_tokens)
     tokens, lengths = padded_rows(PROMPTS, BYTES.pad_id, "prompt")
     settings = SamplingSettings(max_tokens=SETTINGS.max_tokens, draft_tokens=drafts)
-    plan = Plan(model, settings, BYTES.eos_id, BYTES.pad_id, BYTES.size, 3, 2, boundary=True)
+    plan = Plan(
+        model, settings, BYTES.eos_id, BYTES.pad_id, BYTES.size, 3, 2, frozen_activations=True
+    )
     keys = jax.random.split(jax.random.key(1), len(PROMPTS))
     made = decode(plan, params, tokens, lengths, keys, tables, None)
-    assert made.boundary is not None
+    assert made.frozen_activations is not None
 
-    whole = jax.jit(model.boundary)
-    onwards = jax.jit(model.from_boundary)
+    whole = jax.jit(model.frozen_activations)
+    onwards = jax.jit(model.from_frozen_activations)
     room = tokens.shape[1] + SETTINGS.max_tokens
     for prompt, ids in enumerate(PROMPTS):
         for sample in range(plan.samples):
@@ -64,11 +66,11 @@ def test_boundary_of_samples(position: str, scan_layers: bool, frozen: int, draf
             row[0, : len(text)] = text
             places, real = np.arange(room)[None], (np.arange(room) < len(text)).astype(int)[None]
             expected = whole(params, row, places, real)
-            read = np.asarray(made.boundary.samples[prompt, sample, : length - 1])
+            read = np.asarray(made.frozen_activations.samples[prompt, sample, : length - 1])
             np.testing.assert_allclose(read, expected[0, len(ids) : len(text)], atol=1e-4)
-            shown = made.boundary.prompts[prompt, : len(ids)]
+            shown = made.frozen_activations.prompts[prompt, : len(ids)]
             np.testing.assert_allclose(shown, expected[0, : len(ids)], atol=1e-4)
-            assert not np.any(made.boundary.samples[prompt, sample, length - 1 :])
+            assert not np.any(made.frozen_activations.samples[prompt, sample, length - 1 :])
     # And reading on from there is reading all.
     hidden = onwards(params, expected, places, real)
     np.testing.assert_allclose(
