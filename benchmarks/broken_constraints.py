@@ -82,7 +82,7 @@ BREAKS = [
         "where few tokens are allowed, all that the node has are",
         (
             Edit(
-                "decoding/drawing.py",
+                "decoding/sampling.py",
                 "jnp.where(legal, logits.tokens(tokens), MASKED)",
                 "jnp.where(legal | True, logits.tokens(tokens), MASKED)",
             ),

@@ -35,13 +35,13 @@ OBJECTIVE = f"learning/test_a2c_objective.py::{SECOND}"
 ONE_CASE = f"{OBJECTIVE}[constrained, frozen, in pieces]"
 OBJECTIVES = (ONE_CASE, f"{OBJECTIVE}[free]", "learning/test_rollouts.py")
 POLICIES = "evaluation/test_policies.py"
-MASKS = "decoding/test_constraint.py::test_the_mask_is_exactly_what_can_still_be_finished"
-CONSTRAINT = (MASKS, "decoding/test_constraint.py::test_every_sample_is_legal_at_every_budget")
+MASKS = "quoting/test_constraint.py::test_the_mask_is_exactly_what_can_still_be_finished"
+CONSTRAINT = (MASKS, "quoting/test_constraint.py::test_every_sample_is_legal_at_every_budget")
 FAULTS = (
-    "decoding/test_watching.py::test_the_automaton_parses_what_evidence_parses",
-    "decoding/test_watching.py::test_nearly_right_responses[hostile]",
-    "decoding/test_watching.py::test_quotes_that_leave_words_out[hostile-4-2]",
-    "decoding/test_watching.py::test_prompts_that_show_little",
+    "decoding/test_fault_tracking.py::test_the_automaton_parses_what_evidence_parses",
+    "decoding/test_fault_tracking.py::test_nearly_right_responses[hostile]",
+    "decoding/test_fault_tracking.py::test_quotes_that_leave_words_out[hostile-4-2]",
+    "decoding/test_fault_tracking.py::test_prompts_that_show_little",
 )
 
 # What is broken, and which tests have to notice: the cheapest first.
@@ -74,12 +74,12 @@ SUBJECTS: dict[str, tuple[str, ...]] = {
     "models/reward_model.py": ("learning/test_second_formulations.py", "learning/test_reward.py"),
     "quoting/quote_state.py": CONSTRAINT,
     "quoting/quote_graph.py": CONSTRAINT,
-    "quoting/claims.py": ("decoding/test_claims.py", MASKS),
+    "quoting/claims.py": ("quoting/test_claims.py", MASKS),
     "quoting/completions.py": CONSTRAINT,
     "quoting/token_edges.py": CONSTRAINT,
     "decoding/response_automaton.py": FAULTS,
     "decoding/fault_tracking.py": FAULTS,
-    "quoting/suffix_automaton.py": ("decoding/test_suffix_automaton.py", MASKS),
+    "quoting/suffix_automaton.py": ("quoting/test_suffix_automaton.py", MASKS),
     "decoding/abstention.py": ("decoding/test_abstention.py", "evaluation/test_abstention.py"),
     "evaluation/abstention.py": ("evaluation/test_abstention.py",),
     "evaluation/best_of_n.py": ("evaluation/test_best_of_n.py",),
@@ -87,7 +87,7 @@ SUBJECTS: dict[str, tuple[str, ...]] = {
     "evaluation/evidence_overlap.py": ("evaluation/test_metrics.py",),
     "evaluation/intervals.py": ("evaluation/test_metrics.py", "evaluation/test_report.py"),
     "evaluation/differences.py": (
-        f"{POLICIES}::test_gains_have_intervals_over_questions_and_over_seeds",
+        f"{POLICIES}::test_gains_have_intervals_over_questions_and_over_chains",
         f"{POLICIES}::test_one_difference_says_nothing_of_others",
     ),
     "evaluation/roc.py": (
