@@ -1,8 +1,8 @@
-"""When to say "I don't know": a threshold on scores, and what is promised of the answers above it.
+"""When to say "I don't know": a score threshold, with a guarantee for the answers above it.
 
 An answer is given when its score, a reward or a log-probability, is above a global threshold
-(GopherCite, section 2.9). From answers that people, or a gold standard, found good or not, a
-threshold can be had with a promise that needs nothing of the model or the scores.
+(GopherCite, section 2.9). Given answers labelled good or bad by people or by a gold standard, a
+threshold can come with a guarantee that assumes nothing about the model or the scores.
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy import stats
 
-# Thresholds that a promise may choose from, by the share of labelled questions that they answer.
+# The candidate thresholds, by the share of labelled questions that they answer.
 _COVERAGES = np.linspace(0.05, 1.0, 20)
 
 
@@ -22,15 +22,15 @@ class TooFewLabelsError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Promise:
-    """A threshold, and what is promised of the answers that it lets through.
+    """A threshold, and the guarantee for the answers that it lets through.
 
     Attributes:
       threshold: answers with a score above this are given; minus infinity gives all.
       quality: at least this share of them is good.
-      confidence: with this probability over the draw of the labelled questions.
+      confidence: the probability that the guarantee holds, over the draw of the labelled questions.
       coverage: share of the labelled questions that were answered.
       observed_quality: share of those answers that were good.
-      questions: that were labelled.
+      questions: number of labelled questions.
     """
 
     threshold: float
@@ -47,28 +47,29 @@ def promise_quality(
     quality: float,
     confidence: float = 0.95,
 ) -> Promise:
-    """Finds the threshold with the most answers of which at least a given share is good.
+    """Finds the threshold that lets most answers through while a given share of them is good.
 
-    Twenty thresholds are tested, the k-th highest scores for twenty k and minus infinity: whether
-    quality under the wanted would have shown so many good answers by chance (an exact binomial
-    test, the error divided among the twenty; Angelopoulos et al. 2021, "Learn then Test"). Given
-    the k-th highest score, those above it are independent draws of the scores above it, whatever
-    their distribution: so answers count as given when they are above the threshold, not at it. The
-    promise needs nothing of the model or the scores; it is for questions like the labelled ones,
-    answered in the same way.
+    It tests twenty thresholds: the k-th highest score for twenty values of k, with minus infinity
+    for all answers. The test is whether a quality below the one wanted would have shown so many
+    good answers by chance (an exact binomial test, with the error divided among the twenty;
+    Angelopoulos et al. 2021, "Learn then Test"). Given the k-th highest score, the scores above it
+    are independent draws from the distribution above it, whatever that is. That is why answers are
+    given when their score is above the threshold, not at it. The guarantee assumes nothing about
+    the model or the scores. It holds for questions like the labelled ones that are answered in the
+    same way.
 
     Args:
-      scores: of the answers to questions that were not used to train what scores.
-      good: whether each is.
-      quality: what is wanted, between 0 and 1.
-      confidence: with which it is to hold.
+      scores: scores of the answers, to questions that were not used to train the scorer.
+      good: whether each answer is good.
+      quality: the share of good answers wanted, between 0 and 1.
+      confidence: the confidence wanted, between 0 and 1.
 
     Returns:
-      The threshold and the promise.
+      The threshold and its guarantee.
 
     Raises:
-      TooFewLabelsError: no threshold can be promised; says how many labels it would take were all
-        good, when there are fewer.
+      TooFewLabelsError: no threshold can be guaranteed. If there are too few labels, the message
+        says how many it would take if all answers were good.
       ValueError: quality or confidence is not between 0 and 1, there is no answer, shapes differ,
         or a score is not a number.
     """
@@ -108,7 +109,7 @@ def promise_quality(
 def checked(
     scores: Float[np.ndarray, " questions"], good: Bool[np.ndarray, " questions"]
 ) -> tuple[Float[np.ndarray, " questions"], Bool[np.ndarray, " questions"]]:
-    """Returns scores and labels as arrays that fit each other.
+    """Returns scores and labels as arrays of equal shape.
 
     Raises:
       ValueError: there is no answer, shapes differ, or a score is not a number.

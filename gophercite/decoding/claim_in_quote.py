@@ -1,14 +1,14 @@
-"""Evidence for a given claim: quotes that hold the claim they are to prove (GopherCite, 2.1).
+"""Evidence for a given claim: quotes that contain the claim they support (GopherCite, 2.1).
 
 A sample chooses its claim, then its quote, and a model that is right about the claim may still
-quote the sentence next to the right one. Where a claim stands in the pages, its quote can be made
-to hold it. Which claim a sample makes isn't known when its prompt's tables are built, so there are
-two passes. Samples whose quote lacks a claim that stands in the pages are drawn once more: first
-their own tokens up to the claim's end, then evidence from a graph in which all quotes hold the
-claim. Claims are as likely as they were, and a quote that holds its claim stays as it is.
+quote the sentence next to the right one. If a claim occurs in the pages, its quote can be made to
+contain it. Which claim a sample makes isn't known when its prompt's tables are built, so there are
+two passes. Samples whose quote lacks a claim that occurs in the pages are redrawn: first their own
+tokens up to the end of the claim, then evidence from a graph in which every quote contains the
+claim. The distribution of claims does not change, and a quote that contains its claim is kept.
 
-A quote holds a claim if the claim's words are in it as they are in the page: whole words, in their
-order, whatever their case and the white space between them.
+A quote contains a claim if it has the claim's words in the same order as whole words; case and the
+white space between them do not matter.
 """
 
 import re
@@ -31,21 +31,22 @@ from gophercite.quoting.table_sizes import TableSizes
 from gophercite.text.word_boundaries import word_boundaries
 from gophercite.vocabularies import Vocabulary
 
-# Characters of a quote on either side of the claim, at most: more than answers have tokens for.
+# Maximum characters of a quote on either side of the claim: more than answers have tokens for.
 _MOST_BESIDE = 2000
 _SECOND = 2  # folded into the keys of the second pass
 
 
 class Redraws(NamedTuple):
-    """Samples that are to be drawn once more.
+    """Samples to draw again.
 
     Attributes:
-      rows: which they are, among all samples.
-      slots: the number of each among those that its prompt draws now.
+      rows: their indices among all samples.
+      slots: the index of each among its prompt's redraws.
       prompts: the prompt of each.
-      begun: tokens of each up to its claim's end.
-      counts: how many samples each prompt draws, 0 or as many as it had: one program serves both.
-      quotes: the tables; a prompt's samples begin with their claims' own tokens.
+      begun: number of tokens of each up to the end of its claim.
+      counts: number of samples that each prompt draws: 0, or the first pass's maximum, so that both
+        passes share one compiled program.
+      quotes: the tables; each sample begins with its own claim's tokens.
     """
 
     rows: Int[np.ndarray, " redraws"]
@@ -60,8 +61,9 @@ class Shown(NamedTuple):
     """What the samples of some prompts may quote.
 
     Attributes:
-      constraint: that made their tables.
-      sources: what each prompt shows; those without samples may be left out at the end.
+      constraint: the constraint that built their tables.
+      sources: the documents and windows that each prompt shows; trailing prompts without samples
+        may be left out.
     """
 
     constraint: QuoteConstraint
@@ -69,7 +71,7 @@ class Shown(NamedTuple):
 
 
 class Draw(Protocol):
-    """Draws samples of some prompts: `sampler.sample`, with all else given."""
+    """Draws samples of some prompts: `sampler.sample` with its other arguments bound."""
 
     def __call__(
         self,
@@ -89,19 +91,19 @@ def sample_supported(
     vocabulary: Vocabulary,
     shown: Shown,
 ) -> Samples:
-    """Draws samples whose quotes hold their claims, where some quote could.
+    """Draws samples whose quotes contain their claims, wherever some quote could.
 
     Args:
       draw: see `Draw`.
-      keys: of the prompts' draws.
+      keys: random key for each prompt's draws.
       quotes: the prompts' tables.
-      counts: samples of each prompt.
-      vocabulary: of the samples.
-      shown: what they may quote. Answers of several triples, and quotes with words left out, are
-        drawn as they come.
+      counts: number of samples per prompt.
+      vocabulary: the model's vocabulary.
+      shown: what the samples may quote. Answers of several triples, and quotes with omissions, are
+        never redrawn.
 
     Returns:
-      The samples. Their log-probabilities are the model's own, of all of their tokens.
+      The samples, with the model's own log-probabilities of all their tokens.
     """
     quotes = by_sample(quotes, max(counts))
     samples = draw(key=keys, quotes=quotes, samples_per_prompt=counts)
@@ -114,16 +116,16 @@ def sample_supported(
 
 
 def holds_claim(text: str, claim: str) -> bool:
-    """Says whether a text holds a claim, as the module has it."""
+    """Whether a text contains a claim, as the module's docstring defines it."""
     return next(_occurrences(text, claim), None) is not None
 
 
 def pieces_holding(pieces: Mapping[str, Sequence[Piece]], claim: str) -> dict[str, list[Piece]]:
-    """The pieces of text of which exactly the runs that hold a claim are runs.
+    """Cuts pieces so that their runs are exactly the runs that contain a claim.
 
-    A run holds the claim if it begins at or before the beginning of some occurrence and ends at or
-    after its end. There is a piece for each occurrence: a run from before the one before it holds
-    that one, so that it begins between the two.
+    A run contains the claim if it begins at or before the beginning of some occurrence and ends at
+    or after its end. There is one piece per occurrence. Its runs begin after the beginning of the
+    previous occurrence, because runs that begin earlier belong to the previous piece.
 
     Args:
       pieces: what can be quoted under each title (`pieces.quotable_pieces`).
@@ -156,7 +158,7 @@ def pieces_holding(pieces: Mapping[str, Sequence[Piece]], claim: str) -> dict[st
 
 
 def _occurrences(text: str, claim: str) -> Iterator[tuple[int, int]]:
-    """Where a claim begins and ends in a text, in order."""
+    """Yields where each occurrence of a claim in a text begins and ends, in order."""
     words = claim.split()
     if not words:
         return
@@ -177,17 +179,17 @@ def unsupported(
     counts: Sequence[int],
     quotes: QuoteTables,
 ) -> Redraws | None:
-    """Finds the samples whose quote lacks a claim that some quote could hold.
+    """Finds the samples whose quote lacks a claim that some quote could contain.
 
     Args:
-      vocabulary: of the samples.
+      vocabulary: the model's vocabulary.
       shown: as in `sample_supported`.
-      samples: all prompts' samples, as `sampler.sample` gave them.
-      counts: how many each prompt has.
+      samples: all prompts' samples, as returned by `sampler.sample`.
+      counts: number of samples per prompt.
       quotes: their tables (`by_sample`).
 
     Returns:
-      What to draw; None where nothing is.
+      What to draw again; None if nothing is.
     """
     constraint, settings = shown.constraint, shown.constraint.settings
     if settings.maximum_triples > 1 or settings.maximum_omissions:
@@ -214,7 +216,7 @@ def unsupported(
     tables = constraint.host_tables(graphs.made, samples.tokens.shape[1], sizes)
     for i, (prompt, number) in enumerate(zip(prompts, numbers, strict=True)):
         slots[i] = drawn[prompt]
-        first[prompt, slots[i] :] = tables.first[number]  # those beyond the last are its copies
+        first[prompt, slots[i] :] = tables.first[number]  # later slots are overwritten, or copies
         drawn[prompt] += 1
     counted = np.where(drawn > 0, most, 0)
     tables = tables._replace(first=jnp.asarray(first))
@@ -222,7 +224,7 @@ def unsupported(
 
 
 class _EvidenceGraphs:
-    """Graphs of evidence for claims, each made once."""
+    """Graphs of evidence for claims, each built once."""
 
     def __init__(self, shown: Shown, max_tokens: int) -> None:
         self.made: list[PromptGraph] = []
@@ -232,7 +234,7 @@ class _EvidenceGraphs:
         self._numbers: dict[tuple[int, tuple[int, ...]], int | None] = {}
 
     def number(self, prompt: int, claim: str, begun: Sequence[int]) -> int | None:
-        """Which graph has a claim's evidence; None where there is none in so few tokens."""
+        """The index of the graph with a claim's evidence; None if no evidence fits the tokens."""
         key = prompt, tuple(begun)
         if key not in self._numbers:
             graph = self._graph(prompt, claim, begun)
@@ -250,15 +252,15 @@ class _EvidenceGraphs:
 
 
 def put_into(samples: Samples, redraws: Redraws, drawn: Samples) -> Samples:
-    """Puts what was drawn once more in the place of what it replaces.
+    """Replaces samples by their redraws.
 
-    The log-probability of a claim's tokens among those that the constraint allowed stays what it
-    was when the claim was drawn.
+    The claim's tokens keep the constrained log-probabilities that they had when the claim was
+    drawn.
 
     Args:
-      samples: of the first pass.
-      redraws: which of them were drawn once more.
-      drawn: of the second pass.
+      samples: the samples of the first pass.
+      redraws: which of them were drawn again.
+      drawn: the samples of the second pass.
     """
     first = np.cumsum([0, *redraws.counts])[redraws.prompts]
     again = first + redraws.slots
@@ -275,7 +277,7 @@ def put_into(samples: Samples, redraws: Redraws, drawn: Samples) -> Samples:
 
 
 def by_sample(quotes: QuoteTables, samples: int) -> QuoteTables:
-    """The same tables, with a node of its own for each of a prompt's samples to begin at."""
+    """The same tables, with a start node for each sample instead of one for each prompt."""
     return quotes._replace(first=jnp.repeat(quotes.first[:, None], samples, axis=1))
 
 
@@ -285,7 +287,7 @@ def _single(text: str) -> Evidence | None:
 
 
 def _up_to_title(vocabulary: Vocabulary, tokens: Sequence[int], claim: str) -> list[int] | None:
-    """The tokens up to the mark before the title; None if a token holds more than that."""
+    """The tokens up to and including `>%(`; None if no token ends exactly there."""
     size = len(f" {evidence.CLAIM_MARK}{claim}{evidence.TITLE_MARK}".encode())
     read = 0
     for place, token in enumerate(tokens):

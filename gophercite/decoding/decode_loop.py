@@ -1,6 +1,6 @@
-"""The compiled program that samples: prefill, then decode steps of one or a few tokens a row.
+"""The compiled sampling program: prefill, then decode steps of one or a few tokens per row.
 
-`decode` is pure and stays on the device; `sampler.sample` prepares its input and takes the samples
+`decode` is pure and stays on the device; `sampler.sample` prepares its input and copies the samples
 to the host.
 """
 
@@ -36,8 +36,8 @@ from gophercite.models.parameters import Params, join_projections, unstack_layer
 from gophercite.models.transformer import Reading
 from gophercite.quoting.quote_state import QuoteTables, advance, initial
 
-# Drafted tokens that were not drawn leave empty entries in the cache. The others are moved together
-# at most once in so many steps.
+# Drafted tokens that were not drawn leave empty entries in the cache. It is compacted at most once
+# in this many steps.
 _STEPS_BETWEEN_COMPACTIONS = 4
 
 
@@ -52,21 +52,21 @@ def decode(
     fault_tables: fault_tracking.FaultTables | None,
     counts: Int[Array, " prompts"] | None = None,
 ) -> Decoded:
-    """Samples until all samples have ended.
+    """Runs the model until all samples have ended.
 
     Args:
-      plan: what for.
+      plan: what the program is compiled for.
       params: the model's parameters.
       prompts: token ids, padded on the right.
-      lengths: how many of them are real.
-      keys: of the draws.
-      quotes: the prompts' tables, for answers with verbatim quotes alone.
-      fault_tables: the prompts' tables, for what is wrong with each sample.
-      counts: samples of each prompt, 0 for one that only fills the batch up; all have
-        `plan.samples` when None.
+      lengths: number of tokens in each prompt, without padding.
+      keys: random key for each prompt's draws.
+      quotes: the prompts' quote tables; None to sample without the quote constraint.
+      fault_tables: the prompts' fault tables; None to sample without tracking faults.
+      counts: number of samples per prompt, 0 for a prompt that only pads the batch; `plan.samples`
+        for every prompt when None.
 
     Returns:
-      The samples; those that a prompt does not have are empty.
+      The samples. Where a prompt has fewer than `plan.samples`, the rest are empty.
     """
     drafts = plan.settings.draft_tokens if quotes is not None else 0
     capacity = plan.settings.max_tokens
@@ -85,7 +85,7 @@ def decode(
         raise ValueError(
             f"frozen_activations = True needs a slot for each of {len(prompts)} prompts"
         )
-    # Rows that begin anew, again and again, need all their capacity from the first step.
+    # A slot that is refilled may hold a sample of full length at any step: no growing in stages.
     first, *larger = (
         (capacity,)
         if some_wait
@@ -112,8 +112,8 @@ class _Loop(NamedTuple):
 
     Attributes:
       plan: what the program is compiled for.
-      work: what stays as it is.
-      drafts: tokens that are drafted a step.
+      work: inputs that do not change between steps.
+      drafts: number of tokens drafted per step.
       some_wait: whether there are more prompts than slots.
     """
 
@@ -123,7 +123,7 @@ class _Loop(NamedTuple):
     some_wait: bool
 
     def can_refill(self, state: DecodeState) -> Bool[Array, ""]:
-        """Whether a prompt waits, and a slot is free for it."""
+        """Whether prompts are waiting and enough slots are free to refill them."""
         return is_refill_due(self.work, state) if self.some_wait else jnp.zeros((), bool)
 
     def is_unfinished(self, state: DecodeState) -> Bool[Array, ""]:
@@ -131,7 +131,7 @@ class _Loop(NamedTuple):
         return jnp.any(alive(self.work, state)) | any_waiting(self.work, state)
 
     def decodes(self, state: DecodeState) -> Bool[Array, ""]:
-        """Whether a sample is being drawn, and no slot is to be refilled first."""
+        """Whether a sample is being drawn and no refill is due first."""
         return jnp.any(alive(self.work, state)) & ~self.can_refill(state)
 
     def has_room(self, cache: Cache) -> Bool[Array, ""]:
@@ -139,14 +139,14 @@ class _Loop(NamedTuple):
         return cache.entries.next + self.drafts + 1 <= cache.entries.filled.shape[2]
 
     def decodes_without_growing(self, state: DecodeState) -> Bool[Array, ""]:
-        """Whether a sample is being drawn for which there is room."""
+        """Whether to decode further without enlarging the cache first."""
         return self.decodes(state) & self.has_room(state.cache)
 
     def steps(self, state: DecodeState) -> DecodeState:
-        """A decode step; with drafts, as many steps as go on in the same way."""
+        """One decode step; with drafts, all steps until drafting is next switched on or off."""
         if not self.drafts:
             return _step(self.plan, self.work, 0, state)
-        # Loops, not branches: what a loop carries is rewritten in position.
+        # Loops, not branches: XLA updates a loop's carried state in place.
         state = jax.lax.while_loop(
             lambda state: self.decodes_without_growing(state) & ~self._can_draft(state),
             partial(_step, self.plan, self.work, 0),
@@ -161,7 +161,8 @@ class _Loop(NamedTuple):
     def to_the_end(self, state: DecodeState) -> DecodeState:
         """Decodes until all samples have ended, or until a slot can be refilled.
 
-        The cache has room for the longest sample by now; what drafts leave empty is made free.
+        By now the cache has room for the longest sample; entries that drafts left empty are
+        reclaimed.
         """
 
         def steps(state: DecodeState) -> DecodeState:
@@ -191,7 +192,7 @@ def _read(
     prompts: Int[Array, "prompts length"],
     lengths: Int[Array, " prompts"],
 ) -> ReadPrompts:
-    """Prefills prompts: `entries` of each row's cache at first, `capacity` in the end."""
+    """Prefills prompts; each row's cache starts with `entries` entries and grows to `capacity`."""
     reading = plan.transformer.prefill(params, prompts, lengths, capacity, plan.rows, entries)
     last = jnp.take_along_axis(reading.hidden, (lengths - 1)[:, None, None], axis=1)
     return ReadPrompts(last[:, 0], reading.cache, reading.frozen_activations)
@@ -225,7 +226,7 @@ def _beginning(plan: Plan, work: Work, read: ReadPrompts, some_wait: bool) -> De
 
 
 def _step(plan: Plan, work: Work, drafts: int, state: DecodeState) -> DecodeState:
-    """One decode step: a token for each row, then those of its draft that are drawn as well."""
+    """One decode step: draws a token for each row, then accepts what it can of the row's draft."""
     at_work = alive(work, state)
     logits, everything = _logits(plan, work, state.hidden)
     uniforms = _uniforms(work.keys[state.prompts], state.sample, state.position).reshape(-1)
@@ -253,7 +254,7 @@ def _step(plan: Plan, work: Work, drafts: int, state: DecodeState) -> DecodeStat
         made = with_frozen_activations(state.made, state.sample, last, frozen, goes_on)
         state = state._replace(made=made, hidden=hidden[:, 0], cache=cache)
 
-    # The prompt's next samples, dealt out to the rows that are free now.
+    # Assign the prompt's next samples to the rows that have just become free.
     dealt = jnp.max(state.sample, axis=1, keepdims=True) + jnp.cumsum(ended, axis=1)
     state = state._replace(
         made=state.made._replace(passes=state.made.passes + 1),
@@ -270,7 +271,7 @@ def _with_draft(
     token: Int[Array, "slots rows"],
     goes_on: Bool[Array, "slots rows"],
 ) -> DecodeState:
-    """Reads the token and a draft in one pass, and keeps of the draft what is drawn."""
+    """Reads the token and a draft in one pass, and keeps the drafted tokens that are drawn."""
     assert work.quotes is not None
     assert state.quote is not None
     after = jnp.arange(drafts)
@@ -314,7 +315,7 @@ def _pass(
     tokens: Int[Array, "slots rows length"],
     real: Bool[Array, "slots rows length"],
 ) -> Reading:
-    """Reads tokens, the first of them the last that was drawn."""
+    """Runs the model over tokens, the first of which is the one drawn last."""
     length = tokens.shape[2]
     positions = (state.cache.entries.lengths[:, None] + state.position - 1)[..., None] + jnp.arange(
         length
@@ -328,7 +329,7 @@ def _uniforms(
     sample: Int[Array, " slots *rows"],
     position: Int[Array, " slots *rows"],
 ) -> Float[Array, " slots *rows"]:
-    """The number that each position of each sample is drawn by."""
+    """The uniform random number for each position of each sample."""
     sample, position = jnp.broadcast_arrays(sample, position)
 
     def of_prompt(key: Array, sample: Array, position: Array) -> Array:
@@ -343,7 +344,7 @@ def _uniforms(
 def _logits(
     plan: Plan, work: Work, hidden: Float[Array, "batch d_model"]
 ) -> tuple[LogitsOf, Float[Array, "batch vocab"] | None]:
-    """Where logits come from, and all of them where they are wanted anyway."""
+    """Logits to compute on demand, and all logits where they are needed anyway."""
 
     def of_all(hidden: Array) -> Array:
         logits = plan.transformer.logits(work.params, hidden[:, None])[:, 0]
@@ -367,7 +368,7 @@ def _with_tokens(
     drawn: Drawn,
     everything: Float[Array, "batch vocab"] | None,
 ) -> DecodeState:
-    """The samples with some tokens more: of each row the first ones, those that are kept."""
+    """Appends tokens to the samples: for each row the first ones, as far as `kept` is True."""
     made, free, constrained = state.made, None, None
     if work.quotes is None:
         free = drawn.log_prob
@@ -375,7 +376,7 @@ def _with_tokens(
         constrained = drawn.log_prob
         free = log_prob_of(everything, drawn.token) if everything is not None else None
     prompt = state.prompts[:, None, None]
-    # What is not kept is written past the last sample, which is nowhere.
+    # Tokens that are not kept get an index past the last sample, which drops the write.
     sample = jnp.where(kept, state.sample[..., None], made.tokens.shape[1])
     position = state.position[..., None] + jnp.arange(tokens.shape[2])
 

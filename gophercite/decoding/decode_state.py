@@ -1,7 +1,7 @@
-"""What the sampling loop works with: what it is compiled for, what stays, and what it carries.
+"""The sampling loop's data: what it is compiled for, its constant inputs, and its carried state.
 
-A prompt that is in flight has a slot: room for its keys and values and for so many rows, each of
-which is at one of its samples. Where there are more prompts than slots, the others wait.
+A prompt in flight has a slot: room for its keys and values and for a number of rows, each of which
+decodes one of its samples. If there are more prompts than slots, the others wait.
 """
 
 import dataclasses
@@ -22,20 +22,20 @@ from gophercite.quoting.quote_state import QuoteState, QuoteTables, initial
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What a program is compiled for, beside shapes.
+    """What a program is compiled for, in addition to shapes.
 
     Attributes:
       transformer: the model.
       settings: how tokens are drawn.
       eos_id: the token that ends a sample.
-      pad_id: fills what lies after it.
+      pad_id: fills the positions after it.
       vocabulary_size: ids from here on are never drawn.
-      samples: of each prompt, at most.
-      rows: of each prompt that are in flight at a time.
-      frozen_activations: whether what the trained stack read is wanted, too; then all prompts have
-        slots.
-      other_eos_ids: tokens that end a sample as well; no constraint allows them.
-      slots: prompts that are in flight at a time; all when None.
+      samples: maximum number of samples per prompt.
+      rows: number of each prompt's samples in flight at a time.
+      frozen_activations: whether to return the inputs of the trained layers, too; then each prompt
+        needs its own slot.
+      other_eos_ids: further tokens that end a sample; no constraint allows them.
+      slots: number of prompts in flight at a time; all when None.
     """
 
     transformer: Transformer
@@ -51,14 +51,14 @@ class Plan:
 
 
 class Work(NamedTuple):
-    """What stays as it is while rows are at work.
+    """The loop's constant inputs.
 
     Attributes:
-      params: the model's, taken apart where that is faster.
-      counts: samples of each prompt.
-      keys: of each prompt's draws.
-      quotes: what may be quoted.
-      fault_tables: what samples are checked for faults against; None where they are not.
+      params: the model's parameters, with layers unstacked where that is faster.
+      counts: number of samples per prompt.
+      keys: random key for each prompt's draws.
+      quotes: what may be quoted; None without the quote constraint.
+      fault_tables: the tables that samples are checked for faults against; None to skip the check.
     """
 
     params: Params
@@ -69,20 +69,21 @@ class Work(NamedTuple):
 
 
 class DecodeState(NamedTuple):
-    """What the loop carries.
+    """The loop's carried state.
 
     Attributes:
       made: the samples so far.
-      prompt: which one each slot has, from the number of prompts on none; None where each prompt
-        has a slot of its own.
-      waiting: prompts from here on have had no slot yet.
+      prompt: the index of each slot's prompt; the number of prompts or more for an empty slot. None
+        if each prompt has its own slot.
+      waiting: prompts from this index on have had no slot yet.
       last: representation of the last token of each slot's prompt, which samples begin from.
-      sample: which of its prompt's samples each row is at; none any more where there are no such.
-      position: of the next token in it.
-      hidden: the representation that the next token is drawn from.
+      sample: the index of each row's sample within its prompt; the prompt's number of samples or
+        more for an idle row.
+      position: position of the next token in the sample.
+      hidden: the representation that predicts the next token.
       cache: keys and values, by slot.
-      quote: where each row is in its prompt's graph.
-      faults: what is wrong with each row's sample so far.
+      quote: each row's state in its prompt's graph.
+      faults: the fault tracker's state of each row.
     """
 
     made: Decoded
@@ -98,18 +99,18 @@ class DecodeState(NamedTuple):
 
     @property
     def prompts(self) -> Int[Array, " slots"]:
-        """Which prompt each slot has."""
+        """The index of each slot's prompt."""
         return jnp.arange(self.sample.shape[0]) if self.prompt is None else self.prompt
 
 
 def alive(work: Work, state: DecodeState) -> Bool[Array, "slots rows"]:
-    """Which rows have a sample to draw."""
+    """Which rows have a sample to decode."""
     counts = work.counts.at[state.prompts].get(mode="fill", fill_value=0)
     return state.sample < counts[:, None]
 
 
 def begin_samples(work: Work, state: DecodeState, fresh: Bool[Array, "slots rows"]) -> DecodeState:
-    """Takes some rows back to the end of their prompts, where samples begin."""
+    """Resets some rows to the end of their prompts, where samples begin."""
     rows = fresh.shape[1]
     of_row = jnp.repeat(state.prompts, rows)
     flat = fresh.reshape(-1)

@@ -7,13 +7,14 @@ from jaxtyping import Array, Bool, Float, Int
 
 
 class FrozenActivations(NamedTuple):
-    """What the trained stack read, for a learner that reads on from there.
+    """The inputs of the trained layers, so that a learner need not run the frozen layers again.
 
     See `Transformer.frozen_activations`.
 
     Attributes:
-      prompts: of the prompts' tokens.
-      samples: of each sample's; zeros from its last token on, which nothing is drawn after.
+      prompts: activations of the prompts' tokens.
+      samples: activations of each sample's tokens; zeros from its last token on, which predicts
+        nothing.
     """
 
     prompts: Float[Array, "prompts length d_model"]
@@ -21,7 +22,7 @@ class FrozenActivations(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """What has been sampled, by prompt and sample; `sampler.Samples` says what most parts are."""
+    """The samples so far, by prompt and sample; `sampler.Samples` describes most fields."""
 
     tokens: Int[Array, "prompts samples max_tokens"]
     lengths: Int[Array, "prompts samples"]
@@ -41,18 +42,19 @@ def nothing_yet(
     faults: bool,
     frozen_activations: Float[Array, "prompts length d_model"] | None,
 ) -> Decoded:
-    """Room for samples.
+    """Allocates empty samples.
 
     Args:
-      shape: prompts, samples of each, and tokens of each at most.
-      pad_id: fills the room.
-      free: whether log-probabilities under the model itself are wanted.
-      constrained: whether those among allowed tokens are.
-      faults: whether faults are.
-      frozen_activations: what the trained stack read of the prompts, where that is wanted.
+      shape: number of prompts, samples per prompt, and maximum tokens per sample.
+      pad_id: fills the tokens.
+      free: whether to record log-probabilities under the model itself.
+      constrained: whether to record those among allowed tokens.
+      faults: whether to record faults.
+      frozen_activations: the inputs of the trained layers at the prompts' tokens; None if they are
+        not wanted.
 
     Returns:
-      Samples without a token.
+      Samples without tokens.
     """
     zeros = jnp.zeros(shape, jnp.float32)
     read = None
@@ -77,23 +79,23 @@ def with_frozen_activations(
     frozen_activations: Float[Array, "batch length d_model"],
     was_read: Bool[Array, "prompts rows length"],
 ) -> Decoded:
-    """The samples with what the trained stack read of some of their tokens, where that is wanted.
+    """Adds the trained layers' inputs at some tokens to the samples, where these are wanted.
 
     Args:
       made: the samples so far.
-      sample: which of its prompt's samples each row is at.
-      position: of the first of the tokens in it.
-      frozen_activations: what was read of each token; a prompt's rows are neighbours.
-      was_read: False for tokens that are no part of the sample.
+      sample: the index of each row's sample within its prompt.
+      position: position of the first of the tokens in the sample.
+      frozen_activations: the activations of each token; a prompt's rows are adjacent.
+      was_read: False for tokens that are not part of the sample.
 
     Returns:
-      The samples with it.
+      The samples with these activations.
     """
     kept = made.frozen_activations
     if kept is None:
         return made
     prompts, rows, length = was_read.shape
-    # What is no part is written past the last sample, which is nowhere.
+    # Other tokens get an index past the last sample, which drops the write.
     samples = jnp.where(was_read, sample[..., None], made.tokens.shape[1])
     positions = position[..., None] + jnp.arange(length)
     read = frozen_activations.reshape(prompts, rows, length, -1)

@@ -1,16 +1,17 @@
-"""Faults of free samples, in the sampling loop.
+"""Tracks faults of unconstrained samples inside the sampling loop.
 
-On the host, once a prompt, its windows become a graph (`FaultTracker`); on the device a few
-integers a sample follow what is sampled, and say at any time what `evidence.faults(text, windows)`
-says of the text so far. Tokens are read byte by byte, in as many iterations as the longest of them
-has bytes: a sample may hold anything, so that there is no small graph of tokens to follow.
+On the host, each prompt's windows become a graph (`FaultTracker`). On the device, a few integers
+per sample follow the sampled tokens and say at any time what `evidence.faults(text, windows)` would
+say of the text so far. Tokens are read byte by byte, in as many iterations as the longest of them
+has bytes: an unconstrained sample may hold any text, so no small graph of tokens could describe it.
 
 The syntax is an automaton of its own (`response_automaton`). A quote is a walk on the suffix
-automaton of the documents of its title, or of all where the title names none, with the case of
-ASCII letters folded; a title is a walk on the trie of titles, which leads to those automata's
-roots. Where a character turns out to be none, or a `]` to be the quote's end, the walk is one
-character too far: it remembers its node before the present character. Where quotes may leave words
-out, it also remembers its node before the last space, with which ` [...] ` may begin.
+automaton of the documents with its title (of all documents if no document has that title), with the
+case of ASCII letters folded; a title is a walk on the trie of titles, which leads to those
+automata's roots. Where a byte sequence turns out not to be a character, or a `]` turns out to end
+the quote, the walk has gone one character too far: so it remembers its node before the present
+character. If quotes may leave words out, it also remembers its node before the last space, because
+` [...] ` may begin with that space.
 """
 
 import dataclasses
@@ -47,19 +48,19 @@ from gophercite.quoting.token_trie import spell_tokens
 from gophercite.vocabularies import Vocabulary
 
 _REPLACEMENT = "\ufffd".encode()
-_SEARCH = 8  # halvings that find a byte among a node's: fewer than 256 spell texts
+_SEARCH = 8  # bisection steps to find a byte's edge at a node, which has fewer than 256 edges
 
 
 class FaultGraph(NamedTuple):
     """One prompt's graph, on the host.
 
     Attributes:
-      start: of each node's edges; one more entry than nodes.
-      byte: read along the edge, rising within a node.
-      node: where it leads.
-      replaced: the node after U+FFFD; -1 for none.
-      titles: the node of no title.
-      everything: the root of all texts; -1 where there are none.
+      start: index of each node's first edge; one more entry than nodes.
+      byte: the byte that each edge reads, rising within a node.
+      node: the node that each edge leads to.
+      replaced: each node's successor after U+FFFD; -1 for none.
+      titles: the root of the titles' trie.
+      everything: the root of the automaton of all texts; -1 if there are no texts.
     """
 
     start: Int32[np.ndarray, " nodes_and_one"]
@@ -79,19 +80,22 @@ class FaultTables(NamedTuple):
     """The graphs of a batch of prompts, one after the other, on the device.
 
     Attributes:
-      start: see `FaultGraph`, as are the next five, the last two by prompt.
-      byte: of edges.
-      node: of edges.
-      replaced: of nodes.
-      titles: of prompts.
-      everything: of prompts.
-      spelled: start of each token's bytes; the same for all prompts, as are the others.
-      spelling: the bytes of all tokens.
-      next: see `ResponseAutomaton`, as are the next two.
-      action: of states and bytes.
-      well_formed: of states.
-      minimum_quote: characters under which a quote, or a run of one, is short.
-      maximum_omissions: that a quote may have; None where ` [...] ` is text like any other.
+      start: see `FaultGraph`, also for the next five; `titles` and `everything` have one per
+        prompt.
+      byte: per edge.
+      node: per edge.
+      replaced: per node.
+      titles: per prompt.
+      everything: per prompt.
+      spelled: start of each token's bytes in `spelling`. This and all that follow are shared by all
+        prompts.
+      spelling: the bytes of all tokens, concatenated.
+      next: see `ResponseAutomaton`, also for the next two.
+      action: per state and byte.
+      well_formed: per state.
+      minimum_quote: a quote, or a run of one, with fewer characters than this is too short.
+      maximum_omissions: maximum number of omissions in a quote; None where ` [...] ` is text like
+        any other.
     """
 
     start: Int[Array, " nodes_and_one"]
@@ -110,12 +114,12 @@ class FaultTables(NamedTuple):
 
 
 class TrackedRun(NamedTuple):
-    """What is remembered of a quote that may leave words out.
+    """The part of a sample's state that only quotes with omissions need.
 
     Attributes:
       root: the node where its runs begin.
       held: the node before the last space.
-      omissions: that it has so far.
+      omissions: number of omissions so far.
     """
 
     root: Int[Array, " samples"]
@@ -124,15 +128,16 @@ class TrackedRun(NamedTuple):
 
 
 class FaultState(NamedTuple):
-    """Where each sample is.
+    """The state of each sample.
 
     Attributes:
       prompt: which of the tables' prompts it answers.
-      state: of the response automaton.
-      node: of its title or quote; -1 where no title or quote goes on so.
+      state: its state in the response automaton.
+      node: its node in the title or quote; -1 if no title or quote of the prompt continues like
+        this.
       before: the node before the present character.
-      characters: of the quote, or of its present run.
-      faults: of the triples so far, as a set of bits (`faults_of`).
+      characters: number of characters in the quote, or in its present run.
+      faults: faults of the triples so far, as a bit set (`faults_of`).
       run: None where ` [...] ` is text like any other.
     """
 
@@ -147,12 +152,12 @@ class FaultState(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class FaultTracker:
-    """Makes the tables of prompts, for one vocabulary.
+    """Builds prompts' tables for one vocabulary.
 
     Attributes:
       vocabulary: what samples are drawn from.
-      minimum_quote: characters under which a quote, or a run of one, is short.
-      maximum_omissions: ` [...] ` that a quote may have, see `evidence.faults`.
+      minimum_quote: a quote, or a run of one, with fewer characters than this is too short.
+      maximum_omissions: maximum number of ` [...] ` in a quote, see `evidence.faults`.
     """
 
     vocabulary: Vocabulary
@@ -160,11 +165,11 @@ class FaultTracker:
     maximum_omissions: int = 0
 
     def graph(self, sources: Sequence[Document | Window]) -> FaultGraph:
-        """The graph of a prompt that shows `sources`; any will do, and none."""
+        """The graph of a prompt that shows `sources`, which may be empty."""
         groups: dict[str, list[str]] = {}
         for source in sources:
             groups.setdefault(source.title, []).append(source.text)
-        # A title with a mark names nothing, but its texts count where a title names none.
+        # A title with a mark can't be cited, but its texts count for quotes whose title is unknown.
         titles = [title for title in groups if not holds_mark(title)]
         texts = [groups[title] for title in titles]
         if len(groups) > 1 or not titles:
@@ -187,18 +192,19 @@ class FaultTracker:
         )
 
     def tables(self, graphs: Sequence[FaultGraph]) -> FaultTables:
-        """`host_tables` on the device, its sizes powers of two: few programs serve all batches."""
+        """`host_tables` on the device, padded to powers of two so that few programs compile."""
         made: FaultTables = jax.tree.map(jnp.asarray, self.host_tables(graphs))
         return made
 
     def host_tables(
         self, graphs: Sequence[FaultGraph], sizes: TableSizes | None = None
     ) -> FaultTables:
-        """Puts graphs together for a batch, as arrays of numpy.
+        """Joins the graphs of a batch, as NumPy arrays.
 
         Args:
-          graphs: one a prompt.
-          sizes: of the tables; those that are too small become powers of two, all do when None.
+          graphs: one per prompt.
+          sizes: table sizes. Sizes that are too small are rounded up to a power of two; all are
+            when None.
 
         Returns:
           The tables.
@@ -242,7 +248,7 @@ def _extended(array: np.ndarray, by: list[int]) -> np.ndarray:
 
 
 def _follow(trie: list[dict[int, int]], at: int, first: int) -> int:
-    """The node after U+FFFD in a trie of titles; it is no title's end, which is a mark's."""
+    """The node after U+FFFD in a trie of titles. It never ends a title: only a mark does."""
     for byte in _REPLACEMENT:
         if byte not in trie[at]:
             return -1
@@ -253,7 +259,7 @@ def _follow(trie: list[dict[int, int]], at: int, first: int) -> int:
 def _suffix_graph(
     texts: list[list[str]],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Suffix automata of groups of texts: the first four as in `FaultGraph`, and their roots."""
+    """Suffix automata of groups of texts: the first four arrays of `FaultGraph`, and the roots."""
     spelled = [fold_case(text).encode() for group in texts for text in group]
     data = np.frombuffer(b"".join(spelled), np.uint8)
     sizes = np.array([len(text) for text in spelled], np.int64)
@@ -280,11 +286,11 @@ def initial(tables: FaultTables, prompts: Int[Array, " samples"]) -> FaultState:
     """The state of samples that have no token yet.
 
     Args:
-      tables: of the batch.
+      tables: the batch's tables.
       prompts: which of the tables' prompts each sample answers.
 
     Returns:
-      One state a sample.
+      One state per sample.
     """
     nothing = jnp.zeros(prompts.shape, jnp.int32)
     start = nothing + response_automaton(tables.maximum_omissions is not None).start
@@ -293,15 +299,15 @@ def initial(tables: FaultTables, prompts: Int[Array, " samples"]) -> FaultState:
 
 
 def advance(tables: FaultTables, state: FaultState, token: Int[Array, " samples"]) -> FaultState:
-    """The states after a token each.
+    """Advances each sample's state by one token.
 
     Args:
-      tables: of the batch.
-      state: before it.
-      token: any; special tokens, and so the end of sequence, change nothing.
+      tables: the batch's tables.
+      state: the samples' states before the token.
+      token: any token; special tokens, including the end of sequence, change nothing.
 
     Returns:
-      The states after it.
+      The states after the token.
     """
     start = tables.spelled[token]
     length = tables.spelled[token + 1] - start
@@ -319,21 +325,21 @@ def advance(tables: FaultTables, state: FaultState, token: Int[Array, " samples"
 
 
 def faults(tables: FaultTables, state: FaultState) -> Int[Array, " samples"]:
-    """What is wrong with each sample, were it to end here.
+    """The faults that each sample would have if it ended here.
 
     Args:
-      tables: of the batch.
-      state: of each sample.
+      tables: the batch's tables.
+      state: the samples' states.
 
     Returns:
-      Sets of bits, 0 where nothing is wrong; `response_automaton.faults_of` reads them.
+      Bit sets, 0 for no fault; `response_automaton.faults_of` decodes them.
     """
     malformed = fault_bits(Fault.MALFORMED)
     return jnp.where(tables.well_formed[state.state], state.faults, malformed)
 
 
 def _read(tables: FaultTables, state: FaultState, byte: Int[Array, " samples"]) -> FaultState:
-    """The states after a byte each."""
+    """Advances each sample's state by one byte."""
     action = tables.action[state.state, byte].astype(jnp.int32)
     does = lambda what: (action & int(what)) != 0  # noqa: E731
     node, before = state.node, state.before
@@ -348,7 +354,7 @@ def _read(tables: FaultTables, state: FaultState, byte: Int[Array, " samples"]) 
     node = jnp.where(does(Action.OPEN_TITLE), tables.titles[state.prompt], node)
     opens, closes = does(Action.OPEN_QUOTE), does(Action.CLOSE_QUOTE)
     node = jnp.where(opens & ~named, tables.everything[state.prompt], node)
-    short = characters - 1 < tables.minimum_quote  # the "]" is not the quote's
+    short = characters - 1 < tables.minimum_quote  # without the "]"
     found = action // int(Action.FAULT)
     run, omits = state.run, jnp.zeros_like(opens)
     most = tables.maximum_omissions

@@ -1,10 +1,10 @@
-"""How many samples are drawn at a time: as many as keep a device busy and have room there.
+"""How many samples are drawn at a time: enough to keep a device busy, if they fit its memory.
 
-An accelerator reads its parameters for one sample as for hundreds, so a question's answers, and
-those of several questions, are best drawn at once; but with 64 samples of 256 tokens after each of
-five pages their keys and values are many times what a large model's parameters take. A row whose
-sample has ended goes on with the next one, and prompts take the places of those that are done, so
-few rows cost little, and samples do not depend on how many there are.
+An accelerator reads the parameters once per pass, for one sample or for hundreds. So the answers to
+a question, or to several questions, are best drawn together. But the keys and values of 64 samples
+of 256 tokens after each of five pages take many times the memory of a large model's parameters. A
+row whose sample has ended continues with the next one, and waiting prompts take the slots of
+finished ones. So having few rows costs little, and the samples do not depend on the number of rows.
 """
 
 from typing import NamedTuple
@@ -16,23 +16,23 @@ from gophercite.models.config import TransformerConfig
 from gophercite.models.kernel_attention import has_kernel
 from gophercite.models.parameters import Params
 
-# Where nobody says how many, keys and values of rows may take half of what the parameters do, and
-# a gibibyte in any case. Over a mesh both are cut alike, so that it holds on each device.
+# By default, the rows' keys and values may take half of the parameters' memory, and at least one
+# gibibyte. A mesh shards both alike, so this holds on each device.
 _SHARE_OF_PARAMETERS = 0.5
 _LEAST_BYTES = 2**30
 
-# Keys and values of rows, in bytes, that are worth a loop for each of three sizes, where no kernel
-# reads them.
+# From this many bytes of the rows' keys and values on, it is worth compiling a loop for each of
+# three cache sizes (without a kernel that reads only filled entries).
 _WORTH_GROWING = 2**25
 
-# Samples in flight from which on a pass takes longer the more there are. An accelerator can do
+# Number of samples in flight from which more samples make a pass slower. An accelerator can do
 # hundreds of operations for each byte of the parameters that it reads (TPU v4, bfloat16: 230); a
 # CPU has no such surplus (benchmarks/batch_size.py).
 _ON_CPU, _ON_ACCELERATOR = 64, 256
 
-# Questions are asked together until so many times as many answers are to be drawn: at the end of a
-# batch its last ones have the device for themselves. But their tables have to be in memory, about a
-# mebibyte for a page.
+# A batch has enough questions for this many times the samples in flight, because the device idles
+# while a batch's last samples finish. But all their tables are in memory, about a mebibyte per
+# page.
 _TIMES_BUSY, _MOST_PROMPTS = 8, 256
 
 
@@ -40,18 +40,18 @@ def bytes_per_token(config: TransformerConfig) -> int:
     """Bytes of a token's keys and values in all layers.
 
     Args:
-      config: the model's.
+      config: the model's configuration.
     """
     channels = config.num_layers * config.kv_heads * config.head_dim
     return 2 * channels * jnp.dtype(config.dtype).itemsize
 
 
 class Slots(NamedTuple):
-    """What is in flight at a time.
+    """How much is in flight at a time.
 
     Attributes:
-      prompts: whose samples are drawn.
-      rows: samples of each.
+      prompts: number of prompts whose samples are drawn.
+      rows: number of samples per prompt.
     """
 
     prompts: int
@@ -67,52 +67,52 @@ def usual_slots(
     max_tokens: int,
     platform: str,
 ) -> Slots:
-    """What is in flight at a time where nobody says how much.
+    """The default number of prompts and rows in flight.
 
     Args:
-      config: the model's.
+      config: the model's configuration.
       params: its parameters, or their shapes and dtypes.
-      prompts: that there are.
-      prompt_tokens: of each, at most.
-      samples: of each, at most.
-      max_tokens: that a sample may have.
+      prompts: number of prompts.
+      prompt_tokens: maximum number of tokens per prompt.
+      samples: maximum number of samples per prompt.
+      max_tokens: maximum number of tokens per sample.
       platform: what the model runs on: "cpu", "gpu" or "tpu".
 
     Returns:
-      As much as keeps the device busy, at least one prompt's samples, as far as keys and values of
-      the prompts and those of the samples have each room in half of the bytes that the parameters
-      have, or in 1 GiB where that is more; at least one row.
+      Enough to keep the device busy, and at least one prompt's samples, as far as memory allows:
+      the prompts' keys and values, and likewise those of the samples, may take half the bytes of
+      the parameters, or 1 GiB if that is more. At least one row.
     """
     cached = _cache_bytes(params) // bytes_per_token(config)  # tokens
     rows = min(samples, max(1, cached // max_tokens))
     fit = max(1, min(cached // prompt_tokens, cached // (max_tokens * rows)))
     busy = _ON_CPU if platform == "cpu" else _ON_ACCELERATOR
-    wanted = 1 << (-(-busy // rows) - 1).bit_length()  # a power of two: to be cut over a mesh
+    wanted = 1 << (-(-busy // rows) - 1).bit_length()  # a power of two, to shard over a mesh
     return Slots(min(prompts, wanted, 1 << (fit.bit_length() - 1)), rows)
 
 
 def slots(max_num_seqs: int, prompts: int, samples: int) -> Slots:
-    """What is in flight at a time where so many samples may be.
+    """The number of prompts and rows in flight, given a maximum number of samples.
 
     Args:
-      max_num_seqs: how many.
-      prompts: that there are.
-      samples: of each, at most.
+      max_num_seqs: maximum number of samples in flight.
+      prompts: number of prompts.
+      samples: maximum number of samples per prompt.
     """
     rows = min(samples, max_num_seqs)
     return Slots(min(prompts, max_num_seqs // rows), rows)
 
 
 def usual_batch_size(prompts: int, samples: int, platform: str) -> int:
-    """Questions that are answered at a time where nobody says how many.
+    """The default number of questions that are answered together.
 
     Args:
-      prompts: of a question, at most.
-      samples: of a question.
+      prompts: maximum number of prompts per question.
+      samples: number of samples per question.
       platform: what the model runs on: "cpu", "gpu" or "tpu".
 
     Returns:
-      As many as have several times the samples that are in flight, and tables that have room in
+      Enough questions for several times the samples in flight, as far as their tables fit in
       memory; at least 1.
     """
     busy = _ON_CPU if platform == "cpu" else _ON_ACCELERATOR
@@ -126,19 +126,20 @@ def _cache_bytes(params: Params) -> int:
 
 
 def capacities(config: TransformerConfig, rows: int, capacity: int) -> tuple[int, ...]:
-    """How many tokens' keys and values a sample's cache holds: at first, then, and in the end.
+    """The sizes that a sample's cache grows through, in tokens.
 
-    A pass reads all of it, filled or not (a kernel does not), and most samples never need it all.
+    A pass reads the entire cache, filled or not (a kernel reads only what is filled), and most
+    samples never need all of it.
 
     Args:
-      config: the model's.
-      rows: samples in flight.
-      capacity: tokens that a sample may have.
+      config: the model's configuration.
+      rows: number of samples in flight.
+      capacity: maximum number of tokens per sample.
 
     Returns:
-      Rising numbers, the last of them `capacity`: a quarter, a half and the whole; where that is
-      little to read, or a kernel reads what is filled, the whole alone, as for each a loop is
-      compiled.
+      Rising sizes, the last of them `capacity`: a quarter, a half and all of it. Only `capacity` if
+      the cache is small, or if a kernel reads only filled entries, because a loop is compiled for
+      each size.
     """
     if (
         has_kernel(config)

@@ -1,7 +1,7 @@
-"""Best of n: samples drawn from several prompts in turn, and a reward model that scores them.
+"""Best of n: draws samples from several prompts in turn and scores them with a reward model.
 
-GopherCite, figure 2 and section 2.8: each of the K pages that were found has a prompt of its own,
-N > K samples go round the prompts, and the one with the highest reward is the answer.
+GopherCite, figure 2 and section 2.8: each of the K retrieved pages has its own prompt, N > K
+samples are drawn round-robin over the prompts, and the one with the highest reward is the answer.
 """
 
 from collections.abc import Sequence
@@ -32,12 +32,12 @@ class Candidate(NamedTuple):
     """One sample.
 
     Attributes:
-      prompt: which of the prompts it continues.
-      tokens: its ids, the end of sequence included where there is one.
-      text: what they say.
+      prompt: index of the prompt that it continues.
+      tokens: its token ids, with the end of sequence if there is one.
+      text: the decoded tokens.
       log_prob: the sum of their log-probabilities under the model itself, in nats.
-      constrained_log_prob: the same among the tokens that the quotes' constraint allowed; None
-        where there was none.
+      constrained_log_prob: the same, renormalised over the tokens that the quote constraint
+        allowed; None without a constraint.
     """
 
     prompt: int
@@ -48,7 +48,7 @@ class Candidate(NamedTuple):
 
     @property
     def mean_log_prob(self) -> float:
-        """The mean of its tokens' log-probabilities, in nats: of what a short text has less."""
+        """The mean of its tokens' log-probabilities, in nats; does not favour short texts."""
         return self.log_prob / len(self.tokens)
 
 
@@ -63,34 +63,35 @@ def sample_in_turn(
     shown: Shown | None = None,
     max_num_seqs: int | None = None,
 ) -> list[list[Candidate]]:
-    """Draws samples round each question's prompts: number i is of prompt i modulo how many it has.
+    """Draws each question's samples round-robin: sample i comes from prompt i modulo their number.
 
-    Each prompt is read once, and its samples share its keys and values. Questions are sampled in
-    one batch, which is filled up to a power of two with a question that gets no sample, so that few
-    programs serve all numbers of them; prompts that find no place at first take those of the first
-    that are done. What is drawn for one does not depend on the others, up to rounding.
+    Each prompt is prefilled once, and its samples share its keys and values. Questions are sampled
+    in one batch. The batch is padded to a power of two with questions that get no sample, so that
+    few programs serve all numbers of questions. Prompts that do not fit at first take the slots of
+    prompts that have finished. A question's samples do not depend on the other questions, up to
+    rounding.
 
     Args:
       model: a language model.
-      questions: the prompts of each, as token ids, as many of each question as of the others; those
-        after the first `count` get no sample.
-      count: how many samples of each question, at least 1.
-      keys: of the draws, one for each question.
+      questions: the prompts of each question, as token ids, the same number for each; prompts after
+        the first `count` get no sample.
+      count: number of samples per question, at least 1.
+      keys: random keys of the draws, one per question.
       settings: how tokens are drawn.
       quotes: the tables (`QuoteConstraint.tables`) of all prompts that get samples, question by
         question.
-      shown: what those prompts show, for quotes that hold their claims where they can
-        (`claim_in_quote`); None to take quotes as they come.
-      max_num_seqs: samples that are drawn at a time, which bounds the memory of keys and values;
-        by `in_flight.usual_slots` when None. What is drawn does not depend on it.
+      shown: what those prompts show, to redraw quotes so that they contain their claims where they
+        can (`claim_in_quote`); None to keep all quotes as drawn.
+      max_num_seqs: number of samples drawn at a time, which bounds the memory of the KV cache;
+        chosen by `in_flight.usual_slots` when None. The samples do not depend on it.
 
     Returns:
-      The samples of each question, in their order.
+      The samples of each question, in order.
 
     Raises:
-      ValueError: there is no question, their numbers of prompts differ or are 0, a prompt is empty,
-        `count` or `max_num_seqs` is less than 1, or `settings` leave out the model's own
-        log-probabilities.
+      ValueError: there is no question, questions have no prompts or different numbers of them, a
+        prompt is empty, `count` or `max_num_seqs` is less than 1, or `settings` turn off the
+        model's own log-probabilities.
     """
     if not settings.free_log_probs:
         raise ValueError("free_log_probs=False leaves nothing to compare samples by")
@@ -133,7 +134,7 @@ def sample_in_turn(
         drawn = draw(key=keys, quotes=filled, samples_per_prompt=counts)
     else:
         drawn = sample_supported(draw, keys, filled, counts, vocabulary, shown)
-    first = np.cumsum([0, *counts])  # of each prompt's samples
+    first = np.cumsum([0, *counts])  # index of each prompt's first sample
     turns_of = [divmod(number, each) for number in range(count)]
     return [
         [
@@ -153,24 +154,26 @@ def _candidate(vocabulary: Vocabulary, drawn: Samples, prompt: int, row: int) ->
 
 
 def _keys_of_prompts(keys: Key[Array, " questions"], each: int) -> Key[Array, " prompts"]:
-    """Folds the number of a prompt among its question's into the question's key."""
+    """Folds each prompt's index within its question into the question's key."""
     of_question = jax.vmap(jax.random.fold_in, in_axes=(None, 0))
     return jax.vmap(of_question, in_axes=(0, None))(keys, jnp.arange(each)).reshape(-1)
 
 
 def _filled_up(quotes: QuoteTables | None, prompts: int) -> QuoteTables | None:
-    """The tables of a batch with some prompts more, that are like the first."""
+    """The tables of a batch padded to `prompts` prompts with copies of the first."""
     if quotes is None or not prompts:
         return quotes
     return quotes._replace(first=jnp.concatenate([quotes.first, quotes.first[:1].repeat(prompts)]))
 
 
 class Rewards(NamedTuple):
-    """What a reward model says of responses.
+    """A reward model's scores of responses.
 
     Attributes:
-      reward: differences of two responses' rewards are the log-odds that people prefer the one.
-      supported_and_plausible: the probability that raters find a response both.
+      reward: the difference between two responses' rewards is the log-odds that people prefer the
+        first.
+      supported_and_plausible: the probability that raters find a response both supported and
+        plausible.
     """
 
     reward: Float[np.ndarray, " responses"]
@@ -178,14 +181,14 @@ class Rewards(NamedTuple):
 
 
 class Scorer:
-    """A reward model that scores responses in batches of one size.
+    """Scores responses with a reward model, in batches of one size.
 
     Args:
       model: a reward model (`gophercite.models.reward_model.load_reward_model`).
-      batch_size: responses that go through it at once; bounds the memory.
-      prefix_tokens: of the references of a long answer with its question, at most.
-      widths: batches are as wide as a multiple of so many tokens: each width has a program of its
-        own.
+      batch_size: number of responses per forward pass; bounds the memory.
+      prefix_tokens: maximum number of tokens for a long answer's references and its question.
+      widths: batches are padded to a multiple of this many tokens, because each width needs its own
+        compiled program.
 
     Raises:
       ValueError: `batch_size` is less than 1.
@@ -209,12 +212,12 @@ class Scorer:
         return self.score_each([(question, response) for response in responses])
 
     def score_each(self, answered: Sequence[tuple[str, Response]]) -> Rewards:
-        """Scores responses, each to its question; what was said twice is read once.
+        """Scores responses to their questions; duplicates are scored once.
 
         Args:
-          answered: questions, without their pages (the model knows what a rater is shown), and
-            responses: claims with their evidence, answers with numbered references, or texts of
-            another form.
+          answered: pairs of question and response. The question comes without pages, because the
+            model sees what a rater is shown; the response is a claim with its evidence, an answer
+            with numbered references, or any other text.
 
         Returns:
           The rewards, in the responses' order.
@@ -226,7 +229,7 @@ class Scorer:
             tuple(encode_judged_response(self._model.vocabulary, *each, self._prefix_tokens))
             for each in answered
         ]
-        # Short ones together, so that little is spent on padding.
+        # Sort by length, so that batches have little padding.
         unique = sorted(set(encoded), key=len)
         size = self._batch_size
         verdicts: dict[tuple[int, ...], tuple[float, float]] = {}

@@ -1,8 +1,8 @@
-"""What `evidence.parse` and `evidence.faults` read in any bytes, as an automaton.
+"""The parser of `evidence.parse` and `evidence.faults` as an automaton over arbitrary bytes.
 
-It reads a free sample byte by byte, as `bytes.decode(errors="replace")` shows it: what is no UTF-8
-becomes U+FFFD. Whether titles and quotes are the documents' is for walks elsewhere; the automaton
-says after each byte what they must do.
+It reads an unconstrained sample byte by byte, with the text that `bytes.decode(errors="replace")`
+gives: invalid UTF-8 becomes U+FFFD. The automaton does not know the documents: walks elsewhere
+check titles and quotes, and the automaton says after each byte what these walks must do.
 """
 
 import dataclasses
@@ -29,28 +29,28 @@ from gophercite.quoting.utf8 import (
     representative,
 )
 
-FAULTS = tuple(Fault)  # a set of them is a number: fault i is its bit i
-MALFORMED = 0  # the state of what is no response, whatever follows
+FAULTS = tuple(Fault)  # a bit set of them has bit i for fault i
+MALFORMED = 0  # the state of a text that no continuation makes a response
 
 
 class Action(enum.IntFlag):
-    """What a byte does beside changing the state, in this order."""
+    """What a byte does in addition to changing the state, in this order."""
 
-    REPLACE = 1  # the character before it was broken off
+    REPLACE = 1  # the character before it was incomplete
     BEGIN = 2  # it begins a character
-    STEP = 4  # it is the title's or quote's
-    REPLACE_BYTE = 8  # it is no UTF-8 by itself
-    FOLD = 16  # letters' case does not matter
+    STEP = 4  # it is part of the title or quote
+    REPLACE_BYTE = 8  # it is not valid UTF-8
+    FOLD = 16  # compare letters without case
     OPEN_TITLE = 32  # it ends `>%(`
     OPEN_QUOTE = 64  # it ends `)%[`
     CLOSE_QUOTE = 128  # it ends `]%`
     HOLD = 256  # an omission may begin with it, so that the run may have ended before it
     OMIT = 512  # it ends ` [...] `
-    FAULT = 1024  # times a set of faults that are now certain
+    FAULT = 1024  # multiplied by the bit set of faults that are certain from here on
 
 
 class _Part(enum.Enum):
-    """Where in a response a text ends."""
+    """The part of a response in which a text ends."""
 
     BEFORE = enum.auto()  # at most white space, and "%"
     CLAIM = enum.auto()
@@ -58,8 +58,8 @@ class _Part(enum.Enum):
     QUOTE = enum.auto()
     RUN = enum.auto()  # a quote, or a run of one, where quotes may leave words out
     ENDED = enum.auto()  # right after `]%`
-    BETWEEN = enum.auto()  # white space after it, and "%"
-    REST = enum.auto()  # what is ignored
+    BETWEEN = enum.auto()  # white space after `]%`, and "%"
+    REST = enum.auto()  # ignored text
 
 
 _CLOSING = {
@@ -71,7 +71,7 @@ _CLOSING = {
 
 
 def _beginnings(*marks: str) -> list[bytes]:
-    """What marks begin with, the longest first."""
+    """The proper prefixes of the marks, longest first."""
     prefixes = {mark[:n].encode() for mark in marks for n in range(1, len(mark))}
     return sorted(prefixes, key=len, reverse=True)
 
@@ -82,13 +82,14 @@ _MARKS = tuple(mark.encode() for mark in MARKS)
 
 @dataclasses.dataclass(frozen=True)
 class _State:
-    """What the text so far leaves open.
+    """The parser's state after some text.
 
     Attributes:
-      part: where it ends.
-      mark: the longest end of the part that begins a mark, or an omission.
-      character: first bytes of an unfinished character; equivalent beginnings share one.
-      content: whether the claim, quote or run is not blank.
+      part: the part in which the text ends.
+      mark: the longest suffix of the text that is a prefix of a mark, or of an omission.
+      character: first bytes of an unfinished character; equivalent prefixes share one
+        representative.
+      content: whether the claim, quote or run is non-blank so far.
     """
 
     part: _Part
@@ -102,10 +103,10 @@ class ResponseAutomaton:
     """The states as tables.
 
     Attributes:
-      next: state after each byte.
-      action: `Action` of each byte.
+      next: next state, by state and byte.
+      action: `Action`, by state and byte.
       well_formed: whether a text may end in each state. `MALFORMED` has no way out.
-      start: the state of no text.
+      start: the state of the empty text.
     """
 
     next: Int16[np.ndarray, "states 256"]
@@ -116,7 +117,7 @@ class ResponseAutomaton:
 
 @functools.cache
 def response_automaton(omissions: bool = False) -> ResponseAutomaton:
-    """Returns the automaton, which is made once.
+    """Returns the automaton, which is built once and cached.
 
     Args:
       omissions: whether quotes may leave words out.
@@ -125,7 +126,7 @@ def response_automaton(omissions: bool = False) -> ResponseAutomaton:
     numbers: dict[_State | None, int] = {None: MALFORMED, start: 1}
     states = [start]
     rows, actions = [np.zeros(256, np.int16)], [np.zeros(256, np.int32)]
-    for state in states:  # grows while it is walked
+    for state in states:  # the list grows during the loop
         row, action = np.zeros(256, np.int16), np.zeros(256, np.int32)
         for byte in range(256):
             after, action[byte] = _step(state, byte)
@@ -143,12 +144,12 @@ def response_automaton(omissions: bool = False) -> ResponseAutomaton:
 
 
 def fault_bits(*faults: Fault) -> int:
-    """The number that stands for a set of faults."""
+    """The bit set of some faults."""
     return sum(1 << FAULTS.index(fault) for fault in faults)
 
 
 def faults_of(bits: int) -> frozenset[Fault]:
-    """The set of faults that a number stands for."""
+    """The faults in a bit set."""
     return frozenset(fault for i, fault in enumerate(FAULTS) if bits >> i & 1)
 
 
@@ -173,21 +174,21 @@ def _step(state: _State, byte: int) -> _Step:
 
 
 def _walk(state: _State) -> int:
-    """What the walks do where a character begins."""
+    """The action of the walks where a character begins."""
     return Action.BEGIN if state.part in (_Part.TITLE, _Part.QUOTE, _Part.RUN) else 0
 
 
 def _steps(state: _State) -> int:
-    """What the walks do at a byte that is a title's or quote's."""
+    """The action of the walks at a byte that is part of a title or quote."""
     if state.part in (_Part.QUOTE, _Part.RUN):
         return Action.STEP | Action.FOLD
     return Action.STEP if state.part is _Part.TITLE else 0
 
 
 def _begin(state: _State, byte: int) -> _Step:
-    """The first byte of a character beyond ASCII."""
+    """Reads the first byte of a non-ASCII character."""
     action = _walk(state) | _steps(state)
-    after = _after_character(state, white=True)  # no mark goes on with it
+    after = _after_character(state, white=True)  # no mark has a non-ASCII character
     if after is None or after.part is _Part.REST:
         return after, action
     character = bytes([byte])
@@ -201,19 +202,19 @@ def _begin(state: _State, byte: int) -> _Step:
 
 
 def _is_open(state: _State) -> bool:
-    """Whether it matters if the next character is white space."""
+    """Whether the state depends on the next character being white space or not."""
     return state.part in (_Part.BEFORE, _Part.ENDED, _Part.BETWEEN) or (
         state.part in (_Part.CLAIM, _Part.QUOTE, _Part.RUN) and not state.content
     )
 
 
 def _matters(state: _State) -> bool:
-    """Whether it matters how characters are spelled."""
+    """Whether the bytes of a character matter in this state."""
     return _is_open(state) or state.part in (_Part.TITLE, _Part.QUOTE, _Part.RUN)
 
 
 def _go_on(state: _State, byte: int) -> _Step:
-    """A further byte of a character."""
+    """Reads a continuation byte of a character."""
     character, action = state.character + bytes([byte]), _steps(state)
     base = dataclasses.replace(state, character=b"")
     if not _is_open(state):
@@ -230,7 +231,7 @@ def _go_on(state: _State, byte: int) -> _Step:
 
 
 def _after_character(state: _State, white: bool) -> _State | None:
-    """After a character that is in no mark."""
+    """The state after a character that is not part of a mark."""
     part = state.part
     if part is _Part.BEFORE:
         return state if white and not state.mark else None
@@ -278,14 +279,14 @@ def _read_on(state: _State, part: _Part, character: bytes) -> _State:
         return _State(part, mark, content=state.content or not blank)
     if part not in (_Part.CLAIM, _Part.QUOTE):
         return _State(part, mark)
-    # What may be the closing mark's is not the part's yet.
+    # A prefix of the closing mark is not part of the content yet.
     pending = len(mark) if _CLOSING[part].encode().startswith(mark) else 0
     content = bool(text[: len(text) - pending].decode().strip())
     return _State(part, mark, content=state.content or content)
 
 
 def _close(state: _State) -> _Step:
-    """After the mark that ends a part."""
+    """The state after the mark that ends a part."""
     if state.part is _Part.TITLE:
         return _State(_Part.QUOTE), _walk(state) | _steps(state) | Action.OPEN_QUOTE
     claim = state.part is _Part.CLAIM

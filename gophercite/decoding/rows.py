@@ -1,11 +1,11 @@
-"""Texts of different lengths as rows of one array, whose width takes few values."""
+"""Pads texts of different lengths to rows of one array, whose width takes few values."""
 
 from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Int
 
-# Rows are padded to a multiple of this, so that few programs serve all lengths.
+# Rows are padded to a multiple of this, so that few compiled programs serve all lengths.
 BUCKET = 64
 
 
@@ -16,15 +16,15 @@ def padded_rows(
 
     Args:
       texts: token ids.
-      pad_id: fills what lies after them.
-      what: they are, for the error.
-      least_width: of the rows.
+      pad_id: fills the positions after them.
+      what: what to call a text in the error message.
+      least_width: minimum width of the rows.
 
     Returns:
-      The rows, and how many tokens of each are real.
+      The rows, and the number of tokens in each without padding.
 
     Raises:
-      ValueError: there is none, or one is empty.
+      ValueError: there is no text, or one is empty.
     """
     lengths = [len(text) for text in texts]
     if not lengths or min(lengths) == 0:

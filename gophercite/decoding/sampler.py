@@ -1,8 +1,8 @@
-"""Sampling continuations of prompts with a key-value cache, in one compiled program.
+"""Samples continuations of prompts with a KV cache, in one compiled program.
 
-Each prompt is read once, and its samples share its keys and values. There are as many rows in
-flight as memory is meant to hold; a row whose sample has ended goes on with its prompt's next one,
-so that the rows are busy until the prompt's last samples.
+Each prompt is prefilled once, and its samples share its keys and values. As many rows are in flight
+as the memory is meant to hold. A row whose sample has ended continues with its prompt's next
+sample, so that rows stay busy until the prompt's last samples.
 """
 
 from collections.abc import Sequence
@@ -25,18 +25,18 @@ from gophercite.quoting.quote_state import QuoteTables
 
 
 class Samples(NamedTuple):
-    """Continuations; those of one prompt are neighbours.
+    """Sampled continuations; those of one prompt are adjacent.
 
     Attributes:
-      tokens: sampled ids, the end-of-sequence included; padding after it.
-      lengths: tokens of each sample, the end-of-sequence included.
+      tokens: sampled token ids, including the end of sequence, then padding.
+      lengths: number of tokens of each sample, including the end of sequence.
       log_probs: log-probability of each token under the model itself (temperature 1, all tokens),
-        in nats; 0 on padding. None where the settings left it out.
-      constrained_log_probs: the same among the tokens that the quotes' constraint allowed; None
-        where there was none.
-      faults: what is wrong with each sample, as sets of bits (`response_automaton.faults_of`); None
-        where they were not tracked.
-      passes: how often the model was run after the prompts were read.
+        in nats; 0 on padding. None if the settings turn it off.
+      constrained_log_probs: the same, renormalised over the tokens that the quote constraint
+        allowed; None without a constraint.
+      faults: the faults of each sample, as bit sets (`response_automaton.faults_of`); None if they
+        were not tracked.
+      passes: number of forward passes after the prefill.
     """
 
     tokens: Int[np.ndarray, "samples max_tokens"]
@@ -65,42 +65,41 @@ def sample(
     other_eos_ids: Sequence[int] = (),
     least_width: int = 1,
 ) -> Samples:
-    """Continues each prompt until its end-of-sequence or `settings.max_tokens`.
+    """Continues each prompt up to an end of sequence or `settings.max_tokens`.
 
     Args:
       transformer: the model.
       params: its parameters.
-      prompts: token ids, of any lengths but none.
-      key: of the draws, or one for each prompt. Sample j of prompt i draws by (key i, j, place of
-        the token) and by nothing else: not by what is sampled beside it. A single key is folded
-        with i.
+      prompts: token ids; lengths may differ but must not be 0.
+      key: random key of the draws, or one per prompt. The draws of sample j of prompt i depend on
+        (key i, j, position of the token) and on nothing else, in particular not on the rest of the
+        batch. A single key is folded with i.
       settings: how tokens are drawn.
       eos_id: the token that ends a sample.
-      pad_id: fills what lies after it.
-      quotes: the prompts' tables (`QuoteConstraint.tables`), in their order, to sample answers with
-        verbatim quotes alone; temperature, top-k and top-p then apply to the tokens that are
-        allowed.
-      fault_tables: the prompts' tables (`FaultTracker.tables`), in their order, to learn what is
-        wrong with samples.
-      samples_per_prompt: how many samples each prompt gets; of several numbers, one for each, which
-        may be 0 for prompts that only fill up a batch to the size of another.
-      rows_per_prompt: samples of a prompt that are in flight at a time, which bounds the memory of
-        keys and values; all when None.
-      prompts_in_flight: prompts whose samples are drawn at a time; the others are read when all
-        samples of some of these have ended. All when None.
-      vocabulary_size: the model's ids from here on are rows to spare, and never drawn; it has none
-        when None.
-      other_eos_ids: tokens that end a sample as well (`Vocabulary.other_eos_ids`); no constraint
+      pad_id: fills the positions after it.
+      quotes: the prompts' tables (`QuoteConstraint.tables`), in order, to sample only answers with
+        verbatim quotes; temperature, top-k and top-p then apply to the allowed tokens.
+      fault_tables: the prompts' tables (`FaultTracker.tables`), in order, to track the samples'
+        faults.
+      samples_per_prompt: number of samples for every prompt, or one number per prompt, which may be
+        0 for prompts that only pad the batch.
+      rows_per_prompt: number of a prompt's samples in flight at a time, which bounds the memory of
+        the KV cache; all when None.
+      prompts_in_flight: number of prompts whose samples are drawn at a time; a further prompt is
+        prefilled when all samples of one of these have ended. All when None.
+      vocabulary_size: ids from here on are unused rows of the model's embedding and never drawn;
+        when None, all ids are in use.
+      other_eos_ids: further tokens that end a sample (`Vocabulary.other_eos_ids`); no constraint
         allows them.
-      least_width: tokens that prompts are padded to where all are shorter: each width has a program
-        of its own.
+      least_width: minimum padded length of prompts in tokens, because each width needs its own
+        compiled program.
 
     Returns:
       The samples, on the host.
 
     Raises:
-      ValueError: there is no prompt, or one is empty; there are no samples to make; or numbers of
-        samples for other than so many prompts.
+      ValueError: there is no prompt, or one is empty; there are no samples to draw; or
+        `samples_per_prompt` has another length than `prompts`.
     """
     tokens, lengths = padded_rows(prompts, pad_id, "prompt", least_width)
     each = samples_per_prompt

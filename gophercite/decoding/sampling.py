@@ -1,6 +1,6 @@
-"""Drawing a token a row: by inverting the cumulative distribution, free or among allowed tokens.
+"""Draws one token per row by inverting the cumulative distribution of all or of allowed tokens.
 
-One uniform number a row is enough, where Gumbel noise needs one for each token of the vocabulary.
+One uniform number per row is enough; Gumbel noise needs one for each token of the vocabulary.
 """
 
 from collections.abc import Callable
@@ -21,16 +21,17 @@ from gophercite.quoting.quote_state import (
     edges_allowed,
 )
 
-# A cumulative sum over blocks of the vocabulary, then one within a block, in place of one over all.
+# The cumulative sum is taken over blocks of the vocabulary, then within a block, not over
+# everything.
 _BLOCK = 128
 
 
 class Drawn(NamedTuple):
-    """One token a row.
+    """One drawn token per row.
 
     Attributes:
-      token: ids.
-      log_prob: of the token at temperature 1 among all that could be, in nats.
+      token: token ids.
+      log_prob: log-probability of the token among all choices at temperature 1, in nats.
     """
 
     token: Int[Array, " samples"]
@@ -42,15 +43,15 @@ def draw(
     uniforms: Float[Array, " samples"],
     settings: SamplingSettings,
 ) -> Drawn:
-    """Draws one of the choices a row.
+    """Draws one choice per row.
 
     Args:
       logits: unnormalised log-probabilities; `MASKED` where a choice can't be taken.
-      uniforms: one draw from [0, 1) a row.
+      uniforms: one uniform number in [0, 1) per row.
       settings: temperature, top-k and top-p.
 
     Returns:
-      Their numbers. Greedy ties go to the first.
+      The indices of the choices. Greedy ties go to the first.
     """
     peak = jnp.max(logits, axis=-1, keepdims=True)
     weights = jnp.exp(logits - peak)
@@ -74,7 +75,7 @@ def draw(
 def log_prob_of(
     logits: Float[Array, "samples choices"], token: Int[Array, " samples"]
 ) -> Float[Array, " samples"]:
-    """The log-probability of one choice a row at temperature 1, in nats."""
+    """The log-probability of one choice per row at temperature 1, in nats."""
     chosen = jnp.take_along_axis(logits, token[:, None], axis=-1)[:, 0]
     return chosen - jax.nn.logsumexp(logits, axis=-1)
 
@@ -82,7 +83,7 @@ def log_prob_of(
 def _invert(
     weights: Float[Array, "samples choices"], uniforms: Float[Array, " samples"]
 ) -> Int[Array, " samples"]:
-    """The first choice where the weights up to it exceed the uniform share of all."""
+    """The first choice whose cumulative weight exceeds the uniform number times the total."""
     rows, choices = weights.shape
     if choices <= _BLOCK:
         upto = jnp.cumsum(weights, axis=-1)
@@ -103,8 +104,10 @@ def _first_above(
     upto: Float[Array, "samples choices"],
     thresholds: Float[Array, " samples"],
 ) -> Int[Array, " samples"]:
-    """The first choice that has weight and whose sum exceeds a threshold; where rounding carries
-    the threshold past all sums, the one of the greatest."""
+    """The first choice with positive weight whose cumulative sum exceeds the threshold.
+
+    Where rounding puts the threshold past all sums, the choice with the greatest weight.
+    """
     upto = jnp.where(weights > 0, upto, -1.0)
     highest = jnp.nextafter(jnp.max(upto, axis=-1), -1.0)
     above = upto > jnp.minimum(thresholds, highest)[:, None]
@@ -112,7 +115,7 @@ def _first_above(
 
 
 def _nucleus(weights: Float[Array, "samples choices"], top_p: float) -> Array:
-    """Zeroes all but the smallest set of greatest weights that holds `top_p` of their sum."""
+    """Zeroes all but the smallest set of largest weights whose sum is `top_p` of the total."""
     falling = jnp.flip(jnp.sort(weights, axis=-1), -1)
     before = jnp.cumsum(falling, axis=-1) - falling
     inside = before < top_p * jnp.sum(falling, axis=-1, keepdims=True)
@@ -121,11 +124,11 @@ def _nucleus(weights: Float[Array, "samples choices"], top_p: float) -> Array:
 
 
 class LogitsOf(NamedTuple):
-    """Where logits come from: only those that are looked at are computed.
+    """Logits on demand: only those that are needed are computed.
 
     Attributes:
-      rows: all logits of some rows, given by number, [rows, vocab].
-      tokens: of every row those of some tokens, [samples, tokens].
+      rows: returns all logits of the rows with the given indices, [rows, vocab].
+      tokens: returns the logits of the given tokens for every row, [samples, tokens].
     """
 
     rows: Callable[[Int[Array, " rows"]], Float[Array, "rows vocab"]]
@@ -133,7 +136,7 @@ class LogitsOf(NamedTuple):
 
 
 def given(logits: Float[Array, "samples vocab"]) -> LogitsOf:
-    """Logits that have been computed already."""
+    """Wraps logits that have been computed already."""
     return LogitsOf(
         lambda rows: logits[rows], lambda tokens: jnp.take_along_axis(logits, tokens, axis=1)
     )
@@ -147,7 +150,7 @@ def draw_thin(
     state: QuoteState,
     left: Int[Array, " samples"],
 ) -> Drawn:
-    """Draws one allowed token a row where all rows have few; see `draw_allowed`."""
+    """Draws one allowed token per row if all rows allow only a few; see `draw_allowed`."""
     tokens, legal = edges_allowed(tables, state, left, 0, THIN)
     few = draw(jnp.where(legal, logits.tokens(tokens), MASKED), uniforms, settings)
     return Drawn(jnp.take_along_axis(tokens, few.token[:, None], axis=1)[:, 0], few.log_prob)
@@ -162,23 +165,23 @@ def draw_allowed(
     state: QuoteState,
     left: Int[Array, " samples"],
 ) -> Drawn:
-    """Draws one allowed token a row.
+    """Draws one allowed token per row.
 
     Inside titles and quotes few tokens are allowed, and only their logits are looked at. Rows with
-    more, in claims mostly, are gathered and drawn apart, an eighth of the batch at a time or more,
-    so that neither logits nor a softmax over the vocabulary is made for the others.
+    more, mostly those in claims, are gathered and drawn separately, in sizes of an eighth of the
+    batch or more, so that the other rows need neither all logits nor a softmax over the vocabulary.
 
     Args:
-      logits: the model's.
-      uniforms: one draw from [0, 1) a row.
+      logits: the model's logits.
+      uniforms: one uniform number in [0, 1) per row.
       settings: temperature, top-k and top-p, which apply to the allowed tokens.
-      done: rows that have ended; what they draw means nothing.
+      done: rows that have ended; their draws are ignored.
       tables: what may be quoted.
-      state: of each row.
-      left: tokens that each row may still have, this one included.
+      state: each row's state in its graph.
+      left: number of tokens that each row may still have, including this one.
 
     Returns:
-      Token ids; log-probabilities among the allowed tokens.
+      Token ids, with log-probabilities renormalised over the allowed tokens.
     """
     samples = uniforms.shape[0]
     thin = draw_thin(logits, uniforms, settings, tables, state, left)
@@ -187,10 +190,10 @@ def draw_allowed(
 
     def draw_rows(size: int) -> Callable[[], Drawn]:
         def run() -> Drawn:
-            # Rows that fill up are drawn twice; what they draw here is dropped.
+            # Padding repeats row 0, which is drawn again; `thin` is kept where a row is not wide.
             chosen = jnp.nonzero(wide, size=size, fill_value=0)[0]
             of_chosen = jax.tree.map(lambda leaf: leaf[chosen], state)
-            # Models may have rows of logits to spare.
+            # Models may have more logits than the vocabulary has tokens.
             all_logits = logits.rows(chosen)[:, : tables.claim_next.shape[1]]
             mask = allowed(tables, of_chosen, left[chosen])
             drawn = draw(jnp.where(mask, all_logits, MASKED), uniforms[chosen], settings)

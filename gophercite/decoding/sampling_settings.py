@@ -5,20 +5,22 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class SamplingSettings:
-    """How tokens are drawn, from those that are allowed, and how many.
+    """How tokens are drawn among those that are allowed, and how many.
 
     Attributes:
-      max_tokens: tokens a sample may have, its end-of-sequence among them.
-      temperature: divides logits before the draw; 0 takes the likeliest token.
-      top_k: draw from the k likeliest tokens and those as likely as the last of them; None for all.
+      max_tokens: maximum number of tokens per sample, including the end of sequence.
+      temperature: divides logits before the draw; 0 takes the most likely token.
+      top_k: draw from the k most likely tokens and any that tie with the last of them; None for
+        all.
       top_p: draw from the smallest set of tokens with this much probability (Holtzman et al. 2020),
-        after the other two.
-      free_log_probs: under a constraint, report what the model itself thinks of each token as well.
-        Without, the logits of tokens that are not allowed need not be computed.
-      draft_tokens: under a constraint, tokens of the document's own continuation that are tried in
-        one pass of the model inside titles and quotes; the samples are the same (`speculation`).
-        Pays where a pass costs about as much for several tokens a row as for one, as it should on
-        accelerators (not measured); on a CPU hardly ever (docs/measurements/sampling.md).
+        applied after temperature and top-k.
+      free_log_probs: under a constraint, also report each token's unconstrained log-probability
+        under the model. If False, the logits of tokens that are not allowed need not be computed.
+      draft_tokens: under a constraint, number of tokens of the document's own continuation to try
+        in one pass of the model inside titles and quotes; the samples are the same (`speculation`).
+        This pays off where a pass costs about as much for several tokens per row as for one, as it
+        should on accelerators (not measured); on a CPU it hardly ever does
+        (docs/measurements/sampling.md).
     """
 
     max_tokens: int = 256
@@ -29,10 +31,10 @@ class SamplingSettings:
     draft_tokens: int = 0
 
     def __post_init__(self) -> None:
-        """Refuses settings outside their range, naming the field.
+        """Checks that each field is in its range.
 
         Raises:
-          ValueError: a field is out of range.
+          ValueError: a field is out of range; the message names it.
         """
         if self.max_tokens < 1:
             raise ValueError(f"max_tokens = {self.max_tokens}: must be at least 1")

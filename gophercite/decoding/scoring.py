@@ -1,4 +1,4 @@
-"""How likely given texts are: the sampler's log-probabilities, for texts that are there already."""
+"""How likely given texts are: the sampler's log-probabilities for existing texts."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -21,10 +21,11 @@ class Scores(NamedTuple):
     """Log-probabilities of texts after their prompts, in nats.
 
     Attributes:
-      log_probs: of each token under the model itself (temperature 1, all tokens); 0 after the
-        text's end.
-      constrained_log_probs: the same among the tokens that the quotes' constraint allows, -inf
-        for a token that it forbids and for all after it; None where there was none.
+      log_probs: log-probability of each token under the model itself (temperature 1, all tokens); 0
+        after the end of the text.
+      constrained_log_probs: the same, renormalised over the tokens that the quote constraint
+        allows; -inf for a token that it forbids and for all tokens after it. None without a
+        constraint.
     """
 
     log_probs: Float[np.ndarray, "texts longest"]
@@ -41,21 +42,21 @@ def score(
     quotes: QuoteTables | None = None,
     max_tokens: int | None = None,
 ) -> Scores:
-    """Scores texts as continuations of prompts, each prompt read once.
+    """Scores texts as continuations of prompts; each prompt is prefilled once.
 
     Args:
       transformer: the model.
       params: its parameters.
-      prompts: token ids, of any lengths but none.
-      texts: of each prompt the token ids of its continuations, as many for each, the end of
-        sequence included where they have one.
-      pad_id: any id; fills what lies after prompts and texts.
-      quotes: the prompts' tables (`QuoteConstraint.tables`), in their order.
-      max_tokens: that samples may have had, which decides what the constraint allows; as many as
-        the longest text has when None.
+      prompts: token ids; lengths may differ but must not be 0.
+      texts: for each prompt the token ids of its continuations, the same number for each, with the
+        end of sequence if they have one.
+      pad_id: any id; fills the positions after prompts and texts.
+      quotes: the prompts' tables (`QuoteConstraint.tables`), in order.
+      max_tokens: the sampling limit in tokens, which decides what the constraint allows; the length
+        of the longest text when None.
 
     Returns:
-      One row a text, those of one prompt neighbours.
+      One row per text; those of one prompt are adjacent.
 
     Raises:
       ValueError: there is no prompt or no text, one of them is empty, or prompts have different
@@ -85,7 +86,7 @@ def _score(
     sizes: Int[Array, " batch"],
     quotes: QuoteTables | None,
 ) -> tuple[Array, Array | None]:
-    """The texts are read in one piece; logits are made a place at a time."""
+    """Reads each text in one pass; computes logits one position at a time."""
     count, longest = texts.shape
     each = count // prompts.shape[0]
     hidden, cache, _ = transformer.prefill(params, prompts, lengths, longest, each)
@@ -94,7 +95,7 @@ def _score(
     real = places < sizes[:, None]
     positions = jnp.repeat(lengths, each)[:, None] + places
     inside = transformer.decode(params, texts, positions, real, cache).hidden
-    # What predicts a token is the representation of the one before.
+    # A token is predicted from the representation of the token before it.
     before = jnp.concatenate([jnp.repeat(last, each, axis=0), inside[:, :-1]], axis=1)
     start = None
     if quotes is not None:

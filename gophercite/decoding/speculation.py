@@ -1,10 +1,11 @@
 """Exact speculation inside titles and quotes: the document's own words as a draft.
 
-A sample that quotes is likely to go on as its document does. So the model reads, beside the token
-that a turn draws, a few drafted ones in the same pass. Each of their places is then drawn as it
-would have been without the draft, from that pass's logits and by that place's own number; the draft
-counts as far as it is what was drawn. The samples are those of plain sampling, in fewer passes.
-(Leviathan et al. 2023 accept as often; drawing by the same number spares their rejection step.)
+Inside a quote, a sample is likely to continue as its document does. So in the pass for a newly
+drawn token, the model also reads a few drafted tokens. Each of their positions is then drawn as it
+would have been without the draft: from that pass's logits, with that position's own random number.
+The draft is accepted up to the first token that differs from the one drawn. So the samples are
+those of plain sampling, in fewer passes. (Leviathan et al. 2023 accept as often; drawing with the
+same random number makes their rejection step unnecessary.)
 """
 
 from typing import Any, NamedTuple
@@ -24,12 +25,13 @@ from gophercite.quoting.quote_state import (
 
 
 class Draft(NamedTuple):
-    """The next tokens of each sample, if it goes on as its document does.
+    """The next tokens of each sample, if it continues as its document does.
 
     Attributes:
-      tokens: drafted, one after the other.
-      made: whether there is a token; after the first place without there is none.
-      states: each sample's state before each of them and after the last, [samples, drafts + 1].
+      tokens: the drafted tokens, in order.
+      made: whether each position has a drafted token; the first False ends the draft.
+      states: each sample's state before each drafted token and after the last, [samples, drafts +
+        1].
     """
 
     tokens: Int[Array, "samples drafts"]
@@ -38,11 +40,11 @@ class Draft(NamedTuple):
 
     @property
     def before(self) -> QuoteState:
-        """The states before each token, those of one sample side by side, [samples * drafts]."""
+        """The states before each token, those of one sample adjacent, [samples * drafts]."""
         return jax.tree.map(lambda leaf: leaf[:, :-1].reshape(-1), self.states)
 
     def state_after(self, accepted: Int[Array, " samples"]) -> QuoteState:
-        """The states after so many of the tokens."""
+        """The states after this many accepted tokens."""
         return jax.tree.map(
             lambda leaf: jnp.take_along_axis(leaf, accepted[:, None], axis=1)[:, 0], self.states
         )
@@ -56,20 +58,20 @@ def draft(
     count: int,
     eos_id: int,
 ) -> Draft:
-    """Drafts tokens: where few are allowed, the longest that goes on with the run.
+    """Drafts tokens: where only a few are allowed, the longest that continues the run.
 
-    Tokenizers nearly always take the longest token, too.
+    Tokenizers nearly always choose the longest token, too.
 
     Args:
       tables: what may be quoted.
-      state: of each sample.
+      state: each sample's state.
       wanted: the samples to draft for.
-      left: tokens that each may still have.
-      count: how many to draft.
+      left: number of tokens that each sample may still have.
+      count: number of tokens to draft.
       eos_id: never drafted, so that no sample ends with a draft.
 
     Returns:
-      The draft; nothing in claims, and where quotes begin.
+      The draft; empty in claims and where quotes begin.
     """
 
     def step(carry: tuple[QuoteState, Array], place: Array) -> tuple[Any, Any]:
@@ -91,6 +93,6 @@ def draft(
 
 
 def accepted(plan: Draft, drawn: Int[Array, "samples drafts"]) -> Int[Array, " samples"]:
-    """How many of each sample's drafted tokens are what was drawn in their places."""
+    """The number of each sample's drafted tokens before the first that was not drawn."""
     same = plan.made & (plan.tokens == drawn)
     return jnp.sum(jnp.cumprod(same.astype(jnp.int32), axis=1), axis=1)

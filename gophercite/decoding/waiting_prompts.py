@@ -1,7 +1,8 @@
-"""Prompts that wait for a slot: they are read when the samples of others have ended.
+"""Prompts that wait for a slot: they are prefilled when the samples of others have ended.
 
-So the rows are kept busy while there is anything to sample (continuous batching, Yu et al. 2022),
-though answers differ in length: a batch that begins and ends together waits for its longest ones.
+This keeps the rows busy as long as there is anything to sample, although answers differ in length
+(continuous batching, Yu et al. 2022). A batch that begins and ends together would wait for its
+longest answers.
 """
 
 from collections.abc import Callable
@@ -13,18 +14,18 @@ from jaxtyping import Array, Bool, Float, Int
 from gophercite.decoding.decode_state import DecodeState, Work, alive, begin_samples
 from gophercite.models.cache import Cache, replace_prompts
 
-# Of so many slots one is refilled at a time: more prompts that are read at once keep an accelerator
-# busier, and more slots empty until there are so many.
+# One in this many slots is refilled at a time. Prefilling more prompts at once uses an accelerator
+# better, but leaves more slots empty in the meantime.
 _SLOTS_PER_READING = 16
 
 
 class ReadPrompts(NamedTuple):
-    """Prompts that have been read.
+    """Prefilled prompts.
 
     Attributes:
-      last: representation of each one's last token.
-      cache: with their keys and values.
-      frozen_activations: what the trained stack read of them.
+      last: representation of each prompt's last token.
+      cache: the cache with their keys and values.
+      frozen_activations: the inputs of the trained layers at the prompts' tokens.
     """
 
     last: Float[Array, "prompts d_model"]
@@ -33,13 +34,13 @@ class ReadPrompts(NamedTuple):
 
 
 def any_waiting(work: Work, state: DecodeState) -> Bool[Array, ""]:
-    """Whether prompts that have samples wait for a slot."""
+    """Whether prompts with samples to draw are waiting for a slot."""
     prompts = jnp.arange(work.counts.shape[0])
     return jnp.any((prompts >= state.waiting) & (work.counts > 0))
 
 
 def is_refill_due(work: Work, state: DecodeState) -> Bool[Array, ""]:
-    """Whether prompts wait, and as many slots are free as are filled at a time."""
+    """Whether prompts are waiting, and enough slots are free for a refill."""
     free = jnp.sum(~jnp.any(alive(work, state), axis=1))
     return any_waiting(work, state) & (free >= _at_a_time(state))
 
@@ -50,18 +51,18 @@ def refill(
     """Gives free slots to the next prompts.
 
     Args:
-      read: reads prompts, by their numbers.
-      work: what there is to do.
-      state: before it; there are so many free slots.
+      read: prefills prompts, given their indices.
+      work: the loop's constant inputs.
+      state: the state before the refill, with enough free slots (`is_refill_due`).
 
     Returns:
-      The rows of these slots at the beginning of their prompts' first samples.
+      The state with these slots' rows at the beginning of their prompts' first samples.
     """
     assert state.prompt is not None
     slots, rows = state.sample.shape
     (free,) = jnp.nonzero(~jnp.any(alive(work, state), axis=1), size=_at_a_time(state))
     prompts = state.waiting + jnp.arange(len(free))
-    # Behind the last prompt there is none: a slot that has none has no samples either.
+    # Indices past the last prompt are clamped for the prefill; such a slot has no samples.
     new = read(jnp.minimum(prompts, work.counts.shape[0] - 1))
     taken = jnp.zeros(slots, bool).at[free].set(True)[:, None]
     state = state._replace(
