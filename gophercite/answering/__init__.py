@@ -1,1 +1,1 @@
-"""From a question to an answer with its proof: the one path through retrieval and sampling."""
+"""From a question to an answer with its proof: the single path through retrieval and sampling."""

@@ -1,4 +1,4 @@
-"""`gophercite.answer`: a question, documents and a model in, an answer with its proof out."""
+"""`gophercite.answer`: a question, documents and a model in; an answer with its proof out."""
 
 import contextlib
 import dataclasses
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Documents = OwnDocuments | DocumentIndex | PageSource
 
-PAGES = 5  # how many are taken where nobody says otherwise; the paper's K is at most 10
+PAGES = 5  # pages per question by default; the paper's K is at most 10
 
 
 def answer(
@@ -44,31 +44,32 @@ def answer(
 ) -> Answer:
     """Answers a question from documents, with a quote for each claim.
 
-    Documents, files and models are read anew in each call: for many questions open a
-    `DocumentIndex` and a model once, and give those.
+    Each call reads the documents, files and models again. For many questions, open a
+    `DocumentIndex` and a model once and pass those.
 
     Args:
-      question: what a person would ask; `site:` and `-site:` in it are filters.
+      question: as a user would type it; `site:` and `-site:` in it are filters.
       documents: documents, files and folders, an index, or anything that finds pages
         (`gophercite.answering.pages`). Files that can't be read are named in `left_out`.
-      model: a model, or a folder with one; None for the baseline that needs none, which quotes a
-        sentence by rule (`gophercite.answering.extractive`).
-      reward_model: a reward model, or a folder with one, that chooses among the samples; None
-        leaves it to the likelihood (`AnsweringSettings.likelihood`).
-      pages: how many pages are looked at.
-      samples: answers to choose from; as many as the settings say when None.
-      omissions: how often a quote of a model may leave words out, by ` [...] `; as often as the
-        settings say when None, and they say never by default: it can change what the rest means.
+      model: a model, or the folder of one; None for the baseline, which needs no model and quotes
+        a sentence by rule (`gophercite.answering.extractive`).
+      reward_model: a reward model, or the folder of one, that chooses among the samples; None
+        chooses by likelihood (`AnsweringSettings.likelihood`).
+      pages: maximum number of pages to use.
+      samples: number of answers to choose from; None takes the number from the settings.
+      omissions: how often a model's quote may leave words out, marked by ` [...] `. None takes the
+        number from the settings; their default is never, because leaving words out can change what
+        the rest means.
       settings: how the model answers.
-      seed: of the draws.
+      seed: seed of the sampling.
       keep_samples: whether the answer carries all samples.
 
     Returns:
-      The answer; `declined`, with the reason, where there is none.
+      The answer; where there is none, it is `declined`, with the reason.
 
     Raises:
-      ValueError: when there is no question, a reward model without a model, or `samples` or
-        `omissions` are out of range.
+      ValueError: when the question is blank, a reward model comes without a model, or `samples` or
+        `omissions` is out of range.
       FileNotFoundError: when there is no such file or folder of documents.
       SearchError: when the engine can't answer.
       ModelFolderError, TensorFileError, CheckpointError: when there is no such model.

@@ -1,9 +1,9 @@
-"""Answers by a model (GopherCite, sections 2.3 and 2.8): pages, prompts, samples, the best of them.
+"""Answers by a model (GopherCite, sections 2.3 and 2.8): pages, prompts, samples, the best sample.
 
-Each page gets a prompt of its own, cut to a window around its snippet, and the samples go round the
-prompts; or all pages share one prompt. Every sample is drawn under the quote constraint, so that it
-is well formed and its quotes are verbatim: what remains is to choose. A reward model does so; where
-there is none, the model's own likelihood has to.
+Each page gets its own prompt, cut to a window around its snippet, and the samples take the prompts
+in round robin; or all pages share one prompt. Every sample is drawn under the quote constraint, so
+it is well formed and its quotes are verbatim. What remains is to choose one: a reward model does
+so, or the model's own likelihood where there is no reward model.
 """
 
 import contextlib
@@ -58,17 +58,18 @@ class AnsweringSettings:
     """How a model answers; the defaults are the paper's for long answers (section 3.2).
 
     Attributes:
-      samples: answers that are drawn, of which the best is given: the paper's N.
-      prompt_tokens: longest prompt; with the answer it has to fit what the model was trained for.
-      joint: show all pages in one prompt, not each in one of its own.
-      few_shot: examples before the question, for a base model that nobody has trained to answer
-        (section 2.5 and H): drawn for each prompt, at most five.
-      likelihood: what chooses where no reward model does: "mean", the mean of the tokens'
+      samples: number of answers to draw, of which the best is given: the paper's N.
+      prompt_tokens: maximum prompt length in tokens; prompt and answer together must fit the length
+        that the model was trained for.
+      joint: show all pages in one prompt instead of each in its own.
+      few_shot: number of examples before the question, for a base model that was not trained to
+        answer (section 2.5 and H): drawn for each prompt, at most five.
+      likelihood: how to choose without a reward model: "mean", the mean of the tokens'
         log-probabilities, or "sum", which favours short answers.
-      max_num_seqs: answers that are drawn at a time, which bounds the memory; as many as keep the
-        device busy and have room (`decoding.in_flight`) when None. The answers are the same.
+      max_num_seqs: number of answers to draw at a time, which bounds the memory; None draws as many
+        as keep the device busy and fit (`decoding.in_flight`). The answers do not depend on it.
       sampling: how tokens are drawn.
-      claim_in_quote: whether a quote has to hold its claim where some quote of the prompt could
+      claim_in_quote: whether a quote must contain its claim where some quote of the prompt could
         (`decoding.claim_in_quote`).
       quotes: what answers may look like.
       contexts: how pages are cut.
@@ -96,11 +97,11 @@ class AnsweringSettings:
 
 
 class NoRoom(NamedTuple):
-    """A setting with which a question gets no answer, whatever its pages say.
+    """A setting that leaves a question without an answer, whatever its pages say.
 
     Attributes:
       setting: "max_tokens" or "prompt_tokens".
-      problem: why, and how much would be enough where that is known, for people.
+      problem: why, and the value that would be enough where that is known, for the user.
     """
 
     setting: str
@@ -109,17 +110,17 @@ class NoRoom(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Prepared:
-    """A question that is ready to be asked: what the host makes of it and of its pages.
+    """A question that is ready for the model: what the host computed from it and its pages.
 
     Attributes:
-      question: without the filters of a search.
-      contexts: the prompts that get samples; none where nothing can be quoted.
-      graphs: what may be quoted from each.
+      question: without the search filters.
+      contexts: the prompts to sample from; empty where nothing can be quoted.
+      graphs: what may be quoted from each prompt.
       reason: why there is no prompt; None where there is one.
       left_out: pages that no prompt shows.
-      unlike_training: how what the prompts show is unlike all that the model was trained on, in one
-        sentence; None where it is not, or where nobody knows.
-      no_room: the setting that leaves no room for any answer; None where none does.
+      unlike_training: one sentence on how the shown text differs from everything that the model was
+        trained on; None where it does not, or where the training data are not known.
+      no_room: the setting that leaves no room for any answer; None if there is room.
     """
 
     question: str
@@ -132,15 +133,15 @@ class Prepared:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What an answer to it has to say of itself."""
+        """The warnings that its answer must carry."""
         return () if self.unlike_training is None else (self.unlike_training,)
 
 
 class Batch(NamedTuple):
-    """Questions with as many prompts each, which are asked at once.
+    """Questions with the same number of prompts, which are answered together.
 
     Attributes:
-      questions: what was made of each.
+      questions: the prepared questions.
       quotes: what may be quoted from their prompts, on the device; None without prompts.
     """
 
@@ -152,21 +153,21 @@ class Answerer:
     """Answers questions with one model.
 
     Args:
-      model: what answers.
-      settings: how.
-      name: what the model is called in answers where its provenance has no `id`.
+      model: the language model.
+      settings: how it answers.
+      name: the model's name in answers where its provenance has no `id`.
       reward_model: chooses among the samples (`gophercite.models.reward_model.load_reward_model`);
-        without, the likeliest is chosen, as the settings say.
-      reward_name: what that is called, likewise.
-      partitioner: lays sampling and scoring out over the devices that the models' parameters are
-        on (`loading.load_answerer`); None for a single one.
+        without one, the most likely sample is chosen, as the settings say.
+      reward_name: the reward model's name, likewise.
+      partitioner: shards sampling and scoring over the devices that the models' parameters are
+        on (`loading.load_answerer`); None for a single device.
 
     Attributes:
-      name: what the model is called.
-      reward_name: what the reward model is called; None without one.
-      provenance: where their parameters come from.
+      name: the model's name.
+      reward_name: the reward model's name; None without one.
+      provenance: where the models' parameters come from.
       settings: how questions are answered.
-      scored_by: what decides.
+      scored_by: the score that decides.
     """
 
     def __init__(
@@ -197,40 +198,40 @@ class Answerer:
     def answer(
         self, question: str, found: FoundPages, *, seed: int = 0, keep_samples: bool = False
     ) -> Answer:
-        """Returns the best of the samples, or why there is none.
+        """Returns the best of the samples, or says why there is none.
 
         Args:
-          question: as it was asked; filters in it are taken out.
+          question: as the user typed it; filters in it are taken out.
           found: its pages.
-          seed: of the draws; the same question, pages and seed give the same answer.
+          seed: seed of the sampling; the same question, pages and seed give the same answer.
           keep_samples: whether the answer carries all samples.
 
         Raises:
-          ValueError: when there is no question.
+          ValueError: when the question is blank.
         """
         batch = self.batch([self.prepare(question, found)])
         (answer,) = self.answer_batch(batch, [seed], keep_samples=keep_samples)
         return answer
 
     def usual_batch_size(self, pages: int) -> int:
-        """Questions that are worth asking at once, by the device and its memory.
+        """Number of questions that are worth answering together, given the device and its memory.
 
         Args:
-          pages: of a question, at most.
+          pages: maximum number of pages per question.
         """
         settings = self.settings
         prompts = 1 if settings.joint else min(pages, settings.samples)
         return usual_batch_size(prompts, settings.samples, jax.default_backend())
 
     def prepare(self, question: str, found: FoundPages) -> Prepared:
-        """Does all of `answer` that needs no model, so that it can be done ahead, in any thread.
+        """Does all of `answer` that needs no model, so that any thread can do it ahead of time.
 
         Args:
           question: as for `answer`.
           found: its pages.
 
         Raises:
-          ValueError: when there is no question.
+          ValueError: when the question is blank.
         """
         question = asked(question)
         prompts, left_out, no_room = self._prompts(question, found)
@@ -243,10 +244,10 @@ class Answerer:
         return Prepared(question, contexts, graphs, None, tuple(left_out), unlike)
 
     def batch(self, questions: Sequence[Prepared]) -> Batch:
-        """Puts questions together that are to be asked at once; can be done in any thread, too.
+        """Puts questions together that are to be answered together; any thread can do this too.
 
         Args:
-          questions: at least one, with as many prompts each.
+          questions: at least one, all with the same number of prompts.
         """
         graphs = [graph for question in questions for graph in question.graphs]
         longest = self.settings.sampling.max_tokens
@@ -256,15 +257,15 @@ class Answerer:
     def answer_batch(
         self, batch: Batch, seeds: Sequence[int], *, keep_samples: bool = False
     ) -> list[Answer]:
-        """Asks questions at once.
+        """Answers the questions of a batch together.
 
         Args:
           batch: the questions.
-          seeds: of the draws of each.
+          seeds: seed of the sampling for each question.
           keep_samples: whether answers carry all samples.
 
         Returns:
-          Their answers: those that `answer` would give, up to rounding.
+          One answer per question, the same as from `answer` up to rounding.
         """
         if batch.quotes is None:
             return [
@@ -303,7 +304,7 @@ class Answerer:
     def _prompts(
         self, question: str, found: FoundPages
     ) -> tuple[list[tuple[Context, PromptGraph]], list[LeftOut], NoRoom | None]:
-        """The prompts from which something can be quoted, the pages that are in none, and why."""
+        """Prompts from which something can be quoted, and the pages that are in none, with why."""
         contexts, left_out, no_room = self._contexts(question, found)
         prompts = []
         longest, shortest = self.settings.sampling.max_tokens, []
@@ -350,7 +351,7 @@ class Answerer:
     def _cut(
         self, question: str, results: Sequence[SearchResult]
     ) -> tuple[Sequence[Context], Sequence[tuple[str, Reason]]]:
-        """Prompts with what fits of the results, and the ids of those left out with why."""
+        """Prompts with the results that fit, and the ids of those left out with why."""
         vocabulary, settings = self._model.vocabulary, self.settings
         if settings.few_shot:
             examples, draw = FewShotSettings(examples=settings.few_shot), random.Random(question)
@@ -372,7 +373,7 @@ class Answerer:
         return [context], context.left_out
 
     def _samples(self, batch: Batch, seeds: Sequence[int]) -> list[list[Sample]]:
-        """Samples of each question, round its prompts, each with its score."""
+        """Each question's samples, drawn from its prompts in round robin, each with its score."""
         settings = self.settings
         sources = [context.windows for each in batch.questions for context in each.contexts]
         drawn = sample_in_turn(
@@ -425,7 +426,7 @@ class Answerer:
     def _verdicts(
         self, said: Sequence[tuple[str, tuple[Evidence, ...]]]
     ) -> Sequence[tuple[float, float] | tuple[None, None]]:
-        """Reward, and probability to be supported and plausible, of each answer to a question."""
+        """Reward of each answer, and its probability of being supported and plausible."""
         if self._scorer is None:
             return [(None, None)] * len(said)
         scored = self._scorer.score_each(said)

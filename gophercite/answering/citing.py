@@ -1,4 +1,4 @@
-"""Where a quote stands: from what a model wrote to citations of the pages that it was shown."""
+"""Where a quote stands: from what a model wrote to citations of the pages it was shown."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -11,15 +11,15 @@ from gophercite.text.word_boundaries import word_boundaries
 
 
 def cited(triple: Evidence, windows: Sequence[Window], omissions: int) -> Iterator[Citation]:
-    """Finds a quote where the model read it: in the first window of its title that holds it.
+    """Finds a quote where the model read it: in the first window with its title that holds it.
 
-    The runs of a quote that leaves words out may be from several pages of its title. There is a
-    citation for each then, of the same claim: first of the page that holds most runs from the first
-    on, and so forth.
+    The runs of a quote that leaves words out may come from several pages with the same title. Each
+    of these pages then gets a citation of the same claim. The first citation is of the page that
+    holds the most runs, counted from the first run; the remaining runs are handled in the same way.
 
     Args:
       triple: a claim with its evidence.
-      windows: what was shown.
+      windows: what the model was shown.
       omissions: how often the quote may leave words out.
 
     Yields:
@@ -43,7 +43,7 @@ def cited(triple: Evidence, windows: Sequence[Window], omissions: int) -> Iterat
 
 
 def _places(runs: Sequence[str], text: str) -> list[int]:
-    """Where runs stand in a text, up to the first that does not: behind each other if they do."""
+    """Where runs stand in a text, up to the first one not found: in sequence where possible."""
     places: list[int] = []
     end = 0
     for run in runs:
@@ -58,7 +58,7 @@ def _places(runs: Sequence[str], text: str) -> list[int]:
 
 
 def _place(run: str, text: str, first: int = 0) -> int:
-    """Where a run stands from a place on: as whole words if it does so anywhere; -1 if nowhere."""
+    """First place of a run from `first` on, as whole words if it has such a place; else -1."""
     place = found = text.find(run, first)
     if place < 0 or text.find(run, place + 1) < 0:
         return place

@@ -1,8 +1,8 @@
-"""Declining to answer below a threshold that comes with a promise (GopherCite, section 2.9).
+"""Declining to answer below a threshold that comes with a guarantee (GopherCite, section 2.9).
 
-A calibration holds labelled answers: the score of each, and whether it is good. From it comes, for
-any quality that is wanted, the threshold that keeps the promise (`gophercite.decoding.abstention`).
-The promise is for questions like those, answered in the same way: a calibration knows by what.
+A calibration holds labelled answers: each one's score, and whether it is good. For any wanted
+quality it gives the threshold that keeps the promise (`gophercite.decoding.abstention`). The
+promise covers similar questions, answered in the same way; a calibration records which way that is.
 """
 
 import collections
@@ -31,13 +31,13 @@ class Calibration:
     """Labelled answers of one system.
 
     Attributes:
-      model: what answered.
-      reward_model: what chose; None where the likeliest answer was.
+      model: the model that answered.
+      reward_model: the reward model that chose; None where the most likely answer was chosen.
       scored_by: what the answers' `score` is.
-      by: what thresholds are on: the answer's `score`, or its `likelihood` whatever chose it.
+      by: what thresholds apply to: the answer's `score`, or its `likelihood` whatever chose it.
       settings: how the questions were answered (JSON); None where that is not known.
-      scores: of each answer, by what thresholds are on.
-      good: whether it is good; for the paper, supported and plausible.
+      scores: value of `by` for each answer.
+      good: whether each answer is good; in the paper, supported and plausible.
     """
 
     model: str
@@ -49,15 +49,15 @@ class Calibration:
     good: tuple[bool, ...]
 
     def promise(self, quality: float, confidence: float = 0.95) -> Promise:
-        """The threshold for a quality; arguments and errors as `promise_quality`'s."""
+        """The threshold for a quality; arguments and errors are those of `promise_quality`."""
         return promise_quality(np.array(self.scores), np.array(self.good), quality, confidence)
 
     def require_same(self, answerer: Answerer, pages: int) -> None:
-        """Refuses to promise anything of answers that come about in another way.
+        """Refuses to promise anything about answers that are produced in another way.
 
         Args:
-          answerer: what is to answer.
-          pages: how many pages it is given.
+          answerer: the one that is going to answer.
+          pages: number of pages it is given.
 
         Raises:
           ValueError: with what differs.
@@ -85,10 +85,10 @@ class Calibration:
 
 
 def answering_settings(answerer: Answerer, pages: int) -> dict[str, Any]:
-    """How an answerer answers, as JSON: its settings, its models' provenance, how many pages.
+    """How an answerer answers, as JSON: its settings, its models' provenance, the number of pages.
 
-    Without the drafts and without how many answers are drawn at a time, by which they are not other
-    ones, but sooner there or in less memory.
+    Leaves out the drafts and the number of answers drawn at a time: these change speed and memory,
+    not the answers.
     """
     value = dataclasses.asdict(answerer.settings)
     del value["sampling"]["draft_tokens"], value[_AT_A_TIME]
@@ -98,10 +98,10 @@ def answering_settings(answerer: Answerer, pages: int) -> dict[str, Any]:
 
 
 def settings_among(run: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what `answering_settings` has of what a run of many questions wrote of itself.
+    """Returns the fields of `answering_settings` from the record of a run of many questions.
 
     Raises:
-      ValueError: something is missing.
+      ValueError: when a field is missing.
     """
     fields = (field.name for field in dataclasses.fields(AnsweringSettings))
     names = [*(name for name in fields if name != _AT_A_TIME), "pages", "provenance"]
@@ -119,16 +119,16 @@ def calibrate(
     """Makes a calibration of labelled answers.
 
     Args:
-      labelled: answers that are not declined, each with whether it is good; their questions were
-        not used to train what scores.
-      by: what thresholds shall be on.
+      labelled: answers that are not declined, each with whether it is good. Their questions must
+        not have been used to train the model that scores.
+      by: what thresholds apply to.
       settings: how the questions were answered, where that is known (`answering_settings`).
 
     Returns:
       The calibration.
 
     Raises:
-      ValueError: there is none, they are not all of one system, or one has no such score.
+      ValueError: there are no answers, they are not all of one system, or one has no such score.
     """
     systems: collections.Counter[tuple[str, str | None, str | None]] = collections.Counter()
     scores, labels = [], []
@@ -150,7 +150,7 @@ def calibrate(
 
 
 def score_of(answer: Answer, by: By) -> float:
-    """What a threshold is compared with.
+    """The value that a threshold is compared with.
 
     Raises:
       ValueError: the answer has no such score.
@@ -162,12 +162,12 @@ def score_of(answer: Answer, by: By) -> float:
 
 
 def decline(answer: Answer, promise: Promise, by: By) -> Answer:
-    """Returns the answer when it is above the threshold, and else why it is not given.
+    """Returns the answer if it is above the threshold; otherwise says why it is not given.
 
     Args:
-      answer: of the system that the promise is about.
+      answer: from the system that the promise is about.
       promise: the threshold.
-      by: what it is on.
+      by: what the threshold applies to.
     """
     if answer.declined:
         return answer

@@ -15,34 +15,34 @@ from gophercite.text.sentences import sentence_spans
 
 BASELINE = "best page, TF-IDF sentence"
 
-# The share of the question's words that must be exceeded where an answer is quoted. Chosen by
-# `benchmarks/relevance.py`, whose figures are in docs/ask.md.
+# An answer is quoted only if more than this share of the question's words is around it. Chosen with
+# `benchmarks/relevance.py`; the figures are in docs/ask.md.
 LEAST_RELEVANCE = 1 / 3
 
-_NEAR = 500  # characters before and after a quote in which the question's words are sought
-_STEM = 5  # letters at the beginning of words by which they are compared: lead, leads, leading
+_NEAR = 500  # characters before and after a quote that are searched for the question's words
+_STEM = 5  # words are compared by this many first letters: lead, leads, leading
 _WORD = re.compile(r"\w+")
-_REACH = 100_000  # characters before and after the snippet that are looked at
-_LONGEST = 1000  # characters of a sentence; what is longer is a table, or worse
+_REACH = 100_000  # characters before and after the snippet that are searched
+_LONGEST = 1000  # characters of a sentence; anything longer is a table, or worse
 
 
 def extractive_answer(
     question: str, found: FoundPages, *, least_relevance: float = LEAST_RELEVANCE
 ) -> Answer:
-    """Quotes, and claims, the sentence of the best page that is nearest to the question.
+    """Takes the sentence nearest to the question, from the best page, as both claim and quote.
 
-    The best page is the first that has a sentence which shares a word with the question and adds
-    one to it, with enough of the question's words around it (`relevance`). Nothing is understood
-    here: it shows what retrieval alone can do (compare GopherCite, section 3.2).
+    The best page is the first with a sentence that shares a word with the question, adds a word of
+    its own, and has enough of the question's words around it (`relevance`). Nothing is understood
+    here: the baseline shows what retrieval alone can do (compare GopherCite, section 3.2).
 
     Args:
-      question: as it was asked; filters in it are taken out.
+      question: as the user typed it; filters in it are taken out.
       found: its pages.
-      least_relevance: what a quote's relevance must exceed; 0 quotes the nearest sentence, whatever
-        the pages are about.
+      least_relevance: the quote's relevance must be above this; 0 quotes the nearest sentence
+        whatever the pages are about.
 
     Raises:
-      ValueError: when there is no question, or `least_relevance` is not in 0 … 1.
+      ValueError: when the question is blank, or `least_relevance` is not in 0 … 1.
     """
     if not 0 <= least_relevance < 1:
         raise ValueError(f"least_relevance = {least_relevance}: must be from 0 to below 1")
@@ -88,10 +88,10 @@ def extractive_answer(
 
 
 def relevance(question: str, page: Document, start: int, end: int) -> float:
-    """Returns which share of a question's words stand in a page's title or around a quote.
+    """Returns the share of a question's words that are in a page's title or around a quote.
 
-    Words such as "the" count only when there are no others, and words that begin with the same five
-    letters pass for the same.
+    Words such as "the" count only when there are no others. Words that start with the same five
+    letters count as the same.
     """
     around = f"{page.title} {page.text[max(0, start - _NEAR) : end + _NEAR]}"
     asked_for = _stems(question, without=STOP_WORDS) or _stems(question)
@@ -103,7 +103,7 @@ def _stems(text: str, without: frozenset[str] = frozenset()) -> set[str]:
 
 
 def why_nothing(found: FoundPages, left_out: list[LeftOut]) -> str:
-    """Returns why a question gets no answer: nothing found, or nothing of it of use."""
+    """Returns why a question gets no answer: no page was found, or none could be used."""
     if not left_out:
         return "no page was found for the question"
     kind = "quoted" if found.results else "read"
@@ -116,7 +116,7 @@ def why_nothing(found: FoundPages, left_out: list[LeftOut]) -> str:
 
 
 def _nearest(question: str, result: SearchResult) -> tuple[int, int, float] | None:
-    """Returns the place of the nearest sentence near the snippet, and how near it is."""
+    """Returns the span of the nearest sentence near the snippet, and its cosine."""
     page = result.document
     if evidence.holds_mark(page.title):
         return None
@@ -124,7 +124,7 @@ def _nearest(question: str, result: SearchResult) -> tuple[int, int, float] | No
     spans = [
         (start, end)
         for start, end in _sentences(page, _place(result))
-        # A heading that repeats the question would be the nearest, and no answer.
+        # A heading that repeats the question would be nearest, but is no answer.
         if _is_quotable(page.text[start:end]) and not tfidf.words(page.text[start:end]) <= words
     ]
     found = tfidf.nearest(question, [page.text[start:end] for start, end in spans])

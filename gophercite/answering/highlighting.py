@@ -1,7 +1,7 @@
-"""An answer beside the pages that prove it, its quotes marked in them.
+"""An answer next to the pages that prove it, with its quotes marked in them.
 
-Nothing is marked on the answer's word: each quote is sought in the page as it is now
-(`gophercite.answering.verification`), and what became of it is said.
+The answer is not trusted: each quote is searched for in the page as it is now
+(`gophercite.answering.verification`), and the result is shown.
 """
 
 import difflib
@@ -34,14 +34,14 @@ _MATCHES = {
 def highlight(
     answer: Answer, documents: OwnDocuments | DocumentIndex, *, context: int = CONTEXT
 ) -> MarkedPages:
-    """Shows an answer with its quotes marked in their pages; notebooks display what it returns.
+    """Shows an answer with its quotes marked in their pages; notebooks display the return value.
 
         gophercite.highlight(answer, "notes/")  # the last line of a notebook's cell shows it
         file.write_text(gophercite.highlight(answer, "notes/").page(), "utf-8")
 
     Args:
       answer: given or declined.
-      documents: that hold its pages: documents, files and folders, or an index.
+      documents: those that hold the answer's pages: documents, files and folders, or an index.
       context: characters of a page that are shown before and after a quote.
 
     Raises:
@@ -58,11 +58,11 @@ def highlight(
 def highlight_checks(
     answer: Answer, checks: Sequence[Check], *, context: int = CONTEXT
 ) -> MarkedPages:
-    """Shows an answer with what `verify` found of its quotes.
+    """Shows an answer with what `verify` found for its quotes.
 
     Args:
       answer: given or declined.
-      checks: of the answer's quotes.
+      checks: one or more for each of the answer's quotes.
       context: characters of a page that are shown before and after a quote.
 
     Raises:
@@ -100,13 +100,13 @@ def _page(page: Document, checks: Sequence[tuple[int, Check]], several: bool, co
         places = _other_words(check.quote, page.text[check.start : check.end])
         for start, end in places:
             marks.append(Mark(check.start + start, check.start + end, label, False))
-            label = ""  # before the first
+            label = ""  # only the first place is labelled
     said = "; ".join(dict.fromkeys(_said(check) for _, check in checks))
     return source(page, marks, said, context)
 
 
 def _other_words(quote: str, found: str) -> list[tuple[int, int]]:
-    """Where `found` has words that the quote has not; all of it where it only lacks some."""
+    """Where `found` has words that the quote does not; all of it where it only lacks some."""
     words = list(re.finditer(r"\S+", found))
     matcher = difflib.SequenceMatcher(None, quote.split(), [m[0] for m in words], autojunk=False)
     places = [
@@ -118,7 +118,7 @@ def _other_words(quote: str, found: str) -> list[tuple[int, int]]:
 
 
 def _said(check: Check) -> str:
-    """The verdict and the place, for people."""
+    """The verdict and the place, for the user."""
     place = f"characters {check.start}–{check.end}"
     if check.pages:
         place = f"{page_numbers(check.pages)}, {place}"
@@ -132,7 +132,7 @@ def _said(check: Check) -> str:
 
 
 def _missing(check: Check) -> str:
-    """A quote that is in no page."""
+    """A quote that was not found in any page."""
     citation = check.citation
     return (
         '<section class="source">\n'

@@ -1,4 +1,4 @@
-"""An answerer from folders, its models on one device or cut over several."""
+"""Loads an answerer from folders, its models on one device or sharded over several."""
 
 import jax
 from etils import epath
@@ -11,15 +11,16 @@ from gophercite.partitioning import Partitioner, make_mesh
 
 
 def inference_partitioner(model_parallel: int = 1, data_parallel: int = 1) -> Partitioner | None:
-    """Lays inference out over this process's devices.
+    """Shards inference over this process's devices.
 
-    Parameters are copied, not gathered, along the axis of the data: gathering them for each token
-    would take longer than what it saves.
+    Parameters are replicated along the data axis, not gathered: gathering them for each token would
+    take longer than it saves.
 
     Args:
-      model_parallel: devices that each model is cut over, along heads, MLP and vocabulary.
-      data_parallel: copies of the models, each with a share of the prompts, or of the samples of
-        each prompt, where it divides these.
+      model_parallel: number of devices that each model is sharded over, along heads, MLP and
+        vocabulary.
+      data_parallel: number of copies of the models, each with a share of the prompts, or of the
+        samples of each prompt, where it divides these.
 
     Returns:
       The partitioner; None for a single device.
@@ -49,13 +50,13 @@ def load_answerer(
     reward_model: epath.PathLike | None = None,
     partitioner: Partitioner | None = None,
 ) -> Answerer:
-    """Reads the models that answer; no device and no process ever holds more than its share.
+    """Loads the models that answer; no device and no process ever holds more than its share.
 
     Args:
       model: folder of the language model, or of its training run.
       settings: how questions are answered.
-      reward_model: folder of the reward model that chooses, if one does.
-      partitioner: where parameters go; all to the first device when None.
+      reward_model: folder of the reward model that chooses, if any.
+      partitioner: where parameters go; None puts all on the first device.
 
     Returns:
       The answerer.

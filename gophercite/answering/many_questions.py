@@ -1,8 +1,8 @@
-"""Answers to many questions, some at a time: meanwhile a thread makes the next ones ready.
+"""Answers many questions in batches, while a thread prepares the next ones.
 
-What the host does for a question (finding and reading its pages, cutting them, tokens, the tables
-of what may be quoted) takes tens of milliseconds for each page, in which a device would stand idle.
-And a device draws the samples of several questions in little more time than those of one.
+The host's work for a question (finding, reading, cutting and tokenising its pages, and the tables
+of what may be quoted) takes tens of milliseconds per page, during which a device would be idle. And
+a device draws the samples of several questions in little more time than those of one.
 """
 
 import collections
@@ -16,7 +16,7 @@ from gophercite.answering.answerer import Answerer, Batch, Prepared
 from gophercite.answering.pages import FoundPages
 from gophercite.records.answers import Answer
 
-_SHORT = 256  # tokens of a prompt, up to which padding costs next to nothing
+_SHORT = 256  # tokens of a prompt, up to which padding costs almost nothing
 
 _Item = TypeVar("_Item")
 _Made = TypeVar("_Made")
@@ -26,9 +26,9 @@ class Asked(NamedTuple):
     """One question of many.
 
     Attributes:
-      question: as it was asked; filters in it are taken out.
-      find: gives its pages; called once, in a thread of its own, and in the questions' order.
-      seed: of its draws.
+      question: as the user typed it; filters in it are taken out.
+      find: returns its pages; called once, in a separate thread, in the order of the questions.
+      seed: seed of its sampling.
     """
 
     question: str
@@ -37,13 +37,13 @@ class Asked(NamedTuple):
 
 
 class _Block(NamedTuple):
-    """Questions that follow each other, made ready.
+    """Consecutive questions, prepared.
 
     Attributes:
-      batches: those that can be asked: with the places of the batch's questions among the block's.
-      refused: what is wrong with the others, by their places.
-      error: what happened at the question after the last of them and ends the answers; None where
-        the block is whole.
+      batches: those that can be answered, each batch with its questions' positions in the block.
+      refused: what is wrong with the other questions, by position.
+      error: what was raised at the question after the last of these, and ends the answers; None
+        where the block is complete.
     """
 
     batches: tuple[tuple[tuple[int, ...], Batch], ...]
@@ -59,25 +59,25 @@ def answer_each(
     batch_size: int = 1,
     ahead: int = 1,
 ) -> Generator[Answer, None, None]:
-    """Answers questions in their order, each as `Answerer.answer` would by itself.
+    """Answers questions in order, each as `Answerer.answer` would by itself.
 
     Args:
-      answerer: what answers.
-      questions: taken as they are needed.
+      answerer: the answerer.
+      questions: consumed as they are needed.
       keep_samples: whether answers carry all samples.
-      batch_size: questions that follow each other and are answered at a time, those together that
-        have as many prompts of about one length. An answer depends on the others by rounding alone,
-        and not at all on those of other batches: the same questions in the same order have the same
-        answers.
-      ahead: batches that are made ready while one is answered, whose pages and tables are then in
-        memory; 0 makes each ready when its turn comes, without a thread.
+      batch_size: number of consecutive questions to answer at a time. Those with the same number of
+        prompts, of about the same length, are batched. An answer depends on the other questions of
+        its batch only through rounding, and not at all on other batches: the same questions in the
+        same order get the same answers.
+      ahead: number of batches to prepare while one is answered; their pages and tables are then in
+        memory. 0 prepares each batch when it is needed, without a thread.
 
     Yields:
-      An answer to each question. A ValueError over a question is its answer's `reason`.
+      An answer to each question. If a question raises a ValueError, that is its answer's `reason`.
 
     Raises:
       ValueError: `batch_size` is less than 1, or `ahead` is negative.
-      SearchError, OSError: or whatever else `find` raises ends the answers, at its question's turn.
+      SearchError, OSError: or whatever else `find` raises, once the earlier questions are answered.
     """
     if batch_size < 1:
         raise ValueError(f"batch_size = {batch_size}: must be at least 1")
@@ -119,10 +119,10 @@ def _made_ready(answerer: Answerer, block: Sequence[Asked]) -> _Block:
 
 
 def _kind(question: Prepared) -> tuple[int, int]:
-    """Questions of one kind are cheap to ask at once: with as many prompts, of about one length.
+    """The number of prompts, and a bucket of their length: questions with equal ones share a batch.
 
-    All prompts of a batch are padded to the longest, and reading them is most of the work where
-    answers are short. Up to 256 tokens, or twice as many, and so forth, count as one length.
+    All prompts of a batch are padded to the longest, and prefill is most of the work where answers
+    are short. Buckets end at 256 tokens, twice that, and so on.
     """
     longest = max((len(context.tokens) for context in question.contexts), default=0)
     return len(question.contexts), (max(longest, _SHORT) - 1).bit_length()
@@ -137,7 +137,7 @@ def _answers(
         if len(batch.questions) == 1:
             (asked,) = batch.questions
             return [Answer(question=asked.question, model=answerer.name, reason=str(error))]
-    answers = []  # only some of them may be at fault
+    answers = []  # perhaps only some of them are at fault
     for asked, seed in zip(batch.questions, seeds, strict=True):
         answers += _answers(answerer, answerer.batch([asked]), [seed], keep_samples)
     return answers
@@ -152,7 +152,7 @@ def _blocks(items: Iterable[_Item], size: int) -> Iterator[tuple[_Item, ...]]:
 def _made_ahead(
     make: Callable[[_Item], _Made], items: Iterable[_Item], ahead: int
 ) -> Iterator[tuple[_Item, _Made]]:
-    """Yields each item with what is made of it, by a thread that is at most so many ahead."""
+    """Yields each item with `make(item)`, which a thread computes at most `ahead` items early."""
     if not ahead:
         for item in items:
             yield item, make(item)

@@ -1,4 +1,4 @@
-"""Where the pages for a question come from (GopherCite, section 2.3): one's own, or the web's."""
+"""Where a question's pages come from (GopherCite, section 2.3): the user's own, or the web."""
 
 import contextlib
 import dataclasses
@@ -24,9 +24,9 @@ class FoundPages:
     """What was found for a question.
 
     Attributes:
-      results: the pages, the best first, each with the snippet that the engine shows of it.
-      left_out: pages that were found and could not be read.
-      unread: files that were given and could not be read, for whatever question.
+      results: the pages, the best first, each with the snippet that the engine shows for it.
+      left_out: pages that were found but could not be read.
+      unread: given files that could not be read, whatever the question.
     """
 
     results: tuple[SearchResult, ...]
@@ -34,12 +34,12 @@ class FoundPages:
     unread: tuple[LeftOut, ...] = ()
 
     def named_in(self, answer: Answer) -> Answer:
-        """Returns an answer that also names, first, the files that could not be read."""
+        """Returns the answer with the files that could not be read named first."""
         return dataclasses.replace(answer, left_out=(*self.unread, *answer.left_out))
 
 
 def asked(question: str) -> str:
-    """Returns a question as a model is asked it: on one line, without the filters of a search.
+    """Returns a question as the model gets it: on one line, without search filters.
 
     Raises:
       ValueError: when nothing is left.
@@ -65,12 +65,12 @@ class PageSource(Protocol):
 class IndexedPages:
     """The pages of an index.
 
-    Of an index with at most `k` documents all are taken when the search finds none: whoever gives
-    few documents wants an answer from them, in whatever words.
+    If a search finds nothing and the index has at most `k` documents, all are returned: users who
+    give few documents want an answer from them, however it is worded.
 
     Args:
-      index: open, and the caller's to close.
-      report: what became of the files that it was made of, where it was made of any.
+      index: open; the caller closes it.
+      report: which files could not be read when the index was built from files.
     """
 
     def __init__(self, index: DocumentIndex, report: FilesReport | None = None) -> None:
@@ -82,22 +82,22 @@ class IndexedPages:
         """As `PageSource.find`."""
         results = []
         for hit in self._index.search(question, k):
-            with contextlib.suppress(KeyError):  # deleted meanwhile
+            with contextlib.suppress(KeyError):  # deleted in the meantime
                 results.append(SearchResult(self._index.document(hit.id or ""), hit.snippet))
         if not results and len(self._index) <= k:
             results = [SearchResult(document) for document in self._index.documents()]
-        if self._unread and not len(self._index):  # nothing else was given: that is the reason
+        if self._unread and not len(self._index):  # no other document was given: that is the reason
             return FoundPages((), left_out=self._unread)
         return FoundPages(tuple(results), unread=self._unread)
 
 
 class WebPages:
-    """The pages that a search engine of the web finds, fetched and made text.
+    """The pages that a web search engine finds, fetched and converted to text.
 
     Args:
       engine: finds addresses.
-      extractor: makes text of pages; it stays the caller's to close.
-      settings: of the fetching.
+      extractor: converts pages to text; the caller closes it.
+      settings: how pages are fetched.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class WebPages:
         self._settings = settings
 
     def find(self, question: str, k: int) -> FoundPages:
-        """As `PageSource.find`; pages that can't be had are left out."""
+        """As `PageSource.find`; pages that can't be fetched are left out."""
         hits = self._engine.search(question, k)
         pages = fetch_documents([hit.url for hit in hits], self._extractor, self._settings)
         results, left_out = [], []
@@ -121,7 +121,7 @@ class WebPages:
 
 
 def index_in_memory(documents: Iterable[Document]) -> DocumentIndex:
-    """Returns an index of documents that is gone when it is closed."""
+    """Returns an index of documents that disappears when it is closed."""
     index = DocumentIndex(None)
     index.add(documents)
     return index
@@ -130,12 +130,12 @@ def index_in_memory(documents: Iterable[Document]) -> DocumentIndex:
 def read_documents(
     documents: OwnDocuments, report: FilesReport | None = None
 ) -> Iterator[Document]:
-    """Yields documents: those given, and those of files and folders.
+    """Yields documents: those given, and those read from files and folders.
 
     Args:
-      documents: a file or folder, or several of them and documents in any order. Files that can't
-        be read are passed over.
-      report: takes which, and why.
+      documents: a file or folder, or any mix of files, folders and documents. Files that can't be
+        read are skipped.
+      report: records which files were skipped, and why.
 
     Raises:
       FileNotFoundError: when there is no such file or folder.

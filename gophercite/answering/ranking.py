@@ -8,19 +8,19 @@ from gophercite.records.answers import Answer, Sample
 
 
 def ranked_samples(answer: Answer, top: int) -> list[Answer]:
-    """Returns the best of a model's answers that say different things.
+    """Returns the best of a model's answers that differ in what they say.
 
     Args:
       answer: with its samples (`keep_samples`), or declined.
-      top: how many at most.
+      top: maximum number of answers.
 
     Returns:
-      Answers without samples, the given one first; only that one where it is declined.
+      Answers without samples, the given one first; only that one if it is declined.
     """
     if answer.declined:
         return [answer]
     distinct: dict[tuple[tuple[str, str, str], ...], Sample] = {}
-    # Stable: of equal scores the first sample wins, as it did when the answer was chosen.
+    # The sort is stable: on a tie the first sample wins, as it did when the answer was chosen.
     for sample in sorted(answer.samples, key=lambda each: -each.score):
         said = tuple((each.claim, each.title, each.quote) for each in sample.citations)
         distinct.setdefault(said, sample)
@@ -46,14 +46,14 @@ def extractive_answers(
     Args:
       question: as for `extractive_answer`.
       found: its pages.
-      top: how many at most.
+      top: maximum number of answers.
       least_relevance: as for `extractive_answer`.
 
     Returns:
-      Answers, the one that `extractive_answer` gives first; only that one where it is declined.
+      Answers, the one from `extractive_answer` first; only that one if it is declined.
 
     Raises:
-      ValueError: when there is no question, or `least_relevance` is not in 0 … 1.
+      ValueError: when the question is blank, or `least_relevance` is not in 0 … 1.
     """
     best = extractive_answer(question, found, least_relevance=least_relevance)
     answers = [best]

@@ -1,9 +1,9 @@
-"""Whether the quotes of an answer still stand where it says: for whoever does not trust it.
+"""Checks that an answer's quotes still stand where it says, for users who do not trust it.
 
-An answer's own word counts for nothing here: the page is had again, from one's own store or from
-the web, normalised as every page is, and the quote is sought in its text. Which page is meant says
-its content (the SHA-256), wherever it lies now; where no page has that content, its id or address;
-and where there is no such page either, a page that holds the quote will do. It is said which.
+The answer's own word counts for nothing here: each page is read again, from the user's documents or
+from the web, normalised as every page is, and searched for the quote. The page meant is the one
+with the cited content (SHA-256), wherever it is now; failing that, the one with the cited id or
+address; failing that, any page that holds the quote. The result says which of these it was.
 """
 
 import contextlib
@@ -19,12 +19,12 @@ from gophercite.retrieval.fetch import FetchError, FetchSettings, fetch_document
 from gophercite.retrieval.index import DocumentIndex
 from gophercite.retrieval.snippets import find_snippet
 
-_COMPARED = 300  # characters of a quote for which something like it is sought
-_SEARCHED = 20  # pages of an index that are searched for a quote
+_COMPARED = 300  # characters of a quote that are compared to find similar text
+_SEARCHED = 20  # maximum number of search hits in which a quote is looked for
 
 
 class Verdict(enum.Enum):
-    """What became of a quote; from the best to the worst."""
+    """What became of a quote, from best to worst."""
 
     EXACT = "exact"
     MOVED = "moved"
@@ -33,7 +33,7 @@ class Verdict(enum.Enum):
 
 
 class Match(enum.Enum):
-    """By what a page was taken for the one that is cited; from the best to the worst."""
+    """Why a page was taken for the one that is cited, from best to worst."""
 
     CONTENT = "sha256"
     ID = "id"
@@ -43,17 +43,17 @@ class Match(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """What was found for one run of a citation's quote: all of it where no words are left out.
+    """What was found for one run of a citation's quote; a quote without omissions is one run.
 
     Attributes:
       citation: what was checked.
       quote: the run.
       verdict: `EXACT`: the quote is where the citation says. `MOVED`: it is elsewhere in the page,
-        or in another page, where the one that is cited is not there. `CHANGED`: only something like
-        it is in the page. `MISSING`: not even that, or no page.
-      detail: what a person would want to know besides; may be empty.
-      page: where it was looked for; None where there is none.
-      start, end: where the quote, or what is like it, stands now; None where it is missing.
+        or in another page if the cited one is not there. `CHANGED`: the page only has something
+        similar. `MISSING`: not even that, or there is no page.
+      detail: what else a user would want to know; may be empty.
+      page: the page that was searched; None if there is none.
+      start, end: where the quote, or the similar text, stands now; None if it is missing.
     """
 
     citation: Citation
@@ -66,36 +66,36 @@ class Check:
 
     @property
     def found(self) -> str | None:
-        """What stands in the page where the quote, or what is like it, is now."""
+        """The page's text where the quote, or the similar text, stands now."""
         if self.page is None or self.start is None:
             return None
         return self.page.text[self.start : self.end]
 
     @property
     def matched_by(self) -> Match | None:
-        """By what the page was taken for the one that is cited; None without a page."""
+        """Why the page was taken for the one that is cited; None without a page."""
         return None if self.page is None else match(self.citation, self.page)
 
     @property
     def pages(self) -> tuple[int, ...]:
-        """The numbers of the PDF pages where the quote, or what is like it, stands now."""
+        """The numbers of the PDF pages where the quote, or the similar text, stands now."""
         if self.page is None or self.start is None or self.end is None:
             return ()
         return self.page.pages_of(self.start, self.end)
 
     @property
     def page_changed(self) -> bool | None:
-        """Whether the page's text has another SHA-256; None without a page."""
+        """Whether the page's text has a different SHA-256; None without a page."""
         return None if self.page is None else self.page.sha256 != self.citation.sha256
 
     @property
     def holds(self) -> bool:
-        """Whether the page says, word for word, what is quoted."""
+        """Whether the page says what is quoted, word for word."""
         return self.verdict in (Verdict.EXACT, Verdict.MOVED)
 
 
 class Pages(NamedTuple):
-    """The pages that a citation may mean, and why there are none where there are none."""
+    """The pages that a citation may mean; if there are none, why."""
 
     documents: Sequence[Document]
     problem: str = "there is no such page"
@@ -112,8 +112,9 @@ def verify(answer: Answer, find: Finder) -> list[Check]:
 def check(citation: Citation, pages: Pages) -> list[Check]:
     """Compares a citation with the pages that it may mean; returns a check for each run.
 
-    Only the pages of the best kind of match count (`Match`; id and address are one kind). All runs
-    are sought in one page: in that of which the worst verdict is best, then the next.
+    Only the pages with the best kind of match count (`Match`; id and address are one kind). All
+    runs are searched for in one page: the one whose worst verdict is best, then whose second-worst
+    is, and so on.
     """
     order = list(Verdict)
 
@@ -126,7 +127,7 @@ def check(citation: Citation, pages: Pages) -> list[Check]:
 
 
 def match(citation: Citation, page: Document) -> Match | None:
-    """By what a page may be the one that is cited; None where nothing says so."""
+    """Why a page may be the one that is cited; None if nothing says so."""
     if page.sha256 == citation.sha256:
         return Match.CONTENT
     if page.id == citation.document:
@@ -137,7 +138,7 @@ def match(citation: Citation, page: Document) -> Match | None:
 
 
 def _meant(citation: Citation, pages: Iterable[Document]) -> list[Document]:
-    """Of pages those that are meant: the ones that match best."""
+    """The pages that match best."""
     matches = [(match(citation, page), page) for page in pages]
     for kinds in ((Match.CONTENT,), (Match.ID, Match.ADDRESS), (Match.QUOTE,)):
         if found := [page for kind, page in matches if kind in kinds]:
@@ -149,10 +150,10 @@ def _meant(citation: Citation, pages: Iterable[Document]) -> list[Document]:
 
 
 def in_documents(documents: Iterable[Document], answer: Answer) -> Finder:
-    """Finds an answer's pages among documents, read once.
+    """Finds an answer's pages among documents, which are read once.
 
-    Few are kept: those with the content, id or address that a citation gives, and for each citation
-    the first one that holds its quote.
+    Few are kept: those with the content, id or address of a citation, and for each citation the
+    first one that holds its quote.
     """
     kept: list[Document] = []
     quoted: dict[Citation, Document] = {}
@@ -168,7 +169,7 @@ def in_documents(documents: Iterable[Document], answer: Answer) -> Finder:
 
 
 def in_index(index: DocumentIndex) -> Finder:
-    """Finds pages in an index, which is searched for the quote where nothing else leads to one."""
+    """Finds pages in an index, which is searched for the quote if nothing else leads to a page."""
 
     def find(citation: Citation) -> Pages:
         pages = index.documents_at(citation.url) if citation.url else []
@@ -187,10 +188,10 @@ def in_index(index: DocumentIndex) -> Finder:
 def on_the_web(
     answer: Answer, extractor: Extractor, settings: FetchSettings | None = None
 ) -> Finder:
-    """Fetches an answer's pages again, each once.
+    """Fetches each of an answer's pages again, once.
 
-    Only addresses of the web are asked: an answer that names a file of this machine does not get it
-    read; who has the file gives it (`in_documents`).
+    Only web addresses are fetched: an answer that names a file of this machine does not get it
+    read. Users who have the file pass it to `in_documents`.
     """
     urls = sorted({c.url for c in answer.citations if c.url and _is_of_the_web(c.url)})
     pages = dict(zip(urls, fetch_documents(urls, extractor, settings), strict=True))
@@ -221,7 +222,7 @@ def _compare_run(citation: Citation, run: str, start: int, page: Document) -> Ch
     text = page.text
     if match(citation, page) is Match.QUOTE:
         place = _nearest(run, text, start)
-        assert place is not None  # else it would be no match
+        assert place is not None  # otherwise it would not match
         detail = "it is in another page"
         return Check(citation, run, Verdict.MOVED, detail, page, place, place + len(run))
     if text.startswith(run, start):
@@ -239,7 +240,7 @@ def _compare_run(citation: Citation, run: str, start: int, page: Document) -> Ch
 
 
 def _nearest(quote: str, text: str, start: int) -> int | None:
-    """Where `quote` stands in `text`, as near to `start` as it does."""
+    """Where `quote` stands in `text`, as close to `start` as possible."""
     places = (text.rfind(quote, 0, start + len(quote) - 1), text.find(quote, start))
     found = [place for place in places if place >= 0]
     return min(found, key=lambda place: abs(place - start), default=None)

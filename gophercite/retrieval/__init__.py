@@ -1,1 +1,1 @@
-"""Finding pages for a question: search engines, fetching, and text that quotes can point into."""
+"""Finds pages for a question: search engines, fetching, and text that quotes can point into."""

@@ -1,9 +1,9 @@
-"""Which addresses of the network may be reached, and connections to just those.
+"""Decides which network addresses may be reached, and connects only to those.
 
-Pages name hosts, and a host's name may lead anywhere: to a service on this machine, to a router, to
-a cloud's metadata with its keys. A name is resolved once, every address it has is checked, and the
-connection is made to an address that was checked: a second answer from the name server, which could
-be another (DNS rebinding), is never asked for.
+Pages name hosts, and a host name may lead anywhere: to a service on this machine, to a router, to
+a cloud's metadata service with its keys. Each name is resolved once, all its addresses are checked,
+and the connection is made to a checked address. The name server is never asked a second time, since
+its second answer could be a different one (DNS rebinding).
 """
 
 import asyncio
@@ -17,7 +17,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 # Ranges whose last 32 bits are an IPv4 address: NAT64 (RFC 6052) and IPv4-compatible addresses.
-# Python's own library knows those of 6to4 and Teredo.
+# Python's own library knows the ranges of 6to4 and Teredo.
 _EMBEDDING = (ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("::/96"))
 
 # Special, though Python calls them global: local NAT64, deprecated site-local addresses, the 6to4
@@ -36,13 +36,13 @@ class AddressError(OSError):
 
 
 class AddressPolicy:
-    """Says which addresses may be reached: public ones, and those of the networks allowed.
+    """Says which addresses may be reached: public ones, and those in allowed networks.
 
     Args:
-      allowed: networks that may be reached besides, such as `127.0.0.0/8` for tests.
+      allowed: further networks that may be reached, such as `127.0.0.0/8` for tests.
 
     Raises:
-      ValueError: when one of them is no network.
+      ValueError: when one of them is not a network.
     """
 
     def __init__(self, allowed: Iterable[str] = ()) -> None:
@@ -60,10 +60,10 @@ class AddressPolicy:
         return address.is_global and not address.is_multicast and not address.is_reserved
 
     async def resolve(self, host: str, port: int) -> list[str]:
-        """Returns the addresses of a host, all of them checked.
+        """Returns the addresses of a host, after checking all of them.
 
         Raises:
-          AddressError: when there is none, or any of them may not be reached.
+          AddressError: when the host has no address, or any of them may not be reached.
         """
         loop = asyncio.get_running_loop()
         try:
@@ -97,7 +97,7 @@ class CheckedBackend(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        """Resolves, checks and connects; the certificate is still that of the host's name."""
+        """Resolves, checks and connects; the certificate is still checked against the host name."""
         try:
             async with asyncio.timeout(timeout):
                 addresses = await self._policy.resolve(host, port)
@@ -122,7 +122,7 @@ class CheckedBackend(httpcore.AsyncNetworkBackend):
         timeout: float | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        """Refuses: no page is behind a socket of this machine."""
+        """Refuses: no page is served from a Unix socket of this machine."""
         raise httpcore.ConnectError("sockets of this machine are not reached")
 
     async def sleep(self, seconds: float) -> None:
@@ -131,7 +131,7 @@ class CheckedBackend(httpcore.AsyncNetworkBackend):
 
 
 def _embedded(address: Address) -> Address | None:
-    """The IPv4 address that traffic to an IPv6 address goes to in the end."""
+    """The IPv4 address that traffic to an IPv6 address ends up at."""
     if isinstance(address, ipaddress.IPv4Address):
         return None
     if address.ipv4_mapped is not None:

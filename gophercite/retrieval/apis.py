@@ -1,4 +1,4 @@
-"""The search engines of the web by the names that commands know them by."""
+"""The web search engines, by the names that commands use for them."""
 
 import importlib
 from typing import TYPE_CHECKING, cast
@@ -11,13 +11,13 @@ ENGINES = tuple(_CLASSES)
 
 
 def api_from_environment(name: str) -> "SearchApi":
-    """Returns an API with the key or address that the environment has for it.
+    """Returns an API with the key or address that is set for it in the environment.
 
     Args:
       name: one of `ENGINES`.
 
     Raises:
-      SearchError: when the environment has none; the message says which variable to set.
+      SearchError: when none is set; the message says which variable to set.
       ValueError: when there is no such engine.
     """
     if name not in _CLASSES:

@@ -1,9 +1,10 @@
-"""Which lines of a page are its article, with the tables, formulas and pictures that stand in it.
+"""Finds the lines of a page that are its article, including its tables, formulas and pictures.
 
-The text of the article is what trafilatura finds; a line is of the article when most of its words
-stand there in the same order. trafilatura leaves out much that Mozilla's Readability, which WebGPT
-used, keeps: so what lies between such lines, within the element that holds nearly all of them, is
-kept as well, unless it is mostly links or its element is named as advertisements and comments are.
+trafilatura finds the text of the article; a line belongs to the article when most of its words
+appear there in the same order. trafilatura leaves out much that Mozilla's Readability, which WebGPT
+used, keeps. So the lines between such lines are kept as well if they are within the element that
+holds nearly all of the article, unless a line is mostly links or its element has a name typical of
+advertisements or comments.
 """
 
 import re
@@ -14,14 +15,14 @@ import lxml.html
 from gophercite.retrieval.html_lines import Line
 
 _RUN = 4  # words
-_SAME = 0.5  # of a line's runs, at least, for a line of the article
+_SAME = 0.5  # minimum share of a line's runs that are in the article, for a line of the article
 _NEARLY_ALL = 0.9  # of the article's characters
-_MOST_LINKS = 0.5  # of a line's characters that are text of links
+_MOST_LINKS = 0.5  # maximum share of a line's characters that are link text
 
 _WORD = re.compile(r"\w+")
-# No longer than descriptions are: else a page of `[Image: ` alone would take quadratic time.
+# Bounded like the descriptions: otherwise a page full of `[Image: ` would take quadratic time.
 _PICTURE = re.compile(r"\[Image(?:: [^\]\n]{0,500})?\]")
-# Names of classes and ids, much as Readability has them.
+# Names of classes and ids, similar to Readability's.
 _UNLIKELY = re.compile(
     r"-ad-|\bads?\b|advert|agegate|banner|breadcrumb|byline|comment|community|cookie|disqus|extra|"
     r"footer|gdpr|hatnote|masthead|menu|meta\b|metadata|modal|nav(?:bar|box|ig)|newsletter|outbrain|"
@@ -36,8 +37,8 @@ def of_article(lines: Sequence[Line], article: str) -> list[Line]:
     """Returns the lines of a page that are its article.
 
     Args:
-      lines: of the whole page.
-      article: its main text by trafilatura.
+      lines: all lines of the page.
+      article: its main text as trafilatura gives it.
     """
     known = _Known(article)
     found = [known.holds(line.text) for line in lines]
@@ -55,7 +56,7 @@ def of_article(lines: Sequence[Line], article: str) -> list[Line]:
 
 
 class _Known:
-    """The words of an article, to be compared with lines."""
+    """The words of an article, for comparison with lines."""
 
     def __init__(self, article: str) -> None:
         self._runs: set[tuple[str, ...]] = set()
@@ -84,7 +85,7 @@ def _container(lines: Sequence[Line]) -> lxml.html.HtmlElement:
         counts[line.element] = counts.get(line.element, 0) + len(line.text)
     total = sum(counts.values())
     root = lines[0].element.getroottree().getroot()
-    # From the leaves up: an element's end comes before its parent's.
+    # From the leaves up: an element's subtree is complete before its parent's.
     for element in reversed(list(root.iter())):
         parent = element.getparent()
         if element in counts and parent is not None:
@@ -101,7 +102,7 @@ class _Judge:
     """Says which other lines, within an element, belong to the article."""
 
     def __init__(self, container: lxml.html.HtmlElement) -> None:
-        # Whether all that is in an element may; the container's own names do not count.
+        # Whether an element's content may be admitted; the container's own names do not count.
         self._admitted: dict[lxml.html.HtmlElement, bool] = {container: True}
 
     def admits(self, line: Line) -> bool:

@@ -7,7 +7,7 @@ from typing import Any, Self
 from gophercite.retrieval.engine import Hit, Query
 from gophercite.retrieval.web import ApiRequest, from_environment, hit
 
-# It refuses queries of more than 50 words or 400 characters; room is left for the filters.
+# The API refuses queries of more than 50 words or 400 characters; this leaves room for the filters.
 _WORDS, _CHARACTERS = 40, 300
 
 
@@ -17,14 +17,14 @@ class Brave:
 
     Attributes:
       key: the subscription token.
-      endpoint: where it is asked.
+      endpoint: its address.
     """
 
     key: str = dataclasses.field(repr=False)
     endpoint: str = "https://api.search.brave.com/res/v1/web/search"
 
     name = "Brave Search"
-    page_size = 1  # pages are often not full, though others follow
+    page_size = 1  # a page is often not full, even though more pages follow
     pages = 10
 
     @classmethod
@@ -33,7 +33,7 @@ class Brave:
         return cls(from_environment("BRAVE_API_KEY", "a subscription token of Brave's Search API"))
 
     def request(self, query: Query, page: int) -> ApiRequest:
-        """Asks for twenty results; `offset` counts pages, and marks in the texts are turned off."""
+        """Asks for twenty results; `offset` counts pages, and highlighting is turned off."""
         words = " ".join(query.text.split()[:_WORDS])[:_CHARACTERS]
         parameters: dict[str, str | int] = {
             "q": str(dataclasses.replace(query, text=words)),
@@ -59,5 +59,5 @@ class Brave:
 
 
 def _plain(text: object) -> object:
-    # Characters are written as HTML entities even where decorations are off.
+    # Characters come as HTML entities even with highlighting turned off.
     return html.unescape(text) if isinstance(text, str) else text

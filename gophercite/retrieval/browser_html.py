@@ -1,4 +1,4 @@
-"""An HTML page for the text browser: its text, and where in it links and anchors are."""
+"""An HTML page for the text browser: its text, and where its links and anchors are."""
 
 import copy
 from collections.abc import Iterable
@@ -10,19 +10,19 @@ from gophercite.retrieval.article_lines import of_article
 from gophercite.retrieval.html_lines import Line, LineLink, lines_of
 from gophercite.retrieval.html_text import parse, title_of
 
-# For more of them trafilatura would take tens of seconds: it takes 0.15 ms for each.
+# With more elements trafilatura would take tens of seconds: it takes 0.15 ms per element.
 _MOST_ELEMENTS = 30_000
 
 
 class LinkedHtml(NamedTuple):
-    """What a page says, and where it leads.
+    """The content of a page, and its links.
 
     Attributes:
-      title: of the page; empty where it has none.
-      text: its text, normalised as documents are, so that places in it are places in the document.
-      links: in its text, in order, with their addresses as the page has them.
-      anchors: names of places, with the places; of equal names the first counts.
-      base: what addresses are relative to, besides the page's own; empty where it says nothing.
+      title: title of the page; empty if it has none.
+      text: its text, normalised like a document's, so that offsets are offsets in the document.
+      links: links in the text, in order, with their addresses as the page gives them.
+      anchors: anchor names with their offsets; if a name occurs twice, the first one counts.
+      base: the base address that the page declares; empty if it declares none.
     """
 
     title: str
@@ -37,16 +37,15 @@ def read(page: str, *, whole: bool = False) -> LinkedHtml:
 
     Args:
       page: HTML.
-      whole: whether everything is wanted that a reader sees, as `html_text.full` gives it. A page
-        in which no article is found, or with too many elements to look for one, gives that in any
-        case.
+      whole: return everything that a reader sees, as `html_text.full` does. This is also what a
+        page gives that has no recognisable article, or too many elements to look for one.
     """
     tree = parse(page)
     if tree is None:
         return LinkedHtml("", "", (), (), "")
     lines = lines_of(tree, for_browser=True)
     if not whole and sum(1 for _ in tree.iter()) <= _MOST_ELEMENTS:
-        # It may change the tree, in which the lines have their elements.
+        # On a copy: trafilatura may change the tree, which the lines' elements belong to.
         article = trafilatura.extract(copy.deepcopy(tree), include_comments=False)
         lines = of_article(lines, article) if article else lines
     bases = tree.xpath("//base/@href")

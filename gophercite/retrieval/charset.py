@@ -1,8 +1,8 @@
-"""From the bytes of a page to its characters, as browsers do it: some text, whatever the bytes."""
+"""Decodes the bytes of a page as browsers do: every sequence of bytes gives some text."""
 
 import w3lib.encoding
 
-# Python's codecs that are no character sets of pages; some take quadratic time.
+# Python codecs that are not character sets of pages; some take quadratic time.
 _NO_CHARACTER_SETS = frozenset(
     {"utf-7", "idna", "punycode", "unicode-escape", "raw-unicode-escape", "undefined", "mbcs"}
 )
@@ -11,15 +11,15 @@ _NO_CHARACTER_SETS = frozenset(
 def decode(content: bytes, content_type: str = "", *, html: bool = False) -> str:
     """Returns the characters of a page.
 
-    The first of these that names a known character set decides: a byte order mark, the `charset` of
-    the content type, for HTML the `<meta>` tag. Without any, it is UTF-8 where the bytes are that,
-    else Windows-1252, which has a character for every Western page. Bytes that mean nothing in the
+    The character set is the first known one of these: the byte order mark, the `charset` of the
+    content type, and for HTML the `<meta>` tag. If none is given, it is UTF-8 where the bytes are
+    valid UTF-8, else Windows-1252, which decodes any Western page. Bytes that are invalid in the
     character set become U+FFFD.
 
     Args:
       content: the bytes.
       content_type: the server's header, such as `text/html; charset=utf-8`.
-      html: whether a `<meta>` tag may say what the server didn't.
+      html: whether a `<meta>` tag may give the character set that the header does not.
     """
     mark, bytes_of_mark = w3lib.encoding.read_bom(content)
     content = content[len(bytes_of_mark or b"") :]
@@ -30,7 +30,7 @@ def decode(content: bytes, content_type: str = "", *, html: bool = False) -> str
         if name and name.lower().replace("_", "-") not in _NO_CHARACTER_SETS:
             try:
                 return content.decode(name, errors="replace")
-            except (LookupError, UnicodeError):  # a codec of bytes, or one that can't replace
+            except (LookupError, UnicodeError):  # a bytes-to-bytes codec, or one that can't replace
                 continue
     try:
         return content.decode("utf-8")

@@ -1,11 +1,11 @@
-"""Which pages a prompt shows, and how much of each (GopherCite, sections 2.7, 2.3 and D.2).
+"""Chooses which pages a prompt shows, and how much of each (GopherCite, sections 2.7, 2.3 and D.2).
 
-In training a third of the prompts have one document, that of the target; the others have one to
-five, shuffled: the target's and the first of the other search results. Where answers are sampled in
+In training, a third of the prompts have one document, the target's. The others have one to five,
+shuffled: the target's and the first of the other search results. Where answers are sampled during
 training there is no target, and the first of all results are shown (appendix F.2). The prompt's
-tokens are divided among them at random, and each is cut to a window around its snippet, the
-target's around the quote. At inference each result gets a prompt of its own, for samples in round
-robin, or all share one.
+tokens are divided among the documents at random, and each is cut to a window around its snippet,
+the target's around the quote. At inference each result gets its own prompt, and samples take the
+prompts in round robin; or all results share one prompt.
 """
 
 import dataclasses
@@ -26,14 +26,14 @@ class ContextSettings:
     """How the documents of prompts are chosen and cut; the defaults are the paper's.
 
     Attributes:
-      response_tokens: what a prompt leaves free of the model's context for the response.
-      single_fraction: of the training prompts, those with the target's document alone.
-      max_documents: the others have 1 to this many, each number equally likely.
-      least_factor, largest_factor: documents share the tokens in proportion to factors drawn evenly
-        between these.
-      characters_before: how far before a snippet a window starts at most, at inference.
-      threshold: the ratio of a snippet's match under which a page is left out.
-      engine: what measures that ratio; see `gophercite.retrieval.snippets.find_snippet`.
+      response_tokens: tokens of the model's context that a prompt leaves free for the response.
+      single_fraction: share of the training prompts that show the target's document alone.
+      max_documents: the other prompts show 1 to this many, each number equally likely.
+      least_factor, largest_factor: documents share the tokens in proportion to factors drawn
+        uniformly between these.
+      characters_before: maximum distance from a window's start to its snippet, at inference.
+      threshold: a page is left out if its snippet's match ratio is below this.
+      engine: how that ratio is measured; see `gophercite.retrieval.snippets.find_snippet`.
     """
 
     response_tokens: int = 256
@@ -59,9 +59,9 @@ class ContextSettings:
 
 @dataclasses.dataclass(frozen=True)
 class SearchResult:
-    """A page that was found for a question, with what the results page showed of it.
+    """A page found for a question, with the snippet that the results page showed.
 
-    Without a snippet the page is shown from its start, in training from a place drawn at random.
+    Without a snippet the page is shown from its start; in training, from a random place.
     """
 
     document: Document
@@ -69,7 +69,7 @@ class SearchResult:
 
 
 class Reason(enum.Enum):
-    """Why a page is not in a prompt, or there is no prompt."""
+    """Why a page is not in a prompt, or why there is no prompt."""
 
     SNIPPET_NOT_FOUND = "the snippet is not in the page"
     SNIPPET_TOO_LONG = "the snippet does not fit the page's share of the prompt"
@@ -82,7 +82,7 @@ class Reason(enum.Enum):
 
 
 class ContextError(ValueError):
-    """There can be no such prompt; `reason` says why in general, the message in particular."""
+    """No such prompt can be built; `reason` is the general reason, the message gives details."""
 
     def __init__(self, reason: Reason, detail: str) -> None:
         super().__init__(f"{reason.value}: {detail}")
@@ -94,9 +94,9 @@ class Context:
     """A prompt.
 
     Attributes:
-      windows: what it shows, in its order.
-      tokens: its ids, as `prompts.encode_prompt` gives them.
-      left_out: for pages that should have been shown and are not, the id and why.
+      windows: what it shows, in order.
+      tokens: its token ids, as `prompts.encode_prompt` gives them.
+      left_out: the pages that should have been shown but are not: id and reason.
     """
 
     windows: tuple[Window, ...]
@@ -106,12 +106,12 @@ class Context:
 
 @dataclasses.dataclass(frozen=True)
 class _Page:
-    """A page that may be shown: around one of `spans`, the first that fits its share."""
+    """A page that may be shown, around the first of `spans` that fits its share."""
 
     document: Document
     spans: tuple[Span, ...]
     factor: float = 1.0
-    seed: int | None = None  # of the training window; None at inference
+    seed: int | None = None  # seed of the training window; None at inference
 
 
 def training_context(
@@ -126,22 +126,23 @@ def training_context(
     *,
     pages: TokenisedPages | None = None,
 ) -> Context:
-    """Returns the prompt of a training example, which shows the target document with the quote.
+    """Returns the prompt of a training example, which shows the quote in the target document.
 
     Args:
-      question: of the example.
+      question: the example's question.
       target: the document that the answer quotes.
-      quote: verbatim in it, but for the case of ASCII letters.
-      others: the other results in rank order; pages without their snippet are passed over.
-      prompt_tokens: how many tokens the prompt may have; the paper's 4096 - 256.
-      vocabulary: of the model.
-      draw: the random numbers of this example and epoch.
+      quote: verbatim in the target, except for the case of ASCII letters.
+      others: the other results in rank order; pages without their snippet are skipped.
+      prompt_tokens: maximum number of tokens in the prompt; the paper's 4096 - 256.
+      vocabulary: the model's.
+      draw: random numbers for this example and epoch.
       settings: the paper's by default.
-      pages: holds pages that many prompts show, tokenised by this vocabulary. Sentences are found
-        in the whole page there and near the span without, so a few starts may differ.
+      pages: cache of pages that many prompts show, tokenised with this vocabulary. With it,
+        sentences are found in the whole page; without it, only near the span. A few window starts
+        may therefore differ.
 
     Raises:
-      ContextError: when the quote is not in the document, or cannot be shown.
+      ContextError: when the quote is not in the document, or can't be shown.
     """
     settings = settings or ContextSettings()
     shown = _Page(target, (_find_quote(quote, target),))
@@ -158,9 +159,9 @@ def rollout_context(
     *,
     pages: TokenisedPages | None = None,
 ) -> Context:
-    """Returns the prompt of a question whose answer is to be sampled in training.
+    """Returns the prompt of a question whose answer is to be sampled during training.
 
-    Arguments are those of `training_context`; of the results, the first ones that can be shown are.
+    Arguments are those of `training_context`; the first results that can be shown are used.
 
     Raises:
       ContextError: when no result can be shown; the reason is the first one's.
@@ -180,7 +181,7 @@ def _drawn(
     settings: ContextSettings,
     tokenised: TokenisedPages | None,
 ) -> Context:
-    """Draws how many pages a prompt shows, in which order, how much of each and where it starts."""
+    """Draws how many pages a prompt shows, their order, how much of each, and the window starts."""
     single = draw.random() < settings.single_fraction
     number = 1 if single else draw.randint(1, settings.max_documents)
     left_out: list[tuple[str, Reason]] = []
@@ -217,7 +218,7 @@ def single_contexts(
 ) -> tuple[list[Context], list[tuple[str, Reason]]]:
     """Returns a prompt for each result, in rank order, and the ids of those left out with why.
 
-    Sample i of a question takes prompt i modulo their number: round robin (section 2.3).
+    Sample i of a question takes prompt i modulo the number of prompts: round robin (section 2.3).
     """
     settings = settings or ContextSettings()
     return each_context(
@@ -228,11 +229,11 @@ def single_contexts(
 def each_context(
     results: Sequence[SearchResult], make: Callable[[SearchResult], Context]
 ) -> tuple[list[Context], list[tuple[str, Reason]]]:
-    """Returns what is made of each result, and the ids of those left out with why.
+    """Returns a context for each result, and the ids of those left out with why.
 
     Args:
       results: search results, in rank order.
-      make: a prompt with one of them; raises a ContextError where it can't be shown.
+      make: builds a prompt with one result; raises a ContextError if it can't be shown.
     """
     contexts: list[Context] = []
     left_out: list[tuple[str, Reason]] = []
@@ -281,7 +282,7 @@ def _require_a_window(context: Context) -> Context:
 
 
 def _is_same(one: Document, other: Document) -> bool:
-    """Whether two results are one page, found under two addresses perhaps."""
+    """Whether two results are the same page, perhaps found at two addresses."""
     return one.id == other.id or one.text == other.text
 
 
@@ -354,13 +355,13 @@ def _fill(
         excess = len(tokens) - prompt_tokens
         if excess <= 0:
             return Context(tuple(shown), tuple(tokens), (*left_out, *dropped))
-        allowance -= excess  # tokens at the seams: a text may have a few more than its parts
+        allowance -= excess  # at the seams: a text may have a few more tokens than its parts
 
 
 def _shares(
     pages: Sequence[_Page], target: Document | None, allowance: int, vocabulary: Vocabulary
 ) -> list[int]:
-    """Divides the allowance by the pages' factors; the target gets what its quote needs."""
+    """Divides the allowance in proportion to the pages' factors; the target gets what it needs."""
     factors = sum(page.factor for page in pages)
     shares = [int(allowance * page.factor / factors) for page in pages]
     for place, page in enumerate(pages):
@@ -388,7 +389,7 @@ def _cut(
                 page.document, span, share, vocabulary, before=settings.characters_before
             )
         else:
-            draw = random.Random(page.seed)  # the same, should the shares change
+            draw = random.Random(page.seed)  # gives the same window start if the shares change
             if tokenised is None:
                 window = windows.training_window(page.document, span, share, vocabulary, draw)
             else:

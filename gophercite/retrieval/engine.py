@@ -1,9 +1,9 @@
-"""What a search engine is to the rest of the library, and the `site:` filters that all have.
+"""The interface of a search engine, and the `site:` filters that all engines support.
 
-GopherCite sends the question to a web search engine as it is (section 2.3), and appends
+GopherCite sends the question to a web search engine unchanged (section 2.3), and appends
 `site:wikipedia.org` to questions of Natural Questions and `-site:reddit.com` to those of ELI5
-(appendix A). Engines differ in how faithfully they obey such operators, so that every engine here
-checks its results itself.
+(appendix A). Engines differ in how faithfully they obey such operators, so every engine here
+filters its results itself.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ from typing import Protocol
 
 from gophercite.documents import normalise_text
 
-# An operator is a word of its own; what follows the colon is a host, with or without a path.
+# An operator is a separate word; after the colon comes a host, with or without a path.
 _OPERATOR = re.compile(r"(?<!\S)(-?)site:(\S+)", re.IGNORECASE)
 
 
@@ -22,12 +22,12 @@ class Hit:
     """One result of a search.
 
     Attributes:
-      url: where the page is; empty for a local document that has no address.
+      url: the page's address; empty for a local document that has none.
       title: the page's title.
-      snippet: the part of the page that a results page shows; `…` stands where text is left out.
-      id: names the document in the engine's own store; None when the engine has no store.
-      score: by which hits of one search are ranked, the higher the better; None where the engine
-        does not say. Two hits are equal whatever their scores.
+      snippet: the part of the page that a results page shows, with `…` where text is left out.
+      id: the document's id in the engine's own store; None when the engine has no store.
+      score: ranks the hits of one search, higher is better; None when the engine gives none.
+        It does not take part in comparisons of hits.
     """
 
     url: str
@@ -41,11 +41,11 @@ class SearchEngine(Protocol):
     """Anything that finds pages for a query."""
 
     def search(self, query: str, k: int) -> list[Hit]:
-        """Returns at most `k` hits, the best first; fewer when there are no more.
+        """Returns at most `k` hits, the best first; fewer if there are no more.
 
         Args:
-          query: what a person would type, with `site:` and `-site:` filters.
-          k: how many hits are wanted, at least 1.
+          query: what a user would type, with `site:` and `-site:` filters.
+          k: number of hits wanted, at least 1.
 
         Raises:
           SearchError: when the engine can't answer.
@@ -54,17 +54,17 @@ class SearchEngine(Protocol):
 
 
 class SearchError(Exception):
-    """The engine could not answer; the message says why and what to do, for the user."""
+    """The engine could not answer; the message tells the user why and what to do."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Query:
-    """A query with its filters taken apart.
+    """A query, split into text and filters.
 
     Attributes:
       text: what is searched for, without the filters.
-      sites: hosts, each with or without a path; when there are any, a page must be of one of them.
-      excluded_sites: the same, of which no page may be.
+      sites: hosts, each with or without a path; if there are any, a page must be on one of them.
+      excluded_sites: likewise; a page must be on none of them.
     """
 
     text: str
@@ -75,7 +75,7 @@ class Query:
         """Whether the filters let this page through.
 
         `site:example.org` admits example.org and its subdomains, `site:example.org/docs` only the
-        pages at and below that path. A page without a host is admitted where no site is asked for.
+        pages at and below that path. A page without a host is admitted if no `site:` is given.
         """
         if not self.sites and not self.excluded_sites:
             return True
@@ -85,14 +85,14 @@ class Query:
         return not self.sites or any(_is_within(page, _host_and_path(s)) for s in self.sites)
 
     def __str__(self) -> str:
-        """The query as engines with these operators take it."""
+        """The query in the syntax of engines that have these operators."""
         sites = " OR ".join(f"site:{site}" for site in self.sites)
         excluded = (f"-site:{site}" for site in self.excluded_sites)
         return " ".join(part for part in (self.text, sites, *excluded) if part)
 
 
 def parse_query(query: str) -> Query:
-    """Takes the filters out of what a person typed; any string is a query.
+    """Splits what a user typed into text and filters; any string is a query.
 
     >>> parse_query("eiffel tower height -site:reddit.com")
     Query(text='eiffel tower height', sites=(), excluded_sites=('reddit.com',))
@@ -107,7 +107,7 @@ def parse_query(query: str) -> Query:
 
 
 def check_number_of_hits(k: int) -> None:
-    """Refuses a number of hits that means nothing.
+    """Refuses a number of hits that makes no sense.
 
     Raises:
       ValueError: when `k` is less than 1.
@@ -117,7 +117,7 @@ def check_number_of_hits(k: int) -> None:
 
 
 def _host_and_path(address: str) -> tuple[str, str]:
-    """The host in lower case and the path; a bad address has neither."""
+    """The host in lower case and the path; both are empty for an invalid address."""
     try:
         parts = urllib.parse.urlsplit(address if "://" in address else f"//{address}")
         return (parts.hostname or "").rstrip(".").lower(), parts.path.rstrip("/")

@@ -1,8 +1,8 @@
-"""Text from pages of strangers: in a process of its own, with limits on time and memory.
+"""Extracts text from untrusted pages: in a separate process, with limits on time and memory.
 
-Parsers meet pages that make them loop, take gigabytes or crash. They run in a worker process which
-is ended when a page takes too long or too much, and started anew for the next; the caller gets an
-error that says so.
+Some pages make parsers loop, use gigabytes or crash. So the parsers run in a worker process, which
+is killed when a page takes too much time or memory, and restarted for the next page. The caller
+gets an error that says so.
 """
 
 import contextlib
@@ -19,28 +19,28 @@ from gophercite import child_processes
 from gophercite.retrieval.text import Budget, Mode, PageText, TextError, page_from_json
 from gophercite.retrieval.text_cache import TextCache
 
-# Over the pipe goes the length of what follows, then that: a header in JSON and, to the worker, the
-# page's bytes. From the worker come only strings: a page that takes it over can but lie about its
+# Each message on the pipe is its length, then its content: a JSON header and, to the worker, the
+# page's bytes. The worker sends back only strings: a page that takes it over can only lie about its
 # own text.
 _LENGTH = struct.Struct(">Q")
-_ROOM_FOR_ESCAPES = 16  # bytes that JSON may need for a character, with something to spare
+_ROOM_FOR_ESCAPES = 16  # bytes that JSON may need for a character, with some to spare
 _START_SECONDS = 60.0
 _MODULE = "gophercite.retrieval.extraction"
 
 
 class Extractor:
-    """Does what `gophercite.retrieval.text.page_text` does, for pages that nobody vouches for.
+    """Does what `gophercite.retrieval.text.page_text` does, for untrusted pages.
 
-    It may be shared by threads, which then take turns; for work in parallel use several. Close it,
-    or use it in a `with`.
+    Threads may share it and then take turns; for parallel work use several. Close it, or use it in
+    a `with`.
 
     Args:
-      mode: of HTML, as `gophercite.retrieval.text.page_text` has it.
+      mode: how HTML is read, as for `gophercite.retrieval.text.page_text`.
       budget: what one page may cost.
-      cache: where texts are kept, so that no page is read twice; None for nowhere.
+      cache: where texts are kept, so that no page is read twice; None keeps none.
 
     Attributes:
-      budget: the same.
+      budget: as given.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Extractor:
         page = self._cache.get(key)
         if page is None:
             page = self._extracted(content, content_type)
-            if page.is_whole:  # else there may be more of it when the machine is less busy
+            if page.is_whole:  # otherwise there may be more of it when the machine is less busy
                 self._cache.put(key, page)
         return page
 
@@ -106,7 +106,7 @@ class Extractor:
             finally:
                 timer.cancel()
                 timer.join()
-            if is_late.is_set():  # only just: the answer is there, the worker is gone
+            if is_late.is_set():  # just too late: the answer arrived, but the worker is gone
                 self._end_worker()
         if "problem" in answer:
             raise TextError(str(answer["problem"]))
@@ -136,7 +136,7 @@ class Extractor:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 cwd=child_processes.FOLDER,
-                # No keys of the caller's in a process that reads strangers' files.
+                # A process that reads untrusted files gets none of the caller's keys.
                 env={"PATH": os.environ.get("PATH", "")},
             )
             timer = threading.Timer(_START_SECONDS, self._worker.kill)
@@ -183,7 +183,7 @@ def _exactly(pipe: IO[bytes], length: int) -> bytes:
 
 
 def main(budget_as_json: str) -> None:
-    """The worker: answers pages until there are no more.
+    """Runs the worker: answers requests for pages until there are no more.
 
     Args:
       budget_as_json: the fields of a `Budget`.
@@ -209,7 +209,7 @@ def main(budget_as_json: str) -> None:
         except EOFError:
             return
         content = _receive(pages, budget.content_bytes)
-        # Should the caller be gone, nobody else ends a page that never ends.
+        # If the caller is gone, nothing else stops a page that never ends.
         signal.alarm(int(budget.seconds) + 5)
         answer: dict[str, Any]
         try:

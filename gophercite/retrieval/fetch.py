@@ -1,4 +1,4 @@
-"""Fetching pages of the web: within limits, from public addresses, where their owners allow it."""
+"""Fetches web pages: within limits, from public addresses, where their owners allow it."""
 
 import asyncio
 import collections
@@ -20,9 +20,9 @@ from gophercite.retrieval.extraction import Extractor
 from gophercite.retrieval.text import TextError, is_readable, media_type
 from gophercite.storage.json_fields import printable
 
-ROBOT = "gophercite"  # the name that robots.txt knows us by
+ROBOT = "gophercite"  # our name in robots.txt
 USER_AGENT = f"{ROBOT}/{gophercite.__version__}"
-ROBOTS_BYTES = 500 << 10  # what RFC 9309 asks to be read of a robots.txt
+ROBOTS_BYTES = 500 << 10  # the part of a robots.txt that RFC 9309 requires to be read
 LONGEST_URL = 4000
 _UNTYPED = ("", "application/octet-stream", "binary/octet-stream")
 _HTTPCORE_ERRORS = (
@@ -38,14 +38,14 @@ class FetchSettings:
     """How pages are fetched.
 
     Attributes:
-      maximum_bytes: size of a page, decompressed.
-      seconds: for a page with its redirects and its site's robots.txt.
-      redirects: how many are followed.
+      maximum_bytes: maximum size of a page, decompressed.
+      seconds: maximum time for a page, with its redirects and its site's robots.txt.
+      redirects: maximum number of redirects to follow.
       allowed_networks: networks that may be reached though they are not public, such as
-        `10.1.0.0/16` for pages of one's own house.
-      obey_robots: whether a page is left alone when its site's robots.txt asks for it.
-      user_agent: sent with each request; best with an address where you can be reached.
-      connections: how many pages are fetched at once.
+        `10.1.0.0/16` for pages on the user's own network.
+      obey_robots: whether to skip a page when its site's robots.txt asks for it.
+      user_agent: sent with each request; ideally with an address where you can be reached.
+      connections: number of pages that are fetched at once.
     """
 
     maximum_bytes: int = 16 << 20
@@ -58,7 +58,7 @@ class FetchSettings:
 
 
 class FetchError(Exception):
-    """A page can't be had; the message names it and says why."""
+    """A page can't be fetched; the message names it and says why."""
 
     def __init__(self, url: str, problem: str) -> None:
         super().__init__(f"{printable(url[:200])}: {problem}")
@@ -71,10 +71,10 @@ class FetchedPage:
     """A page as its server sent it.
 
     Attributes:
-      url: where it was found in the end.
-      content_type: the server's header; empty when there was none.
+      url: its address after all redirects.
+      content_type: the server's header; empty if there was none.
       content: the page, decompressed.
-      retrieved_at: when, in ISO 8601.
+      retrieved_at: time of retrieval in ISO 8601.
     """
 
     url: str
@@ -88,7 +88,7 @@ class Fetcher:
 
     Args:
       settings: limits and permissions.
-      extractor: makes text of pages, for `document`; it stays the caller's to close.
+      extractor: converts pages to text, for `document`; the caller closes it.
     """
 
     def __init__(
@@ -116,8 +116,8 @@ class Fetcher:
         """Returns a page.
 
         Raises:
-          FetchError: when it can't be had: no such page or server, an address that may not be
-            reached, robots.txt, a type that can't be read, too large, too slow.
+          FetchError: when it can't be fetched: no such page or server, a forbidden address,
+            robots.txt, a type that can't be read, too large, too slow.
         """
         try:
             async with self._slots, asyncio.timeout(self._settings.seconds):
@@ -126,10 +126,10 @@ class Fetcher:
             raise FetchError(url, f"took longer than {self._settings.seconds:g} s") from None
 
     async def document(self, url: str) -> Document:
-        """Returns a page as a document, with the address where it was found as id and url.
+        """Returns a page as a document whose id and url are its address after all redirects.
 
         Raises:
-          FetchError: as `fetch`, and when the page holds no text.
+          FetchError: as for `fetch`, and when the page holds no text.
           ValueError: when the fetcher has no extractor.
         """
         if self._extractor is None:
@@ -154,7 +154,7 @@ class Fetcher:
         )
 
     async def documents(self, urls: Iterable[str]) -> list[Document | FetchError]:
-        """Returns, in order, the document of each address, or why there is none."""
+        """Returns, in order, each address's document, or the error that prevented it."""
 
         async def one(url: str) -> Document | FetchError:
             try:
@@ -196,7 +196,7 @@ class Fetcher:
         return FetchedPage(found_at, content_type, content, f"{now:%Y-%m-%dT%H:%M:%SZ}")
 
     async def _ask_robots(self, url: httpx.URL, address: str) -> None:
-        """Refuses a page that its site keeps from robots (RFC 9309)."""
+        """Refuses a page that its site forbids to robots (RFC 9309)."""
         origin = str(url.copy_with(raw_path=b"/robots.txt", fragment=None))
         async with self._asking_robots[origin]:
             if origin not in self._robots:
@@ -208,7 +208,7 @@ class Fetcher:
             raise FetchError(address, "its site's robots.txt asks robots to leave this page alone")
 
     async def _robots_of(self, origin: str) -> protego.Protego | str:
-        """The rules of a site, or why they are not to be had, which forbids everything."""
+        """A site's rules, or why they can't be fetched, which forbids everything."""
         try:
             page = await self._follow(origin, is_page=False)
         except _StatusError as error:
@@ -223,13 +223,13 @@ class Fetcher:
 def fetch_documents(
     urls: Sequence[str], extractor: Extractor, settings: FetchSettings | None = None
 ) -> list[Document | FetchError]:
-    """Returns, in order, the document of each address, or why there is none."""
+    """Returns, in order, each address's document, or the error that prevented it."""
 
     async def fetch() -> list[Document | FetchError]:
         async with Fetcher(settings, extractor) as fetcher:
             return await fetcher.documents(urls)
 
-    # In a thread of its own: a notebook has an event loop running already.
+    # In a separate thread: a notebook already has a running event loop.
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, fetch()).result()
 
@@ -243,7 +243,7 @@ class _StatusError(FetchError):
 
 
 class _CheckedTransport(httpx.AsyncBaseTransport):
-    """httpx over connections that only go to addresses which were checked."""
+    """httpx over connections that only go to checked addresses."""
 
     def __init__(self, policy: AddressPolicy) -> None:
         self._pool = httpcore.AsyncConnectionPool(
@@ -284,7 +284,7 @@ class _Stream(httpx.AsyncByteStream):
 
 
 def _checked_url(url: str, address: str) -> httpx.URL:
-    """Parses where a page, asked for at `address`, is to be fetched."""
+    """Parses the URL to fetch next for the page that was requested at `address`."""
     if len(url) > LONGEST_URL:
         raise FetchError(address, f"is longer than {LONGEST_URL} characters")
     try:
@@ -302,14 +302,14 @@ def _checked_url(url: str, address: str) -> httpx.URL:
 async def _bounded(
     response: httpx.Response, limit: int, address: str, is_page: bool
 ) -> AsyncIterator[bytes]:
-    """Yields the content, decompressed; no more of it than the limit is ever held.
+    """Yields the content, decompressed, without ever holding more of it than the limit.
 
-    A page that is longer is refused, a longer robots.txt cut.
+    A longer page is refused; a longer robots.txt is cut.
     """
     encoding = response.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("identity", "", "gzip", "x-gzip", "deflate"):
         raise FetchError(address, f"is compressed by {printable(encoding[:50])!r}, unasked for")
-    # 32: zlib's own format or gzip's, as the first bytes say.
+    # 32: zlib's own format or gzip's, detected from the first bytes.
     decompressor = None if encoding in ("identity", "") else zlib.decompressobj(32 + zlib.MAX_WBITS)
     left = limit
     async for chunk in response.aiter_raw():

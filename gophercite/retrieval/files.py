@@ -1,4 +1,4 @@
-"""A person's own files as documents: folders of text, Markdown, HTML, PDF and JSON lines."""
+"""The user's own files as documents: folders of text, Markdown, HTML, PDF and JSON lines."""
 
 import dataclasses
 import datetime
@@ -32,8 +32,8 @@ class FileProblem:
     """A file that could not be used, and why.
 
     Attributes:
-      path: as people read it: bytes that are no UTF-8 are shown as U+FFFD. Where a line of a file
-        is meant, with its number.
+      path: for display: bytes that are not UTF-8 are shown as U+FFFD. If the problem is in one line
+        of a file, the line number follows.
       reason: what is wrong with it.
     """
 
@@ -47,15 +47,15 @@ class FileProblem:
 
 @dataclasses.dataclass
 class FilesReport:
-    """What became of the files.
+    """What became of the files that were given.
 
     Attributes:
       read: number of documents.
       skipped: number of files, or lines of JSON-lines files, that could not be read.
-      problems: which, and why; of each JSON-lines file at most `records.KEPT_ERRORS`.
+      problems: which ones, and why; at most `records.KEPT_ERRORS` per JSON-lines file.
       partial: files of which only the beginning was read, or whose damaged rest was left out.
-      ignored: number of files in folders whose names end in nothing that is read here.
-      links: number of symbolic links in folders, which are not followed.
+      ignored: number of files in folders whose extension is not one that is read here.
+      links: number of symbolic links in folders; they are not followed.
     """
 
     read: int = 0
@@ -83,19 +83,19 @@ def read_files(
 ) -> Iterator[Document]:
     """Yields the documents of files and folders.
 
-    A file becomes one document with the file's URL for its id and url, its own title or else its
-    name, and its time of change as `retrieved_at`. A JSON-lines file gives the documents that its
-    lines are. Folders are read with all that is in them, in the order of names; hidden files and
-    symbolic links in them are passed over; a link that is given itself is followed. What can't be
-    read is named and counted in the report.
+    A file becomes one document. Its id and url are the file's URL, its title is its own or else its
+    name, and its `retrieved_at` is the modification time. A JSON-lines file gives one document per
+    line. Folders are read recursively, in the order of names. Hidden files and symbolic links in
+    them are skipped, but a link that is passed itself is followed. Whatever can't be read is named
+    and counted in the report.
 
     Args:
       paths: files and folders.
-      extractor: makes text of pages.
-      report: takes the counts and problems.
+      extractor: converts pages to text.
+      report: receives the counts and problems.
 
     Raises:
-      FileNotFoundError: when one of the paths does not exist, before anything is read.
+      FileNotFoundError: when one of the paths does not exist; raised before anything is read.
     """
     report = FilesReport() if report is None else report
     roots = [pathlib.Path(path) for path in paths]
@@ -118,14 +118,14 @@ def read_files(
 
 
 def is_below(address: str, paths: Iterable[str | os.PathLike[str]]) -> bool:
-    """Whether a document's address is that of one of these files, or of a file in these folders."""
+    """Whether a document's address is one of these files, or a file in one of these folders."""
     roots = [_address(pathlib.Path(path)).rstrip("/") for path in paths]
     return any(address == root or address.startswith(f"{root}/") for root in roots)
 
 
 def exists(address: str) -> bool:
     """Whether the file of a document's address is still there."""
-    # By its bytes: a name need not be UTF-8.
+    # As bytes: a file name need not be UTF-8.
     return os.path.lexists(urllib.parse.unquote_to_bytes(urllib.parse.urlsplit(address).path))
 
 
@@ -146,7 +146,7 @@ def _require(path: pathlib.Path) -> None:
             what = f"is a link to {_shown(path.readlink())!r}, which is not there"
         raise FileNotFoundError(f"{_shown(path)}: {what}") from None
     except OSError:
-        return  # it is named with the others that can't be read
+        return  # reported later, with the others that can't be read
 
 
 def _files_of(folder: pathlib.Path, report: FilesReport) -> Iterator[pathlib.Path]:

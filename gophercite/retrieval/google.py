@@ -1,6 +1,6 @@
-"""Google's Programmable Search JSON API, which GopherCite's paper calls the Search API.
+"""Google's Programmable Search JSON API, the Search API of GopherCite's paper.
 
-It is closed to new customers, and ends on 2027-01-01 for those who have it.
+It is closed to new customers, and ends on 2027-01-01 for existing ones.
 """
 
 import dataclasses
@@ -15,9 +15,9 @@ class Google:
     """The API: `GOOGLE_API_KEY` and `GOOGLE_SEARCH_ENGINE_ID` in the environment.
 
     Attributes:
-      key: of the API.
-      engine_id: of the programmable search engine (`cx`).
-      endpoint: where it is asked.
+      key: the API key.
+      engine_id: id of the programmable search engine (`cx`).
+      endpoint: the API's address.
     """
 
     key: str = dataclasses.field(repr=False)
@@ -26,7 +26,7 @@ class Google:
 
     name = "Google Programmable Search"
     page_size = 10
-    pages = 10  # it gives 100 results at most
+    pages = 10  # the API gives at most 100 results
 
     @classmethod
     def from_environment(cls) -> Self:

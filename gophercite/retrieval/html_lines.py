@@ -1,4 +1,4 @@
-"""The lines of an HTML page: what a reader sees of it, in the order of the page.
+"""The lines of an HTML page: what a reader sees of it, in the page's order.
 
 For the text browser the lines also say where links and anchors are, and superscripts, subscripts,
 images and mathematics are spelled out (WebGPT, appendix A).
@@ -18,7 +18,7 @@ from gophercite.retrieval import math_text
 
 _NAME = re.compile(r"\w+")
 
-# Around one of these there is an empty line, or a line end.
+# These elements are surrounded by an empty line; those in `_LINES` by a line end.
 _PARAGRAPHS = frozenset(
     _NAME.findall("""
     address article aside blockquote body details dl fieldset figure footer form h1 h2 h3 h4 h5 h6
@@ -38,18 +38,18 @@ _SKIPPED = frozenset(
     textarea title video
     """)
 )
-# Parts that show a formula a second time, beside its MathML.
+# Elements that show a formula a second time, next to its MathML.
 _SHOWN_TWICE = frozenset({"katex-html", "mjx-math", "mathjax_preview"})
 
 _SPACE = re.compile(r"[ \t\n\r\f]+")
 _LONGEST_ALTERNATIVE = 500  # characters of an image's description
-_LONGEST_ADDRESS = 4000  # as of those that are fetched
+_LONGEST_ADDRESS = 4000  # as for addresses that are fetched
 _LONGEST_ANCHOR = 500
 _SCRIPTS = {"sup": "^", "sub": "_"}
 
 
 class LineLink(NamedTuple):
-    """A link whose text is `text[start:end]` of its line, and its address as the page has it."""
+    """A link: its text is `text[start:end]` of its line; its address is as the page gives it."""
 
     start: int
     end: int
@@ -61,13 +61,13 @@ class Line:
     """A line of a page.
 
     Attributes:
-      gap: what stands before it: a line end, or two; nothing before the first.
-      text: of the line, with the marker of a list item.
-      element: the one in which it begins.
-      is_in_table: whether that is in a table's cell.
-      is_heading: whether it is one.
-      links: in its text, in order.
-      anchors: names of places, and where they are in its text.
+      gap: what separates it from the line before: one or two line ends; empty for the first line.
+      text: its text, with the marker of a list item.
+      element: the element in which it begins.
+      is_in_table: whether that is within a table cell.
+      is_heading: whether it is a heading.
+      links: links in its text, in order.
+      anchors: anchor names, and their offsets in its text.
     """
 
     gap: str
@@ -80,11 +80,11 @@ class Line:
 
 
 def lines_of(tree: lxml.html.HtmlElement, *, for_browser: bool = False) -> list[Line]:
-    """Returns the lines of a page; each row of a table is one, its cells divided by ` | `.
+    """Returns the lines of a page; each table row is one line, its cells separated by ` | `.
 
     Args:
-      tree: of the page.
-      for_browser: whether links and anchors are wanted, and what else the browser spells out.
+      tree: the page's tree.
+      for_browser: whether to add links, anchors, and what else the text browser spells out.
     """
     writer = _Writer(for_browser)
     walk = lxml.etree.iterwalk(tree, events=("start", "end"))
@@ -128,7 +128,7 @@ def _end_for_browser(writer: "_Writer", element: lxml.html.HtmlElement) -> None:
 
 def _image(element: lxml.html.HtmlElement) -> str:
     if {element.get("width"), element.get("height")} & {"0", "1"}:
-        return ""  # nobody sees it: it counts visits
+        return ""  # invisible: a tracking pixel
     described = " ".join(element.get("alt", "")[:_LONGEST_ALTERNATIVE].split())
     if math_text.is_tex_image(described, element.get("class", "")):
         return math_text.of_tex(described)
@@ -155,24 +155,24 @@ def _is_shown_twice(element: lxml.html.HtmlElement) -> bool:
 
 
 class _Writer:
-    """Puts the pieces of a page's text into lines, as their elements ask for it."""
+    """Assembles the pieces of a page's text into lines, following their elements."""
 
     def __init__(self, for_browser: bool) -> None:
         self._for_browser = for_browser
         self._lines: list[Line] = []
-        self._pieces: list[str] = []  # of the line that is written
-        self._length = 0  # of these
-        self._gap = ""  # what stands before the next line
-        self._marker = ""  # of a list item whose first line is not yet there
-        self._numbers: list[int | None] = []  # of the lists around; None where items have none
+        self._pieces: list[str] = []  # of the current line
+        self._length = 0  # of these, in characters
+        self._gap = ""  # what separates the next line from the one before
+        self._marker = ""  # of a list item whose first line is still to come
+        self._numbers: list[int | None] = []  # next number in each open list; None: no numbers
         self._preformatted = self._cells = self._headings = 0
-        self._element: lxml.html.HtmlElement | None = None  # where the line begins
-        self._scripts: list[str] = []  # marks of scripts whose text is not yet there
+        self._element: lxml.html.HtmlElement | None = None  # where the current line begins
+        self._scripts: list[str] = []  # marks of scripts whose text is still to come
         self._link: lxml.html.HtmlElement | None = None
-        self._link_start: int | None = None  # in the line
+        self._link_start: int | None = None  # offset in the current line
         self._links: list[LineLink] = []
         self._anchors: list[tuple[str, int]] = []
-        self._waiting: list[str] = []  # anchors of the next line's beginning
+        self._waiting: list[str] = []  # anchors for the start of the next line
 
     def start(self, element: lxml.html.HtmlElement) -> None:
         tag = element.tag
@@ -202,7 +202,7 @@ class _Writer:
         if not text:
             return
         if self._for_browser:
-            text = normalise_text(text)  # so that places in it stay what they are
+            text = normalise_text(text)  # so that offsets in it stay valid
         if not self._preformatted:
             text = _SPACE.sub(" ", text)
             if text.startswith(" ") and (not self._pieces or self._pieces[-1].endswith(" ")):
@@ -241,7 +241,7 @@ class _Writer:
 
     def lines(self) -> list[Line]:
         self._break("body")
-        if self._waiting and self._lines:  # of the end of the page
+        if self._waiting and self._lines:  # anchors at the end of the page
             last = self._lines[-1]
             anchors = [*last.anchors, *((name, len(last.text)) for name in self._waiting)]
             self._lines[-1] = dataclasses.replace(last, anchors=tuple(anchors))
@@ -260,7 +260,7 @@ class _Writer:
         return f"{number}. "
 
     def _keep_link(self) -> None:
-        """Ends the link's text here; what follows of it on other lines is no link."""
+        """Ends the link's text here; if it continues on other lines, that part is not a link."""
         if self._link is not None and self._link_start is not None:
             address = self._link.get("href", "").strip()
             if address and len(address) <= _LONGEST_ADDRESS:
@@ -269,7 +269,7 @@ class _Writer:
         self._link_start = None
 
     def _break(self, tag: str) -> None:
-        """Ends the line where the element begins or ends one."""
+        """Ends the line if the element begins or ends one."""
         if tag not in _PARAGRAPHS and tag not in _LINES:
             return
         gap = "\n\n" if tag in _PARAGRAPHS else "\n"
@@ -307,9 +307,9 @@ class _Writer:
 
 
 def _normalised(line: Line) -> Line:
-    """The line as a document holds it, with its places moved along and within its text.
+    """Normalises a line as in a document, and adjusts and limits its offsets to its text.
 
-    Its pieces are in normal form; where two of them come together their edges may not be.
+    Its pieces are in normal form, but where two of them meet, the result may not be.
     """
     text, length = line.text, len(line.text)
     places = {min(max(0, place), length) for link in line.links for place in link[:2]}
@@ -321,7 +321,7 @@ def _normalised(line: Line) -> Line:
         starts = itertools.accumulate(map(len, parts), initial=0)
         moved = dict(zip(ordered, starts, strict=True))
         text = normalise_text(text)
-        if text != "".join(parts):  # what a place divides belongs together
+        if text != "".join(parts):  # an offset splits what normalisation joins
             return dataclasses.replace(line, text=text, links=(), anchors=())
     links = []
     for link in line.links:

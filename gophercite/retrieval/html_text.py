@@ -11,7 +11,7 @@ from gophercite.retrieval.html_lines import Line, lines_of
 
 _HIDDEN = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
 
-# Control characters, also as numbers: parsers let them in, and fail over them later.
+# Control characters, also as character references: parsers accept them and fail on them later.
 _CONTROLS = re.compile(
     r"[\x00-\x08\x0b\x0e-\x1f\x7f]"
     r"|&#(?:0*(?:[0-8]|11|1[4-9]|2\d|3[01])|x0*(?:[0-8be-f]|1[0-9a-f]))(?:;|(?![0-9a-f]))",
@@ -21,7 +21,7 @@ _SPACE = re.compile(r"[ \t\n\r\f]+")
 
 
 class Html(NamedTuple):
-    """A page's title, empty where it has none, and its text."""
+    """A page's title, empty if it has none, and its text."""
 
     title: str
     text: str
@@ -30,7 +30,8 @@ class Html(NamedTuple):
 def article(page: str) -> Html:
     """Returns the main text of a page by trafilatura, without menus, advertisements and comments.
 
-    Much of what stands in infoboxes and tables is left out too. A page in which no article is found
+    Much of the content of infoboxes and tables is left out too. A page without a recognisable
+    article gives its full text.
     gives its full text.
     """
     tree = parse(page)
@@ -41,17 +42,17 @@ def article(page: str) -> Html:
 
 
 def full(page: str) -> Html:
-    """Returns everything that a reader of the page sees but the site's navigation.
+    """Returns everything that a reader of the page sees, except the site's navigation.
 
-    Each row of a table is a line with its cells divided by ` | `, and each list item a line after
-    `- `, so that infoboxes, tables and lists can be quoted.
+    Each table row is a line with its cells separated by ` | `, and each list item is a line that
+    starts with `- `, so that infoboxes, tables and lists can be quoted.
     """
     tree = parse(page)
     return Html("", "") if tree is None else Html(title_of(tree), _joined(lines_of(tree)))
 
 
 def parse(page: str) -> lxml.html.HtmlElement | None:
-    """Returns the tree of a page, without what is hidden from readers; None where there is none."""
+    """Returns the tree of a page, without what is hidden from readers; None if it is empty."""
     # As bytes: lxml refuses strings that begin with an XML declaration.
     parser = lxml.html.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True)
     content = _CONTROLS.sub("", page).encode("utf-8", errors="replace")
@@ -59,7 +60,7 @@ def parse(page: str) -> lxml.html.HtmlElement | None:
         tree = lxml.html.document_fromstring(content, parser=parser)
     except lxml.etree.ParserError:  # there is nothing in it
         return None
-    # What is hidden from readers is no evidence, and may be written for machines only.
+    # What readers can't see is no evidence, and may be written for machines only.
     for element in tree.xpath("/html/*//*[@hidden or @style]"):
         if "hidden" in element.attrib or _HIDDEN.search(element.get("style", "")):
             element.clear(keep_tail=True)

@@ -2,7 +2,7 @@
 
 The file holds the documents themselves, so that a hit leads to the very text that a quote is
 checked against, and a full-text index (FTS5) over title and text that refers to them.
-`gophercite.retrieval.index_file` opens and guards it.
+`gophercite.retrieval.index_file` opens and guards the file.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from gophercite.documents import Document
 from gophercite.retrieval.engine import Hit, check_number_of_hits, parse_query
 from gophercite.retrieval.index_file import IndexFile
 
-MAXIMUM_TERMS = 64  # of a query; the words after these are not looked for
+MAXIMUM_TERMS = 64  # of a query; later words are ignored
 SNIPPET_WORDS = 40  # about what a results page shows; FTS5 allows 64
 SNIPPET_CHARACTERS = 1000  # a "word" may be a megabyte of base64
 
@@ -25,7 +25,7 @@ _FIELDS = "id, title, text, url, retrieved_at"
 _Row = tuple[str, str, str, str | None, str | None, str]  # these, and the SHA-256
 _WORD = re.compile(r"\w+")
 
-# FTS5 walks the pages in the order of their rank and stops after enough of them.
+# FTS5 walks the pages in rank order and stops once it has enough.
 _SEARCH = f"""
 SELECT documents.url, documents.title, snippet(words, 1, '', '', '…', {SNIPPET_WORDS}),
   documents.id, words.rank
@@ -34,7 +34,7 @@ WHERE words MATCH ? AND is_admitted(documents.url)
 ORDER BY words.rank LIMIT ?
 """
 
-# Words that most English questions hold: they find every page, and draw snippets to no answer.
+# Words of most English questions: they match every page, and attract snippets without the answer.
 STOP_WORDS = frozenset(
     _WORD.findall("""
     a about an and are as at be been but by can could did do does for from get had has have he her
@@ -45,7 +45,7 @@ STOP_WORDS = frozenset(
 
 
 class Changes(NamedTuple):
-    """What became of the documents that were given to `DocumentIndex.add`."""
+    """What became of the documents passed to `DocumentIndex.add`."""
 
     added: int
     updated: int
@@ -53,17 +53,17 @@ class Changes(NamedTuple):
 
 
 class DocumentIndex:
-    """A search engine over documents of one's own.
+    """A search engine over the user's own documents.
 
-    An object may be shared by threads, which then take turns; for reading in parallel open the file
-    once a thread. Close it, or use it in a `with`.
+    Threads may share an object and then take turns; for parallel reading open the file once per
+    thread. Close it, or use it in a `with`.
 
     Args:
-      path: the file; None for an index in memory, which is gone when closed.
-      write: whether documents may be added and deleted. A file that does not exist is made then.
+      path: the file; None for an index in memory, which is lost when closed.
+      write: whether documents may be added and deleted. If so, a missing file is created.
 
     Raises:
-      IndexFileError: when the file does not exist, is no index, is damaged, or is of a newer
+      IndexFileError: when the file does not exist, is not an index, is damaged, or is of a newer
         version. All methods raise it when damage shows only later, or when another process keeps
         the file locked.
     """
@@ -78,7 +78,7 @@ class DocumentIndex:
         self.close()
 
     def close(self) -> None:
-        """Closes the file; the object is of no use afterwards."""
+        """Closes the file; the object can't be used afterwards."""
         self._file.close()
 
     def __len__(self) -> int:
@@ -89,13 +89,12 @@ class DocumentIndex:
     def search(self, query: str, k: int) -> list[Hit]:
         """Returns the `k` best documents by BM25, each with the part that matches the query best.
 
-        Pages that hold any of the query's words are found; words such as "the" count only when
-        there are no others. A snippet is a run of the document's text, with `…` where text is left
-        out.
+        Pages with any of the query's words are found; words such as "the" count only when there
+        are no others. A snippet is a run of the document's text, with `…` where text is left out.
 
         Args:
           query: any string; `site:` and `-site:` filter by the documents' URLs.
-          k: how many hits are wanted, at least 1.
+          k: number of hits wanted, at least 1.
         """
         check_number_of_hits(k)
         parsed = parse_query(query)
@@ -103,19 +102,19 @@ class DocumentIndex:
         if not expression:
             return []
         with self._file.locked() as connection:
-            # The function belongs to the connection: each search brings its own filter.
+            # The function belongs to the connection: each search installs its own filter.
             connection.create_function("is_admitted", 1, lambda url: parsed.admits(url or ""))
             rows = connection.execute(_SEARCH, (expression, k)).fetchall()
         return [
             Hit(url or "", title, snippet[:SNIPPET_CHARACTERS], id, -rank)
-            for url, title, snippet, id, rank in rows  # SQLite's rank is less for what is better
+            for url, title, snippet, id, rank in rows  # SQLite's rank is lower for better matches
         ]
 
     def document(self, id: str) -> Document:
-        """Returns a document by its id, which hits carry.
+        """Returns a document by its id, which each hit has.
 
         Raises:
-          KeyError: when there is none.
+          KeyError: when there is no such document.
         """
         with self._file.locked() as connection:
             row = self._row_at(connection, id)
@@ -124,28 +123,28 @@ class DocumentIndex:
         return self._checked(*row)
 
     def documents(self) -> Iterator[Document]:
-        """Yields all documents, in the order of their addition."""
+        """Yields all documents, in the order in which they were added."""
         return self._documents_of("SELECT id FROM documents ORDER BY number")
 
     def ids(self) -> list[str]:
-        """Returns the ids of all documents, in the order of their addition."""
+        """Returns the ids of all documents, in the order in which they were added."""
         with self._file.locked() as connection:
             rows = connection.execute("SELECT id FROM documents ORDER BY number").fetchall()
         return [id for (id,) in rows]
 
     def documents_at(self, url: str) -> list[Document]:
-        """Returns the documents that are from this URL; usually one, or none."""
+        """Returns the documents from this URL; usually one, or none."""
         return list(self._documents_of("SELECT id FROM documents WHERE url = ?", url))
 
     def documents_with(self, sha256: str) -> list[Document]:
-        """Returns the documents whose text has this SHA-256; reads through the file for it."""
+        """Returns the documents whose text has this SHA-256; reads the whole table."""
         return list(self._documents_of("SELECT id FROM documents WHERE sha256 = ?", sha256))
 
     def add(self, documents: Iterable[Document]) -> Changes:
-        """Adds documents; one whose id is there already takes the place of the old one.
+        """Adds documents; each replaces the document with the same id, if there is one.
 
-        All of them are added, or none when anything fails on the way: readers see the index as it
-        was until the end.
+        Adds all of them, or none if anything fails: until the end, readers see the index as it
+        was.
         """
         added = updated = unchanged = 0
         with self._file.transaction() as connection:
@@ -165,7 +164,7 @@ class DocumentIndex:
         return Changes(added, updated, unchanged)
 
     def delete(self, ids: Iterable[str]) -> int:
-        """Deletes documents by their ids and returns how many there were."""
+        """Deletes documents by their ids and returns how many existed."""
         deleted = 0
         with self._file.transaction() as connection:
             for id in ids:
@@ -181,7 +180,7 @@ class DocumentIndex:
     def check(self) -> None:
         """Reads the whole file and compares every document with its hash.
 
-        Whether FTS5's words are those of the texts is looked at only when open for writing.
+        FTS5's words are compared with the texts only when the index is open for writing.
 
         Raises:
           IndexFileError: when anything is damaged.
@@ -192,7 +191,7 @@ class DocumentIndex:
                 raise self._file.damaged(problem)
             if (
                 self._file.writable
-            ):  # FTS5 checks itself by a command that is written as an insertion
+            ):  # FTS5's self-check is written as an insertion
                 connection.execute("INSERT INTO words(words) VALUES ('integrity-check')")
         for _ in self.documents():
             pass
@@ -201,13 +200,13 @@ class DocumentIndex:
         with self._file.locked() as connection:
             ids = connection.execute(statement, values).fetchall()
         for (id,) in ids:
-            with contextlib.suppress(KeyError):  # deleted meanwhile
+            with contextlib.suppress(KeyError):  # deleted in the meantime
                 yield self.document(id)
 
     def _row_at(
         self, connection: sqlite3.Connection, id: str
     ) -> tuple[_Row, str | None, int] | None:
-        """The fields of a document, where its pages begin, and its number."""
+        """A document's fields, its page starts as JSON, and its number."""
         found = connection.execute(
             f"SELECT {_FIELDS}, sha256, number FROM documents WHERE id = ?", (id,)
         ).fetchone()
@@ -238,7 +237,7 @@ class DocumentIndex:
 
 
 def _match_expression(text: str) -> str:
-    """The words of a query in FTS5's language: quoted, so that none of them is an operator."""
+    """The words of a query in FTS5's syntax: quoted, so that none of them is an operator."""
     words = list(dict.fromkeys(word.lower() for word in _WORD.findall(text)))
     telling = [word for word in words if word not in STOP_WORDS]
     return " OR ".join(f'"{word}"' for word in (telling or words)[:MAXIMUM_TERMS])
@@ -279,7 +278,7 @@ def _insert(connection: sqlite3.Connection, fields: _Row, starts: str | None) ->
 
 
 def _delete(connection: sqlite3.Connection, number: int) -> None:
-    # FTS5 keeps no texts of its own: it must be told the words that go.
+    # FTS5 keeps no copy of the texts: it must be given the words to remove.
     connection.execute(
         "INSERT INTO words (words, rowid, title, text) "
         "SELECT 'delete', number, title, text FROM documents WHERE number = ?",

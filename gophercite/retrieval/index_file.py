@@ -1,6 +1,6 @@
-"""The file of the embedded search engine: its tables, its marks, and what is wrong with it.
+"""The file of the embedded search engine: its tables, its format marks, and its errors.
 
-It is an ordinary SQLite database that any number of processes may read at once, also while one
+It is an ordinary SQLite database. Any number of processes may read it at once, even while one
 writes.
 """
 
@@ -15,14 +15,14 @@ from gophercite.retrieval.engine import SearchError
 from gophercite.storage import is_remote, local_copy
 from gophercite.storage.json_fields import printable
 
-# Stands in the file as its `user_version`. Format 1 had no pages: it is read as it is, and becomes
-# format 2 when it is opened for writing.
+# The file's `user_version`. Format 1 had no pages: it is read as it is, and becomes format 2 when
+# it is opened for writing.
 FORMAT = 2
-APPLICATION_ID = 0x47435445  # "GCTE": what `file` and other programs know the format by
+APPLICATION_ID = 0x47435445  # "GCTE": identifies the format to `file` and other programs
 LOCK_SECONDS = 60  # how long to wait while another process writes
 
-# A word in a title says more of what a page is about than a word in its text: from 1 to 4 recall@1
-# rises by 0.04 on Natural Questions, and by 0.002 on SQuAD.
+# A word in a title says more about a page than a word in its text: raising the weight from 1 to 4
+# raises recall@1 by 0.04 on Natural Questions, and by 0.002 on SQuAD.
 TITLE_WEIGHT, TEXT_WEIGHT = 4.0, 1.0
 
 _SCHEMA = {
@@ -42,38 +42,38 @@ _SCHEMA = {
   tokenize = 'porter unicode61 remove_diacritics 2'
 )""",
 }
-# Since format 2: where the pages of a document's text begin, as JSON; only of those that have any.
+# Since format 2: where the pages of a document's text begin, as JSON; only if it has pages.
 _PAGES = {
     "pages": """CREATE TABLE pages (
   number INTEGER PRIMARY KEY,
   starts TEXT NOT NULL
 )"""
 }
-# What SQLite makes for these by itself.
+# What SQLite itself creates for these.
 _TABLES_OF_SQLITE = {"sqlite_autoindex_documents_1"} | {
     f"words_{part}" for part in ("config", "data", "docsize", "idx")
 }
 
 
 class IndexFileError(SearchError):
-    """The file is no index, is damaged, or is in use; one line says which, and what to do."""
+    """The file is not an index, is damaged, or is in use; one line says which, and what to do."""
 
 
 class IndexFile:
-    """An open file.
+    """An open index file.
 
     Args:
-      path: the file; None for one in memory. Of a bucket, a copy is read that is gone in the end.
-      write: whether it may be changed, which one in a bucket can't be. A file that does not exist
-        is made then.
+      path: the file; None for one in memory. For a file in a bucket a temporary copy is read.
+      write: whether it may be changed; a file in a bucket can't be. If so, a missing file is
+        created.
 
     Attributes:
-      connection: what `locked` and `transaction` give out.
+      connection: what `locked` and `transaction` yield.
       writable: whether it may be changed.
-      has_pages: whether it knows where the pages of documents begin.
+      has_pages: whether it records where the pages of documents begin.
 
     Raises:
-      IndexFileError: when it does not exist, is no index, is damaged, or is of another version.
+      IndexFileError: when it does not exist, is not an index, is damaged, or is of another version.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None, *, write: bool) -> None:
@@ -110,11 +110,11 @@ class IndexFile:
             self._copied.close()
 
     def _prepare(self) -> None:
-        """Makes the tables of a new file; refuses a file of another kind or version."""
+        """Creates the tables of a new file; refuses a file of another kind or version."""
         connection = self.connection
         if self.writable and self._marks() == (0, 0, 0):
             with self.transaction():
-                if self._marks() == (0, 0, 0):  # still: nobody was quicker
+                if self._marks() == (0, 0, 0):  # still new: no other process was faster
                     _make_tables(connection)
         application, version, _ = self._marks()
         if application != APPLICATION_ID:
@@ -129,23 +129,23 @@ class IndexFile:
         self._check_tables(_SCHEMA if version == 1 else _SCHEMA | _PAGES)
         if version == 1 and self.writable:
             with self.transaction():
-                if self._marks()[1] == 1:  # still
+                if self._marks()[1] == 1:  # still format 1: no other process was faster
                     _add_pages(connection)
             version = FORMAT
         self.has_pages = version > 1
 
     def _check_tables(self, schema: dict[str, str]) -> None:
-        # A stranger's file must not bring triggers or views: only what we would make ourselves.
+        # An untrusted file must not bring triggers or views: only what we would create ourselves.
         found = dict(self.connection.execute("SELECT name, sql FROM sqlite_schema").fetchall())
         as_made = all(found.get(name) == statement for name, statement in schema.items())
         if not as_made or found.keys() != schema.keys() | _TABLES_OF_SQLITE:
             raise IndexFileError(f"{self._name}: its tables are not those of an index")
 
     def _switch_journal(self, mode: str) -> None:
-        """Changes how SQLite journals, unless others have the file open, who then go on as it is.
+        """Changes SQLite's journal mode, unless others have the file open; then it stays as it is.
 
-        While it is written, the file has a log beside it (WAL), so that readers go on however large
-        a change is. Afterwards it is one file again (DELETE).
+        While it is being written, the file has a log next to it (WAL), so that readers can go on
+        during changes of any size. Afterwards it is one file again (DELETE).
         """
         with contextlib.suppress(sqlite3.Error):
             self.connection.execute("PRAGMA busy_timeout = 0")
@@ -153,7 +153,7 @@ class IndexFile:
         self.connection.execute(f"PRAGMA busy_timeout = {1000 * LOCK_SECONDS}")
 
     def _marks(self) -> tuple[int, int, int]:
-        """The application and version that the file is marked with, and how many tables it has."""
+        """The file's application id and version, and its number of tables."""
         statements = (
             "PRAGMA application_id",
             "PRAGMA user_version",
@@ -166,9 +166,9 @@ class IndexFile:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """For changes: all that is done within happens, or none of it when anything raises.
+        """For changes: everything done inside happens, or nothing does if anything raises.
 
-        SQLite's own errors are to be caught by `naming`; others pass through as they are.
+        SQLite's own errors must be caught by `naming`; others pass through unchanged.
         """
         if not self.writable:
             raise IndexFileError(f"{self._name}: was opened for reading; open it with write=True")
@@ -187,7 +187,7 @@ class IndexFile:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[sqlite3.Connection]:
-        """For reading: one thread at a time, and errors that name the file."""
+        """For reading: one thread at a time, with errors that name the file."""
         with self._lock, self.naming():
             yield self.connection
 
@@ -197,7 +197,7 @@ class IndexFile:
         try:
             yield
         except sqlite3.OperationalError as error:
-            message = f"{self._name}: {printable(str(error)[:200])}"  # it may quote bytes, too
+            message = f"{self._name}: {printable(str(error)[:200])}"  # it may quote raw bytes
             if "locked" in str(error):
                 message = f"{self._name}: another process has kept it locked; try again later"
             elif "fts5" in str(error):
@@ -213,7 +213,7 @@ class IndexFile:
             raise self.damaged(printable(str(error)[:200])) from None
 
     def damaged(self, problem: str) -> IndexFileError:
-        """Returns the error that says so."""
+        """Returns the error for a damaged file."""
         return IndexFileError(f"{self._name}: is damaged ({problem}); build the index anew")
 
 
@@ -221,8 +221,8 @@ def _connect(path: str | os.PathLike[str] | None, writable: bool) -> sqlite3.Con
     if path is None:
         address = ":memory:"
     else:
-        # Readers too may have to clean up what a killed writer left: SQLite does it by itself, and
-        # opens a file that may not be written for reading.
+        # Readers too may have to clean up after a killed writer. SQLite does so by itself; it opens
+        # a write-protected file for reading.
         mode = "rwc" if writable else "rw"
         address = f"{pathlib.Path(path).absolute().as_uri()}?mode={mode}"
     connection = sqlite3.connect(

@@ -1,4 +1,4 @@
-"""Mathematics of web pages as a line of text: its TeX where there is some, else the MathML."""
+"""Mathematics of web pages as a line of text: its TeX if there is any, else from its MathML."""
 
 import re
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import lxml.etree
 
 LONGEST = 2000  # characters of a formula
-_DEEPEST = 60  # elements in one another
+_DEEPEST = 60  # nested elements
 
 _TEX = ("application/x-tex", "text/latex", "latex", "tex")
 _TEX_CLASSES = frozenset({"tex", "latex", "math", "mwe-math-fallback-image-inline"})
@@ -24,7 +24,7 @@ def of_element(math: lxml.etree._Element) -> str:
 
 
 def of_tex(tex: str) -> str:
-    r"""Returns TeX without what only sets its size, such as `{\displaystyle …}`."""
+    r"""Returns TeX without commands that only set its size, such as `{\displaystyle …}`."""
     text = _one_line(tex)
     match = _STYLE.match(text)
     if match is None:
@@ -41,7 +41,7 @@ def is_tex_image(alternative: str, classes: str) -> bool:
 
 
 def _linear(element: lxml.etree._Element, depth: int) -> Iterator[str]:
-    """What an element of MathML says, with `^`, `_` and `/`."""
+    """An element of MathML as text, with `^`, `_` and `/`."""
     if depth > _DEEPEST or not isinstance(element.tag, str):
         return
     name = _name(element)

@@ -1,9 +1,9 @@
-"""In which order the blocks of a PDF's page are read.
+"""The order in which the blocks of a PDF page are read.
 
-The order is that of pdfminer.six: the two blocks that waste the least area when they are put
-together become one, and so on; within each, what is above or to the left comes first. pdfminer
-breaks ties by where objects lie in memory, so that the text of one file differs from run to run,
-and a quote is not found again where its answer says. Here ties go by the blocks' own order, and
+The order is that of pdfminer.six: the two blocks that waste the least area when joined become one,
+and so on; within each joined block, what is above or to the left comes first. pdfminer breaks ties
+by the objects' memory addresses, so the text of one file can differ from run to run, and a quote
+may not be found again where its answer says. Here ties are broken by the blocks' own order, and
 equal files give equal texts.
 """
 
@@ -14,12 +14,12 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-_FLOW = 0.5  # pdfminer's boxes_flow: what is above counts three times what is to the left
-_MOST_BLOCKS = 500  # of which all pairs are compared: seconds where they lie across each other
+_FLOW = 0.5  # pdfminer's boxes_flow: above counts three times as much as left
+_MOST_BLOCKS = 500  # up to which all pairs are compared: takes seconds if blocks overlap
 
 
 class Line(NamedTuple):
-    """A line of text, and where it stands: points from the page's lower left corner."""
+    """A line of text and its place, in points from the page's lower left corner."""
 
     x0: float
     y0: float
@@ -29,10 +29,10 @@ class Line(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Lines that belong together, and the room that they take.
+    """Lines that belong together, and the area that they cover.
 
-    `is_vertical` says that words go from the top down, as in Chinese, `is_turned` that the letters
-    themselves are turned.
+    `is_vertical`: words run from top to bottom, as in Chinese. `is_turned`: the letters themselves
+    are rotated.
     """
 
     x0: float
@@ -50,7 +50,7 @@ class Block(NamedTuple):
 
 
 def block_of(lines: Sequence[Line]) -> Block:
-    """Returns the block that some lines are, at least one."""
+    """Returns the block made of some lines, at least one."""
     return Block(
         min(line.x0 for line in lines),
         min(line.y0 for line in lines),
@@ -61,9 +61,9 @@ def block_of(lines: Sequence[Line]) -> Block:
 
 
 def in_reading_order(blocks: Sequence[Block]) -> list[Block]:
-    """Returns the blocks of a page as a person reads them: columns one after the other.
+    """Returns the blocks of a page in reading order: columns one after the other.
 
-    Of a page with more than 500 blocks, such as a map, the order is from the top down.
+    A page with more than 500 blocks, such as a map, is read from top to bottom.
     """
     if len(blocks) > _MOST_BLOCKS:
         return sorted(blocks, key=lambda block: (-block.y1, block.x0))
@@ -71,7 +71,7 @@ def in_reading_order(blocks: Sequence[Block]) -> list[Block]:
 
 
 class _Group(NamedTuple):
-    """A block, or two groups with all that is in them."""
+    """A block, or two joined groups."""
 
     x0: float
     y0: float
@@ -87,11 +87,11 @@ def _group_of(block: Block) -> _Group:
 
 
 class _Groups:
-    """Groups that become fewer and larger until there is one."""
+    """Groups that are joined until one is left."""
 
     def __init__(self, blocks: Sequence[Block]) -> None:
         self._groups = [_group_of(block) for block in blocks]
-        # Of all groups that there will be: where they are, and whether they still stand alone.
+        # For all groups that will ever exist: their places, and whether they are not yet joined.
         self._places = np.zeros((2 * len(blocks), 4))
         self._is_free = np.zeros(2 * len(blocks), bool)
         self._places[: len(blocks)] = [block[:4] for block in blocks]
@@ -117,7 +117,7 @@ class _Groups:
         return self._groups[-1]
 
     def _wastes(self, number: int, below: int) -> Iterator[tuple[int, float]]:
-        """What area is wasted where a group is joined to each free one before it."""
+        """The area wasted by joining a group with each free group before it."""
         others = np.flatnonzero(self._is_free[:below])
         if not len(others):
             return iter(())
@@ -126,7 +126,7 @@ class _Groups:
         return zip(others.tolist(), wasted.tolist(), strict=True)
 
     def _hulls(self, number: int, others: Int[np.ndarray, " n"]) -> Float[np.ndarray, "n 4"]:
-        """What a group and each of others take together."""
+        """The bounding boxes of a group joined with each of the others."""
         here, there = self._places[number], self._places[others]
         return np.hstack([np.minimum(here[:2], there[:, :2]), np.maximum(here[2:], there[:, 2:])])
 
@@ -159,12 +159,12 @@ def _key_of_row(group: _Group) -> float:
 
 
 def _key_of_column(group: _Group) -> float:
-    """Vertical text goes from the right to the left."""
+    """Vertical text runs from right to left."""
     return -(1 + _FLOW) * (group.x0 + group.x1) - (1 - _FLOW) * group.y1
 
 
 def _leaves(group: _Group) -> Iterator[Block]:
-    """The blocks of a group, without recursion: it may be as deep as there are blocks."""
+    """The blocks of a group, without recursion: it may be as deep as the number of blocks."""
     waiting = [group]
     while waiting:
         group = waiting.pop()

@@ -1,9 +1,9 @@
-"""Tables of a PDF's page, row by row.
+"""Tables of a PDF page, row by row.
 
-A PDF has no tables, only words at places, and what stands in columns looks like columns of prose,
-to be read one after the other. Here blocks that stand in rows beside one another are put together,
-a row a line with ` | ` between its cells, as of HTML. What is told apart by is the text: cells are
-short, or numbers, and share their base lines; the lines of prose have many words.
+A PDF has no tables, only words at positions, and columns of cells look like columns of prose, to be
+read one after the other. Here, blocks that stand side by side in rows are put together: each row
+becomes a line with ` | ` between its cells, as for HTML. The text tells tables from prose: cells
+are short, or numbers, and share their baselines; lines of prose have many words.
 """
 
 import itertools
@@ -13,30 +13,30 @@ from collections.abc import Iterable, Sequence
 
 from gophercite.retrieval.pdf_layout import Block, Line, block_of
 
-SEPARATOR = " | "  # between cells; of HTML's tables too
+SEPARATOR = " | "  # between cells; used for HTML tables too
 
-_MOST_BLOCKS, _MOST_LINES = 1000, 3000  # of a page: each may be compared with each
-_CELL_WORDS = 4  # a block whose lines have at most so many words may begin a table
-_LABEL_WORDS = 9  # one with so many may be a column of it, if cells stand beside it
-_CELL_LINES = 3  # of more than so many such lines most must have a cell beside them
-_IN_ROWS = 0.6  # of the lines of such a block, or of a band: what is most
-_OVERLAP = 0.5  # of the lower line's height: how far lines of one row share their height
-_ROW_GAP = 2.5  # line heights between the rows of a table
-_VALUES = 0.6  # of a column's cells: from where on it is none of prose
+_MOST_BLOCKS, _MOST_LINES = 1000, 3000  # of a page: all pairs may be compared
+_CELL_WORDS = 4  # maximum words per line of a block that may begin a table
+_LABEL_WORDS = 9  # maximum words per line of a block that may join one, with cells next to it
+_CELL_LINES = 3  # if such a block has more lines, most of them must have a cell next to them
+_IN_ROWS = 0.6  # what "most" means: share of the lines of such a block, or of a band
+_OVERLAP = 0.5  # minimum vertical overlap of lines in a row, as a share of the lower line's height
+_ROW_GAP = 2.5  # maximum distance between the rows of a table, in line heights
+_VALUES = 0.6  # share of values among a column's cells above which it is not prose
 _WORD = re.compile(r"[^\W_]")
-_UNKNOWN = re.compile(r"\(cid:\d+\)")  # a letter that a font does not name
+_UNKNOWN = re.compile(r"\(cid:\d+\)")  # a letter without a name in its font
 
 
 def with_tables(blocks: Sequence[Block]) -> list[Block]:
-    """Returns the blocks of a page, those that are a table put together as one.
+    """Returns the blocks of a page, with the blocks of each table joined into one.
 
-    A table has at least two rows of two cells, or one row of three. A cell that takes several lines
-    is one cell where the column beside it says so.
+    A table has at least two rows of two cells, or one row of three. Several lines count as one cell
+    if the column next to them says so.
     """
     cells = [block for block in blocks if _may_be_cell(block)]
     if len(cells) > _MOST_BLOCKS or sum(len(cell.lines) for cell in cells) > _MOST_LINES:
         return list(blocks)
-    tables: dict[int, Block] = {}  # by the number of one of their blocks
+    tables: dict[int, Block] = {}  # by the lowest number of their blocks
     gone: set[int] = set()
     numbers = {id(block): number for number, block in enumerate(blocks)}
     for group in _groups(cells):
@@ -69,7 +69,7 @@ def _is_short(block: Block) -> bool:
 
 
 def _is_prose(block: Block) -> bool:
-    """Whether a block looks like a paragraph; a long column of labels does so too."""
+    """Whether a block looks like a paragraph; so does a long column of labels."""
     return len(block.lines) > _CELL_LINES and not _is_short(block)
 
 
@@ -78,11 +78,11 @@ def _is_numeric(line: Line) -> bool:
     return sum(letter.isdigit() for letter in letters) * 2 > len(letters)
 
 
-# --- Which blocks are of one table ---
+# --- Which blocks belong to one table ---
 
 
 def _groups(cells: Sequence[Block]) -> list[list[Block]]:
-    """Blocks that stand beside others in rows, together with those above and below them."""
+    """Blocks that stand next to others in rows, together with those above and below them."""
     in_rows: dict[int, set[int]] = {}
     for (one, first), (other, second) in itertools.combinations(enumerate(cells), 2):
         if (_is_short(first) or _is_short(second)) and _share_a_row(first, second, cells):
@@ -110,14 +110,14 @@ def _connected(links: dict[int, set[int]]) -> Iterable[list[int]]:
 
 
 def _share_a_row(one: Block, other: Block, blocks: Sequence[Block]) -> bool:
-    """Whether one block is right of the other, in a row with it, and none is in between."""
+    """Whether the blocks stand side by side in a row, with no block between them."""
     left, right = (one, other) if one.x0 <= other.x0 else (other, one)
     if left.x1 > right.x0 or min(left.y1, right.y1) <= max(left.y0, right.y0):
         return False
     rows = [(a, b) for a in left.lines for b in right.lines if _in_a_row(a, b)]
     if len(rows) * 2 < min(len(left.lines), len(right.lines)):
         return False
-    for block in (left, right):  # prose, and what happens to stand beside its column
+    for block in (left, right):  # prose, and what happens to stand next to its column
         if _is_prose(block) and len(rows) < _IN_ROWS * len(block.lines):
             return False
     return any(not _is_divided(a, b, blocks) for a, b in rows)
@@ -138,7 +138,7 @@ def _is_divided(left: Line, right: Line, blocks: Sequence[Block]) -> bool:
 
 
 def _is_above(one: Block, other: Block) -> bool:
-    """Whether `other` goes on below `one`, in the same column."""
+    """Whether `other` continues below `one`, in the same column."""
     height = max(line.y1 - line.y0 for line in (*one.lines, *other.lines))
     shared = min(one.x1, other.x1) - max(one.x0, other.x0)
     gap = one.y0 - other.y1
@@ -149,7 +149,7 @@ def _is_above(one: Block, other: Block) -> bool:
 
 
 def _table(blocks: Sequence[Block]) -> Block | None:
-    """Returns the block that a table is, if it is one."""
+    """Returns the table that the blocks form, or None if they form none."""
     if sum(map(_is_short, blocks)) * 2 < len(blocks):
         return None
     rows = [row for band in _bands(blocks) for row in _rows(band)]
@@ -159,17 +159,17 @@ def _table(blocks: Sequence[Block]) -> Block | None:
     if statistics.median(map(len, several)) < 3 and not (
         _are_values([row[0] for row in several]) or _are_values([row[-1] for row in several])
     ):
-        return None  # such as two addresses beside one another
+        return None  # such as two addresses side by side
     return block_of([_joined(row, SEPARATOR) for row in rows])
 
 
 def _are_words(cells: Sequence[Line]) -> bool:
-    """Whether all cells say something; pieces of a formula don't."""
+    """Whether every cell has words; pieces of a formula don't."""
     return all(_WORD.search(_UNKNOWN.sub("", cell.text)) for cell in cells)
 
 
 def _are_values(cells: Sequence[Line]) -> bool:
-    """Whether most cells of a column are numbers or single words, which no sentence is made of."""
+    """Whether most cells of a column are numbers or single words, unlike sentences."""
     values = sum(_is_numeric(cell) or len(cell.text.split()) == 1 for cell in cells)
     return values > _VALUES * len(cells)
 
@@ -180,7 +180,7 @@ def _joined(lines: Sequence[Line], separator: str) -> Line:
 
 
 def _bands(blocks: Sequence[Block]) -> list[list[Block]]:
-    """The blocks from the top down, those together that stand beside one another."""
+    """The blocks from top to bottom, grouped with those that stand next to them."""
     bands: list[list[Block]] = []
     bottom = 0.0
     for block in sorted(blocks, key=lambda block: (-block.y1, block.x0)):
@@ -195,7 +195,7 @@ def _bands(blocks: Sequence[Block]) -> list[list[Block]]:
 
 
 def _rows(band: Sequence[Block]) -> list[list[Line]]:
-    """The rows of a band, each from the left to the right."""
+    """The rows of a band, each from left to right."""
     lines = _rows_of_lines([line for block in band for line in block.lines])
     if not _is_one_row(band, lines):
         return lines
@@ -213,10 +213,11 @@ def _rows_of_lines(lines: Sequence[Line]) -> list[list[Line]]:
 
 
 def _is_one_row(band: Sequence[Block], rows: Sequence[Sequence[Line]]) -> bool:
-    """Whether blocks beside one another are a row of cells that take several lines.
+    """Whether blocks side by side are one row of cells with several lines each.
 
-    Else each is a column, its lines the cells. Numbers don't go on in the next line; and columns
-    have as many lines as there are rows, while cells are as long as they are.
+    Otherwise each block is a column and its lines are the cells. Numbers do not continue on the
+    next line. And columns have as many lines as there are rows, while the number of lines of a cell
+    varies.
     """
     if any(
         one.x1 > other.x0 and other.x1 > one.x0 for one, other in itertools.combinations(band, 2)

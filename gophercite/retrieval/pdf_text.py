@@ -20,13 +20,13 @@ _BETWEEN_PAGES = "\n\n"
 
 
 class Pdf(NamedTuple):
-    """What a PDF says.
+    """The content of a PDF.
 
     Attributes:
-      title: from the file's own description; empty where it has none.
-      text: the pages' texts, an empty line between pages and between blocks of text.
-      is_whole: false when the budget ended, or damage was met, before the last page.
-      page_starts: where in the text each page begins; one without text, where the next one does.
+      title: from the file's metadata; empty if it has none.
+      text: the pages' texts, with an empty line between pages and between blocks of text.
+      is_whole: false if the budget ran out, or damage was found, before the last page.
+      page_starts: where each page begins in the text; for a page without text, where the next does.
     """
 
     title: str
@@ -38,26 +38,26 @@ class Pdf(NamedTuple):
 def read(content: bytes, *, pages: int, characters: int, seconds: float) -> Pdf:
     """Returns the text of a PDF by pdfminer.six.
 
-    The budget is looked at after each page: a page may take as long as it likes. Run it in a
-    process of its own (`gophercite.retrieval.extraction`) when the file is a stranger's.
+    The budget is checked after each page, so a single page may take any time. For an untrusted
+    file, run it in a separate process (`gophercite.retrieval.extraction`).
 
     Args:
       content: the file.
-      pages: how many pages are read at most.
-      characters: how much text is read at most.
-      seconds: after how long no further page is begun.
+      pages: maximum number of pages to read.
+      characters: maximum number of characters to read.
+      seconds: time after which no further page is started.
 
     Raises:
-      ValueError: when not a single page can be read; the message says why.
+      ValueError: when not even one page can be read; the message says why.
     """
-    # It warns of every oddity of a file; what matters is told by what is returned.
+    # pdfminer warns of every oddity of a file; the return value says what matters.
     logging.getLogger("pdfminer").setLevel(logging.CRITICAL)
     end = time.monotonic() + seconds
     texts: list[str] = []
     length = number = 0
     is_whole = True
     try:
-        # Without the groups that it would make, by the places of objects in memory (`pdf_layout`).
+        # Without pdfminer's groups, which depend on memory addresses (`pdf_layout`).
         layout = LAParams(boxes_flow=None)
         file = io.BytesIO(content)
         for page in pdfminer.high_level.extract_pages(file, maxpages=pages + 1, laparams=layout):
@@ -96,7 +96,7 @@ def _page_starts(texts: list[str], length: int) -> tuple[int, ...]:
 
 
 def _text(page: LTPage) -> str:
-    """The page's text, an empty line between its blocks."""
+    """The page's text, with an empty line between blocks."""
     ordered = in_reading_order(with_tables(list(_blocks(page))))
     return normalise_text("\n\n".join(block.text for block in ordered))
 
@@ -121,6 +121,6 @@ def _title(content: bytes) -> str:
             title = description.get("Title")
             if isinstance(title, bytes) and (text := decode_text(title).strip()):
                 return " ".join(text.split())
-    except Exception:  # the title is not worth refusing the text
+    except Exception:  # a bad title is no reason to refuse the text
         return ""
     return ""

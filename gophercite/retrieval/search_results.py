@@ -1,7 +1,7 @@
-"""Search results in records: hits of an index for a question, and whole pages in place of hits.
+"""Search results in records: hits of an index for a question, and replacing hits by whole pages.
 
-A page is found for many questions. So files of records hold hits, an id and the snippet that the
-engine showed, and the index holds the pages once (GopherCite, section 2.3 and appendix A).
+One page is found for many questions. So record files hold hits (an id and the snippet that the
+engine showed), and the index holds each page once (GopherCite, section 2.3 and appendix A).
 """
 
 import collections
@@ -21,13 +21,13 @@ R = TypeVar("R", Question, RatedAnswer)
 
 @dataclasses.dataclass(frozen=True)
 class SearchSettings:
-    """How questions are searched for.
+    """How pages are searched for.
 
     Attributes:
-      results: pages wanted for each question; the paper's K, at most 10 there.
-      keywords: what is appended to each query: the paper has `site:wikipedia.org` for most of
+      results: number of pages wanted per question; the paper's K, at most 10 there.
+      keywords: text appended to each query; the paper appends `site:wikipedia.org` for most of
         Natural Questions and `-site:reddit.com` for ELI5.
-      keep_gold: whether a page that proves the answer stays, last and without a snippet, when it
+      keep_gold: whether a page that proves the answer is kept, last and without a snippet, if it
         was not found. Rated answers always keep the page that they quote.
     """
 
@@ -45,12 +45,12 @@ class SearchReport:
     """What was found for the questions.
 
     Attributes:
-      questions: that were searched for.
-      hits: pages that were found, over all of them.
-      without_hits: questions for which nothing was found.
-      with_gold: questions of which a page that proves the answer is known.
+      questions: number of questions searched for.
+      hits: number of pages found, over all questions.
+      without_hits: number of questions without any hit.
+      with_gold: number of questions with a known page that proves the answer.
       ranks: how often the best of a question's gold pages was at each rank, from 1.
-      spans_left_out: gold spans of pages that were not found and not kept.
+      spans_left_out: number of gold spans on pages that were neither found nor kept.
     """
 
     questions: int = 0
@@ -61,7 +61,7 @@ class SearchReport:
     spans_left_out: int = 0
 
     def recall(self, k: int) -> float:
-        """Returns the share of the questions with gold pages that have one among the first `k`."""
+        """Returns the share of questions with gold pages that have one among the first `k` hits."""
         found = sum(count for rank, count in self.ranks.items() if rank <= k)
         return found / self.with_gold if self.with_gold else 0.0
 
@@ -73,15 +73,15 @@ def with_search_results(
     report: SearchReport,
     engine: SearchEngine | None = None,
 ) -> R:
-    """Returns a record with what is found for its question in place of its documents.
+    """Returns a record whose documents are replaced by what is found for its question.
 
-    The documents are hits in rank order. A gold page among them is one like the others; one that is
-    not is kept behind them as `settings.keep_gold` says.
+    The documents are hits in rank order. A gold page that was found is a hit like the others; one
+    that was not is kept after them if `settings.keep_gold` says so.
 
     Args:
       record: a question, or a rated answer whose quoted page is the gold one.
       index: holds the pages, the gold ones under the ids that the record gives them.
-      settings: of the search.
+      settings: how to search.
       report: counts what was found.
       engine: finds pages of the index, as `retrieval.stored_web.StoredWeb` does; by default the
         index itself.
@@ -111,12 +111,12 @@ def with_search_results(
 
 
 def with_pages(record: R, page: Callable[[str], Document]) -> R:
-    """Returns a record with whole pages in place of its hits, each with its snippet.
+    """Returns a record whose hits are replaced by whole pages, each with its snippet.
 
     Args:
       record: a question or a rated answer.
-      page: gives a page by its id, as `DocumentIndex.document` does; `KeyError` means that there is
-        none.
+      page: returns a page by its id, as `DocumentIndex.document` does; raises `KeyError` if there
+        is none.
 
     Raises:
       RecordError: when there is no such page, or an answer's quote or title is not that page's.

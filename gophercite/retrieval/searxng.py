@@ -1,4 +1,4 @@
-"""SearXNG, a metasearch engine that one can run oneself: no key, no contract."""
+"""SearXNG, a metasearch engine that users can run themselves: no key, no contract."""
 
 import dataclasses
 from typing import Any, Self
@@ -18,7 +18,7 @@ class SearXng:
     endpoint: str
 
     name = "SearXNG"
-    page_size = 1  # the pages of the engines that it asks vary
+    page_size = 1  # the page sizes of the underlying engines vary
     pages = 10
 
     @classmethod

@@ -1,8 +1,8 @@
-"""Where the snippet of a results page stands in the page itself (GopherCite, appendix A).
+"""Finds where the snippet of a results page stands in the page itself (GopherCite, appendix A).
 
-A snippet is not a quote: engines mark the query's words, escape HTML, join fragments from several
-places by ellipses and write a date in front, and the page may have changed since. So each fragment
-is sought exactly first and by fuzzy match then, and a page is dropped when too little is found.
+A snippet is not a quote: engines highlight the query's words, escape HTML, join fragments from
+several places by ellipses and put a date in front; and the page may have changed since. So each
+fragment is searched for exactly, then by fuzzy match, and a page is dropped if too little is found.
 """
 
 import dataclasses
@@ -21,16 +21,16 @@ Engine = Literal["rapidfuzz", "fuzzywuzzy"]
 Span = tuple[int, int]
 
 THRESHOLD = 0.75  # appendix A
-MAXIMUM_LENGTH = 1000  # characters of a snippet that are looked at; engines show some 300
+MAXIMUM_LENGTH = 1000  # characters of a snippet that are used; engines show about 300
 
-# What engines put around words and between lines. Other tags are text: the page is about them.
+# What engines put around words and between lines. Other tags count as text that the page is about.
 _TAG = re.compile(r"</?(?:b|strong|em|i|mark|span|wbr)(?:\s[^<>]{0,200})?/?>", re.IGNORECASE)
 _BREAK = re.compile(r"<br\s{0,8}/?>", re.IGNORECASE)
 _ELLIPSIS = re.compile(r"…|\.{3,}+|(?:\. ){2,}\.")
-_SHORTEST_FRAGMENT = 10  # characters; what is shorter stands anywhere, and says nothing
+_SHORTEST_FRAGMENT = 10  # characters; shorter ones could be anywhere, and say nothing
 
-# Of a run that stands in the page once: its least length, how far the rest may have moved, and the
-# ratio of the whole fragment, in per cent, from which on the place is sure.
+# For a run that occurs once in the page: its minimum length, how far the rest may have shifted, and
+# the ratio of the whole fragment, in per cent, from which the place counts as certain.
 _LONG_RUN = 40
 _SHIFT = 16
 _SURE = 90.0
@@ -51,17 +51,17 @@ class SnippetMatch:
     """Where a snippet was found.
 
     Attributes:
-      ratio: how much of the snippet is there, from 0 to 1: the aligned partial ratio, where there
-        are several fragments their mean by length.
-      spans: `(start, end)` in the page of each fragment that was found, the surest first: that
-        with the most matching characters.
+      ratio: how much of the snippet is there, from 0 to 1: the aligned partial ratio; for several
+        fragments, their mean weighted by length.
+      spans: `(start, end)` in the page of each fragment that was found, the surest first, which is
+        the one with the most matching characters.
     """
 
     ratio: float
     spans: tuple[Span, ...]
 
     def hulls(self) -> Iterator[Span]:
-        """Yields what a window should contain, all fragments at first, at last the surest alone."""
+        """Yields what a window should contain: all fragments first, the surest one alone last."""
         for count in range(len(self.spans), 0, -1):
             starts, ends = zip(*self.spans[:count], strict=True)
             yield min(starts), max(ends)
@@ -69,10 +69,10 @@ class SnippetMatch:
 
 @functools.lru_cache(maxsize=1024)
 def fragments(snippet: str) -> tuple[str, ...]:
-    """Returns the runs of page text that a snippet shows, in its order, without decoration.
+    """Returns the runs of page text that a snippet shows, in order, without decoration.
 
-    Bold marks, HTML escapes, ellipses and a date in front go, white space becomes single spaces.
-    Fragments of fewer than ten characters are left out where there are longer ones.
+    Highlighting, HTML escapes, ellipses and a leading date are removed, and white space becomes
+    single spaces. Fragments of fewer than ten characters are dropped if there are longer ones.
     """
     text = _TAG.sub("", _BREAK.sub(" ", snippet[: 2 * MAXIMUM_LENGTH]))
     text = " ".join(normalise_text(html.unescape(text)).split())[:MAXIMUM_LENGTH]
@@ -89,19 +89,19 @@ def find_snippet(
 ) -> SnippetMatch | None:
     """Finds where in `text` a snippet was taken from.
 
-    Time and memory are linear in the length of the text. Letters match in their own case.
+    Time and memory are linear in the length of the text. Case matters.
 
     Args:
-      snippet: as the results page shows it; what follows its first 1,000 characters is ignored.
-      text: of the page.
-      threshold: the ratio, from 0 to 1, under which there is no match; a fragment under it counts
+      snippet: as the results page shows it; anything after its first 1,000 characters is ignored.
+      text: the page's text.
+      threshold: the ratio, from 0 to 1, below which there is no match; a fragment below it counts
         as missing.
-      engine: what measures the ratio. `fuzzywuzzy`, the paper's, has to be installed; it often
-        misses text that is there, and does not say where it found the rest, which `rapidfuzz` then
-        does.
+      engine: how the ratio is measured. `fuzzywuzzy`, the paper's, must be installed. It often
+        misses text that is there, and does not say where it found the rest; `rapidfuzz` then
+        finds the place.
 
     Returns:
-      The place, or None when the snippet is not in the text, or is empty.
+      The place, or None when the snippet is empty or is not in the text.
 
     Raises:
       ValueError: when there is no such engine.
@@ -127,14 +127,14 @@ def find_snippet(
 
 
 def plain_spaces(text: str) -> str:
-    """Returns a text with plain spaces for those of every kind, one for one: offsets stay."""
+    """Returns a text with every kind of space replaced by a plain one; offsets stay valid."""
     for space in _SPACES:
         text = text.replace(space, " ")
     return text
 
 
 def _align(part: str, page: str, threshold: float, engine: Engine) -> tuple[float, Span] | None:
-    """Returns the ratio of a fragment and its place, or None under the threshold."""
+    """Returns a fragment's ratio and place, or None if it is below the threshold."""
     cutoff = 100 * threshold
     if engine == "fuzzywuzzy":
         score = _fuzzywuzzy_score(part, page)
@@ -150,14 +150,14 @@ def _place(part: str, page: str, cutoff: float) -> tuple[float, Span] | None:
     if start >= 0:
         return 1.0, (start, start + len(part))
     if len(page) <= len(part):
-        # An alignment would seek the page in the fragment, and find a page of one word anywhere;
-        # of two texts of one length it would seek either in the other.
+        # An alignment would search for the page in the fragment, and find a one-word page anywhere;
+        # of two texts of equal length it would search for either in the other.
         score = fuzz.ratio(part, page, score_cutoff=cutoff)
         return (score / 100, (0, len(page))) if score and score >= cutoff else None
     found = _place_by_run(part, page, cutoff)
     if found is not None:
         return found
-    # None under the cutoff, in spite of its stub; the alignment's offsets are into the page.
+    # It may be None, in spite of its stub; the alignment's offsets are into the page.
     alignment = fuzz.partial_ratio_alignment(part, page, score_cutoff=cutoff)
     if alignment is None or alignment.score == 0:
         return _place_across_spaces(part, page)
@@ -165,9 +165,9 @@ def _place(part: str, page: str, cutoff: float) -> tuple[float, Span] | None:
 
 
 def _place_by_run(part: str, page: str, cutoff: float) -> tuple[float, Span] | None:
-    """Finds a fragment of which a third stands in the page as it is, once, and most of the rest.
+    """Finds a fragment if a third of it occurs once in the page verbatim, and most of the rest too.
 
-    There is no other place to look for then, and seeking through the page costs many times more.
+    There is then no other place to look, and an alignment with the page costs many times more.
     """
     length, least = len(part) // 3, max(_SURE, cutoff)
     if length < _LONG_RUN:
@@ -192,7 +192,7 @@ def _place_by_run(part: str, page: str, cutoff: float) -> tuple[float, Span] | N
 
 
 def _place_across_spaces(part: str, page: str) -> tuple[float, Span] | None:
-    """Finds what the page has word for word with so many spaces between that it is unlike it."""
+    """Finds text that the page has word for word, but with so much space that it looks unlike."""
     text = " ".join(page.split())
     found = text.find(part)
     if found < 0:
@@ -207,7 +207,7 @@ def _place_across_spaces(part: str, page: str) -> tuple[float, Span] | None:
 
 def _fuzzywuzzy_score(part: str, page: str) -> float:
     try:
-        fuzzywuzzy = importlib.import_module("fuzzywuzzy.fuzz")  # GPL: only when it is asked for
+        fuzzywuzzy = importlib.import_module("fuzzywuzzy.fuzz")  # GPL: only on request
     except ModuleNotFoundError:
         raise ModuleNotFoundError(
             "the engine 'fuzzywuzzy' is not installed: pip install 'gophercite[paper]' adds it "

@@ -1,7 +1,7 @@
-"""What a search engine of the web finds, with its pages kept in an index of one's own.
+"""Web search whose pages are kept in the user's own index.
 
-Training data are made once from pages that change every day (GopherCite, sections 2.3 and 2.4):
-what a prompt shows, and what a quote is checked against, is the page as it was fetched.
+Training data are made once from pages that change every day (GopherCite, sections 2.3 and 2.4).
+Prompts show the page as it was fetched, and quotes are checked against the same text.
 """
 
 import dataclasses
@@ -15,17 +15,17 @@ from gophercite.retrieval.index import DocumentIndex
 class StoredWeb:
     """A search engine whose hits are pages of an index, fetched when they are first found.
 
-    A page's id there is the address that the engine gave, also where it was redirected.
+    A page's id there is the address that the engine gave, even if it was redirected.
 
     Args:
       engine: finds addresses.
-      index: open for writing; the caller's to close, as is the extractor.
-      extractor: makes text of pages.
-      settings: of the fetching.
+      index: open for writing; the caller closes it, and the extractor.
+      extractor: converts pages to text.
+      settings: how pages are fetched.
 
     Attributes:
-      fetched: how many pages were fetched.
-      failed: addresses whose page can't be had, each with the reason; they are not tried again.
+      fetched: number of pages fetched.
+      failed: addresses whose page can't be fetched, each with the reason; they are not retried.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class StoredWeb:
         self._known = set(index.ids())
 
     def search(self, query: str, k: int) -> list[Hit]:
-        """As `SearchEngine.search`; what can't be fetched is left out, so there may be fewer."""
+        """As `SearchEngine.search`; there may be fewer hits, as unfetchable pages are left out."""
         hits = self._engine.search(query, k)
         missing = [
             hit.url for hit in hits if hit.url not in self._known and hit.url not in self.failed

@@ -1,6 +1,6 @@
-"""From the bytes of a page to the text of a document.
+"""Converts the bytes of a page to the text of a document.
 
-Whatever text comes out here is what the model sees and what a quote points into: `Document`
+The text that comes out here is what the model sees and what a quote points into: `Document`
 normalises it once, hashes it, and nothing changes it afterwards.
 """
 
@@ -11,20 +11,20 @@ from typing import Any, Literal
 
 from gophercite.retrieval.charset import decode
 
-# To be raised whenever the text of equal bytes changes: texts that are kept are then read anew.
+# Increase this whenever the text of equal bytes changes; cached texts are then extracted again.
 EXTRACTION_VERSION = 2
 
-TITLE_CHARACTERS = 300  # a title stands in every prompt and answer
+TITLE_CHARACTERS = 300  # a title is part of every prompt and answer
 
-_LOOKED_AT = 1 << 16  # characters, of a text that may be none
-_MOST_CONTROLS = 0.05  # of them; of random bytes they are 0.11, of texts next to none
+_LOOKED_AT = 1 << 16  # first characters that are examined to see whether it is text at all
+_MOST_CONTROLS = 0.05  # maximum share of control characters; random bytes have 0.11, texts almost 0
 _CONTROLS = re.compile(r"[\x00-\x07\x0e-\x1a\x1c-\x1f\x7f]")
 
 Mode = Literal["article", "full", "browser", "browser-full"]
 
 
 class TextError(Exception):
-    """No text can be had from this content; the message says why."""
+    """No text can be extracted from this content; the message says why."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,11 +32,11 @@ class Budget:
     """What the text of one page may cost.
 
     Attributes:
-      content_bytes: size of the content.
-      characters: length of the text; what is longer is cut there.
-      pages: of a PDF.
-      seconds: of time.
-      memory_bytes: of address space, where the operating system can limit it.
+      content_bytes: maximum size of the content.
+      characters: maximum length of the text; longer texts are cut.
+      pages: maximum number of pages of a PDF.
+      seconds: maximum time.
+      memory_bytes: maximum address space, where the operating system can limit it.
     """
 
     content_bytes: int = 32 << 20
@@ -48,18 +48,18 @@ class Budget:
 
 @dataclasses.dataclass(frozen=True)
 class PageText:
-    """What a page says.
+    """The content of a page.
 
     Attributes:
-      title: the page's own title; empty where it has none.
+      title: the page's own title; empty if it has none.
       text: its text.
-      is_whole: false when the budget ended, or damage was met, before the end of the page.
-      page_starts: of a PDF, where in the text each of its pages begins, as in `Document`.
-      links: in order, each with where its text starts and ends, and its address as the page has it;
-        only in the browser's modes, as are the next two. There the text is normalised already, so
-        that places in it are places in the document.
-      anchors: names of places, and the places.
-      base: what addresses are relative to, besides the page's own.
+      is_whole: false if the budget ran out, or damage was found, before the end of the page.
+      page_starts: for a PDF, where each of its pages begins in the text, as in `Document`.
+      links: in order, each with the start and end of its text and its address as the page gives
+        it. Only in the browser's modes, like the next two; there the text is already normalised,
+        so that these offsets are offsets in the document.
+      anchors: anchor names and their offsets.
+      base: the base address that the page declares.
     """
 
     title: str
@@ -72,7 +72,7 @@ class PageText:
 
 
 def page_from_json(value: dict[str, Any]) -> PageText:
-    """Makes a page of its JSON object, whoever wrote that; places that are none are passed over."""
+    """Builds a page from an untrusted JSON object; offsets that are not valid are ignored."""
     text = str(value["text"])
     starts = value.get("page_starts")
     are_places = (
@@ -120,7 +120,7 @@ READABLE_TYPES = (*_KINDS, "text/*", "application/json", "application/xml")
 
 
 def media_type(content_type: str) -> str:
-    """The type alone, in lower case: `Text/HTML; charset=utf-8` is `text/html`."""
+    """The type without parameters, in lower case: `Text/HTML; charset=utf-8` is `text/html`."""
     return content_type.partition(";")[0].strip().lower()
 
 
@@ -129,20 +129,20 @@ def page_text(
 ) -> PageText:
     """Returns the title and text of a page.
 
-    A hostile page can take long here, or crash the interpreter inside a parser: give pages of
-    strangers to `gophercite.retrieval.extraction.Extractor`, which does the same in a process that
-    it limits.
+    A hostile page can take long here, or crash the interpreter inside a parser: pass untrusted
+    pages to `gophercite.retrieval.extraction.Extractor`, which does the same in a separate process
+    with limits.
 
     Args:
       content: the page's bytes.
-      content_type: the server's header; the content itself decides when it is empty or only says
-        that these are bytes.
-      mode: of HTML, `article` for the main text, `full` for all that a reader sees; `browser` and
+      content_type: the server's header; if it is empty or only says "bytes", the content itself
+        decides.
+      mode: for HTML: `article` for the main text, `full` for all that a reader sees; `browser` and
         `browser-full` for the same as the text browser shows them, with links.
-      budget: what it may cost; of a page of text only size and length are looked at.
+      budget: what it may cost; for plain text only size and length count.
 
     Raises:
-      TextError: when the content is too large, of a type that can't be read, or no such page.
+      TextError: when the content is too large, of a type that can't be read, or not of its type.
     """
     budget = budget or Budget()
     if len(content) > budget.content_bytes:
@@ -162,7 +162,7 @@ def page_text(
 
 
 def is_readable(media: str) -> bool:
-    """Whether text can be had from content of this type: HTML, PDF, and all that is text itself."""
+    """Whether text can be extracted from this type: HTML, PDF, and everything that is text."""
     return media in _KINDS or _is_text(media)
 
 
@@ -191,7 +191,7 @@ def _kind(content: bytes, media: str) -> str:
 
 
 def _read(kind: str, content: bytes, content_type: str, mode: Mode, budget: Budget) -> PageText:
-    # The parsers are imported by the pages that need them: together they take a second to load.
+    # Parsers are imported only for pages that need them: together they take a second to load.
     if kind == "html":
         page = decode(content, content_type, html=True)
         if mode in ("browser", "browser-full"):
@@ -213,7 +213,7 @@ def _read(kind: str, content: bytes, content_type: str, mode: Mode, budget: Budg
                     content,
                     pages=budget.pages,
                     characters=budget.characters,
-                    seconds=budget.seconds / 2,  # half, so that what was read still comes back
+                    seconds=budget.seconds / 2,  # half, so that a partial text still gets back
                 )
             )
         except ValueError as error:
@@ -230,7 +230,7 @@ def _is_binary(text: str) -> bool:
 
 
 def _heading(text: str) -> str:
-    """The first heading of a Markdown text that is written with `#`."""
+    """The first heading of a Markdown text, if it is written with `#`."""
     for line in text.split("\n", 200)[:200]:
         if line.startswith("# "):
             return line.strip("# \t\r")

@@ -1,12 +1,12 @@
-"""Texts of pages that were read before, kept between calls.
+"""A cache of page texts, kept between calls.
 
 Reading a folder of PDFs takes seconds, and it is read for each question. A page's text depends on
-its bytes, on how it is read, and on the versions of what reads it: those are a text's name here, so
-that a file that was changed, and a newer parser, find nothing old.
+its bytes, on how it is read, and on the versions of the parsers. The cache key covers all of these,
+so a changed file or a newer parser finds no stale text.
 
-Only the user's own processes are to write here: the folder is nobody else's, or it is not used.
-What is damaged, by a disk or by hand, is not believed. Nothing here ever stops the work: a cache
-that can't be read or written is none.
+Only the user's own processes may write here: if others can, the folder is not used. Entries that
+are damaged, by a disk or by hand, are ignored. The cache never stops the work: if it can't be read
+or written, it counts as empty.
 """
 
 import contextlib
@@ -28,38 +28,38 @@ from gophercite.retrieval.text import EXTRACTION_VERSION, PageText, page_from_js
 LIMIT = 512 << 20  # bytes, of all texts together
 
 _PARSERS = ("pdfminer.six", "trafilatura", "lxml", "w3lib")
-_KEPT = 0.8  # of the limit, once it has been passed: what was used last
-_LARGEST = 0.125  # of the limit: no single text is larger
+_KEPT = 0.8  # share of the limit that stays once it was exceeded: the most recently used texts
+_LARGEST = 0.125  # maximum size of a single text, as a share of the limit
 _UNFINISHED = "unfinished-"
-_UNFINISHED_SECONDS = 3600.0  # after which whoever wrote is gone
+_UNFINISHED_SECONDS = 3600.0  # after which the writer must be gone
 
 
 class TextCache:
     """A folder of texts; any number of processes may use it at once.
 
     Args:
-      folder: made when it is missing, for the user alone.
-      limit: bytes of all texts together; when there are more, those go that were not used longest.
+      folder: created if missing, readable by the user alone.
+      limit: maximum bytes of all texts together; beyond it, the least recently used are dropped.
     """
 
     def __init__(self, folder: str | os.PathLike[str], limit: int = LIMIT) -> None:
         self._folder = pathlib.Path(folder)
         self._limit = limit
-        self._written = limit  # since the folder was last looked through: the first time at once
+        self._written = limit  # bytes since the last clean-up; the first write triggers one
 
     def key(self, content: bytes, *how: Any) -> str:
-        """Returns the name of a text.
+        """Returns the key of a text.
 
         Args:
           content: the page's bytes.
-          how: all else that its text depends on, as JSON can hold it.
+          how: everything else that its text depends on, serialisable as JSON.
         """
         reading = json.dumps([EXTRACTION_VERSION, *_versions(), *how])
         together = hashlib.sha256(content).hexdigest() + reading
         return hashlib.sha256(together.encode()).hexdigest()
 
     def get(self, key: str) -> PageText | None:
-        """Returns the text of that name; None where there is none, or it is damaged."""
+        """Returns the text under a key; None if there is none, or it is damaged."""
         with contextlib.suppress(OSError, ValueError, KeyError, RecursionError):
             if not self._is_ours():
                 return None
@@ -73,13 +73,13 @@ class TextCache:
             if digest != _digest(key, body):
                 path.unlink()
                 return None
-            os.utime(path)  # it was used
+            os.utime(path)  # marks it as used
             value = json.loads(body)
             return page_from_json(value) if isinstance(value, dict) else None
         return None
 
     def put(self, key: str, page: PageText) -> None:
-        """Keeps a text under that name; it is there whole or not at all."""
+        """Stores a text under a key, completely or not at all."""
         body = json.dumps(dataclasses.asdict(page)).encode()
         if len(body) > self._largest:
             return
@@ -87,7 +87,7 @@ class TextCache:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not self._is_ours():
                 return
-            # Made for the user alone, whatever the umask.
+            # Readable by the user alone, whatever the umask.
             descriptor, unfinished = tempfile.mkstemp(prefix=_UNFINISHED, dir=self._folder)
             try:
                 with open(descriptor, "wb") as file:
@@ -106,7 +106,7 @@ class TextCache:
         return int(self._limit * _LARGEST)
 
     def _is_ours(self) -> bool:
-        """Whether nobody else can write into the folder; what others may do in it is taken away."""
+        """Whether only the user can write to the folder; removes other users' permissions."""
         status = self._folder.lstat()
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
             return False
@@ -118,7 +118,7 @@ class TextCache:
         found = []
         with os.scandir(self._folder) as entries:
             for entry in entries:
-                with contextlib.suppress(OSError):  # another process was quicker
+                with contextlib.suppress(OSError):  # another process was faster
                     status = entry.stat(follow_symlinks=False)
                     age = time.time() - status.st_mtime
                     if entry.name.startswith(_UNFINISHED) and age > _UNFINISHED_SECONDS:

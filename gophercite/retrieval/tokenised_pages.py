@@ -1,8 +1,8 @@
 """Pages that are tokenised once, for the windows of many prompts.
 
-A page is found for many questions, and in every epoch again. Where a vocabulary tokenises word by
-word (`Vocabulary.splits_words`), the tokens of any part of a page are a run of the page's, but for
-the words that the part begins and ends in: windows are counted by two look-ups and never tokenised.
+One page is found for many questions, and again in every epoch. Where a vocabulary tokenises word by
+word (`Vocabulary.splits_words`), the tokens of any part of a page are a run of the page's tokens,
+except for the part's first and last words. So two look-ups count a window, without tokenising it.
 """
 
 import collections
@@ -21,7 +21,7 @@ from gophercite.text.sentences import sentence_spans
 from gophercite.vocabularies import Vocabulary
 from gophercite.vocabularies.vocabulary import WORD
 
-_HELD_CHARACTERS = 1 << 25  # of all pages; with their tokens they take some eight bytes each
+_HELD_CHARACTERS = 1 << 25  # of all pages; with their tokens they take about eight bytes each
 
 
 class TokenisedPage:
@@ -29,7 +29,7 @@ class TokenisedPage:
 
     Args:
       document: the page.
-      vocabulary: of the model; it `splits_words`.
+      vocabulary: the model's; `splits_words` must be true.
     """
 
     def __init__(self, document: Document, vocabulary: Vocabulary) -> None:
@@ -39,13 +39,13 @@ class TokenisedPage:
         words = WORD.findall(document.text)
         tokens = [vocabulary.encode(word) for word in words]
         self._ids = list(itertools.chain.from_iterable(tokens))
-        # Of word n: where it ends, and how many tokens there are up to there.
+        # For word n: where it ends, and the number of tokens up to there.
         self._ends = array("i", itertools.accumulate(map(len, words)))
         self._counts = array("i", itertools.accumulate(map(len, tokens)))
         self._sentences = array("i", (start for start, _ in sentence_spans(document.text)))
 
     def count(self, start: int, end: int) -> int:
-        """Returns how many tokens `text[start:end]` has."""
+        """Returns the number of tokens of `text[start:end]`."""
         head, first, last, tail = self._cut(start, end)
         rest = len(self._encode(start, head)) + len(self._encode(tail, end))
         return rest + self._before(last) - self._before(first)
@@ -57,7 +57,7 @@ class TokenisedPage:
         if known and len(self._ids) <= budget:
             return Window(self.document, 0, self._ends[-1])
         if known and budget > 0:
-            # From what starts earlier there are too many tokens to the word where the span ends.
+            # Any earlier start has too many tokens up to the word in which the span ends.
             excess = self._before(bisect_left(self._ends, end)) - budget
             word = bisect_left(self._counts, excess) if excess > 0 else 0
             first = bisect_left(self._sentences, self._ends[word - 1] if word else 0)
@@ -69,14 +69,14 @@ class TokenisedPage:
                 window_end = self._longest_end(candidate, end, budget)
                 if window_end is not None:
                     return Window(self.document, candidate, window_end)
-        # No sentence start will do.
+        # No sentence start works.
         return windows.training_window(self.document, span, budget, self._vocabulary, draw)
 
     def pieces(self, window: Window) -> tuple[str, list[int], str]:
-        """Returns the window as text, tokens of whole words, and text.
+        """Returns the window as text, tokens of complete words, and text.
 
-        What stands before the window may change the tokens of its first word, which is a text
-        therefore, and what stands behind it those of white space at its end.
+        Text before the window may change the tokens of its first word, and text after it those of
+        the white space at its end. So these two parts are returned as text.
         """
         text, start, end = self.document.text, window.start, window.end
         stop = start + len(text[start:end].rstrip(" \n"))
@@ -91,9 +91,9 @@ class TokenisedPage:
         """Returns the end of the longest window from `start`, or None when `least` is beyond it."""
         head, first, _, _ = self._cut(start, self._ends[-1])
         room = budget - len(self._encode(start, head)) + self._before(first)
-        last = bisect_right(self._counts, room)  # words that fit, from the page's first on
+        last = bisect_right(self._counts, room)  # words that fit, counted from the page's first
         end = self._ends[last - 1] if last > first else head
-        # What the window lacks at its end is little, but for words that are as long as a text.
+        # Windows lack little at their ends, unless a word is as long as a text.
         little = max(LONGEST_WORD, (end - start) // 8)
         cut = last < len(self._ends) and self._ends[last] - end > little
         if last < first or end == start or (cut and end >= least):
@@ -103,9 +103,9 @@ class TokenisedPage:
         return end
 
     def _cut(self, start: int, end: int) -> tuple[int, int, int, int]:
-        """Divides a part at words: `[start, head)`, words `[first, last)`, `[tail, end)`.
+        """Splits a part at words: `[start, head)`, words `[first, last)`, `[tail, end)`.
 
-        Where it is within one word, all of it is the first part.
+        If it lies within one word, it is all in the first part.
         """
         first = bisect_right(self._ends, start)
         begin = self._ends[first - 1] if first else 0
@@ -119,7 +119,7 @@ class TokenisedPage:
         return head, first, last, self._ends[last - 1] if last > first else head
 
     def _before(self, word: int) -> int:
-        """Returns how many tokens there are before a word."""
+        """Returns the number of tokens before a word."""
         return self._counts[word - 1] if word else 0
 
     def _encode(self, start: int, end: int) -> list[int]:
@@ -127,11 +127,11 @@ class TokenisedPage:
 
 
 class TokenisedPages:
-    """The pages that were asked for last.
+    """A cache of the most recently used pages.
 
     Args:
-      vocabulary: of the model.
-      held_characters: how much of them is held, over all pages.
+      vocabulary: the model's.
+      held_characters: maximum number of characters to hold, over all pages.
 
     Raises:
       ValueError: when the vocabulary doesn't tokenise word by word.
@@ -146,7 +146,7 @@ class TokenisedPages:
         self._characters = 0
 
     def page(self, document: Document) -> TokenisedPage:
-        """Returns a page, tokenised now or before."""
+        """Returns a page, from the cache or newly tokenised."""
         held = self._held.get(document.id)
         if held is not None and held.document.text == document.text:
             self._held.move_to_end(document.id)
@@ -163,10 +163,10 @@ class TokenisedPages:
         return page
 
     def encode_prompt(self, question: str, shown: Sequence[Window]) -> list[int]:
-        """Returns what `prompts.encode_prompt` does, without tokenising windows again."""
+        """Returns what `prompts.encode_prompt` returns, without tokenising windows again."""
         before, end = prompts.frame(question, shown)
         ids: list[int] = []
-        waiting = ""  # text that ends where no word may end
+        waiting = ""  # text that must be tokenised together with what follows
         for window, literal in zip(shown, before, strict=True):
             head, tokens, tail = self.page(window.document).pieces(window)
             waiting += literal + head

@@ -1,6 +1,6 @@
-"""Search engines behind a web API: asking, paging, retries, and a cache; an API is one small file.
+"""Search engines behind a web API: requests, paging, retries and a cache; each API is a small file.
 
-Keys travel in headers only, and stand in no error, log, cache or `repr`.
+Keys travel in headers only, and appear in no error, log, cache or `repr`.
 """
 
 import dataclasses
@@ -28,12 +28,12 @@ _WORTH_ANOTHER_TRY = frozenset({408, 429, 500, 502, 503, 504})
 
 @dataclasses.dataclass(frozen=True)
 class ApiRequest:
-    """What an API is asked for one page of results.
+    """The request for one page of results.
 
     Attributes:
       url: the address, without parameters.
-      parameters: of the address; no keys.
-      headers: what is secret.
+      parameters: of the address; without keys.
+      headers: these may hold secrets.
     """
 
     url: str
@@ -42,12 +42,12 @@ class ApiRequest:
 
 
 class SearchApi(Protocol):
-    """How one API is asked and answers.
+    """How to query one API and read its answers.
 
     Attributes:
       name: what users call it.
-      page_size: hits of a full page; a page with fewer is the last one. 1 when pages vary.
-      pages: how many pages there are at most.
+      page_size: hits on a full page; a page with fewer is the last one. 1 if page sizes vary.
+      pages: maximum number of pages.
     """
 
     name: str
@@ -55,34 +55,34 @@ class SearchApi(Protocol):
     pages: int
 
     def request(self, query: Query, page: int) -> ApiRequest:
-        """Returns what to ask for a page, counted from 0."""
+        """Returns the request for a page, counted from 0."""
         ...
 
     def results(self, answer: Any) -> list[Hit]:
         """Returns the hits of a decoded answer.
 
         Raises:
-          KeyError, TypeError, AttributeError: when it has not the documented shape.
+          KeyError, TypeError, AttributeError: when it does not have the documented shape.
         """
         ...
 
     def advice(self, status: int) -> str:
-        """Returns what a user can do about an HTTP status; empty when nothing is known."""
+        """Returns what users can do about an HTTP status; empty when nothing is known."""
         ...
 
 
 @dataclasses.dataclass(frozen=True)
 class WebSettings:
-    """How an API is asked.
+    """How an API is queried.
 
     Attributes:
-      seconds: how long an answer may take.
-      attempts: how often a request is made that fails for a while (time-outs, 429, 5xx).
-      backoff_seconds: the wait after the first attempt; each wait is twice the one before. Where
-        the server says how long to wait, that counts.
-      longest_wait_seconds: a server that asks for a longer wait is given up at once.
-      cache: a folder for answers; a request that was answered once is not made again, so that a
-        repeated run costs nothing and finds the same. None for no cache.
+      seconds: maximum time for an answer.
+      attempts: maximum number of attempts for temporary failures (time-outs, 429, 5xx).
+      backoff_seconds: the wait after the first attempt; each wait is twice the one before. If the
+        server says how long to wait, that is used instead.
+      longest_wait_seconds: if a server asks for a longer wait, the request fails at once.
+      cache: a folder for answers; a request that was answered is not sent again, so a repeated run
+        costs nothing and finds the same. None for no cache.
     """
 
     seconds: float = 20.0
@@ -93,7 +93,7 @@ class WebSettings:
 
 
 class WebEngine:
-    """A search engine of the web; it may be shared by threads. Close it, or use it in a `with`."""
+    """A web search engine; threads may share it. Close it, or use it in a `with`."""
 
     def __init__(self, api: SearchApi, settings: WebSettings | None = None) -> None:
         self._api = api
@@ -118,7 +118,7 @@ class WebEngine:
         self._client.close()
 
     def search(self, query: str, k: int) -> list[Hit]:
-        """Returns at most `k` hits, no address twice; as `SearchEngine.search`."""
+        """Returns at most `k` hits with distinct addresses; as `SearchEngine.search`."""
         check_number_of_hits(k)
         parsed = parse_query(query)
         if not parsed.text:
@@ -164,7 +164,7 @@ class WebEngine:
             ) from None
 
     def _ask(self, request: ApiRequest) -> Any:
-        """Returns the decoded answer, after as many attempts as it takes and are allowed."""
+        """Returns the decoded answer, after as many attempts as it takes, within the limit."""
         wait = self._settings.backoff_seconds
         for attempt in range(1, self._settings.attempts + 1):
             try:
@@ -194,7 +194,7 @@ class WebEngine:
         raise ValueError("at least one attempt must be allowed")
 
     def _get(self, request: ApiRequest) -> tuple[int, httpx.Headers, bytes]:
-        # No redirects: a key must not travel on.
+        # No redirects: a key must not be sent elsewhere.
         with self._client.stream(
             "GET", request.url, params=dict(request.parameters), headers=dict(request.headers)
         ) as response:
@@ -232,7 +232,7 @@ class WebEngine:
 
 
 def hit(url: object, title: object, snippet: object) -> Hit:
-    """Makes a hit of what an API says: texts on one line, and empty where there are none."""
+    """Builds a hit from an API's fields: each text on one line, empty where it is missing."""
     address, heading, shown = (
         " ".join(normalise_text(field).split()) if isinstance(field, str) else ""
         for field in (url, title, snippet)
@@ -241,7 +241,7 @@ def hit(url: object, title: object, snippet: object) -> Hit:
 
 
 def from_environment(name: str, meaning: str) -> str:
-    """Returns what an environment variable holds.
+    """Returns the value of an environment variable.
 
     Raises:
       SearchError: when it is not set; the message names it and says what it should hold.

@@ -1,11 +1,11 @@
-"""Which part of a page a prompt shows (GopherCite, appendices A and D.2).
+"""Chooses which part of a page a prompt shows (GopherCite, appendices A and D.2).
 
-A window has at most so many tokens of the model's own vocabulary, contains a given span (the place
-of a snippet, or a quote) and starts where a sentence or paragraph does: in training at one of those
-starts, drawn at random, at inference at most 500 characters before the span. A page that fits is
-shown whole.
+A window has a maximum number of tokens of the model's own vocabulary and contains a given span (the
+place of a snippet, or a quote). It starts where a sentence or paragraph does: in training at a
+random one of those starts, at inference at most 500 characters before the span. A page that fits is
+shown in full.
 
-Only the neighbourhood of the span is split and tokenised: what a window costs depends on the
+Only the neighbourhood of the span is split and tokenised: the cost of a window depends on the
 budget, not on the page.
 """
 
@@ -21,36 +21,36 @@ Span = tuple[int, int]
 
 CHARACTERS_BEFORE = 500  # appendix A, at inference
 
-_CHARACTERS_PER_TOKEN = 6  # a first guess, generous for prose; wrong ones cost time alone
-_MARGIN = 16  # tokens by which the parts of a text may differ from its whole
+_CHARACTERS_PER_TOKEN = 6  # a first guess, generous for prose; a wrong guess only costs time
+_MARGIN = 16  # maximum difference in tokens between a text and its parts
 LONGEST_WORD = 40  # characters; in text without spaces, words are cut
-_LINE = re.compile(r"^[^\S\n]*+(?=\S)", re.MULTILINE)  # up to where its text starts
-_RESYNCHRONISE = 200  # characters of text that the sentence splitter sees before what it splits
+_LINE = re.compile(r"^[^\S\n]*+(?=\S)", re.MULTILINE)  # up to where the line's text starts
+_RESYNCHRONISE = 200  # characters before the region that the sentence splitter also sees
 
 
 def training_window(
     document: Document, span: Span, budget: int, vocabulary: Vocabulary, draw: random.Random
 ) -> Window | None:
-    """Returns a window that starts at random, with equal chances for every legal start.
+    """Returns a window with a random start; every legal start is equally likely.
 
     A start is legal when a sentence or paragraph starts there, at or before the span, and the text
-    from there to the end of the span, or of the word that the span ends in, fits the budget. Where
-    there is none, line starts are legal, and where there is none either, the start of the word at
-    which the span begins or the span's.
+    from there to the end of the span (or of the word that the span ends in) fits the budget. If
+    there is none, line starts are legal. If there is none of these either, it is the start of the
+    word in which the span begins, or the start of the span.
 
     Args:
       document: the page.
       span: `(start, end)` of what the window must contain.
-      budget: how many tokens it may have.
-      vocabulary: of the model.
-      draw: the random numbers of this example: equal ones give equal windows.
+      budget: maximum number of tokens.
+      vocabulary: the model's.
+      draw: random numbers for this example: equal ones give equal windows.
 
     Returns:
-      The window, the whole page when that fits, or None when the span alone exceeds the budget,
-      or that is 0.
+      The window; the whole page when that fits; None when the span alone exceeds the budget, or
+      the budget is 0.
 
     Raises:
-      ValueError: when the span is not a span of the page.
+      ValueError: when the span is not within the page.
     """
     return _window(document, span, budget, vocabulary, before=None, draw=draw)
 
@@ -65,7 +65,7 @@ def inference_window(
 ) -> Window | None:
     """Returns the window with the earliest legal start at most `before` characters before the span.
 
-    Which starts are legal, arguments, return and errors are as for `training_window`.
+    Legal starts, arguments, return value and errors are those of `training_window`.
     """
     return _window(document, span, budget, vocabulary, before=before, draw=None)
 
@@ -95,7 +95,7 @@ def _window(
         first = max(first, _reach(text, span, budget, vocabulary))
     for starts in _starts(text, first, start):
         if draw is not None:
-            draw.shuffle(starts)  # the first that fits is drawn evenly from those that fit
+            draw.shuffle(starts)  # so the first start that fits is a uniform draw from all that do
         for candidate in starts:
             window_end = longest_end(text, candidate, end, budget, vocabulary)
             if window_end is not None:
@@ -107,10 +107,10 @@ def _window(
 
 
 def _starts(text: str, first: int, last: int) -> Iterator[list[int]]:
-    """Yields the starts in `[first, last]`, in order: of sentences, else of lines, else the span's.
+    """Yields the starts in `[first, last]`, in order: sentence starts, else lines, else the span's.
 
-    Paragraphs that are single lines are hard to tell from wrapped lines; so line starts count only
-    where no sentence start will do.
+    Paragraphs of one line are hard to tell from wrapped lines, so line starts count only where no
+    sentence start works.
     """
     yield _sentence_starts(text, first, last)
     yield [line.end() for line in _LINE.finditer(text, first, last + 1) if line.end() <= last]
@@ -120,12 +120,12 @@ def _starts(text: str, first: int, last: int) -> Iterator[list[int]]:
 
 
 def _sentence_starts(text: str, first: int, last: int) -> list[int]:
-    """Returns where sentences of `text` start in `[first, last]`, looking at little else."""
+    """Returns the sentence starts of `text` in `[first, last]`, splitting little else."""
     before = max(0, first - _RESYNCHRONISE)
-    region = text[before : last + LOOK_AHEAD]  # a sentence's end shows in how the next begins
+    region = text[before : last + LOOK_AHEAD]  # a sentence's end depends on how the next begins
     starts = [before + start for start, _ in sentence_spans(region)]
     if before > 0:
-        del starts[:1]  # where the region starts is no start of a sentence
+        del starts[:1]  # the region's start is not the start of a sentence
     return [start for start in starts if first <= start <= last]
 
 
@@ -133,12 +133,12 @@ def _sentence_starts(text: str, first: int, last: int) -> list[int]:
 
 
 def _fits(text: str, budget: int, vocabulary: Vocabulary) -> bool:
-    """Whether `text` has at most `budget` tokens; long texts are not looked at."""
+    """Whether `text` has at most `budget` tokens; very long texts are not tokenised."""
     return len(text) <= _CHARACTERS_PER_TOKEN * budget and len(vocabulary.encode(text)) <= budget
 
 
 def _reach(text: str, span: Span, budget: int, vocabulary: Vocabulary) -> int:
-    """Returns a start before which the budget certainly ends before the span does."""
+    """Returns a place such that from any earlier start, the span certainly exceeds the budget."""
     start, end = span
     size = end - start + _CHARACTERS_PER_TOKEN * budget
     while True:
@@ -156,7 +156,7 @@ def longest_end(
 ) -> int | None:
     """Returns the end of the longest window from `start`, or None when `least` is beyond it.
 
-    A word that does not fit whole is left out, unless the span ends inside it.
+    A word that does not fit completely is left out, unless the span ends inside it.
     """
     size = least - start + _CHARACTERS_PER_TOKEN * budget
     ids = vocabulary.encode(text[start : start + size])
@@ -175,19 +175,19 @@ def longest_end(
         if excess <= 0:
             return end
         kept -= excess
-    # Alone, the last word of the span may have fewer tokens than as a part of a longer one.
+    # By itself, the span's last word may have fewer tokens than as part of a longer one.
     nearly = least - start <= _characters(ids[: budget + _MARGIN], vocabulary)
     return least if nearly and len(vocabulary.encode(text[start:least])) <= budget else None
 
 
 def _characters(ids: list[int], vocabulary: Vocabulary) -> int:
-    """Returns how many whole characters tokens spell."""
+    """Returns how many complete characters the tokens spell."""
     spelled = map(vocabulary.token_bytes, ids)  # never None: text encodes to no special token
     return len(b"".join(spelled).decode("utf-8", errors="ignore"))  # type: ignore[arg-type]
 
 
 def _word_end(text: str, end: int) -> int:
-    """Returns `end`, or the end of the last whole word before it where it cuts one."""
+    """Returns `end`, or the end of the last complete word before it if it cuts a word."""
     if end >= len(text) or text[end].isspace():
         return end
     for place in range(end, max(0, end - LONGEST_WORD), -1):
