@@ -1,4 +1,4 @@
-"""Search in sorted stretches of an array, on the device."""
+"""Binary search in sorted segments of an array, on the device."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Int
@@ -11,17 +11,17 @@ def first_not_less(
     high: Int[Array, " searches"],
     halvings: int,
 ) -> Int[Array, " searches"]:
-    """The first places whose keys are not less than what is wanted.
+    """The first positions whose keys are not less than the wanted ones.
 
     Args:
-      keys: rising within each stretch that is searched.
-      wanted: a key for each search.
-      low: where each one's stretch begins.
-      high: where it ends; what is returned where all of its keys are less.
-      halvings: enough for the longest stretch, of fewer than two to their power keys.
+      keys: keys, rising within each segment that is searched.
+      wanted: the wanted key of each search.
+      low: where the segment of each search begins.
+      high: where it ends; returned if all of its keys are less.
+      halvings: number of bisection steps; segments must have fewer than 2**halvings keys.
 
     Returns:
-      Places.
+      One position per search.
     """
     last = keys.shape[0] - 1
     for _ in range(halvings):

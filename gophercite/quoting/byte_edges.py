@@ -7,7 +7,7 @@ from jaxtyping import Int, UInt8
 
 from gophercite.evidence import END_MARK
 
-# Nodes that all prompts have, counted from the start, and how many there are.
+# Nodes that all prompts have, as offsets from the start, and their number.
 AFTER_SPACE, AFTER_PERCENT, AFTER_BRACKET, ENDED, DONE = 1, 2, 3, 4, 5
 STRUCTURE = 6
 
@@ -15,14 +15,14 @@ BRACKET, PERCENT = END_MARK.encode()
 
 
 class ByteEdges(NamedTuple):
-    """Bytes from node to node.
+    """Edges between nodes, each labelled with a byte.
 
     Attributes:
-      start: of each node's edges; one more entry than nodes.
-      byte: read along the edge.
-      node: where it leads.
-      event: what the byte demands or does beside: 0, `CLOSES`, `CLOSED_BEFORE`, `OPENS`, or
-        `OMITS` and how many characters of the omission the run itself has.
+      start: index of each node's first edge; one more entry than nodes.
+      byte: the byte of each edge.
+      node: the node that each edge leads to.
+      event: what else the byte requires or does: 0, `CLOSES`, `CLOSED_BEFORE`, `OPENS`, or `OMITS`
+        plus the number of the omission's characters that belong to the run itself.
     """
 
     start: Int[np.ndarray, " nodes_and_one"]
@@ -31,7 +31,7 @@ class ByteEdges(NamedTuple):
     event: UInt8[np.ndarray, " edges"]
 
     def followed_by(self, others: "ByteEdges") -> "ByteEdges":
-        """The edges of these nodes, then those of others; the nodes they lead to stay."""
+        """Appends the edges of further nodes; node numbers stay as they are."""
         return ByteEdges(
             np.concatenate([self.start[:-1], others.start + self.start[-1]]),
             np.concatenate([self.byte, others.byte]),
@@ -40,19 +40,19 @@ class ByteEdges(NamedTuple):
         )
 
 
-# Events. A quote that a byte closes must have its minimum length before that byte; where the run
-# itself goes on with "]", the end shows only at the "%" and is one character back. With `OMITS` an
-# omission ends the run, so many characters back as are added to it.
+# Events. A quote that a byte closes must have its minimum length before that byte. If the run
+# itself continues with "]", its end shows only at the "%", one character later. With `OMITS` an
+# omission has ended the run, as many characters back as are added to the event.
 CLOSES, CLOSED_BEFORE, OPENS, OMITS = 1, 2, 3, 4
 
 
 class Parts(NamedTuple):
-    """Where the parts of a graph's nodes begin; claims' states are the first.
+    """Where the parts of a graph's nodes begin; claims' states come first.
 
     Attributes:
-      prefix: the empty title prefix.
-      start: where an answer begins.
-      quote: the first of the quotes' nodes; those that stand for no run, or white space, included.
+      prefix: the node of the empty title prefix.
+      start: the node where an answer begins.
+      quote: the first of the quotes' nodes, including those for the empty run and for white space.
     """
 
     prefix: int

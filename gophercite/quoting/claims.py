@@ -1,10 +1,10 @@
-"""The automaton of claims: any text but the reserved marks, up to `>%(`.
+"""The automaton of claims: any text without reserved marks, up to `>%(`.
 
-It reads bytes, since tokens may hold half a character or half a mark, and it is the same for all
+It reads bytes, because tokens may hold half a character or half a mark, and it is the same for all
 prompts. A state remembers three things: how much of a mark the text ends with, which bytes may
-follow inside the present character (UTF-8 only), and whether the claim has anything but white
-space yet. The `>` or `>%` that the text ends with is no part of the claim until the next character
-shows that no `>%(` has begun.
+follow inside the present character (UTF-8 only), and whether the claim has anything but white space
+yet. A `>` or `>%` at the end of the text is not part of the claim until the next character shows
+that it does not begin `>%(`.
 """
 
 import dataclasses
@@ -34,11 +34,12 @@ _PREFIXES = sorted(
 
 @dataclasses.dataclass(frozen=True)
 class _State:
-    """What the text so far leaves open.
+    """The automaton's state after some text.
 
     Attributes:
-      mark: the longest end of the text that begins a mark.
-      character: first bytes of an unfinished character; equivalent beginnings share one.
+      mark: the longest suffix of the text that is a prefix of a mark.
+      character: first bytes of an unfinished character; equivalent prefixes share one
+        representative.
       content: whether the claim has anything but white space.
     """
 
@@ -52,9 +53,10 @@ class ClaimAutomaton:
     """The states as a table.
 
     Attributes:
-      next: state after each byte; `DEAD` where no legal claim goes on so, `CLOSED` after `>%(`.
-        State 0 is the start.
-      pending: characters of `>%(` that the text ends with; they don't count as the claim's yet.
+      next: next state by state and byte; `DEAD` if no legal claim continues like this, `CLOSED`
+        after `>%(`. State 0 is the start.
+      pending: number of characters of `>%(` that the text ends with; they are not part of the claim
+        yet.
       content: whether the claim has anything but white space.
     """
 
@@ -65,10 +67,10 @@ class ClaimAutomaton:
 
 @functools.cache
 def claim_automaton() -> ClaimAutomaton:
-    """Returns the automaton, which is made once."""
+    """Returns the automaton, which is built once and cached."""
     numbers = {_State(): 0}
     states, rows = [_State()], []
-    for state in states:  # grows while it is walked
+    for state in states:  # the list grows during the loop
         row = np.full(256, DEAD, np.int16)
         for byte in range(256):
             after = _step(state, byte)
@@ -98,7 +100,7 @@ def _step(state: _State, byte: int) -> "_State | int":
 
 
 def _has_content(text: bytes, mark: bytes) -> bool:
-    """Whether characters of `text` are now surely the claim's, and not all white space."""
+    """Whether `text` without its pending mark has anything but white space."""
     closing = len(mark) if _CLOSING.startswith(mark) else 0
     return bool(text[: len(text) - closing].decode().strip())
 
@@ -107,11 +109,11 @@ def _step_inside_character(state: _State, byte: int) -> "_State | int":
     character = state.character + bytes([byte])
     if not goes_on(state.character, byte):
         return DEAD
-    # What was pending is the claim's own: no mark goes on with a character beyond ASCII.
+    # The pending characters are part of the claim, because no mark has a non-ASCII character.
     content = state.content or bool(state.mark)
     if is_whole(character):
         return _State(b"", b"", content or character not in WHITE_SPACE)
     if not content and may_be_white_space(character):
         return _State(b"", character, False)
-    # Not white space, whatever follows: only what may follow matters.
+    # No continuation is white space, so only the possible next bytes matter.
     return _State(b"", representative(character), True)

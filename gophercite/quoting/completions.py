@@ -1,10 +1,10 @@
-"""How many tokens an answer needs at least from where it is: what keeps every sample finishable.
+"""The minimum number of tokens that finish an answer, which keeps every sample finishable.
 
-Backward over token edges: the rest of the claim and title, the shortest quote, the closing marks,
-the end of sequence. Within a claim or quote it depends on how many characters the run has, up to
-the minimum; of a quote one more: from there on it may end by "]%" wherever a run may end, and by
-"%" alone after a "]" of its own. Where it may not end anywhere and has a maximum, it depends on all
-its characters up to that.
+It is computed backwards over token edges: the rest of the claim and title, the shortest quote, the
+closing marks, the end of sequence. Within a claim or quote, it depends on the number of characters
+in the run, up to the minimum, and for a quote up to one more: from there on the quote may end with
+"]%" wherever a run may end, and with "%" alone after its own "]". If a quote may not end anywhere
+and has a maximum length, it depends on the number of characters up to that maximum.
 """
 
 import numpy as np
@@ -25,7 +25,7 @@ from gophercite.quoting.token_edges import TokenEdges
 from gophercite.quoting.token_trie import ClaimTokens
 from gophercite.quoting.token_walks import UNLIMITED, Limits
 
-NO_END = 30_000  # tokens: where an answer cannot be finished; no budget is so large
+NO_END = 30_000  # tokens, if an answer cannot be finished; larger than any budget
 
 
 def longest_steps(
@@ -36,11 +36,11 @@ def longest_steps(
     Args:
       claim: the automaton of claims.
       claim_tokens: a vocabulary's tokens in claims.
-      limits: of lengths.
+      limits: limits on lengths.
 
     Returns:
       For each number of characters that the claim lacks (see `shortest_completions`), the longest
-      step that leaves room for what the claim still needs; -1 where there is none.
+      step that leaves room for what the claim still needs; -1 if there is none.
     """
     states, enough = len(claim.next), _enough(limits)
     steps = np.full((enough + 1, states, states), -1, np.int16)
@@ -49,20 +49,20 @@ def longest_steps(
     for missing in range(enough + 1):
         fits = np.ones(len(added), bool)
         if limits.maximum_claim < UNLIMITED and missing:
-            # White space alone must leave room for one character more.
+            # A claim of white space alone must leave room for one more character.
             had = enough - missing
             fits = had + added + ~claim.content[after] <= limits.maximum_claim
-        elif limits.maximum_claim < UNLIMITED:  # it may be as long as it is allowed to be
+        elif limits.maximum_claim < UNLIMITED:  # the claim may already have its maximum length
             fits = added <= ~claim.content[before]
         np.maximum.at(steps[missing], (before[fits], after[fits]), added[fits])
     return steps
 
 
 def _enough(limits: Limits) -> int:
-    """Characters from which on it does not matter how many a run has."""
+    """The number of characters from which on a run's length does not matter."""
     enough = max(limits.minimum_quote + 1, limits.minimum_claim)
     if limits.maximum_quote < UNLIMITED and not limits.anywhere:
-        # A run that may end here does so; one that may not needs room to where it may.
+        # A run that may end here does so; any other needs room up to where it may end.
         return max(enough, limits.maximum_quote)
     return enough
 
@@ -74,19 +74,19 @@ def shortest_completions(
     steps: Int[np.ndarray, "missing states states"],
     limits: Limits,
 ) -> Int16[np.ndarray, "nodes missing"]:
-    """Tokens to the end of a legal answer, its end of sequence included.
+    """The minimum number of tokens to the end of a legal answer, including its end of sequence.
 
     Args:
       graph: a prompt's graph.
-      edges: its tokens.
+      edges: its token edges.
       claim: the automaton of claims.
-      steps: what `longest_steps` finds.
-      limits: of lengths.
+      steps: the result of `longest_steps`.
+      limits: limits on lengths.
 
     Returns:
-      For each node, and for each number of characters that a claim or quote there lacks to have as
-      many as can matter (0: it has them), the fewest tokens; `NO_END` where there is no end. Other
-      nodes have the same in all columns.
+      The fewest tokens, for each node and for each number of characters that a claim or quote there
+      lacks up to the number that matters (0: it lacks none); `NO_END` if the answer can't be
+      finished. Nodes outside claims and quotes have the same number in all columns.
     """
     parts = graph.parts
     cost = np.full((graph.nodes, _enough(limits) + 1), NO_END, np.int16)
@@ -104,7 +104,7 @@ def shortest_completions(
 
 @native
 def _by_length(longest: np.ndarray, most: int) -> np.ndarray:
-    """Places by falling length, of which the greatest is `most`."""
+    """Indices sorted by descending length (counting sort); `most` is the greatest length."""
     begins = np.zeros(most + 2, np.int64)
     for length in longest:
         begins[length] += 1
@@ -120,7 +120,7 @@ def _by_length(longest: np.ndarray, most: int) -> np.ndarray:
 
 @native
 def _relax(cost: np.ndarray, edges: TokenEdges, order: np.ndarray, limits: Limits) -> None:
-    """Sets the costs of nodes in no run, whose edges lead to nodes that have theirs already."""
+    """Sets the costs of nodes outside runs, whose edges lead to nodes that have their costs."""
     for node in order:
         best = NO_END
         for i in range(edges.start[node], edges.start[node + 1]):
@@ -131,7 +131,7 @@ def _relax(cost: np.ndarray, edges: TokenEdges, order: np.ndarray, limits: Limit
 
 @native
 def _after(cost: np.ndarray, edges: TokenEdges, i: int) -> int:
-    """The cost of the node that an edge leads to which begins a run, or leads to none."""
+    """The cost after an edge that begins a run, or that leads to a node outside runs."""
     return cost[edges.node[i], max(0, cost.shape[1] - 1 - ~edges.characters[i])]
 
 
@@ -139,7 +139,7 @@ def _after(cost: np.ndarray, edges: TokenEdges, i: int) -> int:
 def _relax_quotes(
     cost: np.ndarray, edges: TokenEdges, order: np.ndarray, quote: int, limits: Limits
 ) -> None:
-    """Sets the costs of quotes' nodes, those of longer runs before those that lead to them."""
+    """Sets the costs of quotes' nodes, in order of descending run length."""
     enough = cost.shape[1] - 1
     limited = limits.maximum_quote < UNLIMITED
     best = np.empty(enough + 1, np.int64)
@@ -150,14 +150,14 @@ def _relax_quotes(
                 continue
             after, need, reach = cost[edges.node[i]], edges.need[i], edges.reach[i]
             characters = max(0, edges.characters[i]) if edges.node[i] >= quote else enough
-            # With `enough` characters or more the run may be as long as it is allowed to be.
+            # With `enough` characters or more, the run may already have its maximum length.
             if not (limited and reach > 0):
                 best[0] = min(best[0], 1 + after[0])
             most = min(enough, enough - need)
             least = max(1, enough + reach - limits.maximum_quote) if limited else 1
             for missing in range(least, most + 1):
                 best[missing] = min(best[missing], 1 + after[max(0, missing - characters)])
-        for missing in range(enough + 1):  # a row assigned as a whole takes seconds to compile
+        for missing in range(enough + 1):  # assigning the entire row takes seconds to compile
             cost[quote + place, missing] = best[missing]
 
 
@@ -170,7 +170,7 @@ def _relax_claims(
     limits: Limits,
     content: np.ndarray,
 ) -> None:
-    """Sets the costs of claims' states, which lead to each other in circles."""
+    """Sets the costs of claims' states, whose edges form cycles."""
     states, enough = parts.prefix, cost.shape[1] - 1
     limited = limits.maximum_claim < UNLIMITED
     for missing in range(enough + 1):

@@ -1,9 +1,9 @@
 """Constrained sampling (GopherCite, appendix J): only answers whose quotes are verbatim.
 
-On the host, once a prompt, its documents become a graph of nodes and tokens (`QuoteConstraint`); on
-the device each sample is at a node (`quote_state`). The guarantee is about text, not tokens: every
-spelling of every legal answer is allowed, and nothing else (see `quote_graph` for what is legal).
-No step is allowed after which the answer could not be finished in the tokens that are left, so
+On the host, each prompt's documents become a graph of nodes and tokens (`QuoteConstraint`); on the
+device each sample is at a node (`quote_state`). The guarantee is about text, not tokens: every
+tokenization of every legal answer is allowed, and nothing else (see `quote_graph` for what is
+legal). A token is allowed only if the answer can still be finished within the remaining tokens, so
 every sample is legal.
 """
 
@@ -32,18 +32,18 @@ __all__ = ["NoLegalAnswer", "PromptGraph", "QuoteConstraint"]
 
 
 class NoLegalAnswer(ValueError):  # noqa: N818 (the name in the project's contracts)
-    """Nothing can be quoted from a prompt's documents, or not in so few tokens."""
+    """Nothing can be quoted from a prompt's documents, or not within the token limit."""
 
 
 class QuoteConstraint:
-    """Makes the tables of prompts, for one vocabulary.
+    """Builds prompts' tables for one vocabulary.
 
     Attributes:
       settings: what answers may look like.
     """
 
     def __init__(self, vocabulary: Vocabulary, settings: QuoteSettings | None = None) -> None:
-        """Reads the vocabulary once; takes a moment for a large one."""
+        """Indexes the vocabulary, which takes a moment for a large one."""
         self.settings = settings or QuoteSettings()
         self._vocabulary = vocabulary
         self._eos_id = vocabulary.eos_id
@@ -57,7 +57,7 @@ class QuoteConstraint:
         """The graph of a prompt that shows `sources`.
 
         Raises:
-          NoLegalAnswer: no source has anything that can be quoted.
+          NoLegalAnswer: nothing can be quoted from any source.
         """
         pieces = self.pieces(sources)
         if not pieces:
@@ -78,21 +78,21 @@ class QuoteConstraint:
     def evidence_graph(
         self, pieces: Mapping[str, Sequence[Piece]], begun: Sequence[int]
     ) -> PromptGraph | None:
-        """The graph of answers whose claim is made already: of their titles and quotes.
+        """The graph of answers whose claim is given: of their titles and quotes.
 
         Args:
-          pieces: what they may quote; not empty.
+          pieces: the pieces they may quote; not empty.
           begun: the tokens of such an answer up to the mark before the title. The graph's first
-            nodes allow these alone, one after the other.
+            nodes allow only these, in order.
 
         Returns:
-          The graph; None where it has no answer.
+          The graph; None if it has no answer.
         """
         parts, whole = self._graph(pieces)
         edges, nodes, count = whole.edges, len(whole.cost), len(begun)
         node = nodes + 1 + np.arange(count)
         node[-1] = parts.prefix
-        ahead = np.arange(count, 0, -1)  # tokens to the title
+        ahead = np.arange(count, 0, -1)  # number of tokens up to the title
         cost = np.minimum(whole.cost[parts.prefix] + ahead[:, None], NO_END)
         if cost[0, 0] >= NO_END:
             return None
@@ -101,7 +101,7 @@ class QuoteConstraint:
             start=edges.start[-1] + 1 + np.arange(count),
             token=np.array(begun),
             node=node,
-            characters=same - 1,  # none yet, whatever runs begin
+            characters=same - 1,  # ~0: no characters yet
             need=same,
             reach=same + NO_REACH,
             begins=same,
@@ -135,19 +135,20 @@ class QuoteConstraint:
         )
 
     def tables(self, graphs: Sequence[PromptGraph], max_tokens: int) -> QuoteTables:
-        """Puts graphs together for a batch, on the device.
+        """Joins the graphs of a batch, on the device.
 
-        Their sizes are rounded up to powers of two, so that few programs serve all batches.
+        Their sizes are rounded up to powers of two, so that few compiled programs serve all
+        batches.
 
         Args:
-          graphs: one a prompt.
-          max_tokens: that a sample may have, its end of sequence included.
+          graphs: one per prompt.
+          max_tokens: maximum number of tokens per sample, including its end of sequence.
 
         Returns:
           The tables.
 
         Raises:
-          NoLegalAnswer: some prompt's shortest answer has more tokens than that.
+          NoLegalAnswer: some prompt's shortest answer has more than `max_tokens` tokens.
         """
         made: QuoteTables = jax.tree.map(jnp.asarray, self.host_tables(graphs, max_tokens))
         return made
@@ -155,18 +156,19 @@ class QuoteConstraint:
     def host_tables(
         self, graphs: Sequence[PromptGraph], max_tokens: int, sizes: TableSizes | None = None
     ) -> QuoteTables:
-        """Puts graphs together for a batch, as arrays of numpy.
+        """Joins the graphs of a batch, as NumPy arrays.
 
         Args:
-          graphs: one a prompt.
+          graphs: one per prompt.
           max_tokens: as in `tables`.
-          sizes: of the tables; those that are too small become powers of two, all do when None.
+          sizes: table sizes. Sizes that are too small are rounded up to a power of two; all are
+            when None.
 
         Returns:
           The tables.
 
         Raises:
-          NoLegalAnswer: as `tables`.
+          NoLegalAnswer: as in `tables`.
         """
         for i, graph in enumerate(graphs):
             if graph.shortest_answer > max_tokens:

@@ -1,4 +1,4 @@
-"""Graphs of prompts put together as the tables of a batch: what the sampler is given."""
+"""Joins prompts' graphs into the tables of a batch, which are the sampler's input."""
 
 import dataclasses
 import itertools
@@ -26,8 +26,8 @@ class PromptGraph:
 
     Attributes:
       start: the node where an answer begins.
-      edges: its tokens.
-      cost: tokens to the end of an answer.
+      edges: its token edges.
+      cost: minimum number of tokens to the end of an answer (`shortest_completions`).
     """
 
     start: int
@@ -36,25 +36,26 @@ class PromptGraph:
 
     @property
     def shortest_answer(self) -> int:
-        """Tokens of the shortest legal answer, its end of sequence included."""
+        """Number of tokens of the shortest legal answer, including its end of sequence."""
         return int(self.cost[self.start, 0])
 
     @property
     def sizes(self) -> TableSizes:
-        """How many nodes and edges there are."""
+        """The numbers of nodes and edges."""
         return TableSizes(len(self.cost), len(self.edges.token))
 
 
 @dataclasses.dataclass(frozen=True)
 class FreeTexts:
-    """What graphs of one vocabulary share: free text, in whose states nearly all tokens may follow.
+    """What all graphs of a vocabulary share: the states of free text, which allow nearly any token.
 
-    The first nodes of each graph are these states.
+    These states are the first nodes of each graph.
 
     Attributes:
-      automaton: of the text, byte by byte.
+      automaton: the automaton of the text, byte by byte.
       tokens: where each token leads in it.
-      usual_lengths: bytes of each token's text; 0 for those that a tokenizer has another token for.
+      usual_lengths: number of bytes in each token's text; 0 if the tokenizer uses another token for
+        this text.
     """
 
     automaton: ClaimAutomaton
@@ -68,18 +69,19 @@ def joined(
     settings: QuoteSettings,
     sizes: TableSizes | None = None,
 ) -> QuoteTables:
-    """Puts graphs together for a batch, as arrays of numpy.
+    """Joins the graphs of a batch, as NumPy arrays.
 
     Args:
-      graphs: one a prompt; those of prompts with the same edges are there once.
-      texts: what they share.
+      graphs: one per prompt; edges that several prompts share are stored once.
+      texts: what the graphs share.
       settings: what answers may look like.
-      sizes: of the tables; those that are too small become powers of two, all do when None.
+      sizes: table sizes. Sizes that are too small are rounded up to a power of two; all are when
+        None.
 
     Returns:
       The tables.
     """
-    # Prompts whose answers begin at other nodes of one graph need it once.
+    # Prompts that share a graph and differ only in their start nodes need it once.
     parts = list({id(graph.edges): graph for graph in graphs}.values())
     node = [0, *itertools.accumulate(part.sizes.nodes for part in parts)]
     edge = [0, *itertools.accumulate(part.sizes.edges for part in parts)]
@@ -111,9 +113,9 @@ def joined(
 
 
 def usual_lengths(vocabulary: Vocabulary) -> Int32[np.ndarray, " vocab"]:
-    """Bytes of each token's text; 0 for those that a tokenizer has another token for.
+    """Number of bytes in each token's text; 0 if the tokenizer uses another token for this text.
 
-    Those are SentencePiece's bytes, which come before the pieces that spell the same.
+    These are SentencePiece's byte tokens, which come before the pieces with the same text.
     """
     texts = [vocabulary.token_bytes(id) or b"" for id in range(vocabulary.size)]
     usual = {text: id for id, text in enumerate(texts)}

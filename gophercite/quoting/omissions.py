@@ -1,16 +1,19 @@
 """Quotes that leave words out: several runs of a title's pages, joined by ` [...] ` (appendix H).
 
-A ` [...] ` in such a quote always is an omission, also where a page's own text has it, and they are
-read from the left: pages are cut at it, so that no run holds one. But a run may go on with the
-beginning of one, most often with a space, and then it shows only some characters later that the run
-had ended before it. So a text is in a run for as long as the run goes on as the text does; where it
-no longer does, but an omission would, the run has ended as many characters back as the run has of
-the omission. A run needs something besides white space, dots and square brackets, and what such an
-end leaves of it is always a run, too. A graph (`quote_graph.py`) then has for each title also
+In such a quote, ` [...] ` always is an omission, even if a page's own text has it. Omissions are
+read from left to right, and pages are cut at ` [...] `, so that no run contains one. But a run may
+continue with a prefix of ` [...] `, most often with a space, and then only later characters show
+that the run had ended before it. So a text stays in a run as long as the run continues like the
+text. When it no longer does, but an omission would, the run has ended before the prefix of the
+omission that it contains. A run needs something besides white space, dots and square brackets, and
+a run that is cut back like this is always still a run.
 
-    omissions              six nodes, after each beginning of ` [...] ` that is no longer the run's
-    brackets               one, after a run's own ` [...` and a "]" that is not: either the quote
-                           ends with it, or an omission goes on
+With omissions, a graph (`quote_graph.py`) also has these nodes for each title:
+
+    omissions              six nodes, after each prefix of ` [...] ` that is no longer part of the
+    run brackets               one node, after a run's own ` [...` and a "]" that is not part of the
+    run:
+                           either the quote ends with it, or an omission continues
 """
 
 from collections.abc import Sequence
@@ -30,12 +33,12 @@ from gophercite.quoting.byte_edges import (
 )
 
 SPELLED = np.frombuffer(OMISSION.encode(), np.uint8)
-NODES = len(SPELLED) - 1  # of a title, after the beginnings
-BEFORE_BRACKET = len(SPELLED) - 2  # bytes before its "]"
+NODES = len(SPELLED) - 1  # per title, after prefixes of ` [...] `
+BEFORE_BRACKET = len(SPELLED) - 2  # number of bytes before its "]"
 
 
 def begun(text: UInt8[np.ndarray, " bytes"]) -> Int8[np.ndarray, " bytes"]:
-    """Of how many bytes of an omission the text up to each place ends with the beginning."""
+    """The number of an omission's first bytes that the text up to each position ends with."""
     found = (text == SPELLED[0]).astype(np.int8)
     for count in range(1, NODES):
         follow = (found[:-1] == count) & (text[1:] == SPELLED[count])
@@ -44,11 +47,11 @@ def begun(text: UInt8[np.ndarray, " bytes"]) -> Int8[np.ndarray, " bytes"]:
 
 
 def rows(first: int, runs: Int[np.ndarray, " titles"]) -> list[dict[int, int]]:
-    """The edges of the nodes after beginnings, from byte to node.
+    """The edges of the omissions' nodes, from byte to node.
 
     Args:
       first: the first of these nodes.
-      runs: the node where runs of each title begin.
+      runs: the node where each title's runs begin.
     """
     found: list[dict[int, int]] = []
     for title, run in enumerate(runs):
@@ -64,24 +67,24 @@ def ends_of_runs(
     states: Int[np.ndarray, " ends"],
     begun: Int8[np.ndarray, " ends"],
 ) -> list[Int[np.ndarray, " ends"]]:
-    """Where what follows can be no more of the run, but of an omission.
+    """The states in which the next byte can continue an omission but not the run.
 
     Args:
-      step: state after each letter; -1 for none.
-      byte: of each letter.
-      states: in which a run may end.
-      begun: bytes of an omission that their runs end with.
+      step: next state by state and letter; -1 for none.
+      byte: the byte of each letter.
+      states: the states in which a run may end.
+      begun: number of an omission's first bytes that their runs end with.
 
     Returns:
-      For each number of bytes that the runs have of it, the states in which the next of its bytes
-      shows that the run has ended so far back.
+      For each number of an omission's bytes that a run ends with, the states in which the
+      omission's next byte shows that the run has ended that many bytes before.
     """
     letter = {int(byte): letter for letter, byte in enumerate(byte)}
     found = []
     for back, following in enumerate(SPELLED.tolist()):
         chosen = begun == back
         if back == 0:
-            chosen = begun < NODES  # after all of it but the last space, that space is its own
+            chosen = begun < NODES  # after all but the last space, that space is part of the run
         if following in letter:
             chosen &= step[states, letter[following]] < 0
         found.append(states[chosen])
@@ -97,14 +100,15 @@ def add_edges(
     start: int,
     quote: int,
 ) -> ByteEdges:
-    """The edges of quotes' nodes, with those to omissions, and those of brackets after them.
+    """Adds edges to omissions to the quotes' edges, and the edges of brackets after them.
 
     Args:
-      edges: of nodes from `quote` on.
-      ends: the states where an omission may end the run, by how far back.
-      twins: the states of the nodes that follow the states' own; -1 for those of no run.
+      edges: the edges of the nodes from `quote` on.
+      ends: the states where an omission may end the run, by how many bytes before.
+      twins: the states of the twin nodes, which follow the states' own nodes; -1 for twins without
+        a run.
       roots: the first state of each title.
-      runs: the node where runs of each title begin.
+      runs: the node where each title's runs begin.
       start: the node where an answer begins.
       quote: the node of the first state.
     """

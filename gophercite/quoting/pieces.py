@@ -1,4 +1,4 @@
-"""What of some documents can be quoted."""
+"""The pieces of documents that can be quoted."""
 
 import re
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ from gophercite.vocabularies import Vocabulary
 
 
 class Piece(NamedTuple):
-    """Some text that quotes may be runs of.
+    """A text whose runs can be quotes.
 
     Attributes:
-      text: it begins where a run may, and ends where one may.
+      text: begins where a run may begin, and ends where a run may end.
       begins: for each character, 1 where a run may begin with it, else 0.
       ends: for each character, 1 where a run may end with it, else 0.
     """
@@ -26,9 +26,9 @@ class Piece(NamedTuple):
     ends: bytes
 
     def shortest_run(self, minimum: int) -> str:
-        """The shortest of at least so many characters that begins where the piece does.
+        """The shortest run of at least `minimum` characters that begins where the piece does.
 
-        White space in front of it is left out where it may be.
+        Leading white space is left out where possible.
         """
         begin = self.begins.find(1, len(self.text) - len(self.text.lstrip()))
         if begin < 0 or len(self.text) - begin < minimum:
@@ -45,15 +45,16 @@ def quotable_pieces(
 ) -> dict[str, list[Piece]]:
     """The pieces of text that quotes may be runs of, by title.
 
-    No run holds a reserved mark: texts are cut so that the pieces overlap in all but one of each
-    mark's characters. Nor does a run hold a character that the vocabulary can't spell.
+    No run contains a reserved mark: texts are cut so that the pieces overlap in all but one of each
+    mark's characters. No run contains a character that the vocabulary can't spell, either.
 
     Args:
-      sources: what a prompt shows. Those that share a title are quotable under it alike; those with
-        nothing to quote, or whose title holds a mark or can't be spelled, are left out.
-      vocabulary: the model's.
-      minimum_quote: characters of the shortest run.
-      omissions: whether quotes may leave words out; then no run holds a ` [...] `, either.
+      sources: the documents and windows that a prompt shows. Sources with the same title are all
+        quotable under it. Sources with nothing to quote, or whose title contains a mark or can't be
+        spelled, are left out.
+      vocabulary: the model's vocabulary.
+      minimum_quote: minimum number of characters per run.
+      omissions: whether quotes may leave words out; then no run contains ` [...] `, either.
       boundaries: where runs may begin and end.
     """
     cut_at = (*MARKS, OMISSION) if omissions else MARKS

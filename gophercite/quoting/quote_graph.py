@@ -1,22 +1,22 @@
-"""What may follow what in the answers to one prompt, byte by byte.
+"""The graph of the legal answers to one prompt, byte by byte.
 
 A legal answer is `prompts.response(*triples)`: a space, then one or more triples joined by a space,
 each with a claim that is not empty, the title of a document in context, and a run of that
 document's text. The graph's nodes, by number:
 
-    claim states           the same for all prompts (`claims.py`)
-    one for each prefix of "title)%[" of the titles in context, the empty one first
-    start + 0, 1, 2        nothing yet; after " "; after " %"
-    start + 3, 4, 5        after the "]" that ends a quote; after its "%"; after end of sequence
-    omissions              see `omissions.py`, which also tells what else they change; most often
-                           there are none
-    quotes                 states of an automaton for each title, which reads the runs of its texts
-                           that begin where one may; then twins of those that white space alone
-                           can reach, or a "]" where no run may end before it
+    claim states           the same for all prompts (`claims.py`) title prefixes         one for
+    each prefix of "title)%[" of the titles in context, the
+                           empty one first
+    start + 0, 1, 2        nothing yet; after " "; after " %" start + 3, 4, 5        after the "]"
+    that ends a quote; after its "%"; after end of sequence omissions              usually none; see
+    `omissions.py`, also for what else they change quotes                 states of an automaton for
+    each title, which reads the runs of its texts
+                           that begin at a permitted position; then twins of the states that can be
+                           reached by white space alone, or by a "]" before which no run may end
 
-A quote is a run of one text that begins and ends where one may (`run_boundaries.py`) and is not all
-white space, which is why states reached by white space alone are kept apart. No run holds a
-reserved mark: texts come cut at them (`pieces.py`).
+A quote is a run of one text that begins and ends at permitted positions (`run_boundaries.py`) and
+is not all white space, which is why states reached by white space alone are separate. No run
+contains a reserved mark, because texts are cut at marks (`pieces.py`).
 """
 
 import dataclasses
@@ -58,10 +58,10 @@ class QuoteGraph:
     Attributes:
       edges: its edges.
       parts: where its parts begin.
-      pending: characters that texts at each node end with and that may be the next mark's: a
-        claim's `>` or `>%`, a quote's `]`.
-      longest: length of the longest run of each node of a quote, in bytes; it grows along every
-        edge between such nodes.
+      pending: number of characters at the end of each node's texts that may belong to the next
+        mark: a claim's `>` or `>%`, a quote's `]`.
+      longest: length in bytes of the longest run of each quote node; it grows along every edge
+        between quote nodes.
     """
 
     edges: ByteEdges
@@ -71,17 +71,17 @@ class QuoteGraph:
 
     @property
     def nodes(self) -> int:
-        """How many nodes there are."""
+        """The number of nodes."""
         return len(self.edges.start) - 1
 
     @classmethod
     def build(
         cls, pieces: Mapping[str, Sequence[Piece]], with_omissions: bool = False
     ) -> "QuoteGraph":
-        """Makes the graph.
+        """Builds the graph.
 
         Args:
-          pieces: what can be quoted under each title, as `quotable_pieces` finds it; not empty.
+          pieces: the pieces that can be quoted under each title (`quotable_pieces`); not empty.
           with_omissions: whether quotes may leave words out.
         """
         every = [piece for group in pieces.values() for piece in group]
@@ -107,7 +107,7 @@ class QuoteGraph:
         )
         longest = np.concatenate([length, length[twin_state]])
         if with_omissions:
-            states = np.flatnonzero(np.append(complete, False)[place])  # of no root: place -1
+            states = np.flatnonzero(np.append(complete, False)[place])  # roots have place -1
             begun = omissions.begun(text)[place[states]]
             ends_in = omissions.ends_of_runs(step, byte, states, begun)
             for back, chosen in enumerate(ends_in):
@@ -141,10 +141,10 @@ def _automata(
 
     Args:
       pieces: see `QuoteGraph.build`.
-      sizes: bytes of each.
-      text: of all of them.
-      byte: the bytes in it.
-      may_end: whether a run may end with each byte of it.
+      sizes: number of bytes in each piece.
+      text: the bytes of all pieces.
+      byte: the byte that each letter of the automata stands for.
+      may_end: whether a run may end with each byte of `text`.
     """
     ends = np.cumsum(np.array(sizes, np.int64))
     groups = np.repeat(np.arange(len(pieces)), [len(group) for group in pieces.values()])
@@ -153,7 +153,7 @@ def _automata(
     whole = letter[text], ends - sizes, ends, groups, len(byte)
     every = [piece for group in pieces.values() for piece in group]
     begins = np.frombuffer(b"".join(piece.begins for piece in every), bool)
-    if begins.all() and not any(b"\0" in piece.ends for piece in every):  # a simpler one will do
+    if begins.all() and not any(b"\0" in piece.ends for piece in every):  # no limits: a plain one
         step, length, place, roots, _ = build_suffix_automata(*whole)
         return RunAutomata(step, length, place, roots, np.append(may_end, False)[place])
     may_begin = np.zeros(len(text), bool)
@@ -162,7 +162,7 @@ def _automata(
 
 
 def _ends_blank(text: np.ndarray, with_omissions: bool) -> np.ndarray:
-    """Whether the character that ends at each place does not make a run (`evidence.is_blank`)."""
+    """Whether the character that ends at each position is blank (`evidence.is_blank`)."""
     alone = np.zeros(256, bool)
     alone[[ord(blank) for blank in WHITE_SPACE if len(blank) == 1]] = True
     if with_omissions:
@@ -187,7 +187,7 @@ def _twins(
     complete: np.ndarray,
     space: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Doubles the states that white space alone leads to, or a "]" where no run may end before."""
+    """Doubles the states reached by white space alone, or by "]" where no run may end before it."""
     states = step.shape[0]
     blank = np.full(states, -1, np.int32)
     bracket = np.full(states, -1, np.int32)
@@ -203,7 +203,7 @@ def _twins(
         state, level = twin_state[twin], twin_level[twin]
         twin += 1
         if level == 1:
-            continue  # whatever follows is no white space any more
+            continue  # the run is no longer all white space
         for letter in range(step.shape[1]):
             after = step[state, letter]
             if after < 0 or (place[state] < 0 and (byte[letter] & 0xC0) == 0x80):
@@ -232,7 +232,7 @@ def _twins(
 
 
 def title_prefixes(spellings: list[bytes]) -> list[dict[int, int]]:
-    """A trie: each prefix's next bytes, leading to a prefix, or to ~i where spelling i is whole."""
+    """A trie: each prefix's next bytes, leading to a prefix, or to ~i where spelling i ends."""
     prefixes: list[dict[int, int]] = [{}]
     for i, spelling in enumerate(spellings):
         at = 0
@@ -255,10 +255,10 @@ def _first_edges(
     """The edges of all nodes before the quotes.
 
     Args:
-      prefixes: of titles.
-      first: the node of the empty one.
+      prefixes: the trie of titles.
+      first: the node of the empty prefix.
       start: the node where an answer begins.
-      runs: the node where runs of each title begin.
+      runs: the node where the runs of each title begin.
       last: the edges of the nodes right before the quotes.
     """
     rows: list[dict[int, int]] = [
@@ -292,7 +292,7 @@ def _first_edges(
 
 @functools.cache
 def _claim_edges() -> tuple[list[int], UInt8[np.ndarray, " edges"], Int32[np.ndarray, " edges"]]:
-    """How many edges each state of a claim has, and all their bytes and nodes."""
+    """The number of edges of each claim state, and all their bytes and nodes."""
     claim = claim_automaton().next
     state, byte = np.nonzero(claim != DEAD)
     node = np.where(claim == CLOSED, len(claim), claim)[state, byte]
@@ -316,12 +316,12 @@ def _quote_edges(
     start: int,
     quote: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The edges of the states and their twins: on in the run, or to its end."""
+    """The edges of the states and their twins, which continue the run or end it."""
     states = step.shape[0]
     nodes = states + twin_state.shape[0]
     begins = np.zeros(nodes + 1, np.int32)
-    # A suffix automaton has no more steps than states and letters of its texts together, which its
-    # twins may have again, at two levels.
+    # A suffix automaton has at most as many steps as it has states and its texts have letters,
+    # together. Its twins may repeat them at two levels.
     most = 3 * (states + text.shape[0]) + 2 * nodes
     read = np.empty(most, np.uint8)
     leads = np.empty(most, np.int32)
@@ -332,13 +332,13 @@ def _quote_edges(
         state = node if node < states else twin_state[node - states]
         level = 2 if node < states else twin_level[node - states]
         at = place[state]
-        # After white space alone a quote can't end, wherever that is.
+        # A quote of white space alone can't end anywhere.
         ends = level > 0 and may_end[state]
         closed = False
         for letter in range(step.shape[1]):
             after = step[state, letter]
             if after < 0 or (at < 0 and (byte[letter] & 0xC0) == 0x80):
-                continue  # no run begins inside a character
+                continue  # runs don't begin inside a character
             read[size] = byte[letter]
             if level > 0:
                 leads[size] = quote + after

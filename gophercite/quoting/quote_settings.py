@@ -16,20 +16,20 @@ class QuoteSettings:
     """What answers may look like.
 
     Attributes:
-      minimum_quote: characters of the shortest quote; with omissions, of each run of it.
-      maximum_quote: characters of the longest; None for no limit. With a limit, a quote has fewer
-        than `minimum_quote` characters of white space before its first other one. With omissions
-        it is the limit of each run, to which what the page itself has of a ` [...] ` counts.
-      minimum_claim: characters of the shortest claim.
-      maximum_claim: characters of the longest; None for no limit.
-      maximum_triples: claims, each with its quote, in one answer.
-      maximum_omissions: ` [...] ` in one quote, which then is that many runs and one, each from
-        some page of the title (as in bootstrapping, appendix H). What is left out can change what
-        the rest means, so that by default a quote is one run.
+      minimum_quote: minimum number of characters in a quote; with omissions, in each run of it.
+      maximum_quote: maximum number of characters in a quote; None for no limit. With a limit, a
+        quote has fewer than `minimum_quote` characters of leading white space. With omissions the
+        limit applies to each run, including any part of ` [...] ` that the page itself has there.
+      minimum_claim: minimum number of characters in a claim.
+      maximum_claim: maximum number of characters in a claim; None for no limit.
+      maximum_triples: maximum number of claims, each with its quote, in one answer.
+      maximum_omissions: maximum number of ` [...] ` in one quote. A quote with n of them has n + 1
+        runs, each from some page of the title (as in bootstrapping, appendix H). Omitted words can
+        change the meaning of the rest, so by default a quote is one run.
       boundaries: where a quote may begin and end, or with omissions each run of it: at whole words
         (`"words"`, by Unicode's rules, and never with white space), at whole sentences
-        (`"sentences"`), or at any character (`"characters"`). With a `maximum_quote`, and not at
-        any character, the tables have a column for each of so many characters.
+        (`"sentences"`), or at any character (`"characters"`). With a `maximum_quote`, unless
+        boundaries are `"characters"`, the tables have a column for each of that many characters.
     """
 
     minimum_quote: int = MINIMUM_QUOTE_LENGTH
@@ -41,10 +41,10 @@ class QuoteSettings:
     boundaries: Boundaries = "words"
 
     def __post_init__(self) -> None:
-        """Refuses settings that allow no answer, naming the field.
+        """Checks that the settings allow an answer.
 
         Raises:
-          ValueError: a field is out of range.
+          ValueError: a field is out of range; the message names it.
         """
         for name in ("minimum_quote", "minimum_claim", "maximum_triples"):
             value = getattr(self, name)

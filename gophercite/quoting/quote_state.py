@@ -1,6 +1,6 @@
-"""The quote constraint on the device: where each sample is, and which tokens may come next.
+"""The quote constraint on the device: each sample's state, and which tokens may come next.
 
-All of it is a few gathers a step, in the sampling loop; nothing goes to the host.
+It takes a few gathers per step inside the sampling loop; nothing goes to the host.
 """
 
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from gophercite.quoting.bisection import first_not_less
 from gophercite.quoting.quote_settings import QuoteSettings
 from gophercite.quoting.token_walks import AN_OMISSION
 
-# Nearly all nodes have so few edges that one look takes in all; the others' are taken by the load.
+# Nearly all nodes have at most THIN edges, read in one gather; others are read LOAD at a time.
 THIN, LOAD = 16, 512
 
 
@@ -21,22 +21,22 @@ class QuoteTables(NamedTuple):
     """The graphs of a batch of prompts, one after the other, on the device.
 
     Attributes:
-      start: of each node's edges; one more entry than nodes.
-      claim: each node's state in a claim; -1 outside of claims.
-      cost: tokens to the end, by node and by characters that a quote lacks (see
-        `shortest_completions`).
-      token: along each edge, rising within a node.
-      node: where it leads.
-      characters: see `TokenEdges`, as are the next three.
+      start: index of each node's first edge; one more entry than nodes.
+      claim: each node's claim state; -1 outside claims.
+      cost: minimum number of tokens to the end, by node and by characters that the quote or claim
+        still lacks (see `shortest_completions`).
+      token: the token of each edge, rising within a node.
+      node: the node that each edge leads to.
+      characters: see `TokenEdges`, also for the next three.
       need: characters that the quote must have.
       reach: characters that the run must have room for.
-      begins: which triples and omissions do.
-      claim_next: state after each token in a claim, the same for all prompts.
-      claim_added: characters that it adds.
-      claim_content: whether a claim's state has anything but white space.
-      size: bytes of each token's text; 0 where another token is the usual one for it.
-      first: the node where each prompt's answers begin, or each of its samples.
-      settings: what answers may look like; part of the program, not of its input.
+      begins: which triples and omissions begin.
+      claim_next: the claim state after each token, the same for all prompts.
+      claim_added: number of characters that each token adds to the claim.
+      claim_content: whether a claim in each state has anything but white space.
+      size: number of bytes in each token's text; 0 if tokenizers use another token for this text.
+      first: the start node of each prompt, or of each of its samples.
+      settings: what answers may look like; static, so that it is compiled into the program.
     """
 
     start: Int[Array, " nodes_and_one"]
@@ -57,13 +57,13 @@ class QuoteTables(NamedTuple):
 
 
 class QuoteState(NamedTuple):
-    """Where each sample is in its prompt's graph.
+    """Each sample's state in its prompt's graph.
 
     Attributes:
       node: its node.
-      characters: of the present claim or run.
-      triples: begun so far.
-      omissions: begun so far in the present triple's quote.
+      characters: number of characters in the present claim or run.
+      triples: number of triples begun so far.
+      omissions: number of omissions so far in the present triple's quote.
     """
 
     node: Int[Array, " samples"]
@@ -80,13 +80,12 @@ def initial(
     """The state of samples that have no token yet.
 
     Args:
-      tables: of the batch.
+      tables: the batch's tables.
       prompts: which of the tables' prompts each sample answers.
-      numbers: which of its prompt's samples each is; needed where a prompt's samples begin at
-        nodes of their own.
+      numbers: index of each sample within its prompt; needed if each sample has its own start node.
 
     Returns:
-      One state a sample.
+      One state per sample.
     """
     zeros = jnp.zeros(prompts.shape, jnp.int32)
     first = tables.first[prompts]
@@ -97,14 +96,14 @@ def initial(
 
 
 def degrees(tables: QuoteTables, state: QuoteState) -> Int[Array, " samples"]:
-    """How many edges each sample's node has.
+    """The number of edges of each sample's node.
 
     Args:
-      tables: of the batch.
-      state: of each sample.
+      tables: the batch's tables.
+      state: each sample's state.
 
     Returns:
-      Edges; in a claim there are more tokens than edges (`claims_allowed` has the others).
+      Number of edges. In a claim, further tokens are allowed that are not edges (`claims_allowed`).
     """
     return tables.start[state.node + 1] - tables.start[state.node]
 
@@ -116,18 +115,18 @@ def edges_allowed(
     offset: int | Int[Array, ""],
     count: int,
 ) -> tuple[Int[Array, "samples count"], Bool[Array, "samples count"]]:
-    """Some of the tokens along the edges of each sample's node, and which are allowed.
+    """Some of the tokens on the edges of each sample's node, and which are allowed.
 
     Args:
-      tables: of the batch.
-      state: of each sample.
-      tokens_left: that each sample may still have, the next included.
-      offset: edges before these at each node.
-      count: how many.
+      tables: the batch's tables.
+      state: each sample's state.
+      tokens_left: number of tokens that each sample may still have, including the next.
+      offset: number of edges to skip at each node.
+      count: number of edges to return.
 
     Returns:
-      The tokens, in rising order, and whether each may come next. Past a node's edges there are
-      tokens of other nodes, which are not allowed.
+      The tokens, in rising order, and whether each may come next. Past a node's edges the tokens
+      belong to other nodes and are not allowed.
     """
     settings, limits = tables.settings, tables.settings.limits
     had = state.characters[:, None]
@@ -162,29 +161,29 @@ def claims_allowed(
     """Which tokens keep each sample within its claim.
 
     Args:
-      tables: of the batch.
-      state: of each sample.
-      tokens_left: that each sample may still have, the next included.
+      tables: the batch's tables.
+      state: each sample's state.
+      tokens_left: number of tokens that each sample may still have, including the next.
 
     Returns:
-      A mask; nothing for samples that are outside of claims.
+      A mask, all False for samples outside claims.
     """
     settings = tables.settings
     claim = tables.claim[state.node].astype(jnp.int32)
     states = tables.claim_next.shape[0]
     inside = jnp.maximum(claim, 0)
-    # What an answer costs from each state of a claim, by characters that the claim lacks.
+    # Tokens to the end from each claim state, by characters that the claim lacks.
     costs = tables.cost[(state.node - claim)[:, None] + jnp.arange(states)]
     following = tables.claim_next[inside]
     if settings.minimum_claim == 1 and settings.maximum_claim is None:
-        # Then it does not depend on them, and there is one bit for each state that leaves tokens
-        # enough: a shift instead of a gather a token.
+        # Then the cost does not depend on them. One bit per state says whether enough tokens are
+        # left: a shift per token instead of a gather.
         affordable = (costs[:, :, 0] < tokens_left[:, None]) & (claim[:, None] >= 0)
         bits = _as_bits(affordable)
         shift = jnp.minimum(following, 31).astype(jnp.uint32)
         if len(bits) == 1:
             return ((bits[0][:, None] >> shift) & 1).astype(bool)
-        # Free texts of browsers have more states, of which the last bit stands for none.
+        # Texts of browsing commands have more states; the last bit stands for no state.
         shift = jnp.where(following < 63, following & 31, 31).astype(jnp.uint32)
         word = jnp.where(following < 32, bits[0][:, None], bits[1][:, None])
         return ((word >> shift) & 1).astype(bool)
@@ -193,14 +192,14 @@ def claims_allowed(
     after = jnp.minimum(following, states - 1).astype(jnp.int32)
     place = after * (enough + 1) + jnp.clip(enough - length, 0, enough)
     cost = jnp.take_along_axis(costs.reshape(len(claim), -1), place, axis=1)
-    # White space alone must leave room for one character more.
+    # A claim of white space alone must leave room for one more character.
     most = settings.limits.maximum_claim - ~tables.claim_content[after]
     legal = (cost < tokens_left[:, None]) & (length <= most)
     return legal & (following < states) & (claim[:, None] >= 0)
 
 
 def _as_bits(states: Bool[Array, "samples states"]) -> list[Int[Array, " samples"]]:
-    """A bit for each of at most 63 states, 32 a word; the last bit of all is none of theirs."""
+    """One bit for each of at most 63 states, 32 per word; the very last bit is no state's."""
     count = states.shape[1]
     words = [states] if count < 32 else [states[:, :32], states[:, 32:]]
     assert count < 64
@@ -218,12 +217,12 @@ def allowed(
     """Which tokens may come next.
 
     Args:
-      tables: of the batch.
-      state: of each sample.
-      tokens_left: that each sample may still have, the next included.
+      tables: the batch's tables.
+      state: each sample's state.
+      tokens_left: number of tokens that each sample may still have, including the next.
 
     Returns:
-      A mask; a sample that has ended has no token.
+      A mask, all False for samples that have ended.
     """
     mask = claims_allowed(tables, state, tokens_left)
     rows = jnp.arange(state.node.shape[0])[:, None]
@@ -246,16 +245,15 @@ def allowed(
 
 
 def advance(tables: QuoteTables, state: QuoteState, token: Int[Array, " samples"]) -> QuoteState:
-    """The states after a token each.
+    """Advances each sample's state by one token.
 
     Args:
-      tables: of the batch.
-      state: before it.
-      token: one that is allowed; any other leaves the sample where it is, as does the padding
-        after its end.
+      tables: the batch's tables.
+      state: the states before the token.
+      token: an allowed token; any other leaves the state unchanged, as does padding after the end.
 
     Returns:
-      The states after it.
+      The states after the token.
     """
     claim = tables.claim[state.node].astype(jnp.int32)
     inside = jnp.maximum(claim, 0)
@@ -286,7 +284,7 @@ def advance(tables: QuoteTables, state: QuoteState, token: Int[Array, " samples"
 
 
 def _begun(tables: QuoteTables, edge: Int[Array, "..."]) -> tuple[Array, Array | int]:
-    """How many triples and omissions begin along some edges."""
+    """The numbers of triples and omissions that begin on some edges."""
     begins = tables.begins[edge]
     if not tables.settings.maximum_omissions:
         return begins, 0
@@ -296,7 +294,7 @@ def _begun(tables: QuoteTables, edge: Int[Array, "..."]) -> tuple[Array, Array |
 def _edge_of(
     tables: QuoteTables, state: QuoteState, token: Int[Array, " samples"]
 ) -> tuple[Int[Array, " samples"], Bool[Array, " samples"]]:
-    """The edge of each sample's node that has a token, and whether there is one."""
+    """The edge of each sample's node for a token, and whether there is one."""
     first, end = tables.start[state.node], tables.start[state.node + 1]
     last = tables.token.shape[0] - 1
 
@@ -311,5 +309,5 @@ def _edge_of(
         edge = jnp.minimum(place, last)
         return edge, (place < end) & (tables.token[edge] == token)
 
-    # One look where all nodes are thin; else a search, whose steps wait for each other.
+    # One gather if all nodes are thin; else a binary search, whose steps are sequential.
     return jax.lax.cond(jnp.max(end - first) > THIN, halve, look)

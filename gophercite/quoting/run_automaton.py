@@ -1,11 +1,12 @@
-"""Automata of the runs that begin at some places of some texts, and end at some.
+"""Automata of the runs of some texts, where runs may begin and end only at given positions.
 
-A state stands for the runs that, where they begin at such a place, end at the same places: as in a
-suffix automaton, of which this is the sparse kind (Inenaga and Takeda 2006). It is read off the
-texts' suffix tree, which is the tree of links of the suffix automaton of the texts reversed. Of
-that tree only the suffixes count that begin at such a place. Where two of the nodes left have the
-same children, as many letters away, their runs end at the same places: they are one node, and the
-letters on the way to it are one path.
+As in a suffix automaton, a state stands for the runs that end at the same positions; this is the
+sparse kind, in which only runs that begin at a permitted position count (Inenaga and Takeda 2006).
+It is built from the texts' suffix tree, which is the tree of suffix links of the suffix automaton
+of the reversed texts. Only the suffixes that begin at a permitted position are kept in that tree.
+If two of the remaining nodes have the same children, at the same distances in letters, then their
+runs end at the same positions: the nodes are merged, and the letters on the way to them become one
+path.
 """
 
 from typing import Any, NamedTuple
@@ -17,14 +18,14 @@ from gophercite.quoting.suffix_automaton import build_suffix_automata
 
 
 class RunAutomata(NamedTuple):
-    """One automaton for each group of texts; a group's states follow those of the one before.
+    """One automaton per group of texts; the groups' states are concatenated.
 
     Attributes:
-      step: the state after each letter, [states, letters]; -1 where no run goes on so.
-      length: a number that grows along every step: the length of some long run of each state.
-      place: in the texts, of the last letter of some run of each state; -1 for roots.
+      step: next state by state and letter, [states, letters]; -1 if no run continues like this.
+      length: the length of some long run of each state; it grows along every step.
+      place: position in the texts of the last letter of some run of each state; -1 for roots.
       roots: the first state of each group, where its runs begin.
-      ends: whether a run may end there.
+      ends: whether a run may end in each state.
     """
 
     step: np.ndarray
@@ -35,16 +36,16 @@ class RunAutomata(NamedTuple):
 
 
 class _Tree(NamedTuple):
-    """The suffix tree of what begins at the places given: its nodes are states of an automaton.
+    """The suffix tree of the suffixes at the given positions; its nodes are states of an automaton.
 
     Attributes:
-      parent: the nearest node above each; -1 for roots and for states that are no nodes.
-      length: letters from the root, of all states.
-      place: where the runs of each state begin, at one of their places.
-      order: all states by falling length.
-      near: each state's nearest node, from itself upwards.
-      state: of each beginning, that of all that follows it.
-      below: how many beginnings are below each state.
+      parent: the nearest node above each node; -1 for roots and for states that are not nodes.
+      length: depth of each state in letters.
+      place: a position where the runs of each state begin.
+      order: all states by descending length.
+      near: the nearest node at or above each state.
+      state: for each beginning, the state of the suffix that begins there.
+      below: number of beginnings below each state.
     """
 
     parent: np.ndarray
@@ -57,13 +58,13 @@ class _Tree(NamedTuple):
 
 
 class _Ways(NamedTuple):
-    """From nodes to what is next below them: other nodes, or a text's end; sorted by node, letter.
+    """The tree's edges, from nodes down to other nodes or to a text's end; sorted by node, letter.
 
     Attributes:
-      start: of each state's ways; one more entry than states.
-      letter: the first on the way; -1 where there is none, at a text's end.
-      node: below; ~t for the end of text t.
-      letters: on the way.
+      start: index of each state's first edge; one more entry than states.
+      letter: first letter of each edge; -1 if it has none, because the text ends at the node.
+      node: the lower node; ~t for the end of text t.
+      letters: number of letters on each edge.
     """
 
     start: np.ndarray
@@ -85,12 +86,12 @@ def build_run_automata(
 
     Args:
       data: letters, each below `letters`, uint8.
-      starts: where each text begins in `data`; they follow each other.
-      ends: where it ends.
+      starts: where each text begins in `data`; texts are adjacent and in order.
+      ends: where each text ends.
       groups: which group each text belongs to, rising from 0.
       letters: size of the alphabet.
-      may_begin: whether a run may begin with each letter of `data`; in each text one may.
-      may_end: whether one may end with it.
+      may_begin: whether a run may begin with each letter of `data`; in each text at least one may.
+      may_end: whether a run may end with each letter of `data`.
     """
     total = len(data)
     backwards = build_suffix_automata(
@@ -101,7 +102,7 @@ def build_run_automata(
         letters,
     )
     step, length, place, roots, link = backwards
-    text = np.repeat(np.arange(len(starts)), ends - starts)  # of each letter
+    text = np.repeat(np.arange(len(starts)), ends - starts)  # index of each letter's text
     begins = np.flatnonzero(may_begin)
     roots = np.ascontiguousarray(roots[::-1])
     states = _states_of_suffixes(data, starts, ends, roots[groups], step)[begins]
@@ -117,7 +118,7 @@ def build_run_automata(
 def _states_of_suffixes(
     data: np.ndarray, starts: np.ndarray, ends: np.ndarray, roots: np.ndarray, step: np.ndarray
 ) -> np.ndarray:
-    """The state of all that follows from each letter on, read from its text's end."""
+    """The state of the suffix that begins at each letter."""
     found = np.empty(data.shape[0], np.int64)
     for text in range(starts.shape[0]):
         state: Any = np.int64(roots[text])
@@ -129,7 +130,7 @@ def _states_of_suffixes(
 
 @native
 def _tree(link: np.ndarray, length: np.ndarray, place: np.ndarray, state: np.ndarray) -> _Tree:
-    """Leaves of the suffix tree what is above some suffixes, and parts their ways or ends one."""
+    """Prunes the suffix tree to the nodes where the given suffixes branch or one of them ends."""
     size = link.shape[0]
     begins = np.zeros(size + 2, np.int64)
     for i in range(size):
@@ -167,7 +168,7 @@ def _tree(link: np.ndarray, length: np.ndarray, place: np.ndarray, state: np.nda
 def _ways(
     tree: _Tree, begins: np.ndarray, text: np.ndarray, ends: np.ndarray, data: np.ndarray
 ) -> _Ways:
-    """Finds what is next below each node."""
+    """Finds the edges below each node."""
     size = tree.parent.shape[0]
     start = np.zeros(size + 1, np.int64)
     for i in range(begins.shape[0]):
@@ -197,7 +198,7 @@ def _ways(
         byte: Any = np.int64(-1)
         if here:
             byte = np.int64(data[first + tree.length[above]])
-        # Few ways leave most nodes; each is put where it belongs among those before.
+        # Most nodes have few edges, so each is inserted in order (insertion sort).
         while place > start[above] and (
             letter[place - 1] > byte or (letter[place - 1] == byte and below[place - 1] > node)
         ):
@@ -210,14 +211,14 @@ def _ways(
 
 @native
 def _same_nodes(tree: _Tree, ways: _Ways, texts: int) -> tuple[np.ndarray, np.ndarray]:
-    """Finds nodes whose runs end at the same places.
+    """Finds nodes whose runs end at the same positions.
 
     Returns:
-      A number for each node, the same for those; the texts' ends have the first numbers. And one
-      node of each number.
+      A class number for each node, equal for such nodes; the texts' ends have the first numbers.
+      Then one node of each class.
     """
     size, many = tree.parent.shape[0], ways.node.shape[0]
-    # What is read so far of a node's ways, and the next of them: a number for each such triple.
+    # Hash table: a number for each triple of the edges read so far and the node's next edge.
     room = 2
     while room < 2 * many + 2:
         room *= 2
@@ -271,11 +272,11 @@ def _states(
     may_end: np.ndarray,
     letters: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Writes the automata: a path of states to each node, and to each text's end."""
+    """Builds the automata: a path of states to each node, and to each text's end."""
     count, texts = heads.shape[0], ends.shape[0]
     end, longest, way = _ends_of_paths(tree, ways, same, heads, begins, ends)
     group = np.empty(count, np.int64)
-    for number in range(count):  # those below a node have lesser numbers
+    for number in range(count):  # nodes below a node have smaller numbers
         if number < texts:
             group[number] = groups[number]
         else:
@@ -284,7 +285,7 @@ def _states(
                 below = np.int64(same[~below])
             group[number] = group[below]
 
-    # A group's states follow its root; those of a path follow each other, the last one first.
+    # A group's states follow its root; those of a path are adjacent, the last one first.
     sizes = np.ones(tops.shape[0], np.int64)
     for number in range(count):
         sizes[group[number]] += way[number]
@@ -338,7 +339,7 @@ def _ends_of_paths(
     begins: np.ndarray,
     ends: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Where some run of each number ends, letters of the longest, and of the longest way there."""
+    """For each class: where some run ends, letters of the longest run, and of the longest edge."""
     count, texts = heads.shape[0], ends.shape[0]
     end = np.empty(count, np.int64)
     longest, way = np.zeros(count, np.int64), np.zeros(count, np.int64)
@@ -365,7 +366,7 @@ def _ends_of_paths(
 
 @native
 def _begins_below(tree: _Tree, begins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The beginnings below each node: all of them in such an order, and where each node's are."""
+    """The beginnings below each node: all in tree order, and where each node's begin in it."""
     size = tree.parent.shape[0]
     slot, filled = np.zeros(size, np.int64), np.zeros(size, np.int64)
     total = 0

@@ -1,7 +1,7 @@
 """Where a quote, or a run of one, may begin and end in a page.
 
-What is a boundary is decided by the whole page, also where a prompt shows only a window of it: the
-window's own ends are none unless they are the page's, too.
+Boundaries are those of the entire page, even if a prompt shows only a window of it: the window's
+own ends are not boundaries unless the page has boundaries there.
 """
 
 import re
@@ -16,20 +16,19 @@ from gophercite.text.word_boundaries import word_boundaries
 
 Boundaries = Literal["words", "sentences", "characters"]
 
-# Places where all that stands before changes nothing of what follows, and the other way round: a
-# letter or digit after a space or a line end begins a word (UAX #29); an empty line ends a
-# sentence.
+# Positions where the boundaries on one side do not depend on the text on the other side: a letter
+# or digit after a space or a line end begins a word (UAX #29); an empty line ends a sentence.
 _WORDS_PART = re.compile(r"(?<=[ \n])[A-Za-z0-9]")
 _SENTENCES_PART = re.compile(r"\n[ \t]{0,16}\n")
-_NEAR = 256  # characters looked at first for such a place
+_NEAR = 256  # characters searched first for such a position
 
 
 class RunBoundaries(NamedTuple):
-    """Of some text, between any two of its characters.
+    """The boundaries of a text.
 
     Attributes:
-      begins: whether a run may begin there; of the text's end it says nothing.
-      ends: whether a run may end there; of its beginning it says nothing.
+      begins: for each character, whether a run may begin right before it.
+      ends: for each character, whether a run may end right after it.
     """
 
     begins: Bool[np.ndarray, " characters_and_one"]
@@ -37,13 +36,13 @@ class RunBoundaries(NamedTuple):
 
 
 def run_boundaries(source: Document | Window, boundaries: Boundaries) -> RunBoundaries:
-    """Finds where runs of what a prompt shows may begin and end.
+    """Finds where runs may begin and end in a source that a prompt shows.
 
     Args:
-      source: what is shown.
+      source: the document or window shown.
       boundaries: with `"words"`, a run begins and ends where Unicode has a word boundary, and
         neither begins nor ends with white space; with `"sentences"`, it begins where a sentence
-        does and ends where one does; with `"characters"`, anywhere.
+        begins and ends where one ends; with `"characters"`, anywhere.
     """
     page, first, last = source.text, 0, len(source.text)
     if isinstance(source, Window):
@@ -69,7 +68,7 @@ def run_boundaries(source: Document | Window, boundaries: Boundaries) -> RunBoun
 
 
 def _parted_before(parts: re.Pattern[str], text: str, place: int) -> int:
-    """The last place up to one that parts the text; its beginning where there is none."""
+    """The last match of `parts` at or before a position; the text's beginning if there is none."""
     reach = _NEAR
     while True:
         low = max(0, place - reach)
@@ -80,7 +79,7 @@ def _parted_before(parts: re.Pattern[str], text: str, place: int) -> int:
 
 
 def _parted_after(parts: re.Pattern[str], text: str, place: int) -> int:
-    """The first place from one on that parts the text; its end where there is none."""
+    """The first match of `parts` at or after a position; the text's end if there is none."""
     match = parts.search(text, max(0, place - 1))
     while match is not None and match.start() < place:
         match = parts.search(text, match.start() + 1)

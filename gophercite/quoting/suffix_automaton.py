@@ -1,7 +1,8 @@
-"""Suffix automata: every contiguous run of some texts, in states and steps linear in their length.
+"""Suffix automata: all contiguous runs of some texts, with states and steps linear in their length.
 
-Reading a run byte by byte from the root ends in a state; runs share one exactly when they end at
-the same places (Blumer et al. 1985). One array holds the automata of several groups of texts.
+Reading a run byte by byte from the root leads to a state. Two runs share a state exactly when they
+end at the same positions (Blumer et al. 1985). One array holds the automata of several groups of
+texts.
 """
 
 from typing import Any
@@ -19,23 +20,24 @@ def build_suffix_automata(
 
     Args:
       data: letters, each below `letters`, uint8.
-      starts: where each text begins in `data`; texts of a group follow each other.
-      ends: where it ends.
-      groups: which group it belongs to, rising from 0.
+      starts: where each text begins in `data`; texts of a group are adjacent.
+      ends: where each text ends.
+      groups: which group each text belongs to, rising from 0.
       letters: size of the alphabet.
 
     Returns:
-      The state after each letter, [states, letters], -1 where no run goes on so; the length of the
-      longest run of each state; the place in `data` of the last letter of some run of each state
-      (-1 for roots); the root of each group; the state of each state's longest run that ends at
-      more places (-1 for roots). Along a step the longest length always grows.
+      The next state by state and letter, [states, letters], -1 if no run continues like this; the
+      length of the longest run of each state; the position in `data` of the last letter of some run
+      of each state (-1 for roots); the root of each group; each state's suffix link, which is the
+      state of its longest suffix that ends at more positions (-1 for roots). The length grows along
+      every step.
     """
     total = 0
     for text in range(starts.shape[0]):
         total += ends[text] - starts[text]
     count = (groups[-1] + 1) if groups.shape[0] else 0
     room = 2 * total + count
-    step = np.empty((room, letters), np.int32)  # a state's row is filled when it is made
+    step = np.empty((room, letters), np.int32)  # a state's row is filled when it is created
     link = np.full(room, -1, np.int32)
     length = np.zeros(room, np.int32)
     place = np.full(room, -1, np.int32)
@@ -51,9 +53,9 @@ def build_suffix_automata(
         last: Any = np.int64(roots[group])
         for at in range(starts[text], ends[text]):
             letter = data[at]
-            known: Any = np.int64(step[last, letter])  # one type for all: see `_split`
+            known: Any = np.int64(step[last, letter])  # one type throughout: see `_split`
             if known >= 0 and length[known] == length[last] + 1:
-                last = known  # an earlier text has this run, and it has a state of its own
+                last = known  # an earlier text has this run, with its own state
                 continue
             if known >= 0:
                 last = _split(step, link, length, place, last, letter, size)
@@ -90,9 +92,9 @@ def _split(
     letter: int,
     clone: int,
 ) -> int:
-    """Gives the runs up to the present length of a state that also has longer ones their own."""
+    """Splits a state: its runs up to the present length get their own state."""
     target = step[state, letter]
-    for other in range(step.shape[1]):  # a row assigned as a whole takes seconds to compile
+    for other in range(step.shape[1]):  # assigning the entire row takes seconds to compile
         step[clone, other] = step[target, other]
     link[clone] = link[target]
     length[clone] = length[state] + 1

@@ -1,7 +1,7 @@
-"""How large the tables of a batch of prompts are, so that one program serves nearly all batches.
+"""The sizes of a batch's tables, chosen so that one compiled program serves nearly all batches.
 
-A program is compiled for the tables' shapes, and no two batches have graphs of one size. So tables
-are filled up: to sizes that a run fixes at its beginning, or to powers of two.
+A program is compiled for the tables' shapes, and no two batches have graphs of the same size. So
+tables are padded: to sizes that a run fixes at its beginning, or to powers of two.
 """
 
 import math
@@ -10,24 +10,24 @@ from typing import NamedTuple
 
 import numpy as np
 
-_DEVIATIONS = 5  # of a batch's size, by which it exceeds the usual one hardly ever
+_DEVIATIONS = 5  # standard deviations above the mean that a batch's size hardly ever exceeds
 _STEPS = 8  # sizes between a power of two and the next
 
 
 class TableSizes(NamedTuple):
-    """Nodes and edges, of one prompt's graph or of the tables of a batch."""
+    """Numbers of nodes and edges, of one prompt's graph or of a batch's tables."""
 
     nodes: int = 0
     edges: int = 0
 
     def holding(self, nodes: int, edges: int) -> "TableSizes":
-        """These sizes, but a power of two for what they don't hold."""
+        """These sizes, each raised to a power of two if it is too small."""
         least = TableSizes(max(nodes, LEAST.nodes), max(edges, LEAST.edges))
         return TableSizes(*map(_held, self, least))
 
 
-# Tables of all batches have so many at least, about a mebibyte in all: short pages, which differ in
-# size by more than long ones, would have a program for each power of two else.
+# Minimum sizes of all tables, about a mebibyte in all. Without them, short pages, whose sizes vary
+# more than those of long ones, would need a program for each power of two.
 LEAST = TableSizes(4096, 32768)
 
 
@@ -35,12 +35,12 @@ def usual_sizes(graphs: Sequence[TableSizes], prompts: int) -> TableSizes:
     """Sizes that hold the tables of nearly every batch.
 
     Args:
-      graphs: of some prompts like those to come; a few dozen tell enough.
-      prompts: of a batch.
+      graphs: sizes of the graphs of some typical prompts; a few dozen are enough.
+      prompts: number of prompts per batch.
 
     Returns:
-      What so many such prompts have on average and five standard deviations more, rounded up;
-      nothing where no prompt is given.
+      The mean size for that many prompts plus five standard deviations, rounded up; zeros if
+      `graphs` is empty.
     """
     if not graphs:
         return TableSizes()
@@ -50,7 +50,7 @@ def usual_sizes(graphs: Sequence[TableSizes], prompts: int) -> TableSizes:
 
 
 def filled_up(parts: Sequence[np.ndarray], size: int, value: int) -> np.ndarray:
-    """Returns arrays one after the other, and a value behind them up to `size` entries."""
+    """Returns the concatenated arrays, padded with `value` to `size` entries."""
     whole = np.full((size, *parts[0].shape[1:]), value, parts[0].dtype)
     np.concatenate(parts, out=whole[: sum(map(len, parts))])
     return whole

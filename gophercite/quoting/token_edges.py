@@ -1,4 +1,4 @@
-"""From bytes to tokens: which tokens each node of a prompt's graph allows, and where they lead."""
+"""From bytes to tokens: the tokens that a prompt's graph allows at each node, and what follows."""
 
 from typing import Any, NamedTuple
 
@@ -25,22 +25,22 @@ from gophercite.quoting.token_walks import (
     read_tokens,
 )
 
-_FEW = 64  # edges of a node that are sorted by counting lesser ones
+_FEW = 64  # up to this many edges of a node are sorted by counting smaller ones
 
 
 class TokenEdges(NamedTuple):
-    """Tokens from node to node, sorted by node, then token.
+    """Edges between nodes, each labelled with a token; sorted by node, then token.
 
     Attributes:
-      start: of each node's edges; one more entry than nodes.
-      token: read along the edge.
-      node: where it leads.
-      characters: of the run (of a quote, or a claim) after it: n adds n to those before; ~n says
-        that the run began within the token and has n.
-      need: characters that the run must have before the token, because it ends within it.
-      reach: characters that the run must have room for, beside those before the token.
-      begins: `A_TRIPLE` where a further one begins within it, and `AN_OMISSION` for each that
-        does before.
+      start: index of each node's first edge; one more entry than nodes.
+      token: the token of each edge.
+      node: the node that each edge leads to.
+      characters: characters of the run (of a quote, or a claim) after the token: n adds n to those
+        before it; ~n means that the run began within the token and has n.
+      need: characters that the run must have before the token, because it ends within the token.
+      reach: characters that the run must have room for, in addition to those before the token.
+      begins: `A_TRIPLE` if a further triple begins within the token, plus `AN_OMISSION` for each
+        omission that begins before it.
     """
 
     start: Int32[np.ndarray, " nodes_and_one"]
@@ -53,7 +53,7 @@ class TokenEdges(NamedTuple):
 
 
 class _Claims(NamedTuple):
-    """What of `TokenTrie` and `ClaimTokens` tells how claims end."""
+    """The parts of `TokenTrie` and `ClaimTokens` that say how claims end."""
 
     added: Int[np.ndarray, "states vocab"]
     leaving: Int[np.ndarray, " states_and_one"]
@@ -71,21 +71,21 @@ def token_edges(
     limits: Limits,
     eos_id: int,
 ) -> TokenEdges:
-    """Reads every token from every node.
+    """Walks every token from every node.
 
-    Tokens that stay within a claim are not among the edges: `claim_tokens` has them.
+    Tokens that stay within a claim are not edges; they are in `claim_tokens`.
 
     Args:
       graph: a prompt's byte graph.
       claim: the automaton of claims.
       trie: the vocabulary.
-      claim_tokens: what its tokens do in a claim.
-      limits: of lengths.
+      claim_tokens: the vocabulary's tokens inside claims.
+      limits: limits on lengths.
       eos_id: the token that ends an answer.
 
     Returns:
-      The edges. Whether one may be taken still depends on the run's length so far, the triples so
-      far and the tokens left.
+      The edges. Whether an edge may be taken also depends on the run's length so far, the triples
+      so far and the tokens left.
     """
     ground = Ground(
         graph.edges,
@@ -100,7 +100,7 @@ def token_edges(
         trie.token,
         limits,
     )
-    # A node has each token once at most, and the end of sequence.
+    # A node has each token at most once, and the end of sequence.
     found = nothing_found(len(trie.children), len(trie.token) + 1)
     return _collect(
         ground,
@@ -124,7 +124,7 @@ def _collect(ground: Ground, found: Found, claims: _Claims, eos_id: int) -> Toke
     start = np.zeros(count + 1, np.int32)
     columns = _room(start, 8 * count + most)
     rank = np.empty(most, np.int32)
-    node: Any = np.int64(0)  # of one type throughout: a literal would be compiled for, too
+    node: Any = np.int64(0)  # one type throughout: a literal would cause a second compilation
     while node < count:
         if node >= parts.quote:
             after = read_quotes(ground, found, start, node)
@@ -158,7 +158,7 @@ def _collect(ground: Ground, found: Found, claims: _Claims, eos_id: int) -> Toke
 
 @native
 def _room(start: np.ndarray, size: int) -> TokenEdges:
-    """Columns for so many edges."""
+    """Allocates columns for `size` edges."""
     return TokenEdges(
         start,
         np.empty(size, np.int32),
@@ -185,7 +185,7 @@ def _grown(columns: TokenEdges, size: int, needed: int) -> TokenEdges:
 def _append(
     columns: TokenEdges, first: int, last: int, found: np.ndarray, rank: np.ndarray
 ) -> None:
-    """Writes the edges of some nodes, those of each by rising token; most have a few."""
+    """Writes the edges of some nodes, sorted by token within a node; most nodes have a few."""
     start, token, node, characters = columns.start, columns.token, columns.node, columns.characters
     need, reach, begins = columns.need, columns.reach, columns.begins
     tokens = found[0]
@@ -207,7 +207,7 @@ def _append(
 
 @native
 def _sort(tokens: np.ndarray, rank: np.ndarray) -> None:
-    """Finds how many tokens are less than each (by Shell's sort: NumPy's takes long to compile)."""
+    """Finds each token's rank (Shell sort, because NumPy's sort takes long to compile)."""
     count = tokens.shape[0]
     keys = np.empty(count, np.int64)
     for i in range(count):
@@ -250,8 +250,8 @@ def _leave_claim(node: int, ground: Ground, claims: _Claims, found: np.ndarray) 
                     break
             if not legal:
                 break
-        # A token that would hold a whole answer and the next one's beginning is left out: how many
-        # answers there are is not looked at in claims.
+        # A token that would hold the rest of a triple and the beginning of the next is left out,
+        # because claims don't check the number of triples.
         if legal and walk.begins & A_TRIPLE == 0:
             many = arrive(found, many, token, walk, ground)
     return many

@@ -1,4 +1,4 @@
-"""All tokens of a vocabulary by the bytes that they spell, for walking an automaton along them."""
+"""A vocabulary's tokens as a trie of their bytes, to walk them along an automaton."""
 
 import dataclasses
 from typing import Any, Protocol
@@ -15,10 +15,10 @@ class Spellings(Protocol):
 
     @property
     def size(self) -> int:
-        """How many tokens there are."""
+        """The number of tokens."""
 
     def token_bytes(self, id: int) -> bytes | None:
-        """What a token spells; None where it is nothing."""
+        """The bytes of a token; None if it has none."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,9 +27,9 @@ class TokenTrie:
 
     Attributes:
       children: start of each node's children in `child`; one more entry than nodes.
-      child: their nodes, by rising byte within a node.
-      follows: which bytes have a child, 32 a word: most questions to a trie are answered by no.
-      before: children of the bytes of the words before each word.
+      child: the children's nodes, by rising byte within a node.
+      follows: bit mask of the bytes that have a child, 32 per word, because most look-ups fail.
+      before: number of children of the bytes in the words before each word.
       ends: start of each node's tokens in `token`; one more entry than nodes.
       token: tokens that spell exactly the path to their node.
       spelled: start of each token's bytes in `spelling`; one more entry than tokens.
@@ -47,12 +47,12 @@ class TokenTrie:
 
     @classmethod
     def build(cls, vocabulary: Spellings) -> "TokenTrie":
-        """Makes the trie of a vocabulary; special tokens, which spell nothing, are not in it."""
+        """Builds a vocabulary's trie; special tokens, which have no bytes, are not in it."""
         spellings = [vocabulary.token_bytes(id) or b"" for id in range(vocabulary.size)]
         spelled, spelling = spell_tokens(vocabulary)
         rank = sorted((id for id, text in enumerate(spellings) if text), key=spellings.__getitem__)
         parents, bytes_, ends_at = [], [], []
-        path: list[int] = []  # nodes along the spelling before, which shares a beginning with this
+        path: list[int] = []  # nodes along the previous spelling, which shares a prefix with it
         before = b""
         for id in rank:
             text = spellings[id]
@@ -88,7 +88,7 @@ class TokenTrie:
 def spell_tokens(
     vocabulary: Spellings,
 ) -> tuple[Int32[np.ndarray, " size_and_one"], UInt8[np.ndarray, " bytes"]]:
-    """Where each token's bytes begin, and the bytes of all; special tokens have none."""
+    """Where each token's bytes begin, and the bytes of all tokens; special tokens have none."""
     spellings = [vocabulary.token_bytes(id) or b"" for id in range(vocabulary.size)]
     spelled = np.zeros(len(spellings) + 1, np.int32)
     np.cumsum([len(spelling) for spelling in spellings], out=spelled[1:])
@@ -104,12 +104,12 @@ def trie_child(
     node: int | np.int64,
     byte: int,
 ) -> int:
-    """The node after a byte in a `TokenTrie`, which the first four are of; -1 for none."""
+    """The child for a byte in a `TokenTrie` (the first four arguments); -1 for none."""
     word, bit = byte >> 5, byte & 31
-    bits: Any = np.int64(follows[node, word])  # some releases of NumPy have no types for its shifts
+    bits: Any = np.int64(follows[node, word])  # some NumPy releases have no types for its shifts
     if not (bits >> bit) & 1:
         return -1
-    bits &= (1 << bit) - 1  # counted below, in pairs, fours and eights at once
+    bits &= (1 << bit) - 1  # population count follows, in pairs, fours and eights
     bits -= (bits >> 1) & 0x55555555
     bits = (bits & 0x33333333) + ((bits >> 2) & 0x33333333)
     bits = (bits + (bits >> 4)) & 0x0F0F0F0F
@@ -127,12 +127,12 @@ class ClaimTokens:
     """Where each token leads inside a claim; the same for all prompts of a vocabulary.
 
     Attributes:
-      next: the claim state after each token; `REFUSED` where it cannot stand, `LEAVES` where it
-        ends the claim, so that what follows depends on the prompt.
-      added: characters that it adds to the claim.
-      leaving: start of each state's leaving tokens in the next two; one more entry than states.
+      next: the claim state after each token; `REFUSED` if the token is not allowed, `LEAVES` if it
+        ends the claim, so that the rest depends on the prompt.
+      added: number of characters that each token adds to the claim.
+      leaving: start of each state's entries in the next two; one more entry than states.
       leaving_token: the tokens that end the claim.
-      leaving_read: how many of their bytes are read up to the end of the mark.
+      leaving_read: number of their bytes up to the end of the mark.
     """
 
     next: Int[np.ndarray, "states vocab"]
@@ -156,7 +156,7 @@ class ClaimTokens:
         )
 
 
-REFUSED, LEAVES = 255, 254  # beside the states in `ClaimTokens.next`
+REFUSED, LEAVES = 255, 254  # besides the states, in `ClaimTokens.next`
 
 
 @native
@@ -178,7 +178,7 @@ def _walk(
                 characters += (byte & 0xC0) != 0x80
                 if state == CLOSED:
                     after[start, token] = LEAVES
-                    added[start, token] = characters - 3  # the mark's own
+                    added[start, token] = characters - 3  # without the mark's three
                     read[start, token] = place + 1 - spelled[token]
                     break
             if state >= 0 and spelled[token] < spelled[token + 1]:

@@ -1,8 +1,8 @@
-"""Reading tokens byte by byte along a prompt's graph: where each leads, and what it demands.
+"""Walks tokens byte by byte along a prompt's graph: where each leads, and what it requires.
 
-A walk goes along the vocabulary's trie and the graph at once, for as long as some token goes on as
-the graph does. Nearly all walks stay inside a run of a quote, or end it by "]", after which the
-same may follow for all runs: those have a loop of their own, which remembers less.
+A walk descends the vocabulary's trie and the graph together, as long as some token continues as the
+graph does. Nearly all walks stay inside a run of a quote, or end it with "]", after which the
+continuations are the same for all runs. These walks have their own loop, which keeps less state.
 """
 
 from typing import Any, NamedTuple
@@ -22,13 +22,13 @@ from gophercite.quoting.byte_edges import (
 from gophercite.quoting.token_trie import trie_child
 
 UNLIMITED = 30_000  # characters: a maximum that forbids nothing
-NO_REACH = -UNLIMITED  # the reach of a token that no maximum forbids
+NO_REACH = -UNLIMITED  # the reach of a token that no maximum can forbid
 
-_AT_ONCE = 8192  # edges that are found before they are sorted, about: they stay in the cache
+_AT_ONCE = 8192  # approximate number of edges found before they are sorted: fits the CPU cache
 
-# Added up in `TokenEdges.begins`.
+# These are summed in `TokenEdges.begins`.
 A_TRIPLE, AN_OMISSION = 1, 2
-MOST_OMISSIONS = 60  # so that their sum fits
+MOST_OMISSIONS = 60  # so that their sum fits the dtype
 
 
 class Limits(NamedTuple):
@@ -47,15 +47,15 @@ class Limits(NamedTuple):
 
 
 class Ground(NamedTuple):
-    """What walks go along.
+    """The data that walks run on.
 
     Attributes:
-      edges: of the prompt's graph.
-      parts: where its parts begin.
+      edges: the edges of the prompt's graph.
+      parts: where the graph's parts begin.
       pending: see `QuoteGraph`.
       content: see `ClaimAutomaton`.
       children, child, follows, before, ends, token: the vocabulary, see `TokenTrie`.
-      limits: of lengths.
+      limits: limits on lengths.
     """
 
     edges: ByteEdges
@@ -72,17 +72,17 @@ class Ground(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What walks find, and where they wait.
+    """Buffers for the edges that walks find, and for walks still to be continued.
 
     Attributes:
-      edges: token, node, characters, need, reach, begins (see `TokenEdges`) of what was found last;
-        how many there are is counted elsewhere.
-      inside: walks that wait inside a run: the trie's node, the graph's, characters.
-      stack: other walks, as in `Walk`.
-      closings: edges of tokens after the "]" in them that ends a run, as in `edges`, but for what
+      edges: token, node, characters, need, reach, begins (see `TokenEdges`) of the latest edges
+        found; their number is kept elsewhere.
+      inside: stack of walks inside a run: trie node, graph node, characters.
+      stack: stack of the other walks, with the fields of `Walk`.
+      closings: edges of tokens that contain the "]" that ends a run, as in `edges`, without what
         depends on the run.
-      closing: which of them follow each node of the trie; -1 where nobody has asked.
-      closed: how many there are.
+      closing: range of each trie node's entries in `closings`; -1 if not computed yet.
+      closed: number of entries in `closings`.
     """
 
     edges: np.ndarray
@@ -94,19 +94,19 @@ class Found(NamedTuple):
 
 
 class Walk(NamedTuple):
-    """What a walk along a token's bytes remembers.
+    """The state of a walk along a token's bytes.
 
     Attributes:
-      leaf: the trie's node.
-      node: the graph's.
-      length: characters of the present run within the token.
-      fresh: whether the run began there.
-      need: see `TokenEdges`, as are the next two.
+      leaf: the node in the trie.
+      node: the node in the graph.
+      length: number of the present run's characters within the token.
+      fresh: whether the run began within the token.
+      need: see `TokenEdges`, also for the next two.
       reach: characters.
       begins: see `TokenEdges`.
     """
 
-    leaf: Any  # of 64 bits, as the next: a compiled function needs one type for each
+    leaf: Any  # 64 bits, like `node`: a compiled function needs one type for each
     node: Any
     length: int
     fresh: int
@@ -116,11 +116,11 @@ class Walk(NamedTuple):
 
 
 def nothing_found(nodes: int, most: int) -> Found:
-    """Room for what is found.
+    """Allocates the buffers.
 
     Args:
-      nodes: of the trie.
-      most: edges that a node may have.
+      nodes: number of nodes in the trie.
+      most: maximum number of edges per node.
     """
     deep = nodes + 256
     return Found(
@@ -137,17 +137,17 @@ def nothing_found(nodes: int, most: int) -> Found:
 def read(
     walk: Walk, leaf: int, byte: int, after: int, event: int, parts: Parts, limits: Limits
 ) -> tuple[bool, Walk]:
-    """Moves a walk along a byte edge; False where what is within the token is not legal."""
+    """Moves a walk along a byte edge; returns False if the token's text would not be legal."""
     node, count, fresh, need = walk.node, walk.length, walk.fresh, walk.need
     reach, begins = walk.reach, walk.begins
     legal = True
     if event >= OPENS:
-        # A token that would begin a triple and then an omission, or another triple, is left out:
-        # one number could not count them.
+        # A token that begins a triple and then an omission or another triple is left out, because
+        # `begins` could not count both.
         legal = begins & A_TRIPLE == 0 and begins <= AN_OMISSION * limits.maximum_omissions
         begins += A_TRIPLE if event == OPENS else AN_OMISSION
     if event != 0 and event != OPENS:
-        # The last characters were not the run's.
+        # The last characters were not part of the run.
         back = event - OMITS if event >= OMITS else 1 if event == CLOSED_BEFORE else 0
         length = count - back
         if fresh == 0:
@@ -155,7 +155,7 @@ def read(
         else:
             legal = legal and limits.minimum_quote <= length <= limits.maximum_quote
     elif node < parts.prefix <= after:
-        length = count - 2  # ">%", the last two, were not the claim's
+        length = count - 2  # the last two, ">%", were not part of the claim
         legal = limits.minimum_claim <= length <= limits.maximum_claim
     if event < OMITS and (
         (node >= parts.quote and after >= parts.quote)
@@ -170,7 +170,7 @@ def read(
 
 @native_inline
 def arrive(edges: np.ndarray, size: int, token: int, walk: Walk, ground: Ground) -> int:
-    """Writes the edge of a token that ends where a walk has come, unless it is too long.
+    """Writes the edge of a token that ends at the walk's position, unless a length is exceeded.
 
     Returns:
       The number of edges found so far.
@@ -185,7 +185,7 @@ def arrive(edges: np.ndarray, size: int, token: int, walk: Walk, ground: Ground)
             return size
         else:
             characters = ~count
-    elif node < ground.parts.prefix:  # a claim that began within the token: others are no edges
+    elif node < ground.parts.prefix:  # a claim that began in the token; others are no edges
         count -= ground.pending[node]
         if count + (not ground.content[node]) > ground.limits.maximum_claim:
             return size
@@ -199,7 +199,7 @@ def arrive(edges: np.ndarray, size: int, token: int, walk: Walk, ground: Ground)
 def read_tokens(
     ground: Ground, stack: np.ndarray, waiting: Any, edges: np.ndarray, many: int
 ) -> int:
-    """Ends the walks that wait on a stack.
+    """Completes the walks on a stack.
 
     Returns:
       The number of edges found so far.
@@ -227,7 +227,7 @@ def read_tokens(
 
 @native_inline
 def push(stack: np.ndarray, at: int | np.int64, walk: Walk) -> None:
-    """Has a walk wait at a place on a stack."""
+    """Stores a walk at a position on a stack."""
     row: Any = stack[at]
     row[0], row[1], row[2], row[3] = walk.leaf, walk.node, walk.length, walk.fresh
     row[4], row[5], row[6] = walk.need, walk.reach, walk.begins
@@ -235,24 +235,25 @@ def push(stack: np.ndarray, at: int | np.int64, walk: Walk) -> None:
 
 @native
 def read_quotes(ground: Ground, found: Found, start: np.ndarray, node: int) -> int:
-    """Reads all tokens from nodes inside quotes, for as long as there is room for their edges.
+    """Walks all tokens from nodes inside quotes, as long as there is room for their edges.
 
     Args:
-      ground: what to go along.
-      found: gets the edges, those of one node after those of another.
-      start: of each node's edges; gets those of the nodes that are read, and of the next.
-      node: the first.
+      ground: the data to walk on.
+      found: receives the edges, node by node.
+      start: index of each node's first edge; filled in for the nodes read here and for the next
+        one.
+      node: the first node to read.
 
     Returns:
-      The node after the last.
+      The node after the last one read.
     """
-    # Parts of tuples are taken out once: each time costs as much as a step.
+    # Unpack the tuples once: each access costs as much as a step.
     graph, edges, inside, closing = ground.edges, found.edges, found.inside, found.closing
     begins, bytes_, nodes, events = graph.start, graph.byte, graph.node, graph.event
     children, child, follows, before = ground.children, ground.child, ground.follows, ground.before
     ends, token, pending = ground.ends, ground.token, ground.pending
     first: Any = np.int64(start[node])
-    many: Any = np.int64(0)  # of one type throughout: a literal would be compiled for, too
+    many: Any = np.int64(0)  # one type throughout: a literal would cause a second compilation
     while node < begins.shape[0] - 1 and many + ends[-1] < edges.shape[1]:
         waiting: Any = np.int64(0)
         size = 1
@@ -295,7 +296,7 @@ def read_quotes(ground: Ground, found: Found, start: np.ndarray, node: int) -> i
 
 @native
 def _close(ground: Ground, found: Found, leaf: int) -> None:
-    """Reads what may follow in a token whose "]", at a node of the trie, has ended a run."""
+    """Walks what may follow within tokens after a "]", at a trie node, has ended a run."""
     stack = np.empty_like(found.stack)
     bracket: Any = np.int64(ground.parts.start + AFTER_BRACKET)
     push(stack, 0, Walk(np.int64(leaf), bracket, 0, 1, 0, 0, 0))
@@ -313,7 +314,7 @@ def _append_closings(
     count: int,
     limits: Limits,
 ) -> int:
-    """Writes the edges of tokens that end a run of which they have so many characters.
+    """Writes the edges of tokens that end a run with `count` of its characters in the token.
 
     Returns:
       The number of edges found so far.
