@@ -56,7 +56,7 @@ TINY = {
     "train.save_every": "5",
     "Run.answers": "None",
 }
-SUPERVISED = {"INITIAL_CHECKPOINT": "None", "validation/Input.batch_size": "8"}
+SUPERVISED = {"INITIAL_CHECKPOINT": "None", "validation/Input.batch_size": "64"}
 A2C = {
     "A2CLearner.microbatches": "1",
     "A2CLearner.value_width": "8",

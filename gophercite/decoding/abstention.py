@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy import stats
+from scipy import special
 
 # The candidate thresholds, by the share of labelled questions that they answer.
 _COVERAGES = np.linspace(0.05, 1.0, 20)
@@ -83,7 +83,7 @@ def promise_quality(
     thresholds = falling[places]  # rising coverage
     answered = scores > thresholds[:, None]
     counts, right = answered.sum(axis=1), (answered & good).sum(axis=1)
-    passed = (counts > 0) & (stats.binom.sf(right - 1, counts, quality) <= error)
+    passed = (counts > 0) & (special.bdtrc(right - 1, counts, quality) <= error)
     if passed.any():
         most = int(np.flatnonzero(passed)[-1])
         return Promise(

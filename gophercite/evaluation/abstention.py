@@ -10,7 +10,7 @@ import dataclasses
 
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy import stats
+from scipy import special
 
 from gophercite.decoding.abstention import checked
 
@@ -82,6 +82,6 @@ def clopper_pearson(
       The lower and the upper limits.
     """
     error = (1 - confidence) / 2
-    low = stats.beta.ppf(error, successes, trials - successes + 1)
-    high = stats.beta.ppf(1 - error, successes + 1, trials - successes)
+    low = special.betaincinv(successes, trials - successes + 1, error)
+    high = special.betaincinv(successes + 1, trials - successes, 1 - error)
     return np.where(successes == 0, 0.0, low), np.where(successes == trials, 1.0, high)

@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +48,6 @@ def mean_difference(differences: Sequence[float], confidence: float = 0.9) -> Di
     mean = float(np.mean(differences))
     if count == 1:
         return Difference(mean, -math.inf, math.inf, 1)
-    quantile = float(stats.t.ppf((1 + confidence) / 2, count - 1))
+    quantile = float(special.stdtrit(count - 1, (1 + confidence) / 2))
     reach = quantile * float(np.std(differences, ddof=1)) / math.sqrt(count)
     return Difference(mean, mean - reach, mean + reach, count)
