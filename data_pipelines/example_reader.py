@@ -196,8 +196,8 @@ class RecordReader(ExampleReader):
 
         strings = tf.TensorSpec([None], tf.string)
         signature = [strings, strings, tf.TensorSpec([None], tf.int64)]
-        # Preprocessors' own functions are converted where datasets are mapped, as seqio does; what is
-        # around them has nothing to convert, and converting it takes seconds.
+        # Autograph converts the preprocessors' functions where datasets are mapped, as seqio does.
+        # The code around them needs no conversion, which would take seconds.
         traced = tf.function(make, input_signature=signature, autograph=False)
         function = traced.get_concrete_function()
         return function, types

@@ -189,9 +189,7 @@ class DocumentIndex:
             problem = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
             if problem != "ok":
                 raise self._file.damaged(problem)
-            if (
-                self._file.writable
-            ):  # FTS5's self-check is written as an insertion
+            if self._file.writable:  # FTS5's self-check is written as an insertion
                 connection.execute("INSERT INTO words(words) VALUES ('integrity-check')")
         for _ in self.documents():
             pass
