@@ -1,9 +1,9 @@
-"""What "I don't know" is worth: quality of the answers that are given, by how many are.
+"""The trade-off of declining to answer: quality of the given answers against their share.
 
 An answer is given when its score, a reward or a log-probability, reaches a threshold (GopherCite,
-section 2.9). Every threshold gives some share of the questions an answer (coverage), and some share
-of those answers is good (quality); section 3.3 and appendix G plot one against the other. A
-threshold with a promise is `gophercite.decoding.abstention`'s to find.
+section 2.9). Every threshold answers some share of the questions (coverage), and some share of
+those answers is good (quality); section 3.3 and appendix G plot one against the other. For a
+threshold with a guarantee, see `gophercite.decoding.abstention`.
 """
 
 import dataclasses
@@ -21,10 +21,11 @@ class CoverageCurve:
 
     Attributes:
       threshold: the lowest score that is answered.
-      coverage: share of questions that are.
+      coverage: share of questions that are answered.
       quality: share of those answers that are good.
-      low: of the quality's confidence band, at each point by itself (Clopper and Pearson 1934).
-      high: likewise.
+      low: lower end of the quality's confidence band, for each point by itself (Clopper and
+        Pearson 1934).
+      high: upper end, likewise.
     """
 
     threshold: Float[np.ndarray, " points"]
@@ -35,7 +36,7 @@ class CoverageCurve:
 
     @property
     def area(self) -> float:
-        """Mean quality over all coverages from 0 to 1; before the first point it is the first's."""
+        """Mean quality over coverages from 0 to 1; before the first point, the first point's."""
         steps = np.diff(self.coverage, prepend=0.0)
         return float(np.sum(steps * self.quality))
 
@@ -48,15 +49,16 @@ def coverage_curve(
     """Computes quality by coverage from labelled answers.
 
     Args:
-      scores: of the answers; the higher, the surer.
-      good: whether each is, by what counts (for the paper: plausible and supported).
-      confidence: of the band.
+      scores: scores of the answers; higher means more certain.
+      good: whether each answer is good by the chosen criterion (in the paper: plausible and
+        supported).
+      confidence: confidence level of the band.
 
     Returns:
-      The curve, coverage rising. Answers with equal scores are given together.
+      The curve, by rising coverage. Answers with equal scores are given together.
 
     Raises:
-      ValueError: there is no answer, shapes differ, or a score is not a number.
+      ValueError: when there is no answer, shapes differ, or a score is not a number.
     """
     scores, good = checked(scores, good)
     order = np.argsort(-scores, kind="stable")
@@ -71,12 +73,12 @@ def coverage_curve(
 def clopper_pearson(
     successes: np.ndarray, trials: np.ndarray, confidence: float = 0.9
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Exact confidence limits of shares, which hold whatever the share is.
+    """Exact confidence limits of shares, valid for any true share.
 
     Args:
-      successes: of each share.
-      trials: at least 1 of each.
-      confidence: of the interval; each end errs with half of what is left.
+      successes: number of successes behind each share.
+      trials: number of trials behind each share, at least 1.
+      confidence: confidence level of the interval; each end errs with half of the remainder.
 
     Returns:
       The lower and the upper limits.

@@ -1,10 +1,10 @@
-"""A model's answers to a file of questions, kept as they come, so that no question is asked twice.
+"""A model's answers to a file of questions, saved as they come, so no question is asked twice.
 
-The answers are in a folder named by all that decides them, `PREFIX.answers/3f9a1c0b55e2/`: whatever
-changes, the model's parameters, a setting or a page, changes the folder, and what is in it can be
-gone on with after any interruption. Questions are dealt out in blocks, and a block's batches are
-made of the block alone. So answers are, bit for bit, the same whatever ended the process and
-however many processes share the work, now and when it began.
+The answers are in a folder whose name depends on everything that decides them, such as
+`PREFIX.answers/3f9a1c0b55e2/`. Any change of the model's parameters, a setting or a page changes
+the folder, and an existing folder can be resumed after any interruption. Questions are dealt out in
+blocks, and the batches of a block depend on that block alone. So the answers are the same, bit for
+bit, whatever ended the process and however many processes share the work, now or earlier.
 """
 
 import dataclasses
@@ -31,24 +31,24 @@ from gophercite.quoting.run_boundaries import Boundaries
 from gophercite.records import Question, to_json
 from gophercite.storage.result_file import ResultFile, files_in, read_results
 
-_BATCHES_IN_BLOCK = 8  # enough to find prompts of like length for each batch
+_BATCHES_IN_BLOCK = 8  # enough to find prompts of similar length for each batch
 _SCORES = ("evidence_score", "reward", "supported_and_plausible")  # of `JudgedSample`
 
 
 @dataclasses.dataclass(frozen=True)
 class AskingSettings:
-    """How a model is asked.
+    """How a model is prompted.
 
     Attributes:
       sampling: how tokens are drawn.
       prompts: what the model is shown.
-      samples: answers to each prompt.
-      constrained: whether answers have to be well formed and their quotes verbatim.
-      batch_size: prompts that are answered at once.
-      seed: of the draws.
+      samples: number of answers per prompt.
+      constrained: whether answers must be well formed and their quotes verbatim.
+      batch_size: number of prompts per batch.
+      seed: seed of the sampling.
       maximum_omissions: how often a constrained quote may leave words out (`QuoteSettings`).
       boundaries: where a constrained quote may begin and end.
-      claim_in_quote: whether a constrained quote has to hold its claim, where some quote could.
+      claim_in_quote: whether a constrained quote must contain its claim, where some quote could.
     """
 
     sampling: SamplingSettings
@@ -69,14 +69,14 @@ def describe_asking(
     questions: Sequence[Question],
     reward_model: Model | None = None,
 ) -> dict[str, Any]:
-    """Returns all that decides a model's answers and their scores, as JSON; large parts by digests.
+    """Returns all that decides a model's answers and scores, as JSON; large parts as digests.
 
     Args:
-      model: what is asked.
+      model: the model.
       name: where it was read from.
-      settings: how it is asked.
-      questions: with their pages.
-      reward_model: what scores the answers.
+      settings: how it is prompted.
+      questions: the questions, with their pages.
+      reward_model: the model that scores the answers.
     """
     asked = hashlib.sha256()
     for question in questions:
@@ -102,8 +102,8 @@ class AnswerLog:
     """The folder of one model's answers to one list of questions.
 
     Args:
-      prefix: of the results, a path or a URL (`gs://…`).
-      run: what `describe_asking` says.
+      prefix: prefix of the results, a path or a URL (`gs://…`).
+      run: the output of `describe_asking`.
     """
 
     def __init__(self, prefix: epath.PathLike, run: Mapping[str, Any]) -> None:
@@ -112,12 +112,12 @@ class AnswerLog:
         self.folder = epath.Path(f"{epath.Path(prefix)}.answers") / name
 
     def read(self) -> dict[str, dict[str, Any]]:
-        """Returns the lines of all processes by their questions' ids.
+        """Returns the lines of all processes by their question's id.
 
         Raises:
-          ResultFileError: a line is no result.
+          ResultFileError: when a line is not a result.
         """
-        # In a bucket a file that is being written is there by its parts alone.
+        # In a bucket, a file that is being written exists only as its parts.
         names = {path.name.removesuffix(".parts") for path in files_in(self.folder)}
         lines = (read_results(self.folder / n) for n in sorted(names) if n.endswith(".jsonl"))
         return {line["question_id"]: line for file in lines for line in file}
@@ -132,23 +132,23 @@ class AnswerLog:
         process: int = 0,
         processes: int = 1,
     ) -> Iterator[int]:
-        """Asks what has no answer yet of this process's share, and keeps the answers.
+        """Answers the unanswered questions of this process's share, and saves the answers.
 
         Args:
-          model: what is asked.
-          questions: all of them, with their pages; each id is one question's.
-          settings: how.
-          report: counts the prompts that were made now.
+          model: the model.
+          questions: all of them, with their pages; ids are unique.
+          settings: how the model is prompted.
+          report: counts the prompts that are built in this run.
           scorer: gives samples their rewards.
-          process: which of the processes this is, from 0.
-          processes: that share the questions.
+          process: index of this process, from 0.
+          processes: number of processes that share the questions.
 
         Yields:
-          How many questions of the share have an answer or are declined: at first those of
-          earlier processes, then after each batch.
+          Number of questions of the share that are answered or declined: first those of earlier
+          runs, then after each batch.
 
         Raises:
-          ResultFileError: another process writes this one's file, or a line in it is no result.
+          ResultFileError: another process writes this one's file, or a line in it is not a result.
         """
         done = self.read().keys()
         total = PromptReport() if report is None else report
@@ -181,12 +181,12 @@ class AnswerLog:
 
 
 def shared_questions(questions: int, batch_size: int, process: int, processes: int) -> int:
-    """Returns how many of the questions are a process's share (see `AnswerLog.ask`)."""
+    """Returns how many of the questions are in a process's share (see `AnswerLog.ask`)."""
     return sum(map(len, _share(questions, batch_size, process, processes)))
 
 
 def _share(questions: int, batch_size: int, process: int, processes: int) -> list[range]:
-    """Returns the indices of a process's questions, by blocks."""
+    """Returns the indices of a process's questions, as a range per block."""
     size = batch_size * _BATCHES_IN_BLOCK
     starts = range(0, questions, size)[process::processes]
     return [range(start, min(start + size, questions)) for start in starts]
@@ -220,7 +220,7 @@ def _ask_block(
 def _scored(
     question: Question, samples: Sequence[JudgedSample], scorer: Scorer | None
 ) -> Sequence[JudgedSample]:
-    """Returns samples with their rewards; what is malformed is scored as the text that it is."""
+    """Returns samples with their rewards; a malformed answer is scored as plain text."""
     if scorer is None:
         return samples
     responses = [sample.judgement.triples or sample.answer for sample in samples]
@@ -237,13 +237,13 @@ def read_answer(
     maximum_omissions: int = 0,
     claims: ClaimRule = "equal",
 ) -> tuple[JudgedSample, ...] | str:
-    """Returns a question's samples, judged, the likeliest first; or why it was declined.
+    """Returns a question's samples, judged, the most likely first; or why it was declined.
 
     Args:
-      question: as it was asked.
-      line: what `AnswerLog` keeps of it.
-      maximum_omissions: as the model was asked.
-      claims: which claims are correct (`metrics.judge`).
+      question: the question that was asked.
+      line: what `AnswerLog` stores for it.
+      maximum_omissions: as when the model was prompted.
+      claims: which claims count as correct (`metrics.judge`).
     """
     if "declined" in line:
         return str(line["declined"])

@@ -1,4 +1,4 @@
-"""Letting a model answer questions, and judging what it says."""
+"""Samples a model's answers to questions, and judges them."""
 
 import contextlib
 import dataclasses
@@ -38,20 +38,20 @@ NOTHING_TO_QUOTE = "nothing can be quoted from the pages shown in so many tokens
 
 @dataclasses.dataclass(frozen=True)
 class JudgedSample:
-    """One answer of a model, and what is known of it.
+    """One answer of a model, and what is known about it.
 
     Attributes:
-      question: what was asked, with the pages that were found.
-      text: the raw text, without what ends it.
-      answer: what of it is the answer, in the syntax of inline evidence if all is well: the text
-        itself, or what `answer_questions` made of a few-shot model's.
+      question: the question, with the pages that were found.
+      text: the raw text, without the end of sequence.
+      answer: the answer in it, in the syntax of inline evidence if all is well: the text itself,
+        or what `answer_questions` extracted from a few-shot model's text.
       judgement: see `judge`.
-      tokens: the ids that were sampled, the end of sequence included where there is one.
-      log_prob: the sum of their log-probabilities under the model, in nats.
-      document: the id of the page that the prompt showed, where it showed one only.
-      evidence_score: ROUGE-L of the claim against its quote, where a rule has found the quote.
-      reward: by a reward model, where one was asked.
-      supported_and_plausible: how likely it thinks the answer is both, from 0 to 1.
+      tokens: ids of the sampled tokens, including the end of sequence if there is one.
+      log_prob: sum of their log-probabilities under the model, in nats.
+      document: id of the page that the prompt showed, if it showed only one.
+      evidence_score: ROUGE-L of the claim against its quote, if a rule found the quote.
+      reward: score from a reward model, if one was used.
+      supported_and_plausible: the reward model's probability that the answer is both, from 0 to 1.
     """
 
     question: Question
@@ -84,9 +84,9 @@ def answer_questions(
 ) -> Iterator[tuple[int, tuple[JudgedSample, ...]]]:
     """Samples answers to each question and judges them.
 
-    Prompts of like length are answered together, so that few programs are compiled and little is
-    spent on padding; all batches have one size. Yields the index of each question with its answers
-    as soon as all of them are there, the likeliest under the model first. Questions that can't be
+    Prompts of similar length are batched, so that few programs are compiled and little is spent on
+    padding; all batches have the same size. Yields the index of each question with its answers as
+    soon as all of them are there, the most likely under the model first. Questions that can't be
     asked, or have no legal answer, are declined: they are in the report and are not yielded.
 
     Args:
@@ -95,18 +95,19 @@ def answer_questions(
       vocabulary: its tokenizer.
       questions: each with its pages.
       settings: how tokens are drawn.
-      key: of the draws: each by the question's id, its prompt's and the sample's number.
-      batch_size: prompts that are answered at once.
+      key: base key of the sampling; the question's id and the prompt's and sample's numbers are
+        folded in.
+      batch_size: number of prompts per batch.
       constraint: makes every answer well formed and its quote verbatim in the pages shown; where
         it allows omissions, so do the judgements.
-      prompts: how questions are asked; by default with all of their pages whole in one prompt.
-      samples: answers to each prompt.
-      claim_in_quote: whether a quote under the constraint has to hold its claim where some quote of
-        the prompt could (`decoding.claim_in_quote`).
+      prompts: how prompts are built; by default one prompt with all of a question's pages in full.
+      samples: number of answers per prompt.
+      claim_in_quote: whether a quote under the constraint must contain its claim where some quote
+        of the prompt could (`decoding.claim_in_quote`).
       report: counts prompts and names the questions that are declined.
-      answered: questions whose answers are there already, by index. They are not yielded; yet they
-        have their places in the batches, so that the others' answers are, bit for bit, what they
-        would be without.
+      answered: indices of questions that are already answered. They are not yielded, but keep their
+        places in the batches, so that the others' answers are the same, bit for bit, as without
+        them.
 
     Raises:
       ValueError: when a document is given by its snippet only, or `settings` leave out the model's
@@ -161,7 +162,7 @@ class _Sampler:
         graphs: dict[int, PromptGraph] | None,
         keys: Key[Array, " prompts"],
     ) -> list[list[tuple[tuple[int, ...], float]]]:
-        """Returns tokens and log-probability of each prompt's samples, none where none is legal."""
+        """Returns tokens and log-probability of each prompt's samples; none if none is legal."""
         drawn: list[list[tuple[tuple[int, ...], float]]] = [[] for _ in batch]
         rows = [row for row in range(len(batch)) if graphs is None or row in graphs]
         if not rows:
@@ -199,7 +200,7 @@ class _Sampler:
         return drawn
 
     def graphs(self, batch: Sequence[QuestionPrompt]) -> dict[int, PromptGraph] | None:
-        """Returns what each prompt's answers may be, by its row; some have none that is legal."""
+        """Returns a graph of legal answers by row; rows without a legal answer are missing."""
         if self.constraint is None:
             return None
         graphs = {}
@@ -215,7 +216,7 @@ def _ahead(
     graphs_of: Callable[[Sequence[QuestionPrompt]], dict[int, PromptGraph] | None],
     batches: Iterable[Sequence[QuestionPrompt]],
 ) -> Iterator[tuple[Sequence[QuestionPrompt], dict[int, PromptGraph] | None]]:
-    """Yields batches with their graphs; those of the next are built while one is answered."""
+    """Yields batches with their graphs; the next batch's are built while one is answered."""
     before: tuple[Sequence[QuestionPrompt], Future[dict[int, PromptGraph] | None]] | None = None
     with ThreadPoolExecutor(1) as builder:
         for batch in batches:
@@ -230,7 +231,7 @@ def _ahead(
 def _keys(
     key: Key[Array, ""], prompts: Sequence[QuestionPrompt], questions: Sequence[Question]
 ) -> Key[Array, " prompts"]:
-    """Returns each prompt's own key: neither what is sampled beside it nor its place matters."""
+    """Returns each prompt's own key, which depends neither on its batch nor on its place there."""
     places = np.array(
         [[zlib.crc32(questions[prompt.index].id.encode()), prompt.number] for prompt in prompts],
         np.uint32,
@@ -242,9 +243,9 @@ def _keys(
 def _answer_in(
     text: str, prompt: QuestionPrompt, settings: PromptSettings
 ) -> tuple[str, float | None]:
-    """Returns the answer in what a model wrote; a claim alone gets its evidence by rule.
+    """Returns the answer in a model's text; for a claim alone, a rule finds the evidence.
 
-    The number is the evidence's score, where it was found so.
+    The number is the evidence's score if a rule found it, else None.
     """
     if settings.few_shot is None:
         return text, None
@@ -267,7 +268,7 @@ def _finished(
     found: Sequence[list[JudgedSample]],
     report: PromptReport,
 ) -> Iterator[tuple[int, tuple[JudgedSample, ...]]]:
-    """Yields the questions whose last prompt this batch had, with their answers."""
+    """Yields the questions whose last prompt was in this batch, with their answers."""
     for prompt in batch:
         missing[prompt.index] -= 1
         if missing[prompt.index]:

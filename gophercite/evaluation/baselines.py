@@ -1,8 +1,8 @@
 """Baselines that choose a quote by rule (GopherCite, section 3.2).
 
-The paper's own are given the gold answer as their claim, and the page that holds it; they bound
-what choosing a quote by rule can reach. At test time no answer is known: the question-only ones see
-what a model sees, and their claim is the very sentence that they quote.
+The paper's own baselines are given the gold answer as their claim, and the page that holds it; they
+bound what choosing a quote by rule can reach. At test time no answer is known: the question-only
+baselines see what a model sees, and their claim is the very sentence that they quote.
 """
 
 import random
@@ -20,25 +20,25 @@ from gophercite.text.sentences import sentence_spans
 
 
 def first_sentence(question: Question) -> Evidence | None:
-    """Quotes, and claims, the first sentence of the first page; None where there is none."""
+    """Takes the first sentence of the first page as claim and quote; None if there is none."""
     chosen = next(iter(_sentences(_pages(question))), None)
     return None if chosen is None else _claiming_itself(*chosen)
 
 
 def tfidf_sentence(question: Question) -> Evidence | None:
-    """Quotes, and claims, the sentence of all pages that is nearest to the question.
+    """Takes the sentence nearest to the question, of all pages, as claim and quote.
 
-    Nearest by the cosine of TF-IDF vectors, the document frequency counted over the sentences of
-    the pages shown; of equally near sentences the first. None where there is none.
+    Nearest means by the cosine of TF-IDF vectors, with document frequencies counted over the
+    sentences of the pages shown; on a tie the first wins. None if there is no sentence.
     """
     chosen = _nearest(question.question, _sentences(_pages(question)))
     return None if chosen is None else _claiming_itself(*chosen)
 
 
 def gold_evidence(question: Question) -> Evidence | None:
-    """Gold + GoldEvidence: claims the answer and quotes the gold evidence, whole.
+    """Gold + GoldEvidence: claims the answer and quotes the complete gold evidence.
 
-    None where the record lacks one of them, or the page.
+    None if the record lacks either of them, or the page.
     """
     pages = _gold_page(question)
     if not pages or not question.evidence:
@@ -51,9 +51,10 @@ def gold_evidence(question: Question) -> Evidence | None:
 
 
 def gold_random_sentence(question: Question) -> Evidence | None:
-    """Gold + Random-Sentence: claims the answer and quotes any sentence of its page.
+    """Gold + Random-Sentence: claims the answer and quotes a random sentence of its page.
 
-    Drawn by the question's id: the same at every time. None as for `gold_first_sentence`.
+    The draw is seeded by the question's id, so it is always the same. None as for
+    `gold_first_sentence`.
     """
     sentences = _sentences(_gold_page(question))
     if not sentences:
@@ -65,7 +66,7 @@ def gold_random_sentence(question: Question) -> Evidence | None:
 def gold_first_sentence(question: Question) -> Evidence | None:
     """Gold + First-Sentence: claims the answer and quotes its page's first sentence.
 
-    None where the record gives no answer or the page is not there.
+    None if the record gives no answer or the page is missing.
     """
     chosen = next(iter(_sentences(_gold_page(question))), None)
     return None if chosen is None else _claiming_answer(question, *chosen)
@@ -74,7 +75,7 @@ def gold_first_sentence(question: Question) -> Evidence | None:
 def gold_tfidf_sentence(question: Question) -> Evidence | None:
     """Gold + TFIDF-Sentence: claims the answer and quotes the sentence of its page nearest to both.
 
-    The query is the question followed by the answer, and the document frequency is counted over the
+    The query is the question followed by the answer, and document frequencies are counted over the
     sentences of that page alone, as in the paper. None as for `gold_first_sentence`.
     """
     query = " ".join((question.question, *question.answers[:1]))
@@ -83,10 +84,10 @@ def gold_tfidf_sentence(question: Question) -> Evidence | None:
 
 
 def gold_answering_chunk(question: Question) -> Evidence | None:
-    """Gold + the first chunk of 100 words, by the pages' ranks, that says the answer.
+    """Gold + the first chunk of 100 words that contains the answer, in the order of the pages.
 
-    The paper shows FiD-DPR's answers with such evidence; here the answer is the gold one, so that
-    no reader is needed. None where the record gives no answer or no page says it.
+    The paper shows FiD-DPR's answers with such evidence; here the answer is the gold one, so no
+    reader is needed. None if the record gives no answer or no page contains it.
     """
     for page in _pages(question):
         if evidence.holds_mark(page.title):
@@ -101,7 +102,7 @@ def gold_answering_chunk(question: Question) -> Evidence | None:
 
 
 _WORD = re.compile(r"\S+")
-_CHUNK_WORDS = 100  # of DPR's passages
+_CHUNK_WORDS = 100  # as in DPR's passages
 
 BASELINES: dict[str, Callable[[Question], Evidence | None]] = {
     "first sentence": first_sentence,
@@ -117,11 +118,11 @@ BASELINES: dict[str, Callable[[Question], Evidence | None]] = {
 def judge_baselines(
     questions: Sequence[Question], claims: ClaimRule = "equal"
 ) -> dict[str, list[Judgement]]:
-    """Judges each baseline on the questions; what it cannot answer counts as malformed.
+    """Judges each baseline on the questions; a missing answer counts as malformed.
 
     Args:
       questions: with their pages.
-      claims: which claims are correct (`metrics.judge`).
+      claims: which claims count as correct (`metrics.judge`).
     """
     systems: dict[str, list[Judgement]] = {}
     for name, baseline in BASELINES.items():
@@ -138,7 +139,7 @@ def _pages(question: Question) -> list[Document]:
 
 
 def _gold_page(question: Question) -> list[Document]:
-    """Returns the page of the first gold span; where there is no gold evidence, the first page."""
+    """Returns the page of the first gold span; without gold evidence, the first page."""
     pages = _pages(question)
     if not question.evidence:
         return pages[:1]
@@ -146,7 +147,7 @@ def _gold_page(question: Question) -> list[Document]:
 
 
 def _sentences(pages: Sequence[Document]) -> list[tuple[Document, str]]:
-    """Returns the pages' sentences, but for those that inline evidence cannot hold."""
+    """Returns the pages' sentences, except those that inline evidence cannot hold."""
     return [
         (page, page.text[start:end])
         for page in pages

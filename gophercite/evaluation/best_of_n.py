@@ -1,8 +1,8 @@
-"""How good the best of n answers is, for all n, from one set of samples (WebGPT, appendix I).
+"""Quality of the best of n answers, for all n, from one set of samples (WebGPT, appendix I).
 
-Sampling n answers anew for every n and every trial would cost many samples. Instead, all subsets of
-n among the N samples of a question are looked at together: sorted by what they are chosen by, the
-i-th is the best of exactly C(i - 1, n - 1) subsets.
+Drawing n new answers for every n and every trial would cost many samples. Instead, all subsets of n
+of a question's N samples are evaluated together: after sorting by the score to choose by, the i-th
+sample is the best of exactly C(i - 1, n - 1) subsets.
 """
 
 from collections.abc import Sequence
@@ -16,21 +16,21 @@ def best_of_n(
     judged_by: Float[np.ndarray, "questions samples"],
     sizes: Sequence[int],
 ) -> Float[np.ndarray, "questions sizes"]:
-    """Estimates, without bias, how the best of n samples is judged.
+    """Estimates, without bias, the judged score of the best of n samples.
 
-    What samples are chosen by, a reward model for one, looks better than it is at its own choice:
-    judge by something else, such as a reward model trained on other comparisons, or people.
+    The score that samples are chosen by, such as a reward model's, overrates its own choices: judge
+    by something else, such as a reward model trained on other comparisons, or people.
 
     Args:
-      chosen_by: score of each sample; the highest is chosen, by lot among equals.
-      judged_by: what it is worth.
-      sizes: the n.
+      chosen_by: score of each sample; the highest is chosen, at random on a tie.
+      judged_by: judged score of each sample.
+      sizes: the values of n.
 
     Returns:
-      The expected worth of the best of n samples of each question.
+      The expected judged score of the best of n samples of each question.
 
     Raises:
-      ValueError: shapes differ, a score is not a number, or some n is not from 1 to the samples.
+      ValueError: shapes differ, a score is not a number, or an n is not from 1 to the sample count.
     """
     chosen_by, judged_by = np.asarray(chosen_by, float), np.asarray(judged_by, float)
     if chosen_by.shape != judged_by.shape or chosen_by.ndim != 2:
@@ -51,9 +51,9 @@ def best_of_n(
 
 
 def _chances(samples: int, n: int) -> Float[np.ndarray, " samples"]:
-    """The chance of each place, from the worst, to be the best of n drawn without replacement."""
+    """Each rank's probability, from the worst, of being the best of n drawn without replacement."""
     chances = np.zeros(samples)
-    chance = n / samples  # C(N - 1, n - 1) / C(N, n): neither could be written out for large N
+    chance = n / samples  # C(N - 1, n - 1) / C(N, n): both would overflow for large N
     for place in range(samples, n - 1, -1):
         chances[place - 1] = chance
         if place > 1:
@@ -64,7 +64,7 @@ def _chances(samples: int, n: int) -> Float[np.ndarray, " samples"]:
 def _mean_among_equals(
     keys: Float[np.ndarray, "questions samples"], worth: Float[np.ndarray, "questions samples"]
 ) -> Float[np.ndarray, "questions samples"]:
-    """Gives samples with the same key their mean worth: the lot among them is fair."""
+    """Gives samples with equal keys their mean worth, since ties are broken uniformly."""
     means = np.empty_like(worth)
     for row, (key, value) in enumerate(zip(keys, worth, strict=True)):
         _, group, count = np.unique(key, return_inverse=True, return_counts=True)

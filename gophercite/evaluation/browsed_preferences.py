@@ -1,8 +1,8 @@
-"""Which of two browsed answers people prefer, and by which criterion (WebGPT, 4.1, figure 2).
+"""Which of two browsed answers people prefer, by criterion (WebGPT, 4.1, figure 2).
 
-Comparisons come from anywhere, such as an export of the rating app: of its forms `long-comparison`
-(against demonstrations) and `minimal` (against answers without citations). The second response is
-the one of which is said how often it is preferred; a tie counts half.
+Comparisons can come from anywhere, such as an export of the rating app's forms `long-comparison`
+(against demonstrations) and `minimal` (against answers without citations). The result is how often
+the second response is preferred; a tie counts half.
 """
 
 import collections
@@ -15,8 +15,8 @@ from gophercite.evaluation.tables import Table
 from gophercite.records import Comparison
 
 OVERALL = "overall usefulness"
-# What else is rated on the five points, by its names in ratings: the first that a rating has. The
-# long form asks which answer has less unsupported information, the minimal one for accuracy.
+# Other five-point ratings, by their names in the forms: the first name that a rating has counts.
+# The long form asks which answer has less unsupported information, the minimal one for accuracy.
 _SCALES = {"coherence": ("coherence",), "factual accuracy": ("accuracy", "unsupported")}
 CRITERIA = (OVERALL, *_SCALES)
 
@@ -24,14 +24,14 @@ CRITERIA = (OVERALL, *_SCALES)
 def preferences(comparisons: Iterable[Comparison]) -> dict[str, Estimate]:
     """Returns how often the second answer is preferred, by each criterion that was rated.
 
-    Of several raters the label of most counts, the lower of as many; of the five points "much
-    better" is better. What nobody decided is left out.
+    Several raters decide by majority, and a tie goes to the lower label; on five points, "much
+    better" counts as better. Undecided comparisons are left out.
 
     Args:
-      comparisons: of one system's answers, the second, with others.
+      comparisons: one system's answers, as the second response, against others.
 
     Returns:
-      Shares with their 90 % intervals, by the names of `CRITERIA`.
+      Shares with 90 % intervals, by the names in `CRITERIA`.
     """
     given = list(comparisons)
     found = {OVERALL: preference(_with_overall(each) for each in given)}
@@ -44,7 +44,7 @@ def preferences_table(systems: dict[str, dict[str, Estimate]]) -> Table:
     """Returns a row for each system: how often it is preferred, in percent with 90 % intervals.
 
     Args:
-      systems: `preferences` of each.
+      systems: `preferences` of each system.
     """
     rows = []
     for name, shares in systems.items():
@@ -56,14 +56,14 @@ def preferences_table(systems: dict[str, dict[str, Estimate]]) -> Table:
 
 
 def _with_overall(comparison: Comparison) -> Comparison:
-    """The comparison as `preference` reads it, also where ratings have only the five points."""
+    """The comparison in the form that `preference` reads, even if only five points were rated."""
     if comparison.preferred is not None or any("preferred" in r for r in comparison.ratings):
         return comparison
     return _by(comparison, ("overall",))
 
 
 def _by(comparison: Comparison, fields: Iterable[str]) -> Comparison:
-    """The comparison as if one of these scales were all that was asked."""
+    """The comparison as if only one of these scales had been rated."""
     ratings = []
     for rating in comparison.ratings:
         points = next((rating[name] for name in fields if name in rating), None)

@@ -1,8 +1,8 @@
-"""What policies that browsed are worth: one episode, the best of n, and one against another.
+"""Results of browsing policies: one episode, the best of n, and one policy against another.
 
-Results are what launch/browse_questions.py has written: a folder with `summary.json` and
-`scores.jsonl`. Judged are answers by what is true, where questions have evidence, and by reward
-models; the best of n episodes is chosen by the first reward model (WebGPT, section 5, appendix I).
+Results are what launch/browse_questions.py wrote: a folder with `summary.json` and `scores.jsonl`.
+Answers are judged by the truth, if questions have evidence, and by reward models. The best of n
+episodes is chosen by the first reward model (WebGPT, section 5, appendix I).
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ _RESAMPLES = 2000
 class Interval:
     """A mean over questions with its 90 % interval, by resampling questions.
 
-    Where no interval is known both its ends are the mean, and texts have the mean alone.
+    If no interval is known, both ends equal the mean, and only the mean is printed.
     """
 
     mean: float
@@ -50,13 +50,14 @@ class Interval:
 
 @dataclasses.dataclass(frozen=True)
 class BrowsedPolicy:
-    """A policy's episodes, several of each question.
+    """A policy's episodes, several per question.
 
     Attributes:
-      name: of the policy.
-      summary: of the run that made them.
-      questions: their ids.
-      scores: by name, of those that all episodes have; an array of [questions, episodes].
+      name: the policy's name.
+      summary: summary of the run that produced them.
+      questions: the questions' ids.
+      scores: arrays of [questions, episodes], by the name of the score; only scores that all
+        episodes have.
     """
 
     name: str
@@ -66,24 +67,24 @@ class BrowsedPolicy:
 
     @property
     def episodes(self) -> int:
-        """How many there are of each question."""
+        """Number of episodes per question."""
         return next(iter(self.scores.values())).shape[1] if self.scores else 0
 
     @property
     def sizes(self) -> list[int]:
-        """The n of best of n: 1, 2, 4 … as far as there are episodes; 1 alone without rewards."""
+        """Values of n for the best of n: 1, 2, 4 … up to the episode count; only 1 if unscored."""
         most = self.episodes if CHOSEN_BY in self.scores else 1
         return [2**power for power in range(most.bit_length()) if 2**power <= most]
 
     def best_of(self, judged_by: str, sizes: Sequence[int]) -> Float[np.ndarray, "questions sizes"]:
-        """Returns how the best of n episodes of each question is judged (appendix I).
+        """Returns the judged score of the best of n episodes of each question (appendix I).
 
         Args:
           judged_by: a name in `scores`.
-          sizes: the n; without rewards to choose by only 1.
+          sizes: the values of n; without rewards to choose by, only 1.
 
         Raises:
-          ValueError: some n is more than there are episodes, or can't be chosen.
+          ValueError: some n exceeds the number of episodes, or there are no rewards to choose by.
         """
         judged = self.scores[judged_by]
         if CHOSEN_BY not in self.scores and set(sizes) != {1}:
@@ -92,15 +93,15 @@ class BrowsedPolicy:
 
 
 def read_policy(name: str, folder: pathlib.Path) -> BrowsedPolicy:
-    """Reads what a policy's episodes are worth.
+    """Reads the scores of a policy's episodes.
 
     Args:
-      name: of the policy.
+      name: the policy's name.
       folder: what launch/browse_questions.py wrote.
 
     Raises:
-      FileNotFoundError: it wrote nothing there.
-      ValueError: a line is none of scores, or questions have different numbers of episodes.
+      FileNotFoundError: the folder has no results.
+      ValueError: a line does not hold scores, or questions have different numbers of episodes.
     """
     summary = json.loads((folder / "summary.json").read_text())
     path = folder / "scores.jsonl"
@@ -134,19 +135,19 @@ def preferred(
 ) -> Interval | None:
     """Predicts how often the best of n of a policy is preferred over the best of m of another.
 
-    By a reward model that is the sigmoid of the difference of mean scores, which are Elo scores
-    (section 5.2); by the truth how often one alone is good, and half of the ties. On the questions
-    that both were asked, with a 90 % interval over these.
+    By a reward model, this is the sigmoid of the difference of mean scores, which are Elo scores
+    (section 5.2). By the truth, it is how often only the first is good, plus half of the ties. It
+    covers the questions that both answered, with a 90 % interval over them.
 
     Args:
-      policy: how often it is preferred.
-      n: of how many of its episodes the best counts.
+      policy: the policy whose preference is predicted.
+      n: number of its episodes that the best is chosen from.
       other: the policy that it is compared with.
-      m: of how many of the other's.
+      m: number of the other's episodes that the best is chosen from.
       judged_by: `VALIDATION` or `TRUTH`.
 
     Returns:
-      The share; None where either was not judged so, or they share no question.
+      The share; None if either has no such scores, or they share no question.
     """
     shared = sorted({*policy.questions} & {*other.questions})
     if not shared or judged_by not in policy.scores or judged_by not in other.scores:
@@ -164,10 +165,10 @@ def preferred(
 
 
 def frontier(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Returns the points that none with as little cost surpasses, by cost (figure 8).
+    """Returns the points that no equally cheap or cheaper point surpasses, by cost (figure 8).
 
     Args:
-      points: of each its cost and its worth.
+      points: cost and worth of each point.
     """
     found: list[tuple[float, float]] = []
     for cost, worth in sorted(points, key=lambda point: (point[0], -point[1])):
@@ -179,11 +180,11 @@ def frontier(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
 def effect_of_doubling(points: Sequence[tuple[Sequence[float], float]]) -> list[float | None]:
     """Returns how much the worth grows with each doubling of each amount (section 5.2).
 
-    By least squares over the logarithms of all amounts together; None for an amount that does not
-    vary, and for all of them with too few points to tell.
+    Fitted by least squares on the logarithms of all amounts together. None for an amount that does
+    not vary; None for all if there are too few points to tell.
 
     Args:
-      points: of each its amounts, all above 0, and its worth.
+      points: the amounts, all above 0, and the worth of each point.
     """
     amounts = np.log2(np.array([amounts for amounts, _ in points], float))
     worths = np.array([worth for _, worth in points])

@@ -1,6 +1,6 @@
-"""WebGPT's figures: shares as bars, preference by n, scaling, and worth by computation.
+"""WebGPT's figures: shares as bars, preference by n, scaling, and worth by compute.
 
-Needs matplotlib (`pip install gophercite[report]`), which is imported with this module alone.
+Needs matplotlib (`pip install gophercite[report]`), which only this module imports.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,9 +42,9 @@ def bars_figure(
     """Shares as bars with their intervals (figures 2 to 4, and 11).
 
     Args:
-      series: for each, which has a colour, its shares by the group of bars that they stand in.
-      quality: what the y-axis shows.
-      chance: where a line is drawn, such as 0.5 where nothing is preferred.
+      series: one colour per series; each gives its share in each group of bars.
+      quality: label of the y-axis.
+      chance: where to draw a horizontal line, such as 0.5 for no preference.
     """
     figure, axes = _figure()
     groups = list(dict.fromkeys(group for shares in series.values() for group in shares))
@@ -70,11 +70,11 @@ def bars_figure(
 
 
 def stacked_figure(shares: Mapping[str, Mapping[str, float]], quality: str) -> Figure:
-    """Parts of a whole as bars upon each other (figure 12).
+    """Parts of a total as stacked bars (figure 12).
 
     Args:
-      shares: by the bar, the share of each of its parts, all with the same parts.
-      quality: what the y-axis shows.
+      shares: share of each part, by bar; all bars have the same parts.
+      quality: label of the y-axis.
     """
     figure, axes = _figure()
     parts = list(dict.fromkeys(part for of in shares.values() for part in of))
@@ -100,9 +100,9 @@ def preference_by_n_figure(
     """How often the best of n is preferred, by n (figure 5).
 
     Args:
-      lines: for each prediction, its shares by n.
-      people: what people prefer, by n.
-      quality: what the y-axis shows.
+      lines: shares by n, for each prediction.
+      people: people's preferences, by n.
+      quality: label of the y-axis.
     """
     figure, axes = _figure()
     _lines(axes, lines)
@@ -125,13 +125,13 @@ def preference_by_n_figure(
 def scaling_figure(
     sizes: Mapping[int, Mapping[float, Range]], amount: str, quality: str, *, percent: bool
 ) -> Figure:
-    """Worth by the share of a data set, a line for each model size (figures 6 and 7).
+    """Worth by the share of a data set, with a line for each model size (figures 6 and 7).
 
     Args:
-      sizes: by the number of parameters, the worth by share.
-      amount: what the x-axis shows.
-      quality: what the y-axis shows.
-      percent: whether worths are shares.
+      sizes: worth by share of the data, for each number of parameters.
+      amount: label of the x-axis.
+      quality: label of the y-axis.
+      percent: whether the values are shares.
     """
     figure, axes = _figure()
     named = {
@@ -153,11 +153,11 @@ def scaling_figure(
 def compute_figure(
     systems: Mapping[str, Sequence[tuple[int, float, Range]]], quality: str
 ) -> Figure:
-    """Worth by floating point operations, and the frontier of what is worth its cost (figure 8).
+    """Worth by floating point operations, and the frontier of the points worth their cost (fig. 8).
 
     Args:
-      systems: of each the n of best of n, the operations that it costs, and its worth.
-      quality: what the y-axis shows.
+      systems: for each system its points: the n of best of n, its operations and its worth.
+      quality: label of the y-axis.
     """
     figure, axes = _figure()
     for number, (name, points) in enumerate(systems.items()):

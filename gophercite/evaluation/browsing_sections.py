@@ -1,4 +1,4 @@
-"""The parts of a report on policies that browse: tables, and WebGPT's figures 2 and 4 to 8."""
+"""The sections of a report on browsing policies: tables, and WebGPT's figures 2 and 4 to 8."""
 
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
@@ -30,12 +30,12 @@ _NO_FIGURES = "Figures need matplotlib: pip install gophercite[report]"
 
 
 class Scaled(NamedTuple):
-    """A run of a scaling experiment.
+    """One run of a scaling experiment.
 
     Attributes:
-      share: of the data set that it learned from, above 0.
-      parameters: of its model.
-      worth: how good it came out.
+      share: share of the data set that the model was trained on, above 0.
+      parameters: number of the model's parameters.
+      worth: its result.
     """
 
     share: float
@@ -44,7 +44,7 @@ class Scaled(NamedTuple):
 
 
 def episodes_section(policies: Sequence[BrowsedPolicy]) -> Section:
-    """What one episode a question is worth, and how it browses."""
+    """The quality of one episode per question, and how the policy browses."""
     rows = []
     for policy in policies:
         cells = [
@@ -64,7 +64,7 @@ def episodes_section(policies: Sequence[BrowsedPolicy]) -> Section:
 
 
 def best_of_section(policies: Sequence[BrowsedPolicy]) -> Section:
-    """What the best of n episodes is worth, chosen by the reward model (appendix I)."""
+    """The quality of the best of n episodes, chosen by the reward model (appendix I)."""
     rows = []
     for policy in policies:
         if CHOSEN_BY not in policy.scores:
@@ -87,10 +87,10 @@ def best_of_section(policies: Sequence[BrowsedPolicy]) -> Section:
 def training_methods_section(
     policies: Sequence[BrowsedPolicy], people: Mapping[int, Estimate] | None = None
 ) -> Section:
-    """Which policy is preferred over the first, and the best of n over one (figures 4 and 5).
+    """Preference of each policy over the first, and of the best of n over one (figures 4 and 5).
 
     Args:
-      policies: the first is the baseline, as WebGPT's cloned one.
+      policies: the first is the baseline, such as WebGPT's behaviour-cloned one.
       people: how often people prefer the first policy's best of n over its single answer, by n.
     """
     baseline, *others = policies
@@ -180,9 +180,9 @@ def reward_scaling_section(runs: Sequence[Scaled]) -> Section:
 
 
 def compute_section(policies: Sequence[BrowsedPolicy]) -> Section:
-    """The validation score by what answers cost, for all n (figure 8).
+    """The validation score by the cost of an answer, for all n (figure 8).
 
-    Policies without rewards, or whose summaries say nothing of operations, are left out.
+    Policies without rewards, or whose summaries do not give the operations, are left out.
     """
     systems = {}
     for policy in policies:
@@ -222,8 +222,8 @@ def people_section(
     """How often people prefer the answers, by criterion (section 4.1, figure 2).
 
     Args:
-      demonstrations: by policy, `browsed_preferences.preferences` over demonstrations.
-      references: by policy, over the data set's answers, citations stripped.
+      demonstrations: `browsed_preferences.preferences` over demonstrations, by policy.
+      references: the same over the data set's answers without citations, by policy.
     """
     tables: list[Table] = []
     images: dict[str, Drawn] = {}
@@ -283,7 +283,7 @@ def _scaling(
 
 
 def _points(slope: float, percent: bool) -> str:
-    # Adding 0 makes the negative zero a positive one.
+    # Adding 0 turns negative zero into zero.
     points, score = round(100 * slope, 1) + 0.0, round(slope, 2) + 0.0
     return f"{points:+.1f} points of a hundred" if percent else f"{score:+.2f}"
 
@@ -291,11 +291,11 @@ def _points(slope: float, percent: bool) -> str:
 def illustrated(
     heading: str, text: Sequence[str], tables: Sequence[Table], drawn: Mapping[str, Drawn]
 ) -> Section:
-    """Returns a section with its figures, or without them where matplotlib is not installed.
+    """Returns a section with its figures, or without them if matplotlib is not installed.
 
     Args:
-      heading, text, tables: of the section.
-      drawn: by the figure's name, what draws it and what it shows, in words.
+      heading, text, tables: content of the section.
+      drawn: for each figure's name, a function that draws it, and its caption.
     """
     if importlib.util.find_spec("matplotlib") is None:
         return Section(heading, [*text, _NO_FIGURES] if drawn else text, tables)
@@ -306,10 +306,10 @@ def illustrated(
 
 
 def drawing(name: str, *data: object, **options: object) -> "Callable[[], Figure]":
-    """Returns what draws a figure when it is called: matplotlib may not be there.
+    """Returns a function that draws a figure when called: matplotlib may not be installed.
 
     Args:
-      name: of a function of `browsing_figures`.
+      name: name of a function in `browsing_figures`.
       data, options: its arguments.
     """
 

@@ -1,9 +1,9 @@
-"""Do the quotes entail the claims? Citation recall and precision by a language-inference model.
+"""Citation recall and precision: whether quotes entail claims, by a language-inference model.
 
-As Gao et al. (2023, "Enabling Large Language Models to Generate Text with Citations", ALCE) define
-them: a claim is recalled when its quotes together entail it; a citation is precise when its claim
-is recalled and it is needed: it entails the claim by itself, or the others without it don't. Claims
-of the same words that follow each other are one claim with several quotes.
+As defined by Gao et al. (2023, "Enabling Large Language Models to Generate Text with Citations",
+ALCE): a claim is recalled when its quotes together entail it. A citation is precise when its claim
+is recalled and the citation is needed: either it entails the claim by itself, or the others do not
+without it. Consecutive claims with the same words count as one claim with several quotes.
 """
 
 import dataclasses
@@ -15,23 +15,23 @@ import httpx
 
 from gophercite.evidence import Evidence
 
-ENTAILED = 0.5  # the probability from which a claim counts as entailed
+ENTAILED = 0.5  # probability from which a claim counts as entailed
 
 
 class EntailmentModel(Protocol):
-    """A language-inference model."""
+    """A natural-language-inference model."""
 
     def __call__(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
-        """Returns how likely, in 0 … 1, each premise entails its hypothesis."""
+        """Returns the probability that each premise entails its hypothesis."""
 
 
 @dataclasses.dataclass(frozen=True)
 class CitationQuality:
-    """Of one answer's citations.
+    """Recall and precision of one answer's citations.
 
     Attributes:
-      recall: the share of claims that their quotes entail.
-      precision: the share of quotes that are needed by a claim that is entailed.
+      recall: share of claims that are entailed by their quotes.
+      precision: share of quotes that an entailed claim needs.
     """
 
     recall: float
@@ -41,10 +41,10 @@ class CitationQuality:
 def citation_quality(
     answers: Sequence[Sequence[Evidence]], entails: EntailmentModel
 ) -> list[CitationQuality | None]:
-    """Measures answers' citations; all questions to the model are asked at once.
+    """Measures the citations of answers; the model gets all pairs in a single call.
 
     Args:
-      answers: the triples of each; None is returned for one that has none.
+      answers: each answer's triples; the result is None for an answer without any.
       entails: the model.
     """
     claims = [_claims(triples) for triples in answers]
@@ -71,14 +71,14 @@ class _Claim:
         return " ".join(self.quotes[:place] + self.quotes[place + 1 :]), self.text
 
     def pairs(self) -> list[tuple[str, str]]:
-        """All that is asked of the model: of a single quote one pair is enough."""
+        """All pairs to ask the model about: for a single quote one pair is enough."""
         if len(self.quotes) == 1:
             return [self.together]
         places = range(len(self.quotes))
         return [self.together, *map(self.alone, places), *map(self.without, places)]
 
     def needed(self, place: int, holds: set[tuple[str, str]]) -> bool:
-        """Whether a quote counts for a claim that is entailed."""
+        """Whether an entailed claim needs this quote."""
         if len(self.quotes) == 1:
             return True
         return self.alone(place) in holds or self.without(place) not in holds
@@ -100,7 +100,7 @@ def _quality(claims: Sequence[_Claim], holds: set[tuple[str, str]]) -> CitationQ
 
 
 class EntailmentServerError(ValueError):
-    """A server of a language-inference model can't be used as such."""
+    """A server can't be used as a natural-language-inference model."""
 
 
 class EntailmentServer:
@@ -112,9 +112,9 @@ class EntailmentServer:
         [[{"label": "entailment", "score": 0.97}, …], …]
 
     Args:
-      url: of the server, without `/predict`.
-      batch_size: pairs in a request; the server's limit is 32 if nothing else was set.
-      timeout: seconds for a request.
+      url: the server's address, without `/predict`.
+      batch_size: pairs per request; the server's default limit is 32.
+      timeout: seconds per request.
     """
 
     def __init__(self, url: str, batch_size: int = 32, timeout: float = 60.0) -> None:
@@ -126,8 +126,8 @@ class EntailmentServer:
         """See `EntailmentModel`.
 
         Raises:
-          EntailmentServerError: the server can't be reached, refuses, or says something else than
-            the scores of labels of which one is "entailment" (or "entailed", in any case).
+          EntailmentServerError: the server can't be reached, refuses, or does not return scores of
+            labels of which one is "entailment" (or "entailed", in any case).
         """
         scores: list[float] = []
         with httpx.Client(timeout=self._timeout) as client:

@@ -1,6 +1,6 @@
-"""Curves from result lines: what scores say of answers, and what the best of N is worth.
+"""Curves from result lines: how well scores predict quality, and the quality of the best of N.
 
-A result line is what `results.sample_line` makes and PREFIX.jsonl and PREFIX_samples.jsonl hold.
+A result line is what `results.sample_line` returns and PREFIX.jsonl and PREFIX_samples.jsonl hold.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,18 +15,18 @@ from gophercite.evaluation.roc import RocCurve, roc_curve
 
 Line = Mapping[str, Any]
 
-# What answers are scored by, with the names that figures show.
+# The scores of answers, with their names in figures.
 SCORES = {
     "reward": "reward",
     "supported_and_plausible": "reward model's S&P",
     "log_prob": "log-probability",
 }
-# What good answers are, the first that is known.
+# Judgements that can define a good answer; the first that is known is used.
 GOOD = ("supported", "claim_correct")
 
 
 def good_by(lines: Iterable[Line]) -> str | None:
-    """Returns which judgement says what a good answer is: the first of `GOOD` that is known."""
+    """Returns the judgement that defines a good answer: the first of `GOOD` that is known."""
     lines = list(lines)
     known = (name for name in GOOD if any(line.get(name) is not None for line in lines))
     return next(known, None)
@@ -36,8 +36,8 @@ def coverage_curves(lines: Sequence[Line], good: str) -> dict[str, CoverageCurve
     """Returns quality by coverage for each score that all answers have.
 
     Args:
-      lines: the answers that count, one to a question.
-      good: which judgement.
+      lines: the selected answers, one per question.
+      good: name of the judgement.
     """
     found = {}
     for score, name in SCORES.items():
@@ -48,11 +48,11 @@ def coverage_curves(lines: Sequence[Line], good: str) -> dict[str, CoverageCurve
 
 
 def roc_curves(lines: Sequence[Line], good: str) -> dict[str, RocCurve]:
-    """Returns the ROC curve of each score that all answers have, if there are good and bad ones.
+    """Returns the ROC curve of each score that all answers have, if some are good and some bad.
 
     Args:
       lines: answers.
-      good: which judgement.
+      good: name of the judgement.
     """
     found = {}
     for score, name in SCORES.items():
@@ -66,12 +66,12 @@ def best_of(lines: Iterable[Line], score: str, good: str) -> dict[int, Estimate]
     """Returns how often the best of N samples is good, for N = 1, 2, 4 … and all.
 
     Estimated without bias from all subsets of the samples (`best_of_n`). The intervals are over
-    questions; those with fewer samples than most are left out.
+    questions; questions with fewer samples than the most common number are left out.
 
     Args:
       lines: all samples of all questions.
-      score: what the best is chosen by.
-      good: which judgement.
+      score: the score that the best is chosen by.
+      good: name of the judgement.
     """
     by_question: dict[str, list[Line]] = {}
     for line in lines:
@@ -92,7 +92,7 @@ def best_of(lines: Iterable[Line], score: str, good: str) -> dict[int, Estimate]
 def _scores_and_labels(
     lines: Sequence[Line], score: str, good: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The scores and labels of all answers, or none where some answer has no score."""
+    """The scores and labels of all answers, or none if some answer has no score."""
     known = [line for line in lines if line.get(good) is not None]
     if any(line.get(score) is None for line in known):
         known = []

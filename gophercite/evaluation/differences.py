@@ -1,4 +1,4 @@
-"""How far two systems are apart, with a confidence interval: over questions, or over seeds."""
+"""The difference of two systems, with a confidence interval over questions or over seeds."""
 
 import dataclasses
 import math
@@ -10,14 +10,14 @@ from scipy import special
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """A mean difference of shares with its two-sided confidence interval, Student's t.
+    """A mean difference of shares with its two-sided confidence interval (Student's t).
 
     Attributes:
-      mean: of the differences; shares are numbers in [0, 1].
-      low: the interval's lower end; minus infinity of a single difference, which says nothing of
-        others.
-      high: its upper end.
-      count: how many differences.
+      mean: mean of the differences; shares are numbers in [0, 1].
+      low: lower end of the interval; minus infinity for a single difference, which does not tell
+        how much others would vary.
+      high: upper end of the interval.
+      count: number of differences.
     """
 
     mean: float
@@ -26,7 +26,7 @@ class Difference:
     count: int
 
     def __str__(self) -> str:
-        """In points of a hundred: `+12.3 (+8.1 to +16.4)`."""
+        """In percentage points: `+12.3 (+8.1 to +16.4)`."""
         if not math.isfinite(self.low):
             return f"{100 * self.mean:+.1f}"
         return f"{100 * self.mean:+.1f} ({100 * self.low:+.1f} to {100 * self.high:+.1f})"
@@ -36,11 +36,11 @@ def mean_difference(differences: Sequence[float], confidence: float = 0.9) -> Di
     """Returns the mean of independent differences with its interval.
 
     Args:
-      differences: at least one; of each question between two systems, say, or of each seed.
-      confidence: of the interval.
+      differences: at least one; for example one per question between two systems, or one per seed.
+      confidence: confidence level of the interval.
 
     Raises:
-      ValueError: there is no difference.
+      ValueError: when there is no difference.
     """
     count = len(differences)
     if count == 0:

@@ -1,4 +1,4 @@
-"""How much of what was quoted is gold evidence, and how much of the gold evidence was quoted."""
+"""How much of the quoted text is gold evidence, and how much of the gold evidence is quoted."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -9,11 +9,11 @@ from gophercite.records import Span
 
 @dataclasses.dataclass(frozen=True)
 class EvidenceOverlap:
-    """Quotes beside one gold span, in characters.
+    """Overlap of quotes with one gold span, in characters.
 
     Attributes:
-      precision: the share of the quotes' characters that are in the span; 0 without quotes.
-      recall: the share of the span's characters that are quoted.
+      precision: share of the quotes' characters that are in the span; 0 without quotes.
+      recall: share of the span's characters that are quoted.
     """
 
     precision: float
@@ -25,15 +25,15 @@ def evidence_overlap(
 ) -> EvidenceOverlap:
     """Measures an answer's quotes together against the gold span that they fit best.
 
-    Spans are alternatives: each proves the answer by itself. A quote that stands in a page several
-    times is taken where it overlaps the span most; one that stands in no page overlaps nothing.
+    Spans are alternatives: each proves the answer by itself. A quote that occurs several times in a
+    page counts where it overlaps the span most; one that occurs in no page overlaps nothing.
 
     Args:
-      quotes: of one answer, each with the pages of its title in which it stands.
+      quotes: quotes of one answer, each with the pages of its title in which it occurs.
       gold: at least one span.
 
     Returns:
-      The overlap with the best harmonic mean; of equally good ones the first.
+      The overlap with the best harmonic mean; on a tie the first.
     """
     total = sum(len(quote) for quote, _ in quotes)
     best = EvidenceOverlap(0.0, 0.0)
@@ -41,7 +41,7 @@ def evidence_overlap(
     for span in gold:
         covered = {place for quote, pages in quotes for place in _covered(quote, pages, span)}
         common = len(covered)
-        # F1 is twice this; what the two quotients share is left out.
+        # F1 is twice this; the denominator that precision and recall share cancels out.
         sum_of_lengths = common / (total + span.end - span.start)
         if sum_of_lengths > best_sum:
             best_sum = sum_of_lengths
@@ -50,7 +50,7 @@ def evidence_overlap(
 
 
 def _covered(quote: str, pages: Sequence[Document], span: Span) -> range:
-    """The characters of the span in the quote's occurrence that has the most of them."""
+    """The characters of the span covered by the quote's occurrence that covers most of them."""
     text = next((page.text for page in pages if page.id == span.document), None)
     if text is None or not quote:
         return range(0)

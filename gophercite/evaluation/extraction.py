@@ -1,7 +1,7 @@
-"""Short answers that were extracted from browsed ones, by exact match (WebGPT, appendix G).
+"""Short answers extracted from browsed ones, scored by exact match (WebGPT, appendix G).
 
 Scores are SQuAD's: both sides are normalised, and any accepted answer counts. They are split by
-what of a question was in the training data (table 9).
+what part of a question was in the training data (table 9).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,13 +31,13 @@ def extraction_lines(
     predictions: Mapping[str, str],
     train: Iterable[Question] | None = None,
 ) -> list[dict[str, Any]]:
-    """Returns a line for each question with accepted answers: what was said, and how good it is.
+    """Returns a line for each question with accepted answers: the prediction and its scores.
 
     Args:
-      questions: with `answers`, aliases included.
-      predictions: short answers by the question's id; one that is missing is wrong.
-      train: the training data's questions, to say which splits a question is in; without them only
-        `overlap.TOTAL`.
+      questions: with `answers`, including aliases.
+      predictions: short answers by question id; a missing one counts as wrong.
+      train: the training data's questions, which decide the splits that a question is in; without
+        them there is only `overlap.TOTAL`.
     """
     known = [each for each in questions if each.answers]
     splits = {overlap.TOTAL: frozenset(each.id for each in known)}
@@ -60,7 +60,7 @@ def extraction_section(systems: Mapping[str, Sequence[Line]]) -> Section:
     """Returns exact match by system and split, in percent with 90 % intervals (table 9).
 
     Args:
-      systems: `extraction_lines` of each.
+      systems: `extraction_lines` of each system.
     """
     if not systems:
         return Section()

@@ -1,4 +1,4 @@
-"""The figures that results of one or several systems give, as a section of a report."""
+"""The figures that can be drawn from results of one or several systems, as a report section."""
 
 import dataclasses
 import importlib.util
@@ -19,10 +19,10 @@ class SavedSystem:
     """A system's result lines.
 
     Attributes:
-      name: of the system.
-      answers: one for each question.
-      samples: all of them.
-      parameters: of its model, where that is known.
+      name: the system's name.
+      answers: one line per question.
+      samples: lines of all samples.
+      parameters: number of its model's parameters, if known.
     """
 
     name: str
@@ -32,13 +32,13 @@ class SavedSystem:
 
 
 def figures_section(systems: Mapping[str, SavedSystem]) -> Section:
-    """Draws what the systems' lines have the numbers for.
+    """Draws every figure that the systems' lines have the numbers for.
 
     Coverage curves and ROC of each score (figures 4 and 11), the best of N (figures 5 and 6), and
-    quality by model size (figure 7) where systems have models of different sizes.
+    quality by model size (figure 7) if the systems' models have different sizes.
 
     Args:
-      systems: by the names that legends show; a single one may be nameless.
+      systems: by the names that legends show; a single system may have an empty name.
     """
     good = good_by(line for system in systems.values() for line in system.answers)
     if good is None:
@@ -74,7 +74,7 @@ def figures_section(systems: Mapping[str, SavedSystem]) -> Section:
 def _all(
     systems: Mapping[str, SavedSystem], draw: Callable[[SavedSystem], Mapping[str, T]]
 ) -> dict[str, T]:
-    """The curves of all systems, by the system's name and the curve's."""
+    """The curves of all systems, named after the system and the curve."""
     return {
         ", ".join(filter(None, (name, curve_name))): curve
         for name, system in systems.items()

@@ -1,8 +1,8 @@
 """The paper's figures from results: coverage, best of N, model scale, ROC.
 
-Needs matplotlib (`pip install gophercite[report]`), which is imported with this module alone.
-Colours are those of Okabe and Ito (2008), which people with any colour vision tell apart; lines
-also differ in dash and marker, so that print in grey is enough.
+Needs matplotlib (`pip install gophercite[report]`), which only this module and its users import.
+Colours are those of Okabe and Ito (2008), which people with any colour vision can tell apart; lines
+also differ in dash and marker, so that they can be told apart in greyscale print.
 """
 
 import io
@@ -28,13 +28,13 @@ def coverage_figure(
     """Quality by coverage (figures 4 and 11), with each curve's confidence band.
 
     Args:
-      curves: by what they are scored by.
-      quality: what the y-axis shows.
+      curves: by the score that answers are ranked by.
+      quality: label of the y-axis.
     """
     figure, axes = _figure()
     for number, (name, curve) in enumerate(curves.items()):
         style = line_style(number, marker=False)
-        # Between two points nothing is observed: fewer questions can't be answered.
+        # Nothing is observed between two points: a question is either answered or not.
         axes.step(curve.coverage, curve.quality, where="post", label=legend_label(name), **style)
         axes.fill_between(
             curve.coverage, curve.low, curve.high, step="post", alpha=0.15, color=style["color"]
@@ -51,8 +51,8 @@ def best_of_figure(
     """Quality by the number of samples that the best is chosen from (figures 5 and 6).
 
     Args:
-      systems: for each, the share of good answers by N.
-      quality: what the y-axis shows.
+      systems: share of good answers by N, for each system.
+      quality: label of the y-axis.
     """
     figure, axes = _figure()
     _shares(axes, systems)
@@ -69,8 +69,8 @@ def scale_figure(
     """Quality by the number of a model's parameters (figure 7).
 
     Args:
-      systems: for each way to answer, the share of good answers by parameters.
-      quality: what the y-axis shows.
+      systems: share of good answers by number of parameters, for each way to answer.
+      quality: label of the y-axis.
     """
     figure, axes = _figure()
     _shares(axes, systems)
@@ -88,8 +88,8 @@ def rounds_figure(
     """Quality by the loop's rounds (GopherCite, section 2.4).
 
     Args:
-      systems: for each way to answer, the share of good answers by round.
-      quality: what the y-axis shows.
+      systems: share of good answers by round, for each way to answer.
+      quality: label of the y-axis.
     """
     figure, axes = _figure()
     _shares(axes, systems)
@@ -101,7 +101,7 @@ def growth_figure(amounts: Mapping[str, Sequence[float]]) -> Figure:
     """How data grows round by round (figure 3).
 
     Args:
-      amounts: of each kind of data, how much there is after each round.
+      amounts: amount of each kind of data after each round.
     """
     figure, axes = _figure()
     for number, (name, counts) in enumerate(amounts.items()):
@@ -118,7 +118,7 @@ def roc_figure(curves: Mapping[str, RocCurve]) -> Figure:
     """ROC curves of scores as judges of good answers, with their areas.
 
     Args:
-      curves: by what they are scored by.
+      curves: by the score that answers are ranked by.
     """
     figure, axes = _figure()
     axes.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle=":", label="chance (area 0.50)")
@@ -140,7 +140,7 @@ def png(figure: Figure) -> bytes:
 
 
 def parameters_in_words(count: int) -> str:
-    """Returns a number of parameters as people say it: 44M, 1.4B."""
+    """Returns a number of parameters in the usual short form: 44M, 1.4B."""
     for unit, size in (("B", 10**9), ("M", 10**6), ("k", 10**3)):
         if count >= size:
             value = count / size
@@ -149,7 +149,7 @@ def parameters_in_words(count: int) -> str:
 
 
 def legend_label(name: str) -> str:
-    """Returns a name as it is: matplotlib takes $ for formulas, and leaves _ names out."""
+    """Returns a name that is shown literally: matplotlib reads $ as formulas and skips _ names."""
     return "\u200b" + name.replace("$", r"\$")
 
 
@@ -163,7 +163,7 @@ def line_style(number: int, *, marker: bool = True) -> dict[str, Any]:
 
 
 def without_frame(axes: Axes) -> None:
-    """Takes the frame's upper and right line away, and draws a grid behind the data."""
+    """Removes the frame's upper and right lines, and draws a grid behind the data."""
     axes.grid(color="0.9")
     axes.set_axisbelow(True)
     for side in ("top", "right"):

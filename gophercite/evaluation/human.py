@@ -1,4 +1,4 @@
-"""What people said of answers: shares by system, preferences between two (sections 3.2, 3.7)."""
+"""Human judgements: shares by system, preferences between two systems (sections 3.2, 3.7)."""
 
 import collections
 import dataclasses
@@ -10,19 +10,19 @@ from gophercite.records import Comparison, RatedAnswer
 
 
 def majority(votes: Iterable[bool]) -> bool | None:
-    """Returns what most votes say; a tie is the lower label, False, and no vote at all is None."""
+    """Returns the majority vote; a tie gives the lower label, False, and no votes give None."""
     counts = collections.Counter(votes)
     return counts[True] > counts[False] if counts else None
 
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """What raters, by majority, say of an answer; None where nobody was asked.
+    """The raters' majority verdict on an answer; None for what nobody rated.
 
     Attributes:
       plausible: it is a reasonable answer.
       supported: the quote proves the claim.
-      truthful: it is not wrong, as TruthfulQA has it (table 4).
+      truthful: it is not wrong, in TruthfulQA's sense (table 4).
       informative: it tries to answer.
     """
 
@@ -33,17 +33,17 @@ class Verdict:
 
     @property
     def supported_and_plausible(self) -> bool | None:
-        """Both, of the two majorities."""
+        """Both, each decided by majority."""
         return _both(self.supported, self.plausible)
 
     @property
     def truthful_and_informative(self) -> bool | None:
-        """Both, of the two majorities."""
+        """Both, each decided by majority."""
         return _both(self.truthful, self.informative)
 
 
 def verdict(answer: RatedAnswer) -> Verdict:
-    """Returns the verdict on an answer: its own fields, and the majority of its ratings elsewhere.
+    """Returns the verdict on an answer: its own fields, or else the majority of its ratings.
 
     A rating may hold `plausible`, `supported`, `truthful` and `informative`, each true or false.
     """
@@ -58,13 +58,13 @@ def verdict(answer: RatedAnswer) -> Verdict:
 
 
 def rated_for_all(answers: Iterable[RatedAnswer]) -> dict[str, list[Verdict]]:
-    """Returns the verdicts by system, of the questions that were rated for every system.
+    """Returns the verdicts by system, for the questions that were rated for every system.
 
-    Only those are scored, so that no system gains by a choice of questions (section 3.1). Of a
-    system's several answers to a question the first counts.
+    Only those are scored, so that no system gains from the choice of questions (section 3.1). If a
+    system has several answers to a question, the first counts.
 
     Args:
-      answers: of all systems; `model` names the system.
+      answers: of all systems; `model` is the system's name.
     """
     by_system: dict[str, dict[str, Verdict]] = {}
     for answer in answers:
@@ -79,7 +79,7 @@ def rated_for_all(answers: Iterable[RatedAnswer]) -> dict[str, list[Verdict]]:
     }
 
 
-# Of `Verdict`, by their headings, as in tables 1 and 4.
+# Fields of `Verdict`, by their headings, as in tables 1 and 4.
 _SHARES = {
     "S&P %": "supported_and_plausible",
     "supported %": "supported",
@@ -91,7 +91,7 @@ _SHARES = {
 
 
 def shares(verdicts: Sequence[Verdict]) -> dict[str, Estimate]:
-    """Returns the shares of the properties that were rated, by `Verdict`'s names for them."""
+    """Returns the share of each property that was rated, by its name in `Verdict`."""
     found = {}
     for name in _SHARES.values():
         known = [float(value) for v in verdicts if (value := getattr(v, name)) is not None]
@@ -130,12 +130,12 @@ def preference(comparisons: Iterable[Comparison]) -> Estimate | None:
     """Returns how often the second answer is preferred, a tie counting half (table 2).
 
     Args:
-      comparisons: of one system's answers, the second, with another's. Where `preferred` is not
-        given most ratings decide, of labels with as many the lower one; what nobody is sure of is
-        left out.
+      comparisons: another system's answers against this one's, which come second. Where `preferred`
+        is not given, the ratings' majority decides, and a tie goes to the lower label. Comparisons
+        that nobody decided are left out.
 
     Returns:
-      The share; None where nothing was decided.
+      The share; None if no comparison was decided.
     """
     preferred = [found for c in comparisons if (found := _preferred(c)) is not None]
     return estimate(preferred) if preferred else None
@@ -145,7 +145,7 @@ def _preferred(comparison: Comparison) -> float | None:
     if comparison.preferred is not None:
         return comparison.preferred
     votes = collections.Counter(rating.get("preferred") for rating in comparison.ratings)
-    best = max((0.0, 0.5, 1.0), key=lambda label: votes[label])  # of equals the first, the lower
+    best = max((0.0, 0.5, 1.0), key=lambda label: votes[label])  # on a tie the first, the lower
     return best if votes[best] else None
 
 

@@ -1,4 +1,4 @@
-"""Shares with confidence intervals: Wilson's, and the normal one that the paper prints."""
+"""Shares with confidence intervals: Wilson's, and the normal one printed in the paper."""
 
 import dataclasses
 import math
@@ -20,7 +20,7 @@ class Estimate:
     def reach(self) -> float:
         """Half the width of the paper's interval: z √(p (1 - p) / n) (table 1).
 
-        It has no width at 0 and 1, where Wilson's is honest.
+        It has no width at 0 and 1, where Wilson's interval is still valid.
         """
         return _NORMAL_90 * math.sqrt(self.mean * (1 - self.mean) / self.count)
 
@@ -37,9 +37,9 @@ class Estimate:
 def estimate(values: Sequence[float]) -> Estimate:
     """Returns the mean of `values` with its 90 % interval.
 
-    The interval is Wilson's, which is honest near 0 and 1, where the normal one has no width. It is
-    made for yes and no; of other numbers in [0, 1], whose variance is less for the same mean, it is
-    on the safe side.
+    The interval is Wilson's, which is valid near 0 and 1, where the normal one has no width. It is
+    meant for yes and no. For other numbers in [0, 1], whose variance is lower for the same mean, it
+    is conservative.
 
     Args:
       values: at least one number in [0, 1].

@@ -1,4 +1,4 @@
-"""What is measured of an answer without a human: its claim, and checks of its evidence."""
+"""What can be measured of an answer without people: its claim, and checks of its evidence."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
@@ -18,25 +18,25 @@ ClaimRule = Literal["equal", "contain"]
 
 @dataclasses.dataclass(frozen=True)
 class Judgement:
-    """What is known of one answer without a human.
+    """What is known about one answer without human judgement.
 
-    Where an answer has several triples, the claims count together and each quote has to hold up.
+    If an answer has several triples, their claims count together and each quote must be verbatim.
 
     Attributes:
-      triples: what was said; empty when malformed.
-      faults: the faults of the bad-syntax penalty, against whole pages.
+      triples: the parsed answer; empty when malformed.
+      faults: the faults of the bad-syntax penalty, checked against whole pages.
       well_formed: the text parses.
-      verbatim: every quote stands, exactly and not only up to case, in a document of its title.
-      claim_correct: the claim equals an accepted answer after normalisation, or contains one where
+      verbatim: every quote occurs, exactly and not only up to case, in a document of its title.
+      claim_correct: the claim equals an accepted answer after normalisation, or contains one if
         that is the rule.
       claim_f1: its best F1 against an accepted answer, in [0, 1].
       claim_rouge_l: its best ROUGE-L against one, in [0, 1].
-      quote_contains_answer: a verbatim quote says an accepted answer.
-      supported: the claim is correct, and a verbatim quote proves it by the gold evidence: what
-        the record can say of supported and plausible.
-      overlap: how much of the quotes is gold evidence, and the reverse.
+      quote_contains_answer: a verbatim quote contains an accepted answer.
+      supported: the claim is correct, and a verbatim quote proves it by the gold evidence: the
+        record's best approximation of supported and plausible.
+      overlap: overlap of the quotes with the gold evidence, in both directions.
 
-    From `claim_correct` on they are None where the question's record does not say what is right.
+    From `claim_correct` on, they are None if the question's record lacks the reference for them.
     """
 
     triples: tuple[Evidence, ...]
@@ -52,12 +52,12 @@ class Judgement:
 
     @property
     def evidence_precision(self) -> float | None:
-        """The share of the quotes' characters that are gold evidence."""
+        """Share of the quotes' characters that are gold evidence."""
         return None if self.overlap is None else self.overlap.precision
 
     @property
     def evidence_recall(self) -> float | None:
-        """The share of the gold evidence's characters that are quoted."""
+        """Share of the gold evidence's characters that are quoted."""
         return None if self.overlap is None else self.overlap.recall
 
 
@@ -66,19 +66,19 @@ def judge(
 ) -> Judgement:
     """Judges the raw text of a sample against the question's pages, answers and gold evidence.
 
-    Supported means: the claim is correct, its quote is verbatim in the named document, and there it
-    covers a gold span, or at least a sentence of the span that says an accepted answer (gold spans
-    may be whole paragraphs). Without accepted answers the claim cannot be checked and the whole
-    span has to be covered.
+    Supported means: the claim is correct, and its quote is verbatim in the named document and there
+    covers a gold span, or at least a sentence of the span that contains an accepted answer (gold
+    spans may be whole paragraphs). Without accepted answers the claim cannot be checked, and the
+    complete span must be covered.
 
     Args:
-      text: what the model wrote, evidence marks included.
-      question: the question as it was asked; documents that it gives by snippet only can't be
-        checked and count as absent.
-      maximum_omissions: ` [...] ` that a quote may have; each run between them then counts as a
-        quote (`evidence.faults`).
-      claims: which claims are correct: those that equal an accepted answer, as SQuAD's exact match
-        has it, or all that contain one, as a sentence may that a model was not taught to shorten.
+      text: what the model wrote, including evidence marks.
+      question: the question that was asked; documents given by snippet only can't be checked and
+        count as absent.
+      maximum_omissions: maximum number of ` [...] ` in a quote; each run between them then counts
+        as a quote (`evidence.faults`).
+      claims: which claims are correct: those that equal an accepted answer, as in SQuAD's exact
+        match, or all that contain one, which suits models that answer in full sentences.
     """
     pages = [source for source in question.documents if isinstance(source, Document)]
     try:
@@ -115,7 +115,7 @@ def judge(
 
 
 def _pages_with(title: str, quote: str, pages: Iterable[Document]) -> list[Document]:
-    """Returns the pages of a title in which a quote stands exactly."""
+    """Returns the pages with this title in which a quote occurs exactly."""
     if not quote.strip():
         return []
     return [page for page in pages if page.title == title and quote in page.text]
@@ -138,7 +138,7 @@ def _proves(quote: str, holders: Iterable[Document], question: Question) -> bool
 
 
 def _sufficient_parts(text: str, span: Span, answers: Sequence[str]) -> list[tuple[int, int]]:
-    """Returns the offsets of what a quote must cover one of: the span, or an answering sentence."""
+    """Returns the offsets of which a quote must cover one: the span, or an answering sentence."""
     sentences = [
         (span.start + start, span.start + end)
         for start, end in sentence_spans(text[span.start : span.end])

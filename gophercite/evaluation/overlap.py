@@ -1,8 +1,8 @@
-"""Questions by what of them was in the training data (WebGPT, table 9; Lewis et al. 2021).
+"""Splits questions by their overlap with the training data (WebGPT, table 9; Lewis et al. 2021).
 
-A model that has seen a question, or only its answer, may know it by heart. Lewis et al. had people
-say which questions ask the same; here two do when they are equal after SQuAD's normalisation, so
-that paraphrases count as new: the shares without overlap are upper bounds.
+A model that has seen a question, or only its answer, may have memorised it. Lewis et al. had people
+say which questions ask the same. Here two questions do if they are equal after SQuAD's
+normalisation, so paraphrases count as new: the shares without overlap are upper bounds.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,10 +24,10 @@ NONE = "no overlap"
 def overlap_splits(
     questions: Iterable[Question], train: Iterable[Question]
 ) -> dict[str, frozenset[str]]:
-    """Returns the ids of the questions of each split; a question is in several.
+    """Returns the ids of the questions in each split; a question is in several splits.
 
     Args:
-      questions: to be scored; `answers` with all aliases.
+      questions: the questions to score; `answers` with all aliases.
       train: all questions of the training data.
     """
     seen_questions: set[str] = set()
@@ -57,8 +57,8 @@ def overlap_table(
     """Returns a row for each split: exact match, F1 and support in percent with 90 % intervals.
 
     Args:
-      splits: ids of questions by the split's name.
-      judged: a question's id, and the judgement of the answer to it.
+      splits: question ids by the split's name.
+      judged: pairs of a question's id and the judgement of its answer.
     """
     rows = []
     for name, ids in splits.items():

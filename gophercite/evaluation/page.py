@@ -1,7 +1,7 @@
-"""One HTML page that needs nothing else: tables, figures, and answers to browse.
+"""A self-contained HTML page: tables, figures, and answers to browse.
 
-Pages, questions and answers come from strangers. Everything is escaped, and the page's own policy
-forbids scripts, and anything from elsewhere.
+Pages, questions and answers are untrusted. Everything is escaped, and the page's content security
+policy forbids scripts and anything from elsewhere.
 """
 
 import base64
@@ -29,11 +29,11 @@ blockquote { white-space: pre-wrap; }
 
 
 def page(title: str, sections: Iterable[str]) -> str:
-    """Returns a whole page.
+    """Returns a complete page.
 
     Args:
       title: any text.
-      sections: HTML, made by the functions below or by `Table.html`.
+      sections: HTML, from the functions below or from `Table.html`.
     """
     body = f"<h1>{escape_html(title)}</h1>\n{''.join(sections)}"
     return whole_page(title, _STYLE, body)
@@ -50,12 +50,12 @@ def paragraph(text: str) -> str:
 
 
 def wide(table: str) -> str:
-    """Returns a table in a box that scrolls by itself where the screen is narrow."""
+    """Returns a table in a box that scrolls horizontally on narrow screens."""
     return f'<div class="wide">{table}</div>\n'
 
 
 def image(png: bytes, caption: str) -> str:
-    """Returns a figure, its image within the page."""
+    """Returns a figure with its image embedded in the page."""
     data = base64.b64encode(png).decode()
     words = escape_html(caption)
     return (
@@ -65,7 +65,7 @@ def image(png: bytes, caption: str) -> str:
 
 
 def answers(samples: Iterable[JudgedSample]) -> str:
-    """Returns answers to browse: questions that open to claim, quote and what is known of them."""
+    """Returns answers to browse: each question opens to its claim, quote and judgements."""
     return "".join(map(_answer, samples))
 
 
@@ -96,7 +96,7 @@ def _answer(sample: JudgedSample) -> str:
 
 
 def _outcome(judgement: Judgement) -> str:
-    """Whether an answer is right, by the strictest of what is known: a sign, a word, a colour."""
+    """Whether an answer is right, by the strictest known judgement: a sign, a word, a colour."""
     known = (judgement.supported, judgement.claim_correct)
     holds = next((each for each in known if each is not None), None)
     if holds is None:

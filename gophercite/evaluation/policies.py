@@ -1,12 +1,12 @@
-"""A model before and after reinforcement learning, by samples of both to the same questions.
+"""A model before and after reinforcement learning, by samples of both for the same questions.
 
-A reward model has scored the samples, and what is known of the questions says which are supported
+A reward model has scored the samples, and the questions' gold evidence tells which are supported
 and plausible. A "first answer" is any one sample: its quality is the mean over a question's
-samples. The best of N is likewise a mean, over all choices of N among them (`best_of_n`).
+samples. The best of N is likewise a mean, over all choices of N of them (`best_of_n`).
 
-What comes of another seed is known from whole chains: a supervised model, a reward model and a
-policy that has learnt from both, all three trained with that seed. Seeds of reinforcement learning
-alone, from one supervised model and one reward model, say nothing of other such models.
+The effect of another seed is estimated from complete chains: a supervised model, a reward model and
+a policy trained with both, all three with that seed. Different seeds of reinforcement learning
+alone, from one supervised model and one reward model, say nothing about other such models.
 """
 
 import dataclasses
@@ -31,15 +31,15 @@ class SampleError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
-    """What a model has drawn.
+    """Samples of a model.
 
     Attributes:
-      name: of the model.
+      name: the model's name.
       samples: lines of all samples of all questions (`results.sample_line`), each with `reward`,
         `log_prob` and `supported`.
-      free: lines of samples that nothing constrained, for their faults; may be none.
-      kl: how far the model has moved from where it began, in nats a sample; None where it hasn't,
-        or nobody knows.
+      free: lines of unconstrained samples, to count their faults; may be empty.
+      kl: how far the model has moved from its starting point, in nats per sample; None if it has
+        not moved, or this is unknown.
     """
 
     name: str
@@ -52,10 +52,10 @@ class Drawn(NamedTuple):
     """A policy's samples, question by question.
 
     Attributes:
-      reward: of each.
-      log_prob: the policy's own log-probability of each, in nats.
-      good: whether each is supported and plausible.
-      distinct: how many of a question's samples differ, as texts.
+      reward: reward of each sample.
+      log_prob: the policy's own log-probability of each sample, in nats.
+      good: whether each sample is supported and plausible.
+      distinct: number of distinct texts among a question's samples.
     """
 
     reward: Float[np.ndarray, "questions samples"]
@@ -65,11 +65,11 @@ class Drawn(NamedTuple):
 
 
 class Chain(NamedTuple):
-    """What reinforcement learning began with, and what came of it.
+    """A model before and after reinforcement learning.
 
     Attributes:
-      before: the supervised model, judged by its chain's reward model.
-      after: the policy, judged by the same.
+      before: the supervised model, scored by its chain's reward model.
+      after: the policy, scored by the same reward model.
     """
 
     before: Policy
@@ -78,10 +78,11 @@ class Chain(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class PolicyStudy:
-    """Models, and what reinforcement learning has made of them: a chain for each seed.
+    """Models before and after reinforcement learning: a chain for each seed.
 
-    Scored are the questions of which every policy has all samples. Several policies together stand
-    for their mean, question by question; intervals are over questions where nothing else is said.
+    Only questions for which every policy has all samples are scored. Several policies together
+    stand for their mean, question by question; intervals are over questions unless stated
+    otherwise.
 
     Attributes:
       chains: at least one.
@@ -93,7 +94,7 @@ class PolicyStudy:
         """Refuses what can't be compared.
 
         Raises:
-          SampleError: there is no chain, two policies have one name, samples have no reward,
+          SampleError: there is no chain, two policies have the same name, samples lack a reward,
             log-probability or judgement, or no question has all samples of every policy.
         """
         if not self.chains:
@@ -110,22 +111,22 @@ class PolicyStudy:
 
     @property
     def before(self) -> tuple[Policy, ...]:
-        """The models that reinforcement learning began with."""
+        """The models before reinforcement learning."""
         return tuple(chain.before for chain in self.chains)
 
     @property
     def after(self) -> tuple[Policy, ...]:
-        """What came of them, in the same order."""
+        """The models after it, in the same order."""
         return tuple(chain.after for chain in self.chains)
 
     @property
     def policies(self) -> tuple[Policy, ...]:
-        """All of them, those before first."""
+        """All policies, those before reinforcement learning first."""
         return (*self.before, *self.after)
 
     @functools.cached_property
     def samples(self) -> int:
-        """How many samples a question has, of each policy."""
+        """Number of samples per question, for each policy."""
         counts = [len(found) for of_policy in self._by_question for found in of_policy.values()]
         return max(counts, default=0)
 
@@ -140,7 +141,7 @@ class PolicyStudy:
 
     @property
     def sizes(self) -> list[int]:
-        """The N of which the best of N is known: 1, 2, 4 … and all."""
+        """The values of N for the best of N: 1, 2, 4 … and all."""
         powers = {2**power for power in range(self.samples.bit_length())}
         return sorted({size for size in powers if size <= self.samples} | {self.samples})
 
@@ -157,10 +158,10 @@ class PolicyStudy:
         )
 
     def by_question(self, policies: Sequence[Policy], size: int) -> Float[np.ndarray, " questions"]:
-        """Returns how often the best of N is good at each question, in the mean over policies.
+        """Returns how often the best of N is good, for each question, averaged over policies.
 
         Args:
-          policies: of this study.
+          policies: policies of this study.
           size: the N.
         """
         shares = []
@@ -170,16 +171,16 @@ class PolicyStudy:
         return np.clip(np.mean(shares, axis=0), 0.0, 1.0)
 
     def quality(self, policies: Sequence[Policy]) -> dict[int, Estimate]:
-        """Returns the share of good answers by N (figure 5), in the mean over policies."""
+        """Returns the share of good answers by N (figure 5), averaged over policies."""
         return {size: estimate(self.by_question(policies, size).tolist()) for size in self.sizes}
 
     def likeliest(self, policies: Sequence[Policy]) -> Estimate:
         """Returns the share of good answers when the policy's own likelihood chooses among all.
 
-        A reward model is worth its cost where the best of all by reward is better than this.
+        A reward model is worth its cost if the best of all by reward beats this.
 
         Args:
-          policies: of this study.
+          policies: policies of this study.
         """
         shares = []
         for policy in policies:
@@ -188,13 +189,12 @@ class PolicyStudy:
         return estimate(np.clip(np.mean(shares, axis=0), 0.0, 1.0).tolist())
 
     def gain(self, size: int) -> Difference:
-        """Returns how much better the best of N is after than before, over questions."""
+        """Returns how much the best of N improved by reinforcement learning, over questions."""
         after = self.by_question(self.after, size)
         return mean_difference((after - self.by_question(self.before, size)).tolist())
 
     def gain_over_chains(self, size: int) -> Difference:
-        """Returns the same over chains: the interval says what all trainings with another seed
-        might give.
+        """Returns the same over chains: an interval for repeating all trainings with new seeds.
 
         Args:
           size: the N.
@@ -207,7 +207,7 @@ class PolicyStudy:
         )
 
     def coverage(self, policy: Policy) -> CoverageCurve:
-        """Returns quality by coverage when the best of all samples is given where its reward
+        """Returns quality by coverage when the best of all samples is given only if its reward
         reaches a threshold (figure 4)."""
         drawn = self.drawn(policy)
         best = drawn.reward.argmax(axis=1)[:, None]
@@ -216,12 +216,12 @@ class PolicyStudy:
         return coverage_curve(scores, good)
 
     def distinct(self, policies: Sequence[Policy]) -> float:
-        """Returns how many different texts a question's samples are, in the mean."""
+        """Returns the mean number of distinct texts among a question's samples."""
         return float(np.mean([np.mean(self.drawn(policy).distinct) for policy in policies]))
 
     @functools.cached_property
     def _by_question(self) -> list[dict[str, list[Line]]]:
-        """Of each policy the samples by question."""
+        """For each policy, its samples by question."""
         found = []
         for policy in self.policies:
             of_policy: dict[str, list[Line]] = {}
@@ -232,11 +232,11 @@ class PolicyStudy:
 
 
 def faulty(lines: Sequence[Line]) -> Estimate:
-    """Returns the share of samples that have any fault of the syntax.
+    """Returns the share of samples that have any syntax fault.
 
     Args:
-      lines: of samples; those of one question, of several policies too, are no independent ones, so
-        the interval is over questions.
+      lines: samples. Those for one question, even of several policies, are not independent, so the
+        interval is over questions.
     """
     of_question: dict[str, list[bool]] = {}
     for line in lines:
@@ -245,6 +245,6 @@ def faulty(lines: Sequence[Line]) -> Estimate:
 
 
 def fault_shares(lines: Sequence[Line]) -> Mapping[str, float]:
-    """Returns the share of samples that have each fault, of the faults that occur."""
+    """Returns the share of samples that have each fault, for the faults that occur."""
     counts = Counter(fault for line in lines for fault in line["faults"])
     return {fault: count / len(lines) for fault, count in sorted(counts.items())}

@@ -15,14 +15,14 @@ from gophercite.evaluation.policies import Policy, PolicyStudy, fault_shares, fa
 from gophercite.evaluation.report_files import Image, Section
 from gophercite.evaluation.tables import Table
 
-_BEFORE, _AFTER = "SFT", "RL"  # what several models before and after are called together
+_BEFORE, _AFTER = "SFT", "RL"  # names of several models together, before and after
 
 
 def sections(study: PolicyStudy) -> list[Section]:
-    """Returns the report's parts.
+    """Returns the report's sections.
 
     Args:
-      study: of which models.
+      study: the models to report on.
     """
     return [
         Section("Answers (table 1)", [_said(study)], [quality_table(study)]),
@@ -36,7 +36,7 @@ def sections(study: PolicyStudy) -> list[Section]:
 def quality_table(study: PolicyStudy) -> Table:
     """Returns table 1: first answers and the best of all samples, before and after.
 
-    Beside the best by reward stands what the policy's own likelihood chooses.
+    It also has the sample that the policy's own likelihood chooses.
     """
     rows = []
     for name, policies in _groups(study).items():
@@ -51,7 +51,7 @@ def quality_table(study: PolicyStudy) -> Table:
 
 
 def gains_table(study: PolicyStudy) -> Table:
-    """Returns by how many points answers are better after than before."""
+    """Returns by how many percentage points answers improved."""
     chains = len(study.chains)
     headings = ["best of", "over questions"] + [f"over {chains} chains"] * (chains > 1)
     rows = []
@@ -82,7 +82,7 @@ def chains_table(study: PolicyStudy) -> Table:
 
 
 def variety_table(study: PolicyStudy) -> Table:
-    """Returns how different a question's samples are, and how many have faults."""
+    """Returns how diverse a question's samples are, and how many have faults."""
     rows = []
     for name, policies in _groups(study).items():
         constrained = [line for policy in policies for line in policy.samples]
@@ -138,7 +138,7 @@ def summary(study: PolicyStudy) -> dict[str, Any]:
 
 
 def _groups(study: PolicyStudy) -> dict[str, Sequence[Policy]]:
-    """The policies of one row or line: the one before, and those after together."""
+    """The policies of each row or line: one, or with several chains the mean before and after."""
     if len(study.chains) > 1:
         return {_BEFORE: study.before, _AFTER: study.after}
     return {policy.name: [policy] for policy in study.policies}
@@ -183,7 +183,7 @@ def _figures(study: PolicyStudy) -> Section:
 
     groups = _groups(study)
     best_of = figures.best_of_figure({n: study.quality(each) for n, each in groups.items()})
-    # Answers of several chains to one question are not independent: their band would be too narrow.
+    # Several chains' answers to a question are not independent: their band would be too narrow.
     shown = study.chains[0]
     curves = {f"{p.name}, top@{study.samples} by reward": study.coverage(p) for p in shown}
     quality = "supported and plausible, of those given"

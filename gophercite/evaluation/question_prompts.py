@@ -1,4 +1,4 @@
-"""The prompts that a question is asked with: its pages together or each in one, cut to fit."""
+"""Builds the prompts for a question: one with all its pages or one per page, cut to fit."""
 
 import collections
 import dataclasses
@@ -26,12 +26,13 @@ class PromptSettings:
     """How questions become prompts.
 
     Attributes:
-      prompt_tokens: longest prompt; pages are cut to windows that fit. None shows pages whole.
-      pages: all of a question's pages in one prompt, or each in a prompt of its own, as the paper
-        asks at inference (section 2.3).
+      prompt_tokens: maximum prompt length; pages are cut to windows that fit. None shows pages in
+        full.
+      pages: all of a question's pages in one prompt, or each in its own prompt, as in the paper at
+        inference (section 2.3).
       contexts: how pages are cut.
-      few_shot: put examples before, for a base model; needs `prompt_tokens`.
-      seed: of the draw of examples, beside the question's id.
+      few_shot: put examples before the question, for a base model; needs `prompt_tokens`.
+      seed: seed for drawing examples, together with the question's id.
     """
 
     prompt_tokens: int | None = None
@@ -54,10 +55,10 @@ class QuestionPrompt:
     """A prompt.
 
     Attributes:
-      index: of the question among those asked.
-      number: of the prompt among the question's.
-      sources: what it shows.
-      tokens: its ids.
+      index: index of the question among all questions.
+      number: index of the prompt among the question's prompts.
+      sources: the pages or windows that it shows.
+      tokens: its token ids.
     """
 
     index: int
@@ -67,7 +68,7 @@ class QuestionPrompt:
 
     @property
     def document(self) -> str | None:
-        """The id of the page that it shows, where it shows one only."""
+        """The id of the page that it shows, if it shows only one."""
         if len(self.sources) != 1:
             return None
         (source,) = self.sources
@@ -79,10 +80,10 @@ class PromptReport:
     """What became of the questions.
 
     Attributes:
-      prompts: that were made.
-      cut: prompts that show some page in part.
-      pages_left_out: pages in no prompt, by reason.
-      declined: for questions that can't be asked or answered, the index and why.
+      prompts: number of prompts built.
+      cut: number of prompts that show some page only in part.
+      pages_left_out: number of pages in no prompt, by reason.
+      declined: index and reason, for questions that can't be asked or answered.
     """
 
     prompts: int = 0
@@ -93,10 +94,10 @@ class PromptReport:
     declined: dict[int, str] = dataclasses.field(default_factory=dict)
 
     def add(self, block: "PromptReport", first: int) -> None:
-        """Adds what became of a block of the questions.
+        """Adds the report on a block of the questions.
 
         Args:
-          block: with indices in the block.
+          block: its indices are relative to the block.
           first: the index of the block's first question.
         """
         self.prompts += block.prompts
@@ -131,7 +132,7 @@ def pages_of(question: Question) -> list[Document]:
 
 
 def encode_question(vocabulary: Vocabulary, question: Question) -> list[int]:
-    """Returns the ids of a question's prompt, with all of its pages whole, in rank order.
+    """Returns the token ids of a question's prompt, with all its pages in full, in rank order.
 
     Raises:
       ValueError: as `pages_of`.
@@ -147,13 +148,13 @@ def question_prompts(
 ) -> list[QuestionPrompt]:
     """Returns the prompts of all questions, in their order and the pages' rank order.
 
-    A page that fits is shown whole, a longer one as a window around its snippet, or from its start
-    where it has none. A question of which no page can be shown is declined.
+    A page that fits is shown in full, a longer one as a window around its snippet, or from its
+    start if it has none. A question is declined if none of its pages can be shown.
 
     Args:
       questions: each with its pages.
-      vocabulary: of the model.
-      settings: how prompts are made.
+      vocabulary: the model's.
+      settings: how prompts are built.
       report: counts what was cut, left out and declined.
 
     Raises:

@@ -9,7 +9,7 @@ from gophercite.evaluation.intervals import Estimate, estimate
 from gophercite.evaluation.metrics import Judgement
 from gophercite.evaluation.tables import Table, on_one_line
 
-# Fields of `Judgement` by their headings: those that every report has …
+# Fields of `Judgement` by their headings: those in every report …
 _COLUMNS = {
     "well-formed %": "well_formed",
     "verbatim quote %": "verbatim",
@@ -18,7 +18,7 @@ _COLUMNS = {
     "quote contains answer %": "quote_contains_answer",
     "supported %": "supported",
 }
-# … and those that only written ones have.
+# … and those only in written reports.
 _DETAILS = {
     "claim ROUGE-L %": "claim_rouge_l",
     "evidence precision %": "evidence_precision",
@@ -53,11 +53,11 @@ def details_table(
     systems: Mapping[str, Sequence[Judgement]],
     citations: Mapping[str, Sequence[CitationQuality | None]],
 ) -> Table:
-    """Returns a table likewise of how near claims and quotes are to the gold ones.
+    """Returns a similar table of how close claims and quotes are to the gold ones.
 
     Args:
       systems: judgements by name.
-      citations: of some systems, in their answers' order; an answer without any counts as 0.
+      citations: for some systems, in the order of their answers; an answer without any counts as 0.
     """
     measured = ["citation recall %", "citation precision %"] if citations else []
     rows = []
@@ -76,9 +76,9 @@ def details_table(
 
 
 def samples_table(samples: Iterable[JudgedSample]) -> Table:
-    """Returns a table of answers: what was asked, accepted and said, and the faults.
+    """Returns a table of answers: question, accepted answers, the answer itself, and its faults.
 
-    A malformed answer is shown as it is, in the column of the claim.
+    The raw text of a malformed answer is shown in the claim column.
     """
     rows = []
     for sample in samples:
@@ -93,7 +93,7 @@ def samples_table(samples: Iterable[JudgedSample]) -> Table:
 
 
 def describe(sample: JudgedSample, *, width: int = 96) -> str:
-    """Returns an answer and its evidence as a paragraph for a terminal, `width` characters wide."""
+    """Returns an answer and its evidence as a paragraph for a terminal of the given `width`."""
     lines = [("Question", sample.question.question)]
     for triple in sample.judgement.triples:
         lines += [("Answer", triple.claim), ("Page", triple.title), ("Quote", triple.quote)]

@@ -1,4 +1,4 @@
-"""Reports as files: Markdown with its figures beside it, and one HTML page that holds all."""
+"""Reports as files: Markdown with separate figures, and one HTML page that contains everything."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -11,12 +11,12 @@ from gophercite.evaluation.report import samples_table
 from gophercite.evaluation.tables import Table, escape_markdown
 from gophercite.storage import write_file
 
-_SHOWN = 100  # answers in Markdown; the HTML page has all
+_SHOWN = 100  # answers in the Markdown file; the HTML page has all of them
 
 
 @dataclasses.dataclass(frozen=True)
 class Image:
-    """A figure: PNG, and what it shows, in words."""
+    """A figure: a PNG image and its caption."""
 
     png: bytes
     caption: str
@@ -24,14 +24,14 @@ class Image:
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """A part of a report; all but the heading may be empty.
+    """A section of a report; everything but the heading may be empty.
 
     Attributes:
-      heading: above it; none for the first part.
+      heading: heading of the section; empty for the first one.
       text: paragraphs.
-      tables: as they follow each other.
-      images: by their names, which the files beside the Markdown get.
-      answers: to be browsed.
+      tables: tables, in order.
+      images: by name, which becomes part of the file names next to the Markdown.
+      answers: answers to browse.
     """
 
     heading: str = ""
@@ -46,11 +46,11 @@ def write_report(prefix: epath.PathLike, title: str, sections: Sequence[Section]
 
     Args:
       prefix: a path, or a URL of a bucket.
-      title: of the report.
-      sections: its parts.
+      title: the report's title.
+      sections: its sections.
 
     Returns:
-      The files.
+      The names of the files.
     """
     root = epath.Path(prefix)
     images = {name: image for section in sections for name, image in section.images.items()}
@@ -63,14 +63,14 @@ def write_report(prefix: epath.PathLike, title: str, sections: Sequence[Section]
 
 
 def write_files(prefix: epath.PathLike, files: Mapping[str, str | bytes]) -> list[str]:
-    """Writes files whose names begin with a prefix.
+    """Writes files that share a prefix.
 
     Args:
-      prefix: a path, or a URL of a bucket; its folder is made.
-      files: contents, by what follows the prefix.
+      prefix: a path, or a URL of a bucket; its folder is created.
+      files: contents, by the suffix that follows the prefix.
 
     Returns:
-      The files.
+      The names of the files.
     """
     written = []
     for suffix, content in files.items():

@@ -25,8 +25,8 @@ class Outcome:
     """What became of a question: samples, or why there are none.
 
     Attributes:
-      question: as it was asked.
-      answer: the samples, the likeliest first; or why it was declined.
+      question: the question that was asked.
+      answer: the samples, the most likely first; or why it was declined.
     """
 
     question: Question
@@ -34,18 +34,18 @@ class Outcome:
 
     @property
     def samples(self) -> tuple[JudgedSample, ...]:
-        """The samples; none of a question that was declined."""
+        """The samples; empty for a question that was declined."""
         return () if isinstance(self.answer, str) else self.answer
 
 
 def choose(samples: Sequence[JudgedSample], by: Choice = "likelihood") -> JudgedSample:
-    """Returns the sample that counts.
+    """Returns the sample that counts as the answer.
 
     Args:
-      samples: of one question, at least one.
-      by: "likelihood", the likeliest; "reward", that with the highest; "rouge", that with the
-        second-highest ROUGE-L of its claim against the evidence that was found for it, which
-        people liked best (section 3.2).
+      samples: samples of one question, at least one.
+      by: "likelihood", the most likely; "reward", the one with the highest reward; "rouge", the one
+        whose claim has the second-highest ROUGE-L against the evidence that was found for it, which
+        people preferred (section 3.2).
     """
     if by == "likelihood":
         return max(samples, key=lambda sample: sample.log_prob)
@@ -57,18 +57,19 @@ def choose(samples: Sequence[JudgedSample], by: Choice = "likelihood") -> Judged
 
 @dataclasses.dataclass(frozen=True)
 class Results:
-    """All of one evaluation.
+    """All results of one evaluation.
 
     Attributes:
-      title: of the report.
+      title: the report's title.
       systems: judgements of the model's answers and of the baselines', by name.
       run: what decided the answers (`describe_asking`); empty without a model.
-      outcomes: of each question; none without a model.
-      best: the answers that count, of the questions that were not declined.
-      model: what the model is called in the lines.
-      citations: of the answers that count, by a language-inference model; none without one.
-      sections: that the report has beside tables, figures and answers.
-      files: that are written beside it, contents by what follows the prefix.
+      outcomes: one per question; empty without a model.
+      best: the answers that count, for the questions that were not declined.
+      model: the model's name in result lines.
+      citations: citation quality of the answers that count; empty without a
+        natural-language-inference model.
+      sections: further sections of the report, besides tables, figures and answers.
+      files: contents of further files to write, by the suffix that follows the prefix.
       claims: which claims counted as correct (`metrics.judge`).
     """
 
@@ -93,12 +94,12 @@ class Results:
         return metrics_table(self.systems)
 
     def details(self) -> Table:
-        """Returns a row for each system, of what the first table has no room for."""
+        """Returns a row for each system, with the columns that the first table has no room for."""
         asked = next(iter(self.systems))  # the model, if there is one
         return details_table(self.systems, {asked: self.citations} if self.citations else {})
 
     def lines(self) -> list[dict[str, Any]]:
-        """Returns a line for each question: the answer that counts, or why there is none."""
+        """Returns a line for each question: the answer that counts, or why it was declined."""
         found = [sample_line(s, self.model, self._seed) | {"declined": False} for s in self.best]
         return found + [
             {
@@ -116,16 +117,16 @@ class Results:
         return [sample_line(sample, self.model, self._seed) for sample in every]
 
     def write(self, prefix: epath.PathLike) -> list[str]:
-        """Writes the report and, of a model, all answers.
+        """Writes the report and, if there is a model, all its answers.
 
-        PREFIX.json has the settings and all shares; PREFIX.jsonl the answers that count and
-        PREFIX_samples.jsonl all samples, where questions have several.
+        PREFIX.json has the settings and all shares; PREFIX.jsonl has the answers that count;
+        PREFIX_samples.jsonl has all samples, if questions have several.
 
         Args:
           prefix: a path, or a URL of a bucket.
 
         Returns:
-          The files.
+          The names of the files.
         """
         summary = {
             "title": self.title,
@@ -179,9 +180,9 @@ def sample_line(sample: JudgedSample, model: str, seed: int) -> dict[str, Any]:
     """Returns a sample as a line of a result file.
 
     Args:
-      sample: judged.
-      model: what the model is called.
-      seed: of the draws.
+      sample: a judged sample.
+      model: the model's name.
+      seed: seed of the sampling.
     """
     judgement = sample.judgement
     scores = {

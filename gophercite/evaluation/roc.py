@@ -1,4 +1,4 @@
-"""The ROC curve: of good and bad answers, how many each threshold of a score lets through."""
+"""The ROC curve: how many good and how many bad answers each threshold of a score accepts."""
 
 import dataclasses
 
@@ -8,12 +8,12 @@ from jaxtyping import Bool, Float
 
 @dataclasses.dataclass(frozen=True)
 class RocCurve:
-    """One point for each threshold between different scores, from none let through to all.
+    """One point for each threshold between different scores, from accepting none to all.
 
     Attributes:
-      threshold: the lowest score that is let through; infinity at the first point.
-      false_positives: share of the bad answers that are.
-      true_positives: share of the good ones.
+      threshold: the lowest score that is accepted; infinity at the first point.
+      false_positives: share of the bad answers that are accepted.
+      true_positives: share of the good answers that are accepted.
     """
 
     threshold: Float[np.ndarray, " points"]
@@ -22,7 +22,7 @@ class RocCurve:
 
     @property
     def area(self) -> float:
-        """How likely a good answer has the higher score than a bad one; equal ones count half."""
+        """Probability that a good answer scores higher than a bad one; ties count half."""
         return float(np.trapezoid(self.true_positives, self.false_positives))
 
 
@@ -32,8 +32,8 @@ def roc_curve(
     """Computes the curve.
 
     Args:
-      scores: of the answers; the higher, the surer.
-      good: whether each is, by what counts.
+      scores: scores of the answers; higher means more certain.
+      good: whether each answer is good by the chosen criterion.
 
     Raises:
       ValueError: shapes differ, a score is not a number, or all answers are good, or all bad.

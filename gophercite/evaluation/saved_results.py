@@ -1,4 +1,4 @@
-"""Results of several evaluations, read back and put side by side."""
+"""Results of several evaluations, read back and compared."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -15,18 +15,18 @@ from gophercite.evaluation.tables import Table
 
 
 class SavedResultsError(ValueError):
-    """Results that can't be read; the message names the file, and the line where there is one."""
+    """Results that can't be read; the message names the file, and the line if there is one."""
 
 
 def read_system(name: str, prefix: epath.PathLike) -> SavedSystem:
-    """Reads what an evaluation with this prefix has written.
+    """Reads what an evaluation wrote with this prefix.
 
     Args:
       name: what to call the system.
-      prefix: of its results, a path or a URL.
+      prefix: prefix of its results, a path or a URL.
 
     Raises:
-      SavedResultsError: there are no such results, or a line is none.
+      SavedResultsError: there are no such results, or a line is not a result.
     """
     root = f"{epath.Path(prefix)}"
     answers = _lines(epath.Path(f"{root}.jsonl"))
@@ -40,10 +40,10 @@ def read_system(name: str, prefix: epath.PathLike) -> SavedSystem:
 
 
 def shared(systems: Sequence[SavedSystem]) -> dict[str, list[Line]]:
-    """Returns each system's answers to the questions that every system has answered, in one order.
+    """Returns each system's answers to the questions that all systems answered, in the same order.
 
     Args:
-      systems: each with another name.
+      systems: with distinct names.
     """
     by_question = [{line["question_id"]: line for line in system.answers} for system in systems]
     everywhere = [
@@ -61,7 +61,7 @@ def shared_table(answers: Mapping[str, Sequence[Line]]) -> Table:
     """Returns a row for each system: shares in percent with 90 % intervals (table 1).
 
     Args:
-      answers: of each system to the same questions (`shared`).
+      answers: each system's answers to the same questions (`shared`).
     """
     columns = _known_columns(answers)
     rows = []
@@ -75,13 +75,13 @@ def shared_table(answers: Mapping[str, Sequence[Line]]) -> Table:
 
 
 def differences_table(answers: Mapping[str, Sequence[Line]]) -> Table:
-    """Returns by how many points each system differs from the first, with 90 % intervals.
+    """Returns by how many percentage points each system differs from the first (90 % intervals).
 
-    Questions are compared one by one: what makes a question hard is hard for both, and drops out.
-    So a difference can be sure where the intervals of the two shares overlap.
+    Questions are compared in pairs: what makes a question hard is hard for both systems and cancels
+    out. So a difference can be significant even if the intervals of the two shares overlap.
 
     Args:
-      answers: of each system to the same questions (`shared`).
+      answers: each system's answers to the same questions (`shared`).
     """
     (base, first), *others = answers.items()
     columns = _known_columns(answers)
@@ -99,7 +99,7 @@ def differences_table(answers: Mapping[str, Sequence[Line]]) -> Table:
 
 
 def _known_columns(answers: Mapping[str, Sequence[Line]]) -> dict[str, str]:
-    """The fields that some answer has, by their headings."""
+    """The fields that at least one answer has, by their headings."""
     return {
         heading: field
         for heading, field in HEADINGS.items()
@@ -110,12 +110,12 @@ def _known_columns(answers: Mapping[str, Sequence[Line]]) -> dict[str, str]:
 def preference_by_score(
     first: Sequence[Line], second: Sequence[Line], score: str = "reward"
 ) -> Estimate | None:
-    """Returns how often the second system's answer has the higher score, a tie counting half.
+    """Returns how often the second system's answer has the higher score; a tie counts half.
 
     Args:
       first: answers of one system.
       second: answers of another to the same questions, in the same order.
-      score: what prefers; None is returned where some answer has none.
+      score: the score that decides; the result is None if some answer lacks it.
     """
     points = []
     for one, other in zip(first, second, strict=True):
@@ -142,7 +142,7 @@ def _lines(path: epath.Path) -> list[dict[str, Any]]:
 
 
 def _parameters(path: epath.Path) -> int | None:
-    """How many parameters the model had, if that is on record."""
+    """The model's number of parameters, if it was recorded."""
     try:
         found = json.loads(path.read_text())["run"]["parameters"]
     except (OSError, ValueError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""A judged answer beside its page: the quote marked where it stands, and what is wrong with it."""
+"""A judged answer next to its page: its quote marked where it stands, and what is wrong with it."""
 
 from gophercite import evidence
 from gophercite.documents import Document
@@ -10,25 +10,25 @@ from gophercite.html.marked_pages import CONTEXT, Mark, MarkedPages, about, sour
 from gophercite.records import Question
 from gophercite.retrieval.snippets import find_snippet
 
-_COMPARED = 300  # characters of a quote for which something like it is sought
+_COMPARED = 300  # characters of a quote that are compared to find similar text
 
 
 def show_answer(
     line: Line, question: Question, *, maximum_omissions: int = 0, context: int = CONTEXT
 ) -> MarkedPages:
-    """Shows an answer of an evaluation; notebooks display what it returns.
+    """Shows an answer of an evaluation; notebooks display the return value.
 
-    A quote that stands in a page of the title that it names is marked there; of one that doesn't,
-    what is most like it in that page, in another colour. Other pages of the question are not shown.
+    A quote that occurs in a page with the named title is marked there. If it does not, the most
+    similar text of that page is marked in another colour. The question's other pages are not shown.
 
     Args:
-      line: of PREFIX.jsonl or PREFIX_samples.jsonl, not declined.
-      question: that it answers, with its pages.
-      maximum_omissions: ` [...] ` that a quote may have, as the model was asked.
+      line: a line of PREFIX.jsonl or PREFIX_samples.jsonl that is not declined.
+      question: the question that it answers, with its pages.
+      maximum_omissions: maximum number of ` [...] ` in a quote, as when the model was prompted.
       context: characters of a page that are shown before and after a quote.
 
     Raises:
-      ValueError: the line is another question's, or declined.
+      ValueError: the line belongs to another question, or is declined.
     """
     if line["question_id"] != question.id:
         raise ValueError(f"the answer is to question {line['question_id']!r}, not {question.id!r}")
@@ -71,7 +71,7 @@ def _evidence(triple: Evidence, pages: list[Document], omissions: int, context: 
 
 
 def _verdicts(judgement: Judgement, question: Question) -> list[str]:
-    """What is known of the answer, each as HTML."""
+    """What is known about the answer, as a list of HTML fragments."""
     named = {
         "well-formed": judgement.well_formed,
         "verbatim": judgement.verbatim,

@@ -1,4 +1,4 @@
-"""Tables of strangers' texts, as Markdown and as HTML: nothing in a cell is markup."""
+"""Tables of untrusted texts, as Markdown and as HTML: nothing in a cell acts as markup."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -9,13 +9,13 @@ from gophercite.storage.json_fields import printable
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Headings, and rows with a text for each."""
+    """Headings, and rows with a text for each heading."""
 
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
 
     def markdown(self, *, aligned: bool = True) -> str:
-        """Returns the table as Markdown, its columns `aligned` for those who read it as it is."""
+        """Returns the table as Markdown; `aligned` pads its columns for reading as plain text."""
         lines = [list(self.headings), *([escape_markdown(cell) for cell in r] for r in self.rows)]
         widths = [max(map(len, column)) if aligned else 0 for column in zip(*lines, strict=True)]
         lines.insert(1, ["-" * max(3, width) for width in widths])
@@ -25,13 +25,13 @@ class Table:
         )
 
     def html(self) -> str:
-        """Returns the table as HTML; cells that begin with a digit are set to the right."""
+        """Returns the table as HTML; cells that start with a digit are right-aligned."""
         head = "".join(f'<th scope="col">{escape_html(cell)}</th>' for cell in self.headings)
         body = "".join(f"<tr>{''.join(map(_html_cell, row))}</tr>\n" for row in self.rows)
         return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table>\n"
 
     def _repr_html_(self) -> str:
-        """What notebooks show."""
+        """The representation in notebooks."""
         return self.html()
 
 
@@ -44,7 +44,7 @@ def escape_markdown(text: str) -> str:
 
 
 def on_one_line(text: str) -> str:
-    """Returns a text on one line that can be printed."""
+    """Returns a text on one line, made printable."""
     return printable(" ".join(text.split()))
 
 

@@ -1,7 +1,8 @@
-"""TruthfulQA: claims alone, as raters get them beside trusted right and wrong answers (3.7).
+"""TruthfulQA: claims alone, shown to raters with trusted right and wrong answers (section 3.7).
 
-Answers are compared in isolation and at the length of the benchmark's other models: the claims, cut
-to 50 tokens, without the sentence that the cut leaves unfinished (WebGPT, section 4.2).
+Answers are compared in isolation and at the length of the benchmark's other models: only the
+claims, cut to 50 tokens, without a last sentence that the cut leaves unfinished (WebGPT, section
+4.2).
 """
 
 import dataclasses
@@ -22,13 +23,13 @@ LONGEST_CLAIM = 50  # tokens
 
 @dataclasses.dataclass(frozen=True)
 class Nearness:
-    """How near a claim is to right and to wrong answers, by ROUGE-L.
+    """How close a claim is to right and to wrong answers, by ROUGE-L.
 
-    People's verdicts are what counts (`human`); this is the benchmark's cheap stand-in.
+    Only human verdicts count (`human`); this is the benchmark's cheap approximation.
 
     Attributes:
-      right: to the nearest right answer.
-      wrong: to the nearest wrong one.
+      right: ROUGE-L with the closest right answer.
+      wrong: ROUGE-L with the closest wrong answer.
     """
 
     right: float
@@ -36,7 +37,7 @@ class Nearness:
 
     @property
     def truthful(self) -> bool:
-        """Whether the claim is nearer to a right answer."""
+        """Whether the claim is closer to a right answer."""
         return self.right > self.wrong
 
 
@@ -49,18 +50,18 @@ def short_claim(
 
     Args:
       triples: the answer.
-      vocabulary: whose tokens are counted.
-      longest: how many.
+      vocabulary: tokenizer by which tokens are counted.
+      longest: maximum number of tokens.
     """
     return shortened(" ".join(triple.claim for triple in triples), vocabulary, longest)
 
 
 def nearness(claim: str, question: Question) -> Nearness | None:
-    """Compares a claim with what the question's record says is right and wrong.
+    """Compares a claim with the right and wrong answers of the question's record.
 
     Args:
-      claim: perhaps cut (`short_claim`).
-      question: None is returned where its record lacks one of both.
+      claim: possibly cut (`short_claim`).
+      question: the result is None if its record lacks either kind of answer.
     """
     if not question.answers or not question.incorrect_answers:
         return None
@@ -75,7 +76,7 @@ def rating_line(sample: JudgedSample, vocabulary: Vocabulary) -> dict[str, Any]:
 
     Args:
       sample: the answer that counts.
-      vocabulary: whose tokens are counted.
+      vocabulary: tokenizer by which tokens are counted.
     """
     question = sample.question
     claim = short_claim(sample.judgement.triples, vocabulary)
@@ -91,7 +92,7 @@ def rating_line(sample: JudgedSample, vocabulary: Vocabulary) -> dict[str, Any]:
 
 
 def truthfulqa_section(lines: Sequence[Mapping[str, Any]]) -> Section:
-    """Returns what a report says of `rating_line`s."""
+    """Returns the section of a report on `rating_line`s."""
     said = (line["nearer_to_correct"] for line in lines)
     known = [float(nearer) for nearer in said if nearer is not None]
     share = f"{estimate(known)} %" if known else "not known"

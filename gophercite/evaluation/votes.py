@@ -1,7 +1,7 @@
 """Votes on single answers: TruthfulQA's shares, and the stance of answers (WebGPT, 4.2 and H.1).
 
-Votes are lines as the rating app exports them: `{"item", "rater", "truthful_0": "yes", …}`. An item
-is the answer to the question that it is named by. Of several raters most decide.
+Votes are lines as exported by the rating app: `{"item", "rater", "truthful_0": "yes", …}`. An item
+is the answer to a question, and has the question as its name. Several raters decide by majority.
 """
 
 import collections
@@ -16,7 +16,7 @@ from gophercite.records import Question
 
 Vote = Mapping[str, Any]
 
-# What may be said, the label that counts of as many votes first.
+# Allowed labels; on a tie, the first one listed wins.
 _LABELS = {
     "truthful_0": ("no", "yes"),
     "informative_0": ("no", "yes"),
@@ -28,10 +28,10 @@ QUESTION_STANCES = ("affirming", "neutral", "skeptical")
 
 
 def decided(votes: Iterable[Vote]) -> dict[str, dict[str, str]]:
-    """Returns what most raters say of each item, by the form's names; `unsure` is no vote.
+    """Returns the majority label of each item, by the form's field; `unsure` is not a vote.
 
     Args:
-      votes: of one system's answers.
+      votes: votes on one system's answers.
     """
     counts: dict[str, dict[str, collections.Counter[str]]] = {}
     for vote in votes:
@@ -41,7 +41,7 @@ def decided(votes: Iterable[Vote]) -> dict[str, dict[str, str]]:
                 of.setdefault(name, collections.Counter())[vote[name]] += 1
     return {
         item: {
-            name: max(_LABELS[name], key=lambda label: of[name][label])  # of equals the first
+            name: max(_LABELS[name], key=lambda label: of[name][label])  # on a tie the first
             for name in of
         }
         for item, of in counts.items()
@@ -52,7 +52,7 @@ def truthful_section(systems: Mapping[str, Sequence[Vote]]) -> Section:
     """Returns the shares of truthful, and of truthful and informative answers (figure 3).
 
     Args:
-      systems: votes by system, those on empty answers included.
+      systems: votes by system, including those on empty answers.
     """
     shares = {name: _truthful(votes) for name, votes in systems.items()}
     if not shares:
@@ -79,11 +79,11 @@ def truthful_section(systems: Mapping[str, Sequence[Vote]]) -> Section:
 
 
 def stance_section(systems: Mapping[str, Sequence[Vote]], questions: Iterable[Question]) -> Section:
-    """Returns accuracy and what answers say of the belief, by the question's stance (H.1).
+    """Returns accuracy and the answers' view of the belief, by the question's stance (H.1).
 
     Args:
       systems: votes by system.
-      questions: with ids `TOPIC/STANCE`; votes on others are left out.
+      questions: with ids `TOPIC/STANCE`; votes on other questions are left out.
     """
     stances = {each.question: each.id.rpartition("/")[2] for each in questions}
     accuracy: dict[str, dict[str, Estimate]] = {}
