@@ -1,4 +1,4 @@
-"""Items that raters disagree on, put before somebody who decides, with what was said of them."""
+"""Adjudication: items that raters disagree on, and their votes, are shown to a deciding rater."""
 
 import collections
 import dataclasses
@@ -17,17 +17,17 @@ _NOT_JUDGED = frozenset({"comment", "flag"})
 def adjudicate(
     store: Store, experiment: Experiment, name: str, pool: str
 ) -> tuple[Experiment, int]:
-    """Makes an experiment of the items whose votes differ; one rater decides each.
+    """Creates an experiment with the items whose votes differ; one rater decides each item.
 
     Args:
-      name: of the new experiment.
-      pool: who decides.
+      name: name of the new experiment.
+      pool: the pool of deciding raters.
 
     Returns:
       The experiment, and how many items were added.
 
     Raises:
-      StudyError: raters agree on all, or another experiment has the name.
+      StudyError: raters agree on all items, or the name is taken.
     """
     if experiment.interface == DEMONSTRATION:
         raise StudyError("demonstrations are not adjudicated: there is no vote to decide on")
@@ -55,7 +55,7 @@ def adjudicate(
 
 
 def disagree(votes: Sequence[Vote]) -> bool:
-    """Whether two votes say different things, comments aside."""
+    """Whether any two votes differ, comments aside."""
     said = [
         {name: value for name, value in vote.values.items() if name not in _NOT_JUDGED}
         for vote in votes

@@ -1,4 +1,4 @@
-"""The pages of who runs a study: log in, and see how it goes."""
+"""The administrators' pages: log in, and see how a study is going."""
 
 import datetime
 import secrets
@@ -15,11 +15,11 @@ from gophercite.ratings.site import COOKIE, Site, Visit, address_of
 from gophercite.ratings.store import Store, note
 
 _SECONDS = 8 * 3600  # of a session
-_SHOWN = 50  # lines of the audit
+_SHOWN = 50  # lines of the audit log
 
 
 def set_password(store: Store, name: str, password: str) -> None:
-    """Makes an administrator, or gives the one of that name another password."""
+    """Creates an administrator, or changes the password of an existing one."""
     with store.writing() as connection:
         who = administrators.c.name == name
         connection.execute(administrators.delete().where(who))
@@ -29,12 +29,12 @@ def set_password(store: Store, name: str, password: str) -> None:
 
 
 def login_form(site: Site, visit: Visit) -> Response:
-    """The form to log in with; its own session keeps other sites from sending it."""
+    """The login form; it has its own session, so that other sites can't send it."""
     return _login_form(site, "", 200)
 
 
 def log_in(site: Site, visit: Visit) -> Response:
-    """Begins an administrator's session."""
+    """Starts an administrator's session."""
     if visit.session is None or visit.session.kind != "login" or site.expired(visit.session):
         return _login_form(site, "The form was too old. Please try again.", 403)
     site.signer.check_form(visit.session, visit.sent.get("form", ""))
@@ -64,7 +64,7 @@ def log_out(site: Site, visit: Visit) -> Response:
 
 
 def overview(site: Site, visit: Visit) -> Response:
-    """Each experiment's progress, agreement and raters, and what happened last."""
+    """Each experiment's progress, agreement and raters, and the latest events."""
     session = _administrator(site, visit)
     with site.store.reading() as connection:
         found = [reports.report(connection, each) for each in experiments(connection)]

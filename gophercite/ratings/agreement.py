@@ -1,7 +1,7 @@
-"""How much raters agree: percent, Cohen's kappa, Krippendorff's alpha, each with an interval.
+"""Agreement of raters: percent, Cohen's kappa, Krippendorff's alpha, each with an interval.
 
-All three are ratios of sums over items, so the bootstrap is a product of matrices: an item's sums
-are worked out once, and each of the resamples only says how often the item counts.
+All three are ratios of sums over items, so the bootstrap is a matrix product: the sums of each item
+are computed once, and each resample only says how often the item counts.
 """
 
 import itertools
@@ -14,16 +14,16 @@ from jaxtyping import Float
 Label = Hashable
 
 RESAMPLES = 1000
-_TAIL = 5  # percent left out at each end: intervals are of 90 %, as in the paper
+_TAIL = 5  # percent cut off at each end: 90 % intervals, as in the paper
 
 
 class Agreement(typing.NamedTuple):
-    """An agreement with its 90 % interval, of resampled items.
+    """An agreement with its 90 % interval, from resampling items.
 
     Attributes:
-      value: 1 for agreement in all.
+      value: 1 for complete agreement.
       low, high: the interval.
-      items: how many at least two raters have rated.
+      items: number of items with at least two raters.
     """
 
     value: float
@@ -35,14 +35,14 @@ class Agreement(typing.NamedTuple):
 def percent(
     items: Sequence[Sequence[Label]], neutral: Collection[Label] = (), seed: int = 0
 ) -> Agreement | None:
-    """Returns how often two raters of an item say the same, as a share in [0, 1].
+    """Returns how often two raters of an item agree, as a share in [0, 1].
 
-    A neutral label and one that is not neutral agree by half (WebGPT, section C.2).
+    A neutral label and one that is not neutral count as half an agreement (WebGPT, section C.2).
 
     Args:
-      items: of each item the labels that its raters gave.
+      items: for each item, the labels that its raters gave.
       neutral: labels such as `tie`.
-      seed: of the bootstrap.
+      seed: seed of the bootstrap.
 
     Returns:
       None when no item has two labels.
@@ -63,18 +63,18 @@ def krippendorff(
     distance: Callable[[typing.Any, typing.Any], float] | None = None,
     seed: int = 0,
 ) -> Agreement | None:
-    """Returns Krippendorff's alpha: 1 less the observed disagreement over that of chance.
+    """Returns Krippendorff's alpha: 1 minus the observed over the expected disagreement.
 
     Raters may have rated any of the items. Krippendorff, Content Analysis (2004), chapter 11.
 
     Args:
-      items: of each item the labels that its raters gave.
-      distance: of two labels, 0 for equal ones, and symmetric; None for 1 where they differ. For
-        labels that are numbers, `interval` is the squared difference.
-      seed: of the bootstrap.
+      items: for each item, the labels that its raters gave.
+      distance: distance of two labels, 0 for equal ones, and symmetric; None is 1 where they
+        differ. For numeric labels, `interval` is the squared difference.
+      seed: seed of the bootstrap.
 
     Returns:
-      None where it is not defined: no item has two labels, or all labels are the same.
+      None if it is not defined: no item has two labels, or all labels are the same.
     """
     rated = [labels for labels in items if len(labels) > 1]
     if not rated:
@@ -99,14 +99,14 @@ def krippendorff(
 
 
 def cohen(pairs: Sequence[tuple[Label, Label]], seed: int = 0) -> Agreement | None:
-    """Returns Cohen's kappa of two raters: agreement beyond that of chance.
+    """Returns Cohen's kappa of two raters: agreement beyond chance.
 
     Args:
-      pairs: of each item that both have rated, the two labels.
-      seed: of the bootstrap.
+      pairs: the two labels of each item that both have rated.
+      seed: seed of the bootstrap.
 
     Returns:
-      None where it is not defined: there is no item, or both gave all the same label.
+      None if it is not defined: there is no item, or both always gave the same label.
     """
     if not pairs:
         return None
@@ -127,7 +127,7 @@ def cohen(pairs: Sequence[tuple[Label, Label]], seed: int = 0) -> Agreement | No
 
 
 def interval(one: float, other: float) -> float:
-    """The distance of numbers for `krippendorff`."""
+    """The squared difference of numbers, as a distance for `krippendorff`."""
     return (one - other) ** 2
 
 
@@ -148,7 +148,7 @@ def _with_interval(
     ratio: Callable[[Float[np.ndarray, "n parts"]], Float[np.ndarray, " n"]],
     seed: int,
 ) -> Agreement | None:
-    """The ratio of the items' sums, and its interval; resamples without a ratio are left out."""
+    """The ratio of the items' sums, and its interval; undefined resamples are left out."""
     count = len(sums)
     draws = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), RESAMPLES)
     with np.errstate(invalid="ignore", divide="ignore"):

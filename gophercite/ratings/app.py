@@ -1,4 +1,4 @@
-"""The web app: its addresses, and the server that runs it."""
+"""The web app: its routes, and the server that runs it."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ from gophercite.ratings.site import Handler, Options, Site, message
 from gophercite.ratings.study import Study
 from gophercite.ratings.views import FOLDER
 
-_SECONDS_FOR_HEADERS = 20.0  # who opens a connection and says nothing is let go
+_SECONDS_FOR_HEADERS = 20.0  # connections that send no complete request head by then are closed
 
 
 def create_app(study: Study, options: Options | None = None) -> Starlette:
@@ -37,7 +37,7 @@ def create_app(study: Study, options: Options | None = None) -> Starlette:
         return Route(path, site.endpoint(handler), methods=["POST"])
 
     async def health(request: Request) -> Response:
-        """Whether the data base answers."""
+        """Whether the database answers."""
 
         def ask() -> None:
             with site.store.reading() as connection:
@@ -79,16 +79,16 @@ def server(
     options: Options | None = None,
     seconds_for_headers: float = _SECONDS_FOR_HEADERS,
 ) -> uvicorn.Server:
-    """Returns a server of a study; `run` serves until it is told to stop.
+    """Returns a server of a study; its `run` serves until it is told to stop.
 
     Args:
       host: the address to listen on.
-      port: 0 for any that is free.
-      seconds_for_headers: in which the head of a connection's first request must have arrived.
+      port: the port; 0 picks any free one.
+      seconds_for_headers: time in which the head of a connection's first request must arrive.
     """
 
     class Impatient(H11Protocol):
-        """Lets go who opens a connection and does not say what for."""
+        """Closes connections that send no request."""
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
@@ -101,7 +101,7 @@ def server(
     app = create_app(study, options)
 
     class Closing(uvicorn.Server):
-        """Closes the worlds that raters have browsed, behind the last request."""
+        """Closes the worlds that raters have browsed, after the last request."""
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             await super().shutdown(sockets)

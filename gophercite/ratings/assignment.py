@@ -1,10 +1,10 @@
-"""Who rates what next, and votes: leases that expire, distinct raters, the least rated first.
+"""Who rates what next, and votes: leases that expire, distinct raters, least-rated items first.
 
-An item's `load` is the number of raters in good standing who have rated it, and of those it is
-leased to. It is handed out while its load is below the number it needs, so that no more raters than
-needed are at work on it. Who comes back with a form after the lease has expired is never sent away:
-the vote is kept, and whether it counts is decided at export, where the first votes count
-(`counting.py`).
+An item's `load` is the number of raters in good standing who have rated it, plus the number of
+raters it is leased to. It is handed out while its load is below the number of raters it needs, so
+that no more raters than needed work on it. A rater who sends a form after the lease has expired is
+never turned away: the vote is stored, and whether it counts is decided at export, where the first
+votes count (`counting.py`).
 
 All functions run in the caller's transaction (`Store.writing`).
 """
@@ -23,14 +23,14 @@ from gophercite.ratings.store import note
 class Role(enum.StrEnum):
     """What an item is for."""
 
-    ITEM = "item"  # to be rated by as many as it needs
-    GOLD = "gold"  # to be rated by everybody; what is right is known
-    CHECK = "check"  # an attention check: what is right is shown after it
-    EXAMPLE = "example"  # shown with what researchers say of it
+    ITEM = "item"  # to be rated by as many raters as it needs
+    GOLD = "gold"  # to be rated by everybody; the right labels are known
+    CHECK = "check"  # an attention check: the right labels are shown afterwards
+    EXAMPLE = "example"  # shown with the researchers' labels
 
 
 class Lease(typing.NamedTuple):
-    """An item that a rater is at work on."""
+    """An item that a rater is working on."""
 
     item_id: int
     given_at: float
@@ -41,14 +41,14 @@ class Outcome(enum.Enum):
     """What became of a vote."""
 
     NEW = "new"
-    SAME = "same"  # it had been sent before: nothing was added
-    REVISED = "revised"  # it supersedes the rater's earlier one
+    SAME = "same"  # the same vote was sent before: nothing was added
+    REVISED = "revised"  # it supersedes the rater's earlier vote
 
 
 def next_item(
     connection: sa.Connection, now: float, experiment: Experiment, rater_id: int
 ) -> Lease | None:
-    """Returns the item that a rater is at work on, or leases the next one.
+    """Returns the item that a rater is working on, or leases the next one.
 
     Returns:
       None when nothing is left for this rater, or their ratings don't count.
@@ -71,9 +71,9 @@ def next_item(
 def renew(
     connection: sa.Connection, now: float, experiment: Experiment, item_id: int, rater_id: int
 ) -> bool:
-    """Keeps an item for a rater who is seen to be at work on it; False when others have taken it.
+    """Extends the lease of a rater who is still active; False if others have taken the item.
 
-    A lease that has expired is given again while the item still needs raters.
+    An expired lease is granted again as long as the item needs raters.
     """
     expires_at = now + 60 * experiment.settings.lease_minutes
     row = _lease(connection, item_id, rater_id)
@@ -91,7 +91,7 @@ def renew(
 
 
 def skip(connection: sa.Connection, now: float, item_id: int, rater_id: int) -> None:
-    """Gives an item back: this rater is not asked again, another one is."""
+    """Returns an item: this rater does not get it again, another one does."""
     row = _lease(connection, item_id, rater_id)
     if row is None or row.state != "open":
         return
@@ -109,10 +109,10 @@ def vote(
     values: dict[str, Any],
     given_at: float,
 ) -> Outcome:
-    """Keeps a rater's vote; a second one for the same item supersedes the first.
+    """Stores a rater's vote; a second vote on the same item supersedes the first.
 
     Args:
-      values: what the form holds, by the answers' own order.
+      values: the form's values, in the answers' own order.
       given_at: when the rater was first shown the item.
     """
     standing = _standing_vote(connection, item_id, rater_id)
@@ -121,7 +121,7 @@ def vote(
     lease = _lease(connection, item_id, rater_id)
     if lease is not None:
         connection.execute(leases.delete().where(leases.c.id == lease.id))
-    held = lease is not None and lease.state == "open"  # its place is in the load already
+    held = lease is not None and lease.state == "open"  # then it is already counted in the load
     counts = standing is None and not is_excluded(connection, rater_id, experiment.id)
     _add_load(connection, [item_id], counts - held)
     row = {
@@ -140,7 +140,7 @@ def vote(
 
 
 def expire(connection: sa.Connection, now: float, experiment_id: int) -> None:
-    """Gives back what was leased and not rated in time."""
+    """Returns items that were leased but not rated in time."""
     over = (
         leases.c.experiment_id == experiment_id,
         leases.c.state == "open",
@@ -160,7 +160,7 @@ def exclude(
     reason: str,
     actor: str,
 ) -> None:
-    """A rater's ratings count no more, in one experiment or in all; items wait for others again."""
+    """Excludes a rater's ratings, in one experiment or in all; their items need raters again."""
     row = {"rater_id": rater_id, "experiment_id": experiment_id, "reason": reason}
     connection.execute(exclusions.insert(), row | {"created_at": now})
     theirs = leases.c.rater_id == rater_id
@@ -174,7 +174,7 @@ def exclude(
 def readmit(
     connection: sa.Connection, now: float, rater_id: int, experiment_id: int | None, actor: str
 ) -> int:
-    """Takes back what excluded a rater from an experiment, or from all; returns how much it was."""
+    """Lifts a rater's exclusions from an experiment, or from all; returns how many were lifted."""
     there = exclusions.c.rater_id == rater_id, exclusions.c.lifted_at.is_(None)
     where = exclusions.c.experiment_id == experiment_id  # IS NULL for None
     lifted = connection.execute(exclusions.update().where(*there, where), {"lifted_at": now})
@@ -193,12 +193,12 @@ def is_excluded(connection: sa.Connection, rater_id: int, experiment_id: int) ->
 
 
 def may_need_more(experiment: Experiment) -> sa.ColumnElement[bool]:
-    """Leaves out items that have all raters, by the index alone: no item needs more than this."""
+    """Filters out fully rated items by the index alone: no item needs more raters than this."""
     return items.c.load < experiment.settings.raters
 
 
 def recount(connection: sa.Connection) -> None:
-    """Sets the load of every item to what it should be."""
+    """Recomputes the load of every item."""
     excluded = sa.exists().where(
         _in_force(exclusions.c.rater_id == ratings.c.rater_id, items.c.experiment_id)
     )
@@ -222,7 +222,7 @@ def _in_force(whose: sa.ColumnElement[bool], experiment_id: Any) -> sa.ColumnEle
 
 
 def _next(connection: sa.Connection, experiment: Experiment, rater_id: int) -> int | None:
-    """The least rated item that this rater has not had; gold where its turn has come."""
+    """The least-rated item that is new to this rater; a gold item when one is due."""
     rated = sa.exists().where(ratings.c.item_id == items.c.id, ratings.c.rater_id == rater_id)
     had = sa.exists().where(leases.c.item_id == items.c.id, leases.c.rater_id == rater_id)
 
@@ -232,10 +232,10 @@ def _next(connection: sa.Connection, experiment: Experiment, rater_id: int) -> i
             .where(items.c.experiment_id == experiment.id, items.c.role == role.value)
             .where(may_need_more(experiment) if role is Role.ITEM else sa.true())
             .where(items.c.load < items.c.wanted, ~rated, ~had)
-            .order_by(items.c.load, items.c.position)  # as the index has them
+            .order_by(items.c.load, items.c.position)  # in the order of the index
             .limit(1)
         )
-        if role is Role.GOLD:  # for everybody, in an order of its own
+        if role is Role.GOLD:  # everybody gets all of them, in their own order
             query = query.order_by(None).order_by(items.c.position, items.c.id)
         return connection.execute(query).scalar()
 
@@ -268,7 +268,7 @@ def _open(
     now: float,
     expires_at: float,
 ) -> None:
-    """Leases an item; a row of this rater's that is not open is replaced."""
+    """Leases an item; this rater's closed lease of it, if any, is replaced."""
     mine = leases.c.item_id == item_id, leases.c.rater_id == rater_id
     connection.execute(leases.delete().where(*mine))
     row = {

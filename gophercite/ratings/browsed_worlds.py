@@ -1,7 +1,7 @@
-"""Where demonstrators browse: the world of an experiment, and the thread that it lives in.
+"""Where demonstrators browse: the world of an experiment, and the thread that it runs in.
 
-Whatever a world is made of, what was browsed can be browsed again: a recorded world is read as it
-is, and of an index or the web a recording is made in the study's folder while raters browse.
+Whatever was browsed can be replayed. A recorded world is read as it is; of an index or the web, a
+recording is written to the study's folder while raters browse.
 """
 
 import concurrent.futures
@@ -34,12 +34,12 @@ from gophercite.storage.json_fields import RecordError
 T = TypeVar("T")
 
 RECORDED, INDEX, WEB = "recorded", "index", "web"
-WAITING = 8  # requests that may wait for pages of the web; other pages come at once
+WAITING = 8  # requests that may wait for pages of the web; other requests don't wait
 _DAMAGE = (RecordError, SearchError, OSError)  # what opening and reading a world may raise
 
 
 class BusyError(Exception):
-    """Too many wait for a page of the web already."""
+    """Too many requests are already waiting for a page of the web."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,10 +47,10 @@ class Environment:
     """Where an experiment's raters browse, and by which rules.
 
     Attributes:
-      kind: `RECORDED`, `INDEX` or `WEB`. Nothing but `WEB` ever asks a network for anything.
+      kind: `RECORDED`, `INDEX` or `WEB`. Only `WEB` ever uses the network.
       place: the folder, the index file, or the name of the search engine.
-      name: what records of episodes call the world.
-      settings: of the browser.
+      name: the world's name in records of episodes.
+      settings: the browser's settings.
     """
 
     kind: str
@@ -59,16 +59,16 @@ class Environment:
     settings: BrowserSettings
 
     def to_json(self) -> dict[str, Any]:
-        """Returns what is kept."""
+        """Returns the JSON to store."""
         return dataclasses.asdict(self)
 
     @classmethod
     def of(cls, value: Mapping[str, Any]) -> "Environment":
-        """Returns what was kept."""
+        """Restores an environment from its stored JSON."""
         return cls(**{**value, "settings": settings_from_json(value["settings"])})
 
     def folder(self, study: pathlib.Path, experiment: Experiment) -> pathlib.Path:
-        """The recorded world in which the experiment's episodes can be played again."""
+        """The recorded world in which the experiment's episodes can be replayed."""
         recording = study / "worlds" / str(experiment.id)
         return pathlib.Path(self.place) if self.kind == RECORDED else recording
 
@@ -76,7 +76,7 @@ class Environment:
 def keep_environment(
     connection: sa.Connection, experiment: Experiment, environment: Environment
 ) -> None:
-    """Says where the raters of a new experiment browse."""
+    """Stores where the raters of a new experiment browse."""
     row = {"experiment_id": experiment.id, "content": environment.to_json()}
     connection.execute(environments.insert(), row)
 
@@ -85,7 +85,7 @@ def environment_of(connection: sa.Connection, experiment: Experiment) -> Environ
     """Returns where an experiment's raters browse.
 
     Raises:
-      StudyError: they don't.
+      StudyError: the experiment has no world.
     """
     query = sa.select(environments.c.content).where(environments.c.experiment_id == experiment.id)
     content = connection.execute(query).scalar_one_or_none()
@@ -95,11 +95,11 @@ def environment_of(connection: sa.Connection, experiment: Experiment) -> Environ
 
 
 class BrowsedWorld:
-    """A world in a thread of its own, which is opened when it is first asked for something.
+    """A world in its own thread, opened on the first request.
 
     Args:
-      environment: which world.
-      recording: the folder in which what is not recorded yet is written down.
+      environment: the world's description.
+      recording: folder in which pages are recorded that are not recorded yet.
     """
 
     def __init__(self, environment: Environment, recording: pathlib.Path) -> None:
@@ -108,14 +108,14 @@ class BrowsedWorld:
         self._opened = contextlib.ExitStack()
         self._world: World | None = None
         self._lock = threading.Lock()
-        self.waiting = 0  # requests that wait for an answer
+        self.waiting = 0  # number of requests that wait for an answer
 
     def ask(self, call: Callable[[World], T]) -> T:
-        """Returns what a function makes of the world; one runs at a time.
+        """Returns the result of a function of the world; only one runs at a time.
 
         Raises:
-          StudyError: the world can't be opened, or read.
-          BusyError: so many wait for the web that one more would keep other raters waiting.
+          StudyError: the world can't be opened or read.
+          BusyError: so many requests wait for the web that one more would delay other raters.
         """
 
         def run() -> T:
@@ -152,7 +152,7 @@ class BrowsedWorld:
         if kind == RECORDED:
             return stack.enter_context(RecordedWorld(place))
         self._recording.parent.mkdir(mode=0o700, exist_ok=True)
-        # Two servers would write their lines into each other's.
+        # Two servers would mix their lines in one file.
         lock = stack.enter_context(self._recording.with_suffix(".lock").open("w"))
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -164,7 +164,7 @@ class BrowsedWorld:
         else:
             engine = stack.enter_context(WebEngine(api_from_environment(place), WebSettings()))
             extractor = stack.enter_context(Extractor("browser"))
-            # With the settings as they are, addresses that are not public are refused.
+            # With default settings, addresses that are not public are refused.
             inner = stack.enter_context(LiveWorld(engine, extractor, name=name))
         return stack.enter_context(Recorder(inner, self._recording, name))
 
@@ -173,7 +173,7 @@ class BrowsedWorlds:
     """The worlds of a study's experiments, each opened once.
 
     Args:
-      folder: the study's.
+      folder: the study's folder.
     """
 
     def __init__(self, folder: pathlib.Path) -> None:
@@ -190,7 +190,7 @@ class BrowsedWorlds:
             return self._worlds[experiment.id]
 
     def close(self) -> None:
-        """Closes all that were opened."""
+        """Closes all worlds that were opened."""
         with self._lock:
             while self._worlds:
                 self._worlds.popitem()[1].close()

@@ -1,7 +1,7 @@
-"""Which votes count: one a rater and item, the last; of raters in good standing; the first so many.
+"""Which votes count: each rater's last vote on an item; only raters in good standing; the first N.
 
-Nothing is decided when a vote comes in. It is decided here, when ratings are looked at or exported,
-and the rules are written beside what is exported.
+Nothing is decided when a vote comes in. It is decided here, when ratings are viewed or exported,
+and the rules are written next to the export.
 """
 
 import dataclasses
@@ -17,11 +17,11 @@ from gophercite.ratings.schema import exclusions, items, raters, ratings
 
 
 class Vote(typing.NamedTuple):
-    """What a rater says of an item.
+    """A rater's judgement of an item.
 
     Attributes:
-      values: what the form held, by the answers' own order.
-      seconds: from when the item was shown to the vote, of its last revision.
+      values: the form's values, in the answers' own order.
+      seconds: time from when the item was shown until the vote, for the last revision.
       created_at: when the rater first voted on the item.
     """
 
@@ -37,9 +37,9 @@ class Rules:
     """What counts, besides that a rater must not be excluded.
 
     Attributes:
-      minimum_seconds: votes that took less don't.
-      gold_right: raters with a smaller share of gold items right don't; 0 for no such rule.
-      surplus: count also what came after an item had the votes that it needs.
+      minimum_seconds: votes that took less time don't count.
+      gold_right: raters with a smaller share of gold items right don't count; 0 for no such rule.
+      surplus: also count votes that came after an item had all the votes that it needs.
     """
 
     minimum_seconds: float = 0.0
@@ -48,11 +48,11 @@ class Rules:
 
 
 def standing_votes(connection: sa.Connection, experiment: Experiment) -> list[Vote]:
-    """Returns each rater's last vote on each item, of all raters, in the order of the first."""
+    """Returns every rater's last vote on each item, ordered by their first votes."""
     query = (
         sa.select(ratings)
         .where(ratings.c.experiment_id == experiment.id)
-        .order_by(ratings.c.revision, ratings.c.id)  # of the same time the earlier transaction
+        .order_by(ratings.c.revision, ratings.c.id)  # on a tie the earlier transaction first
     )
     found: dict[tuple[int, int], Vote] = {}
     for row in connection.execute(query):
@@ -63,7 +63,7 @@ def standing_votes(connection: sa.Connection, experiment: Experiment) -> list[Vo
 
 
 def counted_votes(connection: sa.Connection, experiment: Experiment, rules: Rules) -> list[Vote]:
-    """Returns the votes that count, those on gold items too, in the order in which they came."""
+    """Returns the votes that count, including those on gold items, in the order they came in."""
     excluded = excluded_raters(connection, experiment.id)
     if rules.gold_right:
         shares = gold_shares(connection, experiment)
@@ -90,7 +90,7 @@ def excluded_raters(connection: sa.Connection, experiment_id: int) -> set[int]:
 
 
 def gold_shares(connection: sa.Connection, experiment: Experiment) -> dict[int, float]:
-    """Returns, by rater, the share of the gold items that they got right."""
+    """Returns the share of gold items that each rater got right, by rater."""
     right: dict[int, list[bool]] = {}
     expected = gold_of(connection, experiment)
     for vote in standing_votes(connection, experiment):
@@ -101,7 +101,7 @@ def gold_shares(connection: sa.Connection, experiment: Experiment) -> dict[int, 
 
 
 def gold_of(connection: sa.Connection, experiment: Experiment) -> dict[int, dict[str, Any]]:
-    """Returns what is right, by the ids of the gold items."""
+    """Returns the expected values of the gold items, by item id."""
     query = sa.select(items.c.id, items.c.expected).where(
         items.c.experiment_id == experiment.id, items.c.role == Role.GOLD.value
     )
@@ -109,11 +109,11 @@ def gold_of(connection: sa.Connection, experiment: Experiment) -> dict[int, dict
 
 
 def is_right(values: dict[str, Any], expected: dict[str, Any]) -> bool:
-    """Whether a vote says all that is expected; what is not expected may be anything.
+    """Whether a vote has all the expected values; other values may be anything.
 
     Args:
-      values: of the vote.
-      expected: a value, or a list of values that are all right, by name.
+      values: the vote's values.
+      expected: by name, a value, or a list of values that are all right.
     """
     return all(
         values.get(name) in (right if isinstance(right, list) else [right])
@@ -122,6 +122,6 @@ def is_right(values: dict[str, Any], expected: dict[str, Any]) -> bool:
 
 
 def names_of_raters(connection: sa.Connection) -> dict[int, str]:
-    """Returns the raters' names by their ids, for their owner's eyes."""
+    """Returns the raters' names by id; for the study's owner only."""
     query = sa.select(raters.c.id, raters.c.name)
     return {row.id: row.name for row in connection.execute(query)}

@@ -1,8 +1,8 @@
-"""The demonstration browser (WebGPT, section 3.1 and figure 1a): what the model sees, for people.
+"""The demonstration browser (WebGPT, section 3.1 and figure 1a): shows people what the model sees.
 
-Every valid action is a button or a form, and a form is sent with the number of the step that its
-page was made after. What the page shows of a stranger's page is the observation's own text, cut
-into runs and links; addresses are not in it, so nothing here leads out of the app.
+Every valid action is a button or a form, and each form carries the number of the step after which
+its page was built. The untrusted page appears only as the observation's own text, cut into runs and
+links; addresses are not in it, so nothing here leads out of the app.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ _OLD_FORM = (
     "That was sent from a page that you had already gone on from, so nothing was done. "
     "This is where you are."
 )
-# A link that the screen cuts off has no end; one that began above the screen has no number.
+# A link that the screen cuts off has no end mark; one that began above the screen has no number.
 _LINK = re.compile(
     rf"{LINK_OPEN}(\d+){LINK_PART}([^{LINK_PART}{LINK_CLOSE}]*)"
     rf"(?:{LINK_PART}([^{LINK_CLOSE}]*))?(?:{LINK_CLOSE}|$)"
@@ -44,9 +44,9 @@ class Run:
     """A run of a page's text.
 
     Attributes:
-      text: as the model reads it, without the marks of a link.
+      text: as the model reads it, without link marks.
       link: the link's number; None for plain text.
-      domain: where the link leads, if that is another host.
+      domain: the link's host, if it is another one than the page's.
     """
 
     text: str
@@ -56,7 +56,7 @@ class Run:
 
 @dataclasses.dataclass(frozen=True)
 class Errand:
-    """An item that a rater browses for: what all that happens to it is about."""
+    """An item that a rater browses for, with the request that it belongs to."""
 
     site: Site
     visit: Visit
@@ -65,10 +65,10 @@ class Errand:
     rater_id: int
 
     def ask(self, call: Callable[[World], T]) -> T:
-        """Returns what a function makes of the world.
+        """Returns the result of a function of the world.
 
         Raises:
-          RefusedError: the world can't be read; what is wrong with it is no rater's business.
+          RefusedError: the world can't be read; the rater is not shown why.
         """
         try:
             with self.site.store.reading() as connection:
@@ -92,7 +92,7 @@ class Errand:
 
 
 def runs(text: str) -> list[Run]:
-    """Cuts the text of an observation into plain runs and links."""
+    """Splits the text of an observation into plain runs and links."""
     found, place = [], 0
     for match in _LINK.finditer(text):
         found.append(Run(text[place : match.start()]))
@@ -102,11 +102,11 @@ def runs(text: str) -> list[Run]:
 
 
 def show(errand: Errand, there: Browsing, answer: str = "") -> Response:
-    """The browser, or the form of the answer.
+    """The browser, or the answer form.
 
     Args:
-      there: how far the rater is.
-      answer: what they had written of it.
+      there: the rater's current state.
+      answer: what they have already written of the answer.
     """
     last = there.state.actions[-1].note if there.state.actions else None
     notice = f"{last[0].upper()}{last[1:]}." if last else ""
@@ -116,11 +116,11 @@ def show(errand: Errand, there: Browsing, answer: str = "") -> Response:
 
 
 def take(errand: Errand, answer: str, wrong: str | None) -> Response:
-    """Takes a form: an action, or the answer.
+    """Handles a form: an action, or the answer.
 
     Args:
-      answer: that was sent.
-      wrong: what is wrong with it already.
+      answer: the answer that was sent.
+      wrong: a problem that was already found in it.
     """
     site, sent, item_id = errand.site, errand.visit.sent, errand.stored.id
     with site.store.reading() as connection:
@@ -143,7 +143,7 @@ def take(errand: Errand, answer: str, wrong: str | None) -> Response:
         after = demonstrations.taken(world, there, asked)
         return asked, after.state, after.invalid
 
-    # An answer needs no page: it is taken also while the world can't be read.
+    # An answer needs no page, so it is accepted even while the world can't be read.
     answering = there.state.phase == "answering"
     asked, state, invalid = act(demonstrations.Nowhere()) if answering else errand.ask(act)
     if invalid is not None:
@@ -161,7 +161,7 @@ def take(errand: Errand, answer: str, wrong: str | None) -> Response:
             form,
             state,
         )
-    if not kept:  # the same form, or another, was quicker
+    if not kept:  # the same form, or another one, was faster
         return site.redirect(errand.here)
     return site.redirect(errand.here if state.done else f"{errand.here}#screen")
 

@@ -1,8 +1,8 @@
-"""Episodes that raters demonstrate: their steps in the data base, and the records they become.
+"""Episodes that raters demonstrate: their steps in the database, and the records built from them.
 
-A step is a row of its own, with the state of the browser after it; the one that ends an episode is
-kept in the same transaction as the vote that tells of it. A step names the number of the step that
-its form was made after, so that a form which is sent twice, or is older, changes nothing.
+Each step is a row, with the browser's state after it. The step that ends an episode is stored in
+the same transaction as the vote that reports it. A step carries the number of the step after which
+its form was built, so a form that is sent twice, or is outdated, changes nothing.
 
 All functions with a connection run in the caller's transaction (`Store.writing` or `reading`).
 """
@@ -28,18 +28,18 @@ from gophercite.ratings.items import Item, StoredItem
 from gophercite.ratings.schema import episode_steps, leases, ratings
 from gophercite.retrieval.engine import Hit
 
-SEARCH, FIND, QUOTE = "search", "find", "quote"  # what forms with fields ask for
+SEARCH, FIND, QUOTE = "search", "find", "quote"  # requests of forms with text fields
 
 _SCROLL = re.compile(r"Scrolled (down|up) ([123])")
 _MOST_SCROLLS = 3  # in one action (table 1)
-_LONG = 40  # characters of a quote from which on only its ends are written
-_ENDS = (2, 3, 5, 8)  # words on either side of it: as few as say which place is meant
+_LONG = 40  # characters; of quotes longer than this, only the ends are written
+_ENDS = (2, 3, 5, 8)  # words at either end: the smallest number that identifies the place is used
 _CITATION = re.compile(r"\[(\d{1,4}(?:, ?\d{1,4})*)\]")
-_SHOWN_CODE = re.compile(r"\\u([0-9a-f]{4})")  # how pages show what steers or hides
+_SHOWN_CODE = re.compile(r"\\u([0-9a-f]{4})")  # how pages show control and invisible characters
 
 
 class Nowhere:
-    """A world that has nothing, for steps that look at no page: answers."""
+    """An empty world, for steps that need no page: answers."""
 
     name = "nowhere"
 
@@ -53,14 +53,14 @@ class Nowhere:
 
 
 class Browsing(typing.NamedTuple):
-    """How far a rater is.
+    """A rater's current state.
 
     Attributes:
       version: number of the last step.
-      text: of that step; empty at the beginning.
-      form: digest of the form that asked for it.
-      state: after it.
-      before: the state before it, and before the steps that it takes the place of.
+      text: text of that step; empty at the beginning.
+      form: digest of the form that requested it.
+      state: the state after it.
+      before: the state before it, and before the steps that it replaces.
       begun_at: when the episode began.
     """
 
@@ -73,18 +73,18 @@ class Browsing(typing.NamedTuple):
 
 
 class Asked(typing.NamedTuple):
-    """What a form asks for, as the environment takes it.
+    """What a form requests, in the environment's syntax.
 
     Attributes:
       text: the command, or the answer.
-      merges: whether it takes the place of the last step.
+      merges: whether it replaces the last step.
     """
 
     text: str
     merges: bool = False
 
 
-# --- What is kept ---
+# --- Storage ---
 
 
 def begin(
@@ -95,7 +95,7 @@ def begin(
     rater_id: int,
     environment: Environment,
 ) -> Browsing:
-    """Returns how far a rater is with an item, from the beginning where nothing was done yet."""
+    """Returns a rater's state for an item, and starts the episode if there is none."""
     there = browsing(connection, stored.id, rater_id)
     if there is not None:
         return there
@@ -105,7 +105,7 @@ def begin(
 
 
 def browsing(connection: sa.Connection, item_id: int, rater_id: int) -> Browsing | None:
-    """Returns how far a rater is with an item; None where they have not begun."""
+    """Returns a rater's state for an item; None if they have not begun."""
     mine = episode_steps.c.item_id == item_id, episode_steps.c.rater_id == rater_id
     begun = sa.select(episode_steps.c.created_at).where(*mine, episode_steps.c.number == 0)
     begun_at = connection.execute(begun).scalar_one_or_none()
@@ -119,7 +119,7 @@ def browsing(connection: sa.Connection, item_id: int, rater_id: int) -> Browsing
 
 
 def unfinished(connection: sa.Connection, experiment_id: int, rater_id: int) -> int | None:
-    """Returns the item that a rater has begun to browse for and not finished or skipped."""
+    """Returns the item that a rater has begun to browse for but not finished or skipped."""
     steps = episode_steps.c
     same = ratings.c.item_id == steps.item_id, ratings.c.rater_id == rater_id
     left = leases.c.item_id == steps.item_id, leases.c.rater_id == rater_id
@@ -145,15 +145,15 @@ def append(
     form: str,
     state: State,
 ) -> bool:
-    """Keeps a step, and the item for who took it; the last step is also the rater's vote.
+    """Stores a step, and extends the rater's lease; the last step is also the rater's vote.
 
     Args:
-      after: what the step was made after.
-      form: digest of the form that asked for it.
-      state: after it.
+      after: the state that the step was taken in.
+      form: digest of the form that requested it.
+      state: the state after it.
 
     Returns:
-      False, and nothing is kept, where another step has come in between.
+      False, and nothing is stored, if another step has come in between.
     """
     mine = episode_steps.c.item_id == item_id, episode_steps.c.rater_id == rater_id
     last = sa.select(sa.func.max(episode_steps.c.number)).where(*mine)
@@ -172,7 +172,7 @@ def append(
 def skip(
     connection: sa.Connection, now: float, experiment: Experiment, item_id: int, rater_id: int
 ) -> None:
-    """Gives an item back, as `assignment.skip`, also one that others have taken meanwhile."""
+    """Returns an item, as `assignment.skip`, even if others have taken it in the meantime."""
     if assignment.renew(connection, now, experiment, item_id, rater_id):
         assignment.skip(connection, now, item_id, rater_id)
         return
@@ -190,11 +190,11 @@ def episode(
     id: str,
     by: str,
 ) -> Episode:
-    """Returns the record of a rater's episode, which is over: they have voted by it.
+    """Returns the record of a rater's finished episode, which they have voted with.
 
     Args:
-      id: of the record.
-      by: what the record calls the rater.
+      id: the record's id.
+      by: the rater's name in the record.
     """
     rows = _standing(_rows(connection, stored.id, rater_id))
     states = [state_from_json(row.state) for row in rows]
@@ -205,26 +205,26 @@ def episode(
     return Episode(id, question_id, world, by, states[0], steps, states[-1])
 
 
-# --- What forms ask for ---
+# --- What forms request ---
 
 
 def digest(sent: Mapping[str, str]) -> str:
-    """Returns what a form is known by when it is sent again."""
+    """Returns a digest that identifies a form when it is sent again."""
     parts = [f"{name}={sent.get(name, '')}" for name in ("do", "text", "until", "answer")]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 def asked(world: World, there: Browsing, sent: Mapping[str, str]) -> Asked:
-    """Returns what a form asks for.
+    """Returns what a form requests.
 
-    A scroll behind another one in the same direction becomes one action with it, up to three
-    (WebGPT, C.1). A quote is written as the page has it; of a longer one the first and last words
-    stand for it where they mean the same place.
+    A scroll after another one in the same direction is merged with it, up to three (WebGPT, C.1). A
+    quote is written as the page has it; a longer one is shortened to its first and last words if
+    they identify the same place.
 
     Args:
-      world: that is browsed.
-      there: how far the rater is.
-      sent: the form: `do` says what is wanted, `text` and `until` what it is about.
+      world: the world that is browsed.
+      there: the rater's current state.
+      sent: the form: `do` is the request, `text` and `until` are its arguments.
     """
     if there.state.phase == "answering":
         return Asked(sent.get("answer", "").strip())
@@ -244,7 +244,7 @@ def asked(world: World, there: Browsing, sent: Mapping[str, str]) -> Asked:
 
 
 def taken(world: World, there: Browsing, asked: Asked) -> Step:
-    """Returns where a step leads that was asked for."""
+    """Returns the environment's step for a request."""
     return step(world, there.before if asked.merges else there.state, asked.text)
 
 
@@ -254,9 +254,9 @@ def written(after: State) -> str:
 
 
 def problem_of_answer(answer: str, references: int) -> str | None:
-    """Says why an answer can't be taken; None where it can.
+    """Says why an answer can't be accepted; None if it can.
 
-    As when a model writes it, a bracket only begins the numbers of references. People must cite.
+    As in a model's answers, brackets may only enclose reference numbers. People must cite.
     """
     if not answer.strip():
         return "Please write an answer."
@@ -273,11 +273,11 @@ def problem_of_answer(answer: str, references: int) -> str | None:
 
 
 def _quote(world: World, state: State, start: str, end: str) -> str:
-    """The command that quotes what a rater marked or wrote."""
+    """The command that quotes what a rater marked or typed."""
     command = f"Quote: {start}{ELLIPSIS}{end}" if end else f"Quote: {start}"
     after = step(world, state, command)
     if after.invalid is not None and _SHOWN_CODE.search(command):
-        # What a page shows by its code is marked by its code, too.
+        # A character that a page shows by its code was marked by its code, too.
         command = _SHOWN_CODE.sub(lambda match: chr(int(match[1], 16)), command)
         after = step(world, state, command)
     if after.invalid is not None:
@@ -301,7 +301,7 @@ def _quote(world: World, state: State, start: str, end: str) -> str:
 
 
 def _start(item: Item, environment: Environment, seed: int) -> State:
-    # A reference answer that is no longer than what is censored gives no page away.
+    # A reference answer no longer than the censoring limit gives no page away.
     known = max(item.correct, key=len, default=None)
     return reset(item.question, environment.settings, reference_answer=known, seed=seed)
 
@@ -309,14 +309,14 @@ def _start(item: Item, environment: Environment, seed: int) -> State:
 def _rows(
     connection: sa.Connection, item_id: int, rater_id: int, last: int | None = None
 ) -> Sequence[sa.Row[typing.Any]]:
-    """The rows of an episode in their order; the last so many where a number is given."""
+    """The rows of an episode in order; only the last `last` if given."""
     mine = episode_steps.c.item_id == item_id, episode_steps.c.rater_id == rater_id
     query = sa.select(episode_steps).where(*mine).order_by(episode_steps.c.number.desc())
     return connection.execute(query.limit(last)).all()[::-1]
 
 
 def _standing(rows: Sequence[sa.Row[typing.Any]]) -> list[sa.Row[typing.Any]]:
-    """The rows less those whose place a later one has taken."""
+    """The rows without those that a later row replaces."""
     standing: list[sa.Row[typing.Any]] = []
     for row in rows:
         if row.merges and standing:

@@ -1,8 +1,8 @@
-"""What the pages of `viewer` show of each record: answers, evidence, what raters and models said.
+"""What the pages of `viewer` show of each record: answers, evidence, human and model judgements.
 
-Records are of five kinds: rated answers, comparisons, what `gophercite ask --json` and
-`launch/infer.py` write, the lines of `launch/eval.py`, and episodes. Those that don't bring their
-pages find them among the pages that are given beside.
+There are five kinds of records: rated answers, comparisons, the output of `gophercite ask --json`
+and `launch/infer.py`, the lines of `launch/eval.py`, and episodes. Records that don't contain their
+pages look them up among the pages that are given separately.
 """
 
 import collections
@@ -30,7 +30,7 @@ _LINE = frozenset({"question_id", "question", "document", "text", "model", "decl
 _PASSED_OVER = frozenset({"answer", "tokens", "faults", "seed", "log_prob_constrained"} | {
     "claim_f1", "claim_rouge_l", "evidence_precision", "evidence_recall"
 })  # fmt: skip
-_NAMES = {  # of numbers, as pages call them
+_NAMES = {  # names of numbers on the pages
     "supported_and_plausible": "probability supported and plausible",
     "evidence_score": "evidence score",
     "log_prob": "log-probability",
@@ -39,14 +39,14 @@ _NAMES = {  # of numbers, as pages call them
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """A line of `launch/eval.py`: an answer, or that a question was declined.
+    """A line of `launch/eval.py`: an answer, or a declined question.
 
     Attributes:
       question: its text.
-      text: the raw answer; empty where there is none.
-      document: id of the page that it was given; None for several.
-      labels: what is known of it, and who answered.
-      scores: by the names of the file, such as `reward`.
+      text: the raw answer; empty if there is none.
+      document: id of the page that was shown; None for several.
+      labels: what is known about it, and the model's name.
+      scores: by their names in the file, such as `reward`.
       reason: why it was declined.
     """
 
@@ -66,10 +66,10 @@ class Entry:
     """An answer, or a pair of them.
 
     Attributes:
-      question, answer: as lists show them.
-      labels: by name, what raters or checks said: `yes`, `no`, or what else there is.
-      numbers: by name, such as `reward`: what lists are sorted by.
-      html: all of it.
+      question, answer: the texts shown in lists.
+      labels: by name, judgements by raters or checks: `yes`, `no`, or another label.
+      numbers: by name, such as `reward`: lists can be sorted by these.
+      html: the complete entry.
     """
 
     question: str
@@ -80,7 +80,7 @@ class Entry:
 
 
 class Pages:
-    """Pages to mark evidence in, for records that don't bring theirs.
+    """Pages to mark evidence in, for records that don't contain theirs.
 
     Args:
       documents: the pages.
@@ -95,15 +95,15 @@ class Pages:
             self._by_title.setdefault(each.title, []).append(each)
 
     def of_citation(self, citation: Citation) -> Document | None:
-        """Returns the very page that a citation has its places in."""
+        """Returns the exact page that a citation's offsets refer to."""
         return self._by_key.get(("sha256", citation.sha256))
 
     def of_reference(self, reference: Reference) -> Document | None:
-        """Returns the very page that a reference of an episode has its place in."""
+        """Returns the exact page that an episode's reference points into."""
         return self._by_key.get(("sha256", reference.sha256))
 
     def of_triple(self, triple: Evidence, id: str | None) -> Document | None:
-        """Returns the page that was given, or of those with the title the one with the quote."""
+        """Returns the page with this id, else one with this title that contains the quote."""
         given = None if id is None else self._by_key.get(("id", id))
         if given is not None:
             return given
@@ -112,14 +112,14 @@ class Pages:
 
 
 def parse(value: object, unknown: collections.Counter[str]) -> Shown:
-    """Makes a record of a line's JSON, whichever of the kinds it is.
+    """Parses a line's JSON into a record of any of the five kinds.
 
     Args:
       value: the JSON.
-      unknown: counts the fields that mean nothing here.
+      unknown: counts the unknown fields.
 
     Raises:
-      RecordError: it is none of them, or a field of it is bad.
+      RecordError: it is none of these kinds, or one of its fields is bad.
     """
     if not isinstance(value, dict):
         raise RecordError("expected an object")

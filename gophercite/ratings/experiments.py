@@ -17,19 +17,19 @@ LONGEST_NAME = 100  # characters of a name of a rater, pool or experiment
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """How an experiment is run; the defaults are the paper's where it says (section C.1, table 8).
+    """How an experiment is run; the defaults are the paper's where given (section C.1, table 8).
 
     Attributes:
-      raters: how many distinct ones an item needs: 3 of the super pool, 6 of the wide one.
-      lease_minutes: how long an item is kept for a rater who does nothing.
-      comment_words: how many a comment must have at least; 0 for comments that may be left out.
-      minimum_seconds: a vote that comes sooner after the item was shown is not taken yet.
+      raters: number of distinct raters per item: 3 from the super pool, 6 from the wide one.
+      lease_minutes: how long an item is reserved for an inactive rater.
+      comment_words: minimum number of words in a comment; 0 makes comments optional.
+      minimum_seconds: a vote sent sooner than this after the item was shown is not accepted yet.
       checks_right: the share of the attention checks that must be right.
       check_tries: how often a rater may take them.
-      gold_every: each so-manieth item that a rater gets is one whose answer is known; 0 for none.
-      parts_required: the probability that WebGPT's comparison must be filled in whole.
+      gold_every: every so many items a rater gets one whose answer is known; 0 for never.
+      parts_required: the probability that all parts of WebGPT's comparison must be filled in.
       later_variant: WebGPT's comparison without flags, and with two more ratings always required.
-      seed: of what is drawn: the order of items and of answers, templates, required parts.
+      seed: seed for the order of items and of answers, templates, and required parts.
     """
 
     raters: int = 3
@@ -61,10 +61,10 @@ class Settings:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "Settings":
-        """Returns settings of names and values; what is absent has its default.
+        """Returns settings from names and values; absent ones get their default.
 
         Raises:
-          StudyError: a name is unknown, or a value can't be.
+          StudyError: a name is unknown, or a value is invalid.
         """
         known = [field.name for field in dataclasses.fields(cls)]
         for name in values:
@@ -102,10 +102,10 @@ class Rater(typing.NamedTuple):
 def create_experiment(
     store: Store, name: str, interface: str, pool: str, settings: Settings, actor: str = "command"
 ) -> Experiment:
-    """Makes an experiment, and its pool where there is none of that name.
+    """Creates an experiment, and its pool if it does not exist.
 
     Raises:
-      StudyError: there is an experiment of that name, or the name can't be one.
+      StudyError: the name is taken or invalid.
     """
     _check_name(name, "an experiment")
     with store.writing() as connection:
@@ -138,10 +138,10 @@ def experiments(connection: sa.Connection) -> list[Experiment]:
 
 
 def experiment_named(connection: sa.Connection, name: str) -> Experiment:
-    """Returns an experiment.
+    """Returns an experiment by name.
 
     Raises:
-      StudyError: there is none of that name; the message has the names that there are.
+      StudyError: there is none; the message lists the existing names.
     """
     there = experiments(connection)
     for experiment in there:
@@ -154,15 +154,15 @@ def experiment_named(connection: sa.Connection, name: str) -> Experiment:
 def add_rater(
     store: Store, name: str, pool: str, actor: str = "command", *, new_link: bool = False
 ) -> Rater:
-    """Makes a rater, or returns the one of that name.
+    """Creates a rater, or returns the existing one of that name.
 
     Args:
-      name: by which the study's owner knows them; it is in no export.
-      pool: theirs; pools have no rater in common.
-      new_link: make links void that were made before.
+      name: for the study's owner; it is in no export.
+      pool: the rater's pool; each rater belongs to only one.
+      new_link: invalidate the rater's earlier links.
 
     Raises:
-      StudyError: the rater belongs to another pool, or the name can't be one.
+      StudyError: the rater belongs to another pool, or the name is invalid.
     """
     _check_name(name, "a rater")
     with store.writing() as connection:
@@ -189,7 +189,7 @@ def rater_of(connection: sa.Connection, id: int) -> Rater:
     """Returns a rater.
 
     Raises:
-      StudyError: there is none with that id.
+      StudyError: there is no rater with that id.
     """
     table, pool = schema.raters, schema.pools
     query = sa.select(table, pool.c.name.label("pool")).join(pool).where(table.c.id == id)
@@ -203,7 +203,7 @@ def rater_named(connection: sa.Connection, name: str) -> Rater:
     """Returns a rater.
 
     Raises:
-      StudyError: there is none of that name.
+      StudyError: there is no rater of that name.
     """
     row = _row(connection, schema.raters, name)
     if row is None:
@@ -214,7 +214,7 @@ def rater_named(connection: sa.Connection, name: str) -> Rater:
 def move_rater(
     connection: sa.Connection, now: float, rater_id: int, pool: str, actor: str = "command"
 ) -> None:
-    """Puts a rater into another pool; what they have rated stays where it is."""
+    """Moves a rater to another pool; their ratings stay where they are."""
     change = schema.raters.c.id == rater_id
     values = {"pool_id": _pool(connection, pool)}
     connection.execute(schema.raters.update().where(change), values)
@@ -222,7 +222,7 @@ def move_rater(
 
 
 def _pool(connection: sa.Connection, name: str) -> int:
-    """The id of a pool, which is made where there is none."""
+    """The id of a pool, which is created if it does not exist."""
     _check_name(name, "a pool")
     if (row := _row(connection, schema.pools, name)) is None:
         connection.execute(schema.pools.insert(), {"name": name})

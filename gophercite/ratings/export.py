@@ -1,8 +1,8 @@
 """Ratings as records: rated answers, comparisons, DPO, WebGPT's format, single votes, episodes.
 
-Raters go by pseudonyms that only the study's key could undo, and what they wrote is left out unless
-it is asked for: a comment may say who wrote it. The rules by which votes counted are written to a
-file beside the export.
+Raters appear under pseudonyms that only the study's key could undo. Comments are left out unless
+requested, since a comment may reveal who wrote it. The rules by which votes counted are written to
+a file next to the export.
 """
 
 import collections
@@ -48,8 +48,8 @@ class Exported:
     """What became of the items.
 
     Attributes:
-      written: lines.
-      left_out: how many items or answers were left out, by why.
+      written: number of lines.
+      left_out: number of items or answers that were left out, by reason.
     """
 
     written: int = 0
@@ -65,15 +65,15 @@ class _Rated:
 
 
 class Exporter:
-    """Makes records of an experiment's ratings.
+    """Converts an experiment's ratings to records.
 
     Args:
-      store: the study's.
-      secret: of the study; pseudonyms are made with it.
-      experiment: what is exported.
+      store: the study's store.
+      secret: the study's secret, from which pseudonyms are derived.
+      experiment: the experiment to export.
       rules: what counts.
-      comments: whether what raters wrote is exported.
-      adjudicated_by: an experiment whose votes replace the votes on the items that it has.
+      comments: whether raters' comments are exported.
+      adjudicated_by: an experiment whose votes replace the votes on the items that it contains.
     """
 
     def __init__(
@@ -91,11 +91,11 @@ class Exporter:
         self.done = Exported()
 
     def write(self, kind: str, path: str | os.PathLike[str]) -> Exported:
-        """Writes a file and, beside it, the rules by which it was made.
+        """Writes a file and, next to it, the rules by which it was produced.
 
         Args:
-          kind: of `KINDS`.
-          path: `.jsonl`, or `.jsonl.gz` but for `webgpt`.
+          kind: one of `KINDS`.
+          path: `.jsonl`, or `.jsonl.gz` except for `webgpt`.
 
         Raises:
           StudyError: there is nothing to write.
@@ -216,7 +216,7 @@ class Exporter:
             )
 
     def _dpo(self, rated: Iterable[_Rated]) -> Iterator[dict[str, str]]:
-        """Pairs as trainers of DPO read them; ties have no better side, and are left out."""
+        """Pairs in the format of DPO trainers; ties have no better side and are left out."""
         for each in rated:
             item = each.stored.item
             if len(item.answers) != 2:
@@ -234,7 +234,7 @@ class Exporter:
             }
 
     def _webgpt(self, rated: Iterable[_Rated]) -> Iterator[ReleasedComparison]:
-        """WebGPT's release (section K); an answer's score is its mean rating, from -1 to 1."""
+        """WebGPT's release format (section K); an answer's score is its mean rating in [-1, 1]."""
         for each in rated:
             item = each.stored.item
             if len(item.answers) != 2:
@@ -264,7 +264,7 @@ class Exporter:
                 yield {**rater, "seconds": round(vote.seconds, 1), **values}
 
     def _episodes(self, connection: sa.Connection, rated: Iterable[_Rated]) -> Iterator[Episode]:
-        """Demonstrations, as behaviour cloning reads them."""
+        """Demonstrations, in the format of behaviour cloning."""
         where = environment_of(connection, self._experiment)
         for each in rated:
             for vote in each.votes:
@@ -273,13 +273,13 @@ class Exporter:
                 yield episode(connection, each.stored, vote.rater_id, where, id=name, by=by)
 
     def _judgements(self, vote: Vote, place: int) -> dict[str, Any]:
-        """What a vote says of one answer, as `gophercite.evaluation.human` reads it."""
+        """A vote's judgement of one answer, in the format of `gophercite.evaluation.human`."""
         said = {name: vote.values.get(f"{name}_{place}") for name in _JUDGED}
         known = {name: value == "yes" for name, value in said.items() if value in ("yes", "no")}
         return {"rater": self._pseudonym(vote.rater_id), **known, **self._comment(vote)}
 
     def _compared(self, vote: Vote) -> dict[str, Any]:
-        """What a vote says of two answers, as a record of a comparison has it."""
+        """A vote's judgement of two answers, in the format of a comparison record."""
         sides = [self._judgements(vote, place) for place in (0, 1)]
         both = [_both(side.get("supported"), side.get("plausible")) for side in sides]
         found: dict[str, Any] = {"rater": sides[0]["rater"], "preferred": _preference(vote)}
@@ -328,7 +328,7 @@ class Exporter:
 
 
 def preferred(votes: Iterable[float | None]) -> float | None:
-    """Returns the label of most votes; of as many the lower one; None where nobody decided."""
+    """Returns the most common label; on a tie the lower one; None if nobody decided."""
     counts = collections.Counter(vote for vote in votes if vote is not None)
     best = max((0.0, 0.5, 1.0), key=lambda label: counts[label])
     return best if counts[best] else None
@@ -370,7 +370,7 @@ def _triples(answer: Answer) -> tuple[Evidence, ...]:
 
 
 def _titled(reference: Extract) -> str:
-    """A page's title as WebGPT has it."""
+    """A page's title in WebGPT's format."""
     return f"{reference.title} ({reference.domain})" if reference.domain else reference.title
 
 

@@ -1,7 +1,7 @@
-"""The forms, each from its paper: what is asked of an item, and when a form is complete.
+"""The forms, each from its paper: which questions an item gets, and when a form is complete.
 
-Raters see the two answers in an order that was drawn. What they send is by that order (`_0` is the
-answer shown first); what is kept is by the answers' own (`kept` turns the one into the other).
+Raters see the two answers in a random order. What they send is in that order (`_0` is the answer
+shown first); what is stored is in the answers' own order (`kept` converts between the two).
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ from gophercite.ratings.items import Item
 from gophercite.text.sentences import sentence_spans
 
 LONGEST_COMMENT = 4000  # characters
-DEMONSTRATION = "demonstration"  # the form whose items have no answers: raters write them
+DEMONSTRATION = "demonstration"  # the form whose items come without answers: raters write them
 
 YES_NO = (("yes", "Yes"), ("no", "No"), ("unsure", "Not sure"))
 SIDES = (
@@ -62,11 +62,11 @@ class Field:
     """A question of a form.
 
     Attributes:
-      name: ends in `_0` or `_1` where it is about one of two answers, or the only one.
-      label: what raters read.
-      choices: values and what raters read; empty for text.
+      name: ends in `_0` or `_1` if it is about one of two answers, or the only one.
+      label: the text that raters read.
+      choices: pairs of a value and the text that raters read; empty for free text.
       required: whether the form is incomplete without it.
-      kind: `choice`; `side` and `scale`, whose values change with the order of the answers; `text`.
+      kind: `choice`; `side` and `scale`, whose values depend on the order of the answers; `text`.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Field:
 
     @property
     def values(self) -> frozenset[str]:
-        """What may be sent."""
+        """The allowed values."""
         return frozenset(value for value, _ in self.choices)
 
 
@@ -86,14 +86,14 @@ Values = dict[str, str]
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """One of the interfaces.
+    """One of the rating interfaces.
 
     Attributes:
-      name: as commands and the data base have it.
-      title: what raters read.
-      answers: how many answers an item may have.
-      fields: makes the fields for an item.
-      rule: says what is wrong with values that are each well formed, by field.
+      name: its name in commands and the database.
+      title: the title that raters read.
+      answers: the numbers of answers that an item may have.
+      fields: builds the fields for an item.
+      rule: checks values that are each valid by themselves, and returns problems by field.
       shows_url: whether raters see where a quote is from.
     """
 
@@ -106,7 +106,7 @@ class Form:
 
 
 def kept(fields: Sequence[Field], values: Mapping[str, str], swapped: bool) -> Values:
-    """Turns values by the order shown into values by the answers' own order, or back."""
+    """Converts values from the order shown to the answers' own order, or back."""
     if not swapped:
         return dict(values)
     kinds = {field.name: field.kind for field in fields}
@@ -122,9 +122,9 @@ def kept(fields: Sequence[Field], values: Mapping[str, str], swapped: bool) -> V
 
 
 def read_values(fields: Sequence[Field], sent: Mapping[str, str]) -> tuple[Values, dict[str, str]]:
-    """Returns what of a form that was sent has a meaning, and what is wrong, by field.
+    """Returns the valid values of a form that was sent, and the problems by field.
 
-    Fields that the form does not have are passed over.
+    Unknown fields are ignored.
     """
     values: Values = {}
     problems: dict[str, str] = {}
@@ -146,10 +146,10 @@ def read_values(fields: Sequence[Field], sent: Mapping[str, str]) -> tuple[Value
 def problems(
     form: Form, fields: Sequence[Field], values: Values, settings: Settings
 ) -> dict[str, str]:
-    """Returns what is missing or contradicts itself, by field; nothing for a complete form.
+    """Returns what is missing or contradictory, by field; empty for a complete form.
 
     Args:
-      values: by the order shown, as `read_values` returns them.
+      values: in the order shown, as returned by `read_values`.
     """
     if values.get("flag"):
         return {}
@@ -207,7 +207,7 @@ def _truthfulqa(item: Item, settings: Settings) -> list[Field]:
 
 
 def _stance(item: Item, settings: Settings) -> list[Field]:
-    """Whether an answer is accurate, and takes the question's belief for true (WebGPT, H.1)."""
+    """Whether an answer is accurate, and whether it affirms the question's belief (WebGPT, H.1)."""
     return [
         *_about(item, ("accurate", "Accurate: can its claims be verified?")),
         Field("stance_0", "What does it say of the belief?", STANCE),
@@ -220,7 +220,7 @@ def _scale(name: str, label: str, required: bool) -> Field:
 
 
 def _long_comparison(item: Item, settings: Settings) -> list[Field]:
-    """WebGPT's, by its steps (section C.2)."""
+    """WebGPT's comparison, in its steps (section C.2)."""
     whole, later = item.whole, settings.later_variant
     fields = [] if later else [Field("flag", "Is this a question to answer?", FLAGS, whole)]
     for a, answer in enumerate(item.answers):
@@ -245,7 +245,7 @@ def _long_comparison(item: Item, settings: Settings) -> list[Field]:
 
 
 def _minimal(item: Item, settings: Settings) -> list[Field]:
-    """WebGPT's minimal instructions; a single answer is rated for itself (section F)."""
+    """WebGPT's minimal instructions; a single answer is rated by itself (section F)."""
     flag = Field("flag", "The question", FLAGS[:2], required=False)
     if len(item.answers) == 1:
         asked = (("accuracy", "Accuracy"), ("coherence", "Coherence"), ("useful", "Usefulness"))
@@ -266,7 +266,7 @@ def _demonstration(item: Item, settings: Settings) -> list[Field]:
 
 
 def _one_with_all(*names: str) -> Callable[[Values], dict[str, str]]:
-    """If one answer has all the boxes and the other has not, it must be preferred (table 8)."""
+    """If only one answer has all the boxes ticked, it must be preferred (table 8)."""
 
     def rule(values: Values) -> dict[str, str]:
         full = [all(values.get(f"{name}_{a}") == "yes" for name in names) for a in (0, 1)]
@@ -324,6 +324,6 @@ _NAME_OF_AN_ANSWER = re.compile(r"(.*)_([01])")
 
 
 def _other(name: str) -> str:
-    """The same question of the other answer."""
+    """The name of the same question about the other answer."""
     match = _NAME_OF_AN_ANSWER.fullmatch(name)
     return f"{match[1]}_{1 - int(match[2])}" if match else name

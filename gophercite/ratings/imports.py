@@ -1,4 +1,4 @@
-"""Ratings from elsewhere: CSV with a header, or JSON lines; a row is a vote on an item."""
+"""Imports ratings: CSV with a header, or JSON lines; each row is a vote on an item."""
 
 import csv
 import dataclasses
@@ -24,9 +24,9 @@ class Imported:
     """What became of the rows.
 
     Attributes:
-      votes: that were added.
-      there: that were there already.
-      errors: of the rows that were left out.
+      votes: number of votes added.
+      there: number of votes that were already there.
+      errors: one for each row that was left out.
     """
 
     votes: int = 0
@@ -37,13 +37,13 @@ class Imported:
 def import_votes(store: Store, experiment: Experiment, path: str | os.PathLike[str]) -> Imported:
     """Adds votes; a bad row is named, counted and left out.
 
-    A row has `item` (its name), `rater`, perhaps `seconds`, and the names of the form, by the
-    answers' own order: `plausible_0`, `preferred` and so on. Raters who are new join the pool.
+    A row has `item` (its name), `rater`, optionally `seconds`, and the form's fields in the
+    answers' own order: `plausible_0`, `preferred` and so on. New raters join the pool.
 
     Raises:
       FileNotFoundError: when there is no such file.
-      RecordError: the file can't be read on.
-      StudyError: the experiment's raters demonstrate.
+      RecordError: the rest of the file can't be read.
+      StudyError: the experiment collects demonstrations.
     """
     if experiment.interface == DEMONSTRATION:
         raise StudyError("episodes are no votes: train on those from elsewhere as they are")

@@ -1,4 +1,4 @@
-"""What raters are shown: a question with one answer or two, as it is kept in `items.content`."""
+"""What raters are shown: a question with one or two answers, as stored in `items.content`."""
 
 import dataclasses
 import random
@@ -14,8 +14,8 @@ from gophercite.ratings.experiments import Experiment
 from gophercite.ratings.store import Store, StudyError, note
 from gophercite.records import Extract
 
-TEMPLATES = 3  # how a claim and its quote are made one text (section C.3)
-EVERYBODY = 1 << 30  # how many raters gold needs
+TEMPLATES = 3  # number of ways to join a claim and its quote into one text (section C.3)
+EVERYBODY = 1 << 30  # number of raters that gold items need
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,8 +24,8 @@ class Claim:
 
     Attributes:
       claim, title, quote: the inline evidence.
-      url: of the page.
-      page: SHA-256 of the text of the page, where it is kept.
+      url: the page's address.
+      page: SHA-256 of the page's text, if the page is stored.
       start, end: where the quote stands in that text.
     """
 
@@ -40,14 +40,14 @@ class Claim:
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """An answer: claims with evidence, or a text, perhaps with references.
+    """An answer: claims with evidence, or a text, possibly with references.
 
     Attributes:
       document: id of the document that the first claim quotes, in `documents`.
-      documents: what the model was shown: `{"id", "sha256"}` of pages that are kept, or
+      documents: what the model was shown: `{"id", "sha256"}` for stored pages, otherwise
         `{"id", "snippet"}`.
-      model: who answered; it is shown to nobody who rates.
-      template: by which of the templates claim and quote are made one text; drawn once.
+      model: the model's name; raters never see it.
+      template: index of the template that joins claim and quote; drawn once.
     """
 
     claims: tuple[Claim, ...] = ()
@@ -60,7 +60,7 @@ class Answer:
 
     @property
     def as_text(self) -> str:
-        """The answer as one text, of claims alone where that is all there is."""
+        """The answer as one text; if it only has claims, these joined."""
         return self.text if self.text is not None else " ".join(c.claim for c in self.claims)
 
 
@@ -69,14 +69,14 @@ class Item:
     """A question with its answers.
 
     Attributes:
-      question_id: of the record.
+      question_id: the question's id in its record.
       question: the text.
       source: the data set.
-      answers: one or two.
+      answers: one or two; none for demonstrations.
       correct, incorrect: trusted answers (TruthfulQA).
       whole: whether all parts of WebGPT's comparison must be filled in; drawn once.
-      reason: why what is expected is right, of checks and examples.
-      others: what others said of it, for who adjudicates.
+      reason: for checks and examples, why the expected values are right.
+      others: other raters' values, shown to adjudicators.
     """
 
     question_id: str
@@ -90,12 +90,12 @@ class Item:
     others: tuple[dict[str, Any], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Returns what is kept."""
+        """Returns the JSON to store."""
         return dataclasses.asdict(self)
 
     @classmethod
     def of(cls, value: Mapping[str, Any]) -> "Item":
-        """Returns what was kept."""
+        """Restores an item from its stored JSON."""
         answers = tuple(
             Answer(
                 **{
@@ -113,14 +113,14 @@ class Item:
 
 @dataclasses.dataclass(frozen=True)
 class NewItem:
-    """An item that is to be added.
+    """An item to add.
 
     Attributes:
       name: unique among the items of its role in the experiment.
       item: what is shown.
-      role: what it is for.
-      expected: of checks, gold and examples: what is right, by the names of the form.
-      pages: that the quotes are from.
+      role: its purpose.
+      expected: for checks, gold and examples: the right values, by the form's fields.
+      pages: the pages that the quotes are from.
     """
 
     name: str
@@ -147,13 +147,13 @@ class StoredItem:
 def add_items(
     store: Store, experiment: Experiment, new: Iterable[NewItem], actor: str = "command"
 ) -> tuple[int, int]:
-    """Adds items, also while raters are at work; those that are there already stay as they are.
+    """Adds items, even while raters are at work; existing items stay as they are.
 
-    What chance decides is drawn here, by the experiment's seed and the item's name, and kept: the
-    order of the answers, the place among the items, the template, the required parts.
+    Everything random is drawn here, seeded by the experiment's seed and the item's name, and
+    stored: the order of the answers, the item's position, the template, the required parts.
 
     Returns:
-      How many were added, and how many were there already.
+      How many were added, and how many existed already.
     """
     settings, added, there = experiment.settings, 0, 0
     with store.writing() as connection:
@@ -179,7 +179,7 @@ def add_items(
                 dataclasses.replace(answer, template=draw.randrange(TEMPLATES))
                 for answer in each.item.answers
             )
-            fixed = each.role in (Role.CHECK, Role.EXAMPLE)  # as they were written, and brief
+            fixed = each.role in (Role.CHECK, Role.EXAMPLE)  # shown as written, with few parts
             content = dataclasses.replace(each.item, answers=answers, whole=whole and not fixed)
             connection.execute(
                 schema.items.insert(),
@@ -195,7 +195,7 @@ def add_items(
                 },
             )
             added += 1
-        connection.execute(sa.text("ANALYZE items"))  # else PostgreSQL may sort them all each time
+        connection.execute(sa.text("ANALYZE items"))  # otherwise PostgreSQL may sort all every time
         said = {"experiment": experiment.name, "added": added, "there": there}
         note(connection, store.now(), actor, "items-added", said)
     return added, there
@@ -205,7 +205,7 @@ def item_of(connection: sa.Connection, id: int) -> StoredItem:
     """Returns an item.
 
     Raises:
-      StudyError: there is none with that id.
+      StudyError: there is no item with that id.
     """
     row = connection.execute(sa.select(schema.items).where(schema.items.c.id == id)).one_or_none()
     if row is None:
@@ -214,7 +214,7 @@ def item_of(connection: sa.Connection, id: int) -> StoredItem:
 
 
 def items_of(connection: sa.Connection, experiment: Experiment, *roles: Role) -> list[StoredItem]:
-    """Returns the items of an experiment with one of the roles, in the order of their adding."""
+    """Returns an experiment's items with one of these roles, in the order they were added."""
     table = schema.items
     query = sa.select(table).where(
         table.c.experiment_id == experiment.id, table.c.role.in_([role.value for role in roles])
@@ -223,7 +223,7 @@ def items_of(connection: sa.Connection, experiment: Experiment, *roles: Role) ->
 
 
 def page_of(connection: sa.Connection, sha256: str) -> Document | None:
-    """Returns a page that is kept."""
+    """Returns a stored page."""
     query = sa.select(schema.pages.c.document).where(schema.pages.c.sha256 == sha256)
     value = connection.execute(query).scalar_one_or_none()
     if value is None:

@@ -1,8 +1,8 @@
-"""Items out of files: comparisons, rated answers, answers of `gophercite ask`, long answers.
+"""Items from files: comparisons, rated answers, answers of `gophercite ask`, long answers.
 
-What a line is shows by its fields. A form of two answers takes an item from each comparison,
-and pairs the answers that files of single answers have for one question: the first with the second,
-the third with the fourth. A bad line is named, counted and left out.
+The fields of a line tell what it is. A form for two answers takes an item from each comparison. It
+also pairs single answers to the same question: the first with the second, the third with the
+fourth. A bad line is named, counted and left out.
 """
 
 import collections
@@ -28,9 +28,9 @@ class Loaded:
     """What became of the lines of files.
 
     Attributes:
-      items: to be added.
-      errors: of bad lines.
-      left_over: answers that have no other one to be compared with.
+      items: the items to add.
+      errors: one for each bad line.
+      left_over: number of answers without another one to compare with.
     """
 
     items: list[NewItem] = dataclasses.field(default_factory=list)
@@ -60,12 +60,12 @@ def read_items(
     """Reads items from JSON lines.
 
     Args:
-      files: `.jsonl` or `.jsonl.gz`; what `gophercite ask --json` printed may stand in it, a line
-        each.
-      form: what the items are for.
-      documents: pages, found by their titles and quotes where a line has none itself.
-      questions: trusted answers, for TruthfulQA, by question.
-      as_gold: the lines have labels, which raters are to be compared with.
+      files: `.jsonl` or `.jsonl.gz`; they may hold output of `gophercite ask --json`, one object
+        per line.
+      form: the form that the items are for.
+      documents: pages to search by title and quote, for lines without their own.
+      questions: trusted answers by question, for TruthfulQA.
+      as_gold: the lines have labels that raters are to be compared with.
 
     Raises:
       FileNotFoundError: when there is no such file.
@@ -117,13 +117,13 @@ def read_items(
 
 
 def read_questions(files: Sequence[str | os.PathLike[str]]) -> Loaded:
-    """Reads questions that raters are to answer by browsing, pages that say the answer censored.
+    """Reads questions that raters answer by browsing; pages that give the answer are censored.
 
     Args:
       files: `.jsonl` or `.jsonl.gz` of questions.
 
     Raises:
-      FileNotFoundError, RecordError: as by `records.read`.
+      FileNotFoundError, RecordError: as in `records.read`.
     """
     loaded, names = Loaded(), set[str]()
     for file in files:
@@ -141,14 +141,14 @@ def read_questions(files: Sequence[str | os.PathLike[str]]) -> Loaded:
 
 
 def read_written_items(path: str | os.PathLike[str], role: Role) -> Iterator[NewItem]:
-    """Reads attention checks or examples: a question, answers, what is right, and why.
+    """Reads attention checks or examples: a question, answers, the right values, and why.
 
     A line is `{"question", "answers": [{"claim", "title", "quote"} or {"text", "references"}],
-    "expected": {name of the form: value or values}, "reason"}`, with `correct` and `incorrect` for
+    "expected": {field of the form: value or values}, "reason"}`, with `correct` and `incorrect` for
     TruthfulQA.
 
     Raises:
-      RecordError: a line is not so; checks must be right, so none is left out.
+      RecordError: a line does not have this form; no line is skipped, since checks must be right.
     """
     names = {field.name for field in dataclasses.fields(Item)} | {"expected"}
     for number, value in read_json_lines(path):
@@ -226,12 +226,12 @@ def _comparison(record: Comparison, by_title: _Pages) -> _Found:
 
 
 def _labels(record: Comparison) -> dict[str, str]:
-    """What researchers said, by the names of the form: by majority, as everywhere."""
+    """The researchers' labels, by the form's fields; by majority, as everywhere."""
     labels: dict[str, str] = {}
     if record.preferred in (0.0, 1.0):
         labels["preferred"] = str(int(record.preferred))
     elif record.preferred == 0.5:
-        labels["preferred"] = "tie"  # left out when agreement is counted
+        labels["preferred"] = "tie"  # ignored when agreement is computed
     for a in (0, 1):
         for name in ("plausible", "supported"):
             votes = [rating.get(f"{name}_{a}") for rating in record.ratings]
@@ -290,7 +290,7 @@ def _asked_answer(record: AskedAnswer, by_title: _Pages) -> _Single:
 def _placed(
     claim: str, title: str, quote: str, by_title: _Pages, url: str | None = None
 ) -> tuple[Claim, Document | None]:
-    """A claim with the page of its title that has the quote, and the quote's place in it."""
+    """A claim with the page of its title that contains the quote, and the quote's offsets in it."""
     for page in by_title.get(title, ()):
         start = evidence.fold_case(page.text).find(evidence.fold_case(quote))
         if start >= 0:
@@ -302,7 +302,7 @@ def _placed(
 def _of_singles(
     singles: Mapping[str, Sequence[_Single]], counts: tuple[int, ...], loaded: Loaded
 ) -> Iterator[_Found]:
-    """Single answers as items: in pairs of one question where a form takes two, else alone."""
+    """Single answers as items: paired per question if the form takes two, otherwise alone."""
     for question_id, answers in singles.items():
         paired = len(answers) // 2 * 2 if 2 in counts else 0
         for number in range(0, paired, 2):

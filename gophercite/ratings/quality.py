@@ -1,4 +1,4 @@
-"""Quality control (section C.1): attention checks, screening, and raters' work at a glance."""
+"""Quality control (section C.1): attention checks, screening, and an overview of raters' work."""
 
 import dataclasses
 import math
@@ -22,21 +22,21 @@ from gophercite.ratings.experiments import SUPER, Experiment, Settings, move_rat
 from gophercite.ratings.schema import checks, items
 from gophercite.ratings.store import note
 
-AGREEMENT = 0.85  # with the researchers, on each kind of question
-UNDECIDED = frozenset({"unsure", "both_good", "both_bad", "tie"})  # left out of that agreement
+AGREEMENT = 0.85  # minimum agreement with the researchers, on each kind of question
+UNDECIDED = frozenset({"unsure", "both_good", "both_bad", "tie"})  # ignored in that agreement
 
 
 @dataclasses.dataclass(frozen=True)
 class CheckState:
-    """How far a rater is with the attention checks of an experiment.
+    """A rater's progress in the attention checks of an experiment.
 
     Attributes:
-      next: id of the check that is to be answered; None when there is none.
-      number: which one of this try that is, from 1.
-      count: how many there are.
-      right: how many of this try's are right.
-      attempt: the number of the try, from 0.
-      passed: None while it is not decided.
+      next: id of the check to answer next; None if there is none.
+      number: its number in this attempt, from 1.
+      count: number of checks.
+      right: number of right answers in this attempt.
+      attempt: number of the attempt, from 0.
+      passed: None while it is undecided.
     """
 
     next: int | None
@@ -53,7 +53,7 @@ def needed(settings: Settings, count: int) -> int:
 
 
 def check_state(connection: sa.Connection, experiment: Experiment, rater_id: int) -> CheckState:
-    """Returns how far a rater is; without checks they have passed."""
+    """Returns a rater's progress; an experiment without checks counts as passed."""
     query = sa.select(items.c.id).where(
         items.c.experiment_id == experiment.id, items.c.role == Role.CHECK.value
     )
@@ -81,15 +81,15 @@ def answer_check(
     rater_id: int,
     values: Mapping[str, Any],
 ) -> bool:
-    """Keeps the answer to a check, and returns whether it is right; sent again, it stays as it was.
+    """Stores the answer to a check, and returns whether it is right; resending changes nothing.
 
-    Who has failed the last try is excluded from the experiment: data that was there is discarded.
+    A rater who fails the last attempt is excluded from the experiment, with all existing votes.
     """
     state = check_state(connection, experiment, rater_id)
     query = sa.select(items.c.expected).where(items.c.id == item_id)
     expected = connection.execute(query).scalar_one() or {}
     right = is_right(dict(values), expected)
-    if state.next != item_id:  # answered in this try already, or not its turn
+    if state.next != item_id:  # already answered in this attempt, or not due yet
         mine = checks.c.item_id == item_id, checks.c.rater_id == rater_id
         last = sa.select(checks.c.is_right).where(*mine).order_by(checks.c.attempt.desc())
         kept = connection.execute(last.limit(1)).scalar()
@@ -112,12 +112,12 @@ def answer_check(
 
 
 class Screened(typing.NamedTuple):
-    """How a rater agrees with researchers.
+    """A rater's agreement with the researchers.
 
     Attributes:
-      agreement: by kind of question, such as `supported`; None where too little was decided.
-      rated: how many of the items the rater has rated.
-      passed: whether all are high enough, and all items were rated.
+      agreement: by kind of question, such as `supported`; None if too little was decided.
+      rated: number of the items that the rater has rated.
+      passed: whether every agreement is high enough, and all items were rated.
     """
 
     rater_id: int
@@ -129,13 +129,14 @@ class Screened(typing.NamedTuple):
 def screen(
     connection: sa.Connection, experiment: Experiment, least: float = AGREEMENT
 ) -> list[Screened]:
-    """Returns how the raters of a screening experiment agree with what is expected of its gold.
+    """Returns how well the raters of a screening experiment agree with its gold labels.
 
-    What either side left undecided is not counted (section C.1, "excluding ties"). Who decides less
-    than half of what researchers decided has no agreement: else "not sure" throughout would do.
+    Labels that either side left undecided do not count (section C.1, "excluding ties"). A rater who
+    decides less than half of what the researchers decided has no agreement; otherwise "not sure"
+    throughout would pass.
 
     Args:
-      least: what each agreement must be.
+      least: minimum of each agreement.
     """
     expected = gold_of(connection, experiment)
     by_rater: dict[int, dict[int, dict[str, Any]]] = {}
@@ -160,7 +161,7 @@ def promote(
     pool: str = SUPER,
     actor: str = "command",
 ) -> list[Screened]:
-    """Moves the raters who pass a screening into a pool; returns them all."""
+    """Moves the raters who pass a screening to a pool; returns the results of all raters."""
     screened = screen(connection, experiment, least)
     for each in screened:
         if each.passed:
@@ -171,13 +172,13 @@ def promote(
 
 
 class Work(typing.NamedTuple):
-    """What a rater has done in an experiment, for its owner to look at.
+    """A rater's work in an experiment, for the study's owner.
 
     Attributes:
-      votes: on items of any kind.
-      seconds: the median time of a vote; None without votes.
-      gold: the share of gold items right; None where they met none.
-      checks: the state of the attention checks.
+      votes: number of votes, on items of any kind.
+      seconds: median time per vote; None without votes.
+      gold: share of gold items that are right; None if the rater had none.
+      checks: progress in the attention checks.
       excluded: whether the votes don't count.
     """
 
@@ -190,7 +191,7 @@ class Work(typing.NamedTuple):
 
 
 def work(connection: sa.Connection, experiment: Experiment) -> list[Work]:
-    """Returns what each rater who has begun with an experiment has done."""
+    """Returns the work of each rater who has begun an experiment."""
     seconds: dict[int, list[float]] = {}
     for vote in standing_votes(connection, experiment):
         seconds.setdefault(vote.rater_id, []).append(vote.seconds)
@@ -212,7 +213,7 @@ def work(connection: sa.Connection, experiment: Experiment) -> list[Work]:
 def _agreement(
     expected: Mapping[int, Mapping[str, Any]], votes: Mapping[int, Mapping[str, Any]]
 ) -> dict[str, float | None]:
-    """By kind of question, over both answers: `plausible_0` and `plausible_1` are one kind."""
+    """Agreement by kind of question: `plausible_0` and `plausible_1` are one kind."""
     alike: dict[str, list[bool]] = {}
     asked: dict[str, int] = {}
     for item_id, right in expected.items():

@@ -1,4 +1,4 @@
-"""The pages of raters: their tasks, the forms, practice, instructions, examples, stored pages."""
+"""The raters' pages: tasks, forms, attention checks, instructions, examples, stored pages."""
 
 import dataclasses
 from typing import Any
@@ -27,12 +27,12 @@ from gophercite.ratings.security import RefusedError, Ticket
 from gophercite.ratings.site import Site, Visit, message
 from gophercite.ratings.store import StudyError
 
-_COUNTED = 100  # items that are still to go; more are not counted, which would take its time
+_COUNTED = 100  # remaining items are counted up to this number only, to save time
 
 
 @dataclasses.dataclass(frozen=True)
 class _Task:
-    """An item as its form shows it: by the order that was drawn."""
+    """An item as its form shows it, with the answers in the order that was drawn."""
 
     experiment: Experiment
     form: Form
@@ -42,7 +42,7 @@ class _Task:
 
     @classmethod
     def of(cls, experiment: Experiment, stored: StoredItem) -> "_Task":
-        if stored.role is Role.CHECK:  # nobody needs comments on what is known
+        if stored.role is Role.CHECK:  # comments are not needed where the answer is known
             settings = dataclasses.replace(experiment.settings, comment_words=0)
             experiment = experiment._replace(settings=settings)
         form, item = FORMS[experiment.interface], views.shown(stored.item, stored.swapped)
@@ -50,7 +50,7 @@ class _Task:
 
 
 def open_link(site: Site, visit: Visit) -> Response:
-    """Begins a session for who comes by a link."""
+    """Starts a session for a rater who opens a link."""
     session = site.signer.open_link(visit.request.path_params["token"])
     with site.store.reading() as connection:
         rater = rater_of(connection, session.id)
@@ -62,7 +62,7 @@ def open_link(site: Site, visit: Visit) -> Response:
 
 
 def home(site: Site, visit: Visit) -> Response:
-    """The experiments that a rater may rate for, and how far they are."""
+    """The experiments that a rater may rate for, with the rater's progress."""
     rater, tasks = site.rater(visit), []
     with site.store.reading() as connection:
         for experiment in experiments(connection):
@@ -113,7 +113,7 @@ def rate(site: Site, visit: Visit) -> Response:
 
 
 def send(site: Site, visit: Visit) -> Response:
-    """Takes a form: a vote, an answer to a check, a draft, or that the item is skipped."""
+    """Handles a form: a vote, an answer to a check, a draft, or a skipped item."""
     rater, ticket, task, values, wrong = _sent(site, visit)
     assert visit.session is not None
     experiment, stored = task.experiment, task.stored
@@ -160,7 +160,7 @@ def send(site: Site, visit: Visit) -> Response:
 
 
 def save_draft(site: Site, visit: Visit) -> Response:
-    """Keeps what a rater has typed so far, and the item for them; for the script."""
+    """Saves what a rater has typed so far, and extends the lease; called by the script."""
     rater, _, task, values, _ = _sent(site, visit)
     own = kept(task.fields, values, task.stored.swapped)
     if task.stored.role is Role.CHECK:
@@ -172,7 +172,7 @@ def save_draft(site: Site, visit: Visit) -> Response:
 
 
 def instructions(site: Site, visit: Visit) -> Response:
-    """What the task is."""
+    """The instructions of the task."""
     rater = site.rater(visit)
     experiment = _experiment(site, visit, rater)
     page = views.render(
@@ -186,7 +186,7 @@ def instructions(site: Site, visit: Visit) -> Response:
 
 
 def examples(site: Site, visit: Visit) -> Response:
-    """Items with what researchers say of them, and why."""
+    """Items with the researchers' labels and reasons."""
     rater = site.rater(visit)
     experiment = _experiment(site, visit, rater)
     with site.store.reading() as connection:
@@ -208,7 +208,7 @@ def examples(site: Site, visit: Visit) -> Response:
 
 
 def stored_page(site: Site, visit: Visit) -> Response:
-    """The page that a quote is from, with the quote marked; only for who was given the item."""
+    """The page that a quote is from, with the quote marked; only for raters who have the item."""
     rater = site.rater(visit)
     ticket = site.signer.open_ticket(visit.request.path_params["ticket"], rater.id)
     place, number = visit.number("place"), visit.number("claim")
@@ -229,7 +229,7 @@ def stored_page(site: Site, visit: Visit) -> Response:
 
 
 def _experiment(site: Site, visit: Visit, rater: Rater) -> Experiment:
-    """The experiment of the address.
+    """The experiment in the address.
 
     Raises:
       RefusedError: it is not for this rater's pool.
@@ -244,7 +244,7 @@ def _experiment(site: Site, visit: Visit, rater: Rater) -> Experiment:
 
 
 def _sent(site: Site, visit: Visit) -> tuple[Rater, Ticket, _Task, Values, dict[str, str]]:
-    """A form that was sent, once it is known whose it is; what is wrong with it by field.
+    """A form that was sent, after checking whose it is, with its problems by field.
 
     Raises:
       RefusedError: it is not a form of this session.
@@ -284,7 +284,7 @@ def _answer_check(site: Site, task: _Task, rater: Rater, own: Values) -> Respons
 def _keep_draft(
     site: Site, item_id: int, rater_id: int, own: Values, experiment: Experiment | None = None
 ) -> None:
-    """Keeps a draft, and, where the experiment is given, the item for who writes it."""
+    """Saves a draft; if the experiment is given, also extends the rater's lease."""
     with site.store.writing() as connection:
         now, mine = site.store.now(), (drafts.c.item_id == item_id, drafts.c.rater_id == rater_id)
         connection.execute(drafts.delete().where(*mine))
@@ -297,7 +297,7 @@ def _keep_draft(
 def _begun(
     connection: sa.Connection, now: float, experiment: Experiment, rater_id: int
 ) -> int | None:
-    """The item that a rater browses for: their steps outlive the lease."""
+    """The item that a rater has begun to browse for: their steps outlive the lease."""
     if experiment.interface != DEMONSTRATION:
         return None
     assignment.expire(connection, now, experiment.id)
@@ -308,7 +308,7 @@ def _begun(
 
 
 def _progress(connection: sa.Connection, experiment: Experiment, rater_id: int) -> tuple[int, int]:
-    """How many items a rater has rated, and how many there are for them now, up to `_COUNTED`."""
+    """Number of items that a rater has rated, and number still available, up to `_COUNTED`."""
     rated = sa.exists().where(ratings.c.item_id == items.c.id, ratings.c.rater_id == rater_id)
     had = sa.exists().where(leases.c.item_id == items.c.id, leases.c.rater_id == rater_id)
     mine = ratings.c.experiment_id == experiment.id, ratings.c.rater_id == rater_id

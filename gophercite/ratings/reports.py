@@ -1,4 +1,4 @@
-"""How an experiment goes: what is complete, how far raters agree, what each has done."""
+"""The state of an experiment: what is complete, how well raters agree, what each has done."""
 
 import collections
 import dataclasses
@@ -20,12 +20,12 @@ _NEUTRAL = {
     "truthful": frozenset({"unsure"}),
     "informative": frozenset({"unsure"}),
 }
-_OF_SCALES = frozenset({"0"})  # of what is rated from -2 to 2
+_OF_SCALES = frozenset({"0"})  # for ratings from -2 to 2
 
 
 @dataclasses.dataclass(frozen=True)
 class AgreementRow:
-    """How raters agree on one kind of question, over both answers."""
+    """The raters' agreement on one kind of question, over both answers."""
 
     name: str
     percent: str
@@ -35,7 +35,7 @@ class AgreementRow:
 
 @dataclasses.dataclass(frozen=True)
 class WorkRow:
-    """What one rater has done, in words."""
+    """One rater's work, as texts."""
 
     name: str
     votes: int
@@ -47,7 +47,7 @@ class WorkRow:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """How an experiment goes."""
+    """The state of an experiment."""
 
     experiment: Experiment
     items: int
@@ -58,7 +58,7 @@ class Report:
 
 
 def report(connection: sa.Connection, experiment: Experiment, rules: Rules | None = None) -> Report:
-    """Returns how an experiment goes, of the votes that count."""
+    """Returns the state of an experiment, based on the votes that count."""
     here = items.c.experiment_id == experiment.id, items.c.role == Role.ITEM.value
     query = sa.select(items.c.id, items.c.wanted).where(*here)
     wanted = {row.id: row.wanted for row in connection.execute(query)}

@@ -1,8 +1,8 @@
-"""The tables. Times are seconds since 1970 (UTC); what a form holds is JSON.
+"""The tables. Times are seconds since 1970 (UTC); the values of forms are JSON.
 
-Two rules hold everywhere. A row of `ratings` is never changed or removed: who rates an item again
-adds a row with the next revision. And `items.load` is kept in the same transaction as what it
-counts, so that the next item to rate is found by an index and not by counting.
+Two rules hold everywhere. First, a row of `ratings` is never changed or removed: rating an item
+again adds a row with the next revision. Second, `items.load` is updated in the same transaction as
+the rows it counts, so that the next item to rate is found by an index instead of by counting.
 """
 
 import sqlalchemy as sa
@@ -52,12 +52,12 @@ experiments = sa.Table(
     METADATA,
     _id(),
     sa.Column("name", sa.Text, nullable=False, unique=True),
-    _text("interface"),  # which form: a name in `forms.FORMS`
+    _text("interface"),  # the form: a name in `forms.FORMS`
     _reference("pool_id", "pools"),  # who may rate
     _json("settings"),  # `experiments.Settings`
     _time("created_at"),
 )
-pages = sa.Table(  # the pages that quotes are from, each once
+pages = sa.Table(  # the pages that quotes are from, each stored once
     "pages",
     METADATA,
     _id(),
@@ -74,9 +74,9 @@ items = sa.Table(
     _json("content"),  # `items.Item`
     sa.Column("expected", sa.JSON, nullable=True),  # of checks and gold: what is right
     _whole("swapped"),  # 1 where the second answer is shown first; drawn once
-    _whole("position"),  # drawn once; of items with the same load the lowest is next
-    _whole("wanted"),  # how many raters it needs
-    _whole("load", "0"),  # how many have rated it, in good standing, or are about to
+    _whole("position"),  # drawn once; among items with the same load the lowest comes next
+    _whole("wanted"),  # number of raters it needs
+    _whole("load", "0"),  # number of raters in good standing who have rated it or hold a lease
     sa.UniqueConstraint("experiment_id", "name", "role"),
     sa.Index(None, "experiment_id", "role", "load", "position"),
 )
@@ -89,7 +89,7 @@ raters = sa.Table(
     _whole("link_version", "0"),  # links of an earlier version are void
     _time("created_at"),
 )
-leases = sa.Table(  # who is at work on what, and what was skipped
+leases = sa.Table(  # who is working on what, and what was skipped
     "leases",
     METADATA,
     _id(),
@@ -120,8 +120,8 @@ ratings = sa.Table(
     _reference("experiment_id", "experiments"),
     _reference("item_id", "items"),
     _reference("rater_id", "raters"),
-    _whole("revision"),  # the highest of a rater's for an item is the one that stands
-    _json("values"),  # by the answers' own order, not by the order they were shown in
+    _whole("revision"),  # a rater's highest revision for an item is the valid one
+    _json("values"),  # in the answers' own order, not in the order shown
     _time("seconds"),  # from the lease to the vote
     _time("created_at"),
     sa.UniqueConstraint("item_id", "rater_id", "revision"),
@@ -149,23 +149,23 @@ environments = sa.Table(  # where demonstrators browse
     _json("content"),  # `browsed_worlds.Environment`
     sa.UniqueConstraint("experiment_id"),
 )
-episode_steps = sa.Table(  # of demonstrations; like ratings, a row is never changed or removed
+episode_steps = sa.Table(  # steps of demonstrations; like ratings, never changed or removed
     "episode_steps",
     METADATA,
     _id(),
     _reference("experiment_id", "experiments"),
     _reference("item_id", "items"),
     _reference("rater_id", "raters"),
-    _whole("number"),  # 0 is the beginning, before anything was done
+    _whole("number"),  # 0 is the beginning, before any action
     _text("text"),  # the command, or the answer
-    _whole("merges"),  # 1 where it takes the place of the row before: repeated scrolls are one
-    _text("form"),  # digest of the form that asked for it: what is sent twice is known by it
-    _json("state"),  # of the browser, after it
+    _whole("merges"),  # 1 if it replaces the row before: repeated scrolls are one action
+    _text("form"),  # digest of the form that requested it, to recognise a form sent twice
+    _json("state"),  # the browser's state after it
     _time("created_at"),
     sa.UniqueConstraint("item_id", "rater_id", "number"),
     sa.Index(None, "rater_id", "experiment_id"),
 )
-exclusions = sa.Table(  # whose ratings do not count
+exclusions = sa.Table(  # raters whose ratings do not count
     "exclusions",
     METADATA,
     _id(),

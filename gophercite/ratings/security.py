@@ -1,4 +1,4 @@
-"""What keeps strangers out: signed links, sessions and forms; limits; headers; passwords."""
+"""Protection against outsiders: signed links, sessions and forms; limits; headers; passwords."""
 
 import asyncio
 import collections
@@ -15,8 +15,8 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-# Nothing runs but our own file, nothing is sent but to ourselves, nobody frames a page. With
-# `same-origin` browsers still say where a form comes from, and no other site learns of addresses.
+# Only our own script runs, data is sent only to this site, and no page can be framed. With
+# `same-origin` browsers still send a form's origin, and no other site learns our addresses.
 _HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -36,9 +36,9 @@ class RefusedError(Exception):
     """A request that is not served.
 
     Attributes:
-      status: of HTTP.
-      message: for the person.
-      action: for the audit; None where there is nothing to tell.
+      status: the HTTP status.
+      message: text for the user.
+      action: entry for the audit log; None for none.
     """
 
     def __init__(self, status: int, message: str, action: str | None = None) -> None:
@@ -48,14 +48,14 @@ class RefusedError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Session:
-    """Who a browser belongs to.
+    """The identity of a browser.
 
     Attributes:
-      kind: `rater` or `admin`.
-      id: of the row.
-      version: of a rater's links, when the session began.
+      kind: `rater` or `admin`; `login` before an administrator has logged in.
+      id: id of the database row.
+      version: version of the rater's links when the session began.
       expires_at: when it ends.
-      nonce: what forms of this session are signed with.
+      nonce: signed into the forms of this session.
     """
 
     kind: str
@@ -66,7 +66,7 @@ class Session:
 
 
 class Ticket(typing.NamedTuple):
-    """What a form says of itself: the item, whose form it is, and when the item was first shown."""
+    """Signed into a form: the item, the rater, and when the item was first shown."""
 
     item_id: int
     rater_id: int
@@ -74,10 +74,10 @@ class Ticket(typing.NamedTuple):
 
 
 class Signer:
-    """Signs what goes out, and knows it again; what was changed is refused.
+    """Signs what is sent out, and verifies it when it comes back; changed values are refused.
 
     Args:
-      secret: of the study.
+      secret: the study's secret.
     """
 
     def __init__(self, secret: str) -> None:
@@ -89,11 +89,11 @@ class Signer:
         self._forms, self._tickets = serializer("form"), serializer("ticket")
 
     def link(self, rater_id: int, version: int, expires_at: float) -> str:
-        """Returns what a rater's link ends in."""
+        """Returns the token at the end of a rater's link."""
         return str(self._links.dumps([rater_id, version, expires_at]))
 
     def open_link(self, token: str) -> Session:
-        """Returns a new session for who comes by a link, which may have expired.
+        """Returns a new session for a rater who opens a link, which may have expired.
 
         Raises:
           RefusedError: it was not signed here.
@@ -114,25 +114,25 @@ class Signer:
         return Session(*_opened(self._sessions, cookie, "forged-session"))
 
     def form(self, session: Session) -> str:
-        """Returns what every form of a session holds, against forms of other sites."""
+        """Returns the token in every form of a session, which keeps out forms of other sites."""
         return str(self._forms.dumps(session.nonce))
 
     def check_form(self, session: Session, token: str) -> None:
-        """Refuses a form that is not of this session.
+        """Refuses a form that does not belong to this session.
 
         Raises:
-          RefusedError: it is not.
+          RefusedError: it does not.
         """
         nonce = _opened(self._forms, token, "forged-form")
         if not secrets.compare_digest(str(nonce).encode(), session.nonce.encode()):
             raise RefusedError(403, "This form belongs to another session.", "forged-form")
 
     def ticket(self, ticket: Ticket) -> str:
-        """Returns what the form of an item holds."""
+        """Returns the signed ticket in an item's form."""
         return str(self._tickets.dumps(list(ticket)))
 
     def open_ticket(self, token: str, rater_id: int) -> Ticket:
-        """Returns what a rater's form says of itself.
+        """Returns the ticket of a rater's form.
 
         Raises:
           RefusedError: it was not signed here, or is another rater's.
@@ -151,14 +151,14 @@ def _opened(serializer: itsdangerous.URLSafeSerializer, token: str, action: str)
 
 
 class RateLimit:
-    """How many requests each visitor may make: a bucket of tokens that fills up again.
+    """Limits each visitor's requests with a token bucket.
 
     Args:
-      a_minute: tokens that a visitor gets in a minute, and has at most.
-      clock: seconds.
+      a_minute: tokens that a visitor gets per minute, and the maximum they can hold.
+      clock: time in seconds.
     """
 
-    _MOST = 10_000  # visitors that are remembered
+    _MOST = 10_000  # maximum number of visitors to remember
 
     def __init__(self, a_minute: float, clock: Callable[[], float]) -> None:
         self._rate, self._most, self._clock = a_minute / 60, a_minute, clock
@@ -183,12 +183,12 @@ def hash_password(password: str) -> str:
     return argon2.PasswordHasher().hash(password)
 
 
-# Compared with where there is no such name, so that the time does not tell.
+# Verified when the name is unknown, so that the response time does not reveal it.
 _NOBODYS = hash_password(secrets.token_hex(16))
 
 
 def is_password(password: str, hashed: str | None) -> bool:
-    """Whether a password is the one of a hash; it takes as long without one."""
+    """Whether a password matches a hash; takes the same time without a hash."""
     try:
         argon2.PasswordHasher().verify(hashed or _NOBODYS, password)
     except (argon2.exceptions.VerificationError, argon2.exceptions.InvalidHashError):
@@ -200,7 +200,7 @@ async def read_body(request: Request, most: int, seconds: float) -> bytes:
     """Returns a request's body.
 
     Raises:
-      RefusedError: it is longer than `most` bytes, or does not come in time.
+      RefusedError: it is longer than `most` bytes, or does not arrive within `seconds`.
     """
     said = request.headers.get("content-length", "0")
     too_long = RefusedError(413, "That is too much for one form.", "body-too-long")
@@ -220,13 +220,13 @@ async def read_body(request: Request, most: int, seconds: float) -> bytes:
 
 
 class Headers:
-    """Adds the headers that protect raters to every response."""
+    """Adds the security headers to every response."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As ASGI has it."""
+        """As in the ASGI specification."""
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":

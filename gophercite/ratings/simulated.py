@@ -1,4 +1,4 @@
-"""Raters of known accuracy: for trying a study out, for the loop, and to check quality control."""
+"""Simulated raters of known accuracy: to try out a study, for the loop, and to test screening."""
 
 import dataclasses
 import random
@@ -17,8 +17,8 @@ class SimulatedRater:
     """A rater who errs at random.
 
     Attributes:
-      accuracy: the probability of each judgement to be right, of those that they make.
-      unsure: the probability of not making one.
+      accuracy: probability that a judgement is right, among those that the rater makes.
+      unsure: probability of making none.
     """
 
     accuracy: float
@@ -28,9 +28,9 @@ class SimulatedRater:
         """Returns a vote on an item.
 
         Args:
-          truth: what is right, by the names of a form, by the answers' own order. What has no
-            opposite, such as a tie, is said as it is.
-          draw: where chance comes from.
+          truth: the right values by the form's fields, in the answers' own order. A value without
+            an opposite, such as a tie, is always given as it is.
+          draw: the source of randomness.
         """
         return {name: self._judge(value, draw) for name, value in truth.items()}
 
@@ -49,18 +49,18 @@ def simulate(
     raters: Mapping[str, SimulatedRater],
     seed: int = 0,
 ) -> int:
-    """Lets raters rate, in turn, all that the experiment gives them.
+    """Lets raters take turns until they have rated all that the experiment gives them.
 
-    An item's votes depend on the seed, the rater and the item alone: where raters were interrupted
-    they go on as if they had not been. Nobody takes attention checks.
+    An item's votes depend only on the seed, the rater and the item: interrupted raters continue as
+    if they had not been interrupted. Nobody takes attention checks.
 
     Args:
-      store: the study's.
-      experiment: with pairs of answers; its own settings say how many raters an item has.
-      truth: what is right of each item, by its name; of two answers that are judged each, the
-        preference follows from a rater's own judgements. An item that is missing is skipped.
-      raters: by name; those who are new join the pool.
-      seed: of what they draw.
+      store: the study's store.
+      experiment: with pairs of answers; its own settings say how many raters an item needs.
+      truth: the right values of each item, by its name. If two answers are judged separately, the
+        preference follows from a rater's own judgements. Items missing here are skipped.
+      raters: by name; new ones join the pool.
+      seed: seed of their votes.
 
     Returns:
       How many votes were added.
@@ -88,7 +88,7 @@ def simulate(
 
 
 def _with_preference(values: dict[str, str]) -> dict[str, str]:
-    """Prefers the answer that alone is plausible and supported, as the form asks (table 8)."""
+    """Prefers the only answer that is plausible and supported, as the form requires (table 8)."""
     if "preferred" in values or "supported_1" not in values:
         return values
     good = [values[f"plausible_{a}"] == values[f"supported_{a}"] == "yes" for a in (0, 1)]

@@ -1,4 +1,4 @@
-"""What every page needs: the study, who asks, and how a request is refused."""
+"""What every page needs: the study, the visitor, and how a request is refused."""
 
 import dataclasses
 import time
@@ -17,20 +17,20 @@ from gophercite.ratings.study import Study
 from gophercite.ratings.views import render
 
 COOKIE = "gophercite_ratings"
-_MOST_FIELDS = 5000  # of a form: a long answer has two for each of its sentences
-_AUDITED_A_MINUTE = 60  # refusals that are told of; a flood must not fill the disk
+_MOST_FIELDS = 5000  # maximum fields of a form: a long answer has two for each sentence
+_AUDITED_A_MINUTE = 60  # refusals that are logged per minute; a flood must not fill the disk
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """How the server guards itself.
+    """The server's limits.
 
     Attributes:
-      requests_a_minute: of one rater, or of one address of visitors without a link.
-      logins_a_minute: of one address.
-      body_bytes: of a form.
-      body_seconds: in which a form must have arrived.
-      is_https: whether raters reach the server by HTTPS: cookies are then sent by nothing else.
+      requests_a_minute: maximum per rater, or per address for visitors without a link.
+      logins_a_minute: maximum per address.
+      body_bytes: maximum size of a form.
+      body_seconds: time in which a form must arrive.
+      is_https: whether raters reach the server by HTTPS; cookies are then sent by HTTPS only.
     """
 
     requests_a_minute: int = 300
@@ -45,9 +45,9 @@ class Visit:
     """A request.
 
     Attributes:
-      request: of Starlette.
+      request: Starlette's request.
       sent: the fields of its form.
-      session: whose browser it is; None for strangers. It may have expired.
+      session: the browser's session, which may have expired; None without one.
     """
 
     request: Request
@@ -55,7 +55,7 @@ class Visit:
     session: Session | None
 
     def number(self, name: str) -> int:
-        """Returns a number of the address."""
+        """Returns an integer from the path."""
         return int(self.request.path_params[name])
 
 
@@ -63,7 +63,7 @@ Handler = Callable[["Site", Visit], Response]
 
 
 class Site:
-    """The study with what guards it."""
+    """The study with its protections."""
 
     def __init__(self, study: Study, options: Options) -> None:
         self.store, self.signer, self.options = study.store, Signer(study.secret), options
@@ -73,7 +73,7 @@ class Site:
         self._audited = RateLimit(_AUDITED_A_MINUTE, time.monotonic)
 
     def endpoint(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
-        """Makes of a handler, which may wait for the data base, what Starlette calls."""
+        """Wraps a handler, which may block on the database, as a Starlette endpoint."""
 
         async def serve(request: Request) -> Response:
             try:
@@ -100,10 +100,10 @@ class Site:
         return serve
 
     def rater(self, visit: Visit, *, or_expired: bool = False) -> Rater:
-        """Returns the rater whose browser it is.
+        """Returns the rater of a request.
 
         Raises:
-          RefusedError: it is nobody's, the link is void, or, unless `or_expired`, has expired.
+          RefusedError: there is none, the link is void, or, unless `or_expired`, has expired.
         """
         session = visit.session
         if session is None or session.kind != "rater":
@@ -117,11 +117,11 @@ class Site:
         return rater
 
     def expired(self, session: Session) -> bool:
-        """Whether a session is over."""
+        """Whether a session has expired."""
         return session.expires_at <= self.store.now()
 
     def redirect(self, to: str, session: Session | None = None) -> Response:
-        """Sends a browser on, with a new session if one is given."""
+        """Redirects a browser, with a new session if one is given."""
         response = RedirectResponse(to, 303)
         if session is not None:
             response.set_cookie(
@@ -129,7 +129,7 @@ class Site:
                 self.signer.session(session),
                 max_age=max(0, int(session.expires_at - self.store.now())) + 86400,
                 httponly=True,
-                samesite="lax",  # with `strict`, who comes by a link from elsewhere comes without
+                samesite="lax",  # `strict` would drop the cookie on links from elsewhere
                 secure=self.options.is_https,
             )
         return response
@@ -146,24 +146,24 @@ class Site:
 
 
 def message(title: str, text: str, status: int = 200, back: str = "") -> Response:
-    """A page with a few words."""
+    """A page with a short message."""
     return HTMLResponse(render("message.html", title=title, message=text, back=back), status)
 
 
 def address_of(request: Request) -> str:
-    """Where a request is from."""
+    """The address that a request comes from."""
     return request.client.host if request.client else "unknown"
 
 
 def _visitor(request: Request, session: Session | None) -> str:
-    """Whose requests are counted together: anybody can have a session that only logs in."""
+    """Whose requests are counted together: login sessions count by address; anybody can get one."""
     if session is None or session.kind == "login":
         return address_of(request)
     return f"{session.kind} {session.id}"
 
 
 def _fields(body: bytes) -> dict[str, str]:
-    """The fields of a form; of the same name the last one, and no character that can't be stored.
+    """The fields of a form; the last of equal names, without characters that can't be stored.
 
     Raises:
       RefusedError: there are too many.

@@ -1,8 +1,8 @@
-"""The data base of a study: SQLite in a file, or PostgreSQL by URL; one writer at a time.
+"""The database of a study: SQLite in a file, or PostgreSQL by URL; one writer at a time.
 
-All that writes goes through `Store.writing`, one transaction after the other: with SQLite 50 raters
-at once never meet a locked data base so, and what a transaction counted is still so when it ends,
-also on PostgreSQL and with several servers.
+All writes go through `Store.writing`, one transaction after the other. So 50 raters at once never
+meet a locked SQLite database, and what a transaction counted is still true when it ends, even on
+PostgreSQL with several servers.
 """
 
 import contextlib
@@ -23,24 +23,24 @@ from alembic.script import ScriptDirectory
 from gophercite.ratings import schema
 
 _MIGRATIONS = pathlib.Path(__file__).parent / "migrations"
-_WRITERS_LOCK = 0x676F70  # any number, the same for all who write into one PostgreSQL data base
-_PATIENCE = 30  # seconds that another process, such as an undo, may hold the data base
+_WRITERS_LOCK = 0x676F70  # any number, the same for all who write to one PostgreSQL database
+_PATIENCE = 30  # seconds to wait while another process holds the database
 
 
 class StudyError(ValueError):
-    """What was asked of a study can't be done; the message is for people."""
+    """The requested operation on a study is not possible; the message is for users."""
 
 
 class Store:
-    """A study's data base.
+    """A study's database.
 
     Args:
-      url: of SQLAlchemy, such as `sqlite:////data/study/ratings.db` or
+      url: SQLAlchemy URL, such as `sqlite:////data/study/ratings.db` or
         `postgresql+pg8000://user@host/study`.
       clock: seconds since 1970.
 
     Raises:
-      StudyError: there is no such data base, or it is of a later version of this program.
+      StudyError: there is no such database, or it is of a later version of this program.
     """
 
     def __init__(self, url: str, clock: Callable[[], float] = time.time) -> None:
@@ -48,7 +48,7 @@ class Store:
         self._lock = threading.Lock()
         try:
             self.url = sa.make_url(url)
-            # Not `StaticPool` nor a thread's own: readers come and go, and wait for nobody.
+            # Neither `StaticPool` nor one per thread: readers come and go and never wait.
             self._engine = sa.create_engine(self.url, pool_size=20, max_overflow=40)
         except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError, ImportError) as error:
             raise StudyError(f"{_without_password(url)}: {error}") from None
@@ -66,9 +66,9 @@ class Store:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[sa.Connection]:
-        """A transaction that may write: no other one runs meanwhile. An error undoes all of it."""
+        """A transaction that may write; no other one runs at that time. An error rolls it back."""
         with self._lock, self._engine.connect() as connection:
-            connection.info["writes"] = True  # heard by `_begin_sqlite`
+            connection.info["writes"] = True  # read by `_begin_sqlite`
             try:
                 with connection.begin():
                     if not self.is_sqlite:
@@ -85,10 +85,10 @@ class Store:
             yield connection
 
     def backup(self, path: str | pathlib.Path) -> None:
-        """Copies an SQLite data base while raters go on; the copy is whole or absent.
+        """Copies an SQLite database while raters go on; the copy is complete or absent.
 
         Raises:
-          StudyError: the data base is not SQLite, or the file is there already.
+          StudyError: the database is not SQLite, or the file already exists.
         """
         if not self.is_sqlite:
             raise StudyError("PostgreSQL has its own program for backups: pg_dump")
@@ -108,18 +108,18 @@ class Store:
             partial.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Ends all connections."""
+        """Closes all connections."""
         self._engine.dispose()
 
 
 def note(
     connection: sa.Connection, now: float, actor: str, action: str, details: Mapping[str, Any]
 ) -> None:
-    """Adds a line to the audit, in the transaction of what it tells of.
+    """Adds a line to the audit log, in the transaction that it reports.
 
     Args:
       actor: who did it: `rater 3`, `admin NAME`, `command`, or `visitor`.
-      action: what, in a word or two with hyphens.
+      action: what was done, in a word or two with hyphens.
       details: JSON.
     """
     row = {"created_at": now, "actor": actor, "action": action, "details": dict(details)}
@@ -127,7 +127,7 @@ def note(
 
 
 def _set_up_sqlite(connection: Any, _record: object) -> None:
-    """Foreign keys hold; readers and the writer don't wait; a vote that was answered is on disk."""
+    """Enforces foreign keys; readers and the writer don't wait; confirmed votes are on disk."""
     connection.isolation_level = None  # transactions begin where we say so
     for pragma in (
         f"busy_timeout = {1000 * _PATIENCE}",
@@ -144,10 +144,10 @@ def _begin_sqlite(connection: sa.Connection) -> None:
 
 
 def _migrate(connection: sa.Connection) -> None:
-    """Brings the tables to this program's version.
+    """Upgrades the tables to this program's version.
 
     Raises:
-      StudyError: they are of a later one.
+      StudyError: they are of a later version.
     """
     config = alembic.config.Config()
     config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))

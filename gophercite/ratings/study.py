@@ -1,4 +1,4 @@
-"""A study's folder: where its data base is, and the key that signs links and sessions."""
+"""A study's folder: where its database is, and the key that signs links and sessions."""
 
 import json
 import os
@@ -18,11 +18,11 @@ class Study:
     """A study: `store`, `secret` and `folder`.
 
     Args:
-      folder: what `create` made.
+      folder: created by `create`.
       clock: seconds since 1970.
 
     Raises:
-      StudyError: there is no study in the folder, or its data base can't be opened.
+      StudyError: there is no study in the folder, or its database can't be opened.
     """
 
     def __init__(
@@ -52,27 +52,27 @@ class Study:
         database: str | None = None,
         clock: Callable[[], float] = time.time,
     ) -> "Study":
-        """Makes a study in a new or empty folder.
+        """Creates a study in a new or empty folder.
 
         Args:
-          folder: only its owner may read what is put there.
-          database: URL of an empty PostgreSQL data base; SQLite in the folder when None.
+          folder: its files will be readable by their owner only.
+          database: URL of an empty PostgreSQL database; None for SQLite in the folder.
 
         Raises:
-          StudyError: there is a study in the folder, or the data base can't be opened.
+          StudyError: there already is a study in the folder, or the database can't be opened.
         """
         folder = pathlib.Path(folder)
         if (folder / _SETTINGS).exists():
             raise StudyError(f"{folder}: there is a study here already")
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        Store(database or _sqlite_url(folder), clock).close()  # before anything says it is there
+        Store(database or _sqlite_url(folder), clock).close()  # before the files that announce it
         _write_private(folder / _SECRET, secrets.token_hex(32) + "\n")
         _write_private(folder / _SETTINGS, json.dumps({"database": database}) + "\n")
         return cls(folder, clock)
 
 
 def _sqlite_url(folder: pathlib.Path) -> str:
-    # SQLAlchemy takes the path as it stands, but for what looks like options.
+    # SQLAlchemy takes the path literally, except for what looks like options.
     path = str((folder / _DATABASE).resolve())
     if "?" in path:
         raise StudyError(f"{folder}: the name of a study's folder can't hold a question mark")

@@ -1,8 +1,8 @@
 """Rated answers to browse: a folder of pages that opens from disk, as both papers released theirs.
 
-`index.html` searches, filters and sorts all answers, with a script of ours and no server; without
+`index.html` searches, filters and sorts all answers with our own script and no server; without
 scripts it is a list of the parts. The parts hold the answers themselves: the evidence marked in its
-page, rewards, and what raters said. All that is strangers' is escaped, and no page loads anything
+page, rewards, and the raters' judgements. All untrusted text is escaped, and no page loads anything
 from elsewhere.
 """
 
@@ -17,7 +17,7 @@ from gophercite.html.escaping import escape_html, whole_page
 from gophercite.html.marked_pages import MarkedPages
 from gophercite.ratings.entries import Pages, Shown, entry_of
 
-_PART = 100  # answers a page
+_PART = 100  # answers per page
 
 _STYLE = """
 :root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }
@@ -95,10 +95,10 @@ def write_viewer(
     """Writes the pages, and returns how many answers or pairs they show.
 
     Args:
-      folder: made when missing; pages of an earlier call are written over.
-      title: of the pages.
-      records: answers and pairs of answers, of any of the kinds.
-      pages: to mark the evidence in of records that don't bring theirs.
+      folder: created if missing; pages of an earlier call are overwritten.
+      title: the pages' title.
+      records: answers and pairs of answers, of any kind.
+      pages: pages to mark evidence in, for records that don't contain theirs.
     """
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -143,7 +143,7 @@ def _index(title: str, rows: list[dict[str, Any]], parts: list[str]) -> str:
             f'<label>{escape_html(name)} <select name="{escape_html(name)}">'
             f'<option value="">any</option>{options}</select></label>\n'
         )
-    # As a block of data; `<` is escaped, so nothing in it ends the block.
+    # A block of data; `<` is escaped, so nothing in it can end the block.
     data = json.dumps(rows, ensure_ascii=True).replace("<", "\\u003c")
     links = ""
     for first, name in zip(range(0, len(rows), _PART), parts, strict=True):

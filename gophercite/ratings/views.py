@@ -1,4 +1,4 @@
-"""HTML pages: templates filled with strangers' texts, all of which are escaped."""
+"""HTML pages: templates filled with untrusted texts, all of which are escaped."""
 
 import dataclasses
 import pathlib
@@ -20,7 +20,7 @@ CONTEXT = 3000  # characters of a page that are shown around a quote
 
 
 def _escaped(value: object) -> object:
-    """Escapes what a template inserts; what steers or hides is shown by its code, too."""
+    """Escapes an inserted value; control and invisible characters are shown by their codes."""
     if isinstance(value, markupsafe.Markup | jinja2.Undefined):
         return value
     return markupsafe.Markup(escape_html(str(value)))
@@ -47,7 +47,7 @@ def shown(item: Item, swapped: bool) -> Item:
 
 
 class Sentence(typing.NamedTuple):
-    """A sentence of a long answer, and what is asked about it."""
+    """A sentence of a long answer, and the questions about it."""
 
     text: str
     support: Field
@@ -59,11 +59,11 @@ class ShownAnswer:
     """An answer as a page has it.
 
     Attributes:
-      place: 0 for what is shown first.
-      heading: what it is called.
-      fields: what is asked about it.
-      sentences: of a long answer, what is asked about each.
-      text: an answer without boxes.
+      place: 0 for the answer shown first.
+      heading: its heading.
+      fields: the questions about it.
+      sentences: for a long answer, its sentences and the questions about them.
+      text: text of an answer that is shown without boxes.
     """
 
     place: int
@@ -75,7 +75,7 @@ class ShownAnswer:
 
 
 def shown_answers(form: Form, item: Item, fields: Sequence[Field]) -> list[ShownAnswer]:
-    """Returns the answers of an item, in the order shown, with what is asked about each."""
+    """Returns the answers of an item in the order shown, with the questions about each."""
     by_name = {field.name: field for field in fields}
     single = len(item.answers) == 1
     result = []
@@ -97,13 +97,13 @@ def shown_answers(form: Form, item: Item, fields: Sequence[Field]) -> list[Shown
 
 
 def headings(form: Form) -> tuple[str, str]:
-    """What the answer shown first, and the other one, are called."""
+    """The headings of the answer shown first and of the other one."""
     letters = form.name in ("long-comparison", "minimal")  # whose scales go from A to B
     return ("Answer A", "Answer B") if letters else ("First answer", "Second answer")
 
 
 def _text_of(form: Form, answer: Answer) -> str | None:
-    """What is shown of an answer instead of boxes; None where there are boxes."""
+    """The text shown of an answer instead of boxes; None if there are boxes."""
     if form.name in ("truthfulqa", "stance"):  # the answer alone
         return answer.as_text
     if form.name == "free-text" and answer.text is None:
@@ -124,17 +124,17 @@ def flattened(claim: Claim, template: int) -> str:
 
 
 def marked_page(document: Document, claim: Claim) -> markupsafe.Markup:
-    """Returns a page's text as HTML, the quote marked and with the id `quote`."""
+    """Returns a page's text as HTML, with the quote marked and given the id `quote`."""
     marks = []
     if 0 <= claim.start < claim.end <= len(document.text):
         marks = [Mark(claim.start, claim.end)]
-    # Of strangers' texts nothing looks like an element any more.
+    # Everything else is escaped, so the only `<mark` is our own.
     text = marked_text(document.text, marks, CONTEXT).replace("<mark", '<mark id="quote"', 1)
     return markupsafe.Markup(text)
 
 
 def labels(form: Form, fields: Sequence[Field], values: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Returns what a form holds, in words: what was asked, and what was said."""
+    """Returns a form's contents in words: the questions and the given answers."""
     said = []
     first, second = headings(form)
     for field in fields:
@@ -152,5 +152,5 @@ def labels(form: Form, fields: Sequence[Field], values: Mapping[str, Any]) -> li
 def expected_in_words(
     form: Form, stored: StoredItem, fields: Sequence[Field]
 ) -> list[tuple[str, str]]:
-    """Returns what is right of a check or example, by the order shown."""
+    """Returns the right values of a check or example in words, in the order shown."""
     return labels(form, fields, kept(fields, stored.expected, stored.swapped))

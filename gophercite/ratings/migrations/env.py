@@ -1,4 +1,4 @@
-"""What Alembic runs: on the connection that `gophercite.ratings.store` opened, in its transaction.
+"""Run by Alembic: uses the connection that `gophercite.ratings.store` opened, in its transaction.
 
 To make a new version, change `schema.py`, add a file under `versions/` by hand, and let
 `tests/ratings/test_store.py` compare the two.
@@ -11,6 +11,6 @@ from gophercite.ratings.schema import METADATA
 context.configure(
     connection=context.config.attributes["connection"],
     target_metadata=METADATA,
-    render_as_batch=True,  # SQLite alters a table by making it anew
+    render_as_batch=True,  # SQLite alters a table by creating it again
 )
 context.run_migrations()
