@@ -1,4 +1,4 @@
-"""The answer of an episode as `gophercite verify` takes it: what is claimed, and its references."""
+"""The answer of an episode in the form that `gophercite verify` takes: claims and references."""
 
 import re
 
@@ -14,34 +14,34 @@ _CITED_FIRST = re.compile(rf"^{NUMBERS.pattern}[ \t]*", re.MULTILINE)
 
 
 def cited(answer: str) -> tuple[int, ...]:
-    """Returns the numbers that an answer cites, `[1]` or `[1, 3]`, in the order of their first."""
+    """Returns the numbers that an answer cites, `[1]` or `[1, 3]`, in order of first appearance."""
     found = (number for match in NUMBERS.finditer(answer) for number in match[1].split(","))
-    # `int` refuses some of the white space that the pattern and `strip` know.
+    # `int` rejects some of the white space that the pattern and `strip` accept.
     return tuple(dict.fromkeys(int(number.strip()) for number in found))
 
 
 def without_citations(answer: str) -> str:
-    """Returns an answer without the numbers that it cites, and the blanks before them.
+    """Returns an answer without its citation numbers and the blanks before them.
 
-    So WebGPT's answers were compared with answers of Reddit, which have none (its section 4.1).
+    WebGPT's answers were compared like this with Reddit's, which have no citations (section 4.1).
     """
     while True:
         stripped = _CITED.sub("", _CITED_FIRST.sub("", answer))
         if stripped == answer:
             return answer.strip()
-        answer = stripped  # what is left may have come together: `[[1]2]`
+        answer = stripped  # the rest may form a new citation: `[[1]2]`
 
 
 def shortened(text: str, vocabulary: Vocabulary, longest: int) -> str:
     """Returns a text cut to a number of tokens; a partial last sentence is removed.
 
-    As WebGPT's answers were for TruthfulQA (its section 4.2). What fits whole stays as it is. Where
-    even the first sentence is too long nothing is left.
+    WebGPT's answers were cut like this for TruthfulQA (section 4.2). A text that fits stays as it
+    is. Nothing is left if even the first sentence is too long.
 
     Args:
-      text: to be cut.
-      vocabulary: whose tokens are counted.
-      longest: how many.
+      text: the text to cut.
+      vocabulary: tokenizer by which tokens are counted.
+      longest: maximum number of tokens.
     """
     tokens = vocabulary.encode(text)
     if len(tokens) <= longest:
@@ -54,11 +54,11 @@ def shortened(text: str, vocabulary: Vocabulary, longest: int) -> str:
 def answer_of(state: State, by: str) -> Answer:
     """Returns the answer with a citation for each reference that it cites.
 
-    The claim of a reference is the sentences that cite it. Where none cites any, the whole answer
-    is the claim of all references.
+    The claim of a reference is the sentences that cite it. If none cites any, the whole answer is
+    the claim of all references.
 
     Args:
-      state: of an episode that is over.
+      state: the final state of an episode.
       by: who browsed.
 
     Raises:
@@ -81,7 +81,7 @@ def answer_of(state: State, by: str) -> Answer:
 
 
 def _claims(answer: str) -> dict[int, str]:
-    """By each number that is cited, the sentences that cite it."""
+    """The sentences that cite each number, by number."""
     claims: dict[int, list[str]] = {}
     for start, end in sentence_spans(answer):
         sentence = answer[start:end].strip()

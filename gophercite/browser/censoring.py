@@ -1,7 +1,7 @@
 """Pages that give the answer away: those that repeat the question, or the reference answer.
 
 WebGPT censors every page with a run of ten words in common with them (appendix A). Words are runs
-of letters and digits; case and what stands between them do not count.
+of letters and digits; case, and what separates words, do not count.
 """
 
 import re
@@ -11,12 +11,12 @@ _WORD = re.compile(r"\w+")
 
 
 def shares_a_run(text: str, with_texts: Iterable[str], length: int) -> bool:
-    """Whether the text has a run of so many words in common with any of the others.
+    """Whether the text has a run of `length` words in common with any of the others.
 
     Args:
-      text: of a page.
-      with_texts: the question, and the reference answer where there is one.
-      length: of the run; 0 for never.
+      text: the page's text.
+      with_texts: the question, and the reference answer if there is one.
+      length: length of the run in words; 0 for never.
     """
     if length < 1:
         return False

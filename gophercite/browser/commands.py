@@ -23,18 +23,18 @@ class Click:
 
 @dataclasses.dataclass(frozen=True)
 class Find:
-    """`Find in page: <text>`: scrolls to the next place where the text stands."""
+    """`Find in page: <text>`: scrolls to the next occurrence of the text."""
 
     text: str
 
 
 @dataclasses.dataclass(frozen=True)
 class Quote:
-    """`Quote: <text>`: adds it as a reference, if the page holds it.
+    """`Quote: <text>`: adds the text as a reference, if the page contains it.
 
     Attributes:
-      start: the text, or what it begins with.
-      end: what it ends with, in the short form `Quote: <start>━<end>`; else None.
+      start: the text, or its beginning.
+      end: its ending, in the short form `Quote: <start>━<end>`; else None.
     """
 
     start: str
@@ -59,7 +59,7 @@ class Top:
 
 @dataclasses.dataclass(frozen=True)
 class Back:
-    """`Back`: goes to the page before."""
+    """`Back`: goes to the previous page."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +67,7 @@ class End:
     """`End: <Answer, Nonsense, Controversial>`: ends browsing.
 
     Attributes:
-      reason: `answer`, after which the answer is written, `nonsense` or `controversial`.
+      reason: `answer` (the answer is then written), `nonsense` or `controversial`.
     """
 
     reason: str
@@ -77,7 +77,7 @@ Command = Search | Click | Find | Quote | Scroll | Top | Back | End
 
 
 class InvalidCommandError(ValueError):
-    """A text that is no command, or one that can't be done here; the message says why."""
+    """A text that is not a command, or not possible here; the message says why."""
 
 
 _WORDS: dict[str, Command] = {
@@ -93,12 +93,12 @@ _STARTS = ("Search", "Clicked on link", "Find in page:", "Quote:", "Scrolled", "
 
 
 def parse(text: str) -> Command:
-    """Reads a command; white space around it is left aside, all else is as table 1 has it.
+    """Parses a command; surrounding white space is ignored, the rest must match table 1 exactly.
 
     White space in a query or in a text to find counts as one blank.
 
     Raises:
-      InvalidCommandError: when it is none.
+      InvalidCommandError: when it is not a command.
     """
     if len(text) > LONGEST_ACTION:
         raise InvalidCommandError(f"has more than {LONGEST_ACTION} characters")

@@ -1,4 +1,4 @@
-"""Documents of one's own, found by the embedded search engine, as a world without links."""
+"""The user's own documents, found by the embedded search engine, as a world without links."""
 
 import functools
 import urllib.parse
@@ -13,15 +13,15 @@ from gophercite.retrieval.index import DocumentIndex
 
 KEPT_SEARCHES = 1000
 
-_BY_ID = "document:"  # before the id of a document that has no address
+_BY_ID = "document:"  # precedes the id of a document that has no address
 
 
 class IndexWorld:
     """The documents of an index.
 
     Args:
-      index: the caller's to close.
-      name: of the world.
+      index: the index; the caller closes it.
+      name: the world's name.
     """
 
     def __init__(self, index: DocumentIndex, name: str = "documents") -> None:
@@ -32,7 +32,7 @@ class IndexWorld:
 
     def search(self, query: str, k: int) -> Sequence[Hit]:
         """As `World.search`."""
-        # A step on a page of results looks at them again.
+        # A step on a results page runs the same search again.
         return self._found(query, k)
 
     def open(self, url: str) -> Page:
@@ -60,5 +60,5 @@ class IndexWorld:
 
 
 def address_of(id: str) -> str:
-    """The address of a document that has an id alone."""
+    """The address of a document that only has an id."""
     return _BY_ID + urllib.parse.quote(id, safe="/")

@@ -1,4 +1,4 @@
-"""What models read of an episode, as tokens: prompts, what was written, answers to be judged."""
+"""The token ids that models read in an episode: prompts, written texts, answers to be judged."""
 
 from gophercite.browser.observation import TokenBudget, answering_prompt, prompt
 from gophercite.browser.settings import Settings
@@ -7,27 +7,27 @@ from gophercite.prompts import encode_judged, encode_response_text, encode_text
 from gophercite.records import LongAnswer, Response
 from gophercite.vocabularies import Vocabulary
 
-PREFIX_TOKENS = 1024  # of question and references that a reward model reads, where nobody says
+PREFIX_TOKENS = 1024  # default number of prompt tokens (question, references) for reward models
 
 
 def encode_state(vocabulary: Vocabulary, state: State, tokens: int) -> list[int]:
-    """Returns the ids of what a model reads in a state; what it writes follows them at once.
+    """Returns the ids of a state's prompt; the model's text follows them directly.
 
     Args:
       vocabulary: the model's.
       state: of an episode that is not over.
-      tokens: how many there may be.
+      tokens: maximum number of tokens.
 
     Raises:
-      ValueError: the episode is over, or the shortest prompt has more.
+      ValueError: the episode is over, or even the shortest prompt has more tokens.
     """
     return encode_text(vocabulary, text_of_state(vocabulary, state, tokens))
 
 
 def text_of_state(vocabulary: Vocabulary, state: State, tokens: int) -> str:
-    """Returns the text whose ids `encode_state` gives; arguments and errors are the same.
+    """Returns the text that `encode_state` encodes; arguments and errors are the same.
 
-    While browsing that is the observation and a line end, and then the answering prompt.
+    While browsing, this is the observation and a line end; afterwards it is the answering prompt.
     """
     end = "\n" if state.phase == "browsing" else ""
 
@@ -38,10 +38,10 @@ def text_of_state(vocabulary: Vocabulary, state: State, tokens: int) -> str:
 
 
 def encode_written(vocabulary: Vocabulary, text: str) -> list[int]:
-    """Returns the ids of a command or an answer as a model is taught to write it.
+    """Returns the ids of a command or an answer in the form that models are trained to write.
 
-    One blank stands in front, which the browser leaves aside and tokenizers like; the end of
-    sequence is included.
+    It starts with one blank, which the browser ignores and tokenizers prefer, and includes the end
+    of sequence.
     """
     return [*encode_response_text(vocabulary, text), vocabulary.eos_id]
 
@@ -49,20 +49,20 @@ def encode_written(vocabulary: Vocabulary, text: str) -> list[int]:
 def encode_judged_response(
     vocabulary: Vocabulary, question: str, response: Response, prefix_tokens: int = PREFIX_TOKENS
 ) -> list[int]:
-    """Returns the ids of what a reward model reads: a question and a response of any form.
+    """Returns the ids that a reward model reads: a question and a response of any form.
 
-    Of an answer with numbered references that is as the released comparisons have it (WebGPT, 3.2
-    and appendix K): the prompt of the answering phase, shortened to so many tokens, and the
-    completion. Of others see `prompts.encode_judged`.
+    An answer with numbered references is encoded as in the released comparisons (WebGPT, 3.2 and
+    appendix K): the prompt of the answering phase, shortened to `prefix_tokens`, and the
+    completion. For other responses see `prompts.encode_judged`.
 
     Args:
       vocabulary: the reward model's.
       question: its text.
-      response: to it.
-      prefix_tokens: that the prompt of the answering phase may have.
+      response: the response to it.
+      prefix_tokens: maximum number of tokens for the prompt of the answering phase.
 
     Raises:
-      ValueError: the shortest prompt has more, or inline evidence holds a reserved mark.
+      ValueError: the shortest prompt has more tokens, or inline evidence holds a reserved mark.
     """
     if not isinstance(response, LongAnswer):
         return encode_judged(vocabulary, question, response)

@@ -1,7 +1,7 @@
-"""Steps of an episode: `reset`, then `step` with what the model writes, until it is done.
+"""Steps of an episode: `reset`, then `step` with the model's texts, until it is done.
 
 A step is a pure function of world, state and text. The rules are those of WebGPT's section 2,
-table 1 and appendix A; what the paper leaves open is decided in `docs/browser.md`.
+table 1 and appendix A; what the paper leaves open is specified in `docs/browser.md`.
 """
 
 import dataclasses
@@ -32,16 +32,16 @@ from gophercite.browser.worlds import World
 from gophercite.documents import normalise_text
 from gophercite.retrieval.engine import Hit, SearchError
 
-LONGEST_ANSWER = 100_000  # characters; what is longer is cut there
+LONGEST_ANSWER = 100_000  # characters; longer answers are cut
 
 
 class Step(NamedTuple):
-    """What a step leads to.
+    """The result of a step.
 
     Attributes:
-      state: the next.
+      state: the next state.
       done: whether the episode is over.
-      invalid: why the text was no valid action; None when it was.
+      invalid: why the text was not a valid action; None if it was.
     """
 
     state: State
@@ -56,17 +56,17 @@ def reset(
     reference_answer: str | None = None,
     seed: int = 0,
 ) -> State:
-    """Returns the beginning of an episode: a question, and no page yet.
+    """Returns the initial state of an episode: a question, and no page yet.
 
     Args:
-      question: what is asked.
+      question: the question.
       settings: the rules.
-      reference_answer: pages that repeat ten words of it are censored, where it is given.
-      seed: decides the number of actions where the settings give a range.
+      reference_answer: if given, pages that repeat ten words of it are censored.
+      seed: decides the number of actions if the settings give a range.
     """
     settings = settings or Settings()
     question = normalise_text(question)
-    # By the question too: a batch of episodes has one seed.
+    # Depends on the question too, since a batch of episodes shares one seed.
     draw = random.Random(f"{seed}:{question}")
     limit = draw.randint(*settings.action_range)
     answer = None if reference_answer is None else normalise_text(reference_answer)
@@ -74,22 +74,22 @@ def reset(
 
 
 def step(world: World, state: State, text: str) -> Step:
-    """Does what a text says: a command while browsing, then the answer.
+    """Executes a text: a command while browsing, then the answer.
 
-    What is no command, or can't be done here, is an invalid action: it counts and changes nothing
-    else.
+    A text that is not a command, or not possible here, is an invalid action: it counts as an action
+    and changes nothing else.
 
     Raises:
       ValueError: when the episode is over.
     """
     if state.done:
         raise ValueError("the episode is over: there is no further step")
-    # No more of a text than matters is looked at, however long it is.
+    # Only as much of a text is examined as matters, however long it is.
     text = normalise_text(text[: 4 * LONGEST_ANSWER])
     if state.phase == "answering":
         state = dataclasses.replace(state, phase="done", answer=text[:LONGEST_ANSWER])
         return Step(state, True, None)
-    # Of a text that is too long the log keeps enough to be too long again.
+    # The log keeps just enough of an over-long text that it is still too long when replayed.
     logged = text[: LONGEST_ACTION + 1]
     invalid: str | None = None
     try:
@@ -104,10 +104,10 @@ def step(world: World, state: State, text: str) -> Step:
 
 
 def replay(world: World, state: State, texts: Iterable[str]) -> State:
-    """Returns where a state leads when these texts are issued in turn.
+    """Returns the state after these texts, issued one after the other.
 
     Raises:
-      ValueError: when the episode is over before the last of them.
+      ValueError: when the episode ends before the last of them.
     """
     for text in texts:
         state = step(world, state, text).state
@@ -115,7 +115,7 @@ def replay(world: World, state: State, texts: Iterable[str]) -> State:
 
 
 def page_of(world: World, state: State) -> Page:
-    """Returns the page where the browser is, as the episode's rules let it be seen."""
+    """Returns the browser's current page, as far as the episode's rules allow seeing it."""
     return NO_PAGE if state.place is None else _page_at(world, state, state.place)
 
 
@@ -125,7 +125,7 @@ def _ended(state: State, reason: EndReason) -> State:
 
 
 class _Turn:
-    """One action: the state before it, and what makes the state after."""
+    """One action: computes the state after it from the state before."""
 
     def __init__(self, world: World, state: State, text: str) -> None:
         self._world, self._state, self._text = world, state, text
@@ -150,7 +150,7 @@ class _Turn:
                 return self._end(reason)
 
     def _visit(self, place: Place, past: str, line_at: str = "") -> State:
-        """Goes to another place; `line_at` is an anchor of it."""
+        """Goes to another place; `line_at` is an anchor on it."""
         state = self._state
         if state.place is not None:
             state = dataclasses.replace(state, history=(*state.history, state.place))
@@ -267,7 +267,7 @@ class _Turn:
         note: str | None = None,
         state: State | None = None,
     ) -> State:
-        """Shows a place from a line on, as far as the page is long enough for it."""
+        """Shows a place from a line on, or from an earlier one if the page ends too soon."""
         state = state or self._state
         page = _page_at(self._world, state, place)
         shown = page.shown(state.settings)
@@ -288,9 +288,9 @@ class _Turn:
 def _quoted(
     page: Page, settings: Settings, start: str, end: str | None, begin: int
 ) -> tuple[int, int] | None:
-    """Where a quote stands at or after `begin`: with an end, up to the first one behind its start.
+    """The span of a quote at or after `begin`; with an `end`, up to its first occurrence after it.
 
-    The start is the first that has an end behind it.
+    The start is its first occurrence with an end after it.
     """
     matcher = page.shown(settings).matcher
     first = matcher.quote(start, begin)
@@ -324,9 +324,9 @@ def _may_be_shown(hit: Hit, state: State) -> bool:
 
 
 def _refusal(page: Page, state: State) -> str | None:
-    """Why an episode may not see a page that the world has; None where it may."""
+    """Why the rules hide a page that the world has; None if they allow it."""
     if page.problem is not None:
-        return None  # the world says itself what is wrong
+        return None  # the page itself says what is wrong
     if is_blocked(page.document.url or "", state.settings.blocked):
         return "its site is blocked"
     if _gives_away(f"{page.document.title}\n{page.document.text}", state):

@@ -1,7 +1,7 @@
-"""An episode as a page for people, step by step: what was read, what was written, what was quoted.
+"""An episode as a web page, step by step: what was read, what was written, what was quoted.
 
-Everything in an episode is strangers': questions, pages, what a model wrote, addresses, names. All
-of it is escaped, and a page runs and loads nothing (`gophercite.html`).
+Everything in an episode is untrusted: questions, pages, the model's texts, addresses, names. All of
+it is escaped, and the page runs and loads nothing (`gophercite.html`).
 """
 
 import bisect
@@ -32,14 +32,14 @@ from gophercite.html.marked_pages import (
 )
 
 Finder = Callable[[Reference], Document | None]
-"""Returns the page that a reference is from, or None where it is not at hand."""
+"""Returns the page that a reference is from, or None if it is not available."""
 
 _TEXT, _BEHIND_TEXT = "♦Text\n", "\n♦Actions left: "
 _LINK_MARKS = re.compile(
     f"{LINK_OPEN}[0-9]+{LINK_PART}|(?:{LINK_PART}[^{LINK_PART}{LINK_CLOSE}\n]*)?{LINK_CLOSE}"
 )
-_LEAST_PART = 12  # characters of an extract that are enough to know its beginning by
-_LONGEST_PART = 20_000  # that are looked at: a record may hold a text that takes for ever
+_LEAST_PART = 12  # minimum characters of an extract by which its beginning is recognised
+_LONGEST_PART = 20_000  # maximum characters searched: a hostile record could take for ever
 _ENDS = {
     "answer": "it ended browsing to answer",
     "nonsense": "it held the question to be nonsense",
@@ -55,8 +55,8 @@ def episode_page(
     """Shows an episode: the answer with its references, then each step.
 
     Args:
-      episode: as it was recorded.
-      find: has the pages of references, to show each extract in its page.
+      episode: a recorded episode.
+      find: looks up the pages of references, to show each extract in its page.
       context: characters of a page that are shown before and after an extract.
 
     Raises:
@@ -69,7 +69,7 @@ def episode_page(
 
 
 def episode_html(episode: Episode, find: Finder | None = None, *, context: int = CONTEXT) -> str:
-    """Returns what `episode_page` shows below the question; see there."""
+    """Returns the part of `episode_page` below the question; see there."""
     end, anchor = episode.end, _anchor(episode)
     if end.answer is not None:
         answer = f'<p class="claim written" dir="auto">{_cited(end.answer, end.references, anchor)}'
@@ -91,7 +91,7 @@ def episode_html(episode: Episode, find: Finder | None = None, *, context: int =
 
 
 def pages_in(world: World) -> Finder:
-    """Returns what finds the pages of references in the world that was browsed."""
+    """Returns a finder for the pages of references in the world that was browsed."""
 
     def find(reference: Reference) -> Document | None:
         page = world.open(reference.url)
@@ -107,13 +107,13 @@ def write_episode_pages(
     episodes: Iterable[Episode],
     find: Finder | None = None,
 ) -> int:
-    """Writes a page for each episode, and `index.html`, which lists them; returns their number.
+    """Writes a page per episode, and `index.html`, which lists them; returns their number.
 
     Args:
-      folder: made when missing; pages of an earlier call are written over.
-      title: of the list.
-      episodes: of which one is held at a time.
-      find: as by `episode_page`.
+      folder: created if missing; pages of an earlier call are overwritten.
+      title: title of the list.
+      episodes: consumed one at a time.
+      find: as for `episode_page`.
     """
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -139,7 +139,7 @@ def write_episode_pages(
 
 
 def _origin(episode: Episode) -> str:
-    """Who browsed where, how it ended, and what it is worth."""
+    """Who browsed where, how it ended, and its score."""
     answered = episode.end.answer is not None
     actions = len(episode.steps) - answered
     invalid = sum(step.invalid is not None for step in episode.steps)
@@ -158,7 +158,7 @@ def _origin(episode: Episode) -> str:
 
 
 def _cited(answer: str, references: Sequence[Reference], anchor: str) -> str:
-    """An answer as HTML, its numbers linked to the references that they name."""
+    """An answer as HTML, its citation numbers linked to the references."""
     parts, place = [], 0
     for match in NUMBERS.finditer(answer):
         parts.append(escape_html(answer[place : match.start()]))
@@ -175,7 +175,7 @@ def _number(text: str, references: int, anchor: str) -> str:
 
 
 def _uncited(answer: str, references: int) -> Iterator[str]:
-    """What is wrong with the numbers of an answer."""
+    """A warning about citation numbers without a reference."""
     missing = sorted(number for number in cited(answer) if not 1 <= number <= references)
     if missing:
         numbers = ", ".join(map(str, missing))
@@ -185,7 +185,7 @@ def _uncited(answer: str, references: int) -> Iterator[str]:
 def _reference(
     number: int, reference: Reference, anchor: str, find: Finder | None, context: int
 ) -> str:
-    """A reference: its title, the extract in its page where that is at hand, and its place."""
+    """A reference: its title, the extract (in its page if that is available), and its place."""
     domain = f" ({reference.domain})" if reference.domain else ""
     title = escape_html(f"[{number}] {reference.title}{domain}")
     page = None if find is None else find(reference)
@@ -220,7 +220,7 @@ def _step(
     is_answer: bool,
     is_quote: bool,
 ) -> str:
-    """A step, which opens to what was read; steps that quote, and the answer, are open."""
+    """A step, which can be unfolded; steps that quote, and the answer, start unfolded."""
     said = []
     if is_quote:
         taken = len(references)
@@ -242,18 +242,18 @@ def _step(
 
 
 def _observation(text: str, references: Sequence[Reference]) -> str:
-    """What was read, with what of it is quoted by then marked in the page's text."""
+    """What was read, with the extracts quoted so far marked in the page's text."""
     marks = list(quoted_places(text, references))
     return marked_text(text, marks, context=len(text)) if text else ""
 
 
 class _Plain(NamedTuple):
-    """A page's text in an observation, without the marks of links.
+    """A page's text in an observation, without link marks.
 
     Attributes:
       text: the page's own characters.
-      starts: where in `text` each run that has no marks within begins.
-      places: where in the observation it does.
+      starts: for each run without link marks, its start in `text`.
+      places: for each such run, its start in the observation.
     """
 
     text: str
@@ -268,12 +268,12 @@ class _Plain(NamedTuple):
 def quoted_places(observation: str, references: Sequence[Reference]) -> Iterator[Mark]:
     """Yields where extracts stand in the page's text that an observation shows.
 
-    The page is known by its title. Of an extract that goes on behind the end of the screen, what is
-    shown of it counts.
+    The page is recognised by its title. If an extract continues below the screen, only the visible
+    part is marked.
 
     Args:
-      observation: what was read.
-      references: of the episode, in the order of their numbers.
+      observation: the text that was read.
+      references: the episode's references, in the order of their numbers.
     """
     plain = _plain(observation)
     for number, reference in enumerate(references, 1):
@@ -307,7 +307,7 @@ def _plain(observation: str) -> _Plain | None:
 
 
 def _begun(text: str, extract: str) -> tuple[int, int]:
-    """Where a text ends with the beginning of an extract, and how much of it; 0 for nothing."""
+    """Where `text` ends with the beginning of an extract, and that part's length; 0 if none."""
     first = extract[:_LEAST_PART]
     start = text.find(first, max(0, len(text) - min(len(extract), _LONGEST_PART)))
     while start >= 0:
@@ -332,7 +332,7 @@ def _quotes(step: EpisodeStep) -> bool:
 
 
 def _anchor(episode: Episode) -> str:
-    """What the page's own links go by, for several episodes on a page."""
+    """The prefix of the page's own anchors, so that one page can show several episodes."""
     return "r" + hashlib.sha256(episode.id.encode(errors="replace")).hexdigest()[:8]
 
 

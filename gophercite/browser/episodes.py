@@ -1,4 +1,4 @@
-"""Episodes as records: what was read and written at each step, one JSON object a line.
+"""Episodes as records: what was read and written at each step, one JSON object per line.
 
 A record holds enough to be replayed: `docs/browser.md` lists its fields.
 """
@@ -33,14 +33,14 @@ _REFERENCE_FIELDS = frozenset(field.name for field in dataclasses.fields(Referen
 
 @dataclasses.dataclass(frozen=True)
 class EpisodeStep:
-    """A step.
+    """One step of an episode.
 
     Attributes:
       observation: what was read.
       action: what was written.
-      invalid: why that was no valid action; None where it was.
-      mistake: what was wrong about it, where somebody knows: scripted demonstrators make mistakes
-        on purpose, from which nothing should learn but how they are mended.
+      invalid: why that was not a valid action; None if it was.
+      mistake: what was wrong with it, if known: scripted demonstrators make mistakes on purpose.
+        Models should not learn these mistakes, only how they are corrected.
     """
 
     observation: str
@@ -51,20 +51,20 @@ class EpisodeStep:
 
 @dataclasses.dataclass(frozen=True)
 class Episode:
-    """An episode that is over.
+    """A finished episode.
 
     Attributes:
-      id: names the episode within its file.
-      question_id: names the question.
+      id: unique name of the episode within its file.
+      question_id: id of the question.
       world: the world's name.
       by: who browsed: a person or a model.
-      start: the state that it began with.
-      steps: all that was read and written, the answer last.
-      end: the state that it ended with; of a record that was read, as far as the record says it:
-        `replayed` gives it whole.
-      reward: what it scored, where that is known.
-      right: whether the answer is right, where that is known; no answer is not.
-      supported: whether it is, and what it cites proves it.
+      start: the initial state.
+      steps: everything that was read and written, the answer last.
+      end: the final state; for an episode read from a file, only what the record contains
+        (`replayed` gives the complete state).
+      reward: its score, if known.
+      right: whether the answer is right, if known; no answer counts as not right.
+      supported: whether it is right, and what it cites proves it.
     """
 
     id: str
@@ -80,12 +80,12 @@ class Episode:
 
 
 class Example(NamedTuple):
-    """What a model learns of a step: to write `action` behind `prompt`.
+    """What a model learns from a step: to write `action` after `prompt`.
 
     Attributes:
       prompt: the observation, or the prompt of the answering phase.
       action: the command, or the answer.
-      state: before the step.
+      state: the state before the step.
     """
 
     prompt: str
@@ -110,20 +110,21 @@ def taken(
 def examples(
     world: World, episode: Episode, tokens: TokenBudget | None = None, *, faults: bool = False
 ) -> Iterator[Example]:
-    """Yields what behaviour cloning learns of an episode (WebGPT, section 3.2), step by step.
+    """Yields what behaviour cloning learns from an episode (WebGPT, section 3.2), step by step.
 
-    The episode is replayed, so that prompts fit any budget; without one they are the observations
-    of the record.
+    The episode is replayed, so that prompts can fit any budget; without a budget they are the
+    recorded observations.
 
     Args:
-      world: in which it was played.
-      episode: as it was recorded.
-      tokens: what prompts must fit.
-      faults: whether invalid actions and mistakes are learnt, too. What is done after them is.
+      world: the world in which it was played.
+      episode: the recorded episode.
+      tokens: the budget that prompts must fit.
+      faults: whether to yield invalid actions and mistakes too. What follows them is always
+        yielded.
 
     Raises:
-      ValueError: when the world is another one: a step is invalid there that was not, or reads
-        another observation.
+      ValueError: when the world is a different one: a step gives another observation there, or is
+        valid in only one of the two.
     """
     state = episode.start
     for number, each in enumerate(episode.steps):
@@ -141,10 +142,10 @@ def examples(
 def played(
     world: World, start: State, texts: Sequence[str], *, id: str, question_id: str, by: str
 ) -> Episode:
-    """Returns the episode that these texts make of a state.
+    """Returns the episode that results from these texts.
 
     Raises:
-      ValueError: when they don't end it, or go on when it is over.
+      ValueError: when they do not end the episode, or continue after its end.
     """
     state, steps = start, []
     for text in texts:
@@ -156,10 +157,10 @@ def played(
 
 
 def replayed(world: World, episode: Episode) -> Episode:
-    """Returns the episode as it goes in this world; it is the same where the world is the same.
+    """Returns the episode as it goes in this world; identical if the world is the same.
 
     Raises:
-      ValueError: when its texts don't end it there.
+      ValueError: when its texts do not end it there.
     """
     again = played(
         world,
@@ -178,7 +179,7 @@ def replayed(world: World, episode: Episode) -> Episode:
 
 
 def episode_to_json(episode: Episode) -> dict[str, Any]:
-    """Returns the JSON object of an episode, without the optional fields that say nothing."""
+    """Returns the JSON object of an episode, without optional fields that are empty."""
     start, end = episode.start, episode.end
     value: dict[str, Any] = {
         "id": episode.id,
@@ -204,7 +205,7 @@ def episode_to_json(episode: Episode) -> dict[str, Any]:
 
 
 def write_episodes(path: str | os.PathLike[str], episodes: Iterable[Episode]) -> int:
-    """Writes episodes as `records.write` does records; returns their number."""
+    """Writes episodes as `records.write` writes records; returns their number."""
     return records.write_json(path, map(episode_to_json, episodes))
 
 
@@ -214,7 +215,7 @@ def read_episodes(
     """Reads the episodes of a `.jsonl` or `.jsonl.gz` file; see `records.read`.
 
     Raises:
-      FileNotFoundError, RecordError: as by `records.read`.
+      FileNotFoundError, RecordError: as in `records.read`.
     """
     return records.read_parsed(
         path, episode_from_json, lambda episode: episode.id, strict=strict, report=report
@@ -224,14 +225,14 @@ def read_episodes(
 def episode_from_json(
     value: object, unknown_fields: collections.Counter[str] | None = None
 ) -> Episode:
-    """Makes an episode of its JSON object.
+    """Parses an episode from its JSON object.
 
     Args:
       value: the object.
-      unknown_fields: counts the fields that mean nothing here and are passed over.
+      unknown_fields: counts unknown fields, which are ignored.
 
     Raises:
-      RecordError: with the field, and what would be right.
+      RecordError: names the field, and what would be right.
     """
     unknown = collections.Counter() if unknown_fields is None else unknown_fields
     fields = JsonFields(value, _FIELDS, unknown)

@@ -1,7 +1,7 @@
 """The browser as a Gymnasium environment: `pip install 'gophercite[gym]'`.
 
-An observation is the prompt, an action a text. The reward is 0 but at the last step. Nothing resets
-by itself: after the end `reset` is to be called, and environments side by side are made with
+An observation is the prompt, an action is a text. The reward is 0 except at the last step. There is
+no automatic reset: call `reset` after the end, and build vectorised environments with
 `SyncVectorEnv(…, autoreset_mode=AutoresetMode.DISABLED)`.
 """
 
@@ -20,7 +20,7 @@ from gophercite.browser.worlds import World
 
 
 class AnyText(gymnasium.Space[str]):
-    """All texts, of any characters and length; samples are commands without a page."""
+    """All texts, of any characters and length; samples are commands that need no page."""
 
     _COMMANDS = ("Search a", "Top", "Back", "Scrolled down 1", "Scrolled up 1", "End: Answer")
 
@@ -48,15 +48,15 @@ class AnyText(gymnasium.Space[str]):
 class BrowserEnvironment(gymnasium.Env[str, str]):
     """Episodes of browsing, one question each.
 
-    `reset(seed=…)` chooses a question by the seed, `reset(options={"question": …})` takes the one
-    that is given, with `reference_answer` where there is one. `info["state"]` is the state.
+    `reset(seed=…)` chooses a question by the seed; `reset(options={"question": …})` takes the given
+    one, with an optional `reference_answer`. `info["state"]` is the state.
 
     Args:
-      world: what is browsed.
+      world: the world to browse.
       questions: at least one.
       settings: the rules.
-      tokens: how long a prompt may be.
-      score: what an answered episode scores, by its last state; 0 by default.
+      tokens: maximum length of a prompt.
+      score: score of an answered episode, given its last state; 0 by default.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi"]}  # noqa: RUF012
@@ -98,7 +98,7 @@ class BrowserEnvironment(gymnasium.Env[str, str]):
         return self._observed(None)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Does what a text says.
+        """Executes a text.
 
         Raises:
           ValueError: before `reset`, and after the end of an episode.
@@ -115,7 +115,7 @@ class BrowserEnvironment(gymnasium.Env[str, str]):
         return observation, reward, done, False, info
 
     def render(self) -> str:
-        """Returns what is read now."""
+        """Returns the current prompt."""
         return self._shown
 
     def _observed(self, invalid: str | None) -> tuple[str, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Hosts of addresses: what a link shows, and what is blocked."""
+"""Hosts of addresses: what links show, and what is blocked."""
 
 import functools
 import urllib.parse
@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 @functools.lru_cache(10_000)
 def host_of(url: str) -> str:
-    """The host of an address in lower case, without its port; empty where it has none."""
+    """The host of an address in lower case, without its port; empty if it has none."""
     try:
         return (urllib.parse.urlsplit(url).hostname or "").rstrip(".").lower()
     except ValueError:  # such as half an IPv6 address
@@ -15,7 +15,7 @@ def host_of(url: str) -> str:
 
 
 def is_blocked(url: str, blocked: Collection[str]) -> bool:
-    """Whether the address is of one of these hosts, or of a subdomain of one."""
+    """Whether the address belongs to one of these hosts, or to a subdomain of one."""
     if not blocked:
         return False
     parts = host_of(url).split(".")
@@ -28,6 +28,6 @@ def is_host(name: str) -> bool:
 
 
 def without_fragment(url: str) -> tuple[str, str]:
-    """The address without what stands behind its first `#`, and that, decoded."""
+    """The address without its fragment, and the fragment, decoded."""
     address, _, fragment = url.partition("#")
     return address, urllib.parse.unquote(fragment)

@@ -1,18 +1,18 @@
-"""Pages that are held in memory, up to a size."""
+"""A cache of pages in memory, with a size limit."""
 
 import collections
 from collections.abc import Callable
 
 from gophercite.browser.pages import Page
 
-KEPT_CHARACTERS = 1 << 27  # of pages, together
+KEPT_CHARACTERS = 1 << 27  # of all pages together
 
 
 class KeptPages:
-    """Pages by their addresses; those that were asked for longest ago go first.
+    """Pages by their addresses; the least recently used are dropped first.
 
     Args:
-      characters: of their texts together, at most; one page is kept in any case.
+      characters: maximum length of all texts together; one page is kept in any case.
     """
 
     def __init__(self, characters: int = KEPT_CHARACTERS) -> None:
@@ -21,7 +21,7 @@ class KeptPages:
         self._characters = 0
 
     def get(self, address: str, read: Callable[[str], Page]) -> Page:
-        """Returns the page at an address, which `read` makes if it is not kept."""
+        """Returns the page at an address; `read` supplies it if it is not cached."""
         page = self._pages.get(address)
         if page is None:
             page = read(address)
@@ -31,7 +31,7 @@ class KeptPages:
         return page
 
     def keep(self, address: str, page: Page) -> None:
-        """Keeps a page."""
+        """Adds a page to the cache."""
         before = self._pages.pop(address, None)
         self._characters += _size(page) - (0 if before is None else _size(before))
         self._pages[address] = page

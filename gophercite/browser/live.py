@@ -17,14 +17,14 @@ from gophercite.retrieval.text import TextError
 class LiveWorld:
     """A search engine and the web. Close it, or use it in a `with`.
 
-    What was searched and opened once is not asked for again while it is kept, so that the same step
-    gives the same; the pages that were opened longest ago go first.
+    Searches and pages are cached, so that the same step gives the same result; the least recently
+    used pages are dropped first.
 
     Args:
       engine: finds addresses.
-      extractor: makes text of pages, in one of the browser's modes; the caller's to close.
-      settings: of the fetching.
-      name: of the world.
+      extractor: converts pages to text, in one of the browser's modes; the caller closes it.
+      settings: how pages are fetched.
+      name: the world's name.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class LiveWorld:
         self._searches: dict[tuple[str, int], Sequence[Hit] | str] = {}
         self._pages = KeptPages()
         self._fetcher = Fetcher(settings)
-        # The fetcher's connections live in one event loop; a notebook has another one running.
+        # The fetcher's connections belong to one event loop; a notebook already runs another one.
         self._thread = concurrent.futures.ThreadPoolExecutor(1)
         self._loop = asyncio.Runner()
 
@@ -91,7 +91,7 @@ class LiveWorld:
             return error_page(address, "has no text")
         found_at, _ = without_fragment(fetched.url)
         page = page_of_text(found_at, text, fetched.retrieved_at)
-        if found_at != address:  # links to places in it lead to where it was found
+        if found_at != address:  # links within the page lead to its final address
             self._pages.keep(found_at, page)
         return page
 

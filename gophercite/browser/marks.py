@@ -1,7 +1,7 @@
-"""The characters that the environment's texts are built with, and how a page's own are replaced.
+"""The characters that structure the environment's texts, and their replacements in page texts.
 
-WebGPT replaces them by similar ones where they appear in a page (appendix A). Each replacement is
-one character long, so that a place in the text that is shown is the same place in the stored page.
+WebGPT replaces them by similar characters where they appear in a page (appendix A). Each
+replacement is one character long, so offsets in the shown text are offsets in the stored page.
 """
 
 LINK_OPEN, LINK_CLOSE, LINK_PART = "【", "】", "†"
@@ -22,18 +22,18 @@ REPLACEMENTS = {
 
 
 def escape(text: str) -> str:
-    """Returns a stranger's text with the environment's marks replaced; as long as before."""
-    # Most texts hold none of them; `str.translate` would look each character up in a table.
+    """Returns an untrusted text with the environment's marks replaced; its length is unchanged."""
+    # Most texts contain none of them; `str.translate` would look each character up in a table.
     for mark, replacement in REPLACEMENTS.items():
         text = text.replace(mark, replacement)
     return text
 
 
 def one_line(text: str) -> str:
-    """Returns a stranger's title or query for a line of its own.
+    """Returns an untrusted title or query as a single line.
 
-    Marks are replaced, white space is single blanks, and what is longer than `LONGEST_LINE` is cut.
+    Marks are replaced, white space becomes single blanks, and the text is cut to `LONGEST_LINE`.
     """
-    # More than enough of it, so that a megabyte is not split for a line.
+    # More than enough characters, so that a megabyte is not split for one line.
     text = " ".join(text[: 8 * LONGEST_LINE].split())
     return escape(text if len(text) <= LONGEST_LINE else f"{text[:LONGEST_LINE]}…")

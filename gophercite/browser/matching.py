@@ -1,7 +1,7 @@
-"""Finding a text in a page as `Find in page` and `Quote` do (WebGPT, appendix A).
+"""Finds a text in a page as `Find in page` and `Quote` do (WebGPT, appendix A).
 
-Both ignore case. Finding takes any white space, line ends too, for one blank; quoting leaves white
-space aside altogether. What is found is a span of the page's own text.
+Both ignore case. Finding treats any white space, including line ends, as one blank; quoting ignores
+white space completely. The result is a span of the page's own text.
 """
 
 import functools
@@ -9,7 +9,7 @@ import functools
 import numpy as np
 from numpy.typing import NDArray
 
-# What `str.split` divides at: all white space of Unicode, and the separators of ASCII.
+# White space as `str.split` defines it: all of Unicode's, and the separators of ASCII.
 _SPACES = np.array(
     [
         *(*range(0x09, 0x0E), *range(0x1C, 0x21), 0x85, 0xA0),
@@ -20,21 +20,21 @@ _SPACES = np.array(
 
 
 class Matcher:
-    """A text in which others are sought, folded once.
+    """A text to search in, case-folded only once.
 
     Args:
-      text: of a page, its links stripped.
+      text: the page's text without link marks.
     """
 
     def __init__(self, text: str) -> None:
         self._text = text
 
     def find(self, wanted: str, start: int) -> tuple[int, int] | None:
-        """Returns the first place of a text at or after `start`, before which nothing is sought."""
+        """Returns the first occurrence of a text at or after `start`."""
         return self._spaced.find(" ".join(wanted.split()), start)
 
     def quote(self, wanted: str, start: int) -> tuple[int, int] | None:
-        """Returns the first place of a text at or after `start`, white space left aside."""
+        """Returns the first occurrence of a text at or after `start`, ignoring white space."""
         return self._packed.find("".join(wanted.split()), start)
 
     @functools.cached_property
@@ -47,17 +47,17 @@ class Matcher:
 
 
 class _Folded:
-    """A text in one case, its runs of white space one blank or none, that knows where it stood."""
+    """A case-folded text, its white space reduced to single blanks or none, and its offsets."""
 
     def __init__(self, text: str, *, blank: bool) -> None:
-        # Character by character: folding looks at no neighbours.
+        # The folded text maps back character by character: folding ignores neighbours.
         folded = text.casefold()
         self._text = (" " if blank else "").join(folded.split())
         codes = np.frombuffer(folded.encode("utf-32-le", errors="surrogatepass"), np.uint32)
         kept = ~np.isin(codes, _SPACES)
         if blank:
             kept |= _blanks_between(kept)
-        # Of each character, the place of the one that it comes from.
+        # For each character, the place of the one that it comes from.
         self._origins = _origins(text, folded)[kept]
 
     def find(self, wanted: str, start: int) -> tuple[int, int] | None:
@@ -72,7 +72,7 @@ class _Folded:
 
 
 def _blanks_between(is_word: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which white space is the first of a run between words."""
+    """Marks the first white space of each run between words."""
     blanks = np.zeros_like(is_word)
     blanks[1:] = ~is_word[1:] & is_word[:-1]
     words = np.flatnonzero(is_word)
@@ -81,7 +81,7 @@ def _blanks_between(is_word: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def _origins(text: str, folded: str) -> NDArray[np.int32]:
-    """For each character of a folded text the place of the one that it comes from."""
+    """For each character of a folded text, the place of its original character."""
     places = np.arange(len(text), dtype=np.int32)
     if len(folded) == len(text):  # no character folds to nothing, so none folds to several
         return places

@@ -1,9 +1,9 @@
-"""What the model reads: figure 1b while browsing, then the prompt of the answering phase.
+"""The model's prompts: figure 1b while browsing, then the prompt of the answering phase.
 
-Where a prompt must fit a number of tokens, it is shortened in this order, each only as far as it
-takes: the oldest past actions go; the extracts of the quotes lose their middles, all to one length;
-quotes go, while browsing the oldest, for the answer the last; the page's text loses its end; the
-question loses its end. `…` stands where something is left out.
+A prompt that must fit a token budget is shortened in this order, each step only as far as needed:
+drop the oldest past actions; cut the middles of the quotes' extracts, all to one length; drop
+quotes, while browsing the oldest ones, for the answer the last ones; cut the end of the page's
+text; cut the end of the question. `…` stands where something is left out.
 """
 
 import dataclasses
@@ -20,10 +20,10 @@ _LEFT_OUT = "…"
 
 @dataclasses.dataclass(frozen=True)
 class TokenBudget:
-    """How long a prompt may be.
+    """Maximum length of a prompt.
 
     Attributes:
-      tokens: at most.
+      tokens: maximum number of tokens.
       count: counts the tokens of a text.
     """
 
@@ -37,7 +37,7 @@ class TokenBudget:
 
 @dataclasses.dataclass(frozen=True)
 class _Lengths:
-    """What a prompt shows at most; of an extract, the text and the question, characters."""
+    """Maximum amounts in a prompt: numbers of items, or characters of extract, text, question."""
 
     actions: int
     extract: int
@@ -50,7 +50,7 @@ def prompt(state: State, tokens: TokenBudget | None = None) -> str:
     """Returns what the model reads next: the observation, or the prompt for the answer.
 
     Raises:
-      ValueError: when the episode is over, or the budget can't hold even the shortest form.
+      ValueError: when the episode is over, or even the shortest form exceeds the budget.
     """
     if state.done:
         raise ValueError("the episode is over: there is nothing to read")
@@ -60,10 +60,10 @@ def prompt(state: State, tokens: TokenBudget | None = None) -> str:
 def observe(state: State, tokens: TokenBudget | None = None) -> str:
     """Returns the text of figure 1b for a state.
 
-    A field that has nothing to say, such as the quotes at first, is its name alone.
+    A field without content, such as the quotes at first, is only its name.
 
     Raises:
-      ValueError: when the budget can't hold even the shortest form.
+      ValueError: when even the shortest form exceeds the budget.
     """
     return _fitted(state, tokens, _observation)
 
@@ -73,7 +73,7 @@ def answering_prompt(state: State, tokens: TokenBudget | None = None) -> str:
     reference (WebGPT, appendix A).
 
     Raises:
-      ValueError: when the budget can't hold even the shortest form.
+      ValueError: when even the shortest form exceeds the budget.
     """
     return _fitted(state, tokens, _answering)
 
@@ -113,7 +113,7 @@ def _answering(state: State, lengths: _Lengths) -> str:
 
 
 def titled(reference: Reference) -> str:
-    """Returns a reference's page as the model reads it: `<page title> (<page domain>)`."""
+    """Returns a reference's page as shown to the model: `<page title> (<page domain>)`."""
     title, domain = one_line(reference.title), one_line(reference.domain)
     return f"{title} ({domain})" if domain else title
 
@@ -136,8 +136,8 @@ def _fitted(
         if tokens.count(shortest) > tokens.tokens:
             lengths = dataclasses.replace(lengths, **{name: 0})
             continue
-        # The longest that fits, as far as more text never has fewer tokens; what is returned fits
-        # in any case.
+        # Binary search for the longest that fits, assuming that more text never has fewer tokens.
+        # The result fits in any case.
         best, fits, fails = shortest, 0, getattr(lengths, name)
         while fails - fits > 1:
             middle = (fits + fails) // 2
@@ -155,12 +155,12 @@ def _last(items: Sequence[T], number: int) -> Sequence[T]:
 
 
 def _cut(text: str, length: int) -> str:
-    """The beginning of a text, and a sign where its end is left out."""
+    """The beginning of a text, with a mark where its end is left out."""
     return text if len(text) <= length else f"{text[:length].rstrip()}{_LEFT_OUT}"
 
 
 def _shortened(text: str, length: int) -> str:
-    """The beginning and the end of a text, and a sign where its middle is left out."""
+    """The beginning and end of a text, with a mark where its middle is left out."""
     if len(text) <= length:
         return text
     end = length // 2

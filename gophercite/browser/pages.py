@@ -1,4 +1,4 @@
-"""Pages as worlds give them, before an episode's rules are applied."""
+"""Pages as worlds return them, before an episode's rules are applied."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -13,14 +13,14 @@ from gophercite.retrieval.engine import Hit
 
 @dataclasses.dataclass(frozen=True)
 class Page:
-    """A page: its text, where its links lead, and what its anchors name.
+    """A page: its text, where its links lead, and its anchors.
 
     Attributes:
-      document: the stored page, which quotes point into. Its text has no marks of links.
-      links: in the order of the text; those that overlap one before are passed over.
-      anchors: by name, the places in the text that `#name` leads to.
-      problem: why there is no page; the document's text says it to the model. None for a page.
-      is_results: whether these are results of a search.
+      document: the stored page, which quotes point into. Its text has no link marks.
+      links: in the order of the text; links that overlap an earlier one are ignored.
+      anchors: the offset in the text that `#name` leads to, by name.
+      problem: why there is no page; the document's text tells the model. None for a page.
+      is_results: whether these are search results.
     """
 
     document: Document
@@ -34,18 +34,18 @@ class Page:
 
     @property
     def host(self) -> str:
-        """The page's domain, as titles and links show it; empty for results."""
+        """The page's domain, as shown in titles and links; empty for results."""
         return host_of(self.document.url or "")
 
     @property
     def title(self) -> str:
-        """The title that the model reads: `<page title> (<page domain>)`; of results their own."""
+        """The title shown to the model: `<page title> (<page domain>)`; results have their own."""
         title, host = one_line(self.document.title), one_line(self.host)
         return f"{title} ({host})" if host else title
 
     @property
     def source_problem(self) -> str | None:
-        """Why nothing can be quoted from here; None where it can."""
+        """Why nothing can be quoted from here; None if it can."""
         if self.problem is not None:
             return "an error is no source that could be quoted"
         if self.is_results:
@@ -53,7 +53,7 @@ class Page:
         return None
 
     def shown(self, settings: Settings) -> ShownPage:
-        """Returns the text that is shown under an episode's rules; it is made once."""
+        """Returns the text shown under an episode's rules; it is cached."""
         key = settings.blocked, settings.columns
         if key not in self._shown:
             if len(self._shown) > 3:
@@ -67,7 +67,7 @@ NO_PAGE = Page(Document("", "", ""), problem="no page is open")
 
 
 def error_page(url: str, problem: str) -> Page:
-    """Returns the page that is shown in the place of one that can't be had."""
+    """Returns the page that is shown instead of one that can't be opened."""
     address, _ = without_fragment(url)
     text = f"This page can't be shown: {problem}."
     return Page(Document(address, "Error", text, address), problem=problem)
@@ -90,11 +90,11 @@ def results_page(query: str, hits: Sequence[Hit]) -> Page:
 
 
 def failed_search(query: str, problem: str) -> Page:
-    """Returns the page of results of a search that failed."""
+    """Returns the results page of a search that failed."""
     text = f"The search failed: {problem}."
     return Page(Document("", results_title(query), text), problem=problem, is_results=True)
 
 
 def results_title(query: str) -> str:
-    """The title of a page of results."""
+    """The title of a results page."""
     return f"Search results for: {query}"

@@ -1,4 +1,4 @@
-"""From what was read of a page to a page of a world: links become addresses of the web."""
+"""Converts an extracted page to a page of a world: links become absolute web addresses."""
 
 import urllib.parse
 from collections.abc import Iterator
@@ -13,18 +13,18 @@ _SCHEMES = ("http", "https")
 
 
 def page_of_text(url: str, text: PageText, retrieved_at: str | None) -> Page:
-    """Makes a page of the text that was read in one of the browser's modes.
+    """Builds a page from a text that was extracted in one of the browser's modes.
 
-    Links to anything but the web, such as `mailto:` and scripts, are text and nothing else.
+    Links to anything but the web, such as `mailto:` and scripts, become plain text.
 
     Args:
-      url: where the page was found, without a fragment.
-      text: what it says.
+      url: the page's address, without a fragment.
+      text: its extracted text.
       retrieved_at: when it was fetched.
     """
     title = normalise_text(text.title).strip() or url
     document = Document(url, title, text.text, url, retrieved_at, page_starts=text.page_starts)
-    # Were the text not what was read, as of plain text that is normalised now, it has no links.
+    # If normalising changed the text, as it may for plain text, offsets and links are dropped.
     links = tuple(_links(url, text)) if document.text == text.text else ()
     anchors: dict[str, int] = {}
     for name, place in text.anchors:
@@ -41,7 +41,7 @@ def _links(url: str, text: PageText) -> Iterator[Link]:
 
 
 def _joined(base: str, address: str) -> str | None:
-    """Where a relative address leads; None where that is no page of the web."""
+    """The target of a relative address; None if that is not a web page."""
     try:
         target = urllib.parse.urljoin(base, address)
         scheme = urllib.parse.urlsplit(target).scheme

@@ -1,15 +1,14 @@
 """Recorded worlds: a folder of pages and search results that a recording run writes.
 
-Training, tests and demonstrations browse the folder, which they never change: the same on every
+Training, tests and demonstrations read the folder and never change it, so it is the same on every
 machine, without a network. Its files are JSON lines:
 
 * `world.json`: the format, its version, the world's name.
 * `pages.jsonl`: documents (`docs/records.md`), so that `gophercite verify --documents` takes it;
   with `links` (`[start, end, address]`), `anchors` (`[name, place]`) and `sha256` of the text.
-* `addresses.jsonl`: for each `url` that was opened the `page` (its id) and where its line begins
-  in `pages.jsonl` (`at`, in bytes), or the `problem` that was met.
-* `searches.jsonl`: for each `query` with the number of hits asked for (`k`) the `hits`, or the
-  `problem`.
+* `addresses.jsonl`: for each opened `url`, the `page` (its id) and the start of its line in
+  `pages.jsonl` (`at`, in bytes), or the `problem` that occurred.
+* `searches.jsonl`: for each `query` and number of hits (`k`), the `hits` or the `problem`.
 """
 
 import collections
@@ -37,7 +36,7 @@ from gophercite.storage.json_fields import JsonFields, RecordError, describe
 from gophercite.storage.json_lines import MAXIMUM_LINE_BYTES, read_json_lines, read_one
 
 FORMAT, VERSION = "gophercite world", 1
-INDEX = "index.db"  # of the pages, for queries that were not recorded; made when it is missing
+INDEX = "index.db"  # of the pages, for queries that were not recorded; built if it is missing
 _WORLD, _PAGES, _ADDRESSES, _SEARCHES = (
     "world.json",
     "pages.jsonl",
@@ -57,12 +56,12 @@ class RecordedWorld:
     A query that was not recorded is answered from the recorded pages by the embedded search engine.
 
     Args:
-      folder: what `Recorder` wrote. Of a bucket, a copy is read that is gone in the end.
+      folder: what `Recorder` wrote. For a folder in a bucket, a temporary copy is read.
 
     Raises:
       FileNotFoundError: when there is no such folder.
-      RecordError: when it holds something else, or a line of addresses or searches is damaged.
-        Methods raise it where a page is.
+      RecordError: when it is not a recorded world, or a line of addresses or searches is damaged.
+        Methods raise it for a damaged page.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -111,7 +110,7 @@ class RecordedWorld:
         return self._pages.get(address, self._read_page)
 
     def documents(self) -> Iterator[Document]:
-        """Yields the documents of all pages, each once, in their order."""
+        """Yields the documents of all pages, each once, in file order."""
         places = {at for at in self._addresses.values() if isinstance(at, int)}
         for at in sorted(places):
             yield self._page_at(at).document
@@ -145,18 +144,18 @@ class RecordedWorld:
 
 
 class Recorder:
-    """Writes what a world gives into a folder. Close it, or use it in a `with`.
+    """Writes what a world returns to a folder. Close it, or use it in a `with`.
 
-    What the folder has is not asked for again; what it lacks is asked of the world, and written at
-    once. A run that was killed is gone on with: the line that it did not finish is left out.
+    What the folder already has is served from there; the rest comes from the world and is written
+    at once. A run that was killed can be resumed: its unfinished line is dropped.
 
     Args:
-      world: what is recorded.
-      folder: made when it is missing.
-      name: of the recorded world; the folder's name by default.
+      world: the world to record.
+      folder: created if missing.
+      name: name of the recorded world; the folder's name by default.
 
     Raises:
-      RecordError: when the folder holds something else.
+      RecordError: when the folder contains something else.
     """
 
     def __init__(
@@ -178,7 +177,7 @@ class Recorder:
         self.name = self._recorded.name
         self._opened: dict[str, Page] = {}
         self._searched: dict[tuple[str, int], Sequence[Hit] | str] = {}
-        # Where the line of each page begins that has been written, by its id and content.
+        # Start of each written page's line, by the page's id and content.
         self._written: dict[tuple[str, str], int] = {}
         self._files = {each: (path / each).open("ab") for each in (_PAGES, _ADDRESSES, _SEARCHES)}
 
@@ -189,7 +188,7 @@ class Recorder:
         self.close()
 
     def close(self) -> None:
-        """Closes the files; the world stays the caller's."""
+        """Closes the files; the caller closes the world."""
         self._recorded.close()
         for file in self._files.values():
             file.close()
@@ -202,7 +201,7 @@ class Recorder:
         if key not in self._searched:
             try:
                 hits = self._world.search(query, k)
-                # As they will be read: UTF-8 holds no lone surrogates.
+                # In the form in which they will be read: UTF-8 holds no lone surrogates.
                 found: Sequence[Hit] | str = [_normalised(hit) for hit in hits]
             except SearchError as error:
                 found = str(error)
@@ -226,7 +225,7 @@ class Recorder:
             if page.problem is not None:
                 self._write(_ADDRESSES, {"url": address, "problem": page.problem})
             else:
-                # Its own address first: links within it lead there.
+                # The page's own address first: links within it lead there.
                 for each in dict.fromkeys([page.document.url or address, address]):
                     self._write_page(each, page)
                     self._opened[each] = page
@@ -240,7 +239,7 @@ class Recorder:
         self._write(_ADDRESSES, {"url": address, "page": document.id, "at": self._written[key]})
 
     def _write(self, name: str, value: dict[str, Any]) -> int:
-        """Appends a line; returns where it begins, in bytes."""
+        """Appends a line; returns its start in bytes."""
         file = self._files[name]
         at = file.tell()
         file.write(json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8") + b"\n")
@@ -259,10 +258,10 @@ def page_to_json(page: Page) -> dict[str, Any]:
 
 
 def page_from_json(value: object) -> Page:
-    """Makes a page of its JSON object.
+    """Parses a page from its JSON object.
 
     Raises:
-      RecordError: with the field.
+      RecordError: names the field.
     """
     fields = JsonFields(value, _PAGE_FIELDS, collections.Counter())
     document = from_json(
@@ -341,7 +340,7 @@ def _search(fields: JsonFields) -> tuple[tuple[str, int], Sequence[Hit] | str]:
 
 
 def _read(path: pathlib.Path, make: Any) -> Iterator[Any]:
-    """Yields what the lines of a file say; the first of those with one key counts."""
+    """Yields the parsed lines of a file; if a key occurs twice, the first line counts."""
     known = {
         _ADDRESSES: ("url", "page", "at", "problem"),
         _SEARCHES: ("query", "k", "hits", "problem"),

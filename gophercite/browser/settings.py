@@ -4,33 +4,33 @@ import dataclasses
 
 from gophercite.browser.hosts import is_host
 
-LONGEST_ACTION = 10_000  # characters of a command; more is an invalid action
+LONGEST_ACTION = 10_000  # characters of a command; a longer one is an invalid action
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """The rules of an episode; what WebGPT's paper does not say is said here.
+    """The rules of an episode, including those that WebGPT's paper leaves open.
 
     Attributes:
-      actions: how many actions browsing may take, invalid ones counted. Two numbers mean that it is
-        drawn uniformly from them and all between, as for reinforcement learning (section 3.2: 20 to
-        100); the paper evaluates with 100.
-      reference_characters: browsing ends when the extracts are together this long. The paper has
-        such a limit and does not give it. A single extract that is longer is refused.
-      results: how many hits a results page has at most.
-      columns: how long a line is for scrolling, in characters; lines are only counted, and not
-        broken in what the model reads. With 68 the text of figure 1 has the 12 lines that its
-        scrollbar says, 0 to 11.
-      view_lines: how many lines are shown, and scrolled by, at a time.
-      blocked: hosts, whose subdomains are meant too: their results are dropped, their links become
+      actions: number of actions that browsing may take, including invalid ones. Two numbers are a
+        range from which it is drawn uniformly, ends included, as for reinforcement learning
+        (section 3.2: 20 to 100); the paper evaluates with 100.
+      reference_characters: browsing ends when the extracts together are this long. The paper has
+        such a limit but does not state it. A single extract that is longer is refused.
+      results: maximum number of hits on a results page.
+      columns: length of a line for scrolling, in characters; lines are only counted, not broken in
+        what the model reads. With 68, the text of figure 1 has the 12 lines that its scrollbar
+        shows, 0 to 11.
+      view_lines: number of lines that are shown, and scrolled by, at a time.
+      blocked: hosts, including their subdomains: their results are dropped, their links become
         plain text, their pages are errors. The paper blocks these two, and trivia sites for
         TriviaQA.
-      censored_words: a page is an error when it shares a run of so many words with the question or
-        the reference answer; 0 for never. The paper's 10.
-      absent_text_is_invalid: whether `Find in page` of a text that is not there is an invalid
-        action. Otherwise it is a valid one that changes nothing.
-      score_without_answer: what an episode scores that ends without an answer. The reward model's
-        scores are Elo scores about 0, so that the default is below a middling answer.
+      censored_words: a page is an error if it shares a run of this many words with the question or
+        the reference answer; 0 for never. The paper's value is 10.
+      absent_text_is_invalid: whether `Find in page` for a text that is not there is an invalid
+        action. Otherwise it is a valid action that changes nothing.
+      score_without_answer: score of an episode that ends without an answer. The reward model's
+        scores are Elo scores around 0, so the default is below an average answer.
     """
 
     actions: int | tuple[int, int] = 100

@@ -1,4 +1,4 @@
-"""A page's text as the model reads it: marks escaped, links marked, counted in lines."""
+"""A page's text as shown to the model: marks escaped, links marked, divided into lines."""
 
 import bisect
 import dataclasses
@@ -16,7 +16,7 @@ class Link:
 
     Attributes:
       start, end: its text is `text[start:end]` of the page.
-      url: where it leads, absolute, with the fragment.
+      url: its target, absolute, with the fragment.
     """
 
     start: int
@@ -27,28 +27,28 @@ class Link:
 class ShownPage:
     """The text of a page under an episode's rules.
 
-    A link is `【<id>†<its text>†<domain>】`, without the domain where it leads to the page's own
-    (WebGPT, appendix A). Ids count the links that are shown, from 0.
+    A link is shown as `【<id>†<its text>†<domain>】`, without the domain if that is the page's own
+    (WebGPT, appendix A). Ids number the links that are shown, from 0.
 
     Args:
-      text: of the stored page.
-      links: those that may be shown; without text, or overlapping one before, they are not.
+      text: the stored page's text.
+      links: links that may be shown; those without text, or overlapping an earlier one, are not.
       host: the page's domain.
-      columns: how long a line is at most.
+      columns: maximum length of a line.
 
     Attributes:
-      plain: the text without links, its marks escaped: as long as `text`, place by place.
-      text: what is shown.
+      plain: the text without links, its marks escaped: offsets are the same as in `text`.
+      text: the shown text.
       links: by their ids.
-      line_starts: where in what is shown each line begins.
+      line_starts: where each line begins in the shown text.
     """
 
     def __init__(self, text: str, links: Sequence[Link], host: str, columns: int) -> None:
         self.plain = escape(text)
         self.links: tuple[Link, ...] = tuple(_that_can_be_shown(links, text))
         pieces: list[str] = []
-        # From each of these places of `plain` on, what is shown goes on at the other, up to the
-        # next of them.
+        # From each of these places in `plain`, up to the next one, the shown text continues at the
+        # corresponding shown place.
         self._plain_starts, self._shown_starts = [0], [0]
         spans: list[tuple[int, int]] = []
         place = length = 0
@@ -75,7 +75,7 @@ class ShownPage:
 
     @functools.cached_property
     def matcher(self) -> Matcher:
-        """What finds texts in `plain`."""
+        """Finds texts in `plain`."""
         return Matcher(self.plain)
 
     def lines(self, first: int, last: int) -> str:
@@ -97,7 +97,7 @@ class ShownPage:
         shown = self.line_starts[min(line, len(self) - 1)]
         part = bisect.bisect_right(self._shown_starts, shown) - 1
         place = self._plain_starts[part] + shown - self._shown_starts[part]
-        # Within the marks of a link nothing of the page is shown.
+        # Within the marks of a link, nothing of the page is shown.
         return min([place, *self._plain_starts[part + 1 : part + 2]])
 
 
@@ -112,9 +112,9 @@ def _that_can_be_shown(links: Sequence[Link], text: str) -> list[Link]:
 
 
 def _line_starts(text: str, links: Sequence[tuple[int, int]], columns: int) -> list[int]:
-    """Cuts a text into lines: at line ends, and at blanks where they would be too long.
+    """Splits a text into lines: at line ends, and at blanks where they would be too long.
 
-    A link is kept on one line where it fits.
+    A link is kept on one line if it fits.
     """
     starts: list[int] = []
     place, number = 0, 0

@@ -1,4 +1,4 @@
-"""The state of an episode: one value, from which everything goes on, and its JSON form."""
+"""The state of an episode: a single value that determines how it continues, and its JSON form."""
 
 import collections
 import dataclasses
@@ -24,8 +24,8 @@ class Place:
       kind: `search` for results, `page` for a page.
       target: the query, or the address without its fragment.
       first: number of the first line that is shown, from 0.
-      cursor: from where `Find in page` goes on, in characters of the page's text.
-      problem: why the page is not shown though the world may have it; None where it is.
+      cursor: where `Find in page` continues, in characters of the page's text.
+      problem: why the page is not shown though the world may have it; None if it is shown.
     """
 
     kind: Literal["search", "page"]
@@ -37,11 +37,11 @@ class Place:
 
 @dataclasses.dataclass(frozen=True)
 class View:
-    """What is seen of the page.
+    """The visible part of the page.
 
     Attributes:
-      title: of the page, as the model reads it; empty before the first action.
-      first, last: numbers of the lines that are shown, from 0.
+      title: the page's title as shown to the model; empty before the first action.
+      first, last: numbers of the first and last shown line, from 0.
       text: these lines, with links marked.
     """
 
@@ -53,18 +53,18 @@ class View:
 
 @dataclasses.dataclass(frozen=True)
 class Reference:
-    """An extract of a page, to be cited by its number.
+    """An extract of a page, cited by its number.
 
     Attributes:
-      title: of the page, without its domain.
+      title: the page's title, without its domain.
       domain: the host of the page's address.
-      url: that address.
+      url: the page's address.
       extract: the page's own words: `text[start:end]` of its document.
       document: the document's id.
-      start, end: in code points.
-      sha256: of the document's text (`Document.sha256`).
+      start, end: offsets in code points.
+      sha256: SHA-256 of the document's text (`Document.sha256`).
       retrieved_at: when the page was fetched, in ISO 8601.
-      pages: of a PDF, the numbers of the pages that the extract is on, from 1 on.
+      pages: for a PDF, the numbers of the pages that the extract is on, from 1.
     """
 
     title: str
@@ -81,13 +81,13 @@ class Reference:
 
 @dataclasses.dataclass(frozen=True)
 class Action:
-    """What was issued while browsing, and what became of it.
+    """An action while browsing, and its result.
 
     Attributes:
-      text: as it was issued.
-      invalid: why it was ignored; None for what was done.
-      past: how the observations after it call it; None where they do not.
-      note: what a reader of the log would want to know besides.
+      text: the text that was issued.
+      invalid: why it was ignored; None if it was executed.
+      past: its name in later observations; None if it does not appear there.
+      note: further information for readers of the log.
     """
 
     text: str
@@ -98,21 +98,22 @@ class Action:
 
 @dataclasses.dataclass(frozen=True)
 class State:
-    """An episode so far. It is never changed; to branch is to go on from it twice.
+    """An episode so far. It is immutable; to branch, continue from it twice.
 
     Attributes:
-      question: what is asked.
+      question: the question.
       settings: the rules.
-      limit: how many actions browsing may take in this episode.
-      reference_answer: pages that share a run of words with it are censored; None for none.
+      limit: number of actions that browsing may take in this episode.
+      reference_answer: pages that share a run of words with it are censored; None for no censoring
+        by answer.
       phase: `browsing`, `answering` when the next text is the answer, or `done`.
       place: where the browser is; None before the first page.
-      history: the places before, to which `Back` leads.
-      view: what is seen.
-      references: what was quoted, in order.
-      actions: what was issued while browsing.
+      history: earlier places, to which `Back` leads.
+      view: the visible part of the page.
+      references: the extracts that were quoted, in order.
+      actions: the actions while browsing.
       end: why browsing ended: by `End: …`, or by a limit (`actions`, `references`).
-      answer: the answer, as it was written.
+      answer: the answer as written.
     """
 
     question: str
@@ -130,7 +131,7 @@ class State:
 
     @property
     def actions_left(self) -> int:
-        """How many actions browsing may still take."""
+        """Number of actions that browsing may still take."""
         return self.limit - len(self.actions)
 
     @property
@@ -140,7 +141,7 @@ class State:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """All that was issued, the answer last: a replay of it gives this state."""
+        """All texts that were issued, the answer last: replaying them gives this state."""
         texts = tuple(action.text for action in self.actions)
         return texts if self.answer is None else (*texts, self.answer)
 
@@ -159,10 +160,10 @@ def dumps(state: State) -> str:
 
 
 def loads(text: str) -> State:
-    """Reads a state from what `dumps` gave.
+    """Parses a state that was written by `dumps`.
 
     Raises:
-      RecordError: when it is none.
+      RecordError: when it is not a state.
     """
     try:
         return state_from_json(json.loads(text))
@@ -171,10 +172,10 @@ def loads(text: str) -> State:
 
 
 def state_from_json(value: object) -> State:
-    """Makes a state of its JSON object.
+    """Parses a state from its JSON object.
 
     Raises:
-      RecordError: with the field, and what would be right.
+      RecordError: names the field, and what would be right.
     """
     fields = _fields(value, State)
     limit, phase, end = (
@@ -209,10 +210,10 @@ def state_from_json(value: object) -> State:
 
 
 def settings_from_json(value: object) -> Settings:
-    """Makes settings of their JSON object; what is absent has its default.
+    """Parses settings from their JSON object; absent ones get their default.
 
     Raises:
-      RecordError: with the field.
+      RecordError: names the field.
     """
     fields = _fields(value, Settings, "settings")
     given: dict[str, Any] = {}
@@ -240,7 +241,7 @@ def settings_from_json(value: object) -> Settings:
 
 
 def reference_from_fields(fields: JsonFields) -> Reference:
-    """Makes a reference of the fields of its JSON object."""
+    """Builds a reference from the fields of its JSON object."""
     extract = _text(fields, "extract")
     start, end = fields.integer("start"), fields.integer("end")
     if not 0 <= start < end == start + len(extract):
@@ -275,7 +276,7 @@ def _object(fields: JsonFields, name: str) -> object:
 
 
 def _text(fields: JsonFields, name: str) -> str:
-    # As it is: whoever made the state has normalised what is to be normalised.
+    # Unchanged: the code that created the state has already normalised what needs it.
     return fields.text(name, empty=True, raw=True)
 
 

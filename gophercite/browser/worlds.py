@@ -1,4 +1,4 @@
-"""What is browsed: a search engine and the pages that it and links lead to."""
+"""What can be browsed: a search engine, and the pages that it and links lead to."""
 
 from collections.abc import Iterable, Sequence
 from typing import Protocol
@@ -9,16 +9,16 @@ from gophercite.retrieval.engine import Hit, SearchEngine
 
 
 class World(Protocol):
-    """A search engine and pages. Asked the same twice it gives the same, so that steps are pure.
+    """A search engine and pages. Equal requests must get equal results, so that steps are pure.
 
     Attributes:
-      name: what records of episodes call it.
+      name: its name in records of episodes.
     """
 
     name: str
 
     def search(self, query: str, k: int) -> Sequence[Hit]:
-        """Returns at most `k` hits, the best first, each with an address that `open` takes.
+        """Returns at most `k` hits, the best first, each with an address that `open` accepts.
 
         Raises:
           SearchError: when the engine can't answer.
@@ -26,17 +26,17 @@ class World(Protocol):
         ...
 
     def open(self, url: str) -> Page:
-        """Returns the page at an address without a fragment, or the error in its place."""
+        """Returns the page at an address without a fragment, or an error page in its place."""
         ...
 
 
 class SiteWorld:
-    """A world of pages that are all there, by their addresses.
+    """A world of given pages, by their addresses.
 
     Args:
-      name: of the world.
-      pages: each with its document's address.
-      engine: finds them.
+      name: the world's name.
+      pages: each document must have its address.
+      engine: finds the pages.
     """
 
     def __init__(self, name: str, pages: Iterable[Page], engine: SearchEngine) -> None:

@@ -1,9 +1,9 @@
 """The JSON-lines records: documents, questions, rated answers, comparisons and completions.
 
-One record stands on one line (`docs/records.md` lists the fields). Files come from strangers and
-from years ago, so a bad line is never fatal: it is named by file, line and field, counted and left
-out; with `strict` the first one stops the reading. Texts are normalised as documents are
-(`gophercite.documents.normalise_text`), and offsets are moved along.
+Each line is one record (`docs/records.md` lists the fields). Files may be untrusted or years old,
+so a bad line is never fatal: it is named by file, line and field, counted and left out; with
+`strict` the first bad line stops the reading. Texts are normalised like documents
+(`gophercite.documents.normalise_text`), and offsets are adjusted.
 """
 
 from gophercite.documents import Document

@@ -1,9 +1,9 @@
-"""An answer with its proof, for people and programs: what is claimed, and where it can be checked.
+"""An answer with its proof, for people and programs: the claims, and where they can be checked.
 
-Each claim comes with a citation: the quote, the page that it is from, and the quote's place in that
-page's text. Who has the page can check it without trusting us: the SHA-256 says whether it is the
-same text, and `text[start:end]` is the quote; of a quote that leaves words out, each run of it has
-such a span. `docs/ask.md` lists the fields of the JSON form.
+Each claim comes with a citation: the quote, the page that it is from, and its place in the page's
+text. Anybody with the page can check it without trusting us: the SHA-256 tells whether the text is
+the same, and `text[start:end]` is the quote. If a quote leaves words out, each run of it has such a
+span. `docs/ask.md` lists the fields of the JSON form.
 """
 
 import collections
@@ -23,15 +23,15 @@ class Citation:
     """A claim, and where its proof stands.
 
     Attributes:
-      claim: what is said.
-      title: of the page.
+      claim: the claim.
+      title: the page's title.
       quote: a run of the page's text, or several, joined by ` [...] ` where words are left out.
       document: the page's id where it was found.
-      url: the page's address, where it has one.
+      url: the page's address, if it has one.
       retrieved_at: when the page was fetched, in ISO 8601.
-      sha256: of the page's normalised text, in UTF-8 (`Document.sha256`).
-      spans: where the runs stand: each is `text[start:end]` of that text, in code points.
-      pages: of a PDF, the numbers of the pages that the quote is on, from 1 on.
+      sha256: SHA-256 of the page's normalised text, in UTF-8 (`Document.sha256`).
+      spans: places of the runs: each is `text[start:end]` of that text, in code points.
+      pages: for a PDF, the numbers of the pages that the quote is on, from 1.
     """
 
     claim: str
@@ -46,23 +46,23 @@ class Citation:
 
     @property
     def runs(self) -> tuple[str, ...]:
-        """The quote's runs, as many as spans; one where no words are left out."""
+        """The quote's runs, one per span; a single one if no words are left out."""
         return tuple(evidence.runs_of(self.quote, len(self.spans) - 1))
 
     @property
     def start(self) -> int | None:
-        """Where the quote begins in the text; None where words are left out of it."""
+        """Where the quote begins in the text; None if it leaves words out."""
         return self.spans[0][0] if len(self.spans) == 1 else None
 
     @property
     def end(self) -> int | None:
-        """Where the quote ends in the text; None where words are left out of it."""
+        """Where the quote ends in the text; None if it leaves words out."""
         return self.spans[0][1] if len(self.spans) == 1 else None
 
 
 @dataclasses.dataclass(frozen=True)
 class LeftOut:
-    """A page that was found and is not shown to the model, and why."""
+    """A page that was found but not shown to the model, and why."""
 
     document: str
     reason: str
@@ -70,18 +70,18 @@ class LeftOut:
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """One of the answers that a model gave.
+    """One of the answers that a model sampled.
 
     Attributes:
-      citations: what it says.
+      citations: its claims with their proofs.
       text: the raw text.
-      score: by which the best was chosen.
+      score: the score by which the best sample was chosen.
       likelihood: log-probability of the text under the model, in nats.
-      constrained_likelihood: the same among the tokens that the quote constraint allowed, which is
-        what it was drawn from at temperature 1.
-      tokens: how many the text has, its end included.
-      reward: the reward model's, where there is one.
-      supported_and_plausible: the probability that raters find it both, by the reward model.
+      constrained_likelihood: the same, renormalised over the tokens that the quote constraint
+        allowed: the distribution that it was sampled from at temperature 1.
+      tokens: number of tokens in the text, including the end of sequence.
+      reward: the reward model's score, if there is one.
+      supported_and_plausible: the reward model's probability that raters find it both.
     """
 
     citations: tuple[Citation, ...]
@@ -96,25 +96,25 @@ class Sample:
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What is answered to a question, or why nothing is.
+    """The answer to a question, or why there is none.
 
     Attributes:
-      question: what was asked.
-      model: who answers.
-      is_baseline: whether that is a rule and no model.
+      question: the question.
+      model: name of the model.
+      is_baseline: whether that is a rule instead of a model.
       citations: the claims with their proofs; empty when the answer is declined.
       reason: why it is declined; None when it is not.
       text: the raw text in the syntax of inline evidence.
-      score: how good the answer is held to be; of an answer that is declined for it, the score of
-        the one that is not given.
+      score: estimated quality of the answer; if it was declined for its score, the score of the
+        answer that is withheld.
       scored_by: what that score is.
       likelihood: log-probability of the text under the model, in nats.
-      reward_model: by whose reward the answer was chosen; None where there was none.
-      supported_and_plausible: the probability that raters find it both, by the reward model.
-      threshold: what a score had to exceed, where answers below it are declined.
-      left_out: pages that were found and could not be used.
-      warnings: why the answer may be worth little, in sentences for people.
-      samples: all answers that were sampled, in their order, where they were asked for.
+      reward_model: the reward model that chose the answer; None without one.
+      supported_and_plausible: the reward model's probability that raters find it both.
+      threshold: what a score had to exceed, if answers below it are declined.
+      left_out: pages that were found but could not be used.
+      warnings: why the answer may be unreliable, in sentences for the user.
+      samples: all sampled answers in order, if they were requested.
     """
 
     question: str
@@ -139,7 +139,7 @@ class Answer:
 
     @property
     def declined(self) -> bool:
-        """Whether no answer is given."""
+        """Whether there is no answer."""
         return self.reason is not None
 
 
@@ -149,11 +149,11 @@ def cite(triple: Evidence, document: Document, *starts: int) -> Citation:
     Args:
       triple: claim, title and quote.
       document: the page.
-      starts: where the quote begins in the page's text; where it leaves words out, where each run
-        of it does.
+      starts: where the quote begins in the page's text; if it leaves words out, where each of its
+        runs begins.
 
     Raises:
-      ValueError: when it does not stand there.
+      ValueError: when it is not at this place.
     """
     runs = evidence.runs_of(triple.quote, len(starts) - 1)
     if len(runs) != len(starts):
@@ -176,7 +176,7 @@ def cite(triple: Evidence, document: Document, *starts: int) -> Citation:
 
 
 def page_numbers(pages: tuple[int, ...]) -> str:
-    """Returns the numbers of PDF pages as people write them: `page 3`, `pages 3–4, 7`."""
+    """Returns the numbers of PDF pages in the usual form: `page 3`, `pages 3–4, 7`."""
     runs: list[list[int]] = []
     for page in pages:
         if runs and page == runs[-1][-1] + 1:
@@ -191,7 +191,7 @@ def page_numbers(pages: tuple[int, ...]) -> str:
 
 
 def answer_to_json(answer: Answer) -> dict[str, Any]:
-    """Returns the JSON object of an answer; `samples` only where there are any."""
+    """Returns the JSON object of an answer; it has `samples` only if there are any."""
     value: dict[str, Any] = {
         "question": answer.question,
         "answer": _citations_to_json(answer.citations),
@@ -227,13 +227,13 @@ def answer_to_json(answer: Answer) -> dict[str, Any]:
 
 
 def answer_from_json(value: object) -> Answer:
-    """Makes an answer of a decoded JSON object; fields that mean nothing here are passed over.
+    """Parses an answer from a decoded JSON object; unknown fields are ignored.
 
-    That a quote stands where the object says is not looked at: see
+    It does not check that quotes stand where the object says: see
     `gophercite.answering.verification`.
 
     Raises:
-      RecordError: with the field, and what would be right.
+      RecordError: names the field, and what would be right.
     """
     fields = JsonFields(value, _ANSWER, collections.Counter())
     if "answer" not in fields:
@@ -264,11 +264,11 @@ def answer_from_json(value: object) -> Answer:
 
 
 def read_answer(path: str | os.PathLike[str]) -> Answer:
-    """Reads the answer that a file holds as JSON.
+    """Reads an answer from a JSON file.
 
     Raises:
       FileNotFoundError: when there is no such file.
-      RecordError: when it holds something else, with the file and the field.
+      RecordError: when it holds something else; names the file and the field.
     """
     return read_one(path, answer_from_json)
 
@@ -294,7 +294,7 @@ def _citation_to_json(citation: Citation) -> dict[str, Any]:
         "end": citation.end,
         "spans": [{"start": start, "end": end} for start, end in citation.spans],
         "pages": list(citation.pages),
-        "status": "exact",  # whoever made a citation had the page at hand (`cite`)
+        "status": "exact",  # the page was available when the citation was created (`cite`)
     }
 
 
@@ -318,7 +318,7 @@ def _citation(fields: JsonFields) -> Citation:
 
 
 def _spans(fields: JsonFields, quote: str) -> tuple[tuple[int, int], ...]:
-    """The places of a quote's runs: of one `start` and `end` say it, of several `spans`."""
+    """The spans of a quote's runs: from `start` and `end` for one run, from `spans` for several."""
     parts = list(fields.objects("spans", ("start", "end")))
     if len(parts) > 1:
         runs = evidence.runs_of(quote, len(parts) - 1)

@@ -1,4 +1,4 @@
-"""Reading and writing files of records, a record a line."""
+"""Reading and writing files of records, one record per line."""
 
 import collections
 import dataclasses
@@ -16,18 +16,18 @@ from gophercite.storage.json_lines import read_json_lines
 
 T = TypeVar("T")
 
-KEPT_ERRORS = 100  # what `Report.errors` holds at most
+KEPT_ERRORS = 100  # maximum length of `Report.errors`
 
 
 @dataclasses.dataclass
 class Report:
-    """What became of the lines of the files that were read.
+    """What became of the lines that were read.
 
     Attributes:
       read: number of good records.
-      skipped: number of bad ones.
-      errors: the first `KEPT_ERRORS` of their errors.
-      unknown_fields: how often each field was met that means nothing here and was passed over.
+      skipped: number of bad records.
+      errors: the first `KEPT_ERRORS` errors.
+      unknown_fields: number of occurrences of each unknown field; these are ignored.
     """
 
     read: int = 0
@@ -85,17 +85,16 @@ def read_parsed(
     strict: bool = False,
     report: Report | None = None,
 ) -> Iterator[T]:
-    """Reads records of any kind; what is bad is counted and left out, as by `read`.
+    """Reads records of any kind; bad ones are counted and left out, as in `read`.
 
     Args:
       path: a `.jsonl` or `.jsonl.gz` file.
-      parse: makes a record of a line's JSON, and counts the fields that it does not know; raises
-        `RecordError`.
-      id_of: the id of a record, which no other of the file may have; None where it has none.
+      parse: builds a record from a line's JSON, and counts unknown fields; raises `RecordError`.
+      id_of: returns a record's id, which must be unique in the file, or None if it has none.
       strict, report: as for `read`.
 
     Raises:
-      FileNotFoundError, RecordError: as by `read`.
+      FileNotFoundError, RecordError: as in `read`.
     """
     report = Report() if report is None else report
     lines_of_ids: dict[str, int] = {}
@@ -123,20 +122,20 @@ def read_parsed(
 def write(path: str | os.PathLike[str], records: Iterable[Record]) -> int:
     """Writes records to a `.jsonl` or `.jsonl.gz` file and returns their number.
 
-    The file appears when it is complete. Equal records give equal bytes, compressed ones too.
+    The file appears only when it is complete. Equal records give equal bytes, even compressed.
     """
     return write_json(path, map(to_json, records))
 
 
 def write_json(path: str | os.PathLike[str], objects: Iterable[Mapping[str, Any]]) -> int:
-    """Writes JSON objects, a line each, as `write` does records."""
+    """Writes JSON objects, one per line, as `write` writes records."""
     count = 0
     compressed = os.fspath(path).endswith(".gz")
     with write_whole(path) as partial, partial.open("wb") as raw:
         file = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if compressed else raw
         for each in objects:
             line = json.dumps(each, ensure_ascii=False, allow_nan=False)
-            # Only a rating's own fields can hold a lone surrogate: as JSON escapes it.
+            # Only a rating's own fields can hold a lone surrogate; it is written as a JSON escape.
             file.write(line.encode("utf-8", errors="backslashreplace") + b"\n")
             count += 1
         if file is not raw:

@@ -1,4 +1,4 @@
-"""What one line of a file of records is, once it has been read."""
+"""The types of records: what one line of a file represents."""
 
 import dataclasses
 from typing import Any
@@ -9,7 +9,7 @@ from gophercite.evidence import Evidence
 
 @dataclasses.dataclass(frozen=True)
 class Hit:
-    """A document by name only, with the search engine's snippet of it."""
+    """A document given by id only, with the search engine's snippet."""
 
     id: str
     snippet: str
@@ -17,7 +17,7 @@ class Hit:
 
 @dataclasses.dataclass(frozen=True)
 class FoundDocument(Document):
-    """A page with the snippet that the search engine showed of it for this question."""
+    """A page with the snippet that the search engine showed for this question."""
 
     snippet: str | None = None
 
@@ -36,13 +36,13 @@ class Question:
     """A question with the documents found for it, in rank order.
 
     Attributes:
-      id: names the question within its file.
+      id: unique name of the question within its file.
       question: the text of the question.
       source: the data set it is from.
-      documents: whole pages, or hits whose pages are elsewhere.
-      answers: what is accepted as an answer, where that is known.
-      evidence: where the documents prove it, where that is known.
-      incorrect_answers: what is known to be wrong, such as TruthfulQA's misconceptions.
+      documents: whole pages, or hits whose pages are stored elsewhere.
+      answers: accepted answers, if known.
+      evidence: where the documents prove the answer, if known.
+      incorrect_answers: answers known to be wrong, such as TruthfulQA's misconceptions.
     """
 
     id: str
@@ -56,7 +56,7 @@ class Question:
 
 @dataclasses.dataclass(frozen=True)
 class RatedAnswer:
-    """An answer with its evidence, and what people thought of it (section 2.6).
+    """An answer with its evidence, and people's judgements of it (section 2.6).
 
     Attributes:
       question_id: the question it answers.
@@ -66,8 +66,8 @@ class RatedAnswer:
       document: id of the document that is quoted.
       plausible: whether it is a reasonable on-topic answer; None when not rated.
       supported: whether the quote proves the claim; None when not rated.
-      ratings: the single judgements, each with the rater's name.
-      model: who answered.
+      ratings: the individual judgements, each with the rater's name.
+      model: name of the model that answered.
     """
 
     question_id: str
@@ -85,13 +85,13 @@ class RatedAnswer:
 
 @dataclasses.dataclass(frozen=True)
 class Extract:
-    """A numbered reference of a long answer, as far as a judge reads it.
+    """A numbered reference of a long answer, with only the fields that a judge reads.
 
     Attributes:
-      title: of the page, without its domain.
+      title: the page's title, without its domain.
       extract: the page's own words.
-      domain: the host of the page's address; empty where there is none.
-      url: that address.
+      domain: the host of the page's address; empty if there is none.
+      url: the page's address.
     """
 
     title: str
@@ -121,15 +121,15 @@ class Comparison:
     """Two answers to one question, and which of them people prefer (sections 2.6 and 2.8).
 
     Attributes:
-      id: names the comparison within its file.
+      id: unique name of the comparison within its file.
       question: the text of the question.
       source: the data set it is from.
-      responses: claims with their evidence, answers with numbered references, or the text of an
-        answer that has another form.
+      responses: claims with their evidence, answers with numbered references, or plain text for an
+        answer in another form.
       preferred: the probability that the second is better: 0, 1, or 0.5 for a tie; None when the
         raters were unsure.
       supported_and_plausible: whether each response is both; None where that was not rated.
-      ratings: the single judgements, each with the rater's name.
+      ratings: the individual judgements, each with the rater's name.
     """
 
     id: str
@@ -143,12 +143,12 @@ class Comparison:
 
 @dataclasses.dataclass(frozen=True)
 class Completion:
-    """What a model should write behind a prompt, such as a command behind what a browser shows.
+    """What a model should write after a prompt, such as a command after a browser observation.
 
     Attributes:
-      id: names the completion within its file.
-      prompt: all that is read before, to the character.
-      completion: what is written; an end of sequence follows it.
+      id: unique name of the completion within its file.
+      prompt: the exact text that is read.
+      completion: the text to write; an end of sequence follows it.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""Records and the JSON objects of their lines: every field is checked when it is read."""
+"""Conversion between records and JSON objects, with a check of every field that is read."""
 
 import collections
 import dataclasses
@@ -30,22 +30,22 @@ R = TypeVar("R", Document, Question, RatedAnswer, Comparison, Completion)
 def from_json(
     value: object, kind: type[R], unknown_fields: collections.Counter[str] | None = None
 ) -> R:
-    """Makes a record of a decoded JSON object.
+    """Parses a record from a decoded JSON object.
 
     Args:
-      value: what a line holds.
-      kind: what it should be.
-      unknown_fields: counts the fields that mean nothing and were passed over.
+      value: the value of a line.
+      kind: the expected type of record.
+      unknown_fields: counts unknown fields, which are ignored.
 
     Raises:
-      RecordError: with the field, and where a name is misspelled the right one.
+      RecordError: names the field, and for a misspelt name suggests the right one.
     """
     unknown = collections.Counter() if unknown_fields is None else unknown_fields
     return cast(R, _MAKERS[kind](JsonFields(value, _names(kind), unknown)))
 
 
 def to_json(record: Record | Hit) -> dict[str, Any]:
-    """Returns the JSON object of a record, without the optional fields that say nothing."""
+    """Returns the JSON object of a record, without optional fields that are empty."""
     values: dict[str, Any] = {}
     for field in dataclasses.fields(record):
         value = getattr(record, field.name)
@@ -75,7 +75,7 @@ def _response_to_json(response: Response) -> object:
 
 # --- Records ---
 
-# What a browsed reference has besides; no judge reads it.
+# Further fields of a browsed reference, which no judge reads.
 _OF_BROWSED_REFERENCES = frozenset({"document", "start", "end", "sha256", "retrieved_at", "pages"})
 
 
@@ -91,7 +91,7 @@ def _make_document(fields: JsonFields) -> Document:
             title=title,
             text=fields.text(
                 "text", empty=True, raw=True
-            ),  # the places of pages are of it as it is
+            ),  # page starts are offsets in the raw text
             url=fields.optional_text("url"),
             retrieved_at=fields.optional_text("retrieved_at"),
             page_starts=fields.integers("page_starts"),
@@ -113,7 +113,7 @@ def _make_document(fields: JsonFields) -> Document:
 
 
 def _make_sources(parent: JsonFields) -> tuple[tuple[Document | Hit, ...], dict[str, str]]:
-    """Returns the documents of a record, and the texts of those in it as they were written."""
+    """Returns a record's documents, and the raw texts of those that contain text."""
     sources: list[Document | Hit] = []
     written: dict[str, str] = {}
     for fields in parent.objects("documents", _names(Document) | _names(Hit), required=True):
@@ -155,13 +155,13 @@ def _make_span(fields: JsonFields, ids: set[str], written: dict[str, str]) -> Sp
     if not 0 <= span.start < span.end:
         raise fields.error("end", f"expected 0 <= start < end, got {span.start} and {span.end}")
     if span.document not in written:
-        return span  # the page is elsewhere
+        return span  # the page is stored elsewhere
     text = written[span.document]
     if span.end > len(text):
         raise fields.error(
             "end", f"{span.end} is behind the text, which has {len(text)} characters"
         )
-    # From offsets in the text as it was written to the same places of the normalised text.
+    # From offsets in the raw text to the same places in the normalised text.
     start, end = (len(normalise_text(text[:offset])) for offset in (span.start, span.end))
     if normalise_text(text)[start:end] != normalise_text(text[span.start : span.end]):
         raise fields.error("start", "the span cuts characters that normalisation joins")
@@ -263,7 +263,7 @@ def _make_long_answer(value: dict[str, Any], name: str) -> LongAnswer:
 
 
 def _make_completion(fields: JsonFields) -> Completion:
-    # To the character: what a model reads ends with a line end, for one.
+    # Exactly as written: for example, what a model reads ends with a line end.
     prompt, completion = (fields.text(name, raw=True) for name in ("prompt", "completion"))
     return Completion(fields.text("id"), prompt, completion)
 
@@ -275,7 +275,7 @@ def _refuse_marks(fields: JsonFields, triple: Evidence | RatedAnswer) -> None:
 
 
 def _make_rating(fields: JsonFields) -> dict[str, Any]:
-    fields.text("rater")  # whose judgement it is; the rest is the rating's own
+    fields.text("rater")  # required: the rater's name; other fields are free
     return fields.values
 
 
@@ -287,7 +287,7 @@ def _require_document(fields: JsonFields, id: str, ids: set[str]) -> None:
 
 
 def _require_verbatim(fields: JsonFields, answer: RatedAnswer) -> None:
-    """What is not verbatim may be on record as unsupported, but never as anything else."""
+    """Requires a verbatim quote; only unsupported answers may have another one."""
     quoted = next(source for source in answer.documents if source.id == answer.document)
     if answer.supported is False or not isinstance(quoted, Document):
         return
