@@ -1,8 +1,8 @@
 """Advantage actor-critic against a reward model (GopherCite, 2.8 and F.1).
 
-One compiled step samples, judges, and updates: nothing goes to the host. What the frozen layers
-make of prompts and samples is computed while sampling, once, and read by policy, value and teacher;
-the teacher holds only what the policy trains.
+One compiled step samples, scores, and updates: nothing goes to the host. The frozen layers'
+activations of prompts and samples are computed once, while sampling, and are shared by policy,
+value function and teacher; the teacher holds only the parts that the policy trains.
 """
 
 import dataclasses
@@ -37,15 +37,15 @@ from gophercite.quoting.quote_state import QuoteTables
 
 AverageOver = Literal["response_tokens", "max_tokens"]
 
-_ROLLOUTS, _EVALUATION = 1, 2  # what a key is folded with, by purpose
+_ROLLOUTS, _EVALUATION = 1, 2  # folded into a key, by purpose
 
 
 class Collected(NamedTuple):
-    """What A2C learns from.
+    """The experience that A2C learns from.
 
     Attributes:
       rollouts: samples with their rewards.
-      quotes: the tables that they were constrained by.
+      quotes: the tables that constrained the samples; None without a constraint.
     """
 
     rollouts: Rollouts
@@ -56,8 +56,8 @@ class Shared(NamedTuple):
     """What all microbatches of rollouts share.
 
     Attributes:
-      scale: of their sums.
-      quotes: the tables that samples were constrained by.
+      scale: factor on their sums.
+      quotes: the tables that constrained the samples; None without a constraint.
     """
 
     scale: Float[Array, ""]
@@ -66,39 +66,39 @@ class Shared(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class A2CLearner(GradientLearner):
-    """One synchronous update a batch of prompts.
+    """One synchronous update per batch of prompts.
 
     The objective is α · KL(policy ‖ teacher) + (1 − α) · (policy loss + w · value loss), each a sum
-    over the batch's response tokens, end of sequence included, divided by one number for the whole
-    batch (`average_over`). The policy loss of a token is −advantage · log π, its value loss the
-    square of the advantage, and the advantage is the sample's reward less the value there: the
-    final reward that is expected from this token on, undiscounted. The policy's gradient does not
-    go through the advantage. Batches are described in `rollouts`.
+    over the batch's response tokens, including the end of sequence, divided by one number for the
+    entire batch (`average_over`). The policy loss of a token is −advantage · log π, its value loss
+    is the square of the advantage. The advantage is the sample's reward minus the value at the
+    token, which predicts the final reward, undiscounted. The policy's gradient does not flow
+    through the advantage. Batches are described in `rollouts`.
 
-    The two divisors differ by more than a constant. The number of response tokens depends on what
-    was sampled, so a mean over them is a ratio of two random numbers: in expectation its gradient
-    is not quite that of the expected sum, by an error that falls as 1 / samples in a batch, and a
-    batch of short samples makes larger steps. Dividing by a fixed number has no such bias, but
-    makes steps small where samples are far shorter than `max_tokens`, and so changes what a
-    learning rate and a clipping norm mean whenever that limit is changed.
+    The two divisors differ by more than a constant. The number of response tokens depends on the
+    samples, so a mean over them is a ratio of two random numbers: its expected gradient differs
+    from that of the expected sum, by an error that falls as 1 / samples in a batch, and a batch of
+    short samples takes larger steps. Dividing by a fixed number has no such bias. But it makes
+    steps small if samples are far shorter than `max_tokens`, so changing that limit changes the
+    effect of a learning rate and a clipping norm.
 
-    The parameters are the policy's with three parts more: `value_head`; `teacher`, the trained
-    parts as they were at first; and `reward_model`. The last two are not trained. A policy with
-    adapters has its teacher in itself: without them it is what it was at first.
+    The parameters are the policy's plus three parts: `value_head`; `teacher`, the initial values of
+    the trained parts; and `reward_model`. The last two are not trained. A policy with adapters
+    needs no copy as its teacher: without the adapters it is the initial policy.
 
     Attributes:
       rewards: what samples are rewarded for.
-      plan: how they are sampled: from the model's own distribution among what is allowed.
+      plan: how samples are drawn: from the model's own distribution over the allowed tokens.
       kl_weight: α.
-      value_weight: w, which multiplies (reward − value)², not half of it.
-      average_over: "response_tokens" divides by the tokens that the batch's samples have;
-        "max_tokens" by samples × the most tokens that a sample may have, so that places after a
-        sample's end count as zeros. Samples of weight 0 count in neither.
-      value_width: of the value's two hidden layers.
-      value_scale: what the value's last layer gives is multiplied by (`ValueHead.scale`).
-      loss_chunk: places whose logits exist at once.
-      rollout_pieces: that a batch's prompts are cut into, sampled one after the other; divides the
-        memory for keys and values, and changes no sample.
+      value_weight: w, the factor on (reward − value)², not on half of it.
+      average_over: "response_tokens" divides by the number of tokens in the batch's samples;
+        "max_tokens" by the number of samples × the maximum tokens per sample, so that positions
+        after a sample's end count as zeros. Samples of weight 0 count in neither.
+      value_width: width of the value head's two hidden layers.
+      value_scale: factor on the output of the value head's last layer (`ValueHead.scale`).
+      loss_chunk: number of positions whose logits are in memory at once.
+      rollout_pieces: number of pieces that a batch's prompts are split into, which are sampled one
+        after the other; divides the memory of the KV cache and does not change the samples.
     """
 
     rewards: Rewards
@@ -112,11 +112,11 @@ class A2CLearner(GradientLearner):
     rollout_pieces: int = 1
 
     def __post_init__(self) -> None:
-        """Refuses what would not be the policy's gradient.
+        """Refuses settings under which the update would not be the policy gradient.
 
         Raises:
-          ValueError: a setting is out of range, or samples are not drawn from the distribution
-            itself.
+          ValueError: a setting is out of range, or samples are not drawn from the policy's own
+            distribution.
         """
         if not 0 <= self.kl_weight <= 1:
             raise ValueError(f"A2CLearner.kl_weight = {self.kl_weight}: must be from 0 to 1")
@@ -136,16 +136,16 @@ class A2CLearner(GradientLearner):
 
     @property
     def value_head(self) -> ValueHead:
-        """The value function."""
+        """The value function's head."""
         return ValueHead(self.transformer.config, self.value_width, self.value_scale)
 
     @property
     def reward_model(self) -> RewardModel:
-        """What judges samples."""
+        """The model that scores samples."""
         return self.rewards.model
 
     def policy_parts(self, params: Params) -> Params:
-        """The language model's parts alone."""
+        """The language model's parts only."""
         return {name: part for name, part in params.items() if name not in BESIDE_THE_POLICY}
 
     def trained(self, params: Params) -> Params:
@@ -154,15 +154,15 @@ class A2CLearner(GradientLearner):
         return {name: parts[name] for name in parts if name not in (TEACHER, REWARD_MODEL)}
 
     def with_extra_parts(self, policy: Params, reward_model: Params, value_head: Params) -> Params:
-        """The parameters of a run's first step, from those of a policy.
+        """The parameters at a run's first step, from a policy's parameters.
 
         Args:
-          policy: a language model's, split where the run freezes layers.
-          reward_model: a reward model's, its heads included.
-          value_head: the value function's.
+          policy: a language model's parameters, split if the run freezes layers.
+          reward_model: a reward model's parameters, including its heads.
+          value_head: the value head's parameters.
 
         Returns:
-          All parts; the teacher is a copy of what is trained of the policy, less its adapters.
+          All parts; the teacher is a copy of the policy's trained parts, without adapters.
         """
         teacher = {n: part for n, part in super().trained(policy).items() if n != ADAPTERS}
         return {
@@ -184,41 +184,41 @@ class A2CLearner(GradientLearner):
         }
 
     def update(self, state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
-        """Samples, judges, and takes one step.
+        """Samples, scores, and takes one step.
 
         Args:
-          state: before the step; may be donated.
+          state: the state before the step; may be donated.
           batch: see `rollouts`.
 
         Returns:
-          The state after it, and metrics (docs/reinforcement_learning.md names each).
+          The state after the step, and metrics (docs/reinforcement_learning.md names each).
         """
         key = jax.random.fold_in(jax.random.fold_in(state.key, _ROLLOUTS), state.step)
         return self.learn(state, self.collect(state.params, batch, key))
 
     def collect(self, params: Params, batch: Batch, key: Key[Array, ""]) -> Collected:
-        """Samples and judges; nothing leaves the device.
+        """Samples and scores; nothing leaves the device.
 
         Args:
           params: all parameters.
           batch: see `rollouts`.
-          key: of the draws.
+          key: random key of the draws.
 
         Returns:
-          What `learn` takes.
+          The experience for `learn`.
         """
         rollouts = roll_out(self.plan, self.rewards, params, batch, key, self.rollout_pieces)
         return Collected(rollouts, batch.get("quotes"))  # type: ignore[arg-type]
 
     def learn(self, state: TrainState, experience: Collected) -> tuple[TrainState, Metrics]:
-        """The step from given experience on.
+        """Takes one step from given experience.
 
         Args:
-          state: before the step.
-          experience: of its policy.
+          state: the state before the step.
+          experience: experience of this state's policy.
 
         Returns:
-          As `update`.
+          As in `update`.
         """
         rollouts, quotes = experience
         shared = Shared(1 / self.divisor(rollouts), quotes)
@@ -227,7 +227,7 @@ class A2CLearner(GradientLearner):
         return after, {**metrics, **_loss_metrics(sums), **self._rollout_metrics(rollouts)}
 
     def divisor(self, rollouts: Rollouts) -> Float[Array, ""]:
-        """What a whole batch's sums are divided by, however it is cut into microbatches."""
+        """The divisor of the entire batch's sums, independent of microbatches."""
         if self.average_over == "response_tokens":
             count = jnp.sum(rollouts.weights * rollouts.response_lengths)
         else:
@@ -237,25 +237,25 @@ class A2CLearner(GradientLearner):
     def losses(
         self, params: Params, batch: Any, weights: Any, accumulated: Params | None
     ) -> tuple[Float[Array, ""], Metrics]:
-        """See `GradientLearner`; `batch` are rows of rollouts, `weights` what they share."""
+        """See `GradientLearner`; `batch` is rows of rollouts, `weights` is their `Shared`."""
         objective, sums = self._totals(params, Rollouts(**batch), weights.quotes, accumulated)
         total = weights.scale * objective
         return total, {**sums, "loss/total": total}
 
     def evaluate(self, params: Params, batch: Batch) -> Totals:
-        """One sample of each prompt, judged; the draws are the same at every evaluation.
+        """Draws and scores one sample per prompt, with the same random numbers at every evaluation.
 
         Args:
           params: all parameters.
           batch: see `rollouts`.
 
         Returns:
-          Totals of `reward`, `score`, `supported_and_plausible`, `length`, `kl` (of a sample, in
-          nats) and of each kind of fault, with the samples' number.
+          Totals of `reward`, `score`, `supported_and_plausible`, `length`, `kl` (per sample, in
+          nats) and of each kind of fault, with the number of samples.
         """
         plan = dataclasses.replace(self.plan, samples=1, rows=1)
         key: Key[Array, ""] = jax.random.key(_EVALUATION)
-        count = batch["prompts"].shape[0]  # what its size has no part of is cut into fewer
+        count = batch["prompts"].shape[0]  # pieces must divide it: else use fewer
         sampled, learnt = (math.gcd(n, count) for n in (self.rollout_pieces, self.microbatches))
         rollouts = roll_out(plan, self.rewards, params, batch, key, sampled)
         quotes: Any = batch.get("quotes")
@@ -276,7 +276,7 @@ class A2CLearner(GradientLearner):
         quotes: QuoteTables | None,
         accumulated: Params | None,
     ) -> tuple[Float[Array, ""], Metrics]:
-        """The objective of some rows of rollouts, not yet scaled, and sums over their places."""
+        """The unscaled objective of some rows of rollouts, and sums over their positions."""
         rows, places = rollouts.responses.shape
         place = jnp.arange(places)
         real = place < rollouts.response_lengths[:, None]
@@ -319,7 +319,7 @@ class A2CLearner(GradientLearner):
     def _representations(
         self, params: Params, rollouts: Rollouts, accumulated: Params | None
     ) -> tuple[Float[Array, "rows places d_model"], Float[Array, "rows places d_model"]]:
-        """What policy and teacher have before each token of the samples."""
+        """The policy's and the teacher's representations before each token of the samples."""
         positions = jnp.broadcast_to(jnp.arange(rollouts.tokens.shape[1]), rollouts.tokens.shape)
         ends = rollouts.prompt_lengths + rollouts.response_lengths
         segments = (positions < ends[:, None]).astype(jnp.int32)
@@ -364,7 +364,7 @@ class A2CLearner(GradientLearner):
 
 
 def _teacher(params: Params) -> Params:
-    """The policy's parameters as they were at first."""
+    """The policy's initial parameters."""
     return {n: part for n, part in params.items() if n != ADAPTERS} | params[TEACHER]
 
 
@@ -373,7 +373,7 @@ def _name(fault: int) -> str:
 
 
 def _sample_sums(rollouts: Rollouts) -> Metrics:
-    """Sums over samples of what there is one of for each."""
+    """Sums over samples of the per-sample metrics."""
     total = lambda values: jnp.sum(rollouts.weights * values)  # noqa: E731
     verdicts = rollouts.verdicts
     return {
@@ -387,12 +387,12 @@ def _sample_sums(rollouts: Rollouts) -> Metrics:
 
 
 def _loss_metrics(sums: Metrics) -> Metrics:
-    """Means of the sums over places of a whole batch."""
+    """Means, from the sums over all positions of a batch."""
     places, rows = jnp.maximum(sums["places"], 1), jnp.maximum(sums["rows"], 1)
     mean = {name: total / places for name, total in sums.items()}
     spread = mean["reward_square"] - jnp.square(mean["reward"])
     error = mean["advantage_square"] - jnp.square(mean["advantage"])
-    varies = spread > 1e-6 * mean["reward_square"]  # beyond what float32 makes of equal rewards
+    varies = spread > 1e-6 * mean["reward_square"]  # more than float32 rounding of equal rewards
     return {
         "loss/total": sums["loss/total"],
         "loss/policy_avg": -mean["advantage_log_prob"],

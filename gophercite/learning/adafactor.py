@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float32, Int32
 
-# The floor of a parameter's root mean square when updates are scaled by it (their epsilon_2).
+# The floor of a parameter's root mean square when updates are scaled by it (epsilon_2 there).
 _SMALLEST_SCALE = 1e-3
 
 
@@ -15,9 +15,9 @@ class AdafactorRule:
     """The second moment of a matrix's gradient as the product of a row and a column of means.
 
     Attributes:
-      decay_rate: the average of step t forgets with 1 - t**-decay_rate.
-      clipping_threshold: the largest root mean square of a matrix's update; None never clips.
-      min_dim_size_to_factor: a matrix with a smaller side keeps its second moment whole.
+      decay_rate: at step t, the moving average decays by 1 - t**-decay_rate.
+      clipping_threshold: maximum root mean square of a matrix's update; None never clips.
+      min_dim_size_to_factor: the second moment of a matrix with a smaller side is not factored.
       multiply_by_parameter_scale: make the learning rate relative to the matrix's root mean square.
       epsilon: added to squared gradients.
     """
@@ -29,10 +29,10 @@ class AdafactorRule:
     epsilon: float = 1e-30
 
     def __post_init__(self) -> None:
-        """Refuses settings outside their range, naming the field.
+        """Checks that each field is in its range.
 
         Raises:
-          ValueError: a field is out of range.
+          ValueError: a field is out of range; the message names it.
         """
         if not 0 < self.decay_rate <= 1:
             raise ValueError(f"adafactor: decay_rate = {self.decay_rate}: must be in (0, 1]")
@@ -48,10 +48,10 @@ class AdafactorRule:
         """Which axes of a parameter each of its statistics keeps.
 
         Args:
-          shape: the parameter's.
+          shape: the parameter's shape.
 
         Returns:
-          `row` without the last axis and `column` without the one before it when both are large
+          `row` without the last axis and `column` without the second-to-last if both axes are large
           enough; otherwise `second_moment` with all axes.
         """
         axes = tuple(range(len(shape)))
@@ -69,9 +69,9 @@ class AdafactorRule:
         """What to subtract from a parameter, per unit of learning rate.
 
         Args:
-          gradient: of the loss.
-          statistics: as of the step before; zeros at first.
-          parameter: before the update; its scale matters when `multiply_by_parameter_scale`.
+          gradient: gradient of the loss.
+          statistics: statistics of the previous step; zeros at the first.
+          parameter: the parameter before the update; used only with `multiply_by_parameter_scale`.
           step: 1 at the first update.
 
         Returns:
@@ -86,7 +86,7 @@ class AdafactorRule:
         if "row" in statistics:
             row = average("row", squares.mean(axis=-1))
             column = average("column", squares.mean(axis=-2))
-            # Both hold means, so their product is divided by the mean of all.
+            # Row and column both hold means, so their product is divided by the overall mean.
             row_factor = jax.lax.rsqrt(row / row.mean(axis=-1, keepdims=True))
             column_factor = jax.lax.rsqrt(column)
             update = gradient * row_factor[..., :, None] * column_factor[..., None, :]

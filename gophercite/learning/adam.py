@@ -8,7 +8,7 @@ from jaxtyping import Array, Float32, Int32
 
 @dataclasses.dataclass(frozen=True)
 class AdamRule:
-    """Running averages of a matrix's gradient and of its square, both whole.
+    """Moving averages of a matrix's gradient and of its square, not factored.
 
     Attributes:
       b1: decay of the gradient's average.
@@ -21,10 +21,10 @@ class AdamRule:
     eps: float = 1e-8
 
     def __post_init__(self) -> None:
-        """Refuses settings outside their range, naming the field.
+        """Checks that each field is in its range.
 
         Raises:
-          ValueError: a field is out of range.
+          ValueError: a field is out of range; the message names it.
         """
         for name in ("b1", "b2"):
             if not 0 <= getattr(self, name) < 1:
@@ -36,7 +36,7 @@ class AdamRule:
         """Which axes of a parameter each of its statistics keeps.
 
         Args:
-          shape: the parameter's.
+          shape: the parameter's shape.
 
         Returns:
           `first_moment` and `second_moment`, both with all axes.
@@ -54,8 +54,8 @@ class AdamRule:
         """What to subtract from a parameter, per unit of learning rate.
 
         Args:
-          gradient: of the loss.
-          statistics: as of the step before; zeros at first.
+          gradient: gradient of the loss.
+          statistics: statistics of the previous step; zeros at the first.
           parameter: not used.
           step: 1 at the first update.
 

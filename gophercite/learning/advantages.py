@@ -1,9 +1,9 @@
-"""Advantages where a time step is a completion and the baseline is a token's (WebGPT, E).
+"""Advantages where a time step is a completion and the baseline is per token (WebGPT, E).
 
-Between the completions of an episode that is generalised advantage estimation (Schulman et al.
-2016). Inside a completion nothing is bootstrapped and nothing discounted: what comes after a token
-is the sum of the rewards from it to the completion's end, and then the estimate from there. The
-baseline is subtracted where the token is drawn.
+Between the completions of an episode, this is generalised advantage estimation (Schulman et al.
+2016). Inside a completion nothing is bootstrapped or discounted: a token's return is the sum of the
+rewards from it to the end of the completion, plus the estimate from there on. The baseline is the
+value before the token.
 """
 
 from typing import NamedTuple
@@ -14,11 +14,11 @@ from jaxtyping import Array, Bool, Float, Int
 
 
 class Advantages(NamedTuple):
-    """What is estimated of each token; 0 where there is none.
+    """Estimates for each token; 0 where there is no token.
 
     Attributes:
-      advantages: how much better it went than was expected before the token.
-      returns: what the value before the token is to be: the advantage and the value itself.
+      advantages: the estimated return minus the value before the token.
+      returns: the target of the value before the token: the advantage plus that value.
     """
 
     advantages: Float[Array, "rows places"]
@@ -40,16 +40,16 @@ def completion_advantages(
 
         A[t, i] = Σ_{j ≥ i} r[t, j] + γ (V[t+1, 0] + λ A[t+1, 0]) − V[t, i]
 
-    where completion t + 1 is the next of the same episode; there is no such term after the last. A
-    row without a token has the advantage 0: it ends what is known of an episode, and its value
+    where completion t + 1 is the next one of the same episode; the last completion has no such
+    term. A row without tokens has the advantage 0: it ends a truncated episode, and its value
     stands for what comes after.
 
     Args:
-      rewards: by token; what stands behind a completion's end does not count.
-      values: before each token.
+      rewards: reward of each token; entries after the end of a completion are ignored.
+      values: value before each token.
       real: where there is a token.
-      episode: which episode each row is of; rows may be in any order.
-      step: the row's place in it.
+      episode: which episode each row belongs to; rows may be in any order.
+      step: the row's index in its episode.
       trace: λ.
       discount: γ.
     """
@@ -79,7 +79,7 @@ def completion_advantages(
 def normalised(
     advantages: Float[Array, "rows places"], real: Bool[Array, "rows places"]
 ) -> Float[Array, "rows places"]:
-    """Shifts and scales advantages to mean 0 and variance 1 over all real tokens; else 0."""
+    """Normalises advantages to mean 0 and variance 1 over all real tokens; 0 elsewhere."""
     count = jnp.maximum(jnp.sum(real), 1)
     mean = jnp.sum(jnp.where(real, advantages, 0)) / count
     centred = jnp.where(real, advantages - mean, 0)

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float32
 
 
 def global_norm(tree: Any) -> Float32[Array, ""]:
-    """The Euclidean norm of all values of a tree together, summed in float32.
+    """The Euclidean norm of all values of a tree, summed in float32.
 
     Args:
       tree: arrays of any floating dtype.
@@ -21,15 +21,16 @@ def global_norm(tree: Any) -> Float32[Array, ""]:
 
 
 def clip_by_global_norm(grads: Any, max_norm: float) -> tuple[Any, Float32[Array, ""]]:
-    """Scales gradients down to a norm, when theirs is larger.
+    """Scales gradients down to a norm if theirs is larger.
 
     Args:
       grads: tree of arrays of any floating dtype.
-      max_norm: the largest norm that is let through, positive.
+      max_norm: the maximum norm, positive.
 
     Returns:
-      The gradients in their dtypes, and their norm before clipping. A norm that is not finite makes
-      every gradient NaN, so that the run stops with its step named instead of going on from zeros.
+      The gradients in their dtypes, and their norm before clipping. If the norm is not finite,
+      every gradient becomes NaN, so that the run stops and names the step instead of continuing
+      from zeros.
     """
     norm = global_norm(grads)
     scale = jnp.where(jnp.isfinite(norm), jnp.minimum(1.0, max_norm / norm), jnp.nan)

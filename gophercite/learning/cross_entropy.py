@@ -1,10 +1,10 @@
 """Cross-entropy over a vocabulary, without ever holding all logits.
 
-The logits of 4096 tokens over 32,000 pieces are half a gigabyte, and autodiff keeps them twice.
-Here tokens go in chunks, and each chunk's gradient is formed while its logits are still at hand:
-they are made once, used, and gone. Tokens of weight 0 (prompts and padding, which are most of what
-fine-tuning reads) get no logits at all: each row's weighted tokens come first, and the loop over
-chunks stops after the last of them.
+The logits of 4096 tokens over 32,000 pieces take half a gigabyte, and autodiff keeps them twice.
+Here tokens are processed in chunks, and each chunk's gradient is computed while its logits are in
+memory: logits are computed once, used, and freed. Tokens of weight 0 (prompts and padding, which
+are most tokens in fine-tuning) need no logits at all: each row's weighted tokens are moved to the
+front, and the loop over chunks stops after the last of them.
 """
 
 from collections.abc import Callable
@@ -35,11 +35,11 @@ def cross_entropy(
 
     Args:
       hidden: the model's representations.
-      unembedding: what turns them into logits.
-      targets: the token that should come next.
-      weights: of each token's loss; 0 leaves it out.
+      unembedding: maps them to logits.
+      targets: the next token at each position.
+      weights: weight of each token's loss; 0 leaves it out.
       z_loss: coefficient of log²Z, which keeps logits from drifting (Chowdhery et al. 2022, 5).
-      chunk: tokens whose logits exist at once, over all sequences of the batch.
+      chunk: number of tokens whose logits are in memory at once, over all sequences of the batch.
 
     Returns:
       The objective, Σ w (nll + z_loss · log²Z), which is differentiable in `hidden` and
@@ -66,12 +66,12 @@ class Chunk(NamedTuple):
 
 
 class _Chunks(NamedTuple):
-    """A batch's tokens in chunks, those of each row that have a weight before the others.
+    """A batch's tokens in chunks; in each row, tokens with nonzero weight come first.
 
     Attributes:
       leaves: all chunks, [chunks, batch, tokens, …].
-      needed: how many hold a token that has a weight.
-      places: where the token at each place of the new order was in its row.
+      needed: number of chunks that hold a token with nonzero weight.
+      places: the original position in its row of each token in the new order.
     """
 
     leaves: Chunk
@@ -79,7 +79,7 @@ class _Chunks(NamedTuple):
     places: Int[Array, "batch length"]
 
     def fold(self, body: Callable[[_Sums, Chunk], _Sums], sums: _Sums) -> _Sums:
-        """Goes through the chunks that count."""
+        """Folds `body` over the needed chunks."""
         return jax.lax.fori_loop(0, self.needed, lambda i, sums: body(sums, self.at(i)), sums)
 
     def at(self, i: Array) -> Chunk:
@@ -90,7 +90,7 @@ class _Chunks(NamedTuple):
     def in_place(
         self, by_chunk: Float[Array, "chunks batch tokens d_model"]
     ) -> Float[Array, "batch length d_model"]:
-        """What was computed for each token, where the token was."""
+        """Moves what was computed for each token back to the token's original position."""
         batch, length = self.places.shape
         joined = jnp.moveaxis(by_chunk, 0, 1).reshape(batch, -1, by_chunk.shape[-1])[:, :length]
         back = jnp.argsort(self.places, axis=1)
@@ -140,7 +140,7 @@ def _forward(
         slope = jnp.where(hit, slope - weight[..., None], slope)
         slope = before_soft_cap(slope, logits, unembedding.softcap).astype(hidden.dtype)
         slope = constrain(slope, "batch", "length", "vocab")
-        # Tokens as rows of one matrix: see `Unembedding.logits_by_row`.
+        # Flatten tokens to rows of one matrix: see `Unembedding.logits_by_row`.
         rows, inputs = slope.reshape(-1, slope.shape[-1]), x.reshape(-1, x.shape[-1])
         of_x = (rows @ kernel.astype(hidden.dtype)).reshape(x.shape)
         for_kernel += jnp.einsum("tv,td->vd", rows, inputs, preferred_element_type=jnp.float32)
@@ -164,7 +164,7 @@ def _backward(
     gradients: tuple[Array, Unembedding],
     slopes: tuple[Array, Array],
 ) -> tuple[Array, Unembedding, None, None]:
-    slope = slopes[0]  # the second value only reports; the docstring says so
+    slope = slopes[0]  # the second value is not differentiable (see the docstring)
     scaled: tuple[Array, Unembedding] = jax.tree.map(
         lambda gradient: gradient * slope.astype(gradient.dtype), gradients
     )
@@ -181,7 +181,7 @@ def correct_predictions(
     weights: Float[Array, "batch length"],
     chunk: int = 512,
 ) -> Float[Array, ""]:
-    """Weighted count of tokens whose likeliest prediction is right (arguments as above)."""
+    """Weighted count of tokens that are predicted correctly by argmax (arguments as above)."""
 
     def body(total: Array, leaf: Chunk) -> Array:
         right = jnp.argmax(unembedding.logits_by_row(leaf.hidden), axis=-1) == leaf.targets
@@ -195,9 +195,9 @@ def _at(logits: Array, target: Array) -> Array:
 
 
 def in_chunks(chunk: int, *arrays: Array) -> tuple[Array, ...]:
-    """Cuts [batch, length, …] along the length into [chunks, batch, tokens, …], padded with zeros.
+    """Splits [batch, length, …] along the length into [chunks, batch, tokens, …], zero-padded.
 
-    Cutting the length and not the flat list of tokens leaves the batch's sharding alone.
+    Splitting the length, not the flattened tokens, preserves the batch's sharding.
     """
     batch, length = arrays[0].shape[:2]
     tokens = max(1, min(length, chunk // batch))

@@ -24,10 +24,10 @@ def update(ema: Any, params: Any, decay: float) -> Any:
     Args:
       ema: tree of float32 arrays.
       params: the same tree, of any floating dtype.
-      decay: how much of the old average is kept, in [0, 1).
+      decay: weight of the old average, in [0, 1).
 
     Returns:
       `decay * ema + (1 - decay) * params`, float32.
     """
-    # As a correction of the old average, exact when both are equal.
+    # Written as a correction of the old average, which is exact if both are equal.
     return jax.tree.map(lambda e, p: e + (1.0 - decay) * (p.astype(jnp.float32) - e), ema, params)

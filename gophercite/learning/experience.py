@@ -1,7 +1,7 @@
-"""Experience: what a policy did in an environment, completion by completion (WebGPT, E).
+"""Experience: a policy's actions in an environment, completion by completion (WebGPT, E).
 
-A row is one completion with its own prompt: each step of an episode is a fresh context. The ids and
-the log-probabilities are the sampler's, never those of a text that was tokenised again.
+A row is one completion with its own prompt, because each step of an episode has a fresh context.
+The token ids and log-probabilities are the sampler's; texts are never tokenised again.
 """
 
 from collections.abc import Mapping
@@ -15,25 +15,25 @@ from jaxtyping import Array, Bool, Float, Int, UInt8
 class Experience(NamedTuple):
     """Completions as rows, in any order; an episode is the rows that share `episode`.
 
-    Rows without a response carry no token to learn from. Where one follows the others of its
-    episode, the episode goes on beyond what is known, and the value of what it reads stands for
-    the rest; elsewhere it only fills the batch up.
+    Rows without a response have no tokens to learn from. At the end of an episode, such a row means
+    that the episode was truncated, and the value of its prompt is used to bootstrap the rest; any
+    other such row only pads the batch.
 
     Attributes:
       tokens: each prompt with its response, then padding.
-      prompt_lengths: tokens of each row's prompt.
-      response_lengths: tokens that were sampled behind it, the end of sequence included.
-      log_probs: the sampler's own, of each token of the response, in nats: the distribution that
-        was sampled from, among the tokens that were allowed.
-      rewards: of the environment, by token of the response: 0 but where one is given, on the last
-        token of the response at the latest.
-      episode: which episode each row is of.
-      step: its place in it.
-      weights: 1 where the row counts, 0 where it does not.
-      ends: 1 where the episode ends with this row, else 0.
-      extra: 1 where the episode is one more answer on another's references, else 0.
-      allowed: which tokens could be drawn at each place, eight to a byte, the first in the lowest
-        bit; None where all could.
+      prompt_lengths: number of tokens in each row's prompt.
+      response_lengths: number of tokens sampled after it, including the end of sequence.
+      log_probs: the sampler's log-probability of each token of the response, in nats, under the
+        distribution that was sampled from, renormalised over the allowed tokens.
+      rewards: the environment's rewards, by token of the response; nonzero only where a reward is
+        given, at the latest on the last token of the response.
+      episode: which episode each row belongs to.
+      step: the row's index in its episode.
+      weights: 1 if the row counts, else 0.
+      ends: 1 if the episode ends with this row, else 0.
+      extra: 1 if the episode is a further answer from another episode's references, else 0.
+      allowed: bit mask of the tokens that could be drawn at each position, eight to a byte, the
+        first in the lowest bit; None if all could.
     """
 
     tokens: Int[Array, "rows length"]
@@ -50,19 +50,19 @@ class Experience(NamedTuple):
 
     @property
     def responses(self) -> Int[Array, "rows places"]:
-        """The tokens that were sampled; what lies behind a response's end is of no meaning."""
+        """The sampled tokens; entries after the end of a response are meaningless."""
         return jnp.take_along_axis(self.tokens, self._places() + 1, axis=1)
 
     @property
     def real(self) -> Bool[Array, "rows places"]:
-        """Where a response has a token; nowhere else is anything learnt."""
+        """Where a response has a token; only these positions are trained on."""
         inside = jnp.arange(self.rewards.shape[1]) < self.response_lengths[:, None]
         return inside & (self.weights[:, None] > 0)
 
     def before(
         self, hidden: Float[Array, "rows length d_model"]
     ) -> Float[Array, "rows places d_model"]:
-        """The representations from which each token of the responses was drawn."""
+        """The representations that predict each token of the responses."""
         return jnp.take_along_axis(hidden, self._places()[..., None], axis=1)
 
     def _places(self) -> Int[Array, "rows places"]:
@@ -71,26 +71,26 @@ class Experience(NamedTuple):
 
 
 def of_batch(batch: Mapping[str, Any]) -> Experience:
-    """The experience that a batch's arrays are, by the names of its fields."""
+    """Converts a batch's arrays, named like the fields, to experience."""
     return Experience(**batch)
 
 
 def to_batch(experience: Experience) -> dict[str, Any]:
-    """The inverse of `of_batch`, without what is not there."""
+    """The inverse of `of_batch`, without fields that are None."""
     return {name: part for name, part in experience._asdict().items() if part is not None}
 
 
 def nothing(
     rows: int, length: int, places: int, pad_id: int, vocabulary_size: int | None = None
 ) -> Experience:
-    """Room for experience, on the host; no row counts yet.
+    """Allocates experience on the host; no row counts yet.
 
     Args:
-      rows: completions.
-      length: tokens of the longest prompt with its response.
-      places: tokens of the longest response.
-      pad_id: fills the room.
-      vocabulary_size: where what could be drawn is to be kept; else None.
+      rows: number of completions.
+      length: maximum number of tokens in a prompt with its response.
+      places: maximum number of tokens in a response.
+      pad_id: fills the tokens.
+      vocabulary_size: the vocabulary's size, to record which tokens were allowed; None not to.
     """
     of_row = np.zeros(rows, np.float32)
     allowed = None

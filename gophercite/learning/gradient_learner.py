@@ -1,4 +1,4 @@
-"""What all learners by gradient descent share: state, microbatches, one optimiser step."""
+"""What all gradient-descent learners share: state, microbatches, one optimiser step."""
 
 import abc
 import dataclasses
@@ -30,20 +30,20 @@ Schedule = Callable[[Int[Array, ""]], Float[Array, ""]]
 
 @dataclasses.dataclass(frozen=True)
 class GradientLearner(abc.ABC):
-    """One optimiser step a batch; what is optimised is `losses`, which a subclass gives.
+    """One optimiser step per batch; a subclass defines the objective in `losses`.
 
     Attributes:
       transformer: the model.
       optimizer: applies gradients to the trained parts.
-      schedule: step to learning rate.
+      schedule: maps the step to the learning rate.
       frozen_parts: top-level parts of the parameters that are not trained ("embed" in the paper's
-        supervised run). The stack `frozen_layers` never is; of a transformer with adapters they
-        and heads alone are.
-      microbatches: pieces that a batch is cut into, one after the other; divides the memory for
-        activations. Gradients are added up in the parameters' dtype: bfloat16 sums of n pieces
-        carry a relative error of about n · 2⁻⁹ at worst.
-      max_grad_norm: clips gradients to this global norm; None does not.
-      ema_decay: of the moving average of parameters; None keeps none.
+        supervised run). The stack `frozen_layers` is never trained; in a transformer with adapters,
+        only these and heads are trained.
+      microbatches: number of pieces that a batch is split into, processed one after the other;
+        divides the memory for activations. Gradients are accumulated in the parameters' dtype:
+        bfloat16 sums of n pieces have a relative error of about n · 2⁻⁹ at worst.
+      max_grad_norm: clips gradients to this global norm; None does not clip.
+      ema_decay: decay of the moving average of parameters; None keeps no average.
     """
 
     transformer: Transformer
@@ -58,14 +58,14 @@ class GradientLearner(abc.ABC):
     def losses(
         self, params: Params, batch: Batch, weights: Any, accumulated: Params | None
     ) -> tuple[Float[Array, ""], Metrics]:
-        """What a microbatch adds to the loss of its batch.
+        """A microbatch's contribution to the loss of its batch.
 
         Args:
           params: all parameters.
           batch: some rows of the batch.
-          weights: what the sums of the whole batch are divided by, as `gradients` got it.
-          accumulated: gradients of the trained stack, which is the adapters' where there are some,
-            to add to (see `models.stack.run_stack`).
+          weights: divisors of the entire batch's sums, as passed to `gradients`.
+          accumulated: gradients of the trained stack (of the adapters, if there are any) to add to
+            (see `models.stack.run_stack`).
 
         Returns:
           The objective, and metrics; both add up over microbatches.
@@ -79,11 +79,11 @@ class GradientLearner(abc.ABC):
         """A state at step 0.
 
         Args:
-          params: parameters, already split where the run freezes layers.
+          params: parameters, already split if the run freezes layers.
           key: the run's key.
 
         Returns:
-          The state; the optimiser's part covers the trained parts alone.
+          The state; the optimiser's state covers only the trained parts.
         """
         trained = self.trained(params)
         return TrainState(
@@ -101,7 +101,7 @@ class GradientLearner(abc.ABC):
           params: parameters, or their shapes.
 
         Returns:
-          A state of tuples of names.
+          A state whose leaves are tuples of names.
         """
         axes = self.logical_axes(params)
         trained = self.trained(axes)
@@ -128,18 +128,18 @@ class GradientLearner(abc.ABC):
         }
 
     def summarise(self, totals: HostTotals) -> dict[str, float]:
-        """Metrics of a whole set from the sums of its batches' totals: their means."""
+        """Metrics of a dataset, from its batches' summed totals: their means."""
         return means(totals)
 
     def descend(self, state: TrainState, gradients: Params) -> tuple[TrainState, Metrics]:
         """One step of the optimiser.
 
         Args:
-          state: before the step.
-          gradients: of the trained parts.
+          state: the state before the step.
+          gradients: gradients of the trained parts.
 
         Returns:
-          The state after it, and `optimizer/grad_norm` (before clipping) and
+          The state after the step, and `optimizer/grad_norm` (before clipping) and
           `optimizer/learning_rate`.
         """
         with phase("optimizer"):
@@ -169,7 +169,7 @@ class GradientLearner(abc.ABC):
         return after, metrics
 
     def clipped(self, gradients: Params) -> tuple[Params, Float[Array, ""]]:
-        """Clips gradients to the largest norm there may be, and gives the norm before that."""
+        """Clips gradients to `max_grad_norm`; also returns their norm before clipping."""
         if self.max_grad_norm is None:
             return gradients, global_norm(gradients)
         return clip_by_global_norm(gradients, self.max_grad_norm)
@@ -180,7 +180,7 @@ class GradientLearner(abc.ABC):
         Args:
           params: all parameters.
           batch: arrays of [rows, …].
-          weights: what the sums over the whole batch are divided by.
+          weights: divisors of the entire batch's sums.
 
         Returns:
           Gradients in the parameters' dtypes, and the metrics of `losses` over the batch.
@@ -217,17 +217,17 @@ class GradientLearner(abc.ABC):
 
 
 def cut_rows(batch: Any, pieces: int) -> Any:
-    """Cuts a batch into pieces: every n-th row, so that each has rows of every device.
+    """Splits a batch into pieces of every n-th row, so that each has rows of every device.
 
     Args:
       batch: a tree of arrays of [rows, …].
-      pieces: how many.
+      pieces: number of pieces.
 
     Returns:
       Arrays of [pieces, rows / pieces, …].
 
     Raises:
-      ValueError: the rows don't divide.
+      ValueError: the number of rows is not a multiple of `pieces`.
     """
     rows = jax.tree.leaves(batch)[0].shape[0]
     if rows % pieces:

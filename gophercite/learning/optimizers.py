@@ -1,10 +1,10 @@
 """Optimisers that update a model's parameters in place, one layer at a time.
 
-An optimiser is a rule for one parameter, walked over all of them. Factored statistics need a whole
-matrix's mean before any of its values can be updated, so stacks of matrices are walked by a loop
-that carries parameters and statistics: only one layer's float32 temporaries exist at a time, and
-donated buffers are written where they lie (280B parameters over 128 cores leave no room for a
-second copy, nor for one in float32). Elementwise updates are fused and need no such care.
+An optimiser is a rule for one parameter, applied to all of them. Factored statistics need the mean
+of an entire matrix before any of its values can be updated. So stacks of matrices are updated by a
+loop that carries parameters and statistics: only one layer's float32 temporaries exist at a time,
+and donated buffers are updated in place (280B parameters over 128 cores leave no room for a second
+copy, nor for one in float32). Elementwise updates are fused and don't need this.
 """
 
 import dataclasses
@@ -21,11 +21,11 @@ from gophercite.learning.adafactor import AdafactorRule
 from gophercite.learning.adam import AdamRule
 from gophercite.learning.rounding import stochastic_round
 
-# A part of the parameters whose name ends so has a leading layer axis on all its leaves.
+# In a part of the parameters with this suffix, all leaves have a leading layer axis.
 _STACK_SUFFIX = "_layers"
 
 Statistics = dict[str, jax.Array]
-# Gradient, statistics, parameter and key to the new parameter and statistics.
+# Maps gradient, statistics, parameter and key to the new parameter and statistics.
 _UpdateArray = Callable[[Array, Statistics, Array, PRNGKeyArray], tuple[Array, Statistics]]
 
 
@@ -44,7 +44,7 @@ class Rule(Protocol):
         parameter: Float32[Array, "*shape"],
         step: Int32[Array, ""],
     ) -> tuple[Float32[Array, "*shape"], Statistics]:
-        """What to subtract per unit of learning rate, and the new statistics; steps count from 1.
+        """What to subtract per unit of learning rate, and the new statistics. Steps count from 1.
 
         Statistics are zeros before the first step.
         """
@@ -52,12 +52,12 @@ class Rule(Protocol):
 
 
 class OptimizerState(NamedTuple):
-    """What an optimiser remembers.
+    """An optimiser's state.
 
     Attributes:
-      count: updates done, int32 [].
-      statistics: the parameters' tree with a dict of float32 arrays in place of each leaf; those of
-        stacked layers have the leading layer axis too.
+      count: number of updates so far, int32 [].
+      statistics: the parameters' tree with a dict of float32 arrays in place of each leaf; the
+        arrays of stacked layers have the leading layer axis, too.
     """
 
     count: Any
@@ -71,9 +71,10 @@ class Optimizer:
     Attributes:
       rule: how one parameter is updated.
       weight_decay: subtracted as `learning_rate * weight_decay * parameter` (decoupled, Loshchilov
-        and Hutter 2019) from parameters of two dimensions (norms and biases are left).
-      stochastic_rounding: round bfloat16 parameters stochastically after an update; without it an
-        update under half the gap to the next bfloat16 is lost. Other dtypes are not concerned.
+        and Hutter 2019) from parameters with two dimensions, so not from norms and biases.
+      stochastic_rounding: round bfloat16 parameters stochastically after an update; without it, an
+        update smaller than half the gap to the next bfloat16 is lost. Other dtypes are not
+        affected.
     """
 
     rule: Rule
@@ -84,8 +85,8 @@ class Optimizer:
         """The state before the first update.
 
         Args:
-          params: tree of arrays, or of shapes. In parts named `…_layers` every leaf's first axis is
-            the layer.
+          params: tree of arrays or shapes. In parts named `…_layers`, the first axis of every leaf
+            is the layer.
 
         Returns:
           A count of 0 and statistics of zeros.
@@ -104,7 +105,7 @@ class Optimizer:
         )
 
     def state_axes(self, params_axes: Any, params: Any) -> OptimizerState:
-        """Logical axis names of the state's arrays, from which their shardings follow.
+        """Logical axis names of the state's arrays, which determine their shardings.
 
         Args:
           params_axes: the parameters' tree with a tuple of logical axis names for each leaf.
@@ -139,14 +140,14 @@ class Optimizer:
 
         Args:
           grads: tree like `params`, of any floating dtype.
-          state: from `init` or the update before.
+          state: from `init` or the previous update.
           params: tree of arrays.
-          learning_rate: of this step.
-          key: for stochastic rounding, a new one each step. Draws are keyed by the parameter's name
+          learning_rate: the learning rate of this step.
+          key: for stochastic rounding, a new key each step. Draws are keyed by the parameter's name
             and layer.
 
         Returns:
-          The new parameters, in their dtypes, and the new state.
+          The new parameters, in their own dtypes, and the new state.
         """
         step = state.count + 1
 
@@ -165,7 +166,7 @@ class Optimizer:
             name = jax.tree_util.keystr(path, simple=True, separator="/")
             leaf_key = jax.random.fold_in(key, zlib.crc32(name.encode()))
             if stacked and _keeps_every_value(statistics, parameter):
-                # The update is elementwise, or the array is small: nothing large to keep apart.
+                # The update is elementwise, or the array is small: no large temporaries.
                 over_layers = jax.vmap(self.rule.direction, in_axes=(0, 0, 0, None))
                 update_array = functools.partial(update_array, direction=over_layers)
             elif stacked:
@@ -189,7 +190,7 @@ class Optimizer:
         step: Int32[Array, ""],
         learning_rate: Float32[Array, ""] | float,
     ) -> tuple[Array, Statistics]:
-        """One array, along its rule's direction, rounded to its dtype."""
+        """Updates one array along its rule's direction and rounds it to its dtype."""
         value = parameter.astype(jnp.float32)
         step_direction, statistics = direction(
             gradient.astype(jnp.float32), statistics, value, step
@@ -202,7 +203,7 @@ class Optimizer:
     def _kept_axes(
         self, path: tuple[Any, ...], shape: tuple[int, ...]
     ) -> dict[str, tuple[int, ...]]:
-        """The axes of a leaf that its statistics keep, the layer axis of a stack among them."""
+        """The axes of a leaf that its statistics keep, including a stack's layer axis."""
         if not _is_stacked(path):
             return self.rule.statistics(shape)
         kept = self.rule.statistics(shape[1:])
@@ -218,14 +219,14 @@ def adafactor(
     weight_decay: float = 0.0,
     stochastic_rounding: bool = True,
 ) -> Optimizer:
-    """Adafactor as T5X and Optax run it, with float32 statistics whatever the parameters' dtype.
+    """Adafactor as in T5X and Optax, with float32 statistics for any parameter dtype.
 
     Args:
-      decay_rate: the average of step t forgets with 1 - t**-decay_rate.
-      clipping_threshold: the largest root mean square of a matrix's update; None never clips.
-      min_dim_size_to_factor: a matrix with a smaller side keeps its second moment whole.
+      decay_rate: at step t, the moving average decays by 1 - t**-decay_rate.
+      clipping_threshold: maximum root mean square of a matrix's update; None never clips.
+      min_dim_size_to_factor: the second moment of a matrix with a smaller side is not factored.
       multiply_by_parameter_scale: make the learning rate relative to a matrix's root mean square
-        (T5's pretraining); the papers' rates, such as GopherCite's 3e-6, are absolute.
+        (as in T5's pretraining); the papers' rates, such as GopherCite's 3e-6, are absolute.
       epsilon: added to squared gradients.
       weight_decay: see `Optimizer`.
       stochastic_rounding: see `Optimizer`.
@@ -275,7 +276,7 @@ def _is_stacked(path: tuple[Any, ...]) -> bool:
 
 
 def _keeps_every_value(statistics: Statistics, parameter: Array) -> bool:
-    """Whether a leaf's statistics have a value for each of its own: the rule is elementwise."""
+    """Whether a leaf's statistics have its shape, so that the rule is elementwise."""
     return all(array.shape == parameter.shape for array in statistics.values())
 
 
@@ -286,7 +287,7 @@ def _walk_layers(
     parameters: Array,
     key: PRNGKeyArray,
 ) -> tuple[Array, Statistics]:
-    """Updates one layer of a stack after another, in the stack's own buffers."""
+    """Updates a stack layer by layer, in the stack's own buffers."""
 
     def body(layer: Int32[Array, ""], stacks: tuple[Array, Statistics]) -> tuple[Array, Statistics]:
         gradient, (parameter, layer_statistics) = jax.tree.map(

@@ -1,4 +1,4 @@
-"""Names for the parts of a training step, by which a profile tells what each of them takes."""
+"""Names for the phases of a training step, so that a profile can attribute time to them."""
 
 import contextlib
 import re
@@ -10,13 +10,13 @@ _MARKED = re.compile(re.escape(_MARK) + r"(\w+)")
 
 
 def phase(name: str) -> contextlib.AbstractContextManager[None]:
-    """Marks what is traced inside as one phase of a step; of nested ones the innermost counts.
+    """Marks everything traced inside as one phase of a step; the innermost phase counts.
 
     Args:
       name: letters, digits and underscores.
 
     Returns:
-      A context.
+      A context manager.
     """
     return jax.named_scope(_MARK + name)
 
@@ -25,11 +25,11 @@ def phase_of(operation: str) -> str | None:
     """The phase that an operation was traced in.
 
     Args:
-      operation: its name in a compiled program's metadata, such as
+      operation: the operation's name in a compiled program's metadata, such as
         "jit(update)/phase.sampling/while/body/dot_general".
 
     Returns:
-      The phase's name, None outside all of them.
+      The phase's name; None outside all phases.
     """
     found = _MARKED.findall(operation)
     return found[-1] if found else None

@@ -1,9 +1,9 @@
-"""What actor-critic makes of the distributions over next tokens (GopherCite, 2.8 and F.1).
+"""Actor-critic's terms in the next-token distributions (GopherCite, 2.8 and F.1).
 
-Policy gradients are those of the distribution that was sampled from, among the tokens that the
-quotes' constraint allowed; the divergence from the teacher is that of the whole distributions over
-next tokens, as the model itself has them. As in `cross_entropy`, tokens go in chunks, and a chunk's
-gradient is formed while its logits are at hand.
+Policy gradients are those of the distribution that was sampled from, renormalised over the tokens
+that the quote constraint allowed. The KL divergence from the teacher is between the models' full
+next-token distributions. As in `cross_entropy`, tokens are processed in chunks, and a chunk's
+gradient is computed while its logits are in memory.
 """
 
 from functools import partial
@@ -20,14 +20,14 @@ from gophercite.quoting.quote_state import QuoteState, QuoteTables, allowed
 
 
 class Places(NamedTuple):
-    """The places of samples, each with the token that was drawn there.
+    """The positions of samples, each with the token drawn there.
 
     Attributes:
-      tokens: what was drawn.
-      tokens_left: that the sample might still have there, this one included.
-      weights: 1 where there is a token, 0 after a sample's end.
-      advantages: how much better the sample's reward is than was expected at this place.
-      quote: where the sample was in its prompt's graph; None where nothing constrained it.
+      tokens: the drawn tokens.
+      tokens_left: number of tokens that the sample could still have there, including this one.
+      weights: 1 for a token, 0 after a sample's end.
+      advantages: the sample's reward minus the reward expected at this position.
+      quote: the sample's state in its prompt's graph; None without a constraint.
     """
 
     tokens: Int[Array, "rows places"]
@@ -38,15 +38,16 @@ class Places(NamedTuple):
 
 
 class PolicySums(NamedTuple):
-    """Weighted sums over places.
+    """Weighted sums over positions.
 
     Attributes:
-      log_prob: of the tokens that were drawn, among those that could be, in nats.
+      log_prob: log-probability of the drawn tokens, renormalised over the allowed ones, in nats.
       advantage_log_prob: the same times the advantages.
-      kl: of the policy from the teacher, over all tokens, in nats.
-      entropy: of the policy, over all tokens, in nats.
-      outside_claims: places where only a title's, a quote's or a mark's text could follow.
-      forced: places where there was one token to draw.
+      kl: KL divergence of the policy from the teacher, over all tokens, in nats.
+      entropy: entropy of the policy, over all tokens, in nats.
+      outside_claims: number of positions where only text of a title, a quote or a mark could
+        follow.
+      forced: number of positions where only one token was allowed.
     """
 
     log_prob: Float[Array, ""]
@@ -58,11 +59,11 @@ class PolicySums(NamedTuple):
 
 
 class Readouts(NamedTuple):
-    """Representations before each place, and the unembedding that they meet.
+    """Representations before each position, and the unembedding to apply to them.
 
     Attributes:
       hidden: final representations.
-      unembedding: what turns them into logits.
+      unembedding: maps them to logits.
     """
 
     hidden: Float[Array, "rows places d_model"]
@@ -79,19 +80,20 @@ def policy_terms(
     vocabulary_size: int,
     chunk: int,
 ) -> tuple[Float[Array, ""], PolicySums]:
-    """Policy gradient and divergence from the teacher.
+    """The policy-gradient term and the KL divergence from the teacher.
 
-    A place where only one token could be drawn has no policy gradient, whatever its advantage: that
-    token's probability among the allowed is 1. The divergence counts there as everywhere.
+    A position where only one token is allowed has no policy gradient, whatever its advantage,
+    because that token's probability among the allowed ones is 1. The KL divergence counts there,
+    too.
 
     Args:
-      policy: of the policy.
-      teacher: of the teacher; has no gradient.
-      places: what was sampled.
-      quotes: the tables that samples were constrained by; None where they were free.
+      policy: the policy's representations.
+      teacher: the teacher's representations; they have no gradient.
+      places: the sampled tokens.
+      quotes: the tables that constrained the samples; None without a constraint.
       kl_weight: α.
-      vocabulary_size: the model's ids from here on are rows to spare.
-      chunk: places whose logits exist at once, over all rows.
+      vocabulary_size: the model's ids from here on are unused.
+      chunk: number of positions whose logits are in memory at once, over all rows.
 
     Returns:
       α · KL − (1 − α) · Σ advantage · log π, which is differentiable in `policy` alone, and sums,
@@ -147,7 +149,7 @@ def _backward(
     slopes: Readouts,
     gradients: tuple[Array, PolicySums],
 ) -> tuple[Readouts, None, None, None]:
-    of_objective = gradients[0]  # the sums only report; the docstring says so
+    of_objective = gradients[0]  # the sums are not differentiable (see the docstring)
     scaled = jax.tree.map(lambda slope: slope * of_objective.astype(slope.dtype), slopes)
     return scaled, None, None, None
 
@@ -165,7 +167,7 @@ def _term(
     kl_weight: float,
     vocabulary_size: int,
 ) -> tuple[Array, PolicySums]:
-    """Those of one chunk."""
+    """The objective and the sums of one chunk."""
     logits = unembedding.logits_by_row(x)[..., :vocabulary_size]
     log_p = jax.nn.log_softmax(logits)
     log_q = jax.nn.log_softmax(of_reference.logits_by_row(reference)[..., :vocabulary_size])

@@ -1,8 +1,9 @@
 """Proximal policy optimisation over episodes of completions (WebGPT, 3.2 and E; Schulman et al.
 2017).
 
-An environment on the host gives the experience; one compiled step judges it with the behaviour-
-cloned policy and the value network, estimates advantages, and goes through it in minibatches.
+An environment on the host provides the experience. One compiled step evaluates it with the
+behaviour-cloned policy and the value network, estimates advantages, and trains on it in
+minibatches.
 """
 
 import dataclasses
@@ -34,15 +35,15 @@ from gophercite.models.reward_model import RewardModel
 from gophercite.models.value_head import ValueHead
 from gophercite.partitioning import constrain
 
-_SHUFFLE = 5  # what a step's key is folded with for the order of rows
+_SHUFFLE = 5  # folded into a step's key to shuffle rows
 
 
 class Targets(NamedTuple):
     """What is fixed before the first minibatch, by row and token.
 
     Attributes:
-      advantages: of each token; normalised, where the learner does so.
-      returns: what values are to be.
+      advantages: each token's advantage, normalised if the learner normalises.
+      returns: the value network's targets.
     """
 
     advantages: Float[Array, "rows places"]
@@ -50,12 +51,12 @@ class Targets(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """What behaviour-cloned policy and value network say of experience, by row and token.
+    """The behaviour-cloned policy's and the value network's outputs, by row and token.
 
     Attributes:
-      kl_samples: log-probability of what was drawn, less that of the behaviour-cloned policy:
-        their mean is the divergence; 0 where there is no token.
-      values: before each token; of a row without one the first is that of its prompt.
+      kl_samples: log-probability of the drawn token under the sampler minus that under the
+        behaviour-cloned policy, whose mean estimates the KL divergence; 0 where there is no token.
+      values: value before each token; a row without tokens has its prompt's value first.
     """
 
     kl_samples: Float[Array, "rows places"]
@@ -64,37 +65,38 @@ class Judged(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PPOLearner(GradientLearner):
-    """One update by the experience of one rollout, in minibatches.
+    """One update from the experience of one rollout, in minibatches.
 
-    The reward of a token is the environment's and −β (log π_old − log π_BC), with log π_old the
-    sampler's. Advantages are those of `advantages.completion_advantages`: a time step is a
-    completion, the baseline a token's. A minibatch minimises
+    A token's reward is the environment's reward plus −β (log π_old − log π_BC), where log π_old is
+    the sampler's log-probability. Advantages are those of `advantages.completion_advantages`: a
+    time step is a completion, and the baseline is per token. A minibatch minimises
 
         Σ max(−A ρ, −A clip(ρ, 1 − ε, 1 + ε)) / n  +  w Σ (V − return)² / 2n
 
-    over its response tokens, with ρ = π / π_old of the token among those that could be drawn, and
-    n the response tokens that a minibatch has on average: the same for all, so that short ones make
-    no larger steps. There is no entropy bonus. Prompts and padding are in no sum.
+    over its response tokens, where ρ = π / π_old of the token, renormalised over the allowed
+    tokens, and n is the mean number of response tokens per minibatch: the same for all minibatches,
+    so that those with fewer tokens don't take larger steps. There is no entropy bonus. Prompts and
+    padding are excluded from the sums.
 
-    The parameters are the policy's with four parts more: `value_trunk` and `value_head`, a network
-    of its own with the policy's architecture; `teacher`, the policy as behaviour cloning left it;
-    and `reward_model`. The last two are not trained.
+    The parameters are the policy's plus four parts: `value_trunk` and `value_head`, a separate
+    network with the policy's architecture; `teacher`, the policy after behaviour cloning; and
+    `reward_model`. The last two are not trained.
 
     Attributes:
-      reward_model: scores answers, by parameters that are the part `reward_model`.
-      vocabulary_size: of the tokenizer; the model's ids from here on are rows to spare.
-      kl_reward: β, in reward a nat.
+      reward_model: scores answers, with the parameters in the part `reward_model`.
+      vocabulary_size: the tokenizer's; the model's ids from here on are unused.
+      kl_reward: β, in reward per nat.
       clip: ε.
       trace: λ of the estimator, from one completion to the next.
       discount: γ, likewise.
-      value_weight: w. The networks share nothing, so it only matters beside weight decay and
+      value_weight: w. The networks share no parameters, so it only matters with weight decay or
         clipping, and for optimisers whose steps depend on the gradient's size.
       normalise: whether advantages are shifted and scaled over all tokens of the rollout.
-      minibatches: that each epoch is cut into; each is one step of the optimiser.
-      epochs: times that the experience is gone through.
-      value_width: of the value's two hidden layers.
-      value_scale: what the value's last layer gives is multiplied by (`ValueHead.scale`).
-      loss_chunk: places whose logits exist at once.
+      minibatches: number of minibatches per epoch; each is one step of the optimiser.
+      epochs: number of passes over the experience.
+      value_width: width of the value head's two hidden layers.
+      value_scale: factor on the output of the value head's last layer (`ValueHead.scale`).
+      loss_chunk: number of positions whose logits are in memory at once.
     """
 
     reward_model: RewardModel
@@ -112,10 +114,10 @@ class PPOLearner(GradientLearner):
     loss_chunk: int = 512
 
     def __post_init__(self) -> None:
-        """Refuses settings out of range, naming the field.
+        """Checks that each field is in its range.
 
         Raises:
-          ValueError: a field is out of range, or the policy has adapters.
+          ValueError: a field is out of range (the message names it), or the policy has adapters.
         """
         for name, least in (("minibatches", 1), ("epochs", 1), ("kl_reward", 0), ("clip", 0)):
             if getattr(self, name) < least:
@@ -134,7 +136,7 @@ class PPOLearner(GradientLearner):
         return ValueHead(self.transformer.config, self.value_width, self.value_scale)
 
     def policy_parts(self, params: Params) -> Params:
-        """The language model's parts alone."""
+        """The language model's parts only."""
         return {name: part for name, part in params.items() if name not in BESIDE_THE_POLICY}
 
     def trained(self, params: Params) -> Params:
@@ -143,18 +145,18 @@ class PPOLearner(GradientLearner):
         return {name: parts[name] for name in parts if name not in (TEACHER, REWARD_MODEL)}
 
     def with_extra_parts(self, policy: Params, reward_model: Params, value_head: Params) -> Params:
-        """The parameters of a run's first step, from those of a policy.
+        """The parameters at a run's first step, from a policy's parameters.
 
         Args:
-          policy: as behaviour cloning left it.
-          reward_model: a reward model's, its heads included.
-          value_head: the value network's.
+          policy: the parameters after behaviour cloning.
+          reward_model: a reward model's parameters, including its heads.
+          value_head: the parameters of the value network's head.
 
         Returns:
-          All parts; the value network begins with the policy's layers.
+          All parts; the value network is initialised with the policy's layers.
 
         Raises:
-          ValueError: layers of the policy are frozen.
+          ValueError: the policy has frozen layers.
         """
         if FROZEN in policy:
             raise ValueError("PPOLearner trains all layers: set FROZEN_FRACTION to 0")
@@ -182,18 +184,19 @@ class PPOLearner(GradientLearner):
         }
 
     def update(self, state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
-        """See `learn`; the batch is experience, by the names of its fields."""
+        """See `learn`; the batch is an `Experience` as a mapping of its fields."""
         return self.learn(state, of_batch(batch))
 
     def learn(self, state: TrainState, experience: Experience) -> tuple[TrainState, Metrics]:
-        """One update by the experience of a rollout.
+        """One update from the experience of a rollout.
 
         Args:
-          state: before it; may be donated.
-          experience: of its policy; its rows are a multiple of `minibatches`.
+          state: the state before the update; may be donated.
+          experience: experience of this state's policy; the number of rows is a multiple of
+            `minibatches`.
 
         Returns:
-          The state after it, and metrics (docs/learning_to_browse.md names each).
+          The state after the update, and metrics (docs/learning_to_browse.md names each).
         """
         judged = self.judged(state.params, experience)
         estimated = self.advantages(experience, judged)
@@ -211,7 +214,7 @@ class PPOLearner(GradientLearner):
                 lambda part: constrain(part, "batch", *[None] * (part.ndim - 1)), own
             )
             gradients, sums = self.gradients(state.params, own, divisor)
-            # Of several steps in one update each has a key of its own; the count is of updates.
+            # The state counts updates, so each optimiser step within one folds in its own number.
             of_step = dataclasses.replace(state, key=jax.random.fold_in(key, number))
             after, metrics = self.descend(of_step, gradients)
             return dataclasses.replace(after, step=state.step, key=state.key), {**sums, **metrics}
@@ -230,7 +233,7 @@ class PPOLearner(GradientLearner):
         return dataclasses.replace(after, step=state.step + 1), {**metrics, **known}
 
     def judged(self, params: Params, experience: Experience) -> Judged:
-        """What the policy of behaviour cloning and the value network say, some rows at a time."""
+        """Evaluates the behaviour-cloned policy and the value network, some rows at a time."""
 
         def some(rows: Any) -> Judged:
             own = of_batch(rows)
@@ -244,7 +247,7 @@ class PPOLearner(GradientLearner):
         return jax.lax.stop_gradient(made)
 
     def advantages(self, experience: Experience, judged: Judged) -> Advantages:
-        """The advantages of a rollout's tokens, not yet normalised, and the returns."""
+        """The unnormalised advantages of a rollout's tokens, and the returns."""
         return completion_advantages(
             experience.rewards - self.kl_reward * judged.kl_samples,
             judged.values,
@@ -258,7 +261,7 @@ class PPOLearner(GradientLearner):
     def losses(
         self, params: Params, batch: Any, weights: Array, accumulated: Params | None
     ) -> tuple[Float[Array, ""], Metrics]:
-        """See `GradientLearner`; `weights` is what the sums over tokens are divided by."""
+        """See `GradientLearner`; sums over tokens are divided by `weights`."""
         fixed = Targets(*(batch[name] for name in Targets._fields))
         own = of_batch({name: batch[name] for name in batch if name not in Targets._fields})
         real = own.real
@@ -284,15 +287,15 @@ class PPOLearner(GradientLearner):
         }
 
     def evaluate(self, params: Params, batch: Batch) -> Totals:
-        """Totals of whole episodes that the policy played in evaluation.
+        """Totals over complete episodes that the policy played in evaluation.
 
         Args:
           params: all parameters.
           batch: experience.
 
         Returns:
-          `reward` and `kl` (of an episode, in nats), `length` (tokens of a completion) and
-          `completions` (of an episode), with the numbers of episodes or completions.
+          `reward` and `kl` (in nats) per episode, `length` (in tokens) per completion and
+          `completions` per episode, with the numbers of episodes or completions.
         """
         experience = of_batch(batch)
         judged = self.judged(params, experience)
@@ -307,7 +310,7 @@ class PPOLearner(GradientLearner):
         }
 
     def clipped(self, gradients: Params) -> tuple[Params, Float[Array, ""]]:
-        """Clips the gradients of each network by that network's own norm."""
+        """Clips the gradients of each network by that network's own global norm."""
         norm = global_norm(gradients)
         if self.max_grad_norm is None:
             return gradients, norm
@@ -349,12 +352,12 @@ class PPOLearner(GradientLearner):
         ]
 
     def _pieces(self, experience: Experience) -> int:
-        """How many pieces rows are read in where no gradients are needed."""
+        """The number of pieces to split the rows into where no gradients are needed."""
         pieces = self.minibatches * self.microbatches
         return pieces if experience.tokens.shape[0] % pieces == 0 else 1
 
     def _step_metrics(self, steps: Metrics, tokens: Array) -> Metrics:
-        """Means over tokens of what minibatches summed; the last of what has no mean."""
+        """Means over tokens of the minibatches' sums; last values of metrics that are not sums."""
         made = {
             name: jnp.sum(values) / tokens
             for name, values in steps.items()
@@ -369,7 +372,7 @@ class PPOLearner(GradientLearner):
 
 
 def _experience_metrics(experience: Experience, judged: Judged, estimated: Advantages) -> Metrics:
-    """What is known of a rollout before it is learnt from."""
+    """Metrics of a rollout before training on it."""
     real, weights = experience.real, experience.weights
     tokens = jnp.maximum(jnp.sum(real), 1)
     own = weights * (1 - experience.extra)

@@ -1,8 +1,7 @@
-"""What a reward model is worth on labelled pairs, as totals that add up over batches.
+"""A reward model's metrics on labelled pairs, as totals that add up over batches.
 
-Two measures are no means of single pairs, and are made from histograms: the calibration error of
-the preference's probability, and the area under the ROC curve of supported-and-plausible
-judgements.
+Two metrics are not means over pairs and are computed from histograms: the calibration error of the
+preference probability, and the area under the ROC curve of supported-and-plausible predictions.
 """
 
 from collections.abc import Mapping
@@ -19,23 +18,23 @@ from gophercite.models.reward_model import Verdict
 CALIBRATION, ROC = "preference_calibration", "supported_and_plausible_roc"
 
 _CONFIDENCE_BINS = 10  # over [0.5, 1]
-# Log-odds from -_LIMIT to _LIMIT in steps of 0.01: two that share a bin count as a draw.
+# Log-odds from -_LIMIT to _LIMIT in steps of 0.01; two scores in the same bin count as a draw.
 _LIMIT, _SCORE_BINS = 20.0, 4001
 
 
 def preference_totals(verdict: Verdict, batch: Batch) -> Totals:
-    """Losses and measures of pairs.
+    """Losses and other metrics of pairs.
 
     Args:
-      verdict: on both responses of each pair, [pairs, 2].
+      verdict: verdicts on both responses of each pair, [pairs, 2].
       batch: `preferred`, `preferred_weights`, `supported_and_plausible`, `label_weights`
         (`RewardLearner`).
 
     Returns:
       Totals and their weights: `preference_loss` and `supported_and_plausible_loss` (nats),
       `preference_accuracy` (ties left out), `preference_accuracy_with_ties` (a tie counts half,
-      whatever the model says), `margin` (by how much the preferred response's reward is the
-      higher, ties left out), and two histograms that `summarise` understands.
+      whatever the prediction), `margin` (the preferred response's reward minus the other's, ties
+      left out), and two histograms for `summarise`.
     """
     preferred, weights = batch["preferred"], batch["preferred_weights"]
     log_odds = verdict.reward[:, 1] - verdict.reward[:, 0]
@@ -67,17 +66,17 @@ def preference_totals(verdict: Verdict, batch: Batch) -> Totals:
 
 
 def summarise(totals: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> dict[str, float]:
-    """Metrics of a whole set.
+    """Metrics of a dataset.
 
     Args:
-      totals: sums of `preference_totals` over the set's batches.
+      totals: sums of `preference_totals` over the dataset's batches.
 
     Returns:
-      The means by their names; `preference_calibration_error`, the expected difference between
-      the probability that the model gives its choice and how often that choice is right (ten
-      equal bins; a tie is right by half); `supported_and_plausible_auc`, the probability that a
-      response that is both gets the higher log-odds than one that is not. NaN where the set has no
-      such labels.
+      The means by name; `preference_calibration_error`, the expected difference between the model's
+      probability for its choice and the frequency with which that choice is right (ten equal bins;
+      a tie counts as half right); `supported_and_plausible_auc`, the probability that a
+      supported-and-plausible response gets higher log-odds than one that is not. NaN if the dataset
+      has no such labels.
     """
     plain = {name: pair for name, pair in totals.items() if name not in (CALIBRATION, ROC)}
     (claimed, happened), counts = totals[CALIBRATION][0], totals[CALIBRATION][1]
@@ -96,11 +95,11 @@ def area_under_roc(
     """The area under the ROC curve of scores in bins; a draw counts half.
 
     Args:
-      positives: how many examples of the class have a score in each bin, from the lowest.
-      negatives: likewise of the others.
+      positives: number of positive examples with a score in each bin, lowest bin first.
+      negatives: the same for negative examples.
 
     Returns:
-      The area in [0, 1]; NaN without examples of both kinds.
+      The area in [0, 1]; NaN unless there are examples of both kinds.
     """
     pairs = positives.sum() * negatives.sum()
     below = np.cumsum(negatives) - 0.5 * negatives
@@ -112,9 +111,10 @@ def _confidence(
     preferred: Float[Array, " pairs"],
     weights: Float[Array, " pairs"],
 ) -> tuple[Float[Array, "2 bins"], Float[Array, " bins"]]:
-    """By the probability of the choice: its sum and how often the choice was right; counts.
+    """Calibration bins of the choice's probability: sums of it and of correct choices; counts.
 
-    The choice, not the second response: so the order of a pair's responses does not matter.
+    Binning by the model's choice, not by the second response, makes the order of a pair's responses
+    irrelevant.
     """
     confidence = jax.nn.sigmoid(jnp.abs(log_odds))
     right = jnp.where(log_odds >= 0, preferred, 1 - preferred)

@@ -1,4 +1,4 @@
-"""Samples in the tokens of another model's vocabulary, by way of their text; on the host."""
+"""Re-encodes samples in another model's vocabulary, through their text, on the host."""
 
 import dataclasses
 
@@ -22,9 +22,10 @@ class Reencoding:
 
     Attributes:
       policy: the vocabulary that samples are drawn in.
-      judge: that of the reward model.
-      longest: tokens that a sample may have in the reward model's vocabulary; what is longer is cut
-        before its end, so that the end of sequence, where rewards are read out, is always there.
+      judge: the reward model's vocabulary.
+      longest: maximum number of tokens per sample in the reward model's vocabulary; longer samples
+        are truncated before their end of sequence, where rewards are read, so that it is always
+        there.
     """
 
     policy: Vocabulary
@@ -34,14 +35,15 @@ class Reencoding:
     def __call__(
         self, tokens: Int[np.ndarray, "rows places"], lengths: Int[np.ndarray, " rows"]
     ) -> tuple[Int32[np.ndarray, "rows longest"], Int32[np.ndarray, " rows"]]:
-        """The samples as a reward model reads them after their questions.
+        """Re-encodes samples as a reward model reads them after their questions.
 
         Args:
-          tokens: of samples.
-          lengths: how many of each are real.
+          tokens: the samples' tokens.
+          lengths: number of tokens in each sample without padding.
 
         Returns:
-          Their tokens in the other vocabulary, padded on the right, and how many are real.
+          Their tokens in the other vocabulary, padded on the right, and their numbers without
+          padding.
         """
         rows = np.full((len(tokens), self.longest), self.judge.pad_id, np.int32)
         sizes = np.zeros(len(tokens), np.int32)

@@ -1,4 +1,4 @@
-"""Reward modelling: which of two responses people prefer (GopherCite, 2.8 and E; WebGPT, 3.2)."""
+"""Reward modelling: predicts which response people prefer (GopherCite, 2.8 and E; WebGPT, 3.2)."""
 
 import dataclasses
 import math
@@ -17,34 +17,34 @@ from gophercite.models.reward_model import RewardModel, Verdict
 
 @dataclasses.dataclass(frozen=True)
 class RewardLearner(GradientLearner):
-    """Pairwise cross-entropy, averaged with that of supported-and-plausible judgements.
+    """Pairwise cross-entropy, averaged with the cross-entropy of supported-and-plausible labels.
 
-    The probability that the second response is preferred is the sigmoid of the difference of the
-    rewards; a tie's target is 0.5. Both responses of a pair go through one forward pass.
+    The probability that the second response is preferred is the sigmoid of the difference between
+    the rewards; a tie has the target 0.5. Both responses of a pair go through one forward pass.
 
     A batch has
 
     * `tokens` [pairs, 2, length], questions with responses, and `lengths` [pairs, 2];
     * `preferred` [pairs], the probability that the second is better, and `preferred_weights`
-      [pairs], 0 where that is not known;
+      [pairs], 0 where it is not known;
     * `supported_and_plausible` [pairs, 2] (0 or 1) and `label_weights` [pairs, 2], 0 where a label
       is missing.
 
-    Each loss is the mean over what is known in the whole batch, however it is cut into
-    microbatches, and 0 where nothing is.
+    Each loss is the mean over the known labels of the entire batch, independent of microbatches,
+    and 0 if none is known.
 
     Attributes:
-      auxiliary_weight: of the supported-and-plausible loss, the preference loss has the rest: 0.5
-        takes the average of the two, as GopherCite; 0 is WebGPT's reward model.
+      auxiliary_weight: weight of the supported-and-plausible loss; the preference loss has 1 minus
+        this. 0.5 averages the two, as in GopherCite; 0 gives WebGPT's reward model.
     """
 
     auxiliary_weight: float = 0.5
 
     def __post_init__(self) -> None:
-        """Refuses a weight out of range.
+        """Checks the weight.
 
         Raises:
-          ValueError: it is not in [0, 1).
+          ValueError: the weight is not in [0, 1).
         """
         if not 0 <= self.auxiliary_weight < 1:
             raise ValueError(
@@ -62,7 +62,7 @@ class RewardLearner(GradientLearner):
         return {**super().logical_axes(params), HEADS: self.model.heads_axes()}
 
     def trained(self, params: Params) -> Params:
-        """The parts of a tree of parameters that are trained; an unembedding has no use here."""
+        """The trained parts of a tree of parameters; a separate unembedding is not used."""
         parts = super().trained(params)
         return {name: part for name, part in parts.items() if name != "unembed"}
 
@@ -70,13 +70,13 @@ class RewardLearner(GradientLearner):
         """One step of gradient descent.
 
         Args:
-          state: before the step; may be donated.
+          state: the state before the step; may be donated.
           batch: see the class.
 
         Returns:
-          The state after it, and: `loss/total` (the objective), `loss/preference`,
-          `loss/supported_and_plausible` (nats), `reward/accuracy` (of preferences that are not
-          ties), `optimizer/grad_norm`, `optimizer/learning_rate`, `throughput/pairs` (a step).
+          The state after the step, and: `loss/total` (the objective), `loss/preference`,
+          `loss/supported_and_plausible` (nats), `reward/accuracy` (over preferences that are not
+          ties), `optimizer/grad_norm`, `optimizer/learning_rate`, `throughput/pairs` (per step).
         """
         decided = batch["preferred_weights"] * (batch["preferred"] != 0.5)
         sums = {
@@ -92,7 +92,7 @@ class RewardLearner(GradientLearner):
     def losses(
         self, params: Params, batch: Batch, weights: Any, accumulated: Params | None
     ) -> tuple[Float[Array, ""], Metrics]:
-        """See `GradientLearner`; `weights` counts the whole batch's pairs, labels and non-ties."""
+        """See `GradientLearner`; `weights` counts the entire batch's pairs, labels and non-ties."""
         totals = self._totals(params, batch, accumulated)
         preference = totals["preference_loss"][0] / weights["pairs"]
         auxiliary = totals["supported_and_plausible_loss"][0] / weights["labels"]
@@ -112,9 +112,9 @@ class RewardLearner(GradientLearner):
           batch: see the class.
 
         Returns:
-          What `summarise` takes, summed over batches.
+          Totals for `summarise`, once summed over batches.
         """
-        # What does not fit at once in training does not fit here.
+        # A batch that must be split in training must be split here, too.
         pieces = math.gcd(self.microbatches, batch["tokens"].shape[0])
         by_piece = jax.lax.map(
             lambda piece: self._totals(params, piece, None), cut_rows(batch, pieces)
@@ -122,7 +122,7 @@ class RewardLearner(GradientLearner):
         return jax.tree.map(lambda total: jnp.sum(total, axis=0), by_piece)
 
     def summarise(self, totals: HostTotals) -> dict[str, float]:
-        """Metrics of a whole set, see `preference_metrics.summarise`."""
+        """Metrics of a dataset, see `preference_metrics.summarise`."""
         return preference_metrics.summarise(totals)
 
     def _totals(self, params: Params, batch: Batch, accumulated: Params | None) -> Totals:
@@ -131,7 +131,7 @@ class RewardLearner(GradientLearner):
         )
 
     def verdicts(self, params: Params, batch: Batch, accumulated: Params | None = None) -> Verdict:
-        """The verdicts on both responses of each pair, [pairs, 2], by one forward pass."""
+        """The verdicts on both responses of each pair, [pairs, 2], in one forward pass."""
         tokens = batch["tokens"]
         pairs, two, length = tokens.shape
         verdict = self.model.judge(

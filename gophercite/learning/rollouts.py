@@ -1,14 +1,14 @@
-"""Rollouts: samples of the policy with their rewards, made and kept on the device.
+"""Rollouts: samples of the policy with their rewards, computed and kept on the device.
 
 A batch of prompts has
 
 * `prompts` [prompts, length], padded on the right, and `prompt_lengths` [prompts];
-* `questions` [prompts, question_length], what the reward model reads before a response, and
+* `questions` [prompts, question_length], the reward model's input before a response, and
   `question_lengths` [prompts];
-* `weights` [prompts], 0 where a row only fills a batch up;
-* `quotes`: `QuoteTables`, to sample under the quotes' constraint; or `fault_tables`:
-  `FaultTables`, to sample freely and learn each sample's faults; neither samples freely and finds
-  no fault.
+* `weights` [prompts], 0 for a row that only pads the batch;
+* `quotes`: `QuoteTables`, to sample under the quote constraint; or `fault_tables`: `FaultTables`,
+  to sample without constraint and track each sample's faults; or neither, to sample without
+  constraint and report no faults.
 """
 
 import dataclasses
@@ -29,23 +29,23 @@ from gophercite.models.parameters import FROZEN, REWARD_MODEL, Params
 from gophercite.models.reward_model import RewardModel, Verdict
 from gophercite.quoting.quote_state import QuoteState, QuoteTables, advance, initial
 
-Prompts = Mapping[str, Any]  # see the module
+Prompts = Mapping[str, Any]  # see the module docstring
 
 
 class Rollouts(NamedTuple):
-    """Samples as rows, those of one prompt neighbours.
+    """Samples as rows; those of one prompt are adjacent.
 
     Attributes:
-      tokens: each prompt with a sample of its own, then padding.
-      prompt_lengths: tokens of each row's prompt.
-      responses: the samples alone.
-      response_lengths: their tokens, the end of sequence included.
-      frozen_activations: what the trained stack read (`Transformer.frozen_activations`); None where
-        nothing is frozen.
-      quote: where each sample was before each of its tokens; None where nothing constrained it.
-      verdicts: the reward model's.
-      rewards: what is maximised.
-      faults: of each sample, as sets of bits.
+      tokens: each prompt followed by its sample, then padding.
+      prompt_lengths: number of tokens in each row's prompt.
+      responses: the samples without prompts.
+      response_lengths: number of their tokens, including the end of sequence.
+      frozen_activations: the inputs of the trained layers (`Transformer.frozen_activations`); None
+        if nothing is frozen.
+      quote: each sample's state in its graph before each token; None without a constraint.
+      verdicts: the reward model's verdicts.
+      rewards: the rewards to maximise.
+      faults: the faults of each sample, as bit sets.
       weights: 0 for samples that don't count.
     """
 
@@ -63,15 +63,15 @@ class Rollouts(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Rewards:
-    """What samples are rewarded for.
+    """How samples are rewarded.
 
     Attributes:
-      model: judges a question with a response; its parameters are the part `reward_model`.
-      syntax_penalty: taken off a sample's reward when it has any of the seven faults of the syntax
+      model: scores a question with a response; its parameters are the part `reward_model`.
+      syntax_penalty: subtracted from a sample's reward if it has any of the seven syntax faults
         (F.1).
-      reencode: for a reward model with a vocabulary of its own: samples then go to the host and
-        back, in one process alone. None when the vocabularies agree; then nothing leaves the
-        device.
+      reencode: for a reward model with its own vocabulary: samples then go to the host and back,
+        which works in a single process only. None if the vocabularies are the same; then nothing
+        leaves the device.
     """
 
     model: RewardModel
@@ -87,16 +87,16 @@ def roll_out(
     key: Key[Array, ""],
     pieces: int = 1,
 ) -> Rollouts:
-    """Samples, and judges the samples.
+    """Draws samples and scores them.
 
     Args:
       plan: how to sample.
-      rewards: how to judge.
-      params: the policy's, with the part `reward_model`.
-      batch: see the module.
-      key: of the draws.
-      pieces: that prompts are cut into, sampled one after the other; divides the memory for keys
-        and values, and changes no sample.
+      rewards: how to score.
+      params: the policy's parameters, with the part `reward_model`.
+      batch: see the module docstring.
+      key: random key of the draws.
+      pieces: number of pieces that the prompts are split into, which are sampled one after the
+        other; divides the memory of the KV cache and does not change the samples.
 
     Returns:
       The rollouts.
@@ -139,15 +139,15 @@ def append(
     lengths: Int[Array, " rows"],
     second: Shaped[Array, "rows places *rest"],
 ) -> Shaped[Array, "rows length+places *rest"]:
-    """Puts what is padded on the right behind what is, without a gap.
+    """Concatenates right-padded rows, without a gap between the two parts.
 
     Args:
-      first: rows.
-      lengths: how much of each is real.
-      second: what is to follow each.
+      first: the first parts, padded on the right.
+      lengths: length of each first part without padding.
+      second: the second parts, padded on the right.
 
     Returns:
-      Rows; what lies behind the second's end is of no meaning.
+      The joined rows; entries after the end of the second part are meaningless.
     """
     both = jnp.concatenate([first, second], axis=1)
     place = jnp.arange(both.shape[1])
@@ -160,15 +160,15 @@ def append(
 def states_along(
     quotes: QuoteTables, prompts: Int[Array, " rows"], tokens: Int[Array, "rows places"]
 ) -> QuoteState:
-    """Where samples were in their prompts' graphs before each token.
+    """Each sample's state in its prompt's graph before each token.
 
     Args:
-      quotes: of the batch.
+      quotes: the batch's tables.
       prompts: which prompt each row answers.
-      tokens: of each row.
+      tokens: the tokens of each row.
 
     Returns:
-      States whose parts are [rows, places].
+      States whose fields are [rows, places].
     """
 
     def step(state: QuoteState, token: Array) -> tuple[QuoteState, QuoteState]:
@@ -179,7 +179,7 @@ def states_along(
 
 
 def distinct_samples(responses: Int[Array, "rows places"], samples: int) -> Float[Array, ""]:
-    """How many different samples a prompt has, in the mean; `samples` are neighbours."""
+    """Mean number of distinct samples per prompt; each prompt's `samples` rows are adjacent."""
     by_prompt = responses.reshape(-1, samples, responses.shape[-1])
     same = jnp.all(by_prompt[:, :, None] == by_prompt[:, None], axis=-1)
     earlier = jnp.tril(jnp.ones((samples, samples), bool), -1)
@@ -190,7 +190,7 @@ def distinct_samples(responses: Int[Array, "rows places"], samples: int) -> Floa
 def _decode(
     plan: Plan, policy: Params, batch: Prompts, keys: Key[Array, " prompts"], pieces: int
 ) -> Decoded:
-    """Samples of some prompts at a time, whose tables are parts of the whole batch's."""
+    """Samples `pieces` groups of prompts in turn, each with its part of the batch's tables."""
     quotes, fault_tables = batch.get("quotes"), batch.get("fault_tables")
     prompts: dict[str, Any] = {name: batch[name] for name in ("prompts", "prompt_lengths")}
     if quotes is not None:
@@ -234,7 +234,7 @@ def _judge(
     responses: Int[Array, "rows places"],
     lengths: Int[Array, " rows"],
 ) -> Verdict:
-    """Verdicts on questions with samples; one that was cut short gets its end of sequence."""
+    """Scores questions with samples; truncated samples get an end of sequence."""
     if rewards.reencode is not None:
         sizes = (len(responses), rewards.reencode.longest), lengths.shape
         shapes = tuple(jax.ShapeDtypeStruct(size, jnp.int32) for size in sizes)

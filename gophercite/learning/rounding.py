@@ -1,7 +1,7 @@
 """Stochastic rounding: small updates survive in bfloat16 parameters (GopherCite, D.1).
 
-A bfloat16 near 1.0 has a neighbour at 1.0078: rounding to nearest loses every update under 0.0039.
-Rounding up with the probability that the discarded bits stand for keeps each update in expectation.
+The next bfloat16 after 1.0 is 1.0078, so rounding to nearest loses every update below 0.0039.
+Rounding up with the probability that the discarded bits represent keeps each update in expectation.
 """
 
 import jax
@@ -14,22 +14,22 @@ _DISCARDED_BITS = 16  # a bfloat16 is the upper half of a float32
 def stochastic_round(x: Float32[Array, "*shape"], key: PRNGKeyArray) -> BFloat16[Array, "*shape"]:
     """Rounds to one of the two neighbouring bfloat16 values, so that the mean is `x`.
 
-    A uniform 16-bit integer is added to the float's bits and the lower half cut off: the carry
-    happens with the probability that the lower half stands for. A float's bits count its magnitude,
-    so negative numbers need nothing else.
+    A uniform 16-bit integer is added to the float's bits and the lower half is cut off: a carry
+    happens with the probability that the lower half represents. A float's bits order its magnitude,
+    so negative numbers need no special case.
 
-    The draws are elementwise: they are fused with the rounding and cut as `x` is cut. Threefry
-    costs about a hundred integer operations a value, which is 0.1 s of a TPU v3 core's vector unit
-    for its share of 280B parameters on 128 cores, in a step that takes minutes.
+    The draws are elementwise: they are fused with the rounding and sharded like `x`. Threefry costs
+    about a hundred integer operations per value, which is 0.1 s of a TPU v3 core's vector unit for
+    its share of 280B parameters on 128 cores, in a step that takes minutes.
 
     Args:
       x: any shape.
-      key: one draw a value is taken from it; the same key gives the same rounding, however `x` is
-        cut over devices.
+      key: source of one draw per value; the same key gives the same rounding, however `x` is
+        sharded.
 
     Returns:
-      The rounded values. A value that bfloat16 holds is kept; infinities and NaN are kept; a finite
-      value stays finite (above the largest bfloat16, that one).
+      The rounded values. Values that bfloat16 represents exactly, infinities and NaN are kept. A
+      finite value stays finite: above the largest bfloat16 it becomes that one.
     """
     kept = jnp.uint32(0xFFFF0000)
     bits = jax.lax.bitcast_convert_type(x, jnp.uint32)
@@ -39,5 +39,5 @@ def stochastic_round(x: Float32[Array, "*shape"], key: PRNGKeyArray) -> BFloat16
     overflows = (carried & jnp.uint32(0x7FFFFFFF)) >= infinity
     rounded = jnp.where(overflows, bits, carried) >> _DISCARDED_BITS
     result = jax.lax.bitcast_convert_type(rounded.astype(jnp.uint16), jnp.bfloat16)
-    # The plain conversion keeps a NaN whose payload lies in the bits that are cut off.
+    # The plain conversion keeps a NaN whose payload is in the discarded bits.
     return jnp.where(jnp.isfinite(x), result, x.astype(jnp.bfloat16))

@@ -1,7 +1,7 @@
 """Learning rates as functions of the step: optax's schedules after a linear warm-up.
 
-Steps count from 0. A warm-up reaches its peak at step `warmup_steps`, and its first step already
-learns, with `1 / (warmup_steps + 1)` of the peak.
+Steps count from 0. A warm-up reaches its peak at step `warmup_steps`. Its first step already has `1
+/ (warmup_steps + 1)` of the peak.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ def constant(learning_rate: float, warmup_steps: int = 0) -> Schedule:
     """One rate for all steps (GopherCite's fine-tuning, D.1: 3e-6), after a linear warm-up.
 
     Args:
-      learning_rate: after the warm-up.
+      learning_rate: the rate after the warm-up.
       warmup_steps: steps before the full rate.
 
     Returns:
@@ -33,7 +33,7 @@ def constant(learning_rate: float, warmup_steps: int = 0) -> Schedule:
 def linear_warmup_cosine(
     learning_rate: float, total_steps: int, warmup_steps: int = 0, final_fraction: float = 0.0
 ) -> Schedule:
-    """Linear warm-up, then half a cosine down (GopherCite's reward model, E; Loshchilov 2017).
+    """Linear warm-up, then cosine decay (GopherCite's reward model, E; Loshchilov 2017).
 
     Args:
       learning_rate: the peak.
@@ -55,7 +55,7 @@ def linear_warmup_cosine(
 def linear_warmup_linear(
     learning_rate: float, total_steps: int, warmup_steps: int = 0, final_fraction: float = 0.0
 ) -> Schedule:
-    """Linear warm-up, then a straight line down.
+    """Linear warm-up, then linear decay.
 
     Args:
       learning_rate: the peak.
@@ -75,7 +75,7 @@ def linear_warmup_linear(
 
 
 def inverse_sqrt(learning_rate: float, warmup_steps: int) -> Schedule:
-    """Linear warm-up, then as one over the root of the step (T5's pretraining; Vaswani 2017).
+    """Linear warm-up, then inverse square-root decay (T5's pretraining; Vaswani 2017).
 
     Args:
       learning_rate: the peak.
@@ -96,7 +96,7 @@ def inverse_sqrt(learning_rate: float, warmup_steps: int) -> Schedule:
 
 
 def _after_warmup(schedule: optax.Schedule, learning_rate: float, warmup_steps: int) -> Schedule:
-    """A warm-up to a rate, and a schedule whose steps count from the end of that."""
+    """A warm-up to a rate, then a schedule whose steps count from the end of the warm-up."""
     _require(learning_rate >= 0, "learning_rate", learning_rate, "0 or more")
     _require(warmup_steps >= 0, "warmup_steps", warmup_steps, "0 or more")
     if warmup_steps:

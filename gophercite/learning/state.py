@@ -1,4 +1,4 @@
-"""What training carries from step to step, and what a learner must be able to do with it."""
+"""The training state, and the interfaces of learners and collectors."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from gophercite.models.parameters import Params
 
 Batch = dict[str, Array]
 Metrics = dict[str, Float[Array, ""]]
-HostBatch = Mapping[str, Any]  # arrays of rows; or trees of arrays that are the whole batch's
+HostBatch = Mapping[str, Any]  # arrays of rows, or trees of arrays for the entire batch
 Totals = dict[str, tuple[Float[Array, "..."], Float[Array, "..."]]]
 HostTotals = Mapping[str, tuple[np.ndarray, np.ndarray]]
 
@@ -20,15 +20,15 @@ HostTotals = Mapping[str, tuple[np.ndarray, np.ndarray]]
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class TrainState:
-    """All that the next step depends on beside its batch.
+    """Everything that the next step depends on except its batch.
 
     Attributes:
-      step: updates done.
-      params: all parameters, frozen ones among them.
-      optimizer: the optimiser's state, for the trained parts alone.
-      ema: exponential moving average of the trained parts in float32; None when off.
-      key: the run's PRNG key; a step folds its number in, so that step n draws the same whether or
-        not the run was interrupted before it.
+      step: number of updates so far.
+      params: all parameters, including frozen ones.
+      optimizer: the optimiser's state, for the trained parts only.
+      ema: exponential moving average of the trained parts in float32; None if off.
+      key: the run's PRNG key; each step folds in its number, so that step n draws the same numbers
+        whether or not the run was interrupted before it.
     """
 
     step: Int[Array, ""]
@@ -39,36 +39,36 @@ class TrainState:
 
 
 class Learner(Protocol):
-    """What is optimised; the training loop knows no more of it than this."""
+    """What the training loop requires of a learner."""
 
     def init_state(self, params: Params, key: Key[Array, ""]) -> TrainState:
         """A state at step 0."""
         ...
 
     def state_axes(self, params: Params) -> TrainState:
-        """Logical axis names of each array of the state, as a tree like it."""
+        """Logical axis names of each array of the state, as a tree like the state."""
         ...
 
     def update(self, state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
-        """One step; pure. Where a `Collector` acts, the batch is experience."""
+        """One step; pure. With a `Collector`, the batch is experience."""
         ...
 
     def evaluate(self, params: Params, batch: Batch) -> Totals:
-        """Totals and their weights, to be summed over batches; pure. Batches are as in `update`."""
+        """Totals and their weights, to sum over batches; pure. Batches are as in `update`."""
         ...
 
     def summarise(self, totals: HostTotals) -> dict[str, float]:
-        """Metrics of a whole set from the sums of its batches' totals: `means` of most."""
+        """Metrics of a dataset from its batches' summed totals: usually their `means`."""
         ...
 
 
 class Collected(NamedTuple):
-    """What a collector made of a batch.
+    """What a collector returns for a batch.
 
     Attributes:
-      experience: this process's rows of what the learner learns from, on the host; of the same
-        shapes each time.
-      totals: what only the host knows, each with its weight: see `means`.
+      experience: this process's rows of experience for the learner, on the host; the same shapes
+        each time.
+      totals: metrics that only the host knows, each with its weight (see `means`).
     """
 
     experience: HostBatch
@@ -76,9 +76,9 @@ class Collected(NamedTuple):
 
 
 class Collector(Protocol):
-    """Acts in environments on the host, between the programs that sample and the one that learns.
+    """Acts in environments on the host, between the sampling programs and the learning program.
 
-    A learner whose samples need no environment collects on the device, inside `update`.
+    A learner that needs no environment samples on the device, inside `update`.
     """
 
     def collect(
@@ -88,16 +88,16 @@ class Collector(Protocol):
         key: Key[Array, ""],
         interrupted: Callable[[], bool],
     ) -> Collected | None:
-        """Goes on in the environments.
+        """Continues in the environments.
 
         Args:
-          params: of the policy that acts.
-          batch: what the input gives, on the host.
-          key: of all draws.
-          interrupted: asked now and then.
+          params: the acting policy's parameters.
+          batch: the input's batch, on the host.
+          key: random key of all draws.
+          interrupted: polled from time to time; returns True to stop.
 
         Returns:
-          Experience; None when interrupted: the environments are then as they were before.
+          Experience; None if interrupted, in which case the environments are unchanged.
         """
         ...
 
@@ -108,15 +108,15 @@ class Collector(Protocol):
         key: Key[Array, ""],
         interrupted: Callable[[], bool],
     ) -> Collected | None:
-        """Likewise for evaluation, in environments of its own that it leaves nothing in."""
+        """The same for evaluation, in separate environments that are reset afterwards."""
         ...
 
     def environments(self) -> Any:
-        """How far the environments are, as JSON: a checkpoint keeps it."""
+        """The environments' progress as JSON, to store in a checkpoint."""
         ...
 
     def resume(self, environments: Any) -> None:
-        """Takes the environments back to what `environments` gave; to their beginning for None."""
+        """Restores the environments to a value of `environments`; to their beginning for None."""
         ...
 
 

@@ -16,16 +16,16 @@ from gophercite.models.parameters import Params
 
 @dataclasses.dataclass(frozen=True)
 class SupervisedLearner(GradientLearner):
-    """Next-token loss on weighted targets, one optimiser step a batch.
+    """Next-token loss on weighted targets, one optimiser step per batch.
 
     A batch has `tokens`, `targets`, `weights`, `positions` and `segments`, each [batch, length];
-    packed sequences have their own segment numbers, and prompts and padding have weight 0. Where
-    segments branch it has `branches`, too (`models.attention.Branched`). The loss is the weighted
-    mean over the whole batch, however it is cut into microbatches.
+    packed sequences have different segment numbers, and prompts and padding have weight 0. If
+    segments branch, there is `branches`, too (`models.attention.Branched`). The loss is the
+    weighted mean over the entire batch, independent of microbatches.
 
     Attributes:
       z_loss: coefficient of log²Z.
-      loss_chunk: tokens whose logits exist at once.
+      loss_chunk: number of tokens whose logits are in memory at once.
     """
 
     z_loss: float = 0.0
@@ -35,12 +35,12 @@ class SupervisedLearner(GradientLearner):
         """One step of gradient descent.
 
         Args:
-          state: before the step; may be donated.
+          state: the state before the step; may be donated.
           batch: see the class.
 
         Returns:
-          The state after it, and: `loss/total` (the objective), `loss/nll` (nats a target),
-          `optimizer/grad_norm`, `optimizer/learning_rate`, `throughput/target_tokens` (a step).
+          The state after the step, and: `loss/total` (the objective), `loss/nll` (nats per target),
+          `optimizer/grad_norm`, `optimizer/learning_rate`, `throughput/target_tokens` (per step).
         """
         weight = jnp.maximum(jnp.sum(batch["weights"]), 1e-9)
         gradients, losses = self.gradients(state.params, batch, weight)
@@ -51,7 +51,7 @@ class SupervisedLearner(GradientLearner):
     def losses(
         self, params: Params, batch: Batch, weights: Array, accumulated: Params | None
     ) -> tuple[Float[Array, ""], Metrics]:
-        """See `GradientLearner`; `weights` is the sum of the whole batch's weights."""
+        """See `GradientLearner`; `weights` is the sum of the entire batch's weights."""
         hidden, _ = self.transformer.apply(
             params,
             batch["tokens"],
@@ -92,7 +92,7 @@ class SupervisedLearner(GradientLearner):
             weight = jnp.sum(batch["weights"])
             return {"loss": (nll, weight), "accuracy": (right, weight)}
 
-        # What does not fit at once in training does not fit here.
+        # A batch that must be split in training must be split here, too.
         pieces = math.gcd(self.microbatches, batch["tokens"].shape[0])
         by_piece = jax.lax.map(totals, cut_rows(batch, pieces))
         return jax.tree.map(lambda total: jnp.sum(total, axis=0), by_piece)

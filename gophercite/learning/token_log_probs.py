@@ -12,11 +12,11 @@ from gophercite.models.unembedding import Unembedding
 
 
 class TokenLogProbs(NamedTuple):
-    """What a distribution says at each place.
+    """Statistics of the next-token distribution at each position.
 
     Attributes:
-      log_prob: of the token that was drawn, among those that could be, in nats.
-      entropy: of the distribution among those, in nats; not differentiable.
+      log_prob: log-probability of the drawn token, renormalised over the allowed ones, in nats.
+      entropy: entropy of the distribution over the allowed tokens, in nats; not differentiable.
     """
 
     log_prob: Float[Array, "rows places"]
@@ -31,15 +31,15 @@ def token_log_probs(
     vocabulary_size: int,
     chunk: int = 512,
 ) -> TokenLogProbs:
-    """Reads off what was drawn; a chunk's logits are made again for its gradient.
+    """Computes the drawn tokens' log-probabilities; the gradient recomputes each chunk's logits.
 
     Args:
       hidden: representations before each token.
-      unembedding: what turns them into logits.
-      tokens: that were drawn.
-      allowed: which could be (`Experience.allowed`); all when None.
-      vocabulary_size: the model's ids from here on are rows to spare, and never drawn.
-      chunk: places whose logits exist at once, over all rows.
+      unembedding: maps them to logits.
+      tokens: the drawn tokens.
+      allowed: which tokens could be drawn (`Experience.allowed`); all when None.
+      vocabulary_size: the model's ids from here on are unused and never drawn.
+      chunk: number of positions whose logits are in memory at once, over all rows.
     """
 
     @jax.checkpoint
@@ -60,18 +60,18 @@ def token_log_probs(
 
 
 def unpacked(bits: UInt8[Array, "*rows bytes"], size: int) -> Array:
-    """Booleans of bits that lie eight to a byte, the first in the lowest.
+    """Unpacks booleans from bits, eight to a byte, the first in the lowest bit.
 
     Args:
-      bits: as `packed` gives them.
-      size: of the last axis.
+      bits: bits as returned by `packed`.
+      size: size of the result's last axis.
     """
     apart = (bits[..., None] >> jnp.arange(8, dtype=jnp.uint8)) & 1
     return apart.reshape(*bits.shape[:-1], -1)[..., :size].astype(bool)
 
 
 def packed(mask: Array) -> UInt8[Array, "*rows bytes"]:
-    """The inverse of `unpacked`; the last byte is filled up with zeros."""
+    """The inverse of `unpacked`; the last byte is padded with zeros."""
     missing = -mask.shape[-1] % 8
     whole = jnp.pad(mask.astype(jnp.uint8), [(0, 0)] * (mask.ndim - 1) + [(0, missing)])
     apart = whole.reshape(*whole.shape[:-1], -1, 8)
