@@ -1,1 +1,1 @@
-"""One decoder-only Transformer, its families and sizes, and the folder that holds a trained one."""
+"""A decoder-only Transformer, its families and sizes, and the folder format of trained models."""

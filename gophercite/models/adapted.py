@@ -1,7 +1,8 @@
-"""A training run's folder that holds adapters alone: the base model lies in a folder of its own.
+"""A training run's folder that holds only adapters: the base model is in another folder.
 
-The run's `model.json` says where (field `base`), each of its checkpoints which parameters they must
-be (`checkpoint_files.Base`). Adapters of another model would load and answer nonsense.
+The run's `model.json` names that folder (field `base`), and each of its checkpoints identifies the
+base model's parameters (`checkpoint_files.Base`). Adapters of another model would load, but give
+nonsense.
 """
 
 from typing import NamedTuple
@@ -19,16 +20,16 @@ from gophercite.models.folder_contents import (
 from gophercite.models.lora import LoRA
 from gophercite.models.parameters import ADAPTERS, HEADS, TRAINED, Params, depth
 
-MODEL = "model"  # what the adapted model is called among a run's bases
+MODEL = "model"  # key of the adapted model among a run's bases
 
 
 class Adapted(NamedTuple):
     """The best checkpoint of a run with adapters.
 
     Attributes:
-      step: of the checkpoint.
+      step: the checkpoint's step.
       lora: the adapters' settings.
-      shapes: what the checkpoint holds of the model: adapters, and a reward model's heads.
+      shapes: shapes of the checkpoint's parameters: adapters, and a reward model's heads.
     """
 
     step: int
@@ -37,21 +38,21 @@ class Adapted(NamedTuple):
 
 
 def find_adapters(root: epath.Path, merged: Params, base: str, digest: str) -> Adapted:
-    """The adapters of a run's best checkpoint, which must be of the base model.
+    """The adapters of a run's best checkpoint, which must fit the base model.
 
     Args:
       root: the run's folder.
-      merged: shapes of the whole model's parameters, with one stack of layers.
+      merged: shapes of the merged model's parameters, with one stack of layers.
       base: the base model's folder.
-      digest: of its parameters (`parameters_digest`).
+      digest: digest of its parameters (`parameters_digest`).
 
     Returns:
-      Where they are and what they are like.
+      The checkpoint's step and the adapters' settings and shapes.
 
     Raises:
-      ModelFolderError: there is no checkpoint, it holds something else, or the base is another one
-        than the adapters were trained on.
-      CheckpointError: it is damaged.
+      ModelFolderError: there is no checkpoint, it holds something else, or the base is not the
+        model that the adapters were trained on.
+      CheckpointError: the checkpoint is damaged.
     """
     metadata = best_checkpoint(root)
     if metadata.base is None:
@@ -79,17 +80,17 @@ def find_adapters(root: epath.Path, merged: Params, base: str, digest: str) -> A
 def merge_checkpoint(
     root: epath.Path, adapted: Adapted, base: Params, shardings: Params, dtype: str
 ) -> Params:
-    """The whole parameters of a run with adapters.
+    """The merged parameters of a run with adapters.
 
     Args:
       root: the run's folder.
-      adapted: what `find_adapters` found in it.
+      adapted: the result of `find_adapters`.
       base: the base model's parameters, with one stack of layers.
-      shardings: of the whole parameters, likewise.
-      dtype: of the matrices that the adapters change.
+      shardings: shardings of the merged parameters, with one stack of layers.
+      dtype: dtype of the matrices that the adapters change.
 
     Returns:
-      The merged parameters, where `shardings` says, with heads as they are stored.
+      The merged parameters with these shardings, and heads as stored.
     """
     whole = _whole(shardings["embed"]["embedding"])
     places: Params = {ADAPTERS: jax.tree.map(lambda _: whole, adapted.shapes[ADAPTERS])}
@@ -100,7 +101,7 @@ def merge_checkpoint(
 
 
 def _adapters(metadata: Metadata, lora: LoRA, layers: Params) -> Params:
-    """Shapes of the adapters that a checkpoint must hold for so many layers as it has them of."""
+    """Shapes of the adapters that a checkpoint must hold, for its number of adapted layers."""
     of_first = metadata.arrays[f"{PARAMETERS}{ADAPTERS}/{lora.targets[0]}/a"]
     below = depth(layers) - of_first.shape[0]
     key = jax.random.key(0)
@@ -109,7 +110,7 @@ def _adapters(metadata: Metadata, lora: LoRA, layers: Params) -> Params:
 
 
 def _whole(sharding: jax.sharding.Sharding) -> jax.sharding.Sharding:
-    """Whole copies on a sharding's devices."""
+    """Replicates over a sharding's devices."""
     if isinstance(sharding, jax.sharding.NamedSharding):
         return jax.sharding.NamedSharding(sharding.mesh, jax.sharding.PartitionSpec())
     return sharding

@@ -1,4 +1,4 @@
-"""Causal attention: in blocks of our own, by cuDNN, and by TPU's splash kernel."""
+"""Causal attention: our own in blocks, cuDNN's, and the TPU's splash kernel."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from gophercite.models.positions import align_distances
 from gophercite.models.soft_capping import soft_cap
 from gophercite.partitioning import active_platform, active_spec
 
-# Not -inf: a row that sees nothing (padding) must stay finite.
+# Not -inf: a row in which everything is masked (padding) must stay finite.
 MASKED = -1e30
 
 Heads = Float[Array, "batch length heads head_dim"]
@@ -22,14 +22,14 @@ Window = int | Int[Array, ""] | None
 
 
 class Branched(NamedTuple):
-    """Segments of which some branch: several texts with one beginning, which is read once.
+    """Segments that may branch: several texts with a common prefix, which is computed once.
 
-    A token sees the tokens before it of its segment that are in branch 0, the beginning, or in its
-    own branch. Positions count from the segment's start in each branch.
+    A token attends to the earlier tokens of its segment that are in branch 0, the prefix, or in its
+    own branch. In each branch, positions count from the start of the segment.
 
     Attributes:
-      segments: packed sequences are told apart by their number; 0 is padding.
-      branches: 0 for a segment's beginning, then 1, 2, … for what goes on from there.
+      segments: segment number of each token in packed sequences; 0 is padding.
+      branches: 0 for a segment's prefix, then 1, 2, … for its continuations.
     """
 
     segments: Int[Array, "batch length"]
@@ -40,10 +40,10 @@ Segments = Int[Array, "batch length"] | Branched
 
 
 def sees(segments: Segments, rows: slice, keys: slice) -> Bool[Array, "batch rows keys"]:
-    """Whether a query's token and a key's are of one text, whichever comes first.
+    """Whether a query's and a key's token belong to the same text, in either order.
 
     Args:
-      segments: of a batch's tokens.
+      segments: the segments of a batch's tokens.
       rows: the queries' tokens.
       keys: the keys' tokens.
     """
@@ -56,12 +56,12 @@ def sees(segments: Segments, rows: slice, keys: slice) -> Bool[Array, "batch row
 
 
 class RelativePositions(NamedTuple):
-    """What Transformer-XL's scores need beside queries and keys (Dai et al. 2019, section 3.3).
+    """Transformer-XL's additional inputs to the scores (Dai et al. 2019, section 3.3).
 
     Attributes:
-      keys: the projected sinusoid of each distance, W_r R_d; row d is the distance d.
-      content_bias: u, added to the query before it meets keys.
-      position_bias: v, added to the query before it meets distances.
+      keys: the projected sinusoid of each distance, W_r R_d; row d is for distance d.
+      content_bias: u, added to the query before the product with keys.
+      position_bias: v, added to the query before the product with distances.
     """
 
     keys: Float[Array, "distances heads head_dim"]
@@ -84,29 +84,29 @@ def attention(
     block: int = 512,
     remat: bool = True,
 ) -> Heads:
-    """Attends within segments to the tokens up to and including one's own.
+    """Causal attention within segments; each token attends to itself, too.
 
     Args:
       q: queries, unscaled.
-      k: keys; query head h meets key head `h // (heads / kv_heads)`.
+      k: keys; query head h uses key head `h // (heads / kv_heads)`.
       v: values.
-      segments: packed sequences are told apart by their number; 0 is padding. Or segments that
-        branch, for queries and keys that know their own positions: no window, no `relative`, no
-        `biases`, and not by "splash".
-      relative: Transformer-XL's positions; None when rotary ones are already in `q` and `k`.
+      segments: segment number of each token in packed sequences; 0 is padding. Segments may branch
+        if positions are already in queries and keys: without window, `relative` or `biases`, and
+        not with "splash".
+      relative: Transformer-XL's positions; None if rotary positions are already in `q` and `k`.
       biases: T5's positions, added to the scores.
-      window: how many tokens back a query sees, itself included.
-      scale: what queries are multiplied by; `head_dim ** -0.5` when None.
-      softcap: of the scores; None for none.
+      window: number of tokens back that a query attends to, including itself.
+      scale: factor on queries; `head_dim ** -0.5` when None.
+      softcap: soft cap on the scores; None for none.
       kernel: "auto", "blocks", "cudnn" or "splash" (see `TransformerConfig.attention_kernel`).
-      block: query rows a block of our own attention.
+      block: number of query rows per block of our own attention.
       remat: recompute probabilities in the backward pass of our own attention.
 
     Returns:
-      The values' mixtures, in `q`'s dtype. Rows of padding are finite and mean nothing.
+      The weighted values, in `q`'s dtype. Rows of padding are finite but meaningless.
 
     Raises:
-      ValueError: segments branch where they can't.
+      ValueError: segments branch where this is not supported.
     """
     chosen = kernel
     positions_apart = relative is not None or biases is not None
@@ -117,7 +117,7 @@ def attention(
     if isinstance(segments, Branched) and (
         positions_apart or window is not None or chosen == "splash"
     ):
-        # All of these count how far apart two tokens are by their places in the row.
+        # All of these compute distances from the tokens' places in the row.
         raise ValueError(
             "rows whose segments branch (Input.share_beginnings) need rotary or learned positions, "
             "no window, and an attention_kernel other than 'splash'"
@@ -133,8 +133,8 @@ def attention(
 def _platform_kernel(q: Heads, window: Window, softcap: float | None) -> str:
     """The fused kernel that applies here, or "blocks".
 
-    Both fused kernels want static windows, whole tiles of 128 tokens and heads of 64 or 128;
-    cuDNN half precision as well, and no soft cap.
+    Both fused kernels need static windows, full tiles of 128 tokens and heads of 64 or 128; cuDNN
+    also needs half precision and no soft cap.
     """
     tiles = q.shape[1] % 128 == 0 and q.shape[-1] in (64, 128)
     if isinstance(window, jax.Array) or not tiles:
@@ -160,7 +160,7 @@ def _blocks(
     block: int,
     remat: bool,
 ) -> Heads:
-    """Rows in blocks, each against the keys up to its last row: the future is never computed."""
+    """Attends in blocks of rows, each to the keys up to its last row: skips later keys."""
     length, heads, head_dim = q.shape[1:]
     groups = heads // k.shape[2]
     content, position = q, None
@@ -217,8 +217,8 @@ def _scores(
 ) -> Float[Array, "batch kv_heads groups rows entries"]:
     """Float32 products of queries and keys.
 
-    A group's queries are rows of one matrix: gradients of a product over two axes at once would be
-    transposed in memory first, which on CPU costs more than the product.
+    A group's queries are rows of one matrix: for gradients of a product over two axes, operands
+    would first be transposed in memory, which on CPU costs more than the product.
     """
     scores = jnp.einsum("bkqd,bkjd->bkqj", _rows(queries), keys, preferred_element_type=jnp.float32)
     return scores.reshape(*queries.shape[:-1], -1)
@@ -230,11 +230,11 @@ def _mix(
     mask: Bool[Array, "batch 1 1 rows entries"],
     values: Float[Array, "batch kv_heads entries head_dim"],
 ) -> Float[Array, "batch kv_heads groups rows head_dim"]:
-    """Mixtures of values by the softmax of the scores that the mask leaves, rows as in `_scores`.
+    """Values weighted by the softmax of the unmasked scores; rows as in `_scores`.
 
-    The softmax's gradient needs each row's mean slope, which is the product of the mixture and its
-    own gradient (Dao et al. 2022, appendix B.2): autodiff would sum it over the entries, and select
-    by the mask once more.
+    The softmax's gradient needs each row's mean slope, which is the product of the output and its
+    gradient (Dao et al. 2022, appendix B.2). Autodiff would sum it over the entries and apply the
+    mask again.
     """
     return _mix_forward(scores, mask, values)[0]
 
@@ -261,12 +261,12 @@ _mix.defvjp(_mix_forward, _mix_backward)
 
 
 def _rows(x: Float[Array, "batch kv_heads groups rows n"]) -> Float[Array, "batch kv_heads q n"]:
-    """The queries that share a key head as rows of one matrix."""
+    """Flattens the queries that share a key head to rows of one matrix."""
     return x.reshape(*x.shape[:2], -1, x.shape[-1])
 
 
 def _by_head(x: Heads, groups: int) -> Float[Array, "batch kv_heads groups length head_dim"]:
-    """Query heads gathered under the key head that they share."""
+    """Groups query heads by the key head that they share."""
     batch, length, heads, head_dim = x.shape
     return jnp.moveaxis(x, 1, 2).reshape(batch, heads // groups, groups, length, head_dim)
 
@@ -302,10 +302,10 @@ def _splash(
     scale: float,
     softcap: float | None,
 ) -> Heads:
-    """TPU's splash attention: block-sparse, so what the mask hides costs nothing.
+    """The TPU's splash attention: block-sparse, so fully masked blocks cost nothing.
 
-    The partitioner can't cut a Pallas call, so each device is given its rows and heads. Elsewhere
-    than on a TPU the kernel is interpreted, which is for tests.
+    The partitioner can't shard a Pallas call, so `shard_map` gives each device its rows and heads.
+    On platforms other than TPU the kernel is interpreted, which is meant for tests.
     """
     from jax.experimental.pallas.ops.tpu.splash_attention import (
         splash_attention_kernel as kernel,

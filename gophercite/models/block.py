@@ -39,13 +39,13 @@ class Context(NamedTuple):
     """What all layers share in one pass over a batch.
 
     Attributes:
-      positions: each token's place in its segment, from 0.
-      segments: packed sequences are told apart by their number; 0 is padding. They may branch.
-      sinusoids: Transformer-XL's embedding of each distance; None with other positions.
-      rotations: rotary angles at each token's place; None with other positions.
-      biases: T5's bias of each distance; None with other positions.
-      lengths: of sequences that are one segment each, padded on the right, and read without
-        gradients: how many tokens each has. None of others.
+      positions: each token's position in its segment, from 0.
+      segments: segment number of each token in packed sequences; 0 is padding. They may branch.
+      sinusoids: Transformer-XL's embedding of each distance; None for other kinds of positions.
+      rotations: rotary angles at each token's position; None for other kinds of positions.
+      biases: T5's bias for each distance; None for other kinds of positions.
+      lengths: number of tokens in each sequence, if each is a single segment, padded on the right,
+        and read without gradients; otherwise None.
     """
 
     positions: Int[Array, "batch length"]
@@ -64,8 +64,8 @@ def linear(
 ) -> Float[Array, "batch length out"]:
     """Multiplies each token's vector by a matrix, and adds a bias, in the vectors' dtype.
 
-    Tokens are rows of one matrix: the kernel's gradient sums over one axis, not over two, which
-    XLA's CPU backend would answer with transposed copies of both factors.
+    Tokens are flattened to rows of one matrix, so that the kernel's gradient sums over one axis.
+    For a sum over two axes, XLA's CPU backend would make transposed copies of both factors.
     """
     rows = x.reshape(-1, x.shape[-1])
     y = rows @ kernel.astype(x.dtype)
@@ -79,11 +79,11 @@ def _plus(y: Array, bias: Array | None) -> Array:
 
 
 class Block(nn.Module):
-    """Pre-norm attention and MLP, added to the residual stream in turn or together.
+    """Pre-norm attention and MLP, added to the residual stream in turn or in parallel.
 
-    All matrices are two-dimensional, [in, out], heads side by side in one axis: the form that
-    factored optimiser statistics, sharding rules and checkpoint importers all read. A layer whose
-    weights have "adapters" (`lora`) adds what they make to its matrices' products.
+    All matrices are two-dimensional, [in, out], with heads concatenated in one axis: the form that
+    factored optimiser statistics, sharding rules and checkpoint importers expect. If a layer's
+    weights have "adapters" (`lora`), their products are added to the matrices' products.
     """
 
     config: TransformerConfig
@@ -93,10 +93,10 @@ class Block(nn.Module):
         """Declares parameters with their logical axes."""
         c = self.config
         heads, kv = c.num_heads * c.head_dim, c.kv_heads * c.head_dim
-        # Residual branches start small, so that depth does not blow the stream up (GPT-2).
+        # Residual branches start small, so that the stream does not grow with depth (GPT-2).
         branch = (2 * c.num_layers) ** -0.5
         self.attention_norm = self._norm("attention_norm", c.d_model, "embed")
-        # Scores start alike, whatever queries are divided by (T5: by nothing).
+        # Scores have the same initial scale, whatever queries are divided by (T5: not divided).
         gain = ((c.query_pre_attn_scalar or c.head_dim) / c.head_dim) ** 0.5
         self.query = self._matrix("query", (c.d_model, heads), ("embed", "heads"), gain)
         self.key = self._matrix("key", (c.d_model, kv), ("embed", "kv_heads"))
@@ -141,7 +141,7 @@ class Block(nn.Module):
         return Norm(scale, self._bias(f"{name}_bias", width, axis, c.norm == "layer"))
 
     def _bias(self, name: str, width: int, axis: str | None, wanted: bool = True) -> Any:
-        """A bias where the architecture has it, else None."""
+        """A bias if the architecture has one, else None."""
         if not wanted:
             return None
         init = nn.with_logical_partitioning(nn.initializers.zeros, (axis,))
@@ -150,11 +150,11 @@ class Block(nn.Module):
     def __call__(
         self, x: Hidden, settings: Settings, context: Context
     ) -> tuple[Hidden, tuple[Array, Array]]:
-        """A pass over whole sequences.
+        """A pass over full sequences.
 
         Args:
           x: the residual stream.
-          settings: what this layer has of its own: "rotation" (its kind), "window", or nothing.
+          settings: per-layer settings: "rotation" (its kind), "window", or none.
           context: what all layers share.
 
         Returns:
@@ -195,17 +195,17 @@ class Block(nn.Module):
         rotations: Rotations | None = None,
         biases: Biases | None = None,
     ) -> tuple[Hidden, LayerCache]:
-        """A pass over new tokens, which join the cache.
+        """A pass over new tokens, which are added to the cache.
 
         Args:
           x: the residual stream of the new tokens.
           settings: this layer's own settings.
-          positions: the new tokens' places, [batch, length].
-          entries: the cache's layout, the new tokens already entered.
-          cache: this layer's keys and values; the new tokens take the last `length` entries that
-            were entered.
-          rotations: rotary angles at the new tokens' places.
-          biases: T5's bias of each distance.
+          positions: the new tokens' positions, [batch, length].
+          entries: the cache's layout, including the new tokens.
+          cache: this layer's keys and values; the new tokens take the last `length` entries of the
+            layout.
+          rotations: rotary angles at the new tokens' positions.
+          biases: T5's bias for each distance.
 
         Returns:
           The residual stream and the cache with the new tokens.
@@ -231,13 +231,13 @@ class Block(nn.Module):
         return self._finish(x, mixed), cache
 
     def project_distances(self, sinusoids: Float[Array, "n d_model"]) -> Array:
-        """Transformer-XL's key of each distance, W_r R_d: [distances, heads, head_dim]."""
+        """Transformer-XL's key for each distance, W_r R_d: [distances, heads, head_dim]."""
         return self._distances(sinusoids)
 
     def _project(
         self, x: Hidden, settings: Settings, rotations: Rotations | None
     ) -> tuple[Array, Array, Array]:
-        """Queries, keys and values by head, normalised and rotated where the model does so."""
+        """Queries, keys and values by head, normalised and rotated if the model does so."""
         c = self.config
         normed = normalise(c, x, self.attention_norm)
         normed = constrain(normed, "batch", "length", "activation_embed")
@@ -257,7 +257,7 @@ class Block(nn.Module):
         return q, k, v
 
     def _projections(self, x: Hidden) -> list[Array]:
-        """Products with the matrices of queries, keys and values, or with all of them at once."""
+        """Products with the query, key and value matrices, separate or joined into one."""
         together = self.get_variable("params", PROJECTIONS)
         if together is None:
             return [self._linear(x, name) for name in PROJECTED]
@@ -305,7 +305,7 @@ class Block(nn.Module):
         return self._linear(inner, "down")
 
     def _linear(self, x: Hidden, name: str) -> Array:
-        """Products with a matrix of the layer's, with its bias and its adapter where there are."""
+        """Products with one of the layer's matrices, with its bias and adapter if there are any."""
         bias = getattr(self, f"{name}_bias")
         return linear(x, getattr(self, name), bias, self._adapter(name))
 

@@ -1,8 +1,8 @@
-"""Keys and values of what was read so far: of prompts once, of each of their samples apart.
+"""The KV cache: keys and values of each prompt once, and of each of its samples separately.
 
 N samples of one prompt share its keys and values without a copy: their queries are rows of one
-matrix that meets the prompt's keys, and only what each sample added is its own. The tokens of
-sample j of prompt p stand in row `p * samples + j` of a batch.
+matrix, which is multiplied with the prompt's keys. Only the tokens that a sample adds have their
+own entries. The tokens of sample j of prompt p are in row `p * samples + j` of a batch.
 """
 
 from typing import NamedTuple
@@ -19,15 +19,15 @@ class LayerCache(NamedTuple):
     """One layer's keys and values, and (Transformer-XL) its projected distances.
 
     Attributes:
-      prompt_keys: of the prompts; the padding behind one repeats its first token's.
-      prompt_values: of the prompts; zeros behind them.
-      keys: of what each sample added, [prompts, kv_heads, samples, capacity, head_dim], without
-        those of the first three axes that have one element. (XLA's CPU backend would leave them out
-        where the keys are read, not where they are written, and copy all keys in every step.)
-      values: likewise.
-      relative: Transformer-XL's key of each distance.
-      layer: where `keys` and `values` are all layers', on a leading axis, which of them this one
-        is; None where they are its own.
+      prompt_keys: the prompts' keys; padding repeats the key of a prompt's first token.
+      prompt_values: the prompts' values; zeros on padding.
+      keys: keys of the tokens that each sample added, [prompts, kv_heads, samples, capacity,
+        head_dim], with axes of size 1 among the first three dropped. (XLA's CPU backend would drop
+        them where the keys are read, not where they are written, and copy all keys in every step.)
+      values: the same for values.
+      relative: Transformer-XL's key for each distance.
+      layer: this layer's index, if `keys` and `values` hold all layers on a leading axis; None if
+        they hold only this layer.
     """
 
     prompt_keys: Float[Array, "prompts kv_heads length head_dim"]
@@ -39,14 +39,14 @@ class LayerCache(NamedTuple):
 
 
 class Entries(NamedTuple):
-    """Which token lies where in the cache; the same for all layers.
+    """The cache's layout: which token is where; the same for all layers.
 
     Attributes:
-      lengths: tokens of each prompt; what its other entries hold is padding.
-      positions: each own entry's place in its sequence.
-      filled: own entries that hold a token.
-      next: tokens that were added to each row. They take its entries in turn; when all are taken,
-        the oldest token's is taken again.
+      lengths: number of tokens in each prompt; its remaining entries are padding.
+      positions: position in its sequence of each sample's own entry.
+      filled: whether each of the samples' own entries holds a token.
+      next: number of tokens added to each row so far. They take its entries in turn; when all are
+        taken, the oldest is overwritten.
     """
 
     lengths: Int[Array, " prompts"]
@@ -56,12 +56,14 @@ class Entries(NamedTuple):
 
 
 class Cache(NamedTuple):
-    """What a model has read.
+    """A model's KV cache.
 
     Attributes:
-      layers: keys and values of all layers: one with a leading axis of layers, or one for each.
-      entries: where they lie.
-      rotations: rotary angles of all places that there is room for; None with other positions.
+      layers: keys and values of all layers: one `LayerCache` with a leading axis of layers, or one
+        per layer.
+      entries: their layout.
+      rotations: rotary angles of all positions that there is room for; None for other kinds of
+        positions.
     """
 
     layers: LayerCache | tuple[LayerCache, ...]
@@ -70,15 +72,15 @@ class Cache(NamedTuple):
 
 
 def empty_entries(lengths: Int[Array, " prompts"], samples: int, capacity: int) -> Entries:
-    """The layout after the prompts.
+    """The layout right after the prompts.
 
     Args:
-      lengths: tokens of each prompt.
-      samples: rows that go on from each prompt.
-      capacity: tokens that each row may add.
+      lengths: number of tokens in each prompt.
+      samples: number of rows that continue each prompt.
+      capacity: number of tokens that each row may add.
 
     Returns:
-      Entries without a token.
+      Empty entries.
     """
     shape = (lengths.shape[0], samples, capacity)
     return Entries(
@@ -89,15 +91,15 @@ def empty_entries(lengths: Int[Array, " prompts"], samples: int, capacity: int) 
 def enter_tokens(
     entries: Entries, positions: Int[Array, "batch length"], real: Bool[Array, "batch length"]
 ) -> Entries:
-    """Gives new tokens the next entries.
+    """Assigns the next entries to new tokens.
 
     Args:
       entries: the layout before.
-      positions: the new tokens' places in their sequences.
+      positions: the new tokens' positions in their sequences.
       real: False where a token is padding.
 
     Returns:
-      The layout with them.
+      The layout with the new tokens.
     """
 
     def put(old: Array, new: Array) -> Array:
@@ -113,26 +115,26 @@ def enter_tokens(
 
 
 def first_entry(entries: Entries, back: int) -> Int[Array, ""]:
-    """The entry of the token so many before the next; several must not run past the end."""
+    """The entry `back` tokens before the next; that many entries must not wrap around the end."""
     return (entries.next - back) % entries.positions.shape[2]
 
 
 def forget_rows(cache: Cache, forgotten: Bool[Array, "prompts samples"]) -> Cache:
-    """Takes back all that rows added to their prompts, so that they can begin anew."""
+    """Removes all tokens that some rows added to their prompts, so that they can start again."""
     entries = cache.entries
     return cache._replace(entries=entries._replace(filled=entries.filled & ~forgotten[..., None]))
 
 
 def replace_prompts(cache: Cache, places: Int[Array, " some"], other: Cache) -> Cache:
-    """Puts prompts in the place of others.
+    """Replaces prompts in the cache.
 
     Args:
-      cache: of all prompts, with nothing that rows added to those which go.
-      places: of these.
-      other: what was read of those that come; as long, with padding.
+      cache: the cache of all prompts; rows must have no tokens after the prompts to be replaced.
+      places: indices of the prompts to be replaced.
+      other: the cache of the new prompts, padded to the same length.
 
     Returns:
-      The cache with them.
+      The cache with the new prompts.
     """
 
     def put(layer: LayerCache, new: LayerCache) -> LayerCache:
@@ -153,15 +155,15 @@ def replace_prompts(cache: Cache, places: Int[Array, " some"], other: Cache) -> 
 
 
 def keep_first(cache: Cache, kept: Int[Array, "prompts samples"], length: int) -> Cache:
-    """Takes back all but the first of the tokens that were just added.
+    """Removes all but the first of the tokens that were just added.
 
     Args:
-      cache: with them.
-      kept: of each row, how many stay.
-      length: how many were added.
+      cache: the cache with the tokens.
+      kept: number of tokens to keep in each row.
+      length: number of tokens that were added.
 
     Returns:
-      The cache; entries of what was taken back stay empty until `compact`.
+      The cache; entries of the removed tokens stay empty until `compact`.
     """
     entries = cache.entries
     added = jnp.arange(entries.filled.shape[2]) - first_entry(entries, length)
@@ -170,13 +172,13 @@ def keep_first(cache: Cache, kept: Int[Array, "prompts samples"], length: int) -
 
 
 def compact(cache: Cache) -> Cache:
-    """Moves each row's tokens to its first entries, so that those behind them can be taken anew."""
+    """Moves each row's tokens to its first entries, so that the other entries can be used again."""
     entries = cache.entries
     order = jnp.argsort(~entries.filled, axis=-1, stable=True)
     moved = lambda x: jnp.take_along_axis(x, order, axis=-1)  # noqa: E731
     filled = moved(entries.filled)
 
-    # Of one sample of one prompt; whole rows of a head's are moved, not elements.
+    # For one sample of one prompt; moves entire rows of a head, not single elements.
     of_sample = lambda rows, order: jnp.take(rows, order, axis=1, mode="clip")  # noqa: E731
     of_all = jax.vmap(jax.vmap(of_sample, in_axes=(1, 0), out_axes=1))
 
@@ -198,14 +200,14 @@ def compact(cache: Cache) -> Cache:
 
 
 def with_capacity(cache: Cache, capacity: int) -> Cache:
-    """Gives rows that have taken none of their entries twice more of them.
+    """Adds entries to each row; no entry may have been overwritten yet.
 
     Args:
-      cache: with fewer.
-      capacity: entries that each row has then.
+      cache: a cache with fewer entries.
+      capacity: new number of entries per row.
 
     Returns:
-      The cache; what was read lies where it was.
+      The cache; existing tokens stay where they were.
     """
     more = capacity - cache.entries.filled.shape[2]
 
@@ -229,7 +231,7 @@ def with_capacity(cache: Cache, capacity: int) -> Cache:
 def empty_rows(
     prompt_keys: Float[Array, "prompts kv_heads length head_dim"], samples: int, capacity: int
 ) -> Float[Array, "*rows capacity head_dim"]:
-    """Room for the keys, or values, of so many tokens after each sample's prompt."""
+    """Allocates the keys, or values, of `capacity` tokens after each sample's prompt."""
     prompts, kv_heads, _, head_dim = prompt_keys.shape
     return _stored(jnp.zeros((prompts, kv_heads, samples, capacity, head_dim), prompt_keys.dtype))
 
@@ -249,7 +251,7 @@ def add_tokens(
         rows = _stored(jnp.transpose(rows, (0, 3, 1, 2, 4)))
         if cache.layer is None:
             return jax.lax.dynamic_update_slice_in_dim(old, rows, start, axis=old.ndim - 2)
-        # Of all layers' rows nothing but these is written.
+        # Only these entries of all layers' rows are written.
         at: list[Array | int] = [cache.layer, *[0] * (rows.ndim - 2), start, 0]
         return jax.lax.dynamic_update_slice(old, rows[None], at)
 
@@ -257,10 +259,10 @@ def add_tokens(
 
 
 def own_rows(cache: LayerCache) -> tuple[Array, Array]:
-    """A layer's keys and values of what each sample added.
+    """A layer's keys and values of the tokens that each sample added.
 
     Args:
-      cache: the layer's.
+      cache: the layer's cache.
 
     Returns:
       Both, [prompts, kv_heads, samples, capacity, head_dim].
@@ -278,7 +280,7 @@ def own_rows(cache: LayerCache) -> tuple[Array, Array]:
 def _stored(
     rows: Float[Array, "prompts kv_heads samples length head_dim"],
 ) -> Float[Array, "*rows length head_dim"]:
-    """Without axes of one element; over the mesh by prompt, or by sample where that doesn't go."""
+    """Drops axes of size 1; shards by prompt over the mesh, or by sample if that doesn't divide."""
     axes = [
         (name, size)
         for name, size in zip(("batch", "kv_heads", "batch"), rows.shape[:3], strict=True)

@@ -1,4 +1,4 @@
-"""Attention from new tokens to what was read before: a prompt that samples share, and their own."""
+"""Attention from new tokens to a KV cache: a prompt shared by samples, and each sample's tokens."""
 
 from functools import partial
 
@@ -28,22 +28,22 @@ def cached_attention(
 ) -> Heads:
     """Attends from new tokens to a cache that already holds them.
 
-    All samples of a prompt meet its keys in one product; the two parts of each softmax, over the
-    prompt and over what the sample added, are brought together by their sums.
+    All samples of a prompt are multiplied with its keys in one product; the two parts of each
+    softmax, over the prompt and over the sample's own tokens, are combined through their sums.
 
     Args:
       q: queries of the new tokens, unscaled.
-      cache: keys and values, the new tokens' among them.
-      positions: places of the new tokens in their sequences.
+      cache: keys and values, including the new tokens'.
+      positions: positions of the new tokens in their sequences.
       entries: the cache's layout.
       relative: Transformer-XL's positions.
       biases: T5's positions.
-      window: how many tokens back a query sees, itself included.
-      scale: what queries are multiplied by; `head_dim ** -0.5` when None.
-      softcap: of the scores; None for none.
+      window: number of tokens back that a query attends to, including itself.
+      scale: factor on queries; `head_dim ** -0.5` when None.
+      softcap: soft cap on the scores; None for none.
 
     Returns:
-      The values' mixtures, in `q`'s dtype.
+      The weighted values, in `q`'s dtype.
     """
     length, heads, head_dim = q.shape[1:]
     prompts, samples = entries.positions.shape[:2]
@@ -60,7 +60,7 @@ def cached_attention(
 
     def scores(keys: Array, key_places: Array, filled: Array, masked: bool = True) -> Array:
         """[prompts, kv_heads, samples, groups, length, entries]."""
-        if keys.ndim == 4:  # the prompt's, which all samples share
+        if keys.ndim == 4:  # the prompt's keys, shared by all samples
             rows = content.reshape(prompts, kv_heads, -1, head_dim)
             found = jnp.einsum("pkrd,pkjd->pkrj", rows, keys, preferred_element_type=jnp.float32)
         else:
@@ -83,9 +83,9 @@ def cached_attention(
 
     prompt_places = jnp.arange(cache.prompt_keys.shape[2])
     in_prompt = prompt_places < entries.lengths[:, None, None, None]
-    # Where the place of a key doesn't matter, padding scores as the first token does: it hides no
-    # other's score, and its values are zeros. Leaving it out of the sum of the weights is then all
-    # that is to do, in place of passes over all scores.
+    # If a key's position doesn't matter, padding scores like the first token: it does not change
+    # the maximum, and its values are zeros. So it only has to be left out of the sum of the
+    # weights, which saves passes over all scores.
     places_matter = window is not None or relative is not None or biases is not None
     far = scores(cache.prompt_keys, prompt_places, in_prompt, masked=places_matter)
     near = scores(own_keys, entries.positions[:, :, None], entries.filled[:, :, None])
@@ -95,7 +95,7 @@ def cached_attention(
 
 
 def by_prompt(q: Heads, cache: LayerCache, scale: float | None) -> Content:
-    """Scaled queries, those that meet the same keys beside each other."""
+    """Scales the queries and groups those that attend to the same keys."""
     batch, length, heads, head_dim = q.shape
     prompts, kv_heads = cache.prompt_keys.shape[:2]
     q = q * (head_dim**-0.5 if scale is None else scale)
@@ -104,7 +104,7 @@ def by_prompt(q: Heads, cache: LayerCache, scale: float | None) -> Content:
 
 
 def by_token(mixed: Content, shape: tuple[int, ...]) -> Heads:
-    """As the queries came."""
+    """Restores the layout of the queries."""
     return jnp.transpose(mixed, (0, 2, 4, 1, 3, 5)).reshape(shape)
 
 
@@ -116,9 +116,9 @@ def _mix_values(
     own_values: Float[Array, "prompts kv_heads samples capacity head_dim"],
     dtype: jnp.dtype,
 ) -> Content:
-    """Values mixed by one softmax, whose scores are those of the prompt and of what was added.
+    """Weights values by one softmax over the scores of the prompt and of the sample's own tokens.
 
-    Entries of the prompt that are not counted have no share of the weights; their values must be 0.
+    Entries of the prompt that are not counted get no weight; their values must be 0.
     """
     prompts, kv_heads, samples = far.shape[:3]
     shape = (*far.shape[:-1], prompt_values.shape[-1])
@@ -126,7 +126,7 @@ def _mix_values(
     far, near = jnp.exp(far - peak), jnp.exp(near - peak)
     of_prompt = far.sum(axis=-1, keepdims=True)
     if counted is not None:
-        # In float32: an accelerator's usual product would round the weights that it sums.
+        # In float32: an accelerator's default precision would round the weights.
         of_prompt = jnp.einsum(
             "pknglj,pj->pkngl", far, counted.astype(far.dtype), precision=jax.lax.Precision.HIGHEST
         )[..., None]

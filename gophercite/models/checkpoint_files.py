@@ -1,10 +1,10 @@
-"""Reading the arrays of a training checkpoint, each checked against its digest.
+"""Reads the arrays of a training checkpoint, each checked against its digest.
 
-A checkpoint is a folder `checkpoints/STEP/` of a run: Orbax's item `state` holds named arrays with
-one merged stack of layers ("params/trained_layers/mlp/up", "optimizer/…", "step", "key"), the item
-`metadata` is JSON: shape, dtype and digest of every array, where the input stood, and the metric by
-which checkpoints are compared. Writing is training's (`gophercite.training.checkpoints`); reading
-is here because a run's folder is also a model that inference can load.
+A checkpoint is a folder `checkpoints/STEP/` of a run. Orbax's item `state` holds named arrays with
+one merged stack of layers ("params/trained_layers/mlp/up", "optimizer/…", "step", "key"); the item
+`metadata` is JSON: shape, dtype and digest of every array, the input's position, and the metric by
+which checkpoints are compared. Checkpoints are written in `gophercite.training.checkpoints`; they
+are read here because a run's folder is also a model that inference can load.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ class DamagedCheckpointError(CheckpointError):
 
 @dataclasses.dataclass(frozen=True)
 class StoredArray:
-    """What the metadata says of one array."""
+    """The metadata of one array."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -48,18 +48,18 @@ class StoredArray:
 
     @classmethod
     def of(cls, array: jax.Array, digest: Digest) -> "StoredArray":
-        """The description of an array that is about to be saved."""
+        """The metadata of an array that is about to be saved."""
         return cls(tuple(array.shape), str(array.dtype), digest)
 
 
 @dataclasses.dataclass(frozen=True)
 class Base:
-    """What a run with adapters goes out from, of which its checkpoints hold nothing.
+    """The models that a run with adapters starts from, which its checkpoints don't contain.
 
     Attributes:
       lora: the adapters' settings (`LoRA.to_json`).
-      digests: of the parameters (`folder.model_digest`) of the models that the run begins with, by
-        what they are: "model", the one that is adapted, and "reward_model".
+      digests: digests of these models' parameters (`folder.model_digest`), by role: "model", the
+        one that is adapted, and "reward_model".
     """
 
     lora: Mapping[str, Any]
@@ -71,15 +71,14 @@ class Metadata:
     """A checkpoint's JSON item.
 
     Attributes:
-      step: updates done.
-      frozen_layers: how many of the merged stack's layers were frozen; the optimiser's stacked
+      step: number of updates so far.
+      frozen_layers: number of the merged stack's layers that were frozen; the optimiser's stacked
         arrays cover the rest.
-      arrays: what the item `state` holds.
-      progress: JSON that the training loop keeps beside the arrays (input position, early
-        stopping).
-      score: the metric that checkpoints are compared by, less is better; None when the step was
-        not evaluated.
-      base: of a run with adapters; None where the arrays are all that there is of the model.
+      arrays: the arrays in the item `state`.
+      progress: the training loop's JSON state (input position, early stopping).
+      score: the metric that checkpoints are compared by, lower is better; None if the step was not
+        evaluated.
+      base: for a run with adapters; None if the arrays are the complete model.
     """
 
     step: int
@@ -100,7 +99,7 @@ class Metadata:
 
         Raises:
           ValueError: the contents don't match their hash.
-          KeyError, TypeError: they are not a checkpoint's.
+          KeyError, TypeError: the contents are not a checkpoint's metadata.
         """
         contents = stored["contents"]
         if _sha256(contents) != stored["sha256"]:
@@ -118,15 +117,15 @@ def read_metadata(folder: epath.PathLike, step: int) -> Metadata:
     """A checkpoint's metadata.
 
     Args:
-      folder: the run's.
+      folder: the run's folder.
       step: one of `saved_steps`.
 
     Returns:
       The metadata.
 
     Raises:
-      DamagedCheckpointError: the item is missing, cut short or altered.
-      StorageError: its bucket can't be used, which says nothing of the checkpoint.
+      DamagedCheckpointError: the item is missing, truncated or altered.
+      StorageError: its bucket can't be used, which does not mean that the checkpoint is damaged.
     """
     path = checkpoints_folder(folder) / str(step) / "metadata" / "metadata"
     try:
@@ -155,17 +154,17 @@ def read_arrays(
     """Some of a checkpoint's arrays, each checked against its digest.
 
     Args:
-      folder: the run's.
-      metadata: the checkpoint's.
-      shardings: names of the arrays to read and where each shall live; any mesh will do, each
-        process reads only what its devices hold.
+      folder: the run's folder.
+      metadata: the checkpoint's metadata.
+      shardings: sharding of each array to read, by name, on any mesh; each process reads only what
+        its devices hold.
 
     Returns:
       The arrays, in the shapes and dtypes that were stored.
 
     Raises:
-      DamagedCheckpointError: files are missing, unreadable, or hold other bits than were saved.
-      StorageError: their bucket can't be used, which says nothing of the checkpoint.
+      DamagedCheckpointError: files are missing, unreadable, or differ from what was saved.
+      StorageError: their bucket can't be used, which does not mean that the checkpoint is damaged.
     """
     path = checkpoints_folder(folder) / str(metadata.step) / "state"
     wanted = {
@@ -183,14 +182,14 @@ def read_arrays(
         with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
             arrays = checkpointer.restore(path, args=arguments)
     except jax.errors.JaxRuntimeError:
-        raise  # the devices' trouble (memory), not the files'
+        raise  # a problem of the devices (memory), not of the files
     except Exception as error:  # Orbax and TensorStore raise many kinds for an unreadable file
         trouble = trouble_of(path, error)
         if trouble is not None:
             raise trouble from error
         reason = "files are missing, cut short or damaged: the arrays can't be read"
         raise _damaged(path, reason, metadata.step) from error
-    # Where damage hides an array's files, Orbax gives back what it was asked for, unread.
+    # If an array's files are damaged beyond recognition, Orbax returns the request unread.
     if arrays.keys() != wanted.keys() or not all(
         isinstance(array, jax.Array) for array in arrays.values()
     ):
@@ -209,10 +208,10 @@ def best_step(folder: epath.PathLike) -> int | None:
     """The step with the best score among a run's readable checkpoints; the newest without scores.
 
     Args:
-      folder: the run's.
+      folder: the run's folder.
 
     Returns:
-      A step, or None when there is no checkpoint.
+      A step, or None if there is no checkpoint.
     """
     readable: list[Metadata] = []
     for step in saved_steps(folder):
@@ -222,7 +221,7 @@ def best_step(folder: epath.PathLike) -> int | None:
 
 
 def best_of(checkpoints: Sequence[Metadata]) -> Metadata:
-    """The one with the best score; the newest without scores."""
+    """The checkpoint with the best score; the newest without scores."""
     return min(
         checkpoints, key=lambda one: (math.inf if one.score is None else one.score, -one.step)
     )
@@ -231,10 +230,11 @@ def best_of(checkpoints: Sequence[Metadata]) -> Metadata:
 def read_parameters(folder: epath.PathLike, step: int, shardings: Params | None = None) -> Params:
     """A checkpoint's parameters, with one merged stack of layers.
 
-    Where the run kept a moving average of the trained parameters, it is that: evaluations used it.
+    If the run kept a moving average of the trained parameters, this reads the average, because
+    evaluations used it.
 
     Args:
-      folder: the run's.
+      folder: the run's folder.
       step: one of `saved_steps`.
       shardings: tree like the merged parameters; the first device when None.
 
@@ -242,7 +242,7 @@ def read_parameters(folder: epath.PathLike, step: int, shardings: Params | None 
       The parameters, as nested dictionaries.
 
     Raises:
-      DamagedCheckpointError: as `read_arrays`.
+      DamagedCheckpointError: as in `read_arrays`.
     """
     metadata = read_metadata(folder, step)
     names = [name for name in metadata.arrays if name.startswith(PARAMETERS)]
@@ -268,7 +268,7 @@ def read_parameters(folder: epath.PathLike, step: int, shardings: Params | None 
 
 
 def _put_last(array: jax.Array, mean: jax.Array) -> jax.Array:
-    """The averages in their places: of a stack whose first layers are frozen, the last ones."""
+    """Puts the averages into an array; if a stack's first layers are frozen, into the last ones."""
     mean = mean.astype(array.dtype)
     if mean.shape == array.shape:
         return mean
@@ -286,7 +286,7 @@ def _sha256(contents: Any) -> str:
 
 
 def _damaged(path: epath.Path, reason: str, step: int) -> DamagedCheckpointError:
-    """What people are told; the libraries' own words stay with the exception that it is from."""
+    """The error for users; the library's own message stays in the exception's cause."""
     return DamagedCheckpointError(
         f"{path}: {reason}; copy checkpoint {step} anew, or move it away to go by the others"
     )

@@ -14,17 +14,18 @@ AttentionKernel = Literal["auto", "blocks", "cudnn", "splash"]
 
 @dataclasses.dataclass(frozen=True)
 class RopeScaling:
-    """Slower rotary frequencies for contexts longer than the first training's (Llama 3.1).
+    """Slower rotary frequencies for contexts longer than the original training's (Llama 3.1).
 
     A pair of channels that turns fewer than `low_frequency_factor` times in the original context
-    turns `factor` times slower, one that turns more than `high_frequency_factor` times as before;
-    between the two the change is linear in the number of turns.
+    turns `factor` times slower; one that turns more than `high_frequency_factor` times is
+    unchanged. Between the two, the change is linear in the number of turns.
 
     Attributes:
       factor: how much slower the slowest pairs turn.
-      low_frequency_factor: turns in the original context up to which a pair is slowed in full.
-      high_frequency_factor: turns from which a pair is left alone.
-      original_length: tokens of the context before it was extended.
+      low_frequency_factor: number of turns in the original context below which a pair is fully
+        slowed.
+      high_frequency_factor: number of turns above which a pair is unchanged.
+      original_length: number of tokens in the original context.
     """
 
     factor: float
@@ -33,10 +34,11 @@ class RopeScaling:
     original_length: int
 
     def __post_init__(self) -> None:
-        """Refuses factors that are out of range, naming them.
+        """Checks the factors.
 
         Raises:
-          ValueError: a field is not over 0, or the factors are in the wrong order.
+          ValueError: a field (named in the message) is not above 0, or the factors are in the wrong
+            order.
         """
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
@@ -52,7 +54,7 @@ class RopeScaling:
 
 @dataclasses.dataclass(frozen=True)
 class TransformerConfig:
-    """What a model is (architecture) and how it is computed (dtypes, blocks, rematerialisation).
+    """A model's architecture, and how to compute it (dtypes, blocks, rematerialisation).
 
     The defaults are the Gopher family's (Rae et al. 2021: RMSNorm, Transformer-XL relative
     positions, GELU MLP of four times the width); Llama- and Gemma-like models set
@@ -60,59 +62,63 @@ class TransformerConfig:
     `parallel_residual=True` and biases.
 
     Attributes:
-      vocab_size: rows of the embedding.
+      vocab_size: number of rows in the embedding.
       d_model: width of the residual stream.
-      num_layers: Transformer blocks, frozen and trained together.
-      num_heads: query heads.
+      num_layers: number of Transformer blocks, frozen and trained together.
+      num_heads: number of query heads.
       head_dim: width of a head; `num_heads * head_dim` may differ from `d_model`.
-      num_kv_heads: key and value heads, `num_heads` when None (multi-head attention); a divisor
-        of `num_heads` (grouped-query attention, Ainslie et al. 2023).
+      num_kv_heads: number of key and value heads, `num_heads` when None (multi-head attention); a
+        divisor of `num_heads` (grouped-query attention, Ainslie et al. 2023).
       d_ff: width of the MLP, `4 * d_model` when None.
-      activation: the MLP's non-linearity; "gelu" is the tanh approximation, "gelu_exact" by the
+      activation: the MLP's non-linearity; "gelu" is the tanh approximation, "gelu_exact" uses the
         error function.
       gated_mlp: `activation(gate(x)) * up(x)` (Shazeer 2020) instead of `activation(up(x))`.
-      position: rotary embeddings (Su et al. 2021), Transformer-XL's relative positions (Dai et al.
-        2019, section 3.3), embeddings of positions, learned and added to the tokens' (GPT-2), or
-        biases by distance, learned and added to the scores of all layers (T5).
-      max_positions: learned positions that there are; None with the other kinds.
-      distance_buckets: biases that there are a head; None with other kinds than T5's.
-      max_distance: from which on all distances have the last bias; None likewise.
-      context_length: tokens of the longest rows that a published model was made for, None if not
-        known; nothing is computed by it, and exports say it.
-      rope_theta: base of the rotary frequencies; one for all layers, or one a layer.
-      rope_scaling: slower rotary frequencies in all layers, as Llama 3.1 has them.
-      rope_interpolation: what rotary positions are divided by (Chen et al. 2023); one for all
-        layers, or one a layer (Gemma 3).
+      position: the kind of positions: rotary embeddings (Su et al. 2021), Transformer-XL's relative
+        positions (Dai et al. 2019, section 3.3), learned position embeddings added to the tokens'
+        embeddings (GPT-2), or learned biases by distance added to the scores of all layers (T5).
+      max_positions: number of learned positions; None for the other kinds.
+      distance_buckets: number of biases per head; None for kinds other than T5's.
+      max_distance: distance from which on all distances share the last bias; None for kinds other
+        than T5's.
+      context_length: maximum number of tokens that a published model was trained for, None if not
+        known; computations ignore it, exports include it.
+      rope_theta: base of the rotary frequencies; one for all layers, or one per layer.
+      rope_scaling: slower rotary frequencies in all layers, as in Llama 3.1.
+      rope_interpolation: divisor of rotary positions (Chen et al. 2023); one for all layers, or one
+        per layer (Gemma 3).
       rotary_fraction: share of a head's channels that are rotated, from the first (GPT-NeoX).
       qkv_bias: queries, keys and values have biases (Qwen2).
       out_bias: attention's output has a bias.
       mlp_bias: the MLP's matrices have biases.
       query_key_norm: norm of each head's query and key, before the rotation (Qwen3).
-      query_pre_attn_scalar: queries are divided by its root; `head_dim` when None (Gemma 2).
-      attention_softcap: attention's scores are pressed into (-cap, cap) by tanh (Gemma 2).
-      window: how many tokens back a query sees, itself included; None is all; one for all layers,
-        or one a layer.
+      query_pre_attn_scalar: queries are divided by its square root; `head_dim` when None (Gemma 2).
+      attention_softcap: attention scores are squashed into (-cap, cap) by tanh (Gemma 2).
+      window: number of tokens back that a query attends to, including itself; None for all; one for
+        all layers, or one per layer.
       norm: RMSNorm, or LayerNorm with a bias.
       norm_epsilon: added to the mean square, or the variance.
-      zero_centered_norms: norms multiply by 1 + scale (Gemma). Kept as they are published, scales
-        near 1 lose nothing in bfloat16.
-      post_norms: norms of what attention and MLP add to the residual stream as well (Gemma 2).
-      parallel_residual: attention and MLP read the same residual stream, and both are added to it
-        at once (GPT-NeoX).
-      tied_embeddings: logits by the embedding's transpose; otherwise by a matrix of their own.
+      zero_centered_norms: norms multiply by 1 + scale (Gemma). Storing scales as published loses no
+        precision near 1 in bfloat16.
+      post_norms: additional norms on the outputs of attention and MLP (Gemma 2).
+      parallel_residual: attention and MLP read the same residual stream, and both outputs are added
+        to it (GPT-NeoX).
+      tied_embeddings: compute logits with the embedding's transpose; otherwise with a separate
+        matrix.
       scale_embeddings: multiply embeddings by sqrt(d_model) (Gemma).
       scale_logits: divide logits by sqrt(d_model) (T5, where embeddings are tied).
-      logit_softcap: logits are pressed into (-cap, cap) by tanh (Gemma 2).
-      dtype: activations ("bfloat16" or "float32"); softmax, norms and losses are float32 always.
-      param_dtype: parameters.
-      remat_every: blocks a rematerialisation group; only a group's input is kept for the backward
-        pass (GopherCite, D.1: every 3 blocks). 0 keeps all activations.
-      scan_layers: one loop over the blocks, compiled once. Without, and with `remat_every` 0, they
-        are compiled one after the other: on CPU a few per cent faster.
-      attention_kernel: "blocks" is our own (any platform), "cudnn" and "splash" are the GPU's and
-        TPU's fused ones (no positions of Transformer-XL or T5; cuDNN's no soft cap), "auto" takes
-        the platform's where it applies, and a CPU's (`kernels`) where no gradients are needed.
-      attention_block: query rows a block of our own attention.
+      logit_softcap: logits are squashed into (-cap, cap) by tanh (Gemma 2).
+      dtype: dtype of activations ("bfloat16" or "float32"); softmax, norms and losses are always
+        float32.
+      param_dtype: dtype of parameters.
+      remat_every: number of blocks per rematerialisation group; only a group's input is kept for
+        the backward pass (GopherCite, D.1: every 3 blocks). 0 keeps all activations.
+      scan_layers: compile the blocks as one loop. If False and `remat_every` is 0, each block is
+        compiled separately, which is a few per cent faster on CPU.
+      attention_kernel: "blocks" is our own (any platform); "cudnn" and "splash" are the GPU's and
+        TPU's fused kernels (without Transformer-XL's or T5's positions; cuDNN without soft cap);
+        "auto" takes the platform's kernel where it applies, and the CPU kernel (`kernels`) where no
+        gradients are needed.
+      attention_block: number of query rows per block of our own attention.
       attention_remat: recompute a block's probabilities in the backward pass instead of keeping
         them.
     """
@@ -160,20 +166,21 @@ class TransformerConfig:
     attention_remat: bool = True
 
     def __post_init__(self) -> None:
-        """Refuses settings that no model can have, naming the field.
+        """Checks that the settings are valid and consistent.
 
         Raises:
-          ValueError: a field is out of range, or two fields contradict each other.
+          ValueError: a field (named in the message) is out of range, or two fields contradict each
+            other.
         """
         for name in ("rope_theta", "rope_interpolation", "window"):
             value = getattr(self, name)
-            if isinstance(value, list):  # JSON and gin have lists; a frozen config is hashable
+            if isinstance(value, list):  # JSON and gin have lists; a frozen config must be hashable
                 object.__setattr__(self, name, tuple(value))
         check_config(self)
 
     @property
     def kv_heads(self) -> int:
-        """Key and value heads."""
+        """Number of key and value heads."""
         return self.num_heads if self.num_kv_heads is None else self.num_kv_heads
 
     @property
@@ -183,7 +190,7 @@ class TransformerConfig:
 
     @property
     def layer_parameters(self) -> int:
-        """Parameters of one block."""
+        """Number of parameters in one block."""
         heads, kv = self.num_heads * self.head_dim, self.kv_heads * self.head_dim
         attention = self.d_model * (2 * heads + 2 * kv)
         if self.position == "transformer_xl":
@@ -193,25 +200,25 @@ class TransformerConfig:
 
     @property
     def rotary_channels(self) -> int:
-        """Channels of a head that are rotated, with rotary positions."""
+        """Number of channels per head that rotary positions rotate."""
         if self.rotary_fraction == 1:
             return self.head_dim
         return round(self.head_dim * self.rotary_fraction)
 
     @property
     def query_scale(self) -> float | None:
-        """What queries are multiplied by before they meet keys; None for `head_dim ** -0.5`."""
+        """Factor on queries before the product with keys; None for `head_dim ** -0.5`."""
         scalar = self.query_pre_attn_scalar
         return None if scalar is None else scalar**-0.5
 
     @property
     def _norm_vectors(self) -> int:
-        """Vectors of a norm's parameters."""
+        """Number of vectors among a norm's parameters."""
         return 2 if self.norm == "layer" else 1
 
     @property
     def _layer_vectors(self) -> int:
-        """Parameters of one block that multiply no matrix: norms and biases."""
+        """Number of a block's parameters outside matrices: norms and biases."""
         norms = (4 if self.post_norms else 2) * self.d_model
         if self.query_key_norm:
             norms += 2 * self.head_dim
@@ -226,29 +233,30 @@ class TransformerConfig:
 
     @property
     def parameters(self) -> int:
-        """Parameters of the whole model."""
+        """Number of parameters in the model."""
         embeddings = self.vocab_size * self.d_model * (1 if self.tied_embeddings else 2)
         return embeddings + self.num_layers * self.layer_parameters + self._other_vectors
 
     @property
     def _other_vectors(self) -> int:
-        """Parameters outside of blocks that multiply no matrix: final norm, and of positions."""
+        """Number of parameters outside blocks and matrices: final norm and positions."""
         vectors = (self._norm_vectors + (self.max_positions or 0)) * self.d_model
         return vectors + self.num_heads * (self.distance_buckets or 0)
 
     def training_flops(self, batch: int, length: int) -> int:
-        """Floating-point operations that a training step must do, nothing recomputed.
+        """Floating-point operations of a training step, without recomputation.
 
-        Matrix products only: two operations a multiply-add, three products a weight (forward, and
-        backward for activations and weights); attention counts the causal half alone. Relative
-        positions add a third product to attention's two, and their projection, done once a batch.
+        Counts only matrix products: two operations per multiply-add, three products per weight
+        (forward, and backward for activations and weights); attention counts only the causal half.
+        Relative positions add a third product to attention's two, and their projection once per
+        batch.
 
         Args:
-          batch: sequences a step.
-          length: tokens a sequence.
+          batch: number of sequences per step.
+          length: number of tokens per sequence.
 
         Returns:
-          Operations a step.
+          Operations per step.
         """
         heads = self.num_heads * self.head_dim
         weights = self.parameters - (0 if self.tied_embeddings else self.vocab_size * self.d_model)

@@ -1,4 +1,4 @@
-"""Which settings an architecture can have; what can't be is refused by the field's name."""
+"""Checks an architecture's settings; errors name the field."""
 
 import typing
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ _OPTIONAL_SIZES = (
     *("num_kv_heads", "d_ff", "max_positions", "context_length"),
     *("distance_buckets", "max_distance"),
 )
-# Fields that one kind of positions needs and no other has, and what they are.
+# Fields that one kind of positions requires and no other has, with descriptions.
 _OF_POSITIONS = {
     "max_positions": ("learned", "the number of learned positions"),
     "distance_buckets": ("t5", "the number of biases a head"),
@@ -26,19 +26,20 @@ _EVEN_SHARE = "1, or a share of head_dim's channels that is an even number of th
 
 
 def require(holds: bool, field: str, value: object, right: str) -> None:
-    """Raises a ValueError that names the field and says what would be right, unless it holds."""
+    """Raises a ValueError that names the field and a correct value, unless `holds`."""
     if not holds:
         raise ValueError(f"TransformerConfig.{field} = {value!r}: must be {right}")
 
 
 def check_config(config: "TransformerConfig") -> None:
-    """Refuses settings that no model can have, naming the field.
+    """Checks that settings are valid and consistent.
 
     Args:
-      config: lists are tuples already.
+      config: the settings, with tuples instead of lists.
 
     Raises:
-      ValueError: a field is out of range, or two fields contradict each other.
+      ValueError: a field (named in the message) is out of range, or two fields contradict each
+        other.
     """
     _check_sizes(config)
     _check_choices(config)

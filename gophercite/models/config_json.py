@@ -12,7 +12,7 @@ Settings = TypeVar("Settings", TransformerConfig, RopeScaling)
 
 
 def config_to_json(config: TransformerConfig) -> dict[str, Any]:
-    """All fields of an architecture, as JSON has them (tuples are lists)."""
+    """All fields of an architecture as JSON (tuples become lists)."""
     return {
         name: list(value) if isinstance(value, tuple) else value
         for name, value in dataclasses.asdict(config).items()
@@ -29,14 +29,14 @@ def config_from_json(value: object) -> TransformerConfig:
       The architecture.
 
     Raises:
-      ValueError: it is no object, or a field is unknown, missing or of another kind; the message
-        names it.
+      ValueError: the value is not an object, or a field is unknown, missing or of the wrong type;
+        the message names it.
     """
     return _from_json(TransformerConfig, value)
 
 
 def _from_json(kind: type[Settings], value: object) -> Settings:
-    """A dataclass of settings from the object that holds its fields."""
+    """Builds a dataclass of settings from the JSON object with its fields."""
     if not isinstance(value, dict):
         raise ValueError(f"expected an object, got {describe(value)}")
     hints = typing.get_type_hints(kind)
@@ -58,7 +58,7 @@ def _from_json(kind: type[Settings], value: object) -> Settings:
 
 
 def _plain(name: str, entry: Any, hint: Any) -> Any:
-    """A field's value: lists become tuples, objects the dataclass that the field holds."""
+    """A field's value: lists become tuples, and objects become the field's dataclass."""
     if isinstance(entry, list):
         return tuple(entry)
     if isinstance(entry, dict):
@@ -71,7 +71,7 @@ def _plain(name: str, entry: Any, hint: Any) -> Any:
 
 
 def _is_a(value: object, hint: Any) -> bool:
-    """Whether a JSON value is of a field's type; lists stand for tuples."""
+    """Whether a JSON value has a field's type; lists count as tuples."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         return any(_is_a(value, option) for option in arguments)

@@ -1,4 +1,4 @@
-"""What `model.json` says of a model folder, and how a folder is given one."""
+"""`model.json`, the description of a model folder: reading and writing it."""
 
 import contextlib
 import dataclasses
@@ -27,19 +27,19 @@ from gophercite.vocabularies.loading import renew_vocabulary
 
 VOCABULARY = "vocabulary"
 _FORMAT = 2
-_WITHOUT_DIGEST = 1  # of folders that older versions wrote: read as they are
+_WITHOUT_DIGEST = 1  # version of older folders, which are read without a check
 _FILE_NAME = re.compile(r"[^/\\\x00]+")
 
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """What `model.json` says.
+    """The contents of `model.json`.
 
     Attributes:
-      config: the architecture; its `param_dtype` is what the parameters are stored in.
+      config: the architecture; its `param_dtype` is the dtype of the stored parameters.
       provenance: see `Model`.
       parameters: each tensor's file and digest; None in a training run's folder.
-      base: of a run with adapters the folder of the model that they are for; else None.
+      base: for a run with adapters, the folder of the base model; otherwise None.
       vocabulary: SHA-256 of the list of the vocabulary's files (`vocabularies.listing`); None
         before it is written, and in folders of older versions.
     """
@@ -52,10 +52,10 @@ class Description:
 
 
 def describe_model(folder: pathlib.Path, description: Description, vocabulary: Vocabulary) -> None:
-    """Writes what a model folder holds beside its tensors: `model.json` and `vocabulary/`.
+    """Writes the parts of a model folder other than tensors: `model.json` and `vocabulary/`.
 
     Args:
-      folder: an existing one, on a disk.
+      folder: an existing folder on a disk.
       description: names the tensors' files.
       vocabulary: the tokenizer.
     """
@@ -71,14 +71,14 @@ def describe_run(
     provenance: Mapping[str, Any],
     base: epath.PathLike | None = None,
 ) -> None:
-    """Writes what inference needs beside a run's checkpoints: `model.json` and `vocabulary/`.
+    """Writes what inference needs besides a run's checkpoints: `model.json` and `vocabulary/`.
 
     Args:
-      folder: the run's, on a disk or in a bucket.
+      folder: the run's folder, on a disk or in a bucket.
       transformer: the architecture.
       vocabulary: the tokenizer.
       provenance: see `Model`.
-      base: of a run with adapters the folder of the model that they are for; else None.
+      base: for a run with adapters, the folder of the base model; otherwise None.
     """
     target = epath.Path(folder)
     with tempfile.TemporaryDirectory() as local:
@@ -92,16 +92,16 @@ def describe_run(
 
 
 def read_description(folder: epath.PathLike) -> Description:
-    """Reads `model.json` alone: what a model is, without its parameters.
+    """Reads only `model.json`: a model's description without its parameters.
 
     Args:
-      folder: a model folder or a training run's.
+      folder: a model folder or a training run's folder.
 
     Returns:
       The description.
 
     Raises:
-      ModelFolderError: the file is missing, no JSON, altered, or has a wrong field; the message
+      ModelFolderError: the file is missing, not JSON, altered, or has a wrong field; the message
         names it.
     """
     path = epath.Path(folder) / DESCRIPTION
@@ -121,23 +121,23 @@ def read_description(folder: epath.PathLike) -> Description:
 
 
 def contents_digest(value: Mapping[str, Any]) -> str:
-    """SHA-256 of what `model.json` says, however it is written."""
+    """SHA-256 of the contents of `model.json`, independent of formatting."""
     contents = {name: entry for name, entry in value.items() if name != "sha256"}
     text = json.dumps(contents, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def renew(folder: epath.PathLike) -> None:
-    """Takes a folder's `model.json` and vocabulary as they are now, and writes their digests anew.
+    """Accepts a folder's present `model.json` and vocabulary by rewriting their digests.
 
-    For folders that were edited by hand, and for those of older versions. The parameters keep the
-    digests that they have: nobody edits those.
+    This is for folders that were edited by hand and for folders of older versions. The parameters'
+    digests stay, because nobody edits parameters by hand.
 
     Args:
-      folder: a model folder or a training run's, on a disk.
+      folder: a model folder or a training run's folder, on a disk.
 
     Raises:
-      ModelFolderError: the file is missing, no JSON, or has a wrong field.
+      ModelFolderError: the file is missing, not JSON, or has a wrong field.
       VocabularyError, FileNotFoundError: the vocabulary can't be used.
     """
     path = epath.Path(folder) / DESCRIPTION
@@ -148,11 +148,11 @@ def renew(folder: epath.PathLike) -> None:
 
 
 def check_vocabulary(local: pathlib.Path, description: Description) -> None:
-    """Compares the list of a vocabulary's files with what `model.json` has of it.
+    """Compares the list of a vocabulary's files with its digest in `model.json`.
 
     Args:
       local: the folder with the vocabulary.
-      description: what `model.json` says.
+      description: the contents of `model.json`.
 
     Raises:
       VocabularyError: the list is missing or altered.
@@ -195,7 +195,7 @@ def _read_json(path: epath.Path) -> dict[str, Any]:
 
 
 def _description(path: epath.Path, value: dict[str, Any]) -> Description:
-    """What a `model.json` says; raises a ModelFolderError that names a wrong field."""
+    """Parses a `model.json`; raises a ModelFolderError that names a wrong field."""
     with naming(f"{path}: architecture"):
         config = config_from_json(value.get("architecture"))
     provenance, parameters = value.get("provenance", {}), value.get("parameters")
@@ -220,11 +220,11 @@ def read_base(folder: epath.PathLike, description: Description) -> Description:
     """Describes the model that a run's adapters are for.
 
     Args:
-      folder: the run's.
-      description: its own, with a `base`.
+      folder: the run's folder.
+      description: the run's description, with a `base`.
 
     Raises:
-      ModelFolderError: there is no model at that place.
+      ModelFolderError: there is no model in that folder.
     """
     assert description.base is not None
     try:
@@ -238,10 +238,10 @@ def read_base(folder: epath.PathLike, description: Description) -> Description:
 
 
 def model_digest(folder: epath.PathLike) -> str:
-    """What identifies a model's parameters, as its folder has them; none of them is read.
+    """A digest that identifies a model's stored parameters, without reading them.
 
     Args:
-      folder: a model folder or a training run's.
+      folder: a model folder or a training run's folder.
 
     Returns:
       64 hexadecimal digits.
@@ -279,7 +279,7 @@ def _stored(value: Any) -> dict[str, Stored]:
     for name, entry in stored.items():
         if not isinstance(entry.file, str) or not isinstance(entry.sha256, str):
             raise TypeError(f"{name}: file and sha256 must be strings")
-        # A folder from a stranger must not make us read elsewhere.
+        # An untrusted folder must not make us read files outside it.
         if entry.file in ("", ".", "..") or not _FILE_NAME.fullmatch(entry.file):
             raise TypeError(f"{name}: {entry.file!r} is not the name of a file")
     return stored
@@ -287,7 +287,7 @@ def _stored(value: Any) -> dict[str, Stored]:
 
 @contextlib.contextmanager
 def naming(where: str) -> Iterator[None]:
-    """Puts the file before the message of what went wrong in it."""
+    """Prefixes error messages with the name of the file."""
     try:
         yield
     except (ModelFolderError, TensorFileError, CheckpointError):

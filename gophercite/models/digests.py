@@ -1,11 +1,11 @@
-"""Digests of arrays that don't depend on how the arrays are cut over devices.
+"""Digests of arrays that don't depend on the arrays' sharding.
 
-Orbax restores a file with a flipped bit without a word, so checkpoints carry a digest of every
-array. A cryptographic hash would need each array whole, in order, on one host. Ours is two sums
-modulo 2³² over the bit patterns of the elements and their places: addition can be done in any
-order, so it runs inside the compiled program on sharded arrays of many processes, sends 8 bytes an
-array, and comes out the same on every mesh. It guards against accidents, not against forgers: any
-change of a single element is always found, any other damage but for one chance in about 2³².
+Orbax silently restores a file with a flipped bit, so checkpoints store a digest of every array. A
+cryptographic hash would need each entire array, in order, on one host. Ours is two sums modulo 2³²
+over the bit patterns of the elements and their indices. Addition is commutative, so it runs inside
+the compiled program on sharded arrays of many processes, transfers 8 bytes per array, and is the
+same on every mesh. It guards against accidents, not against forgery: any change of a single element
+is always detected, and any other damage except with probability about 2⁻³².
 """
 
 import functools
@@ -21,7 +21,7 @@ _GOLDEN = 0x9E3779B9
 
 
 class Digest(NamedTuple):
-    """The two sums of one array, and how many of its elements are NaN or infinite."""
+    """The two sums of one array, and the number of its elements that are NaN or infinite."""
 
     place_weighted: int
     mixed: int
@@ -32,7 +32,8 @@ def digests(arrays: Mapping[str, Shaped[Array, "..."]]) -> dict[str, Digest]:
     """Digests of many arrays in one compiled program; waits for them.
 
     Args:
-      arrays: named arrays, of any sharding; in a run of several processes all call this together.
+      arrays: named arrays with any sharding; in a run of several processes, all must call this
+        together.
 
     Returns:
       The digest of each, the same in every process.
@@ -47,11 +48,11 @@ def _table(arrays: list[Shaped[Array, "..."]]) -> UInt32[Array, "arrays 3"]:
     return jnp.stack([_digest(array) for array in arrays])
 
 
-@jax.jit  # traced once a shape, of which a model with its optimizer has many alike
+@jax.jit  # traced once per shape; a model with its optimizer has many equal ones
 def _digest(array: Shaped[Array, "..."]) -> UInt32[Array, "3"]:
     bits = _bits(array)
     place = _places(bits.shape)
-    # An odd factor has an inverse modulo 2³², so a change of one element always shows.
+    # An odd factor has an inverse modulo 2³², so a change of one element is always detected.
     weighted = bits * (place * 2 + 1)
     mixed = _avalanche(bits ^ _avalanche(place * np.uint32(_GOLDEN) + 1))
     floating = jnp.issubdtype(array.dtype, jnp.floating)
@@ -81,7 +82,7 @@ def _places(shape: tuple[int, ...]) -> UInt32[Array, "..."]:
 
 
 def _avalanche(x: UInt32[Array, "..."]) -> UInt32[Array, "..."]:
-    """A bijection of 32 bits in which every input bit moves every output bit (MurmurHash3's)."""
+    """A bijection of 32 bits in which every input bit affects every output bit (MurmurHash3's)."""
     x = (x ^ (x >> 16)) * np.uint32(0x85EBCA6B)
     x = (x ^ (x >> 13)) * np.uint32(0xC2B2AE35)
     return x ^ (x >> 16)

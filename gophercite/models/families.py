@@ -6,7 +6,7 @@ from typing import Any
 from gophercite.models.config import TransformerConfig
 
 # Rae et al. 2021, table 1: layers, heads, key/value size, model width. With one relative-position
-# projection a layer and tied embeddings of 32,000 pieces the counts come out as the names say.
+# projection per layer and tied embeddings of 32,000 pieces, the parameter counts match the names.
 _GOPHER = {
     "44m": (8, 16, 32, 512),
     "117m": (12, 12, 64, 768),
@@ -24,13 +24,13 @@ def gopher(size: str, **changes: Any) -> TransformerConfig:
 
     Args:
       size: one of `GOPHER_SIZES`.
-      **changes: fields of `TransformerConfig` to set otherwise.
+      **changes: other fields of `TransformerConfig`.
 
     Returns:
       The architecture.
 
     Raises:
-      ValueError: no such size.
+      ValueError: the size is unknown.
     """
     if size not in _GOPHER:
         raise ValueError(f"no Gopher of size {size!r}; there are: {', '.join(GOPHER_SIZES)}")
@@ -54,15 +54,15 @@ def llama(
       vocab_size: rows of the embedding.
       d_model: width of the residual stream.
       num_layers: blocks.
-      num_heads: query heads, of `d_model / num_heads` each.
+      num_heads: number of query heads, of width `d_model / num_heads`.
       d_ff: width of the MLP.
-      **changes: fields of `TransformerConfig` to set otherwise.
+      **changes: other fields of `TransformerConfig`.
 
     Returns:
       The architecture.
 
     Raises:
-      ValueError: the heads don't divide the width.
+      ValueError: `d_model` is not a multiple of `num_heads`.
     """
     if d_model % num_heads:
         raise ValueError(f"llama: num_heads = {num_heads} must divide d_model = {d_model}")
@@ -91,9 +91,9 @@ def gemma(
       vocab_size: rows of the embedding.
       d_model: width of the residual stream.
       num_layers: blocks.
-      num_heads: query heads, of 256 each.
+      num_heads: number of query heads, of width 256.
       d_ff: width of the MLP.
-      **changes: fields of `TransformerConfig` to set otherwise.
+      **changes: other fields of `TransformerConfig`.
 
     Returns:
       The architecture.

@@ -4,9 +4,9 @@
     parameters.safetensors   one stack of layers (several numbered files when large)
     vocabulary/              the tokenizer
 
-A training run's folder is a model folder too: its `model.json` names no tensors, and the best of
-its checkpoints holds the parameters. If the run trained adapters, it names the base model's folder,
-and what is read is the merged model.
+A training run's folder is a model folder, too: its `model.json` lists no tensors, and its best
+checkpoint holds the parameters. If the run trained adapters, `model.json` names the base model's
+folder, and the merged model is read.
 """
 
 import contextlib
@@ -78,13 +78,13 @@ STEM = "parameters"
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """A model and what it needs to read and write text.
+    """A model with its parameters and tokenizer.
 
     Attributes:
       transformer: the architecture's functions.
       params: its parameters; a reward model's have heads (`gophercite.models.reward_model`).
       vocabulary: its tokenizer.
-      provenance: where the parameters come from (JSON): base model, run, step, data, licence.
+      provenance: the parameters' origin (JSON): base model, run, step, data, licence.
     """
 
     transformer: Transformer
@@ -94,7 +94,7 @@ class Model:
 
 
 def save_model(folder: epath.PathLike, model: Model) -> None:
-    """Writes a model folder: whole or not at all.
+    """Writes a model folder atomically.
 
     Args:
       folder: a new one, or a model folder to replace; on a disk or in a bucket.
@@ -116,7 +116,7 @@ def save_model(folder: epath.PathLike, model: Model) -> None:
 
 @contextlib.contextmanager
 def unfinished_folder(folder: epath.PathLike) -> Iterator[pathlib.Path]:
-    """An empty folder that takes a model folder's place at the end, or vanishes after an error.
+    """An empty folder that replaces a model folder at the end, or is deleted after an error.
 
     Args:
       folder: a new one, or a model folder to replace; on a disk or in a bucket.
@@ -145,12 +145,12 @@ def load_model(
     Every tensor is checked against its digest.
 
     Args:
-      folder: where.
+      folder: the folder to read.
       param_dtype: "float32" or "bfloat16"; as stored when None.
-      frozen_layers: layers in the frozen stack, from the first.
+      frozen_layers: number of first layers that form the frozen stack.
       shardings: tree like the parameters, split in the same way; the first device when None. Each
-        device gets its slice alone; no process holds the whole model.
-      heads: shapes and dtypes of the part `heads`, for a model that has one
+        device gets only its slice; no process holds the entire model.
+      heads: shapes and dtypes of the part `heads`, for a model that has this part
         (`gophercite.models.reward_model.load_reward_model`); None for a language model.
 
     Returns:
@@ -158,7 +158,7 @@ def load_model(
 
     Raises:
       ModelFolderError: the folder, a file or a field is missing or wrong; the message names it.
-      TensorFileError: a file of parameters is missing, cut short or altered.
+      TensorFileError: a file of parameters is missing, truncated or altered.
       CheckpointError: a run's checkpoint is damaged.
     """
     root = epath.Path(folder)
@@ -188,10 +188,10 @@ def read_vocabulary(folder: epath.PathLike) -> Vocabulary:
     """The tokenizer of a model folder, or of a training run's folder.
 
     Args:
-      folder: where, on a disk or in a bucket.
+      folder: the folder, on a disk or in a bucket.
 
     Raises:
-      ModelFolderError: it is missing or damaged.
+      ModelFolderError: the tokenizer is missing or damaged.
     """
     path = epath.Path(folder) / VOCABULARY
     return _read_vocabulary(path, read_description(folder))
@@ -206,9 +206,9 @@ def _read_vocabulary(path: epath.Path, description: Description) -> Vocabulary:
 def _read_stored(
     root: epath.Path, needed: Params, stored: Mapping[str, Stored], shardings: Params
 ) -> Params:
-    """The parameters of a model folder, each stack's layers read to its own arrays.
+    """Reads the parameters of a model folder, each stack's layers into its own arrays.
 
-    `needed` has their shapes and dtypes, split as they shall be.
+    `needed` has their shapes and dtypes, with layers split as wanted.
     """
     frozen, merged = frozen_layers(needed), name_leaves(jax.eval_shape(merge_layers, needed))
     compare_names(root, merged.keys(), stored.keys())
@@ -231,10 +231,10 @@ def _read_stored(
 def _check_together(
     reader: TensorReader, shapes: Mapping[str, tuple[int, ...]], shardings: Params
 ) -> None:
-    """Checks each tensor against its digest; processes that load one model share the work.
+    """Checks each tensor against its digest; processes that load the same model share the work.
 
     Raises:
-      TensorFileError: a tensor is damaged, whichever process has found it.
+      TensorFileError: a tensor is damaged; raised in every process.
     """
     devices = {d for s in jax.tree.leaves(shardings) for d in s.device_set}
     processes = sorted({device.process_index for device in devices})
@@ -242,7 +242,7 @@ def _check_together(
         for name, shape in shapes.items():
             reader.check(name, shape)
         return
-    # All of them are here, or placing the parameters would hang as well.
+    # This assumes that all processes are here; otherwise placing the parameters would hang, too.
     names = sorted(shapes, key=lambda name: (-math.prod(shapes[name]), name))
     found: TensorFileError | None = None
     try:
@@ -270,7 +270,7 @@ def _read_adapted(
 ) -> tuple[Params, int]:
     """The merged parameters of a run with adapters, and the checkpoint's step.
 
-    The base is read in the dtype that the run had it in: that is what the adapters were trained on.
+    The base model is read in the dtype that the adapters were trained with.
     """
     read_base(root, description)
     assert description.base is not None
@@ -288,7 +288,7 @@ def _read_adapted(
 
 
 def _arrange(params: Params, needed: Params, shardings: Params) -> Params:
-    """Parameters with one stack of layers in the dtypes and the split that are needed."""
+    """Splits and casts parameters with one stack of layers as needed."""
     merged = jax.eval_shape(merge_layers, needed)
 
     def arrange(params: Params) -> Params:

@@ -1,4 +1,4 @@
-"""Whether a folder holds the parameters that its `model.json` promises, and which they are."""
+"""Checks that a folder holds the parameters that its `model.json` describes."""
 
 import dataclasses
 import hashlib
@@ -28,7 +28,7 @@ class ModelFolderError(ValueError):
 
 
 def find_checkpoint(root: epath.Path, merged: Params) -> int:
-    """The step of a run's best checkpoint, which must be of the architecture.
+    """The step of a run's best checkpoint, which must match the architecture.
 
     Args:
       root: the run's folder.
@@ -36,7 +36,7 @@ def find_checkpoint(root: epath.Path, merged: Params) -> int:
 
     Raises:
       ModelFolderError: there is no checkpoint, or it holds other parameters.
-      CheckpointError: it is damaged.
+      CheckpointError: the checkpoint is damaged.
     """
     metadata = best_checkpoint(root)
     check_arrays(root, metadata, merged)
@@ -44,9 +44,9 @@ def find_checkpoint(root: epath.Path, merged: Params) -> int:
 
 
 def best_checkpoint(root: epath.Path) -> Metadata:
-    """What a run's best checkpoint says of itself; raises as `find_checkpoint`.
+    """The metadata of a run's best checkpoint; raises as `find_checkpoint`.
 
-    Where one of them is damaged nobody knows which was the best: it is named, not passed over.
+    A damaged checkpoint may have been the best one, so it is an error and is not skipped.
     """
     checkpoints = [read_metadata(root, step) for step in saved_steps(root)]
     if not checkpoints:
@@ -58,7 +58,7 @@ def best_checkpoint(root: epath.Path) -> Metadata:
 
 
 def check_arrays(root: epath.Path, metadata: Metadata, merged: Params) -> None:
-    """Raises a ModelFolderError when a checkpoint's parameters are not of the given shapes."""
+    """Raises a ModelFolderError if a checkpoint's parameters don't have the given shapes."""
     stored = {
         name.removeprefix(PARAMETERS): array.shape
         for name, array in metadata.arrays.items()
@@ -75,15 +75,15 @@ def check_arrays(root: epath.Path, metadata: Metadata, merged: Params) -> None:
 
 
 def parameters_digest(root: epath.Path, parameters: Mapping[str, Stored] | None) -> str:
-    """What identifies the parameters that a folder holds; none of them is read.
+    """A digest that identifies a folder's parameters, without reading them.
 
     Args:
       root: the folder.
-      parameters: what its `model.json` says of them; None in a training run's folder.
+      parameters: the parameters listed in its `model.json`; None in a training run's folder.
 
     Returns:
-      SHA-256 of the digests of all tensors, or of all arrays of the run's best checkpoint, which
-      are compared with the files when those are read.
+      SHA-256 of the digests of all tensors, or of all arrays in the run's best checkpoint. These
+      digests are compared with the files when the files are read.
 
     Raises:
       ModelFolderError, CheckpointError: the run has no checkpoint, or it is damaged.
@@ -103,12 +103,12 @@ def parameters_digest(root: epath.Path, parameters: Mapping[str, Stored] | None)
 
 
 def _of_model(name: str) -> bool:
-    """Whether an array of a checkpoint is of the model, not of what it is trained with."""
+    """Whether an array of a checkpoint belongs to the model, not to its training."""
     return name.split("/")[1] not in BESIDE_THE_POLICY
 
 
 def compare_names(root: epath.Path, needed: Set[str], found: Set[str]) -> None:
-    """Raises a ModelFolderError when tensors are missing or more than the architecture has."""
+    """Raises a ModelFolderError if tensors are missing or not in the architecture."""
     heads = {name for name in needed ^ found if name.startswith(f"{HEADS}/")}
     if heads and heads == needed ^ found:
         has = "no heads: it is no reward model" if heads <= needed else "a reward model's heads"

@@ -1,4 +1,4 @@
-"""A model's parameters in host memory, part by part: for what must never hold the whole model."""
+"""A model's parameters in host memory, part by part: for code that can't hold the entire model."""
 
 from collections.abc import Callable
 from typing import Any
@@ -24,16 +24,17 @@ class HostParameters:
     Every tensor is checked against its digest: a model folder's at once, a run's when it is read.
 
     Args:
-      folder: where, on a disk or in a bucket.
-      description: what its `model.json` says.
-      together: how many parameters are read in turns; so many of a run's are held at once.
+      folder: the folder, on a disk or in a bucket.
+      description: the contents of its `model.json`.
+      together: number of parameters that are read alternately; of a run, this many are held in
+        memory at once.
 
     Attributes:
-      shapes: of the parameters by name, with one stack of layers.
+      shapes: shapes of the parameters by name, with one stack of layers.
 
     Raises:
       ModelFolderError: the parameters are of another architecture, or there are none.
-      TensorFileError: a file of parameters is missing, cut short or altered.
+      TensorFileError: a file of parameters is missing, truncated or altered.
       CheckpointError: a run's checkpoint is damaged.
     """
 
@@ -50,13 +51,13 @@ class HostParameters:
             self._read = _Checkpoint(root, abstract, together)
 
     def part(self, name: str, index: Index) -> np.ndarray:
-        """A part of a parameter, as it is stored.
+        """A part of a parameter, in the stored dtype.
 
-        A run's parameters are read whole, and kept until others are asked for.
+        A run's parameters are read entirely, and kept until others are requested.
 
         Args:
           name: one of `shapes`.
-          index: of the part.
+          index: index of the part.
 
         Returns:
           The values.
@@ -109,10 +110,10 @@ class _Checkpoint:
 
 
 class _Merged:
-    """The parameters of a base model and the adapters of a run's best checkpoint, summed up.
+    """The parameters of a base model merged with the adapters of a run's best checkpoint.
 
-    The base model's are taken in the dtype that the run had them in, and so are the sums, which are
-    made in float32.
+    The base model's parameters have the dtype that the run used. The sums are computed in float32
+    and rounded to that dtype.
     """
 
     def __init__(
@@ -148,7 +149,7 @@ class _Merged:
 
 
 def _read_adapters(root: epath.Path, adapted: Adapted) -> dict[str, dict[str, np.ndarray]]:
-    """A run's adapters by the names of the parameters that they are for."""
+    """A run's adapters, by the names of the parameters that they adapt."""
     here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     places = jax.tree.map(lambda _: here, {ADAPTERS: adapted.shapes[ADAPTERS]})
     read = read_parameters(root, adapted.step, places)[ADAPTERS]

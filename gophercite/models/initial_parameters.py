@@ -1,4 +1,4 @@
-"""A model's first parameters: drawn at random, with the logical axes that say how they are cut."""
+"""A model's random initial parameters, with the logical axes that determine their sharding."""
 
 from typing import Any
 
@@ -20,15 +20,15 @@ def boxed_parameters(config: TransformerConfig, key: Key[Array, ""]) -> Params:
       key: a typed PRNG key.
 
     Returns:
-      Parameters in `config.param_dtype`, in Flax's boxes, which carry the logical axes.
+      Parameters in `config.param_dtype`, in Flax's boxes with the logical axes.
     """
     c = config
     embed_key, layer_key, unembed_key = jax.random.split(key, 3)
     block = Block(c)
 
     def layer(key: Array) -> Params:
-        # All parameters are declared in `setup`, which the first look at one of them runs: nothing
-        # needs to pass through the layer.
+        # Accessing any parameter runs `setup`, which declares all of them, so the layer itself need
+        # not be run.
         return block.init(key, method=lambda block: block.query)["params"]
 
     def matrix(
@@ -41,7 +41,7 @@ def boxed_parameters(config: TransformerConfig, key: Key[Array, ""]) -> Params:
         init = nn.with_logical_partitioning(nn.initializers.constant(value), ("embed",))
         return init(key, (c.d_model,), c.param_dtype)
 
-    # Tied embeddings read the stream out too, so they are kept small unless scaled there.
+    # Tied embeddings also compute the logits, so they start small unless logits are scaled.
     shape = (c.vocab_size, c.d_model)
     std = 1.0 if c.scale_logits else c.d_model**-0.5
     params = {

@@ -1,6 +1,6 @@
-"""Attention by `gophercite.kernels`, for models that have one where they run.
+"""Attention with the kernels of `gophercite.kernels`, for models and platforms that support them.
 
-Without gradients: sampling and scoring read prompts and new tokens by it, training does not.
+It has no gradients: sampling and scoring use it, training does not.
 """
 
 import jax
@@ -13,21 +13,21 @@ from gophercite.models.cached_attention import by_prompt, by_token
 from gophercite.models.config import TransformerConfig
 from gophercite.partitioning import active_platform
 
-_LANES = 16  # a kernel wants heads of a multiple of so many channels
+_LANES = 16  # kernels need the number of channels per head to be a multiple of this
 
-# Queries of a prompt that are read together: more read more keys that they do not see, fewer make
-# more calls.
+# Number of a prompt's queries processed together: larger blocks read more masked keys, smaller ones
+# need more calls.
 _BLOCK = 64
 
 
 def has_kernel(config: TransformerConfig) -> bool:
-    """Whether a model's attention has a kernel of ours where it will run.
+    """Whether one of our kernels supports a model's attention on this platform.
 
-    There is one for CPUs: on one device, where a score depends on nothing but its query and key. Of
-    a cache it reads own entries as far as they are taken; without it, all are read.
+    There is one for CPUs, for a single device and scores that depend only on query and key. It
+    reads only the filled entries of the samples in a cache; without it, all entries are read.
 
     Args:
-      config: the model's.
+      config: the model's configuration.
     """
     return (
         active_platform() == "cpu"
@@ -49,7 +49,7 @@ def cached_attention_by_kernel(
     *,
     scale: float | None = None,
 ) -> Heads:
-    """As `cached_attention`, for models that `has_kernel`; arguments as there."""
+    """Like `cached_attention`, for models with `has_kernel`; arguments as there."""
     from gophercite.kernels.attention import shared_prompt_attention  # numba takes a while to load
 
     content = by_prompt(q, cache, scale)
@@ -76,20 +76,21 @@ def causal_attention_by_kernel(
     *,
     scale: float | None = None,
 ) -> Heads:
-    """As `attention.attention` of one sequence a row, for models that `has_kernel`.
+    """Like `attention.attention` with one sequence per row, for models with `has_kernel`.
 
-    A block's queries are the new tokens of a sample whose prompt is what lies before the block, and
-    whose own entries are the block. Each block reads the keys where they are.
+    Each block of queries is treated as the new tokens of a sample: the tokens before the block are
+    its prompt, and the block is the sample's own entries. Blocks read the keys in place, without
+    copies.
 
     Args:
       q: queries, unscaled.
       k: keys.
       v: values.
-      lengths: tokens of each row; those behind them are padding.
-      scale: what queries are multiplied by; `head_dim ** -0.5` when None.
+      lengths: number of tokens in each row; the rest is padding.
+      scale: factor on queries; `head_dim ** -0.5` when None.
 
     Returns:
-      The values' mixtures, in `q`'s dtype. Rows of padding are finite and mean nothing.
+      The weighted values, in `q`'s dtype. Rows of padding are finite but meaningless.
     """
     from gophercite.kernels.attention import shared_prompt_attention  # numba takes a while to load
 

@@ -1,4 +1,4 @@
-"""Settings that differ from layer to layer, as arrays to scan over: one program for all layers."""
+"""Per-layer settings as arrays to scan over, so that all layers share one program."""
 
 from typing import Any
 
@@ -14,8 +14,9 @@ Settings = dict[str, Array]
 
 
 def layer_settings(config: TransformerConfig) -> Settings:
-    """The settings that an architecture gives layer by layer, each [layers]; those of all alike
-    are the program's own.
+    """The settings that differ between an architecture's layers, each [layers].
+
+    Settings that are the same for all layers are compiled into the program.
     """
     settings: Settings = {}
     if len(rotation_kinds(config)) > 1:
@@ -28,7 +29,7 @@ def layer_settings(config: TransformerConfig) -> Settings:
 
 
 def stack_settings(config: TransformerConfig, params: Params) -> tuple[Settings, Settings]:
-    """Those of the frozen and of the trained stack of a tree of parameters."""
+    """The settings of the frozen and of the trained stack of some parameters."""
     frozen = frozen_layers(params)
     settings = layer_settings(config)
     return (
@@ -38,9 +39,9 @@ def stack_settings(config: TransformerConfig, params: Params) -> tuple[Settings,
 
 
 def stacks(config: TransformerConfig, params: Params) -> list[tuple[Any, Settings]]:
-    """The stacks that there are, in turn, each with its layers' settings.
+    """The existing stacks in order, each with its layers' settings.
 
-    Layers that have adapters have them among their weights.
+    Adapters are included in the weights of their layers.
     """
     parts = zip((FROZEN, TRAINED), stack_settings(config, params), strict=True)
     of_layers = {**params, TRAINED: with_adapters(params[TRAINED], params.get(ADAPTERS))}

@@ -1,17 +1,17 @@
-"""Low-rank adapters: a few weights to train beside a model's own (LoRA, Hu et al. 2021).
+"""Low-rank adapters: a few weights to train in addition to a model's own (LoRA, Hu et al. 2021).
 
-A matrix W [in, out] stays as it is, and what it computes becomes (their section 4.1)
+A matrix W [in, out] is unchanged, and its product becomes (their section 4.1)
 
     y = x W + (alpha / rank) (x A) B        A [in, rank], B [rank, out]
 
-B is zero at first, so that a run's first step sees the base model itself. W has no gradient, so
-none of its size is ever made, and no optimiser state. The adapters of all layers above the frozen
-ones are a part of the parameters, a stack like the layers' own:
+B is zero at first, so that a run starts from the base model itself. W has no gradient and no
+optimiser state, so nothing else of its size is allocated. The adapters of all layers above the
+frozen ones are a part of the parameters, stacked like the layers:
 
     {"adapter_layers": {"query": {"a": [layers, d_model, rank], "b": [layers, rank, heads]}, ...}}
 
-They are float32 whatever the base model is kept in. A is cut over devices as W's input axis is, B
-as W's output axis; the rank is never cut.
+They are float32, whatever the base model's dtype. A is sharded like W's input axis, B like W's
+output axis; the rank is not sharded.
 """
 
 import dataclasses
@@ -28,16 +28,16 @@ from jaxtyping import Array, Float, Key
 from gophercite.models.config import TransformerConfig
 from gophercite.models.parameters import ADAPTERS, TRAINED, Axes, Params, depth
 
-OF_LAYER = "adapters"  # where a layer's weights have its adapters, by the names of matrices
+OF_LAYER = "adapters"  # key of the adapters, by name of matrix, among a layer's weights
 
 
 class Adapter(NamedTuple):
-    """What is added to one matrix of one layer.
+    """The adapter of one matrix of one layer.
 
     Attributes:
-      a: from the matrix' inputs to the rank.
-      b: from the rank to its outputs.
-      scale: of their product.
+      a: maps the matrix's inputs to the rank.
+      b: maps the rank to its outputs.
+      scale: factor on their product.
     """
 
     a: Float[Array, "inputs rank"]
@@ -45,7 +45,7 @@ class Adapter(NamedTuple):
     scale: float
 
     def __call__(self, rows: Float[Array, "rows inputs"]) -> Float[Array, "rows outputs"]:
-        """What is added to the rows' products with the matrix, in the rows' dtype."""
+        """The term to add to the rows' products with the matrix, in the rows' dtype."""
         return (rows @ self.a.astype(rows.dtype)) @ (self.scale * self.b).astype(rows.dtype)
 
 
@@ -54,12 +54,12 @@ class LoRA:
     """Which matrices are adapted, and how.
 
     Attributes:
-      rank: of what is added to a matrix.
-      alpha: what is added is multiplied by alpha / rank, so that the learning rate need not follow
-        the rank.
+      rank: rank of the update to a matrix.
+      alpha: the update is multiplied by alpha / rank, so that the learning rate need not change
+        with the rank.
       targets: names of a layer's matrices: "query", "key", "value" and "out" of attention, "up",
-        "down" and (where it is gated) "gate" of the MLP, "relative" of Transformer-XL's positions.
-        The paper's are queries' and values'.
+        "down" and (if it is gated) "gate" of the MLP, "relative" of Transformer-XL's positions. The
+        paper adapts queries and values.
     """
 
     rank: int = 8
@@ -67,12 +67,12 @@ class LoRA:
     targets: tuple[str, ...] = ("query", "value")
 
     def __post_init__(self) -> None:
-        """Refuses settings that adapt nothing.
+        """Checks the settings.
 
         Raises:
           ValueError: a field is out of range; the message names it.
         """
-        if isinstance(self.targets, list):  # JSON and gin have lists; a frozen setting is hashable
+        if isinstance(self.targets, list):  # JSON and gin have lists; settings must be hashable
             object.__setattr__(self, "targets", tuple(self.targets))
         whole = isinstance(self.rank, int) and not isinstance(self.rank, bool)
         if not whole or self.rank < 1:
@@ -88,18 +88,18 @@ class LoRA:
 
     @property
     def scale(self) -> float:
-        """What the adapters' product is multiplied by."""
+        """Factor on the adapters' product."""
         return self.alpha / self.rank
 
     def to_json(self) -> dict[str, Any]:
-        """The settings as JSON has them."""
+        """The settings as JSON."""
         return {**dataclasses.asdict(self), "targets": list(self.targets)}
 
     def check(self, config: TransformerConfig) -> None:
-        """Refuses targets that the layers of an architecture don't have.
+        """Checks that the layers of an architecture have all targets.
 
         Raises:
-          ValueError: one is unknown; the message names those that exist.
+          ValueError: a target is unknown; the message lists those that exist.
         """
         there = adaptable(config)
         if unknown := [name for name in self.targets if name not in there]:
@@ -109,15 +109,15 @@ class LoRA:
             )
 
     def init(self, key: Key[Array, ""], layers: Params, frozen: int) -> Params:
-        """The adapters of the layers above the frozen ones, whose sum with the base is the base.
+        """Initial adapters of the layers above the frozen ones, which leave the base unchanged.
 
-        A is drawn with the variance 1 / (3 · inputs), as the authors' own software does, and does
-        not depend on how many layers are frozen; B is zero.
+        A is drawn with variance 1 / (3 · inputs), as in the authors' software, and does not depend
+        on the number of frozen layers; B is zero.
 
         Args:
           key: a typed PRNG key.
           layers: one stack of all layers' weights, or of their shapes.
-          frozen: layers below the adapted ones.
+          frozen: number of layers below the adapted ones.
 
         Returns:
           The part `adapter_layers`, float32.
@@ -144,16 +144,16 @@ class LoRA:
         return adapters
 
     def merge(self, params: Params, dtype: Any = None) -> Params:
-        """The model that the adapters make of their base: W + (alpha / rank) A B.
+        """Merges the adapters into their base model: W + (alpha / rank) A B.
 
-        The sum is made in float32 and rounded once, one layer at a time.
+        The sum is computed in float32 and rounded once, one layer at a time.
 
         Args:
-          params: parameters with one stack of layers, and adapters of the last ones.
-          dtype: of the changed matrices; their own when None.
+          params: parameters with one stack of layers, and adapters of the last layers.
+          dtype: dtype of the changed matrices; their own when None.
 
         Returns:
-          Parameters without adapters; arrays stay where they are.
+          Parameters without adapters; arrays stay on their devices.
         """
         rest = {name: part for name, part in params.items() if name != ADAPTERS}
         stack = dict(rest[TRAINED])
@@ -175,14 +175,14 @@ def adaptable(config: TransformerConfig) -> tuple[str, ...]:
 
 
 def with_adapters(weights: Any, adapters: Any) -> Any:
-    """Weights with adapters among them: of a layer, of a stack, or of a stack taken apart.
+    """Adds adapters to the weights of a layer, of a stack, or of an unstacked stack.
 
     Args:
-      weights: the base model's.
-      adapters: of the same layers; None adds none.
+      weights: the base model's weights.
+      adapters: adapters of the same layers; None adds none.
 
     Returns:
-      What `Block` reads; `adapter_of` finds the adapters again.
+      Weights for `Block`; `adapter_of` looks the adapters up.
     """
     if adapters is None:
         return weights
@@ -192,15 +192,15 @@ def with_adapters(weights: Any, adapters: Any) -> Any:
 
 
 def adapter_of(layer: Mapping[str, Any] | None, name: str, scale: float) -> Adapter | None:
-    """What is added to a matrix of a layer.
+    """The adapter of one of a layer's matrices.
 
     Args:
-      layer: the layer's adapters; None when it has none.
-      name: the matrix'.
-      scale: of the adapters' products.
+      layer: the layer's adapters; None if it has none.
+      name: the matrix's name.
+      scale: factor on the adapters' products.
 
     Returns:
-      None for a matrix without an adapter.
+      The adapter; None for a matrix without one.
     """
     found = None if layer is None else layer.get(name)
     return None if found is None else Adapter(found["a"], found["b"], scale)
@@ -213,7 +213,7 @@ def _merged(
     scale: float,
     dtype: Any,
 ) -> Float[Array, "layers inputs outputs"]:
-    """A stack of matrices, to the last of which adapters are added."""
+    """A stack of matrices, with adapters added to the last ones."""
     first = matrices.shape[0] - a.shape[0]
 
     def merge(layer: tuple[Array, Array, Array]) -> Array:

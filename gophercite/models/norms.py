@@ -27,7 +27,7 @@ def normalise(
     """Normalises each vector as the architecture does.
 
     Args:
-      config: says which norm, its epsilon, and what the scale means.
+      config: has the kind of norm, its epsilon, and the meaning of the scale.
       x: activations.
       norm: the parameters.
 

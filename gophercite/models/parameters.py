@@ -1,4 +1,4 @@
-"""A model's parameters: a dictionary of named parts, whose layers lie in two stacks.
+"""A model's parameters: a dictionary of named parts, with the layers in two stacks.
 
     {"embed": {"embedding": [vocab, d_model],
                "positions": [max_positions, d_model],            # where they are learned
@@ -9,11 +9,11 @@
      "final_norm": {"scale": [d_model]},
      "unembed": {"kernel": [d_model, vocab]}}    # absent when embeddings are tied
 
-The two stacks of layers run one after the other, the frozen one under `stop_gradient` in a scan of
-its own: it keeps no activations, has no backward pass and no optimiser state. A mask over one
-stack's update would save none of these. Checkpoints hold one stack (`merge_layers`), which a run
-splits where it freezes (`split_layers`). Where there are adapters they are trained in place of all
-that the base model has: the layers that they adapt keep their name, and have no gradient.
+The two stacks of layers run one after the other, the frozen one under `stop_gradient` in its own
+scan: it keeps no activations, and has no backward pass and no optimiser state. Masking the update
+of a single stack would save none of these. Checkpoints hold one stack (`merge_layers`), which a run
+that freezes layers splits (`split_layers`). If there are adapters, they are trained instead of all
+of the base model's parameters: the layers that they adapt keep their name but have no gradient.
 """
 
 from typing import Any
@@ -26,35 +26,35 @@ Axes = dict[str, Any]
 
 FROZEN, TRAINED = "frozen_layers", "trained_layers"
 ADAPTERS = "adapter_layers"
-HEADS = "heads"  # what a model has beside the language model's: a reward model's linear heads
-# What reinforcement learning adds to a policy's parameters, and inference has no use for.
+HEADS = "heads"  # an additional part: a reward model's linear heads
+# Parts that reinforcement learning adds to a policy's parameters and inference does not use.
 VALUE_HEAD, TEACHER, REWARD_MODEL = "value_head", "teacher", "reward_model"
-VALUE_TRUNK = "value_trunk"  # the layers under the value head where they are not the policy's
+VALUE_TRUNK = "value_trunk"  # the layers under the value head, if not shared with the policy
 BESIDE_THE_POLICY = (VALUE_HEAD, VALUE_TRUNK, TEACHER, REWARD_MODEL)
-# The matrices that attention's input is multiplied by, and all of them side by side.
+# The matrices that multiply attention's input, and their concatenation.
 PROJECTED, PROJECTIONS = ("query", "key", "value"), "projections"
-# What a run with adapters trains, and all of the parameters that its checkpoints hold.
+# The parts that a run with adapters trains, and the only ones in its checkpoints.
 WITH_ADAPTERS = (ADAPTERS, HEADS, VALUE_HEAD)
 
 
 def frozen_layers(params: Params) -> int:
-    """Layers in the frozen stack of a tree of parameters (or of anything shaped like it)."""
+    """Number of layers in the frozen stack of parameters (or of a tree like them)."""
     if FROZEN not in params:
         return 0
     return depth(params[FROZEN])
 
 
 def own_parts(params: Params) -> Params:
-    """What a run's checkpoints hold: all parts; with adapters, none of those of the base model."""
+    """The parts that a run's checkpoints hold: all; with adapters, not the base model's."""
     if ADAPTERS not in params:
         return params
     return {name: part for name, part in params.items() if name in WITH_ADAPTERS}
 
 
 def unstack_layers(params: Params) -> Params:
-    """Takes the layers apart, each stack a tuple, for `decode` without a loop over them.
+    """Unstacks the layers, each stack into a tuple, for `decode` without a loop over layers.
 
-    A loop over tokens would cut the layers out of their stack for every token.
+    A loop over tokens would slice the layers out of their stack for every token.
     """
     stacks = (FROZEN, TRAINED, ADAPTERS)
     return {
@@ -64,10 +64,10 @@ def unstack_layers(params: Params) -> Params:
 
 
 def join_projections(params: Params) -> Params:
-    """Lays the matrices of queries, keys and values side by side, in layers that were taken apart.
+    """Concatenates the query, key and value matrices of unstacked layers.
 
-    One wide product keeps all cores at work where three narrow ones don't. Layers with adapters
-    stay as they are; so do all over a mesh, which cuts each matrix by heads.
+    One wide product keeps all cores busy where three narrow ones don't. Layers with adapters are
+    unchanged, and so are all layers on a mesh, which shards each matrix by heads.
     """
     if jax.sharding.get_abstract_mesh().size > 1:
         return params
@@ -82,12 +82,12 @@ def join_projections(params: Params) -> Params:
 
 
 def layer_at(stack: Any, index: int) -> Any:
-    """One layer of a stack, or of a stack taken apart."""
+    """One layer of a stack, stacked or not."""
     return stack[index] if isinstance(stack, tuple) else jax.tree.map(lambda x: x[index], stack)
 
 
 def depth(stack: Any) -> int:
-    """The number of layers of a stack, or of a stack taken apart."""
+    """The number of layers in a stack, stacked or not."""
     return len(stack) if isinstance(stack, tuple) else jax.tree.leaves(stack)[0].shape[0]
 
 
@@ -95,14 +95,14 @@ def split_layers(params: Params, frozen: int) -> Params:
     """Divides the layers into a frozen and a trained stack.
 
     Args:
-      params: parameters with one stack, `trained_layers` (else it is merged first).
-      frozen: layers in the frozen stack, from the first.
+      params: parameters with one stack, `trained_layers` (two stacks are merged first).
+      frozen: number of first layers that form the frozen stack.
 
     Returns:
       The same parameters in the two stacks.
 
     Raises:
-      ValueError: fewer layers than that, or none left to train.
+      ValueError: there are fewer layers than that, or none left to train.
     """
     merged = merge_layers(params)
     layers = depth(merged[TRAINED])
@@ -118,7 +118,7 @@ def split_layers(params: Params, frozen: int) -> Params:
 
 
 def merge_layers(params: Params) -> Params:
-    """Joins the frozen and the trained stack into one, `trained_layers`, as checkpoints hold it."""
+    """Joins the frozen and the trained stack into one, `trained_layers`, as in checkpoints."""
     if FROZEN not in params:
         return params
     rest = {name: part for name, part in params.items() if name != FROZEN}

@@ -1,4 +1,4 @@
-"""Where the parameters of a folder's model go over several devices, before any of them is read."""
+"""Shardings for a model folder's parameters over several devices, before they are read."""
 
 from etils import epath
 
@@ -12,10 +12,10 @@ from gophercite.partitioning import Partitioner
 def folder_shardings(
     folder: epath.PathLike, partitioner: Partitioner, *, with_heads: bool = False
 ) -> Params:
-    """What `load_model`, or `load_reward_model`, takes to read a model straight to a mesh.
+    """Shardings for `load_model`, or `load_reward_model`, to read a model directly to a mesh.
 
     Args:
-      folder: a model folder or a training run's.
+      folder: a model folder or a training run's folder.
       partitioner: the mesh.
       with_heads: whether the model is a reward model.
 
@@ -24,8 +24,8 @@ def folder_shardings(
 
     Raises:
       ModelFolderError: the folder holds no model.
-      ValueError: the mesh's model axis does not divide the attention heads, which would leave most
-        of the parameters whole on each device.
+      ValueError: the mesh's model axis does not divide the number of attention heads, so that most
+        of the parameters would be replicated on each device.
     """
     config = read_description(folder).config
     cuts = partitioner.mesh.shape["model"]

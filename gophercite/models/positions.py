@@ -1,4 +1,4 @@
-"""Where a token stands: rotary embeddings, and Transformer-XL's relative positions."""
+"""Token positions: rotary embeddings, and Transformer-XL's relative positions."""
 
 from typing import NamedTuple
 
@@ -13,26 +13,26 @@ class Rotations(NamedTuple):
     """The angles of rotary embeddings, as cosines and sines in float32.
 
     Attributes:
-      cos: of each place and pair of channels; a table for each kind of layer.
-      sin: likewise.
+      cos: cosine for each position and pair of channels; one table for each kind of layer.
+      sin: the same for sines.
     """
 
     cos: Float[Array, "kinds *places pairs"]
     sin: Float[Array, "kinds *places pairs"]
 
     def at(self, places: Int[Array, "*batch"]) -> "Rotations":
-        """Those of some places, from a table of all of them; NaN for places that it lacks."""
+        """Looks up the angles of some positions; NaN for positions outside the table."""
         cos, sin = (table.at[:, places].get(mode="fill") for table in self)
         return Rotations(cos, sin)
 
 
 def rotation_kinds(config: TransformerConfig) -> list[tuple[float, float]]:
-    """The bases and interpolations that layers rotate by, each once, in the layers' order."""
+    """The distinct pairs of base and interpolation of the layers, in the layers' order."""
     return list(dict.fromkeys(_rotation_by_layer(config)))
 
 
 def rotation_of_layers(config: TransformerConfig) -> list[int]:
-    """Which of `rotation_kinds` each layer rotates by."""
+    """Which of `rotation_kinds` each layer uses."""
     kinds = rotation_kinds(config)
     return [kinds.index(kind) for kind in _rotation_by_layer(config)]
 
@@ -46,18 +46,18 @@ def _rotation_by_layer(config: TransformerConfig) -> list[tuple[float, float]]:
 
 
 def rotations(config: TransformerConfig, places: int) -> Rotations | None:
-    """The angles of the first places (Su et al. 2021, section 3.4.2); None with other positions.
+    """The angles of the first positions (Su et al. 2021, section 3.4.2); None for other kinds.
 
-    They are made once, and rows look them up: a compiler that fuses what makes them into what reads
-    them would make them anew for each head of each layer.
+    They are computed once as a table to look up: if the compiler fused their computation into their
+    use, they would be computed again for each head of each layer.
 
     Args:
-      config: says the bases of the frequencies, what slows the low ones, and what positions are
-        divided by (Chen et al. 2023).
-      places: how many.
+      config: has the frequencies' bases, their scaling, and the divisor of positions (Chen et al.
+        2023).
+      places: number of positions.
 
     Returns:
-      A table of the places for each of `rotation_kinds`.
+      A table of the positions for each of `rotation_kinds`.
     """
     if config.position != "rope":
         return None
@@ -82,12 +82,13 @@ def rotary(
 ) -> Float[Array, "batch length heads head_dim"]:
     """Rotates queries or keys by their positions (Su et al. 2021, section 3.4.2).
 
-    The two halves of what is rotated form the pairs, as in Llama, Gemma and GPT-NeoX checkpoints.
+    The first half of the rotated channels is paired with the second half, as in Llama, Gemma and
+    GPT-NeoX checkpoints.
 
     Args:
-      x: queries or keys; channels behind the pairs stay as they are (GPT-NeoX).
-      rotations: at each token's place, [kinds, batch, length, pairs].
-      kind: the layer's.
+      x: queries or keys; channels after the pairs are unchanged (GPT-NeoX).
+      rotations: angles at each token's position, [kinds, batch, length, pairs].
+      kind: the layer's kind of rotation.
 
     Returns:
       `x` rotated, in its own dtype.
@@ -99,7 +100,7 @@ def rotary(
 
 
 def _slowing(frequencies: Float[Array, " pairs"], scaling: RopeScaling) -> Float[Array, " pairs"]:
-    """What each frequency is multiplied by: 1 for fast pairs, 1 / factor for slow ones."""
+    """Factor on each frequency: 1 for fast pairs, 1 / factor for slow ones."""
     turns = scaling.original_length * frequencies / (2 * jnp.pi)
     low, high = scaling.low_frequency_factor, scaling.high_frequency_factor
     kept = jnp.clip((turns - low) / (high - low), 0.0, 1.0)
@@ -107,10 +108,10 @@ def _slowing(frequencies: Float[Array, " pairs"], scaling: RopeScaling) -> Float
 
 
 def check_length(config: TransformerConfig, length: int) -> None:
-    """Refuses rows that run past the learned positions; the others have no end.
+    """Checks that rows fit the learned positions; other kinds of positions have no limit.
 
     Raises:
-      ValueError: the rows are longer than that.
+      ValueError: the rows are too long.
     """
     most = config.max_positions
     if most is not None and length > most:
@@ -125,10 +126,10 @@ def sinusoids(distances: Int[Array, " n"], width: int) -> Float[Array, "n width"
 
     Args:
       distances: how many tokens back, 0 for the token itself.
-      width: of the embedding; sines fill its first half and cosines the second.
+      width: width of the embedding; sines fill its first half and cosines the second.
 
     Returns:
-      One float32 embedding a distance.
+      One float32 embedding per distance.
     """
     half = (width + 1) // 2
     frequencies = jnp.power(10_000.0, -jnp.arange(half, dtype=jnp.float32) / half)
@@ -141,16 +142,16 @@ def align_distances(
 ) -> Float[Array, "*heads rows keys"]:
     """Turns scores by distance into scores by key (Dai et al. 2019, appendix B).
 
-    The rows are the last `rows` of `keys` positions. Their scores come in order of falling
-    distance: column m of the input is the distance `keys - 1 - m`. Row a stands at position
-    `keys - rows + a`, so key j lies in column `j + rows - 1 - a`: a shift that padding and
-    reshaping do without a gather.
+    The rows are the last `rows` of `keys` positions. Their scores are in order of descending
+    distance: column m of the input is for distance `keys - 1 - m`. Row a is at position `keys -
+    rows + a`, so key j is in column `j + rows - 1 - a`: a shift that padding and reshaping do
+    without a gather.
 
     Args:
       scores: a score for each row and distance.
 
     Returns:
-      A score for each row and key; keys after the row's own position hold rubbish and must be
+      A score for each row and key; keys after the row's own position hold garbage and must be
       masked.
     """
     *heads, rows, keys = scores.shape

@@ -1,13 +1,14 @@
 """A reward model: the language model's trunk and two linear heads (GopherCite, 2.8 and E).
 
-It reads a question and a response, without documents, so that it knows what a rater is shown, and
-is read out at the response's last token. Its parameters are a Transformer's with one part more:
+Its input is a question and a response, without documents, which is what a rater sees. The heads
+read the representation of the response's last token. Its parameters are a Transformer's plus one
+part:
 
     {"heads": {"reward": {"kernel": [d_model]},
                "supported_and_plausible": {"kernel": [d_model], "bias": [1]}}, ...}
 
-The unembedding of a model without tied embeddings stays where it is, unused: a checkpoint of the
-language model fits, and so does going back.
+The unembedding of a model without tied embeddings stays, unused, so that parameters can be
+exchanged with a language model in both directions.
 """
 
 import dataclasses
@@ -27,11 +28,12 @@ REWARD, SUPPORTED_AND_PLAUSIBLE = "reward", "supported_and_plausible"
 
 
 class Verdict(NamedTuple):
-    """What a reward model says of responses, in float32.
+    """A reward model's outputs for responses, in float32.
 
     Attributes:
-      reward: differences of two responses' rewards are the log-odds that people prefer the one.
-      supported_and_plausible: log-odds that raters find a response both.
+      reward: the difference between two responses' rewards is the log-odds that people prefer the
+        first.
+      supported_and_plausible: log-odds that raters find a response both supported and plausible.
     """
 
     reward: Float[Array, " batch"]
@@ -51,8 +53,8 @@ class RewardModel:
     def init_heads(self, key: Key[Array, ""]) -> Params:
         """Random heads, in the parameters' dtype.
 
-        Their kernels have the standard deviation 1 / √(d_model + 1) (Stiennon et al. 2020): of
-        normalised representations they make rewards of variance 1.
+        Their kernels have standard deviation 1 / √(d_model + 1) (Stiennon et al. 2020), which gives
+        rewards of variance 1 for normalised representations.
         """
         width, dtype = self.transformer.config.d_model, self.transformer.config.param_dtype
 
@@ -66,7 +68,7 @@ class RewardModel:
         }
 
     def abstract_heads(self) -> Params:
-        """Shapes and dtypes of the heads, without making them."""
+        """Shapes and dtypes of the heads, without allocating them."""
         return jax.eval_shape(self.init_heads, jax.random.key(0))
 
     def heads_axes(self) -> Axes:
@@ -84,12 +86,13 @@ class RewardModel:
         *,
         accumulated: Any = None,
     ) -> Verdict:
-        """Judges responses.
+        """Scores responses.
 
         Args:
           params: the reward model's parameters.
-          tokens: each row a question with a response (`prompts.encode_judged`), then padding.
-          lengths: tokens of each row that are real; a row without any gets a meaningless verdict.
+          tokens: each row is a question with a response (`prompts.encode_judged`), then padding.
+          lengths: number of tokens in each row without padding; an empty row gets a meaningless
+            verdict.
           accumulated: gradients of the trained stack to add to (see `models.stack.run_stack`).
 
         Returns:
@@ -114,12 +117,12 @@ def load_reward_model(
     `save_model` writes such a model like any other, its heads among the parameters.
 
     Args:
-      folder: where.
+      folder: the folder to read.
       param_dtype: "float32" or "bfloat16"; as stored when None.
-      shardings: tree like the parameters, heads included; the first device when None.
+      shardings: tree like the parameters, including heads; the first device when None.
 
     Returns:
-      The model; `RewardModel(model.transformer)` has the functions that use it.
+      The model; `RewardModel(model.transformer)` has its functions.
 
     Raises:
       ModelFolderError: the folder, a file or a field is missing or wrong, or it holds a language

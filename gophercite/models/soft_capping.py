@@ -1,15 +1,15 @@
-"""Soft-capping: values pressed into a range by tanh, as Gemma 2 does with scores and logits."""
+"""Soft capping: squashes values into a range by tanh, as Gemma 2 does with scores and logits."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 
 def soft_cap(x: Float[Array, "*shape"], cap: float | None) -> Float[Array, "*shape"]:
-    """`cap · tanh(x / cap)` (Gemma Team 2024, section 2): nearly x where |x| is far under `cap`.
+    """`cap · tanh(x / cap)` (Gemma Team 2024, section 2): nearly x if |x| is far below `cap`.
 
     Args:
       x: attention scores or logits, float32.
-      cap: what no value passes; None leaves `x` alone.
+      cap: bound on absolute values; None leaves `x` unchanged.
 
     Returns:
       The values in (-cap, cap).
@@ -20,12 +20,12 @@ def soft_cap(x: Float[Array, "*shape"], cap: float | None) -> Float[Array, "*sha
 def before_soft_cap(
     slope: Float[Array, "*shape"], capped: Float[Array, "*shape"], cap: float | None
 ) -> Float[Array, "*shape"]:
-    """Turns a gradient with respect to capped values into that with respect to the values before.
+    """Converts a gradient with respect to capped values to one with respect to uncapped values.
 
     Args:
       slope: the gradient.
-      capped: what `soft_cap` gave.
-      cap: as it had it.
+      capped: the result of `soft_cap`.
+      cap: the cap passed to it.
 
     Returns:
       `slope` times tanh's derivative, 1 - (capped / cap)².

@@ -1,11 +1,12 @@
-"""Running a stack of layers: one scan, with groups of layers rematerialised in the backward pass.
+"""Runs a stack of layers: one scan, with groups of layers rematerialised in the backward pass.
 
-`jax.lax.scan` over `jax.checkpoint` does this when groups divide the stack. Gopher's 80 layers in
-groups of three don't, cutting a stacked array in two copies it, and the scan's transpose gives the
-gradients a buffer of their own, which gradient accumulation then adds to another: at 280 billion
-parameters each such copy is a third of a core's memory. Here the backward pass is written out: it
-walks the groups from the last to the first and adds each layer's gradient into one buffer, in
-place, which may be the accumulated gradient of the microbatches before.
+`jax.lax.scan` over `jax.checkpoint` does this if the group size divides the number of layers. For
+Gopher's 80 layers in groups of three it doesn't, and splitting a stacked array in two copies it.
+Also, the scan's transpose puts the gradients into a separate buffer, which gradient accumulation
+then adds to another: at 280 billion parameters each such copy takes a third of a core's memory.
+Here the backward pass is written by hand: it goes through the groups from last to first and adds
+each layer's gradient to one buffer in place, which may hold the accumulated gradient of earlier
+microbatches.
 """
 
 from collections.abc import Callable
@@ -19,9 +20,9 @@ from jaxtyping import Array
 from gophercite.models.cache import LayerCache
 from gophercite.models.parameters import depth
 
-# (one layer's parameters, its settings, the residual stream, what all layers share) -> the stream
+# (layer's parameters, layer's settings, residual stream, shared arrays) -> residual stream
 Layer = Callable[[Any, Any, Array, Any], Array]
-# (the stream, a layer's parameters and settings, its keys and values) -> the stream, what they are
+# (stream, layer's parameters and settings, its keys and values) -> stream, new keys and values
 CachedLayer = Callable[[Array, tuple[Any, Any], LayerCache], tuple[Array, LayerCache]]
 
 
@@ -36,17 +37,17 @@ def run_stack(
     unroll: bool = False,
     accumulated: Any = None,
 ) -> Array:
-    """Applies a stack of layers in turn.
+    """Applies a stack of layers.
 
     Args:
       layer: one layer; pure.
       params: parameters, each leaf with a leading axis of layers.
-      settings: per-layer settings, likewise; not differentiated.
+      settings: per-layer settings, with the same leading axis; not differentiated.
       x: input of the first layer.
       shared: arrays that all layers read; not differentiated.
-      remat_every: layers a group; only a group's input is kept for the backward pass. The last
-        group may be smaller. 0 keeps everything.
-      unroll: no loop, where everything is kept.
+      remat_every: number of layers per group; only a group's input is kept for the backward pass.
+        The last group may be smaller. 0 keeps everything.
+      unroll: unroll the loop; only if everything is kept.
       accumulated: gradients like `params`. The gradient of this call with respect to `params` is
         then `accumulated` plus its own, in the same buffer. Needs `remat_every`.
 
@@ -102,7 +103,7 @@ def _grouped_backward(layer: Layer, every: int, residuals: Any, dy: Array) -> tu
     def pull_back(
         x: Array, first: Array | int, count: int, dy: Array, gradients: Any
     ) -> tuple[Array, Any]:
-        """Recomputes a group from its input, and adds its layers' gradients in place."""
+        """Recomputes a group from its input and adds its layers' gradients in place."""
 
         def run(layers: list[Any], x: Array) -> Array:
             for i, weights in enumerate(layers):
@@ -146,14 +147,14 @@ _grouped.defvjp(_grouped_forward, _grouped_backward)
 def run_cached_stack(
     layer: CachedLayer, x: Array, stack: tuple[Any, Any], cache: LayerCache, first: int
 ) -> tuple[Array, LayerCache]:
-    """Applies a stack of layers in turn to new tokens, which join the cache in place.
+    """Applies a stack of layers to new tokens, which are added to the cache in place.
 
     Args:
       layer: one layer; pure.
       x: input of the first layer.
       stack: parameters and settings, each leaf with a leading axis of layers.
-      cache: of all of the model's layers, with that axis.
-      first: where in it the stack begins.
+      cache: the cache of all of the model's layers, with the same leading axis.
+      first: index of the stack's first layer in the cache.
 
     Returns:
       Output of the last layer, and the cache with the new tokens in the stack's layers.

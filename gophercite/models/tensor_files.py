@@ -1,8 +1,8 @@
-"""One safetensors file, of which memory holds what is asked for and nothing else.
+"""A safetensors file of which only the requested parts are in memory.
 
-The library maps a whole file and keeps it mapped: what was read once counts as this process's
-memory for as long as the file is open, in the end as much as the model. Here a part of a tensor is
-mapped when it is read, and no longer than its values are in use. Of a file in a bucket a part is
+The library maps an entire file and keeps it mapped: everything read counts as this process's memory
+for as long as the file is open, in the end as much as the model. Here a part of a tensor is mapped
+when it is read, and only while its values are in use. From a bucket, only the requested part is
 fetched.
 """
 
@@ -29,9 +29,9 @@ DTYPES = {
 }
 
 
-_LONGEST_HEADER = 100_000_000  # bytes, as the library has it
+_LONGEST_HEADER = 100_000_000  # bytes, the library's limit
 
-# Bits of a value of each type that a file may hold.
+# Number of bits per value of each type that a file may hold.
 _BITS = {
     **dict.fromkeys(("F64", "I64", "U64"), 64),
     **dict.fromkeys(("F32", "I32", "U32"), 32),
@@ -41,7 +41,7 @@ _BITS = {
 
 
 class TensorFileError(ValueError):
-    """A file of tensors that is missing, cut short, altered, or of another model."""
+    """A file of tensors that is missing, truncated, altered, or of another model."""
 
 
 class StoredTensor(NamedTuple):
@@ -49,9 +49,9 @@ class StoredTensor(NamedTuple):
 
     Attributes:
       path: the file, on a disk or in a bucket.
-      offset: where in it the tensor's bytes begin.
-      shape: the tensor's.
-      dtype: its name in the file; those of `DTYPES` are read.
+      offset: where the tensor's bytes begin in the file.
+      shape: the tensor's shape.
+      dtype: name of its dtype in the file; those in `DTYPES` can be read.
     """
 
     path: epath.Path
@@ -60,7 +60,7 @@ class StoredTensor(NamedTuple):
     dtype: str
 
     def mapped(self, rows: slice = slice(None)) -> np.ndarray:
-        """Some of the first axis: memory holds what is looked at, while they are in use."""
+        """Maps some rows of the first axis; only accessed pages take memory, while in use."""
         dtype = DTYPES[self.dtype]
         begin, end, _ = rows.indices(self.shape[0])
         shape = (max(0, end - begin), *self.shape[1:])
@@ -74,10 +74,10 @@ class StoredTensor(NamedTuple):
         return np.asarray(bits).view(dtype)
 
     def chunks(self, rows: slice = slice(None)) -> Iterator[tuple[slice, np.ndarray]]:
-        """Some of the first axis, mapped one after the other, at most `CHUNK_BYTES` at a time.
+        """Maps some rows of the first axis in chunks of at most `CHUNK_BYTES`.
 
         Yields:
-          Places from the first of the rows on, and their values; a single row may be larger.
+          Indices relative to the first of the rows, and their values; a single row may be larger.
         """
         begin, end, _ = rows.indices(self.shape[0])
         step = max(1, CHUNK_BYTES // max(1, self._row_bytes))
@@ -86,11 +86,11 @@ class StoredTensor(NamedTuple):
             yield slice(start - begin, stop - begin), self.mapped(slice(start, stop))
 
     def read(self, index: tuple[int | slice, ...], dtype: Any = None) -> np.ndarray:
-        """A part of the values, in memory.
+        """Reads a part of the values into memory.
 
         Args:
-          index: of the part; no numbers below 0, slices with step 1.
-          dtype: of the result; as stored when None.
+          index: index of the part; no negative numbers, slices with step 1.
+          dtype: dtype of the result; as stored when None.
         """
         first, *rest = index
         if not isinstance(first, slice):
@@ -108,13 +108,13 @@ class StoredTensor(NamedTuple):
 
 
 class TensorFile:
-    """The tensors of a safetensors file, whose header must fit its length.
+    """The tensors of a safetensors file, whose header must match its length.
 
     Args:
       path: the file, on a disk or in a bucket.
 
     Raises:
-      TensorFileError: the file is missing, cut short or damaged.
+      TensorFileError: the file is missing, truncated or damaged.
       StorageError: the bucket can't be used.
     """
 
@@ -148,14 +148,14 @@ class TensorFile:
         return self._entries.keys()
 
     def tensor(self, name: str) -> StoredTensor:
-        """One of them, of which nothing is read yet."""
+        """One of the tensors, without reading its values."""
         entry = self._entries[name]
         offset = self._begin + entry["data_offsets"][0]
         return StoredTensor(self._path, offset, tuple(entry["shape"]), entry["dtype"])
 
 
 def _fetched(path: epath.Path, offset: int, length: int) -> bytes:
-    """A part of an object of a bucket."""
+    """Fetches a part of an object in a bucket."""
     with naming_storage(path), path.open("rb") as file:
         file.seek(offset)
         values: bytes = file.read(length)
@@ -165,10 +165,10 @@ def _fetched(path: epath.Path, offset: int, length: int) -> bytes:
 
 
 def _remote_header(path: epath.Path) -> tuple[int, dict[str, Any]]:
-    """Where the tensors of a bucket's file begin, and what its header says of each.
+    """Where the tensors in a bucket's file begin, and the header's entry for each.
 
-    The header is checked as the library does it for files on a disk: tensors follow each other
-    without holes, each as long as its shape and type need, up to the end of the file.
+    The header is checked as the library does for files on a disk: tensors are adjacent without
+    gaps, each as long as its shape and type require, up to the end of the file.
     """
     with naming_storage(path):
         if not path.exists():

@@ -1,7 +1,7 @@
 """Named arrays in safetensors files, each checked against the SHA-256 of its bytes.
 
-A file can lie on a disk for years and be copied by many hands; a digest names the tensor that did
-not survive. Arrays are read slice by slice, straight to where their sharding puts them.
+A file may stay on a disk for years and be copied many times; a digest shows which tensor was
+damaged. Arrays are read slice by slice, directly to the devices of their sharding.
 """
 
 import dataclasses
@@ -42,7 +42,7 @@ FILE_BYTES = 4 * 10**9
 
 
 class Stored(NamedTuple):
-    """Where a tensor lies and what its bytes must hash to.
+    """A tensor's file and its expected digest.
 
     Attributes:
       file: name of the file in its folder.
@@ -56,19 +56,19 @@ class Stored(NamedTuple):
 def write_tensors(
     folder: pathlib.Path, stem: str, arrays: Mapping[str, jax.Array], file_bytes: int = FILE_BYTES
 ) -> dict[str, Stored]:
-    """Writes `stem.safetensors`, or `stem-00001-of-N.safetensors` … when it would grow too large.
+    """Writes `stem.safetensors`, or `stem-00001-of-N.safetensors` … if it would be too large.
 
     Args:
-      folder: an existing one.
-      stem: beginning of the files' names.
-      arrays: bfloat16, float16 or float32, by name; brought to the host one file at a time.
-      file_bytes: a new file is begun when the next tensor would make the last one larger.
+      folder: an existing folder.
+      stem: prefix of the files' names.
+      arrays: bfloat16, float16 or float32 arrays by name; copied to the host one file at a time.
+      file_bytes: maximum size of a file with more than one tensor; then a new file begins.
 
     Returns:
-      For each name its file and digest.
+      The file and digest of each name.
 
     Raises:
-      TensorFileError: an array is of another dtype, or lives on other processes too.
+      TensorFileError: an array has another dtype, or is also on other processes.
     """
     for name, array in arrays.items():
         if array.dtype not in DTYPES.values():
@@ -91,12 +91,12 @@ def write_tensors(
 
 @dataclasses.dataclass(frozen=True)
 class Stream:
-    """A tensor that is made while it is written, so that memory never holds it whole.
+    """A tensor that is computed while it is written, so that it is never entirely in memory.
 
     Attributes:
-      shape: the tensor's.
-      dtype: one that is stored.
-      chunks: makes the tensor's values in row-major order, cut anywhere.
+      shape: the tensor's shape.
+      dtype: the dtype to store.
+      chunks: yields the tensor's values in row-major order, in chunks of any size.
     """
 
     shape: tuple[int, ...]
@@ -105,7 +105,7 @@ class Stream:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the whole tensor."""
+        """Number of bytes in the tensor."""
         return self.dtype.itemsize * math.prod(self.shape)
 
 
@@ -116,20 +116,20 @@ def write_streams(
     file_bytes: int = FILE_BYTES,
     metadata: Mapping[str, str] | None = None,
 ) -> dict[str, Stored]:
-    """Writes the files that `write_tensors` would, one chunk after the other.
+    """Writes the same files as `write_tensors`, chunk by chunk.
 
-    The safetensors library wants a file's tensors in memory all at once; the format itself is a
-    JSON header and the tensors' bytes in its order.
+    The safetensors library needs all of a file's tensors in memory at once; the format itself is a
+    JSON header followed by the tensors' bytes in order.
 
     Args:
-      folder: an existing one.
-      stem: beginning of the files' names.
+      folder: an existing folder.
+      stem: prefix of the files' names.
       streams: the tensors by name.
       file_bytes: as for `write_tensors`.
-      metadata: what each file says of itself, for the programs that ask for it.
+      metadata: metadata to store in each file, for programs that read it.
 
     Returns:
-      For each name its file and digest.
+      The file and digest of each name.
     """
     stored: dict[str, Stored] = {}
     sizes = {name: stream.nbytes for name, stream in streams.items()}
@@ -145,14 +145,14 @@ def write_streams(
 
 
 def _append(out: BinaryIO, digest: "hashlib._Hash", chunk: np.ndarray) -> None:
-    """Writes and hashes a part; its bytes, if they are a copy, are gone before the next is made."""
+    """Writes and hashes a chunk; a copy of its bytes is freed before the next chunk is computed."""
     values = _bytes(chunk)
     out.write(values)
     digest.update(values)
 
 
 def _header(streams: Mapping[str, Stream], metadata: Mapping[str, str] | None) -> bytes:
-    """The beginning of a safetensors file: the length of its JSON, and the JSON."""
+    """The header of a safetensors file: the length of its JSON, and the JSON."""
     names = {dtype: name for name, dtype in DTYPES.items()}
     entries: dict[str, Any] = {} if metadata is None else {"__metadata__": dict(metadata)}
     start = 0
@@ -164,12 +164,12 @@ def _header(streams: Mapping[str, Stream], metadata: Mapping[str, str] | None) -
         }
         start += stream.nbytes
     text = json.dumps(entries, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)  # the tensors' bytes begin at a multiple of 8
+    text += b" " * (-len(text) % 8)  # the tensors' bytes start at a multiple of 8
     return struct.pack("<Q", len(text)) + text
 
 
 def _files(stem: str, sizes: Mapping[str, int], file_bytes: int) -> list[tuple[str, list[str]]]:
-    """The names of the files, and of the tensors in each."""
+    """The names of the files and of the tensors in each."""
     groups: list[list[str]] = []
     filled = 0
     for name, size in sizes.items():
@@ -190,8 +190,8 @@ class TensorReader:
     """The tensors of a folder, opened when needed.
 
     Args:
-      folder: where the files lie, on a disk or in a bucket.
-      stored: what `write_tensors` returned.
+      folder: the folder with the files, on a disk or in a bucket.
+      stored: the result of `write_tensors`.
 
     Attributes:
       folder: see above.
@@ -210,20 +210,20 @@ class TensorReader:
         dtype: Any = None,
         layers: slice | None = None,
     ) -> jax.Array:
-        """Reads a tensor, or some of its layers, to where it shall live.
+        """Reads a tensor, or some of its layers, to the devices of a sharding.
 
         Args:
-          name: one of those that were stored.
-          shape: the whole tensor's, as the architecture has it.
-          sharding: of the result; each process reads what its devices hold.
-          dtype: of the result; as stored when None.
-          layers: which of the first axis; all when None.
+          name: name of a stored tensor.
+          shape: shape of the full tensor in the architecture.
+          sharding: sharding of the result; each process reads only what its devices hold.
+          dtype: dtype of the result; as stored when None.
+          layers: which entries of the first axis to read; all when None.
 
         Returns:
           The array.
 
         Raises:
-          TensorFileError: the file is missing or cut short, or the tensor has another shape.
+          TensorFileError: the file is missing or truncated, or the tensor has another shape.
         """
         stored = self._tensor(name, shape)
         first, after = (layers.start, layers.stop) if layers else (0, shape[0] if shape else 0)
@@ -239,27 +239,27 @@ class TensorReader:
         return _placed(part, result_shape, sharding)
 
     def part(self, name: str, shape: tuple[int, ...], index: tuple[int | slice, ...]) -> np.ndarray:
-        """A part of a tensor in host memory, as it is stored.
+        """A part of a tensor in host memory, in the stored dtype.
 
         Args:
-          name: one of those that were stored.
-          shape: the whole tensor's, as the architecture has it.
-          index: of the part.
+          name: name of a stored tensor.
+          shape: shape of the full tensor in the architecture.
+          index: index of the part.
 
         Raises:
-          TensorFileError: as `read`.
+          TensorFileError: as in `read`.
         """
         return self._tensor(name, shape).read(index)
 
     def check(self, name: str, shape: tuple[int, ...]) -> None:
-        """Hashes a tensor's bytes.
+        """Checks a tensor's bytes against its digest.
 
         Args:
-          name: one of those that were stored.
-          shape: as the architecture has it.
+          name: name of a stored tensor.
+          shape: its shape in the architecture.
 
         Raises:
-          TensorFileError: as `read`, or the bytes are not those that were stored.
+          TensorFileError: as in `read`, or the digest differs.
         """
         digest = hashlib.sha256()
         for _, values in self._tensor(name, shape).chunks():
@@ -297,9 +297,9 @@ def _placed(
     shape: tuple[int, ...],
     sharding: jax.sharding.Sharding,
 ) -> jax.Array:
-    """An array whose slices are made one after the other.
+    """Builds an array slice by slice.
 
-    `jax.make_array_from_callback` has the host hold the slices of all devices at once.
+    `jax.make_array_from_callback` would hold the slices of all devices in host memory at once.
     """
     slices = sharding.addressable_devices_indices_map(shape)
     sharers: dict[str, list[jax.Device]] = {}
@@ -315,5 +315,5 @@ def _placed(
 
 
 def _bytes(values: np.ndarray) -> memoryview:
-    """An array's bytes in row-major order, as they lie in memory."""
+    """An array's bytes in row-major order, as in memory."""
     return np.ascontiguousarray(values).reshape(-1).view(np.uint8).data

@@ -1,10 +1,10 @@
-"""Whether a page is anything like the text that a model was trained on.
+"""Whether a page resembles the text that a model was trained on.
 
-A vocabulary that was made from narrow text spells other text in short pieces. So the average bytes
-per token of the training text, kept in the model's provenance, tell cheaply and without the model
-whether a page is like it. It says nothing of vocabularies made from all kinds of text: those spell
-everything alike, and models that have them have usually read all kinds of text before.
-docs/ask.md has what was measured.
+A vocabulary that was built from a narrow domain splits other text into short pieces. So comparing a
+page's bytes per token with the training text's, which the model's provenance records, is a cheap
+test that does not run the model. It tells nothing for vocabularies built from all kinds of text:
+those split all text alike, and their models have usually been trained on all kinds of text.
+docs/ask.md has the measurements.
 """
 
 import math
@@ -16,8 +16,8 @@ from gophercite.vocabularies import Vocabulary
 FIELD = "training_text"
 _BYTES_PER_TOKEN = "bytes_per_token"
 
-# At this share the quickstart's model (3.64 bytes a token in training) takes all of 1,500 pages of
-# the sample world, and refuses 99 % of 2,500 passages of Wikipedia, Reddit, Amazon's reviews and
+# At this share the quickstart's model (3.64 bytes per token in training) accepts all of 1,500 pages
+# of the sample world, and rejects 99 % of 2,500 passages of Wikipedia, Reddit, Amazon's reviews and
 # privacy policies.
 LEAST_SHARE = 0.68
 
@@ -27,16 +27,16 @@ def training_text(
     rows: Iterable[Iterable[int]] | None,
     base: Mapping[str, Any] | None = None,
 ) -> dict[str, float] | None:
-    """Returns what a model's provenance says of the text that it was trained on, as `FIELD`.
+    """Returns the provenance field `FIELD`, which describes a model's training text.
 
     Args:
-      vocabulary: the model's.
-      rows: tokens of training examples, with any padding; None where there is no text, as in
+      vocabulary: the model's vocabulary.
+      rows: tokens of training examples, with any padding; None if there is no text, as in
         reinforcement learning.
-      base: provenance of the model that training begins with; None where parameters are drawn.
+      base: provenance of the model that training starts from; None if parameters are random.
 
     Returns:
-      The field's value; None where it is not known, as when the base model is a published one.
+      The field's value; None if it is not known, for example if the base model is a published one.
     """
     known = []
     if base is not None:
@@ -45,22 +45,22 @@ def training_text(
         known.append(of_base)
     if rows is not None and (own := _measure(vocabulary, rows)):
         known.append(own)
-    # A model that has read two kinds of text may be asked about either.
+    # A model trained on two kinds of text accepts either.
     return {_BYTES_PER_TOKEN: round(min(known), 3)} if known else None
 
 
 def unlike_training(
     provenance: Mapping[str, Any], vocabulary: Vocabulary, texts: Sequence[str]
 ) -> str | None:
-    """Says, for people, how texts are unlike all that a model was trained on.
+    """Explains to users how texts differ from a model's training text.
 
     Args:
-      provenance: the model's.
-      vocabulary: the model's.
+      provenance: the model's provenance.
+      vocabulary: the model's vocabulary.
       texts: parts of pages.
 
     Returns:
-      One sentence; None where the texts are like it, or nothing is known of it.
+      One sentence; None if the texts are similar, or nothing is known about the training text.
     """
     expected = _bytes_per_token(provenance)
     if expected is None:
@@ -75,7 +75,7 @@ def unlike_training(
 
 
 def _bytes_per_token(provenance: Mapping[str, Any]) -> float | None:
-    """What the provenance says; None where it says nothing, or nonsense."""
+    """The provenance's value; None if it is missing or invalid."""
     field = provenance.get(FIELD)
     value = field.get(_BYTES_PER_TOKEN) if isinstance(field, Mapping) else None
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -84,7 +84,7 @@ def _bytes_per_token(provenance: Mapping[str, Any]) -> float | None:
 
 
 def _measure(vocabulary: Vocabulary, rows: Iterable[Iterable[int]]) -> float | None:
-    """Bytes that a token spells on average; tokens that spell nothing don't count."""
+    """Mean number of bytes per token, not counting tokens without text."""
     size = count = 0
     for row in rows:
         for token in row:

@@ -40,12 +40,12 @@ from gophercite.partitioning import constrain
 
 
 class Reading(NamedTuple):
-    """What comes of reading tokens into a cache.
+    """The result of reading tokens into a cache.
 
     Attributes:
       hidden: representations after the final norm.
-      cache: with the tokens.
-      frozen_activations: what the trained stack read, see `Transformer.frozen_activations`.
+      cache: the cache with the tokens.
+      frozen_activations: the trained stack's input, see `Transformer.frozen_activations`.
     """
 
     hidden: Float[Array, "batch length d_model"]
@@ -59,14 +59,14 @@ class Transformer:
 
     Attributes:
       config: the architecture.
-      lora: the low-rank adapters that the parameters have; None for none.
+      lora: the low-rank adapters that the parameters have; None if they have none.
     """
 
     config: TransformerConfig
     lora: LoRA | None = None
 
     def __post_init__(self) -> None:
-        """Refuses adapters of what no layer has.
+        """Checks that the layers have the matrices that adapters target.
 
         Raises:
           ValueError: `lora` has a target that the architecture has no matrix for.
@@ -75,11 +75,11 @@ class Transformer:
             self.lora.check(self.config)
 
     def init(self, key: Key[Array, ""], frozen_layers: int = 0) -> Params:
-        """Random parameters, the same whatever the number of frozen layers.
+        """Random parameters, the same for any number of frozen layers.
 
         Args:
           key: a typed PRNG key.
-          frozen_layers: layers in the frozen stack, from the first.
+          frozen_layers: number of first layers that form the frozen stack.
 
         Returns:
           Parameters in `config.param_dtype`.
@@ -90,12 +90,12 @@ class Transformer:
         return params
 
     def init_adapters(self, key: Key[Array, ""], frozen_layers: int = 0) -> Params:
-        """Adapters that change nothing yet, see `LoRA.init`; only where there is a `lora`."""
+        """Initial adapters, which change nothing yet (`LoRA.init`); requires `lora`."""
         assert self.lora is not None
         return self.lora.init(key, nn.meta.unbox(self._boxed_shapes())[TRAINED], frozen_layers)
 
     def logical_axes(self, frozen_layers: int = 0) -> Axes:
-        """Logical axis names of each parameter, as a tree like the parameters."""
+        """Logical axis names of each parameter, in a tree like the parameters."""
 
         def names(box: nn.LogicallyPartitioned) -> tuple[str, ...]:
             stacked = len(box.value.shape) - len(box.names)
@@ -108,7 +108,7 @@ class Transformer:
         return {FROZEN: axes[TRAINED], **axes} if frozen_layers else axes
 
     def abstract(self, frozen_layers: int = 0) -> Params:
-        """Shapes and dtypes of the parameters, without making them."""
+        """Shapes and dtypes of the parameters, without allocating them."""
         return jax.eval_shape(lambda: self.init(jax.random.key(0), frozen_layers))
 
     def _boxed_shapes(self) -> Params:
@@ -130,11 +130,11 @@ class Transformer:
         Args:
           params: the model's parameters.
           tokens: token ids.
-          positions: each token's place in its segment, from 0.
-          segments: packed sequences are told apart by their number; 0 is padding and is never
-            attended to. They may branch (`attention.Branched`). With a cache: nonzero where a token
-            is real.
-          cache: tokens before these; the new ones join it.
+          positions: each token's position in its segment, from 0.
+          segments: segment number of each token in packed sequences; 0 is padding and is never
+            attended to. Segments may branch (`attention.Branched`). With a cache: nonzero for
+            tokens that are not padding.
+          cache: keys and values of preceding tokens; the new tokens are added to it.
           accumulated: gradients of the trained stack to add to (see `run_stack`).
 
         Returns:
@@ -157,16 +157,16 @@ class Transformer:
         positions: Int[Array, "batch length"],
         segments: Segments,
     ) -> Float[Array, "batch length d_model"]:
-        """What the trained stack reads: what the frozen one makes of the embeddings.
+        """The trained stack's input, which is the frozen stack's output.
 
         Args:
           params: the model's parameters.
           tokens: token ids.
-          positions: each token's place in its segment, from 0.
-          segments: as `apply` takes them.
+          positions: each token's position in its segment, from 0.
+          segments: as in `apply`.
 
         Returns:
-          The residual stream; embeddings where nothing is frozen. Nothing frozen has a gradient.
+          The residual stream; the embeddings if nothing is frozen. Frozen layers have no gradient.
         """
         x = self.embed(params, tokens, positions)
         if FROZEN not in params:
@@ -190,15 +190,15 @@ class Transformer:
         *,
         accumulated: Any = None,
     ) -> Float[Array, "batch length d_model"]:
-        """The final representations, from what `frozen_activations` gives; arguments as there.
+        """The final representations, from the result of `frozen_activations`; arguments as there.
 
-        Models that differ in their trained stack alone share what they read.
+        Models that differ only in their trained stack can share this input.
         """
         c = self.config
         layer: Layer = self._layer
         stack = lend_table(params, TRAINED)
         settings: Any = stack_settings(c, params)[1]
-        if ADAPTERS in params:  # they alone are differentiated: the layers are settings to them
+        if ADAPTERS in params:  # only adapters are differentiated; layers are passed as settings
             layer, settings = self._adapted_layer, (jax.lax.stop_gradient(stack), settings)
             stack = params[ADAPTERS]
         x = run_stack(
@@ -247,7 +247,7 @@ class Transformer:
         return constrain(x, "batch", "residual_length", "activation_embed")
 
     def unembedding(self, params: Params) -> Unembedding:
-        """What turns representations into logits."""
+        """The mapping from representations to logits."""
         c = self.config
         kernel = (
             params["embed"]["embedding"] if c.tied_embeddings else params["unembed"]["kernel"].T
@@ -280,15 +280,16 @@ class Transformer:
         samples: int = 1,
         entries: int | None = None,
     ) -> Reading:
-        """Reads prompts of different lengths, padded on the right, into a new cache.
+        """Prefills a new cache with prompts of different lengths, padded on the right.
 
         Args:
           params: the model's parameters.
           tokens: prompts.
-          lengths: tokens of each prompt that are real.
-          capacity: tokens that can be added to each sequence.
-          samples: sequences that go on from each prompt, which share its keys and values.
-          entries: for so many of those tokens alone, until `cache.with_capacity` gives more.
+          lengths: number of tokens in each prompt without padding.
+          capacity: number of tokens that can be added to each sequence.
+          samples: number of sequences that continue each prompt and share its keys and values.
+          entries: number of tokens to allocate room for at first, until `cache.with_capacity` adds
+            more; `capacity` when None.
 
         Returns:
           The reading. Padding is never attended to; the next token of a prompt has the position
@@ -352,14 +353,14 @@ class Transformer:
         """Reads new tokens after those in a cache.
 
         Args:
-          params: the model's parameters, in stacks or taken apart (`unstack_layers`).
-          tokens: the new tokens, as many in each row; a prompt's samples are neighbours.
-          positions: their places in their sequences.
+          params: the model's parameters, stacked or not (`unstack_layers`).
+          tokens: the new tokens, the same number in each row; a prompt's samples are adjacent.
+          positions: the tokens' positions in their sequences.
           real: False where a row has ended and its token is padding.
-          cache: with room for them.
+          cache: the cache, with room for the tokens.
 
         Returns:
-          The reading; each layer's part of the cache is rewritten in place.
+          The reading; each layer's part of the cache is updated in place.
         """
         x = self.embed(params, tokens, positions)
         entries = enter_tokens(cache.entries, positions, real)
@@ -389,7 +390,7 @@ class Transformer:
         return Reading(hidden, cache._replace(layers=layers, entries=entries), frozen_activations)
 
     def _context(self, positions: Int[Array, "batch length"], segments: Segments) -> Context:
-        """What all layers share in one pass over a batch, but T5's biases."""
+        """What all layers share in one pass over a batch, except T5's biases."""
         length = positions.shape[1]
         table = rotations(self.config, length)
         turns = table.at(positions) if table is not None else None

@@ -1,4 +1,4 @@
-"""The one place where representations become logits: matrix and soft cap together."""
+"""The only place where logits are computed from representations: matrix and soft cap."""
 
 import dataclasses
 from functools import partial
@@ -14,11 +14,11 @@ from gophercite.partitioning import constrain
 @partial(jax.tree_util.register_dataclass, data_fields=["kernel"], meta_fields=["softcap"])
 @dataclasses.dataclass(frozen=True)
 class Unembedding:
-    """What a representation meets to give each token's logit; a pytree, differentiable in `kernel`.
+    """Maps representations to logits; a pytree, differentiable in `kernel`.
 
     Attributes:
       kernel: row v gives token v's logit.
-      softcap: of the logits; None for none.
+      softcap: soft cap on the logits; None for none.
     """
 
     kernel: Float[Array, "vocab d_model"]
@@ -35,9 +35,9 @@ class Unembedding:
     def logits_by_row(
         self, hidden: Float[Array, "batch length d_model"]
     ) -> Float[Array, "batch length vocab"]:
-        """The same, for gradients: they would sum over two axes, and be transposed for it first.
+        """The same for use with gradients, with tokens flattened to rows of one matrix.
 
-        Tokens are rows of one matrix here.
+        Otherwise gradients would sum over two axes, and operands would first be transposed.
         """
         rows = hidden.reshape(-1, hidden.shape[-1])
         logits = jnp.einsum(

@@ -1,7 +1,7 @@
-"""The value function: what reward an answer that goes on from here will get (GopherCite, F.1).
+"""The value function: predicts the reward of an answer from its beginning (GopherCite, F.1).
 
-It shares the trunk with the policy: a multi-layer perceptron over the final representation. Its
-parameters are a part of the policy's, while there is one:
+It is a multi-layer perceptron over the final representation and shares the trunk with the policy.
+During reinforcement learning, its parameters are a part of the policy's:
 
     {"value_head": {"first": {"kernel": [d_model, width], "bias": [width]},
                     "second": {"kernel": [width, width], "bias": [width]},
@@ -23,11 +23,11 @@ class ValueHead:
     """The functions of a value head; parameters are passed in.
 
     Attributes:
-      config: of the trunk.
-      width: of both hidden layers.
-      scale: what the last layer gives is multiplied by: the size of rewards. An optimiser whose
-        steps have one size whatever the gradient's (Adam, Adafactor) then moves values by as many
-        times more a step.
+      config: the trunk's configuration.
+      width: width of both hidden layers.
+      scale: factor on the last layer's output: the magnitude of rewards. With an optimiser whose
+        step size does not depend on the gradient's (Adam, Adafactor), each step changes values by
+        this factor more.
     """
 
     config: TransformerConfig
@@ -35,9 +35,9 @@ class ValueHead:
     scale: float = 1.0
 
     def init(self, key: Key[Array, ""]) -> Params:
-        """Random hidden layers in the parameters' dtype; the last layer is zero, as is its value.
+        """Random hidden layers in the parameters' dtype; the last layer and so the value are zero.
 
-        A value that begins as noise would be noise in the first advantages.
+        Random initial values would add noise to the first advantages.
         """
         dtype = self.config.param_dtype
         d_model = self.config.d_model
@@ -54,7 +54,7 @@ class ValueHead:
         }
 
     def abstract(self) -> Params:
-        """Shapes and dtypes of the parameters, without making them."""
+        """Shapes and dtypes of the parameters, without allocating them."""
         return jax.eval_shape(self.init, jax.random.key(0))
 
     def axes(self) -> Axes:
@@ -68,10 +68,10 @@ class ValueHead:
     def apply(
         self, params: Params, hidden: Float[Array, "*batch d_model"]
     ) -> Float[Array, "*batch"]:
-        """The final reward that is expected from each representation on, in float32.
+        """The final reward expected at each representation, in float32.
 
         Args:
-          params: the head's.
+          params: the head's parameters.
           hidden: final representations.
         """
         x = hidden
