@@ -90,9 +90,9 @@ class ShownPage:
         return max(0, bisect.bisect_right(self.line_starts, shown) - 1)
 
     def place_of_line(self, line: int) -> int:
-        """Returns the place of the first character of `plain` that is shown from this line on.
+        """Returns the place in `plain` of the first character that is shown from this line on.
 
-        Behind the last line that is the last line's.
+        For lines after the last one it is the last line's.
         """
         shown = self.line_starts[min(line, len(self) - 1)]
         part = bisect.bisect_right(self._shown_starts, shown) - 1

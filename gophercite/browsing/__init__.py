@@ -1,1 +1,1 @@
-"""A model in the text browser: it reads what the environment shows, and writes what comes next."""
+"""A model in the text browser: it reads the environment's prompts and writes the next text."""

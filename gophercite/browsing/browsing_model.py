@@ -1,7 +1,7 @@
 """A model that browses (WebGPT, section 2): it reads a state's prompt, and writes a command or the
 answer.
 
-By default nothing can be written that the environment would refuse (`decoding.commands`).
+By default it can only write what the environment accepts (`gophercite.commands`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,16 +21,16 @@ class BrowsingModel:
     """Browses with one model.
 
     Args:
-      model: what browses.
-      settings: how.
-      name: what the model is called where its provenance has no `id`.
+      model: the model.
+      settings: how it browses.
+      name: the model's name where its provenance has no `id`.
 
     Attributes:
-      name: what the model is called.
+      name: the model's name.
       settings: how it browses.
 
     Raises:
-      NoLegalAnswer: no command can be written in so few tokens.
+      NoLegalAnswer: the shortest command has more tokens than are allowed.
     """
 
     def __init__(
@@ -45,12 +45,12 @@ class BrowsingModel:
     def write(
         self, world: World, states: Sequence[State], keys: Key[Array, " states"]
     ) -> list[Written]:
-        """Writes what comes next in some states, which may be in either phase.
+        """Writes the next text for some states, which may be in either phase.
 
         Args:
-          world: what is browsed.
+          world: the world that is browsed.
           states: of episodes that are not over, at least one.
-          keys: of the draws.
+          keys: key of the sampling for each state.
 
         Raises:
           ValueError: an episode is over, or the shortest prompt has too many tokens.
@@ -60,22 +60,22 @@ class BrowsingModel:
         return [text for (text,) in written]
 
     def browse(self, world: World, state: State, seed: int = 0) -> Iterator[State]:
-        """Browses on from a state, step by step.
+        """Continues browsing from a state, step by step.
 
         Args:
-          world: what is browsed.
+          world: the world that is browsed.
           state: of an episode that is not over.
-          seed: of the draws; from the same state the same seed gives the same.
+          seed: seed of the sampling; the same state and seed give the same episode.
 
         Yields:
-          The state after each step; the last one's episode is over.
+          The state after each step; the last state's episode is over.
         """
         while not state.done:
             state = step(world, state, self.next_text(world, state, seed)).state
             yield state
 
     def next_text(self, world: World, state: State, seed: int = 0) -> str:
-        """Writes what comes next in one state; see `browse`."""
+        """Writes the next text for one state; see `browse`."""
         key = jax.random.fold_in(jax.random.key(seed), len(state.texts))
         (written,) = self.write(world, [state], jnp.stack([key]))
         return written.text

@@ -1,8 +1,8 @@
-"""Experience of browsing, for PPO: environments that live from rollout to rollout (WebGPT, 3.2, E).
+"""Experience of browsing, for PPO: environments that persist across rollouts (WebGPT, 3.2, E).
 
-A text of more than `chunk` tokens is several completions, each behind what was written before it;
-that costs no action. At the end of a rollout an episode that is not over gets a row without a
-response, whose value stands for the rest.
+A text of more than `chunk` tokens is split into several completions, each of which follows what was
+written before it; this costs no action. At the end of a rollout, an unfinished episode gets a row
+without a response, whose value stands for the rest of the episode.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ from gophercite.models.transformer import Transformer
 from gophercite.records import Extract, LongAnswer
 from gophercite.vocabularies import Vocabulary
 
-_WIDTHS = 128  # what is judged is as wide as a multiple of it: few programs
+_WIDTHS = 128  # judged texts are padded to a multiple of this, so that few programs are compiled
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,9 +37,9 @@ class Asked:
     """A question to browse for.
 
     Attributes:
-      id: names it.
+      id: the question's id.
       question: its text.
-      reference_answer: pages that repeat ten words of it are censored, where it is given.
+      reference_answer: if given, pages that repeat ten words of it are censored.
     """
 
     id: str
@@ -52,13 +52,13 @@ Measure = Callable[[Asked, State], Mapping[str, float]]
 
 @dataclasses.dataclass(frozen=True)
 class Rollout:
-    """How much is collected for one update.
+    """How much experience is collected per update.
 
     Attributes:
-      environments: that are played at once.
-      steps: rows of each (T in table 7).
-      chunk: tokens of a row.
-      extra_answers: further answers on each episode's references (15 in WebGPT, 3.2).
+      environments: number of environments that are played at once.
+      steps: rows per environment (T in table 7).
+      chunk: tokens per row.
+      extra_answers: further answers for each episode's references (15 in WebGPT, 3.2).
     """
 
     environments: int = 256
@@ -67,10 +67,10 @@ class Rollout:
     extra_answers: int = 15
 
     def __post_init__(self) -> None:
-        """Refuses numbers that make no rollout.
+        """Refuses impossible numbers.
 
         Raises:
-          ValueError: one is out of range.
+          ValueError: a number is out of range.
         """
         for name in ("environments", "steps", "chunk"):
             if getattr(self, name) < 1:
@@ -81,13 +81,13 @@ class Rollout:
 
 @dataclasses.dataclass(frozen=True)
 class Judge:
-    """A reward model, whose parameters are the part `reward_model`.
+    """A reward model, whose parameters are the entry `reward_model`.
 
     Attributes:
       transformer: its trunk.
       vocabulary: its tokenizer.
-      prefix_tokens: of question and references that it reads; what it was trained with.
-      batch_size: answers that go through it at once.
+      prefix_tokens: maximum tokens of question and references, as in its training.
+      batch_size: number of answers per batch.
     """
 
     transformer: Transformer
@@ -96,7 +96,7 @@ class Judge:
     batch_size: int = 16
 
     def scores(self, params: Params, states: Sequence[State]) -> list[float]:
-        """What each of some answered episodes scores."""
+        """Returns the score of each answered episode."""
         if not states:
             return []
         model = Model(self.transformer, params, self.vocabulary, {})
@@ -116,24 +116,24 @@ def judged(state: State) -> tuple[str, LongAnswer]:
 class BrowsingCollector:
     """A `gophercite.learning.state.Collector`.
 
-    Question n of the run, counted over all environments, is drawn by (seed, n) alone: each once an
-    epoch, in an order of the epoch's own.
+    Question n of the run, counted over all environments, is drawn from (seed, n) alone. Each
+    question is drawn once per epoch, and each epoch has its own order.
 
     Args:
-      world: what is browsed.
-      questions: that training asks; others than those of demonstrations and comparisons.
-      rules: of episodes.
+      world: the world that is browsed.
+      questions: training questions; not those of demonstrations and comparisons.
+      rules: rules of the episodes.
       player: plays with the policy.
-      rollout: how much.
+      rollout: how much to collect.
       judge: scores answers.
-      evaluated: questions of evaluations, numbered by their batches.
-      evaluated_world: where these are browsed for; `world` when None.
-      measure: what else to say of an episode that is over, such as whether the answer is true.
-      seed: of questions, and of episodes' numbers of actions.
+      evaluated: questions for evaluation; evaluation batches refer to them by index.
+      evaluated_world: the world in which these are browsed; `world` when None.
+      measure: further metrics of a finished episode, such as whether the answer is true.
+      seed: seed for the order of questions, and for the episodes' numbers of actions.
 
     Raises:
-      ValueError: there are no questions, the longest text does not fit a rollout, or texts are not
-        drawn from the policy's own distribution.
+      ValueError: there are no questions, the longest text does not fit a rollout, or the sampling
+        settings differ from the policy's own distribution.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class BrowsingCollector:
         key: Key[Array, ""],
         interrupted: Callable[[], bool],
     ) -> Collected | None:
-        """See `Collector`; the batch says nothing that the environments do not know."""
+        """See `Collector`; the batch is ignored, as the environments choose the questions."""
         count = self._rollout.environments
 
         def after(number: int, lane: Lane) -> Lane:
@@ -207,9 +207,9 @@ class BrowsingCollector:
         key: Key[Array, ""],
         interrupted: Callable[[], bool],
     ) -> Collected | None:
-        """See `Collector`; the batch has `questions`, numbers of those evaluated, -1 for none."""
+        """See `Collector`; the batch has `questions`: indices in `evaluated`, -1 for padding."""
         numbers = [int(n) for n in np.asarray(batch["questions"]) if n >= 0]
-        given = self._player.answers - 1  # as many further ones are not asked for here
+        given = self._player.answers - 1  # pretend that these were given: one answer is enough here
         lanes = [
             dataclasses.replace(self._lane(self._evaluated[n], n, 0, "evaluation"), given=given)
             for n in numbers
@@ -228,7 +228,7 @@ class BrowsingCollector:
         return self._collected(params, played, rows, self._evaluated, first=given)
 
     def room(self) -> dict[str, Any]:
-        """A rollout's arrays without anything in them, for what is compiled ahead."""
+        """The arrays of an empty rollout, to compile ahead of time."""
         rows = self._rollout.environments * (self._rollout.steps + 1)
         return to_batch(self._room(rows, self._player.settings.constrained))
 
@@ -240,7 +240,7 @@ class BrowsingCollector:
         """See `Collector`.
 
         Raises:
-          ValueError: these are other environments than this run has.
+          ValueError: the number of environments is not that of this run.
         """
         if environments is None:
             self._lanes = self._first_lanes()
@@ -311,7 +311,7 @@ class BrowsingCollector:
             for turn in turns:
                 of = turn.number, turn.extra if turn.before.phase == "answering" else first
                 if of != before:
-                    # The episode's own answer goes on with it; each further one stands alone.
+                    # The episode's own answer continues it; each further one stands alone.
                     step, episode, before = 0, episode + 1, of
                 tokens, written = turn.written.tokens, turn.written
                 for start in range(0, len(tokens), chunk):
@@ -358,7 +358,7 @@ class BrowsingCollector:
         questions: Sequence[Asked],
         first: int,
     ) -> dict[str, tuple[float, float]]:
-        """What the host knows of episodes that ended, and of the actions in all of them."""
+        """Metrics of the finished episodes, and of the actions in all episodes, from the host."""
         totals: dict[str, list[float]] = {}
 
         def add(name: str, value: float) -> None:

@@ -1,8 +1,8 @@
-"""Many environments at once: they step on the host while the device writes for others (WebGPT, E).
+"""Many environments at once: some step on the host while the device samples for others (WebGPT, E).
 
-Texts are asked for in two halves: while the device is at one, the host steps the environments of
-the other. What is asked for together depends on the order of texts alone, never on how long
-anything took, so that the same start gives the same episodes, bit for bit.
+Texts are sampled for half of the environments at a time: while the device works on one half, the
+host steps the environments of the other. The composition of batches depends only on the order of
+the texts, never on timing, so the same start gives the same episodes, bit for bit.
 """
 
 import collections
@@ -23,18 +23,19 @@ from gophercite.models.transformer import Transformer
 from gophercite.storage.json_fields import RecordError
 from gophercite.vocabularies import Vocabulary
 
-_IN_FLIGHT = 2  # batches: one that the device is at, and one that the host is
+_IN_FLIGHT = 2  # batches: one on the device, and one that the host works on
 
 
 @dataclasses.dataclass(frozen=True)
 class Lane:
-    """An environment: the episode that it is in.
+    """An environment and its current episode.
 
     Attributes:
-      state: of the episode, which is not over; while answers are given, the state before them.
-      question: number of the question.
-      number: of the episode, among those of this environment.
-      given: answers that were given on this episode's references.
+      state: state of the episode, which is not over; while answers are sampled, the state before
+        them.
+      question: index of the question.
+      number: index of the episode in this environment.
+      given: number of answers that were already sampled for this episode's references.
     """
 
     state: State
@@ -52,7 +53,7 @@ class Lane:
         """The inverse of `to_json`.
 
         Raises:
-          RecordError: it is no lane.
+          RecordError: it is not a lane.
         """
         names = ("question", "number", "given")
         if not isinstance(value, dict) or not all(isinstance(value.get(n), int) for n in names):
@@ -61,17 +62,17 @@ class Lane:
 
 
 class Turn(NamedTuple):
-    """A text that was written and what it led to.
+    """A text that was written, and its result.
 
     Attributes:
-      written: with what was read.
-      before: the state.
-      after: the state that it led to.
-      lane: number of the environment.
-      question: number of the question.
-      number: of the episode, among the environment's.
+      written: the text, with the prompt.
+      before: the state before it.
+      after: the state after it.
+      lane: index of the environment.
+      question: index of the question.
+      number: index of the episode in its environment.
       extra: 0 for the episode's own texts, n for its n-th further answer.
-      invalid: why it was no valid action; None where it was.
+      invalid: why it was not a valid action; None if it was.
     """
 
     written: Written
@@ -85,16 +86,16 @@ class Turn(NamedTuple):
 
     @property
     def ends(self) -> bool:
-        """Whether the episode, or the further answer, ends with it."""
+        """Whether the episode, or the further answer, ends with this text."""
         return self.after.done
 
 
 class Played(NamedTuple):
-    """What was played.
+    """The result of `Player.play`.
 
     Attributes:
-      turns: of each environment, in order.
-      lanes: where each goes on; None where nothing followed its last episode.
+      turns: each environment's texts, in order.
+      lanes: where each environment continues; None if nothing followed its last episode.
     """
 
     turns: list[list[Turn]]
@@ -103,7 +104,7 @@ class Played(NamedTuple):
 
 @dataclasses.dataclass
 class _Slot:
-    """An environment at play."""
+    """An environment in play."""
 
     lane: Lane | None
     turns: list[Turn]
@@ -118,14 +119,15 @@ class Player:
       transformer: the model.
       vocabulary: its tokenizer.
       settings: how it browses.
-      together: states that are written for at a time: half of the environments.
-      answers: that are given on each episode's references: 1, and those that are inserted (WebGPT,
-        3.2: 16 in all). They are drawn together, with their prompt read once.
-      chunk: tokens of a row of experience; what `room` counts. A longer text is several.
+      together: number of states in a batch: half of the environments.
+      answers: number of answers sampled for each episode's references: 1, plus the further ones
+        (WebGPT, 3.2: 16 in all). They are sampled together, with one prefill of their prompt.
+      chunk: tokens per row of experience, which is the unit of `room`. A longer text takes several
+        rows.
       keep_allowed: see `Writer`.
 
     Raises:
-      NoLegalAnswer: no command can be written in so few tokens.
+      NoLegalAnswer: the shortest command has more tokens than are allowed.
       ValueError: a number is less than 1.
     """
 
@@ -159,7 +161,7 @@ class Player:
 
     @property
     def most_rows(self) -> int:
-        """Rows of experience that the longest text is."""
+        """Number of rows of experience that the longest text takes."""
         return -(-self.settings.sampling.max_tokens // self.chunk)
 
     def play(
@@ -173,17 +175,17 @@ class Player:
         room: int | None = None,
         interrupted: Callable[[], bool] = lambda: False,
     ) -> Played | None:
-        """Plays until no environment has room, or anything to go on with.
+        """Plays until no environment has room left or an episode to continue with.
 
         Args:
-          params: the model's.
-          world: what is browsed.
-          lanes: where each environment is.
-          key: of all draws; text n of environment i draws by (key, i, n).
-          after: what an environment goes on with when an episode is over and its answers given;
-            None ends it.
-          room: rows of experience that each may fill; None for any number.
-          interrupted: asked before each batch of texts.
+          params: the model's parameters.
+          world: the world that is browsed.
+          lanes: the current state of each environment.
+          key: base key of the sampling; text n of environment i uses (key, i, n).
+          after: returns what an environment continues with when an episode is over and its answers
+            are sampled; None stops the environment.
+          room: rows of experience that each environment may fill; None for no limit.
+          interrupted: called before each batch of texts.
 
         Returns:
           What was played; None when interrupted.
@@ -207,7 +209,7 @@ class Player:
         return Played([slot.turns for slot in slots], [slot.lane for slot in slots])
 
     def _wants(self, slot: _Slot) -> int:
-        """How many texts an environment has room for now."""
+        """Number of texts that an environment has room for now."""
         if slot.lane is None:
             return 0
         wanted = self.answers - slot.lane.given if slot.lane.state.phase == "answering" else 1
@@ -216,7 +218,7 @@ class Player:
     def _choose(
         self, slots: Sequence[_Slot], ready: collections.deque[int], some: bool
     ) -> tuple[Writer, list[int]] | None:
-        """Takes environments from those that are ready: as many as fit, or any if `some`."""
+        """Chooses ready environments for a batch: a full one, or, if `some`, an incomplete one."""
         kinds: list[tuple[Writer, list[int]]] = [(self._browse, []), (self._answer, [])]
         for number in ready:
             lane = slots[number].lane
@@ -240,7 +242,7 @@ class Player:
         key: Key[Array, ""],
     ) -> Asked:
         chosen = [slots[number] for number in numbers]
-        filled = [*numbers, *[0] * (writer.states - len(numbers))]  # one program for any number
+        filled = [*numbers, *[0] * (writer.states - len(numbers))]  # padded: one program for all
         keys = _keys(key, jnp.array(filled), jnp.array([slots[number].texts for number in filled]))
         for slot in chosen:
             slot.texts += 1

@@ -1,4 +1,4 @@
-"""Texts for many states at once: prompts go to the device, and the host need not wait for it."""
+"""Samples texts for many states at once: prompts go to the device, and the host need not wait."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ from gophercite.models.transformer import Transformer
 from gophercite.quoting.quote_state import QuoteTables, advance, allowed, initial
 from gophercite.vocabularies import Vocabulary
 
-_LEAST_WIDTH = 256  # tokens of the narrowest program
+_LEAST_WIDTH = 256  # smallest padded prompt length, in tokens
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,12 +34,13 @@ class BrowsingSettings:
     """How a model browses.
 
     Attributes:
-      constrained: whether only what is valid can be written; otherwise anything, and the log counts
-        what is invalid.
-      prompt_tokens: longest prompt, which is shortened to it (`observation.TokenBudget`); with what
-        is written it has to fit what the model was trained for.
-      sampling: how tokens are drawn, and how many for a command or an answer.
-      commands: what may be written, where it is constrained.
+      constrained: whether only valid actions can be written; otherwise anything can, and invalid
+        actions are counted in the log.
+      prompt_tokens: maximum prompt length, to which prompts are shortened
+        (`observation.TokenBudget`); together with the response it must fit the length that the
+        model was trained for.
+      sampling: how tokens are drawn, and the maximum length of a command or an answer.
+      commands: what may be written, if constrained.
     """
 
     constrained: bool = True
@@ -55,15 +56,15 @@ class BrowsingSettings:
 
 
 class Written(NamedTuple):
-    """What a model wrote.
+    """A text that a model wrote.
 
     Attributes:
-      text: without white space around it.
-      prompt: ids of what it read.
-      tokens: ids that were sampled, the end of sequence included where there is one.
-      log_probs: of each of them in the distribution that it was drawn from, in nats.
-      allowed: which tokens could be drawn at each place (`Experience.allowed`); None where that was
-        not asked for, or all could.
+      text: the text without surrounding white space.
+      prompt: token ids of its prompt.
+      tokens: ids of the sampled tokens, including the end of sequence if there is one.
+      log_probs: each token's log-probability in the distribution it was sampled from, in nats.
+      allowed: which tokens were allowed at each place (`Experience.allowed`); None if that was not
+        requested, or if all were.
     """
 
     text: str
@@ -74,13 +75,13 @@ class Written(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """Texts that are on their way.
+    """Texts that are being sampled.
 
     Attributes:
-      prompts: what is read, of each state.
-      samples: texts of each state.
-      decoded: what the device makes; the program may still run.
-      allowed: likewise, see `Written`.
+      prompts: the prompt of each state.
+      samples: number of texts for each state.
+      decoded: the device's results; the program may still be running.
+      allowed: likewise; see `Written`.
     """
 
     prompts: list[list[int]]
@@ -90,20 +91,20 @@ class Asked(NamedTuple):
 
 
 class Writer:
-    """Writes for batches of one size, so that few programs serve all of them.
+    """Samples texts for batches of one size, so that few programs are compiled.
 
     Args:
       transformer: the model.
       vocabulary: its tokenizer.
       settings: how it browses.
-      states: most states that are written for at a time.
-      samples: most texts that are written for each.
-      keep_allowed: whether to keep which tokens could be drawn, for a learner.
-      constraint: what may be written, where settings say so; made when None. Writers of one model
-        may share it.
+      states: maximum number of states in a batch.
+      samples: maximum number of texts per state.
+      keep_allowed: whether to record which tokens were allowed, for training.
+      constraint: what may be written, if the settings are constrained; built when None. Writers of
+        one model may share it.
 
     Raises:
-      NoLegalAnswer: no command can be written in so few tokens.
+      NoLegalAnswer: the shortest command has more tokens than are allowed.
     """
 
     def __init__(
@@ -145,15 +146,15 @@ class Writer:
         keys: Key[Array, " keys"],
         samples: Sequence[int] | None = None,
     ) -> Asked:
-        """Has texts written; returns while the device is at it.
+        """Starts sampling texts; returns while the device is still working.
 
         Args:
-          params: the model's.
-          world: what is browsed.
-          states: of episodes that are not over, which may be in either phase; from 1 to `states`.
-          keys: of the draws, one for each state or more. A text depends on its own key and number,
-            and on no other state.
-          samples: texts of each state; `samples` of each when None.
+          params: the model's parameters.
+          world: the world that is browsed.
+          states: of episodes that are not over, in either phase; from 1 to `states` of them.
+          keys: keys of the sampling, at least one per state. A text depends on its own key and
+            number, and on no other state.
+          samples: number of texts for each state; None for `samples` each.
 
         Raises:
           ValueError: an episode is over, the shortest prompt has too many tokens, or there are too
@@ -165,7 +166,7 @@ class Writer:
         missing = self.states - len(states)
         most = self.settings.prompt_tokens
         prompts = [encode_state(self.vocabulary, state, most) for state in states]
-        # Prompts are as wide as a power of two, so that few programs serve all of an episode.
+        # Prompts are padded to a power of two, so that few programs serve a whole episode.
         width = _LEAST_WIDTH
         while width < max(map(len, prompts)):
             width *= 2
@@ -185,13 +186,13 @@ class Writer:
         return Asked(prompts, counts, decoded, could)
 
     def take(self, asked: Asked) -> list[list[Written]]:
-        """Waits for texts.
+        """Waits for the texts.
 
         Args:
-          asked: what `ask` gave.
+          asked: the result of `ask`.
 
         Returns:
-          Of each state its texts.
+          The texts of each state.
         """
         made, could = jax.device_get((asked.decoded, asked.allowed))
         drawn_from = made.constrained_log_probs
@@ -216,7 +217,7 @@ class Writer:
 def _allowed(
     tables: QuoteTables, tokens: Int[Array, "prompts samples max_tokens"], max_tokens: int
 ) -> UInt8[Array, "prompts samples max_tokens bytes"]:
-    """Which tokens the constraint allowed at each place; behind a text's end of no meaning."""
+    """Which tokens the constraint allowed at each place; meaningless after the end of a text."""
     prompts, samples, places = tokens.shape
     rows = tokens.reshape(-1, places)
     of_row = jnp.repeat(jnp.arange(prompts), samples)

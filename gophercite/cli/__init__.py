@@ -1,7 +1,7 @@
-"""The `gophercite` command, a module for each subcommand.
+"""The `gophercite` command, with one module per subcommand.
 
-Everything heavy is imported by the subcommand that needs it, when it runs: `gophercite --help`
-answers at once.
+Everything heavy is imported by the subcommand that needs it, when it runs, so that `gophercite
+--help` answers immediately.
 """
 
 import argparse
@@ -47,7 +47,7 @@ _COMMANDS = (
     rate,
 )
 
-# Ctrl-C ends a command at once, but these remove the large files that they have begun.
+# Ctrl-C ends a command at once, but these first remove the large files that they have begun.
 _CLEANING_UP = {"import-weights", "export-weights"}
 
 _EXAMPLES = """\
@@ -76,20 +76,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command.
 
     Args:
-      arguments: without the program's name; from the command line when None.
+      arguments: without the program's name; None takes them from the command line.
 
     Returns:
       The exit status.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # also where a terminal has ASCII alone
+        sys.stdout.reconfigure(errors="backslashreplace")  # works even on an ASCII terminal
     try:
         try:
             return _run(_parser().parse_args(arguments))
         finally:
-            sys.stdout.flush()  # here, where a reader that has gone is still noticed quietly
+            sys.stdout.flush()  # here, where a closed pipe can still be handled quietly
     except BrokenPipeError:
-        # Nobody reads on, as in `gophercite … | head -1`. What is left to write goes nowhere.
+        # The reader has gone, as in `gophercite … | head -1`. The remaining output is discarded.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return READER_GONE
 
@@ -112,12 +112,12 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _refuse_no_names(options: argparse.Namespace) -> None:
-    """An empty name would be the working folder's; one with a null character is nobody's.
+    """Refuses empty names, which would mean the working folder, and names with a null character.
 
     Such names come from shell variables that are not set.
 
     Raises:
-      RefusedError: when there is one.
+      RefusedError: when there is such a name.
     """
     for name, value in vars(options).items():
         for text in value if isinstance(value, list) else [value]:

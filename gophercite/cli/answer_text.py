@@ -1,7 +1,7 @@
-"""Answers and checks as people read them: a claim, then its quote in a box with title and place.
+"""Answers and checks as text for people: a claim, then its quote in a box with title and place.
 
-Titles, quotes and addresses are strangers': they are shown through `printable`, so that none of
-them steers the terminal.
+Titles, quotes and addresses are untrusted: they are shown through `printable`, so that none of them
+can control the terminal.
 """
 
 import os
@@ -26,14 +26,14 @@ _MATCHES = {
     Match.QUOTE: "the quote is in",
     None: "compared with",
 }
-_SPACE = re.compile(r"\s")  # of every kind: some are not printable
+_SPACE = re.compile(r"\s")  # any white space: some is not printable
 
 
 class AnswerText:
     """Writes answers and checks for one stream.
 
     Args:
-      stream: coloured when it is a terminal, unless the environment says otherwise (`NO_COLOR`).
+      stream: coloured if it is a terminal, unless the environment says otherwise (`NO_COLOR`).
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
@@ -43,7 +43,7 @@ class AnswerText:
         self._width = min(_WIDEST, shutil.get_terminal_size((80, 24)).columns)
 
     def answer(self, answer: Answer) -> str:
-        """The answer, and how it was come by."""
+        """The answer, and how it was produced."""
         if answer.declined:
             lines = self._wrapped(f"No answer: {answer.reason}.", _BOLD)
         else:
@@ -79,7 +79,7 @@ class AnswerText:
         ]
 
     def hit(self, rank: int, hit: Hit) -> str:
-        """A hit of a search: its title, the snippet, where it is, and an empty line."""
+        """A search hit: its title, the snippet, its address, and an empty line."""
         margin = " " * len(f"{rank}. ")
         place = hit.url or hit.id or ""
         about = place if hit.score is None else f"{place} · score {hit.score:.3g}"
@@ -92,7 +92,7 @@ class AnswerText:
         return "\n".join(lines)
 
     def check(self, check: Check) -> str:
-        """What became of a quote's run: the verdict, the run, and what stands there now."""
+        """The result for a quote's run: the verdict, the run, and what stands there now."""
         citation = check.citation
         colour = _GREEN if check.holds else _RED
         verdict = check.verdict.value.ljust(_VERDICT)
@@ -113,7 +113,7 @@ class AnswerText:
         return "\n".join(lines + (self._wrapped(about, _DIM, margin, margin) if about else []))
 
     def paint(self, text: str, colour: str) -> str:
-        """The text in a colour, where there are colours."""
+        """The text in a colour, if colours are on."""
         return f"\x1b[{colour}m{text}\x1b[0m" if self._coloured and colour else text
 
     def _origin(self, answer: Answer) -> list[str]:
@@ -125,7 +125,7 @@ class AnswerText:
         return self._wrapped(said, _DIM)
 
     def _wrapped(self, text: str, colour: str, first: str = "", rest: str = "") -> list[str]:
-        """Lines of a text, the first and the others after a margin; an address is not broken."""
+        """Wraps a text, with margins for the first and the other lines; never breaks an address."""
         width = max(20, self._width - len(rest))
         lines = []
         for paragraph in text.split("\n"):

@@ -1,4 +1,4 @@
-"""Arguments that several commands have, so that they mean the same in each."""
+"""Arguments that several commands share, so that they mean the same everywhere."""
 
 import argparse
 import ipaddress
@@ -7,7 +7,7 @@ from typing import Any
 
 from gophercite.retrieval.apis import ENGINES
 
-_LARGEST = (1 << 31) - 1  # what arrays and data bases count with
+_LARGEST = (1 << 31) - 1  # the largest 32-bit integer, as arrays and databases use
 
 
 def add_command(
@@ -21,10 +21,10 @@ def add_command(
 
     Args:
       commands: the parser's subcommands.
-      name: of this one.
-      run: does it, and returns the exit status.
+      name: this command's name.
+      run: executes it, and returns the exit status.
       summary: one line.
-      examples: command lines, without the program's name, for `--help`.
+      examples: command lines for `--help`, without the program's name.
     """
     lines = "".join(f"\n  gophercite {name} {example}" for example in examples)
     command: argparse.ArgumentParser = commands.add_parser(
@@ -89,14 +89,14 @@ def add_pages(command: argparse.ArgumentParser, verb: str) -> None:
 
 
 def add_web(command: argparse.ArgumentParser) -> None:
-    """`--search-cache` and `--allow-network`: how the web is asked."""
+    """`--search-cache` and `--allow-network`: how the web is accessed."""
     web = command.add_argument_group("the web")
     web.add_argument("--search-cache", metavar="FOLDER", help="keep the engine's answers here")
     add_networks(web)
 
 
 def add_networks(command: argparse._ActionsContainer) -> None:
-    """`--allow-network`: which addresses may be fetched from besides public ones."""
+    """`--allow-network`: networks that may be fetched from in addition to public addresses."""
     command.add_argument(
         "--allow-network",
         dest="networks",
@@ -109,12 +109,12 @@ def add_networks(command: argparse._ActionsContainer) -> None:
 
 
 def positive(text: str) -> int:
-    """A whole number from 1 on."""
+    """A positive integer."""
     return _whole(text, 1)
 
 
 def count(text: str) -> int:
-    """A whole number from 0 on."""
+    """An integer of at least 0."""
     return _whole(text, 0)
 
 
@@ -128,7 +128,7 @@ def _whole(text: str, least: int) -> int:
 
 
 def share(text: str) -> float:
-    """A number between 0 and 1, neither of them."""
+    """A number strictly between 0 and 1."""
     number = float(text)
     if not 0 < number < 1:
         raise argparse.ArgumentTypeError(f"{text}: must be between 0 and 1")
@@ -136,7 +136,7 @@ def share(text: str) -> float:
 
 
 def fraction(text: str) -> float:
-    """A number from 0 to below 1."""
+    """A number in [0, 1)."""
     number = float(text)
     if not 0 <= number < 1:
         raise argparse.ArgumentTypeError(f"{text}: must be from 0 to below 1")
@@ -144,7 +144,7 @@ def fraction(text: str) -> float:
 
 
 def seed(text: str) -> int:
-    """A whole number that fits 32 bits."""
+    """An unsigned 32-bit integer."""
     number = int(text)
     if not 0 <= number < 1 << 32:
         raise argparse.ArgumentTypeError(f"{number}: must be from 0 to {(1 << 32) - 1}")

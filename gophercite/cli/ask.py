@@ -181,7 +181,7 @@ def _add_declining(group: argparse._ActionsContainer) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Finds pages, answers from them, prints the answer."""
+    """Finds pages, answers from them, and prints the answer."""
     from gophercite.answering.pages import asked
     from gophercite.cli.answer_text import AnswerText
     from gophercite.records.answers import answer_to_json
@@ -246,7 +246,7 @@ def _refuse_what_does_not_fit(options: argparse.Namespace) -> None:
 def _threshold(
     options: argparse.Namespace, answerer: "Answerer | None"
 ) -> "tuple[Promise, By] | None":
-    """Below what to decline.
+    """Returns the threshold below which to decline.
 
     Raises:
       ValueError: the calibration is damaged, of another system, or too small for the promise.
@@ -266,10 +266,10 @@ def _threshold(
 def _answers(
     options: argparse.Namespace, answerer: "Answerer | None", found: "FoundPages"
 ) -> "list[Answer]":
-    """The answer, and after it with `--top` the next best.
+    """Returns the answer, and with `--top` the next best answers after it.
 
     Raises:
-      RefusedError: the settings allow none, or the pages are nothing that the model can read.
+      RefusedError: the settings allow no answer, or the model can't read such pages.
     """
     from gophercite.answering.extractive import LEAST_RELEVANCE
     from gophercite.answering.ranking import extractive_answers, ranked_samples
@@ -300,7 +300,7 @@ def _answers(
 
 
 def _ranked_json(ranked: "Sequence[Answer]") -> list[dict[str, Any]]:
-    """The answers of `--top`, with what differs between them."""
+    """The answers of `--top`, with the fields in which they differ."""
     from gophercite.records.answers import answer_to_json
 
     fields = ("answer", "text", "score", "likelihood", "supported_and_plausible")

@@ -1,4 +1,4 @@
-"""`gophercite browse`: a person or a model browses, and what the model sees is shown."""
+"""`gophercite browse`: a person or a model browses, and sees what the model sees."""
 
 import argparse
 import contextlib
@@ -115,12 +115,12 @@ def _add_model(group: argparse._ActionsContainer) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Takes commands, from standard input or a model, until the episode is over, then an answer."""
+    """Takes commands from standard input or a model until the episode is over, then an answer."""
     from gophercite.browser.browsed_answers import answer_of
     from gophercite.retrieval.engine import SearchError
     from gophercite.storage.json_fields import RecordError
 
-    # With --json the result alone goes to standard output.
+    # With --json only the result goes to standard output.
     show: Callable[[str], None] = note if options.json else _print
     try:
         with contextlib.ExitStack() as stack:
@@ -153,7 +153,7 @@ def run(options: argparse.Namespace) -> int:
 def _writer(
     options: argparse.Namespace, world: "World", show: Callable[[str], None]
 ) -> "tuple[Callable[[State], str | None], str]":
-    """What writes the next text of a state, or nothing where its source has ended; and its name."""
+    """A function that writes the next text, or None at the end of the input; and its name."""
     if options.model is None:
         if options.free:
             raise RefusedError("--free needs --model: a person may write anything")
@@ -251,7 +251,7 @@ def _browse(
 
 
 def _typed(show: Callable[[str], None]) -> "Callable[[State], str | None]":
-    """What a person writes."""
+    """Reads what a person types."""
 
     def write(state: "State") -> str | None:
         if state.phase == "browsing":
@@ -277,7 +277,7 @@ def _answer() -> str:
 
 
 def _print(text: str) -> None:
-    # A page may hold what steers a terminal.
+    # A page may hold characters that control the terminal.
     for line in text.split("\n"):
         print_text(printable(line))
 

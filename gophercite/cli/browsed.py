@@ -1,4 +1,4 @@
-"""What demonstrators browse, by the flags of `gophercite rate new`."""
+"""What demonstrators browse, from the flags of `gophercite rate new`."""
 
 import argparse
 import json
@@ -30,11 +30,11 @@ _OF_RATINGS = ("gold", "checks", "examples", "screening", "documents", "question
 
 
 def environment_from(options: argparse.Namespace, name: str) -> Environment | None:
-    """Returns where raters are to browse, once it is seen to be there; None for other forms.
+    """Returns where raters browse, after checking that it exists; None for other forms.
 
     Args:
-      options: of `gophercite rate new`.
-      name: of the experiment.
+      options: options of `gophercite rate new`.
+      name: the experiment's name.
 
     Raises:
       RefusedError: flags are missing, or belong to other forms; an index can't be opened.
@@ -67,7 +67,7 @@ def environment_from(options: argparse.Namespace, name: str) -> Environment | No
 
 
 def refuse_flags_of_ratings(options: argparse.Namespace) -> None:
-    """Refuses flags that say nothing about what is demonstrated.
+    """Refuses flags that have no meaning for demonstrations.
 
     Raises:
       RefusedError: one of them is given.
@@ -78,10 +78,10 @@ def refuse_flags_of_ratings(options: argparse.Namespace) -> None:
 
 
 def check_worlds(study: Study) -> None:
-    """Looks whether what demonstrators browse is still there, before a server begins.
+    """Checks that the demonstrators' worlds still exist, before a server starts.
 
     Raises:
-      RefusedError: something is missing; the message says of which experiment.
+      RefusedError: something is missing; the message names the experiment.
     """
     with study.store.reading() as connection:
         browsed = [each for each in experiments(connection) if each.interface == DEMONSTRATION]
@@ -119,5 +119,5 @@ def _settings(given: list[str]) -> Settings:
 
 
 def _lasting(path: str) -> str:
-    """A path that is right wherever the server is started; addresses of buckets stay."""
+    """A path that is valid wherever the server is started; bucket addresses stay unchanged."""
     return path if "://" in path else str(pathlib.Path(os.path.abspath(path)))

@@ -1,4 +1,4 @@
-"""`gophercite calibrate`: labelled answers as what `gophercite ask --min-quality` needs."""
+"""`gophercite calibrate`: turns labelled answers into what `gophercite ask --min-quality` needs."""
 
 import argparse
 import json
@@ -51,14 +51,14 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Writes the calibration, and shows what it can promise."""
+    """Writes the calibration, and shows which promises it allows."""
     from gophercite.answering.declining import calibrate, calibration_to_json
     from gophercite.evaluation.abstention import coverage_curve
     from gophercite.storage.json_fields import RecordError
 
     try:
         labelled = list(_labelled(options))
-    except RecordError as error:  # which names its file
+    except RecordError as error:  # names its file
         raise RefusedError(str(error)) from error
     if not labelled:
         raise RefusedError(f"{options.answers}: there is no labelled answer")
@@ -85,10 +85,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _labelled(options: argparse.Namespace) -> "Iterator[tuple[Answer, bool]]":
-    """Yields the answers that have a label; says how many have none.
+    """Yields the answers that have a label; notes how many have none.
 
     Raises:
-      RecordError: a line is no answer, or its label is neither true nor false.
+      RecordError: a line is not an answer, or its label is neither true nor false.
     """
     from gophercite.records.answers import answer_from_json
     from gophercite.storage.json_fields import RecordError
@@ -101,7 +101,7 @@ def _labelled(options: argparse.Namespace) -> "Iterator[tuple[Answer, bool]]":
             raise value
         try:
             answer = answer_from_json(value)
-            assert isinstance(value, dict)  # or it would be no answer
+            assert isinstance(value, dict)  # otherwise it would not be an answer
             label = value.get("good")
             if not isinstance(label, bool | None):
                 raise RecordError("must be true or false", "good")
@@ -134,7 +134,7 @@ def _questions(path: str | None) -> "dict[str, Question]":
 
 
 def _gold_label(answer: "Answer", question: "Question | None") -> bool | None:
-    """Whether the claim is right and the quote proves it; None where the record does not say."""
+    """Whether the claim is right and the quote proves it; None if the record can't tell."""
     from gophercite.evaluation.metrics import judge
     from gophercite.records import Document
 
@@ -149,7 +149,7 @@ def _gold_label(answer: "Answer", question: "Question | None") -> bool | None:
 
 
 def _settings(answers: str) -> Mapping[str, Any] | None:
-    """How the answers came about, from what `launch/infer.py` wrote beside them."""
+    """How the answers were produced, from what `launch/infer.py` wrote next to them."""
     from gophercite.answering.declining import settings_among
     from gophercite.storage.json_lines import read_json
 

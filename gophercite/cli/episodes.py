@@ -120,7 +120,7 @@ def _summary(episode: "Episode") -> dict[str, Any]:
 
 
 def _line(each: dict[str, Any]) -> str:
-    """An episode on a line."""
+    """An episode on one line."""
     known = [f"{each['actions']} actions", f"{each['references']} references", str(each["end"])]
     if each["reward"] is not None:
         known.append(f"reward {each['reward']:.3g}")

@@ -1,4 +1,4 @@
-"""`gophercite export-weights`: makes a folder that `transformers` loads of a model."""
+"""`gophercite export-weights`: converts a model to a folder that `transformers` or T5X loads."""
 
 import argparse
 from typing import Any
@@ -45,7 +45,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Exports a model, and says as what."""
+    """Exports a model, and prints its type."""
     from gophercite.models.checkpoint_files import CheckpointError
     from gophercite.models.folder import ModelFolderError
     from gophercite.models.tensors import TensorFileError

@@ -1,4 +1,4 @@
-"""`gophercite import-weights`: makes a model folder of a published checkpoint."""
+"""`gophercite import-weights`: converts a published checkpoint to a model folder."""
 
 import argparse
 import pathlib
@@ -64,7 +64,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Imports a checkpoint, and says what it is."""
+    """Imports a checkpoint, and describes it."""
     from gophercite.models.folder import ModelFolderError
     from gophercite.models.tensors import TensorFileError
     from gophercite.vocabularies import VocabularyError
@@ -95,7 +95,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _import(options: argparse.Namespace) -> Any:
-    """Imports by the kind of the source."""
+    """Imports a checkpoint, depending on the kind of source."""
     from gophercite.weights.checkpoint import WeightsError
     from gophercite.weights.gguf import import_gguf, is_gguf
     from gophercite.weights.hugging_face import import_weights

@@ -1,4 +1,4 @@
-"""`gophercite index`: builds or updates a search index of one's own files."""
+"""`gophercite index`: builds or updates a search index of the user's own files."""
 
 import argparse
 import dataclasses
@@ -31,7 +31,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Brings an index up to date with files: new, changed and vanished ones."""
+    """Updates an index for new, changed and deleted files."""
     from gophercite.cli.sources import extractor_of
     from gophercite.retrieval import files
     from gophercite.retrieval.index import DocumentIndex

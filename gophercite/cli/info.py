@@ -21,7 +21,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints what a model is, from its description alone."""
+    """Prints what a model is; reads only its description."""
     from gophercite.models import checkpoint_files, config_json, folder
 
     try:

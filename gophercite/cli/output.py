@@ -13,18 +13,19 @@ from gophercite.storage.json_fields import printable
 T = TypeVar("T")
 
 DONE, FAILED = 0, 1  # argparse itself exits with 2 for wrong usage
-INTERRUPTED = 130  # as shells have it for Ctrl-C
-READER_GONE = 141  # as they have it for SIGPIPE
+INTERRUPTED = 130  # the shells' status for Ctrl-C
+READER_GONE = 141  # the shells' status for SIGPIPE
 
 
 class RefusedError(Exception):
-    """What the user asked for can't be done; the message is for the user."""
+    """The user's request can't be carried out; the message is for the user."""
 
 
 def print_json(value: Any) -> None:
     """Prints a result for programs.
 
-    What could steer a terminal, or is not in the stream's encoding, is escaped as JSON has it.
+    Characters that could control a terminal, or are not in the stream's encoding, are escaped as in
+    JSON.
     """
     text = json.dumps(value, ensure_ascii=False, indent=2, default=str)
     encoding = sys.stdout.encoding or "utf-8"
@@ -36,7 +37,7 @@ def print_json(value: Any) -> None:
 
 
 def print_text(text: str) -> None:
-    """Prints a result for people, also where the terminal's encoding lacks some characters."""
+    """Prints a result for people, even if the terminal's encoding lacks some characters."""
     encoding = sys.stdout.encoding or "utf-8"
     print(text.encode(encoding, errors="backslashreplace").decode(encoding))
 
@@ -45,19 +46,19 @@ def write_text(path: str, text: str) -> None:
     """Writes a file that a flag names.
 
     Raises:
-      OSError: with the path, when it can't be written.
+      OSError: when it can't be written; names the path.
     """
     pathlib.Path(path).write_text(text, encoding="utf-8")
 
 
 def note(message: str) -> None:
-    """Says on stderr what does not belong to the result, a line for each of the message's."""
+    """Prints a message that is not part of the result to stderr, line by line."""
     for line in message.splitlines():
         print(printable(line), file=sys.stderr)
 
 
 def shown(items: Iterable[T], what: str) -> Iterator[T]:
-    """Passes items through, and counts them on a terminal while the work goes on."""
+    """Passes items through, and shows their number on a terminal while the work goes on."""
     start = last = time.monotonic()
     for number, item in enumerate(items, 1):
         yield item
@@ -72,7 +73,7 @@ def shown(items: Iterable[T], what: str) -> Iterator[T]:
 
 @contextlib.contextmanager
 def doing(what: str) -> Iterator[None]:
-    """Says on a terminal what takes its time, as long as it does."""
+    """Shows on a terminal what is being done, while it takes."""
     if not sys.stderr.isatty():
         yield
         return

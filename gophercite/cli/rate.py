@@ -1,4 +1,4 @@
-"""`gophercite rate`: people rate answers in their browsers; a subcommand for each thing to do."""
+"""`gophercite rate`: people rate answers in their browsers; with a subcommand for each task."""
 
 import argparse
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What `gophercite rate` does."""
+"""The actions of `gophercite rate`."""
 
 import argparse
 import dataclasses
@@ -370,7 +370,7 @@ def _json_of(loaded: Loaded) -> dict[str, Any]:
 def _say(
     options: argparse.Namespace, result: dict[str, Any], said: str, loaded: Loaded | None = None
 ) -> int:
-    """Prints a result; bad lines are named on stderr, and make the command fail after its work."""
+    """Prints a result; bad lines are named on stderr, and make the command fail at the end."""
     if options.json:
         print_json(result)
     else:

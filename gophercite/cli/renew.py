@@ -1,4 +1,4 @@
-"""`gophercite renew`: takes a folder that was edited by hand as it is, with new digests."""
+"""`gophercite renew`: accepts a folder that was edited by hand, with new digests."""
 
 import argparse
 from typing import Any
@@ -23,7 +23,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Writes the digests anew, if what they are of can be used."""
+    """Writes new digests, if the files can be used."""
     import pathlib
 
     from gophercite.models import description

@@ -1,4 +1,4 @@
-"""Where a command's pages come from: files, an index, or a search engine of the web."""
+"""Where a command's pages come from: files, an index, or a web search engine."""
 
 import argparse
 import contextlib
@@ -35,7 +35,7 @@ def page_source(options: argparse.Namespace, stack: contextlib.ExitStack) -> "Pa
 
 
 def search_engine(options: argparse.Namespace, stack: contextlib.ExitStack) -> "SearchEngine":
-    """Opens what the same flags name, for a search without its pages."""
+    """Opens what the same flags name, for a search without fetching pages."""
     if options.index is not None:
         return stack.enter_context(opened_index(options.index))
     if options.documents is not None:
@@ -49,7 +49,7 @@ def search_engine(options: argparse.Namespace, stack: contextlib.ExitStack) -> "
 def _index_of_documents(
     options: argparse.Namespace, stack: contextlib.ExitStack
 ) -> "tuple[DocumentIndex, FilesReport]":
-    """Reads `--documents`; returns what was read, and what became of the files."""
+    """Reads `--documents`; returns an index of them, and a report on the files."""
     from gophercite.answering.pages import index_in_memory
     from gophercite.retrieval.files import FilesReport
 
@@ -60,7 +60,7 @@ def _index_of_documents(
 
 
 def documents_of(options: argparse.Namespace, report: "FilesReport") -> "Iterator[Document]":
-    """Yields the documents of `--documents`; says on stderr which files were not read whole."""
+    """Yields the documents of `--documents`; notes which files were only partly read."""
     from gophercite.retrieval import files
 
     with extractor_of(options) as extractor:
@@ -70,7 +70,7 @@ def documents_of(options: argparse.Namespace, report: "FilesReport") -> "Iterato
 
 
 def extractor_of(options: argparse.Namespace) -> "Extractor":
-    """Opens what reads files, as `--html`, `--max-file-size` and `--no-text-cache` say."""
+    """Opens the extractor that `--html`, `--max-file-size` and `--no-text-cache` describe."""
     from gophercite.retrieval.extraction import Extractor
     from gophercite.retrieval.text import Budget
     from gophercite.retrieval.text_cache import TextCache
@@ -80,13 +80,13 @@ def extractor_of(options: argparse.Namespace) -> "Extractor":
 
 
 def cache_folder() -> pathlib.Path:
-    """Where the commands keep what can be made again."""
+    """The folder where commands cache what can be computed again."""
     home = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
     return pathlib.Path(home, "gophercite")
 
 
 def keep_compiled_programs() -> None:
-    """Lets JAX keep what it compiles, so that the next run does not wait for it again."""
+    """Enables JAX's compilation cache, so that the next run need not compile again."""
     import jax
 
     if jax.config.values["jax_compilation_cache_dir"] is None:
@@ -99,7 +99,7 @@ def opened_index(path: str) -> "Iterator[DocumentIndex]":
     """Opens an index for reading.
 
     Raises:
-      RefusedError: when it can't be.
+      RefusedError: when it can't be opened.
     """
     from gophercite.retrieval.index import DocumentIndex
     from gophercite.retrieval.index_file import IndexFileError

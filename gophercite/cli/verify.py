@@ -1,4 +1,4 @@
-"""`gophercite verify`: whether the quotes of an answer stand where it says."""
+"""`gophercite verify`: checks whether the quotes of an answer stand where it says."""
 
 import argparse
 import contextlib
@@ -48,7 +48,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Checks every quote; fails unless the pages say all of them word for word."""
+    """Checks every quote; fails unless the pages contain all of them word for word."""
     from gophercite.answering.verification import verify
     from gophercite.cli.answer_text import AnswerText
     from gophercite.records import answers

@@ -1,1 +1,1 @@
-"""What a text browser accepts, as an automaton over tokens."""
+"""The texts that the text browser accepts, as an automaton over tokens."""

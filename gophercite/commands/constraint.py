@@ -1,23 +1,23 @@
 """Valid browsing by construction: only actions that the browser accepts, and existing citations.
 
-What may be written depends on the page and a little on the state (`browser.environment.step` is
-what accepts it): a grammar for each page is made once, and kept; one for the answer depends on the
-number of references. Both are tables like those of quotes, for the same sampler.
+What may be written depends on the page and a little on the state (`browser.environment.step`
+defines what is valid). The grammar of a page is built once and cached; the grammar of the answer
+depends on the number of references. Both become tables like those of quotes, for the same sampler.
 
-Written are the commands of WebGPT's table 1 in their exact spelling, with at most one blank in
-front: the environment leaves it aside, and tokenizers like it.
+The texts are the commands of WebGPT's table 1 in their exact spelling, with at most one leading
+blank: the environment ignores it, and tokenizers prefer it.
 
-    Search TEXT                     any text on one line that is not blank
+    Search TEXT                     any non-blank text on one line
     Clicked on link N               a link that the page has
     Find in page: TEXT              any such text, or a run of the page
-    Quote: RUN                      a run of the page, where its pages can be quoted
-    Scrolled down N, up N, Top      where a page is open
-    Back                            where there is a place before
+    Quote: RUN                      a run of the page, if the page can be quoted
+    Scrolled down N, up N, Top      if a page is open
+    Back                            if there is a previous place
     End: REASON                     always
 
-A run is the page's own text, its links' marks stripped, from a character to another that both are
-no white space, where boundaries allow it (`run_boundaries`). The answer is any text that is not
-blank, in which `[` is always the beginning of a citation: `[1]`, `[1, 3]` or `[1,3]`.
+A run is the page's own text without link marks, from one character to another that are both not
+white space, at allowed boundaries (`run_boundaries`). The answer is any non-blank text in which
+every `[` begins a citation: `[1]`, `[1, 3]` or `[1,3]`.
 """
 
 import collections
@@ -47,14 +47,14 @@ from gophercite.vocabularies import Vocabulary
 
 _ENDS = ("End: Answer", "End: Nonsense", "End: Controversial")
 _ON_PAGES = ("Top", *(f"Scrolled {way} {times}" for way in ("down", "up") for times in (1, 2, 3)))
-_LONGEST_TEXT = LONGEST_ACTION - 100  # characters, for what stands around a text
+_LONGEST_TEXT = LONGEST_ACTION - 100  # characters; leaves room for the rest of the command
 
-# To the sampler a run is a quote whose lengths are in the tables.
+# For the sampler, a run is a quote whose length limits are in the tables.
 _AS_QUOTES = QuoteSettings(minimum_quote=1, maximum_quote=LONGEST_RUN, boundaries="characters")
 
-_SIZES = TableSizes(1 << 18, 1 << 19)  # hold a whole part of a page with runs of whole words
+_SIZES = TableSizes(1 << 18, 1 << 19)  # enough for a full page part with runs of whole words
 
-# What of the tables is the vocabulary's.
+# The fields of the tables that depend on the vocabulary alone.
 _SHARED = "claim_next", "claim_added", "claim_content", "size"
 
 
@@ -63,16 +63,16 @@ class CommandSettings:
     """What may be written.
 
     Attributes:
-      boundaries: where a run of a page may begin and end: at whole words or sentences, or at any
-        character that is no white space.
-      find_present: whether `Find in page` is only of what is there, anywhere in the page. It always
-        is where the episode's rules have it so.
-      start_and_end: whether a quote may be `<start>━<end>`. It never is on longer pages than
-        `page_characters`, and where what is sought must be there.
-      page_characters: of a longer page only so many have runs, those around what is shown, which
-        bounds the tables.
-      kept_pages: whose graphs are kept.
-      sizes: of tables, which grow where a page needs more; each size has a program of its own.
+      boundaries: where a run of a page may begin and end: at words or sentences, or at any
+        character that is not white space.
+      find_present: whether `Find in page` only accepts text that is present, anywhere in the page.
+        This is always so if the episode's rules demand it.
+      start_and_end: whether a quote may be `<start>━<end>`. It may not on pages longer than
+        `page_characters`, or where `Find in page` only accepts present text.
+      page_characters: a longer page only has runs in a part of this length around what is shown,
+        which bounds the tables.
+      kept_pages: number of pages whose graphs are cached.
+      sizes: initial table sizes; they grow if a page needs more. Each size needs its own program.
     """
 
     boundaries: Boundaries = "words"
@@ -90,16 +90,16 @@ class CommandSettings:
 
 
 class _Offer(NamedTuple):
-    """What a page offers: all that its grammar depends on.
+    """What a page offers: everything that its grammar depends on.
 
     Attributes:
       opened: whether a page is open.
-      links: how many it has.
+      links: number of links on it.
       quotable: whether it can be quoted.
-      find_present: whether what is sought must be there.
-      text: of the page, its links' marks stripped.
+      find_present: whether `Find in page` only accepts present text.
+      text: the page's text without link marks.
       start, end: the part of it that has runs.
-      longest: characters that a quote may have.
+      longest: maximum number of characters in a quote.
     """
 
     opened: bool
@@ -116,8 +116,8 @@ class _Starts(NamedTuple):
     """A page's graph, and where actions begin in it.
 
     Attributes:
-      graph: its start is that of a state from which nothing leads back.
-      back: the start of one from which something does.
+      graph: starts at the node for states without a previous place.
+      back: start node for states with a previous place.
     """
 
     graph: PromptGraph
@@ -125,19 +125,20 @@ class _Starts(NamedTuple):
 
 
 class CommandConstraint:
-    """Makes the tables of browser states, for one vocabulary. It may be used in any thread.
+    """Builds the tables of browser states, for one vocabulary. Any thread may use it.
 
     Args:
-      vocabulary: the model's; reading it takes a moment for a large one.
-      max_tokens: that an action or an answer may have, its end of sequence included. Tokens so long
-        that such a text could be longer than the browser reads are in no search, text to find or
-        answer: of 256 tokens those of more than 38 bytes.
+      vocabulary: the model's; reading a large one takes a moment.
+      max_tokens: maximum length of an action or answer, including the end of sequence. Very long
+        tokens are excluded from searches, texts to find and answers, because a text of them could
+        exceed what the browser reads: with 256 tokens, those of more than 38 bytes.
       settings: what may be written.
 
     Attributes:
-      settings: these.
-      max_tokens: likewise.
-      least_tokens: that every action and answer can have, its end of sequence included.
+      settings: as given.
+      max_tokens: as given.
+      least_tokens: length within which the shortest action and the shortest answer fit, including
+        the end of sequence.
 
     Raises:
       NoLegalAnswer: `max_tokens` is less than that.
@@ -167,11 +168,11 @@ class CommandConstraint:
             )
 
     def graph(self, page: Page, state: State) -> PromptGraph:
-        """The graph of what may be written next.
+        """Returns the graph of what may be written next.
 
         Args:
-          page: where the browser is (`environment.page_of`).
-          state: of the episode.
+          page: the browser's current page (`environment.page_of`).
+          state: state of the episode.
 
         Raises:
           ValueError: the episode is over.
@@ -186,13 +187,13 @@ class CommandConstraint:
         return dataclasses.replace(found.graph, start=found.back)
 
     def host_tables(self, graphs: Sequence[PromptGraph]) -> QuoteTables:
-        """Puts graphs together for a batch, as arrays of numpy."""
+        """Combines graphs for a batch, as numpy arrays."""
         return joined(graphs, self._grammars.texts, _AS_QUOTES, self._sizes)
 
     def tables(self, graphs: Sequence[PromptGraph]) -> QuoteTables:
-        """Puts graphs together for a batch, on the device.
+        """Combines graphs for a batch, on the device.
 
-        Their sizes only grow, so that few programs serve all batches of as many.
+        Table sizes only grow, so that few programs serve all batches of the same size.
 
         Args:
           graphs: one for each state (`graph`).
@@ -227,7 +228,7 @@ class CommandConstraint:
             return _Offer(True, len(shown.links), False, False, "", 0, 0, 0)
         start, end = 0, len(shown.plain)
         if end > self.settings.page_characters:
-            # A few parts, each half of the next, so that most steps stay in one.
+            # Few parts, overlapping by half, so that most steps stay in the same part.
             half = max(1, self.settings.page_characters // 2)
             start = max(0, shown.place_of_line(place.first) - half // 4) // half * half
             end = min(end, start + 2 * half)
@@ -268,11 +269,11 @@ class CommandConstraint:
 
 
 def _actions(offer: _Offer) -> tuple[Skeleton, int, int, list[int]]:
-    """The grammar of what can be done on a page.
+    """The grammar of the actions on a page.
 
     Returns:
-      The grammar, the node where actions begin that don't lead back, that of those that may, and
-      the nodes that a blank and a run of the page may follow.
+      The grammar, the start node for states without a previous place, the start node for states
+      with one, and the nodes that may be followed by a blank and a run of the page.
     """
     texts = free_text_automaton()
     skeleton = Skeleton()
@@ -305,7 +306,7 @@ def _actions(offer: _Offer) -> tuple[Skeleton, int, int, list[int]]:
 
 
 def _citations(references: int) -> Skeleton:
-    """The grammar of what follows a `[` in an answer."""
+    """The grammar of what may follow a `[` in an answer."""
     texts = free_text_automaton()
     skeleton = Skeleton()
     numbers = skeleton.number(CITING, 1, references)

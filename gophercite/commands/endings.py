@@ -1,7 +1,7 @@
-"""How many tokens the texts of a grammar still need, and what each token reaches in a run.
+"""How many tokens each text of a grammar still needs, and the reach of each token in a run.
 
-So every text can be ended: as `completions` has it for quotes, for any skeleton, runs of a page and
-quotes by their start and end.
+These make sure that every text can be ended: the counterpart of `completions` for quotes, for any
+skeleton, with runs of a page and quotes by start and end.
 """
 
 import numpy as np
@@ -12,9 +12,9 @@ from gophercite.quoting.completions import NO_END
 from gophercite.quoting.token_edges import TokenEdges
 from gophercite.quoting.token_walks import UNLIMITED
 
-LONGEST_RUN = 20_000  # characters: what the tables' lengths are counted up to
+LONGEST_RUN = 20_000  # characters: the maximum length that the tables count
 
-# Tokens more than the shortest end of a window needs that an end may need behind a start.
+# An end after a start may need this many tokens more than the shortest end in its window.
 _MORE = 2
 
 
@@ -29,22 +29,24 @@ def complete(
     steps: np.ndarray,
     used: int,
 ) -> None:
-    """Finds the fewest tokens from each node to the end, and what each edge reaches in a run.
+    """Computes the fewest tokens from each node to the end, and each edge's reach in a run.
 
-    An edge's reach counts the characters that the run still must have to end where it leads, on the
-    way of the fewest tokens: so a run is only gone on with as long as that way stays within its
-    limit.
+    An edge's reach counts the characters that the run must still have to end from the edge's
+    target, along the path of the fewest tokens. So a run is only continued while that path stays
+    within its limit.
 
     Args:
       edges: all tokens.
-      reach: of each; gets those of edges in runs.
-      cost: of each node; gets those of all but the ends of quotes, which are there already.
-      order: the runs' nodes from the first on, those of longer runs before those that lead to them.
-      begun: of each of them, whether a mark has begun there (`LongQuotes.begun`): a run has other
-        ways to its end.
+      reach: [edges] in place: gets the reach of edges in runs.
+      cost: [nodes] in place: gets the fewest tokens, except for the ends of quotes, which must be
+        filled in already.
+      order: the runs' nodes, counted from the first; nodes of longer runs before those that lead to
+        them.
+      begun: for each of these nodes, whether a mark has begun there (`LongQuotes.begun`): such runs
+        have other ways to end.
       first_run: the first of these nodes.
-      steps: whether some token leads from a state of a free text to another.
-      used: added to each reach in a run, which lowers the limit of all.
+      steps: whether some token leads from one state of a free text to another.
+      used: added to each reach in a run, which lowers the limit for all.
     """
     texts = steps.shape[0]
     rest = np.zeros(cost.shape[0], np.int32)  # characters
@@ -93,12 +95,12 @@ def with_marks(
     order: np.ndarray,
     first: int,
 ) -> TokenEdges:
-    """Leads tokens over the mark between a quote's start and end, and finds the ends' costs.
+    """Leads tokens across the mark between a quote's start and end, and computes the ends' costs.
 
     Args:
       edges: all tokens.
-      reach: of each; gets those of tokens that begin or end a mark, and of ends.
-      cost: of each node; gets those of ends.
+      reach: [edges] in place: gets the reach of tokens that begin or end a mark, and of ends.
+      cost: [nodes] in place: gets the costs of ends.
       quotes: starts and ends.
       order: all of their nodes, by falling `quotes.longest`.
       first: the node that they are counted from.
@@ -115,7 +117,7 @@ def with_marks(
     ends = order[(order >= quotes.first_end) & ~np.isin(order, quotes.roots)]
     _complete_ends(edges, cost, ends, quotes.last, first)
 
-    # The ends behind a start must not need more tokens than their window's root says.
+    # The ends after a start must not need more tokens than their window's root says.
     fits = np.zeros(len(quotes.after), bool)
     for number, root in enumerate(quotes.roots):
         span = slice(edges.start[first + root], edges.start[first + root + 1])
@@ -152,9 +154,9 @@ def with_marks(
 def _complete_ends(
     edges: TokenEdges, cost: np.ndarray, order: np.ndarray, last: np.ndarray, first: int
 ) -> None:
-    """The fewest tokens from within each end of a quote, on the way that its last place goes on.
+    """The fewest tokens from each node of a quote's end, along the path that keeps its last place.
 
-    That way stays behind the start if the place does.
+    That path stays behind the start if the last place does.
     """
     for place in order:
         node = first + place

@@ -1,9 +1,9 @@
 """The automaton of the free texts in a browser's actions and answers, byte by byte.
 
-There are two kinds. A line is what is searched for: any characters but line ends. A cited text is
-an answer: any characters, but `[` only where a citation begins, which another automaton reads. Both
-have something that is not blank. Nearly all tokens may follow nearly everywhere, so that their
-states are the ones that tables have whole rows for (`joined_graphs.FreeTexts`).
+There are two kinds. A line is a text to search for: any characters except line ends. A cited text
+is an answer: any characters, but `[` only where a citation begins, which another automaton reads.
+Both must have something that is not blank. Almost every token may follow almost everywhere, so the
+tables have complete rows for their states (`joined_graphs.FreeTexts`).
 """
 
 import dataclasses
@@ -15,11 +15,11 @@ import numpy as np
 from gophercite.quoting.claims import CLOSED, DEAD, ClaimAutomaton
 from gophercite.quoting.utf8 import WHITE_SPACE, goes_on, is_whole, representative
 
-END = 0xFF  # stands for the end of a text: no character has this byte
+END = 0xFF  # represents the end of a text: no character contains this byte
 CITATION = ord("[")
 
 LINE_ENDS = tuple(character.encode() for character in "\n\r\x85\u2028\u2029")
-# What `documents.normalise_text` drops: a text of these alone is empty.
+# What `documents.normalise_text` drops: a text of only these is empty.
 DROPPED = tuple(character.encode() for character in "\u00ad\u200b\u2060\ufeff")
 BLANK = (*WHITE_SPACE, *DROPPED)
 
@@ -28,11 +28,11 @@ Kind = Literal["space", "line", "cited"]
 
 @dataclasses.dataclass(frozen=True)
 class _State:
-    """What a text so far leaves open.
+    """What is known of a text so far.
 
     Attributes:
-      kind: of the text; `space` before the blank that a line begins after.
-      character: first bytes of an unfinished character; equivalent beginnings share one.
+      kind: kind of the text; `space` before the blank that precedes a line.
+      character: first bytes of an unfinished character; equivalent beginnings share one state.
       content: whether the text has anything that is not blank.
     """
 
@@ -46,10 +46,10 @@ class FreeTextAutomaton:
     """The states as a table.
 
     Attributes:
-      table: `CLOSED` where a byte is no part of the text: `END`, or the `[` of a citation.
-      space: the state before the blank that a line begins after.
+      table: `CLOSED` where a byte is not part of the text: `END`, or the `[` of a citation.
+      space: the state before the blank that precedes a line.
       cited: the state where a cited text begins.
-      goes_on: the state where a cited text goes on after a citation.
+      goes_on: the state where a cited text continues after a citation.
     """
 
     table: ClaimAutomaton
@@ -60,7 +60,7 @@ class FreeTextAutomaton:
 
 @functools.cache
 def free_text_automaton() -> FreeTextAutomaton:
-    """Returns the automaton, which is made once."""
+    """Returns the automaton, which is built once."""
     cited, goes_on_cited = _State("cited"), _State("cited", content=True)
     states = [_State("space"), cited, goes_on_cited]
     numbers = {state: place for place, state in enumerate(states)}
@@ -102,5 +102,5 @@ def _step(state: _State, byte: int) -> "_State | int":
     special = (*(() if state.content else BLANK), *(LINE_ENDS if state.kind == "line" else ()))
     if any(each.startswith(character) for each in special):
         return _State(state.kind, character, state.content)
-    # None of those, whatever follows: only what may follow matters.
+    # None of these can follow any more: only the possible continuations matter.
     return _State(state.kind, representative(character), True)

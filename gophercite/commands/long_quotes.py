@@ -1,15 +1,15 @@
-"""Quotes by their start and their end, `Quote: <start>━<end>`, as a part of a page's grammar.
+"""Quotes by their start and their end, `Quote: <start>━<end>`, as part of a page's grammar.
 
-The environment takes the first place of the start, and the first of the end behind it. Here a start
-is a run that stands in the page once, so that its place is known wherever the page is scrolled to;
-an end is a run that stands somewhere behind it, in the same window of the page. Windows overlap,
-and are so short that what is quoted is never too long.
+The environment takes the first occurrence of the start, and the first occurrence of the end after
+it. Here a start is a run that occurs only once in the page, so that its place is known however the
+page is scrolled; an end is a run that occurs after it, in the same window of the page. Windows
+overlap, and are so short that a quote is never too long.
 
-A state of a start stands for runs of several lengths, of which the longer ones stand once: a token
-that goes on to `━` needs so many characters of the run before it. From there on a sample's
-characters are counted on from the place where the start ends. Where the end has been read up to,
-they are at most the last place where these words end in the window, if and only if the words stand
-behind the start (`TokenEdges.reach`).
+A state of a start stands for runs of several lengths, of which only the longer ones are unique: a
+token that continues to `━` requires a minimum number of characters of the run before it. From there
+on, a sample's characters are counted from the place where the start ends. Once some of the end has
+been read, this count is at most the last place where the end's words occur in the window, if and
+only if they occur after the start (`TokenEdges.reach`).
 """
 
 import dataclasses
@@ -25,31 +25,31 @@ from gophercite.quoting.run_automaton import RunAutomata, build_run_automata
 from gophercite.quoting.suffix_automaton import build_suffix_automata
 
 LONGEST_START = 200  # characters
-WINDOW = 2000  # characters, of which starts end in the first half
-LONGEST_WINDOW = 16_000  # characters of a page that is one, where all of it may be quoted
+WINDOW = 2000  # characters; starts lie in the first half
+LONGEST_WINDOW = 16_000  # characters of a page that is a single window, if all of it may be quoted
 _MARK = tuple(ELLIPSIS.encode())
 
 
 @dataclasses.dataclass(frozen=True)
 class LongQuotes:
-    """Nodes behind a page's runs, counted from the root of these.
+    """Nodes after a page's runs, counted from the root of the runs.
 
-    For each run state that may be a start: two that twin what may follow it while the mark is not
-    whole, and one after the mark; then the states of ends.
+    For each run state that may be a start there are two twins, with the same continuations while
+    the mark is incomplete, and one node after the mark. Then come the states of ends.
 
     Attributes:
-      edges: bytes from node to node, of the runs' states and of all these; where a run may end
-        stands in `ends`.
+      edges: bytes from node to node, of the runs' states and all these nodes; `ends` tells where a
+        run may end.
       ends: whether a text may end in each node.
       longest: a number that grows along every edge.
-      begun: for each node the start whose mark has begun there, where nothing else can go on; else
+      begun: for each node, the start whose mark has begun there, if nothing else can follow; else
         -1.
       after: for each start, the node after its mark.
       window: for each start, the window of its end.
-      least: characters that a run needs to be one.
-      place: of each start's end in its window, in characters.
-      roots: of each window, the node where its ends begin.
-      last: for each node of an end, the last place in the window where it stands, in characters.
+      least: minimum number of characters that make a run a start.
+      place: place of each start's end in its window, in characters.
+      roots: for each window, the node where its ends begin.
+      last: for each node of an end, the last place in the window where it occurs, in characters.
       first_end: the first node of an end.
     """
 
@@ -78,16 +78,16 @@ def long_quotes(
     """Adds starts and ends to the runs of a page.
 
     Args:
-      text: what has runs.
-      once: for each of its characters, what `standing_once` finds, counted from its first.
-      automaton: of its runs.
-      byte: which byte each letter is.
+      text: the text that has runs.
+      once: for each of its characters, the result of `standing_once`, counted from its first.
+      automaton: automaton of its runs.
+      byte: the byte of each letter.
       begins: whether a run may begin with each byte of the text.
-      ends: whether one may end with it.
-      most: characters that may be quoted.
+      ends: whether a run may end with it.
+      most: maximum number of characters that may be quoted.
 
     Returns:
-      All nodes; None where nothing can be quoted so.
+      All nodes; None if nothing can be quoted in this way.
     """
     data = np.frombuffer(text.encode(), np.uint8)
     leads = (data & 0xC0) != 0x80
@@ -100,7 +100,7 @@ def long_quotes(
     state = np.flatnonzero(automaton.ends & (automaton.place >= 0))
     end = characters[automaton.place[state]]
     least = end - once[end - 1]
-    # Of the other states, no run stands once.
+    # No run of any other state is unique.
     chosen = (once[end - 1] >= 0) & (least <= min(LONGEST_START, most))
     chosen &= least <= automaton.length[state]
     state, end, least = state[chosen], end[chosen], least[chosen]
@@ -113,10 +113,10 @@ def long_quotes(
 
 
 def standing_once(text: str) -> Int[np.ndarray, " characters"]:
-    """For each character, the latest one from which on up to it the text stands once.
+    """For each character, the latest one from which the text up to it occurs only once.
 
-    As quotes are found: without white space, in any case of letters. -1 for white space, and where
-    all that ends there stands elsewhere, too.
+    Compared as quotes are: without white space, ignoring case. -1 for white space, and where
+    everything that ends at the character also occurs elsewhere.
     """
     folded = [character.casefold().encode() for character in text]
     blank = np.fromiter(map(str.isspace, text), bool, len(text))
@@ -125,7 +125,7 @@ def standing_once(text: str) -> Int[np.ndarray, " characters"]:
     packed = b"".join(each for each, space in zip(folded, blank, strict=True) if not space)
     if not packed:
         return np.full(len(text), -1)
-    upto = np.cumsum(lengths)  # bytes of the packed text, up to each character, with it
+    upto = np.cumsum(lengths)  # bytes of the packed text up to and including each character
     data = np.frombuffer(packed, np.uint8)
     byte = np.flatnonzero(np.bincount(data, minlength=256))
     letter = np.zeros(256, np.uint8)
@@ -135,7 +135,7 @@ def standing_once(text: str) -> Int[np.ndarray, " characters"]:
     order = np.argsort(-length.astype(np.int64), kind="stable")
     several = _repeated(letter[data], step, length, link, order)
     latest = upto - several[np.maximum(upto - 1, 0)] - 1
-    # The last character that begins there or before.
+    # The last character that begins at this byte or before.
     begin = np.searchsorted(upto - lengths, latest, side="right") - 1
     begin[(latest < 0) | blank] = -1
     return begin
@@ -145,7 +145,7 @@ def standing_once(text: str) -> Int[np.ndarray, " characters"]:
 def _repeated(
     data: np.ndarray, step: np.ndarray, length: np.ndarray, link: np.ndarray, order: np.ndarray
 ) -> np.ndarray:
-    """Of the texts that end with each letter, the length of the longest that stands elsewhere."""
+    """For each letter, the length of the longest text that ends there and also occurs elsewhere."""
     count = np.zeros(length.shape[0], np.int64)
     states = np.empty(data.shape[0], np.int64)
     state: Any = np.int64(0)
@@ -165,11 +165,11 @@ def _repeated(
 
 @dataclasses.dataclass(frozen=True)
 class _Ends:
-    """The runs of windows.
+    """The runs of all windows.
 
     Attributes:
       automata: one for each window.
-      last: of each state the last place where it stands in its window, in characters.
+      last: for each state, the last place where it occurs in its window, in characters.
     """
 
     automata: RunAutomata
@@ -187,7 +187,7 @@ def _ends(
     count: int,
     byte: np.ndarray,
 ) -> _Ends:
-    """The automata of what stands in windows, each of so many characters, half of them its own."""
+    """The automata of windows of `size` characters, each of which starts `half` after the last."""
     lead = np.append(np.flatnonzero(leads), len(data))
     spans = []
     for number in range(count):
@@ -218,15 +218,15 @@ def _ends(
 
 @native
 def _last_places(step: np.ndarray, place: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Behind which byte each state's runs end for the last time, as far as they go on from there.
+    """After which byte each state's runs end for the last time, if they can continue from there.
 
-    Of roots 0.
+    0 for roots.
     """
     last = np.zeros(step.shape[0], np.int64)
     for state in order:
         if place[state] < 0:
             continue
-        # Its own place may be within a word, where no run begins, and so no way goes on from it.
+        # A state's own place may be within a word: no run begins there, so none continues from it.
         for letter in range(step.shape[1]):
             if step[state, letter] >= 0:
                 last[state] = max(last[state], last[step[state, letter]] - 1)
@@ -244,7 +244,7 @@ def _joined(
     least: np.ndarray,
     found: _Ends,
 ) -> LongQuotes:
-    """Puts runs, marks and ends together."""
+    """Combines runs, marks and ends."""
     runs, starts = len(automaton.step), len(state)
     letters = {int(each): number for number, each in enumerate(byte)}
 
@@ -269,7 +269,7 @@ def _joined(
 
     row, letter = np.nonzero(automaton.step >= 0)
     after = automaton.step[row, letter]
-    # A start's own edge for the mark's first byte leads to its twin.
+    # A start's own edge for the mark's first byte leads to its first twin.
     twin = np.full(runs, -1)
     twin[state] = first
     kept = ~((byte[letter] == _MARK[0]) & (twin[row] >= 0))

@@ -15,14 +15,14 @@ def page_runs(
     """Finds the runs of a part of a page.
 
     Args:
-      part: what has runs; boundaries are the whole page's.
-      boundaries: where a run may begin and end, and never with white space.
-      most: characters that it may have.
-      quoted: where a quote may be its start and its end, characters that it may have in all. Only
-        where the part is the whole page.
+      part: the part that has runs; boundaries are those of the whole page.
+      boundaries: where a run may begin and end, except at white space.
+      most: maximum number of characters in a run.
+      quoted: if a quote may be given by its start and end, the maximum number of characters that it
+        may have in all. Only used if the part is the whole page.
 
     Returns:
-      The runs; None where there is none.
+      The runs; None if there are none.
     """
     text = part.text
     begins, ends = run_boundaries(part, boundaries)
@@ -53,22 +53,22 @@ def page_runs(
 
 
 def longest_run(text: str, most: int) -> int:
-    """How long a run of a page may be so that what it finds there has at most so many characters.
+    """The maximum length of a run for which the text found has at most `most` characters.
 
-    A quote is found without its white space, in any case of letters, at the first place of several:
-    there it may have more white space than where it was taken from, and other letters.
+    A quote is found without white space, ignoring case, at its first occurrence, which may have
+    more white space and other letters than where it was taken from.
 
     Args:
-      text: the page's.
-      most: characters that may be found.
+      text: the page's text.
+      most: maximum number of characters that may be found.
 
     Returns:
-      Characters.
+      The length in characters.
     """
     if len(text) <= most:
         return most
     place = np.flatnonzero(~np.fromiter(map(str.isspace, text), bool, len(text)))
-    # A character and some others are the same without their case, at most so many for one.
+    # Up to this many characters may case-fold to the same text as one character.
     each = max((len(character.casefold()) for character in set(text)), default=1)
     fits, fails = 0, len(place) + 1
     while fails - fits > 1:

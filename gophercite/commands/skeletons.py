@@ -1,14 +1,14 @@
 """What may be written, as data: fixed strings, numbers, free text and runs of a page.
 
-A grammar is a small automaton of bytes (`Skeleton`), which is spelled out node by node, in front of
-a page's runs and behind the states of free text. Tokens are then read along the whole of it as
-along a quote's graph (`token_edges`), so that any number of grammars are input of one sampler. The
-end of a text is the byte `free_texts.END`, which the end of sequence spells.
+A grammar is a small automaton over bytes (`Skeleton`), given node by node, that comes before a
+page's runs and after the states of free text. Tokens are then read along all of it as along a
+quote's graph (`token_edges`), so that one sampler takes any number of grammars as input. The end of
+a text is the byte `free_texts.END`, which the end-of-sequence token spells.
 
-The nodes, by number:
+The nodes, in order:
 
     free texts' states    the same for all graphs (`free_texts.py`)
-    SHUT                  right before what ends a free text: a citation's `[`, or the end
+    SHUT                  just before what ends a free text: a citation's `[`, or the end
     DONE, CITING          after the end; after that `[`
     the grammar's own
     runs                  states of an automaton of a page's runs; its root is the first
@@ -36,7 +36,7 @@ _TEXTS = free_text_automaton()
 SHUT = len(_TEXTS.table.next)
 DONE, CITING = SHUT + 1, SHUT + 2
 
-# Walks count characters of runs alone; what else may be long is limited beforehand.
+# Only characters of runs are counted here; the lengths of other texts are limited beforehand.
 _LIMITS = Limits(1, UNLIMITED, -2, UNLIMITED, 0, True)
 
 
@@ -52,7 +52,7 @@ class Skeleton:
 
     @property
     def size(self) -> int:
-        """How many nodes there are before a page's runs, those of free texts among them."""
+        """Number of nodes before a page's runs, including those of free texts."""
         return SHUT + len(self.rows)
 
     def row(self, node: int) -> dict[int, int]:
@@ -60,17 +60,17 @@ class Skeleton:
         return self.rows[node - SHUT]
 
     def node(self) -> int:
-        """Makes a node that nothing follows yet."""
+        """Creates a node without successors."""
         self.rows.append({})
         return self.size - 1
 
     def spell(self, node: int, text: str, to: int | None = None) -> int:
-        """Lets a text follow a node.
+        """Adds a text that may follow a node.
 
         Args:
-          node: where it begins; what texts begin with in common has the same nodes.
+          node: where it begins; texts with a common beginning share nodes.
           text: not empty.
-          to: the node after it; one of its own when None.
+          to: the node after the text; a new one when None.
 
         Returns:
           That node.
@@ -87,29 +87,29 @@ class Skeleton:
         return to
 
     def word(self, node: int, text: str) -> None:
-        """Lets a text follow a node, and then the end."""
+        """Adds a text, followed by the end, that may follow a node."""
         self.end(self.spell(node, text))
 
     def end(self, node: int) -> None:
-        """Lets the end follow a node."""
+        """Adds the end after a node."""
         self.row(node)[END] = DONE
 
     def number(self, node: int, least: int, most: int) -> list[int]:
-        """Lets whole numbers follow a node, without zeros in front.
+        """Adds the integers of a range, without leading zeros, after a node.
 
         Args:
           node: where they begin.
           least: the first number, 0 or 1.
-          most: the last, not less than that.
+          most: the last number, at least `least`.
 
         Returns:
-          The nodes where a number is whole; some may go on.
+          The nodes where a number is complete; some allow further digits.
         """
         whole = []
         if least == 0:
             whole.append(self.spell(node, "0"))
         digits = str(most)
-        # How the digits so far compare with as many of the last number's: -1 less, 1 more.
+        # How the digits so far compare with the last number's first digits: -1 less, 1 more.
         nodes: dict[tuple[int, int], int] = {(0, 0): node}
         todo = [(0, 0)]
         for count, compared in todo:  # grows while it is walked
@@ -136,9 +136,9 @@ class PageRuns:
       edges: bytes from state to state, counted from the root.
       ends: whether a run may end in each state.
       longest: a number that grows along every edge.
-      most: characters that a run may have.
-      quotes: starts and ends of quotes behind the runs, whose nodes are then among these; None
-        where there are none.
+      most: maximum number of characters in a run.
+      quotes: starts and ends of quotes after the runs, whose nodes are then included; None if there
+        are none.
     """
 
     edges: ByteEdges
@@ -149,12 +149,12 @@ class PageRuns:
 
     @classmethod
     def of(cls, automaton: RunAutomata, byte: Int[np.ndarray, " letters"], most: int) -> "PageRuns":
-        """Makes them of the automaton of one text.
+        """Builds the runs from the automaton of one text.
 
         Args:
           automaton: with one group.
-          byte: which byte each letter is, rising.
-          most: characters that a run may have.
+          byte: the byte of each letter, rising.
+          most: maximum number of characters in a run.
         """
         state, letter = np.nonzero(automaton.step >= 0)
         start = np.zeros(len(automaton.step) + 1, np.int32)
@@ -174,7 +174,7 @@ class PageRuns:
 
 @dataclasses.dataclass(frozen=True)
 class _Spellings:
-    """Tokens' bytes as grammars have them: the end of sequence spells `END`, and none holds it."""
+    """Tokens' bytes for grammars: the end of sequence spells `END`, and no other token holds it."""
 
     size: int
     spelled: tuple[bytes | None, ...]
@@ -184,16 +184,16 @@ class _Spellings:
 
 
 class Grammars:
-    """Makes graphs of skeletons, for one vocabulary.
+    """Builds the graphs of skeletons, for one vocabulary.
 
     Args:
-      vocabulary: the model's; reading it takes a moment for a large one.
-      longest_text: bytes that a free text may have.
-      max_tokens: that a sample may have. A token of so many bytes that a text of such tokens could
-        be longer than that is in no free text.
+      vocabulary: the model's; reading a large one takes a moment.
+      longest_text: maximum number of bytes in a free text.
+      max_tokens: maximum number of tokens in a sample. A token is excluded from free texts if a
+        text of `max_tokens` such tokens could be longer than `longest_text`.
 
     Attributes:
-      texts: what all graphs share.
+      texts: the part that all graphs share.
     """
 
     def __init__(self, vocabulary: Vocabulary, longest_text: int, max_tokens: int) -> None:
@@ -206,7 +206,7 @@ class Grammars:
         tokens = ClaimTokens.build(
             _TEXTS.table, TokenTrie.build(_Spellings(len(spelled), tuple(in_texts)))
         )
-        # What ends a text is read once more, from `SHUT` on.
+        # The byte that ends a text is read again, from `SHUT` on.
         tokens = dataclasses.replace(tokens, leaving_read=tokens.leaving_read - 1)
         self.texts = FreeTexts(_TEXTS.table, tokens, usual_lengths(vocabulary))
         self._trie = trie
@@ -217,12 +217,12 @@ class Grammars:
         """Reads all tokens along a grammar.
 
         Args:
-          skeleton: the grammar; it leads to a page's runs by the node `skeleton.size`.
+          skeleton: the grammar; the node `skeleton.size` leads to a page's runs.
           start: the node where samples begin.
-          runs: of the page, where the grammar has any.
+          runs: runs of the page, if the grammar uses any.
 
         Returns:
-          The graph: the tokens of every node, and how many it takes at least from there to the end.
+          The graph: the tokens of every node, and the fewest tokens from there to the end.
         """
         first = _text_edges().followed_by(_skeleton_edges(skeleton))
         size = skeleton.size
@@ -297,7 +297,7 @@ def _skeleton_edges(skeleton: Skeleton) -> ByteEdges:
 
 
 def _run_edges(runs: PageRuns, first: int) -> ByteEdges:
-    """The edges of a page's runs, the end among them: it is the last byte of all."""
+    """The edges of a page's runs, including those to the end: `END` is the largest byte."""
     edges, ends = runs.edges, np.flatnonzero(runs.ends)
     after = edges.start[1:][ends]
     start = edges.start.copy()

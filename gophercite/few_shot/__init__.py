@@ -1,1 +1,1 @@
-"""Prompting a base model with a few examples for the first training data (sections 2.5 and H)."""
+"""Few-shot prompts for a base model, to produce the first training data (sections 2.5 and H)."""

@@ -1,4 +1,4 @@
-"""Evidence for a claim by rule: the run of sentences that is most like it (section 3.2, H)."""
+"""Finds evidence for a claim by rule: the run of sentences most similar to it (section 3.2, H)."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ from gophercite.documents import Document
 from gophercite.text.rouge import rouge_l_of_words, words
 from gophercite.text.sentences import sentence_spans
 
-MORE_SENTENCES = 2  # that evidence has than the claim
+MORE_SENTENCES = 2  # evidence has this many more sentences than the claim
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,17 +33,17 @@ class FoundEvidence:
 
 
 def find_evidence(claim: str, pages: Iterable[Document]) -> FoundEvidence | None:
-    """Returns the n + 2 neighbouring sentences with the best ROUGE-L, n being the claim's number.
+    """Returns the n + 2 consecutive sentences with the best ROUGE-L, for a claim of n sentences.
 
-    Of a page with fewer sentences all are taken; of equally good runs the first. Runs and titles
-    that inline evidence can't hold, as they have a reserved mark, are passed over.
+    A page with fewer sentences is taken in full. On a tie the first run wins. Runs and titles with
+    a reserved mark, which inline evidence can't hold, are skipped.
 
     Args:
-      claim: what is to be proven.
-      pages: in rank order: the part of each that the model was shown, or whole.
+      claim: the claim to prove.
+      pages: in rank order; of each, the part that the model was shown, or all of it.
 
     Returns:
-      The run; None where no page has a sentence.
+      The run; None if no page has a sentence.
     """
     claimed = words(claim)
     number = len(sentence_spans(claim)) + MORE_SENTENCES

@@ -1,8 +1,8 @@
 """The examples and preambles of few-shot prompts: five of each style, written for this project.
 
 Short questions are answered in the syntax of inline evidence, with quotes that may leave out words
-(`[...]`); questions that ask for an explanation by a claim alone, for which evidence is sought by
-rule afterwards.
+(`[...]`). Questions that ask for an explanation are answered by a claim alone; a rule finds the
+evidence afterwards.
 """
 
 import dataclasses

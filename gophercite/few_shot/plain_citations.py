@@ -1,4 +1,4 @@
-"""Answers that name their source in plain words, as the texts do that base models have read."""
+"""Answers that name their source in plain words, like the texts base models were trained on."""
 
 import re
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from gophercite.documents import Document
 from gophercite.evidence import Evidence
 from gophercite.text.sentences import sentence_spans
 
-# What stands between a claim and the title of its page: `claim (Title`, `"claim" (see Title`,
+# The text between a claim and the title of its page: `claim (Title`, `"claim" (see Title`,
 # `claim. Page: Title`.
 _BETWEEN = re.compile(r"\s*(?:\((?:see )?|\.?\s+(?:Page|Source|From):\s*)$")
 _MARKS_OF_QUOTATION = "\"'“”‘’"
@@ -18,12 +18,12 @@ def find_citation(answer: str, pages: Sequence[Document]) -> Evidence | None:
     """Reads a claim with its citation, such as `1904 (Eldade: "It was bridged in 1904.")`.
 
     Args:
-      answer: what a model wrote, without what comes after the answer (`first_answer`).
-      pages: those that it was shown.
+      answer: what a model wrote, without anything after the answer (`first_answer`).
+      pages: the pages that it was shown.
 
     Returns:
-      The claim, the title of the first page that is named behind it, and the sentences of that page
-      that follow the title, verbatim; None where one of them is missing.
+      The claim, the title of the first page that is named after it, and the sentences of that page
+      that follow the title, verbatim; None if any of these is missing.
     """
     named = [(at, page) for page in pages if (at := _cited_at(answer, page.title)) is not None]
     if not named:
@@ -37,12 +37,12 @@ def find_citation(answer: str, pages: Sequence[Document]) -> Evidence | None:
 
 
 def as_citation(triple: Evidence) -> str:
-    """Writes an answer so that `find_citation` reads it."""
+    """Writes an answer in the form that `find_citation` reads."""
     return f'{triple.claim.rstrip(".")} ({triple.title}: "{triple.quote}")'
 
 
 def _cited_at(answer: str, title: str) -> int | None:
-    """Where the title stands as a source's; a claim may name the page, too."""
+    """Where the title stands as that of a source; the claim itself may name the page, too."""
     for found in re.finditer(re.escape(title), answer):
         if _BETWEEN.search(answer[: found.start()]):
             return found.start()
@@ -50,7 +50,7 @@ def _cited_at(answer: str, title: str) -> int | None:
 
 
 def _quoted(rest: str, page: str) -> str | None:
-    """The longest run of whole sentences of a page that what follows the title has."""
+    """The longest run of complete sentences of a page in the text after the title."""
     spans = sentence_spans(page)
     best = ""
     for first, (start, _) in enumerate(spans):

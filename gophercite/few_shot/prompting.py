@@ -1,4 +1,4 @@
-"""Few-shot prompts, and what of a base model's continuation is the answer (appendix H)."""
+"""Few-shot prompts, and the answer within a base model's continuation (appendix H)."""
 
 import contextlib
 import dataclasses
@@ -31,17 +31,17 @@ from gophercite.retrieval.contexts import joint_context as plain_context
 from gophercite.text.sentences import sentence_spans
 from gophercite.vocabularies import Vocabulary
 
-# A base model goes on with an example of its own: what it writes from there on is no answer.
+# A base model goes on with an example of its own; anything from there on is not the answer.
 _NEXT_EXAMPLE = re.compile(r"\n\s*(?:Page|Question|Answer):")
 
 
 class Style(enum.Enum):
-    """What the examples' answers look like.
+    """The form of the examples' answers.
 
     SHORT: inline evidence, as for Natural Questions (table 14). LONG: claims, as for ELI5 (table
-    15), for which `evidence_search` finds the evidence. CITED: those of SHORT with their sources in
-    plain words, which `plain_citations` reads; for models that are too small to learn a syntax from
-    examples.
+    15), for which `evidence_search` finds the evidence. CITED: the SHORT examples with their
+    sources in plain words, which `plain_citations` reads; for models that are too small to learn a
+    syntax from examples.
     """
 
     SHORT = "short"
@@ -51,12 +51,12 @@ class Style(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class FewShotSettings:
-    """How a prompt is made.
+    """How a prompt is built.
 
     Attributes:
-      style: of the examples.
-      examples: how many are drawn of the five; table 14 shows three, table 15 four. Without any,
-        the prompt is that of the question alone.
+      style: style of the examples.
+      examples: number of examples drawn from the five; table 14 shows three, table 15 four. With 0,
+        the prompt is the question's alone.
     """
 
     style: Style = Style.SHORT
@@ -69,7 +69,7 @@ class FewShotSettings:
 
 
 def _cited(example: Example) -> Example:
-    """The example with its source in plain words: the whole sentences that its quote is from."""
+    """The example with its source in plain words: the full sentences that its quote is from."""
     (triple,) = evidence.parse(example.answer)
     start, end = restore(triple.quote, example.text) or (0, 0)
     spans = [span for span in sentence_spans(example.text) if span[0] < end and start < span[1]]
@@ -88,11 +88,11 @@ _PREAMBLES = {
 
 
 def preamble(settings: FewShotSettings, draw: random.Random) -> str:
-    """Returns the instruction and some examples, in an order that is drawn, each as a prompt is.
+    """Returns the instruction and some examples in random order, each in the form of a prompt.
 
     Args:
       settings: which examples, and how many.
-      draw: the random numbers of this prompt.
+      draw: random numbers for this prompt.
     """
     if not settings.examples:
         return ""
@@ -119,15 +119,15 @@ def few_shot_context(
     draw: random.Random,
     contexts: ContextSettings | None = None,
 ) -> Context:
-    """Returns the few-shot prompt with search results cut to what the examples leave of it.
+    """Returns the few-shot prompt, with search results cut to the room that the examples leave.
 
     Args:
-      question: to be answered.
+      question: the question to answer.
       results: what the prompt shows, in rank order, with equal shares.
-      prompt_tokens: how many tokens the prompt may have, examples included.
-      vocabulary: of the model.
+      prompt_tokens: maximum number of tokens in the prompt, including the examples.
+      vocabulary: the model's.
       settings: which examples.
-      draw: the random numbers of this prompt.
+      draw: random numbers for this prompt.
       contexts: how pages are cut; the paper's by default.
 
     Raises:
@@ -147,10 +147,10 @@ def few_shot_context(
 
 
 def first_answer(continuation: str) -> str:
-    """Returns what a base model wrote up to where it begins another example.
+    """Returns what a base model wrote up to the beginning of another example.
 
-    What is evidence from its first character to its last is one answer, also where a line of a
-    claim begins as another example would: under the quote constraint nothing else can be written.
+    Text that is evidence from its first to its last character is one answer, even if a line of a
+    claim begins like another example: under the quote constraint nothing else can be written.
     """
     with contextlib.suppress(evidence.SyntaxFault):
         evidence.parse(continuation)

@@ -1,8 +1,8 @@
 """Quotes that leave words out, marked by `[...]`, and the run of the page that they are from.
 
-A base model may write them (table 14), in more ways than ` [...] `, the one that constrained
-sampling knows (`evidence.OMISSION`). What is left out can change what the rest means, so nothing
-is trained on them as they are: the words are put back.
+A base model may write them (table 14) in more ways than ` [...] `, the only one that constrained
+sampling uses (`evidence.OMISSION`). Leaving words out can change what the rest means, so such
+quotes are never training data as they are: the words are put back.
 """
 
 import re
@@ -13,21 +13,21 @@ _OMISSION = re.compile(r"\s*\[(?:\.\.\.|…)\]\s*")
 
 
 def parts(quote: str) -> list[str]:
-    """Returns the parts of a quote between its omissions; one part where it has none."""
+    """Returns the parts of a quote between its omissions; a single part if it has none."""
     return [part for part in _OMISSION.split(quote) if part]
 
 
 def restore(quote: str, text: str) -> tuple[int, int] | None:
-    """Returns the shortest run of a text that begins, goes on and ends with a quote's parts.
+    """Returns the shortest run of a text that contains a quote's parts from first to last.
 
-    The parts have to be verbatim in the text, but for the case of ASCII letters, and in its order.
+    The parts must be verbatim in the text, except for the case of ASCII letters, and in order.
 
     Args:
       quote: with or without omissions.
-      text: of the page.
+      text: the page's text.
 
     Returns:
-      Start and end of the run; None where the parts do not stand there so.
+      Start and end of the run; None if the parts do not occur in this way.
     """
     sought = [fold_case(part) for part in parts(quote)]
     folded = fold_case(text)
@@ -38,7 +38,7 @@ def restore(quote: str, text: str) -> tuple[int, int] | None:
         for part in sought[1:]:
             place = folded.find(part, end)
             if place < 0:
-                return best  # nor is it there behind a later start
+                return best  # it does not occur after a later start either
             end = place + len(part)
         if best is None or end - start < best[1] - best[0]:
             best = start, end

@@ -1,1 +1,1 @@
-"""HTML that is written: escaped text, and pages with marked quotes."""
+"""Generates HTML: escaped text, and pages with marked quotes."""

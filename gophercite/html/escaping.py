@@ -1,4 +1,4 @@
-"""HTML of strangers' texts: nothing in them is markup, and a page runs and loads nothing."""
+"""HTML from untrusted texts: nothing in them acts as markup, and a page runs and loads nothing."""
 
 import base64
 import hashlib
@@ -7,9 +7,9 @@ import re
 
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
-# What steers a reader's eyes or hides from them: control characters, those that embed or override
-# the direction of writing, invisible ones, and the halves of pairs. Marks of direction and joiners
-# stay: Persian, Arabic, Hebrew and Indic texts are spelled with them, and they hide nothing.
+# Characters that mislead readers or are invisible: control characters, directional embeddings and
+# overrides, invisible characters, and lone surrogates. Directional marks and joiners are left
+# alone: Persian, Arabic, Hebrew and Indic texts are spelled with them, and they hide nothing.
 _SHOWN_BY_CODE = re.compile(
     "[\x00-\x08\x0e-\x1f\x7f-\x9f\xad\u180e\u200b\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff"
     "\ufff9-\ufffb\U0001d173-\U0001d17a\U000e0001\U000e0020-\U000e007f\ud800-\udfff]"
@@ -18,21 +18,21 @@ _LINE_END = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
 
 
 def escape_html(text: str) -> str:
-    """Escapes a text for HTML, attributes included.
+    """Escapes a text for HTML, including attributes.
 
-    Characters that steer or hide are shown by their codes, and every line end is a line feed.
+    Misleading and invisible characters are shown by their codes; line ends become line feeds.
     """
     return html.escape(_SHOWN_BY_CODE.sub(_code, _LINE_END.sub("\n", text)))
 
 
 def whole_page(title: str, style: str, body: str, script: str = "") -> str:
-    """Returns a page that needs no other file and, by its own policy, runs and loads nothing else.
+    """Returns a self-contained page that, by its own policy, runs and loads nothing else.
 
     Args:
       title: any text.
       style: CSS.
       body: HTML.
-      script: of ours, which the policy allows by its hash; it stands behind the body.
+      script: our own script, which the policy allows by its hash; it follows the body.
     """
     policy = _POLICY
     if script:

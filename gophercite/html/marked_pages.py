@@ -1,8 +1,8 @@
-"""Pages with quotes marked in them, as HTML for people: for notebooks, and as a file of their own.
+"""Pages with marked quotes, as HTML for people: for notebooks, and as separate files.
 
-Titles, texts and addresses are strangers': all of them are escaped, and what of them steers or
-hides is shown by its code. Of a long page the surroundings of its marks are shown, and how much is
-left out between them; texts that are written from right to left are set so.
+Titles, texts and addresses are untrusted: all of them are escaped, and misleading or invisible
+characters are shown by their codes. Long pages show only the surroundings of their marks, and how
+much is left out in between; right-to-left texts are displayed as such.
 """
 
 import dataclasses
@@ -16,11 +16,11 @@ from gophercite.html.escaping import escape_html, whole_page
 
 CONTEXT = 400  # characters that are shown before and after a mark
 
-_LEAST_GAP = 80  # characters; what is shorter is shown, not left out
-_WORD = 40  # characters that are looked at for the end of a word
+_LEAST_GAP = 80  # characters; shorter gaps are shown
+_WORD = 40  # maximum characters to extend to the end of a word
 _SPACE = re.compile(r"\s")
 
-# Colours that can be read on light and dark, and a class of our own around all: the style is
+# Colours that are readable on light and dark backgrounds, within our own class: the style is
 # inserted into pages that belong to others, such as a notebook.
 _STYLE = """
 .gophercite { line-height: 1.5; max-width: 60rem; }
@@ -55,12 +55,12 @@ body { margin: 2rem auto; max-width: 60rem; padding: 0 1rem; }
 
 
 class Mark(NamedTuple):
-    """A run of a text that is to be seen.
+    """A run of a text to highlight.
 
     Attributes:
       start, end: the run is `text[start:end]`.
-      label: shown small before it, such as the number of a claim; it is no part of the text.
-      is_quote: whether it is what was quoted; else it is only like it.
+      label: shown small before it, such as the number of a claim; not part of the text.
+      is_quote: whether it is the quote itself; else it is only similar to it.
     """
 
     start: int
@@ -71,33 +71,33 @@ class Mark(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class MarkedPages:
-    """Pages with marks, and what is said beside them; notebooks show it as it is.
+    """Pages with marks, and the text next to them; notebooks display it directly.
 
     Attributes:
-      title: of the page that `page` makes.
-      body: HTML, made by the functions below.
+      title: title of the page that `page` returns.
+      body: HTML, from the functions below.
     """
 
     title: str
     body: str
 
     def page(self) -> str:
-        """Returns one whole HTML page, which needs no other file."""
+        """Returns a self-contained HTML page."""
         style = _STYLE + PAGE_STYLE
         return whole_page(self.title, style, f'<div class="gophercite">\n{self.body}</div>\n')
 
     def _repr_html_(self) -> str:
-        """What notebooks show."""
+        """The representation in notebooks."""
         return f'<div class="gophercite"><style>{_STYLE}</style>\n{self.body}</div>'
 
 
 def source(document: Document, marks: Sequence[Mark], said: str, context: int = CONTEXT) -> str:
-    """Returns a page's title, its text with the marks, and where it can be had and checked.
+    """Returns a page's title, its text with the marks, and where to get it and check it.
 
     Args:
       document: the page.
-      marks: in its text; without any, its beginning is shown.
-      said: about the marks, any text.
+      marks: marks in its text; if there are none, its beginning is shown.
+      said: any text about the marks.
       context: characters that are shown before and after a mark.
 
     Raises:
@@ -114,7 +114,7 @@ def source(document: Document, marks: Sequence[Mark], said: str, context: int = 
 
 
 def address(text: str) -> str:
-    """Returns an address or the id of a page as HTML: a link where it is an address of the web."""
+    """Returns an address or the id of a page as HTML: a link if it is a web address."""
     shown = f"<bdi>{escape_html(text)}</bdi>"
     if not re.match("https?://", text, re.IGNORECASE):
         return shown
@@ -122,14 +122,14 @@ def address(text: str) -> str:
 
 
 def about(*parts: str) -> str:
-    """Returns a small line of several parts, each of them HTML."""
+    """Returns a small line of several parts, each of which is HTML."""
     return f'<p class="about">{" · ".join(parts)}</p>\n'
 
 
 def marked_text(text: str, marks: Sequence[Mark], context: int = CONTEXT) -> str:
-    """Returns a text as HTML, its marks in `<mark>`; what is far from all of them is left out.
+    """Returns a text as HTML, its marks in `<mark>`; parts far from all of them are left out.
 
-    Marks may overlap. What is left out is replaced by its number of characters.
+    Marks may overlap. Parts that are left out are replaced by their number of characters.
 
     Args:
       text: any text.
@@ -152,7 +152,7 @@ def marked_text(text: str, marks: Sequence[Mark], context: int = CONTEXT) -> str
 
 
 def _regions(text: str, marks: Sequence[Mark], context: int) -> list[tuple[int, int]]:
-    """The places that are shown, in order: they don't touch."""
+    """The regions to show, in order and not touching each other."""
     wanted = sorted((mark.start - context, mark.end + context) for mark in marks)
     regions: list[tuple[int, int]] = []
     for start, end in wanted or [(0, 2 * context)]:
@@ -170,7 +170,7 @@ def _regions(text: str, marks: Sequence[Mark], context: int) -> list[tuple[int, 
 
 
 def _whole_words(text: str, start: int, end: int) -> tuple[int, int]:
-    """A region grown to where words begin and end, if that is near."""
+    """Extends a region to word boundaries, if they are near."""
     if start > 0:
         before = [match.end() for match in _SPACE.finditer(text, max(0, start - _WORD), start)]
         start = before[-1] if before else start
@@ -181,7 +181,7 @@ def _whole_words(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def _region(text: str, start: int, end: int, marks: Sequence[Mark]) -> str:
-    """A region's HTML: cut wherever a mark begins or ends, so that elements never cross."""
+    """A region's HTML, split wherever a mark begins or ends, so that elements never cross."""
     inside = [mark for mark in marks if start <= mark.start and mark.end <= end]
     cuts = {start, end, *(mark.start for mark in inside), *(mark.end for mark in inside)}
     places = sorted(cuts)

@@ -1,7 +1,7 @@
-"""Files, on a disk or in a bucket: wherever a path is taken, `gs://BUCKET/NAME` is one.
+"""Files, on a disk or in a bucket: every path argument may also be `gs://BUCKET/NAME`.
 
-Paths are those of `etils.epath`. Buckets are asked by gcsfs, in production as in the tests:
-TensorFlow brings a client of its own, which can't be pointed at another server.
+Paths are those of `etils.epath`. Buckets are accessed through gcsfs, in production as in the tests:
+TensorFlow has its own client, which can't be pointed at another server.
 """
 
 from gophercite.storage.paths import (

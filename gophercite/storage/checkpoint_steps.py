@@ -1,4 +1,4 @@
-"""Which steps a run has complete checkpoints of; looking needs no JAX."""
+"""The steps for which a run has complete checkpoints; reading them needs no JAX."""
 
 import os
 
@@ -7,17 +7,17 @@ from etils import epath
 from gophercite.storage.paths import forget_listings, is_remote, naming_storage
 
 CHECKPOINTS = "checkpoints"
-COMMITTED = "commit_success.txt"  # in a bucket, the last object of a checkpoint
+COMMITTED = "commit_success.txt"  # in a bucket, the last object of a checkpoint to be written
 
 
 def checkpoints_folder(folder: epath.PathLike) -> epath.Path:
-    """Where a run's checkpoints lie, as an absolute path: Orbax takes no other."""
+    """A run's checkpoints folder, as an absolute path: Orbax accepts no other."""
     root = epath.Path(folder) / CHECKPOINTS
     return root if is_remote(folder) else epath.Path(os.path.abspath(root))
 
 
 def saved_steps(folder: epath.PathLike) -> list[int]:
-    """Steps that a run's folder has complete checkpoints of, oldest first.
+    """Steps with complete checkpoints in a run's folder, oldest first.
 
     Raises:
       StorageError: its bucket can't be used.
@@ -29,8 +29,8 @@ def saved_steps(folder: epath.PathLike) -> list[int]:
         if not root.exists():
             return []
         steps = [path for path in root.iterdir() if path.name.isdecimal()]
-        # On a disk Orbax renames a step's folder to its number when all files are written. A bucket
-        # renames nothing: there it writes a marker last.
+        # On a disk, Orbax renames a step's folder to its number once all files are written. A
+        # bucket can't rename: there Orbax writes a marker last.
         if is_remote(root):
             steps = [path for path in steps if (path / COMMITTED).exists()]
     return sorted(int(path.name) for path in steps)

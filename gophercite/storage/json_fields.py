@@ -1,4 +1,4 @@
-"""Reading the fields of JSON objects that strangers wrote: typed, and with errors for people."""
+"""Typed access to the fields of untrusted JSON objects, with errors for users."""
 
 import collections
 import difflib
@@ -12,13 +12,13 @@ from gophercite.documents import normalise_text
 
 
 class RecordError(ValueError):
-    """A record that is not as it should be.
+    """A record that is not valid.
 
     Attributes:
       problem: what is wrong and what would be right.
       field: the path of the field, such as `documents[2].title`; None for the whole line.
-      path, line: the file and the number of the line, from 1; None for a value from elsewhere, no
-        line for a file that holds one value.
+      path, line: the file and line number, from 1. `path` is None for a value that is not from a
+        file; `line` is None for a file with a single value.
     """
 
     def __init__(
@@ -37,17 +37,17 @@ class RecordError(ValueError):
 class JsonFields:
     """The fields of one JSON object, taken one by one.
 
-    A name that is unknown but near to a known one that is absent is refused as a misspelling; other
-    unknown names are counted and passed over, so that files may say more than is read here.
+    An unknown name that is close to a known but absent one is refused as a misspelling. Other
+    unknown names are counted and ignored, so that files may hold more than is read here.
 
     Args:
       value: the decoded JSON.
-      known: the names that mean something; None when all do.
-      unknown: counts the names that were passed over.
+      known: the known names; None if all names are.
+      unknown: counts the names that were ignored.
       path: the path of the object in its record, empty for the record itself.
 
     Raises:
-      RecordError: when `value` is no object, or a name is misspelled. All methods raise it too.
+      RecordError: when `value` is not an object, or a name is misspelt. All methods raise it too.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class JsonFields:
         return RecordError(problem, self._path_of(name))
 
     def text(self, name: str, *, empty: bool = False, raw: bool = False) -> str:
-        """Returns a required string, normalised unless `raw`; it may be blank only when `empty`."""
+        """Returns a required string, normalised unless `raw`; it may be blank only if `empty`."""
         text: str = self._take(name, str, "a string", required=True)
         if not raw:
             text = normalise_text(text)
@@ -86,7 +86,7 @@ class JsonFields:
         return text
 
     def optional_text(self, name: str) -> str | None:
-        """Returns a string that is not blank, or None where the field is absent or null."""
+        """Returns a string that is not blank, or None if the field is absent or null."""
         return self.text(name) if name in self else None
 
     def integer(self, name: str) -> int:
@@ -94,14 +94,14 @@ class JsonFields:
         return self._take(name, int, "a whole number", required=True)
 
     def optional_number(self, name: str) -> float | None:
-        """Returns a number, or None where the field is absent or null."""
+        """Returns a number, or None if the field is absent or null."""
         value = self.values.get(name)
         if isinstance(value, bool) or not isinstance(value, int | float | None):
             raise self.error(name, f"expected a number or null, got {describe(value)}")
         return None if value is None else float(value)
 
     def flag(self, name: str) -> bool | None:
-        """Returns true or false, or None where the field is absent or null."""
+        """Returns true or false, or None if the field is absent or null."""
         return self._take(name, bool, "true, false or null")
 
     def texts(self, name: str) -> tuple[str, ...]:
@@ -125,7 +125,7 @@ class JsonFields:
     def objects(
         self, name: str, known: Collection[str] | None, *, required: bool = False
     ) -> Iterator["JsonFields"]:
-        """Yields the objects of a list; `known` are their names."""
+        """Yields the objects of a list; `known` are the names of their fields."""
         items = self._take(name, list, "a list", required=required) or []
         for index, item in enumerate(items):
             yield JsonFields(item, known, self._unknown, self._path_of(f"{name}[{index}]"))
@@ -137,7 +137,7 @@ class JsonFields:
         value = self.values.get(name)
         if value is None and required:
             raise self.error(name, f"is missing, and must be {expected}")
-        # In Python, though not in JSON, true is a whole number.
+        # In Python, unlike in JSON, true is a whole number.
         is_kind = isinstance(value, kind) and not (kind is int and isinstance(value, bool))
         if value is not None and not is_kind:
             raise self.error(name, f"expected {expected}, got {describe(value)}")
@@ -159,12 +159,12 @@ def describe(value: object) -> str:
 
 
 def printable(text: str) -> str:
-    """Shows by their codes the control characters of a stranger's text: they steer terminals."""
+    """Shows the control characters of an untrusted text by their codes: they control terminals."""
     return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
 
 
 def in_one_line(error: Exception) -> str:
-    """What an error says, for people: without the number that the system gives it."""
+    """An error's message for users, without the operating system's error number."""
     if isinstance(error, OSError) and error.strerror is not None and error.filename is not None:
         what = error.strerror[:1].lower() + error.strerror[1:]
         return f"{os.fsdecode(error.filename)}: {what}"

@@ -1,4 +1,4 @@
-"""Reading JSON that strangers wrote, a value a file or a value a line: what is wrong is named."""
+"""Reading untrusted JSON, one value per file or per line, with errors that name the place."""
 
 import contextlib
 import gzip
@@ -12,8 +12,8 @@ from typing import IO, TypeVar
 from gophercite.storage.json_fields import RecordError
 from gophercite.storage.paths import open_bytes
 
-MAXIMUM_LINE_BYTES = 1 << 26  # a longer line is passed over without being held
-MAXIMUM_FILE_BYTES = 1 << 30  # of a file with one value, decompressed
+MAXIMUM_LINE_BYTES = 1 << 26  # a longer line is skipped without being held in memory
+MAXIMUM_FILE_BYTES = 1 << 30  # of a file with a single value, decompressed
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 Value = TypeVar("Value")
@@ -24,15 +24,15 @@ def read_json_lines(
 ) -> Iterator[tuple[int, object | RecordError]]:
     """Yields the number, from 1, and the value of each line that is not blank.
 
-    In the place of the value of a line that cannot be read stands a `RecordError`: too long, not
-    UTF-8, no JSON, nested too deeply, or with NaN or infinity, which JSON does not have.
+    For a line that can't be read, the value is a `RecordError`: too long, not UTF-8, not JSON,
+    nested too deeply, or with NaN or infinity, which JSON does not have.
 
     Args:
       path: a file, decompressed when its name ends in `.gz`.
 
     Raises:
       FileNotFoundError: when there is no such file.
-      RecordError: when a compressed file is damaged, so that nothing after can be read.
+      RecordError: when a compressed file is damaged, so that the rest can't be read.
     """
     with open_bytes(path) as file:
         for number, line in _lines(file, path):
@@ -43,7 +43,7 @@ def read_json_lines(
 
 
 def read_json(path: str | os.PathLike[str]) -> object:
-    """Returns the one value of a JSON file, decompressed when its name ends in `.gz`.
+    """Returns the single value of a JSON file, decompressed when its name ends in `.gz`.
 
     Raises:
       FileNotFoundError: when there is no such file.
@@ -60,15 +60,15 @@ def read_json(path: str | os.PathLike[str]) -> object:
 
 
 def read_one(path: str | os.PathLike[str], parse: Callable[[object], Value]) -> Value:
-    """Returns what a JSON file holds, as `parse` understands it.
+    """Returns the value of a JSON file as parsed by `parse`.
 
     Args:
       path: as for `read_json`.
-      parse: makes something of the file's value, or raises `RecordError` with the field.
+      parse: converts the file's value, or raises `RecordError` with the field.
 
     Raises:
       FileNotFoundError: when there is no such file.
-      RecordError: as for `read_json`, or from `parse`; with the file.
+      RecordError: as for `read_json`, or from `parse`; names the file.
     """
     value = read_json(path)
     try:

@@ -1,4 +1,4 @@
-"""Paths of a disk and of a bucket, read and written in the same way."""
+"""Reads and writes paths on a disk and in a bucket in the same way."""
 
 import contextlib
 import functools
@@ -11,19 +11,19 @@ import tempfile
 from collections.abc import Iterator
 from typing import IO, cast
 
-# Before epath and gcsfs look at them. Without the second, gcsfs asks another service first what
-# kind of bucket it is, over and over where that has no answer.
+# Set before epath and gcsfs read them. Without the second, gcsfs first asks another service for the
+# kind of bucket, and keeps retrying if that does not answer.
 os.environ.setdefault("EPATH_USE_TF", "false")
 os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
 
 from etils import epath
 from etils.epath import backend
 
-# It prints a traceback for each request that it gives up; the error that is raised says it in a
-# line. Programs that set up logging see them still.
+# gcsfs prints a traceback for each request that it gives up on; the raised error says it in a line.
+# Programs that configure logging still see these messages.
 logging.getLogger("gcsfs").addHandler(logging.NullHandler())
-SILENCE = 60.0  # seconds without a byte after which a request is made again
-# How TensorStore's errors begin that another try, or other rights, would help.
+SILENCE = 60.0  # seconds without a byte after which a request is repeated
+# Beginnings of TensorStore errors that another attempt, or other permissions, would fix.
 _OF_TENSORSTORE = (
     "ABORTED:",
     "CANCELLED:",
@@ -38,20 +38,20 @@ _OF_TENSORSTORE = (
 
 
 class StorageError(OSError):
-    """A bucket did not give or take what it was asked for; the message names the address."""
+    """A bucket did not serve a request; the message names the address."""
 
 
 def is_remote(path: epath.PathLike) -> bool:
-    """Whether a path is of a bucket, whose objects are written whole and can't grow."""
+    """Whether a path is in a bucket, whose objects are written at once and can't grow."""
     return "://" in os.fspath(path)
 
 
 @contextlib.contextmanager
 def naming_storage(path: epath.PathLike) -> Iterator[None]:
-    """Turns what a bucket's client raises into errors for people.
+    """Turns what a bucket's client raises into errors for users.
 
     Args:
-      path: what is read or written; errors of a disk pass through as they are.
+      path: the path that is read or written; errors of a disk pass through unchanged.
 
     Raises:
       FileNotFoundError: there is no such object.
@@ -80,14 +80,14 @@ def naming_storage(path: epath.PathLike) -> Iterator[None]:
 
 @functools.cache
 def _limit_silence() -> None:
-    """Has gcsfs ask again where nothing comes; it would wait for ever.
+    """Makes gcsfs repeat requests that get no answer; it would wait for ever.
 
-    A setting, since it is epath that makes its file system, and at the first use keeps that.
+    This has to be a setting: epath creates the file system at first use, and keeps it.
     """
     try:
         import aiohttp
         import fsspec.config
-    except ImportError:  # what is done next says so
+    except ImportError:  # the next access reports it
         return
     silence = aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=SILENCE)
     for protocol in ("gs", "gcs"):
@@ -96,14 +96,14 @@ def _limit_silence() -> None:
 
 
 def trouble_of(path: epath.PathLike, error: BaseException) -> StorageError | None:
-    """What an error says for people if it is a bucket's, and not of what lies in it.
+    """Returns a user's error for an exception that the bucket caused, and not its contents.
 
     Args:
-      path: what was read or written.
-      error: of gcsfs, Google's client, TensorStore or the network; or any other.
+      path: the path that was read or written.
+      error: any exception, such as one of gcsfs, Google's client, TensorStore or the network.
 
     Returns:
-      The error to raise; None for other errors, and for all where the path is of a disk.
+      The error to raise; None for other exceptions, and for all if the path is on a disk.
     """
     if not is_remote(path) or isinstance(error, FileNotFoundError):
         return None
@@ -120,7 +120,7 @@ def trouble_of(path: epath.PathLike, error: BaseException) -> StorageError | Non
 
 
 def files_in(folder: epath.PathLike) -> list[epath.Path]:
-    """Returns what is in a folder now, by name; nothing where there is no such folder."""
+    """Returns the current contents of a folder, by name; empty if there is no such folder."""
     folder = epath.Path(folder)
     with naming_storage(folder):
         if is_remote(folder):
@@ -129,7 +129,7 @@ def files_in(folder: epath.PathLike) -> list[epath.Path]:
 
 
 def forget_listings(folder: epath.PathLike) -> None:
-    """Makes the client look again: it keeps listings, and others may have written since."""
+    """Clears the client's cached listings, since others may have written in the meantime."""
     with naming_storage(folder):
         backend.fsspec_backend.fs(folder).invalidate_cache()
 
@@ -154,10 +154,11 @@ def open_bytes(path: epath.PathLike) -> IO[bytes]:
 
 @contextlib.contextmanager
 def local_copy(path: epath.PathLike) -> Iterator[pathlib.Path]:
-    """A file, or a folder with all that is in it, on this machine's disk.
+    """A file, or a folder with everything in it, on this machine's disk.
 
     Args:
-      path: of a disk, which is given as it is, or of a bucket, whose copy is gone in the end.
+      path: a path on a disk, which is returned unchanged, or in a bucket: then the copy is deleted
+        at the end.
 
     Raises:
       FileNotFoundError: there is no such file or folder in the bucket.
@@ -183,7 +184,7 @@ def local_copy(path: epath.PathLike) -> Iterator[pathlib.Path]:
 def _download(remote: epath.Path, local: pathlib.Path) -> None:
     local.mkdir()
     for each in remote.iterdir():
-        # Names are a stranger's: none may lead out of the folder.
+        # Names are untrusted: none may lead out of the folder.
         if each.name in ("", ".", "..") or each.parent != remote:
             raise StorageError(f"{each}: is no name of a file")
         if each.is_dir():
@@ -194,13 +195,13 @@ def _download(remote: epath.Path, local: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def write_whole(path: epath.PathLike) -> Iterator[pathlib.Path]:
-    """A file that appears when it is complete, and not at all after an error.
+    """A file that appears only when it is complete, and not at all after an error.
 
     Args:
       path: the file, new or to be replaced.
 
     Yields:
-      Where to write it, on this machine's disk.
+      The path to write to, on this machine's disk.
 
     Raises:
       StorageError: its bucket can't be used.
@@ -221,7 +222,7 @@ def write_whole(path: epath.PathLike) -> Iterator[pathlib.Path]:
 
 
 def write_file(path: epath.PathLike, content: str | bytes) -> None:
-    """Writes a file whole, and the folders above it.
+    """Writes a file atomically, and creates the folders above it.
 
     Args:
       path: the file, new or to be replaced.
@@ -237,10 +238,10 @@ def write_file(path: epath.PathLike, content: str | bytes) -> None:
 
 
 def upload(local: pathlib.Path, path: epath.PathLike) -> None:
-    """Copies a file of this machine's disk into a bucket, where it appears when it is complete.
+    """Copies a file from this machine's disk into a bucket, where it appears when it is complete.
 
-    A remote file that is opened, written and left by an exception would be closed on the way, and
-    to close it is to publish what was written so far.
+    Writing to an open remote file would not do: an exception on the way would close the file, and
+    closing it publishes what was written so far.
 
     Raises:
       StorageError: the bucket can't be used.
@@ -250,10 +251,10 @@ def upload(local: pathlib.Path, path: epath.PathLike) -> None:
 
 
 def write_new(path: epath.PathLike, content: bytes) -> None:
-    """Writes an object of a bucket if there is none of its name, by whoever.
+    """Writes an object of a bucket if none of that name exists, whoever wrote it.
 
     Raises:
-      FileExistsError: there is one with other content.
+      FileExistsError: there is one with different content.
       StorageError: the bucket can't be used.
     """
     with naming_storage(path):
@@ -261,17 +262,17 @@ def write_new(path: epath.PathLike, content: bytes) -> None:
         try:
             files.pipe_file(os.fspath(path), content, mode="create")
         except FileExistsError:
-            # A request that was repeated after a lost answer meets its own first writing.
+            # A request that was repeated after a lost answer finds its own first write.
             if files.cat_file(os.fspath(path)) != content:
                 raise FileExistsError(f"{path}: somebody else has written it") from None
 
 
 def delete(path: epath.PathLike) -> None:
-    """Deletes an object of a bucket, or finds it gone.
+    """Deletes an object of a bucket; it may already be gone.
 
     Raises:
       StorageError: the bucket can't be used.
     """
-    # It may be this very request that is repeated, after a lost answer.
+    # This request may be a repetition, after a lost answer.
     with naming_storage(path):
         epath.Path(path).unlink(missing_ok=True)

@@ -1,9 +1,9 @@
-"""A file of results that grows, one JSON line each, and survives whatever ends the process.
+"""A growing file of results, one JSON object per line, that survives any end of the process.
 
-Beside `answers.jsonl`, `answers.run.json` says how the results came about: a file is gone on with
-only in the same way, so that it never holds results of two kinds. On a disk lines are added to the
-file. Objects in a bucket can't grow: there each addition is an object of its own in
-`answers.jsonl.parts/`, and `answers.jsonl` is put together from them in the end.
+Next to `answers.jsonl`, `answers.run.json` records how the results are produced. A file can only be
+continued in the same way, so it never holds results of two kinds. On a disk, lines are appended to
+the file. Objects in a bucket can't grow: there each addition is its own object in
+`answers.jsonl.parts/`, and `answers.jsonl` is assembled from them at the end.
 """
 
 import fcntl
@@ -27,25 +27,25 @@ from gophercite.storage.paths import (
 
 
 class ResultFileError(ValueError):
-    """A file can't be gone on with: of another run, damaged, or being written by somebody else."""
+    """A file can't be continued: it is of another run, damaged, or being written by another one."""
 
 
 class ResultFile:
     """Results of questions on a disk or in a bucket; use it in a `with`.
 
-    A last line that was cut off when a process ended is taken away. Every result is stored when
+    An incomplete last line, from a process that was killed, is removed. Every result is stored when
     `append` returns.
 
     Args:
-      path: the file; made when it does not exist. A URL, `gs://…`, is of a bucket.
-      run: how results come about, as JSON; compared with what the file was begun with.
+      path: the file; created if it does not exist. A URL, `gs://…`, is in a bucket.
+      run: how results are produced, as JSON; must equal what the file was started with.
 
     Attributes:
-      done: the questions that have results, by id.
+      done: ids of the questions that have results.
 
     Raises:
-      ResultFileError: the file is of another run, a line in it is no result, or another process
-        writes it (in a bucket that is noticed at the next `append`, which raises it, too).
+      ResultFileError: the file is of another run, a line in it is not a result, or another process
+        is writing it (in a bucket, `append` notices and raises this).
       StorageError: the bucket can't be used; from all methods.
     """
 
@@ -72,7 +72,7 @@ class ResultFile:
         self._lines.close(whole=kind is None)
 
     def append(self, *results: Mapping[str, Any]) -> None:
-        """Adds results, each with its `question_id`: on a disk one by one, in a bucket at once."""
+        """Adds results, each with its `question_id`; in a bucket they become one object."""
         if not results:
             return
         lines = (json.dumps(result, ensure_ascii=False).encode() for result in results)
@@ -105,10 +105,10 @@ class ResultFile:
 
 
 def read_results(path: epath.PathLike) -> Iterator[dict[str, Any]]:
-    """Yields the results of a file, which may be growing; none where there is no file.
+    """Yields the results of a file, which may be growing; none if there is no file.
 
     Raises:
-      ResultFileError: a line is no result.
+      ResultFileError: a line is not a result.
     """
     path = epath.Path(path)
     if is_remote(path):
@@ -120,7 +120,7 @@ def read_results(path: epath.PathLike) -> Iterator[dict[str, Any]]:
 def _results(path: epath.Path, content: bytes) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(content.splitlines(keepends=True), start=1):
         if not line.endswith(b"\n"):
-            return  # the last, whose writer was ended
+            return  # an incomplete last line, whose writer was killed
         try:
             result = json.loads(line)
             result["question_id"] = str(result["question_id"])
@@ -131,23 +131,23 @@ def _results(path: epath.Path, content: bytes) -> Iterator[dict[str, Any]]:
 
 
 class _Lines(Protocol):
-    """Where the lines of a file are kept."""
+    """Storage for the lines of a file."""
 
     def read(self) -> bytes:
-        """All that was added, perhaps with half a line at the end."""
+        """Returns everything that was added, perhaps with half a line at the end."""
 
     def repair(self) -> None:
-        """Takes half a line away."""
+        """Removes half a line at the end."""
 
     def append(self, data: bytes) -> None:
-        """Stores whole lines."""
+        """Stores complete lines."""
 
     def close(self, *, whole: bool) -> None:
-        """Ends the writing; `whole` when no error ended it."""
+        """Ends the writing; `whole` if no error ended it."""
 
 
 class _LocalFile:
-    """Lines of a file on a disk, which one process writes at a time."""
+    """Lines of a file on a disk, which only one process writes at a time."""
 
     def __init__(self, path: epath.Path) -> None:
         self._file: BinaryIO = pathlib.Path(path).open("ab+")  # noqa: SIM115 (until `close`)
@@ -174,7 +174,7 @@ class _LocalFile:
 
 
 class _Objects:
-    """Lines in objects, each written whole or not at all, and by one writer."""
+    """Lines in objects, each written completely or not at all, and by only one writer."""
 
     def __init__(self, path: epath.Path) -> None:
         self._path, self._folder = path, path.with_name(path.name + ".parts")

@@ -1,4 +1,4 @@
-"""Folders that are written whole or not at all."""
+"""Folders that are written completely or not at all."""
 
 import contextlib
 import os
@@ -22,21 +22,21 @@ from gophercite.storage.paths import (
 
 @contextlib.contextmanager
 def whole_folder(folder: epath.PathLike, last: str | None = None) -> Iterator[pathlib.Path]:
-    """An empty folder that takes another's place at the end, or vanishes after an error.
+    """An empty folder that replaces the target at the end, or vanishes after an error.
 
-    A bucket knows no folders: there the file `last` says that all others are in place. It is
-    deleted first where a folder is replaced, and written when everything else is.
+    A bucket has no folders: there the file `last` marks that all others are in place. When a folder
+    is replaced, it is deleted first; it is written after everything else.
 
     Args:
-      folder: a new one, or one to replace with all that is in it.
-      last: in a bucket, the file without which a folder counts as none.
+      folder: a new folder, or one to replace with everything in it.
+      last: in a bucket, the file without which a folder counts as missing.
 
     Yields:
-      Where to write, on this machine's disk.
+      The folder to write to, on this machine's disk.
 
     Raises:
-      OSError: the folder can't be made; the message is for people.
-      StorageError: the bucket can't be used, or nothing would say that the folder is whole.
+      OSError: the folder can't be created; the message is for users.
+      StorageError: the bucket can't be used, or `last` is missing for a folder in a bucket.
     """
     if is_remote(folder):
         with _whole_objects(epath.Path(folder), last) as local:
@@ -83,12 +83,12 @@ def _whole_objects(folder: epath.Path, last: str | None) -> Iterator[pathlib.Pat
 
 
 def move_objects(folder: epath.Path, target: epath.Path, mark: str) -> None:
-    """Moves all that is in a folder of a bucket; where it is cut off, nothing is missing in both.
+    """Moves everything in a folder of a bucket; after an interruption no object is missing in both.
 
     Args:
       folder: what to move.
-      target: where to, a new folder.
-      mark: the object that says that the folder is whole, which goes first; it may be missing.
+      target: the new folder.
+      mark: the object that marks the folder as complete, which is moved first; it may be missing.
 
     Raises:
       StorageError: the bucket can't be used.
@@ -105,7 +105,7 @@ def move_objects(folder: epath.Path, target: epath.Path, mark: str) -> None:
 
 
 def _names_in(folder: epath.Path, below: str = "") -> set[str]:
-    """All objects of a folder, by their names from it on."""
+    """All objects of a folder, by their names relative to it."""
     names: set[str] = set()
     for each in folder.iterdir():
         name = below + each.name

@@ -1,1 +1,1 @@
-"""Plain text: words, sentences, and how much two texts share."""
+"""Plain text: words, sentences, and the similarity of two texts."""

@@ -25,14 +25,14 @@ def exact_match(prediction: str, answers: Iterable[str]) -> bool:
 def f1(prediction: str, answers: Iterable[str]) -> float:
     """Returns the best F1 of a prediction's words against one of the answers', 0 without answers.
 
-    Where one side has no words left, it is 1 if the other has none either, else 0 (SQuAD 2.0).
+    If one side has no words left, it is 1 if the other has none either, else 0 (SQuAD 2.0).
     """
     words = normalize_answer(prediction).split()
     return max((_f1_of_words(words, normalize_answer(a).split()) for a in answers), default=0.0)
 
 
 def contains_answer(text: str, answers: Iterable[str]) -> bool:
-    """Whether one of the answers' words stand in `text` side by side, after `normalize_answer`."""
+    """Whether `text` contains the words of an answer in sequence, after `normalize_answer`."""
     padded = f" {normalize_answer(text)} "
     normalized = map(normalize_answer, answers)
     return any(f" {answer} " in padded for answer in normalized if answer)

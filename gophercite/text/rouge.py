@@ -1,4 +1,4 @@
-"""ROUGE-L (Lin 2004): how much of two texts' words stand in the same order."""
+"""ROUGE-L (Lin 2004): how many of two texts' words occur in the same order."""
 
 import re
 
@@ -13,7 +13,7 @@ def words(text: str) -> list[str]:
 
 
 def rouge_l(one: str, other: str) -> float:
-    """Returns ROUGE-L's F1 of two texts, in 0 … 1; 0 where one has no words."""
+    """Returns ROUGE-L's F1 of two texts, in 0 … 1; 0 if one has no words."""
     return rouge_l_of_words(words(one), words(other))
 
 

@@ -1,25 +1,25 @@
-"""Where sentences begin and end: offsets into a document's text, white space around left out.
+"""Where sentences begin and end: offsets into a document's text, without surrounding white space.
 
-Rules of our own. Of the libraries tried, `sentencex` (MIT) is the best and the fastest (0.03 s for
-a megabyte; this takes 0.4), but ends sentences before small letters, too ("the end of it. and
-more"), as well as at "Eq. 3". `pysbd` (MIT) takes 20 s, `syntok` (MIT) 3 s, Bling Fire (MIT) 0.1 s
-and 99 MB of disk; of `।`, `؟`, `።` and `။` they know none in English text, or one.
+The rules are our own. Of the libraries tried, `sentencex` (MIT) is the best and the fastest (0.03 s
+per megabyte; this takes 0.4), but it also ends sentences before lower-case letters ("the end of it.
+and more") and at "Eq. 3". `pysbd` (MIT) takes 20 s, `syntok` (MIT) 3 s, Bling Fire (MIT) 0.1 s and
+99 MB of disk; of `।`, `؟`, `።` and `။` they know none in English text, or one.
 """
 
 import re
 
-# Marks that end a sentence wherever they stand: no abbreviation and no number has them. Unicode's
-# Sentence_Terminal in living scripts, but for the three of ours and other kinds of full stops.
+# Marks that end a sentence wherever they stand: they occur in no abbreviation and no number. These
+# are Unicode's Sentence_Terminal in living scripts, except `.`, `!`, `?` and other full stops.
 _SURE = (
     "։؟۔܀܁܂߹।॥။።፧፨᙮។៕᠃᠉᱾᱿꓿꘎꘏꛳꛷꩝꩞꩟꫰꫱꯫"  # Armenian to Meetei Mayek
     "。！？｡‼⁇⁈⁉"
 )
-# Behind those a straight quotation mark may open the next sentence, where no space is needed.
+# After those, a straight quotation mark may open the next sentence, where no space is needed.
 _CLOSING = r"(?:[”’»)\]」』）】]|[\"'](?=\s|\Z))*+"
 
 # A sentence ends after its mark with closing quotes and brackets, before space and a likely start
-# (no small letter, but for names such as "iPad"); after a sure mark without any space; and before
-# an empty line. Possessive, and only from the first mark of a run: linear on any text.
+# (not a lower-case letter, except in names such as "iPad"); after a sure mark even without space;
+# and before an empty line. Possessive, and only from the first mark of a run: linear on any text.
 _END = re.compile(
     r"""(?<![.!?…])(?P<mark>[.!?…]++["'”’»)\]]*+)"""
     r"""(?=\s++(?:[^\sa-z,;:)\]]|(?P<name>[a-z]{1,5}[A-Z])))"""
@@ -27,11 +27,11 @@ _END = re.compile(
     r"""|(?=\n[ \t]{0,16}\n)""",
 )
 
-# What is looked at after a full stop, the start of the next sentence included, is never longer.
+# What is examined after a full stop, including the start of the next sentence, is never longer.
 LOOK_AHEAD = 16
 
 _LAST_WORD = re.compile(r"[^\W_](?:[\w.]*\w)?$")
-_LONGEST_WORD = 16  # characters looked at before a full stop
+_LONGEST_WORD = 16  # characters examined before a full stop
 
 # Words whose full stop never ends a sentence: titles, and initials such as `J.`
 _TITLE = re.compile(
@@ -40,7 +40,7 @@ _TITLE = re.compile(
 )
 _INITIAL = re.compile(r"(?!I$)[^\W\d_]")
 
-# Words whose full stop ends no sentence before a number, or what has one: `Fig. A2`.
+# Words whose full stop does not end a sentence before a number, or a code with one: `Fig. A2`.
 _BEFORE_NUMBER = re.compile(
     r"nos?|vols?|figs?|tabs?|eqs?|secs?|chs?|pp?|ca|approx|est"
     r"|jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec",
@@ -48,8 +48,8 @@ _BEFORE_NUMBER = re.compile(
 )
 _NUMBER = re.compile(r"\s?[(\[]?[A-Z]{0,2}[-.]?\d")
 
-# Words whose full stop may end a sentence and most often doesn't: it does before words that begin
-# sentences and no names. `U.S.`, `p.m.`, `et al.`, `Acme Inc.`
+# Words whose full stop may end a sentence but usually doesn't: it does before words that start
+# sentences and are not names. `U.S.`, `p.m.`, `et al.`, `Acme Inc.`
 _SELDOM = re.compile(
     r"[^\W\d_](?:\.[^\W\d_])+|ph\.d|al|etc|inc|ltd|co|corp|bros|jr|sr|esq|dept|univ", re.IGNORECASE
 )
@@ -64,9 +64,9 @@ _STARTER = re.compile(
 def sentence_spans(text: str) -> list[tuple[int, int]]:
     """Returns the `(start, end)` of each sentence, in order.
 
-    The spans don't overlap and cover everything but white space. The rules are those of English
-    prose (initials, common abbreviations and decimal points don't end a sentence), and those marks
-    of other scripts end one that are for nothing else: `。` `।` `؟` `።` `။`. An empty line ends a
+    The spans don't overlap and cover everything except white space. The rules are those of English
+    prose (initials, common abbreviations and decimal points don't end a sentence). Sentence marks
+    of other scripts that have no other use also end one: `。` `।` `؟` `።` `။`. An empty line ends a
     sentence; a line end does not, as text may be wrapped.
     """
     spans: list[tuple[int, int]] = []

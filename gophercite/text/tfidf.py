@@ -1,4 +1,4 @@
-"""Which of several texts is nearest to a query, by the cosine of TF-IDF vectors."""
+"""Finds the text nearest to a query, by the cosine of TF-IDF vectors."""
 
 import collections
 import math
@@ -11,12 +11,12 @@ _WORD = re.compile(r"\w+")
 def nearest(query: str, texts: Sequence[str]) -> tuple[int, float] | None:
     """Returns the index of the text nearest to the query, and the cosine between them.
 
-    The document frequency is counted over `texts`. Of equally near ones the first is returned; None
-    when there is none.
+    Document frequencies are counted over `texts`. On a tie the first text is returned; None if
+    there are no texts.
     """
     counts = [_count_words(text) for text in texts]
     frequency = collections.Counter(word for words in counts for word in words)
-    inverse = {  # smoothed, so that a word of the query that no text has weighs the most
+    inverse = {  # smoothed; words of the query that are in no text weigh the most
         word: math.log((1 + len(texts)) / (1 + frequency[word])) + 1
         for word in (*frequency, *_count_words(query))
     }

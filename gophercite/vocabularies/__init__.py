@@ -1,7 +1,7 @@
-"""Tokenizers behind one plain class, each token's exact bytes among what it says.
+"""Tokenizers behind one plain class, which also gives each token's exact bytes.
 
 `load_vocabulary` reads SentencePiece models and Hugging Face `tokenizer.json`; nothing here needs
-TensorFlow or JAX. The seqio adapter lives in `data_pipelines`.
+TensorFlow or JAX. The seqio adapter is in `data_pipelines`.
 """
 
 from gophercite.vocabularies.hugging_face import HuggingFaceVocabulary

@@ -1,7 +1,7 @@
-"""What the files of a published tokenizer put before every text: a beginning of sequence, or none.
+"""Whether a published tokenizer puts a beginning-of-sequence token before every text.
 
 Models that were trained with one need it badly: without it the perplexity of some is a million
-times larger. So it is the tokenizer's own that counts, not that there is a token of the name.
+times larger. So what counts is what the tokenizer itself does, not whether it has such a token.
 """
 
 import itertools
@@ -16,10 +16,10 @@ TOKENIZER_JSON = "tokenizer.json"
 
 
 def token_before_texts(tokenizer: tokenizers.Tokenizer) -> int | None:
-    """The token that a tokenizer's `post_processor` puts before every text, None where it has none.
+    """The token that a tokenizer's `post_processor` puts before every text, or None.
 
     Raises:
-      VocabularyError: it puts several there.
+      VocabularyError: it puts several tokens there.
     """
     encoding = tokenizer.encode("a")
     marked = zip(encoding.ids, encoding.special_tokens_mask, strict=True)
@@ -33,11 +33,11 @@ def token_before_texts(tokenizer: tokenizers.Tokenizer) -> int | None:
 
 
 def adds_bos_token(folder: pathlib.Path) -> bool:
-    """Whether the texts of a published SentencePiece model begin with its token for that.
+    """Whether texts of a published SentencePiece model start with its beginning-of-sequence token.
 
     Args:
-      folder: the model's. The `tokenizer.json` of the same tokenizer says it, else
-        `tokenizer_config.json`; without both they do.
+      folder: the model's folder. `tokenizer.json` of the same tokenizer decides, else
+        `tokenizer_config.json`; without either they do.
 
     Raises:
       VocabularyError: one of the files can't be read.

@@ -1,4 +1,4 @@
-"""SentencePiece models as Hugging Face `tokenizer.json`, for programs that read only that."""
+"""Converts SentencePiece models to Hugging Face `tokenizer.json`, for programs that need that."""
 
 import tokenizers
 from sentencepiece import sentencepiece_model_pb2
@@ -10,14 +10,14 @@ _PieceType = sentencepiece_model_pb2.ModelProto.SentencePiece.Type
 
 
 def to_tokenizer_json(proto: sentencepiece_model_pb2.ModelProto, bos: str | None) -> str:
-    """The tokenizer that gives a SentencePiece model's own tokens.
+    """Returns the tokenizer that produces the same tokens as a SentencePiece model.
 
-    As in `SentencePieceVocabulary`, its normalisation is left out but for the dummy prefix. A
-    unigram model takes the name of a byte piece in a text, such as `<0x41>`, for the byte.
+    As in `SentencePieceVocabulary`, its normalisation is left out except for the dummy prefix. A
+    unigram model reads the name of a byte piece in a text, such as `<0x41>`, as that byte.
 
     Args:
       proto: the model, unigram or BPE with byte fallback.
-      bos: name of the token that begins a text, None for none.
+      bos: name of the token that begins a text, or None.
 
     Returns:
       The content of `tokenizer.json`.
@@ -30,7 +30,7 @@ def to_tokenizer_json(proto: sentencepiece_model_pb2.ModelProto, bos: str | None
         if piece.type in (_PieceType.CONTROL, _PieceType.UNKNOWN):
             tokenizer.add_special_tokens([tokenizers.AddedToken(piece.piece, normalized=False)])
         elif piece.type == _PieceType.USER_DEFINED:
-            # Compared with the normalised text, in which spaces are written as pieces write them.
+            # Matched against the normalised text, in which spaces are written as in pieces.
             tokenizer.add_tokens([tokenizers.AddedToken(piece.piece, normalized=True)])
     if bos is not None:
         special = [(bos, tokenizer.token_to_id(bos))]
@@ -57,10 +57,10 @@ def _model(proto: sentencepiece_model_pb2.ModelProto) -> models.Model:
 
 
 def _merges(proto: sentencepiece_model_pb2.ModelProto) -> list[tuple[str, str]]:
-    """Pairs of pieces that make another, those first that SentencePiece merges first.
+    """Pairs of pieces that merge into another, in the order in which SentencePiece merges them.
 
-    SentencePiece merges the two neighbours whose union has the best score, however it is divided;
-    `tokenizers` wants every division, in order.
+    SentencePiece merges the two neighbours whose union has the best score, however it is split;
+    `tokenizers` needs every split, in order.
     """
     normal = [piece for piece in proto.pieces if piece.type == _PieceType.NORMAL]
     known = {piece.piece for piece in normal}

@@ -1,4 +1,4 @@
-"""The tokens that end a published model's answer: `eos_token_id` of the files beside it.
+"""The tokens that end a published model's answer: `eos_token_id` in the files next to it.
 
 A tokenizer names one end of sequence. A model that was trained on conversations writes another, the
 end of its turn, and its configuration lists both.
@@ -14,17 +14,17 @@ from gophercite.vocabularies.vocabulary import Vocabulary, VocabularyError
 GENERATION_NAME = "generation_config.json"
 
 _FIELD = "eos_token_id"
-_NAMES = (GENERATION_NAME, "config.json")  # the first that says it
+_NAMES = (GENERATION_NAME, "config.json")  # the first one that has the field counts
 
 
 def read_end_tokens(folder: pathlib.Path) -> tuple[int, ...]:
-    """The ids that end an answer, as a folder's configuration lists them; none where it does not.
+    """The ids that end an answer, as listed in a folder's configuration; empty if it lists none.
 
     Args:
-      folder: a checkpoint's, or one that `write_end_tokens` wrote to.
+      folder: a checkpoint's folder, or one written by `write_end_tokens`.
 
     Raises:
-      VocabularyError: a file is no JSON, or the field holds something else; the message names it.
+      VocabularyError: a file is not JSON, or the field is not valid; the message names the file.
     """
     for name in _NAMES:
         value = read_object(folder / name).get(_FIELD)
@@ -40,13 +40,13 @@ def read_end_tokens(folder: pathlib.Path) -> tuple[int, ...]:
 
 
 def end_tokens(vocabulary: Vocabulary) -> int | list[int]:
-    """What `eos_token_id` is in the configuration of a model: one id, or several."""
+    """The value of `eos_token_id` in a model's configuration: one id, or several."""
     several = [vocabulary.eos_id, *vocabulary.other_eos_ids]
     return several if vocabulary.other_eos_ids else vocabulary.eos_id
 
 
 def write_end_tokens(folder: pathlib.Path, vocabulary: Vocabulary) -> None:
-    """Writes `generation_config.json` where a vocabulary has several ends; the folder exists."""
+    """Writes `generation_config.json` if a vocabulary has several ends; the folder must exist."""
     if vocabulary.other_eos_ids:
         content = json.dumps({_FIELD: end_tokens(vocabulary)})
         (folder / GENERATION_NAME).write_text(content, "utf-8")

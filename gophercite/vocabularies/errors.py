@@ -1,5 +1,5 @@
-"""What goes wrong with a vocabulary."""
+"""Errors of vocabularies."""
 
 
 class VocabularyError(ValueError):
-    """A tokenizer that cannot be used here, or a text that it cannot hold."""
+    """A tokenizer that can't be used here, or a text that it can't encode."""

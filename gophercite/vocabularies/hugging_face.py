@@ -24,7 +24,7 @@ from gophercite.vocabularies.vocabulary import (
 
 FILE_NAME = TOKENIZER_JSON
 
-_SPACE = "\u2581"  # how metaspace models write a space
+_SPACE = "\u2581"  # metaspace models' character for a space
 
 # Names of special tokens in use, for tokenizers that come without `tokenizer_config.json`.
 _EOS_NAMES = ("</s>", "<eos>", "<|endoftext|>", "<|end_of_text|>", "<|im_end|>", "[EOS]")
@@ -38,13 +38,13 @@ class HuggingFaceVocabulary(Vocabulary):
 
     Args:
       tokenizer_json: the content of `tokenizer.json`.
-      eos_token, bos_token, pad_token: names of the special tokens; where None, the customary names
-        are looked for.
-      add_bos_token: texts begin with `bos_token`, also where the tokenizer's own `post_processor`
-        puts nothing before them. What it does put there begins them in any case.
+      eos_token, bos_token, pad_token: names of the special tokens; None searches for the customary
+        names.
+      add_bos_token: texts begin with `bos_token` even if the tokenizer's own `post_processor` puts
+        nothing before them. If it does put a token there, texts begin with that in any case.
 
     Raises:
-      VocabularyError: when this is no tokenizer, or one that cannot spell every text, or a named
+      VocabularyError: when this is not a tokenizer, or one that can't spell every text, or a named
         token is missing.
     """
 
@@ -57,12 +57,12 @@ class HuggingFaceVocabulary(Vocabulary):
         pad_token: str | None = None,
         add_bos_token: bool | None = None,
     ) -> None:
-        self._json = tokenizer_json  # `save` gives back what was loaded
+        self._json = tokenizer_json  # written back unchanged by `save`
         settings = _read_settings(tokenizer_json)
         self.dummy_prefix = _remove_dummy_prefix(settings)
         settings["truncation"] = settings["padding"] = None
         self._tokenizer = tokenizers.Tokenizer.from_str(json.dumps(settings))
-        # A page that says `</s>` must not end the response.
+        # `</s>` in a page must not end the response.
         self._tokenizer.encode_special_tokens = True
 
         token_bytes = _bytes_of_tokens(self._tokenizer, settings)
@@ -88,7 +88,7 @@ class HuggingFaceVocabulary(Vocabulary):
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> "HuggingFaceVocabulary":
-        """Reads a `tokenizer.json`, and the special tokens in `tokenizer_config.json` beside it."""
+        """Reads a `tokenizer.json`, and the special tokens in the `tokenizer_config.json` there."""
         path = pathlib.Path(path)
         special = read_special_tokens(path.parent)
         try:
@@ -99,7 +99,7 @@ class HuggingFaceVocabulary(Vocabulary):
             raise VocabularyError(f"{path}: {error}") from None
 
     def write_files(self, folder: str | os.PathLike[str]) -> None:
-        """Writes `tokenizer.json`, and what is known of its special tokens beside it."""
+        """Writes `tokenizer.json`, and its special tokens next to it."""
         folder = pathlib.Path(folder)
         (folder / FILE_NAME).write_text(self._json, "utf-8")
         write_config(folder, self._tokenizer.id_to_token, self)
@@ -127,7 +127,7 @@ def _read_settings(tokenizer_json: str) -> dict[str, Any]:
 
 
 def _remove_dummy_prefix(settings: dict[str, Any]) -> bool:
-    """Switches off, in place, what puts a space before the first word; says whether any did."""
+    """Switches off, in place, what puts a space before the first word; tells whether any did."""
     found = False
     for part in _parts(settings.get("pre_tokenizer"), "pretokenizers"):
         if part["type"] == "ByteLevel":
@@ -147,7 +147,7 @@ def _remove_dummy_prefix(settings: dict[str, Any]) -> bool:
 
 
 def _parts(component: dict[str, Any] | None, name: str) -> list[dict[str, Any]]:
-    """Returns the parts of a component, sequences unfolded."""
+    """Returns the parts of a component, with sequences flattened."""
     if component is None:
         return []
     if component["type"] == "Sequence":
@@ -186,10 +186,10 @@ def _bytes_of_tokens(
     result: list[bytes | None] = [None] * size
     for token, id in vocabulary.items():
         if id in added:
-            # Added tokens stand for themselves; only the special ones are no text.
+            # Added tokens stand for themselves; only the special ones are not text.
             result[id] = None if added[id].special else added[id].content.encode("utf-8")
         elif byte_level:
-            # A token with another character cannot come from text: then it stays None.
+            # A token with another character can't come from text; it stays None.
             if all(character in byte_of_character for character in token):
                 result[id] = bytes(byte_of_character[character] for character in token)
         elif (byte := byte_of_piece(token)) is not None:
@@ -200,7 +200,7 @@ def _bytes_of_tokens(
 
 
 def _byte_of_character() -> dict[str, int]:
-    """GPT-2's alphabet for bytes: printable Latin-1 for itself, the others from U+0100 on."""
+    """GPT-2's alphabet for bytes: printable Latin-1 as itself, the others from U+0100."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = [byte for byte in range(BYTES) if byte not in printable]
     alphabet = {chr(byte): byte for byte in printable}

@@ -1,7 +1,7 @@
-"""The list of a vocabulary's files with their SHA-256: one changed bit gives other tokens.
+"""The list of a vocabulary's files with their SHA-256: one changed bit changes the tokens.
 
-The list is what `sha256sum -c vocabulary.sha256` reads. Published tokenizers come without one, and
-so do folders that older versions saved; those are read as they are.
+`sha256sum -c vocabulary.sha256` reads the list. Published tokenizers, and folders saved by older
+versions, have no list; those are read without a check.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from gophercite.vocabularies.errors import VocabularyError
 LISTING = "vocabulary.sha256"
 MODEL_NAMES = ("vocabulary.model", "tokenizer.model", "spiece.model")  # SentencePiece's
 
-# Everything in a folder that a vocabulary is made of.
+# All files that may be part of a vocabulary.
 _READ = (
     *MODEL_NAMES,
     "tokenizer.json",
@@ -26,13 +26,13 @@ _LINE = re.compile(r"([0-9a-f]{64})  ([^/\\\x00-\x1f]+)")
 
 
 def write_listing(folder: pathlib.Path) -> None:
-    """Lists the files that a vocabulary is read from, as they are now."""
+    """Lists the files of a vocabulary with their current digests."""
     lines = [f"{_digest(folder / name)}  {name}\n" for name in _READ if (folder / name).exists()]
     (folder / LISTING).write_text("".join(lines), "ascii")
 
 
 def check_listing(folder: pathlib.Path) -> None:
-    """Compares a vocabulary's files with their list, where the folder has one.
+    """Compares a vocabulary's files with their list, if the folder has one.
 
     Raises:
       VocabularyError: a file is missing, altered or not on the list, or the list is damaged; the

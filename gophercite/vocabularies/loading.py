@@ -1,4 +1,4 @@
-"""Finding out which kind of vocabulary a path holds."""
+"""Loads a vocabulary, detecting its kind from the files."""
 
 import os
 import pathlib
@@ -10,7 +10,7 @@ from gophercite.vocabularies.listing import MODEL_NAMES, check_listing, write_li
 from gophercite.vocabularies.tokenizer_config import read_chat_template
 from gophercite.vocabularies.vocabulary import Vocabulary, VocabularyError
 
-# What a folder is searched for, in this order.
+# The names that a folder is searched for, in this order.
 _SENTENCE_PIECE_NAMES = MODEL_NAMES
 
 
@@ -23,7 +23,7 @@ def load_vocabulary(path: str | os.PathLike[str]) -> Vocabulary:
 
     Raises:
       FileNotFoundError: when there is none.
-      VocabularyError: when it cannot be used, or its files are not those that were saved
+      VocabularyError: when it can't be used, or its files are not those that were saved
         (`listing`); the message names the file and the reason.
     """
     if not is_remote(path):
@@ -54,14 +54,14 @@ def _load(path: pathlib.Path) -> Vocabulary:
 
 
 def renew_vocabulary(folder: str | os.PathLike[str]) -> None:
-    """Takes a vocabulary's files as they are now, and lists them anew with their digests.
+    """Accepts a vocabulary's files as they are now, and lists them with their digests.
 
     Args:
-      folder: the vocabulary's.
+      folder: the vocabulary's folder.
 
     Raises:
       FileNotFoundError: when there is none.
-      VocabularyError: when it cannot be used; the list then stays as it was.
+      VocabularyError: when it can't be used; the list then stays unchanged.
     """
     folder = pathlib.Path(folder)
     _load_folder(folder).end_by(read_end_tokens(folder))

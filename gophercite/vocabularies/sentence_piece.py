@@ -1,4 +1,4 @@
-"""SentencePiece models with byte fallback: ours, Gopher's kind, Llama's and Gemma's."""
+"""SentencePiece models with byte fallback: our own, and those of Gopher, Llama and Gemma."""
 
 import os
 import pathlib
@@ -21,7 +21,7 @@ from gophercite.vocabularies.vocabulary import (
 FILE_NAME = "vocabulary.model"
 PUBLISHED_NAME = "tokenizer.model"  # Llama's and Gemma's
 
-SPACE = "\u2581"  # how pieces write a space
+SPACE = "\u2581"  # the pieces' character for a space
 _OVER_WORDS = re.compile(rf"[^{SPACE}\n][{SPACE}\n]")  # a word and the white space that follows it
 _PieceType = sentencepiece_model_pb2.ModelProto.SentencePiece.Type
 
@@ -31,16 +31,16 @@ class SentencePieceVocabulary(Vocabulary):
 
     Args:
       model: the serialised model, as in a `.model` file.
-      add_bos_token: texts begin with the piece that begins sequences, where there is one.
+      add_bos_token: texts begin with the beginning-of-sequence piece, if there is one.
 
     Raises:
-      VocabularyError: when this is no SentencePiece model, or one without byte fallback or
+      VocabularyError: when this is not a SentencePiece model, or one without byte fallback or
         end-of-sequence piece.
     """
 
     def __init__(self, model: bytes, *, add_bos_token: bool = True) -> None:
         proto = _read_proto(model)
-        self._model = model  # `save` gives back what was loaded
+        self._model = model  # written back unchanged by `save`
         self.dummy_prefix = proto.normalizer_spec.add_dummy_prefix
         self.splits_words = not any(_OVER_WORDS.search(piece.piece) for piece in proto.pieces)
 
@@ -59,7 +59,7 @@ class SentencePieceVocabulary(Vocabulary):
             [_bytes_of_piece(piece) for piece in pieces], [byte_ids[b] for b in range(BYTES)]
         )
 
-        # Only what is undone here makes the encoding of a text depend on where the text starts.
+        # Only these two settings make the encoding of a text depend on where the text starts.
         proto.normalizer_spec.add_dummy_prefix = False
         proto.normalizer_spec.remove_extra_whitespaces = False
         try:
@@ -77,7 +77,7 @@ class SentencePieceVocabulary(Vocabulary):
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> "SentencePieceVocabulary":
-        """Reads a `.model` file, and from the files beside it whether texts have a beginning."""
+        """Reads a `.model` file, and from the files next to it whether texts have a beginning."""
         path = pathlib.Path(path)
         add_bos_token = adds_bos_token(path.parent)
         try:
@@ -88,7 +88,7 @@ class SentencePieceVocabulary(Vocabulary):
             raise VocabularyError(f"{path}: {error}") from None
 
     def write_files(self, folder: str | os.PathLike[str]) -> None:
-        """Writes `vocabulary.model`, and beside it what is known of special tokens else."""
+        """Writes `vocabulary.model`, and next to it what else is known of special tokens."""
         folder = pathlib.Path(folder)
         (folder / FILE_NAME).write_bytes(self._model)
         if self.bos_id is None and self._processor.bos_id() >= 0:

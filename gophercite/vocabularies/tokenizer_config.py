@@ -1,4 +1,4 @@
-"""What stands beside a tokenizer: the names of its special tokens, and a chat template."""
+"""The files next to a tokenizer: the names of its special tokens, and a chat template."""
 
 import json
 import os
@@ -12,12 +12,12 @@ from gophercite.vocabularies.vocabulary import Vocabulary, VocabularyError
 CONFIG_NAME = "tokenizer_config.json"
 TEMPLATE_NAME = "chat_template.jinja"
 
-# Of `transformers`: what reads any `tokenizer.json` as it is.
+# The class of `transformers` that reads any `tokenizer.json` as it is.
 _CLASS = "PreTrainedTokenizerFast"
 
 
 class SpecialTokens(NamedTuple):
-    """What `tokenizer_config.json` says of special tokens; None where it says nothing.
+    """The special tokens in `tokenizer_config.json`; None for those that it does not give.
 
     Attributes:
       eos_token, bos_token, pad_token: their names.
@@ -31,19 +31,19 @@ class SpecialTokens(NamedTuple):
 
 
 def read_special_tokens(folder: pathlib.Path) -> SpecialTokens:
-    """The special tokens that `tokenizer_config.json` names.
+    """Reads the special tokens that `tokenizer_config.json` names.
 
     Args:
-      folder: the tokenizer's; the file may be missing.
+      folder: the tokenizer's folder; the file may be missing.
 
     Raises:
-      VocabularyError: the file is no JSON, or a field is of another kind.
+      VocabularyError: the file is not JSON, or a field has the wrong type.
     """
     config = read_object(folder / CONFIG_NAME)
     names: dict[str, str | None] = {}
     for field in ("eos_token", "bos_token", "pad_token"):
         token = config.get(field)
-        name = token.get("content") if isinstance(token, dict) else token  # may be spelled out
+        name = token.get("content") if isinstance(token, dict) else token  # may be an object
         if name is not None and not isinstance(name, str):
             raise _wrong(folder, field, "the name of a token", token)
         names[field] = name
@@ -54,16 +54,16 @@ def read_special_tokens(folder: pathlib.Path) -> SpecialTokens:
 
 
 def read_chat_template(folder: pathlib.Path) -> str | None:
-    """The chat template beside a tokenizer: in a file of its own, or in its configuration.
+    """Reads a tokenizer's chat template, from its own file or from the configuration.
 
     Args:
-      folder: the tokenizer's.
+      folder: the tokenizer's folder.
 
     Returns:
-      The template; of several the one named `default`. None where there is none.
+      The template; if there are several, the one named `default`. None if there is none.
 
     Raises:
-      VocabularyError: the file is no text, or the field is no template.
+      VocabularyError: the file is not text, or the field is not a template.
     """
     path = folder / TEMPLATE_NAME
     if path.exists():
@@ -72,7 +72,7 @@ def read_chat_template(folder: pathlib.Path) -> str | None:
         except UnicodeDecodeError as error:
             raise VocabularyError(f"{path}: is no text in UTF-8 ({error})") from None
     template = read_object(folder / CONFIG_NAME).get("chat_template")
-    if isinstance(template, list):  # of objects with a name
+    if isinstance(template, list):  # a list of objects with names
         named = {each.get("name"): each for each in template if isinstance(each, dict)}
         template = named.get("default", {}).get("template")
     if template is not None and not isinstance(template, str):
@@ -83,12 +83,12 @@ def read_chat_template(folder: pathlib.Path) -> str | None:
 def write_config(
     folder: str | os.PathLike[str], name_of: Callable[[int], str | None], vocabulary: Vocabulary
 ) -> None:
-    """Writes `tokenizer_config.json`, and the chat template where there is one.
+    """Writes `tokenizer_config.json`, and the chat template if there is one.
 
     Args:
-      folder: an existing one.
-      name_of: gives a token's name.
-      vocabulary: whose special tokens are named.
+      folder: an existing folder.
+      name_of: returns a token's name.
+      vocabulary: the vocabulary whose special tokens are named.
     """
     folder = pathlib.Path(folder)
     config: dict[str, Any] = {
@@ -115,10 +115,10 @@ def _wrong(folder: pathlib.Path, field: str, expected: str, value: object) -> Vo
 
 
 def read_object(path: pathlib.Path) -> dict[str, Any]:
-    """The object in a JSON file beside a tokenizer, empty where there is no such file.
+    """Reads the object in a JSON file next to a tokenizer; empty if there is no such file.
 
     Raises:
-      VocabularyError: it holds something else.
+      VocabularyError: the file holds something else.
     """
     if not path.exists():
         return {}

@@ -1,4 +1,4 @@
-"""Training a SentencePiece model that spells every text exactly."""
+"""Trains a SentencePiece model that spells every text exactly."""
 
 import io
 from collections.abc import Iterable, Iterator
@@ -10,7 +10,7 @@ from gophercite import evidence
 from gophercite.vocabularies.sentence_piece import SPACE, SentencePieceVocabulary
 from gophercite.vocabularies.vocabulary import BYTES, VocabularyError
 
-# SentencePiece leaves longer sentences out without a word, so lines are cut before.
+# SentencePiece silently drops longer sentences, so lines are cut beforehand.
 _MAXIMUM_LINE_BYTES = 1 << 16
 _MAXIMUM_LINE_CHARACTERS = _MAXIMUM_LINE_BYTES // 4
 
@@ -28,20 +28,20 @@ def train_sentencepiece(
 ) -> SentencePieceVocabulary:
     """Trains a SentencePiece model: identity normalisation, byte fallback, white space kept.
 
-    Ids 0, 1 and 2 are padding, end of sequence and the unknown; there is no beginning of sequence.
-    Digits are split, so that numbers are spelled as they are read, and a line end is one token.
+    Ids 0, 1 and 2 are padding, end of sequence and unknown; there is no beginning of sequence.
+    Digits are split, so that numbers are spelled digit by digit, and a line end is one token.
 
     Args:
-      texts: what to learn from; the vocabulary depends on their order only by `sample_lines`.
-      size: number of pieces, 256 bytes and the special ones included. The model is smaller when
-        the texts do not have so many pieces.
+      texts: the training texts; the vocabulary depends on their order only through `sample_lines`.
+      size: number of pieces, including 256 bytes and the special ones. The model is smaller if the
+        texts do not have enough pieces.
       model_type: how pieces are chosen.
-      reserved_marks: makes each mark of inline evidence one token, `" %<"` among them, with which
+      reserved_marks: makes each mark of inline evidence one token, including `" %<"`, with which
         responses begin.
-      character_coverage: the share of the texts' characters that get pieces of their own; the
-        others are spelled by bytes.
-      sample_lines: train on a random sample of so many lines; 0 for all.
-      seed: of that sample.
+      character_coverage: share of the texts' characters that get their own pieces; the others are
+        spelled by bytes.
+      sample_lines: number of lines in a random sample to train on; 0 for all.
+      seed: seed of that sample.
       quiet: False lets SentencePiece write its progress to standard error.
 
     Raises:
@@ -79,7 +79,7 @@ def train_sentencepiece(
             max_sentence_length=_MAXIMUM_LINE_BYTES,
             input_sentence_size=sample_lines,
             shuffle_input_sentence=sample_lines > 0,
-            num_threads=2,  # sums are grouped by thread: the number decides the last bits
+            num_threads=2,  # sums are grouped by thread: the number of threads affects rounding
             minloglevel=2 if quiet else 0,
         )
     except RuntimeError as error:

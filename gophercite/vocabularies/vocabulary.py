@@ -1,4 +1,4 @@
-"""What every tokenizer here promises: exactness, byte by byte."""
+"""The interface of all tokenizers: exact, byte by byte."""
 
 import abc
 import os
@@ -13,17 +13,17 @@ __all__ = ["BYTES", "MAXIMUM_SIZE", "WORD", "Vocabulary", "VocabularyError", "by
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
-# A word with the white space before it; at the end of a text there may be white space alone.
+# A word with the white space before it; a text may end with white space only.
 WORD = re.compile(r"[ \n]*+[^ \n]++|[ \n]++")
-_HELD_WORDS = 1 << 17  # whose tokens are remembered
+_HELD_WORDS = 1 << 17  # maximum number of words whose tokens are cached
 _LONGEST_HELD = 64  # characters
 
 BYTES = 256
 MAXIMUM_SIZE = 1 << 24  # a file that claims more ids would only fill the memory
 
 _REPLACEMENT = "\ufffd"
-# Without these, marks or whole scripts could not be spelled: printable ASCII and the new line, what
-# goes on in a character, what begins one of two or three bytes, and emoji.
+# Without these, marks or whole scripts could not be spelled: printable ASCII and the line feed,
+# continuation bytes, and the first bytes of characters of two or three bytes and of emoji.
 _NEEDED_BYTES = frozenset({0x0A, *range(0x20, 0x7F), *range(0x80, 0xC0), *range(0xC2, 0xF1)})
 
 _BYTE_PIECE = re.compile("<0x([0-9A-Fa-f]{2})>")
@@ -37,32 +37,32 @@ class Vocabulary(abc.ABC):
         decode(encode(x)) == x
         b"".join(token_bytes(id) for id in encode(x)) == x.encode("utf-8")
 
-    Nearly all tokenizers spell everything. Some published ones lack bytes that text hardly ever
-    has, such as control characters: a model is shown a replacement for each character that needs
-    one, and no quote may hold it.
+    Nearly all tokenizers spell everything. Some published ones lack bytes that hardly ever occur in
+    text, such as control characters: the model then sees a replacement for each character that
+    needs one, and no quote may contain it.
 
-    A quote is verbatim or it is not, so a tokenizer's own normalisation (Unicode forms, stripped or
+    Quotes must be verbatim, so a tokenizer's own normalisation (Unicode forms, stripped or
     collapsed spaces, unknown characters) never applies: characters that it would change are spelled
     by byte tokens. A dummy prefix, the space that some models expect before the first word, is not
-    added here either but at the start of a prompt (see `gophercite.prompts`).
+    added here but at the start of a prompt (see `gophercite.prompts`).
 
-    Nor does text ever encode to a special token: `</s>` in a page is four characters of a page.
+    Text never encodes to a special token: `</s>` in a page is just four characters.
 
     Attributes:
       size: one more than the largest id.
-      pad_id: fills rows up; where the tokenizer has no padding token, its end-of-sequence token.
+      pad_id: pads rows; the end-of-sequence token if the tokenizer has no padding token.
       eos_id: ends a response.
       bos_id: begins a prompt, for models that were trained with one.
-      unk_id: the tokenizer's token for the unknown, which `encode` never gives.
+      unk_id: the tokenizer's unknown token, which `encode` never returns.
       dummy_prefix: whether the model was trained with a space before the first word of a text.
-      splits_words: whether no token reaches from a word over the white space that follows it, so
-        that texts are tokenised word by word: a word, with the white space before it (`WORD`), has
-        the same tokens wherever it stands.
-      other_eos_ids: what ends an answer of the published model as well, such as the end of a turn.
-      missing_bytes: those that no token spells alone; texts with a character that needs one of them
-        are not spelled exactly.
-      chat_template: how the published model's conversations are written, in Jinja; kept, and never
-        applied. None where there is none.
+      splits_words: whether no token extends from a word over the white space that follows it. If
+        so, texts are tokenised word by word: a word, with the white space before it (`WORD`), has
+        the same tokens everywhere.
+      other_eos_ids: other tokens that end the published model's answers, such as the end of a turn.
+      missing_bytes: bytes that have no token of their own; texts with a character that needs one of
+        them are not spelled exactly.
+      chat_template: the published model's chat template, in Jinja; stored, but never applied. None
+        if there is none.
     """
 
     size: int
@@ -76,16 +76,14 @@ class Vocabulary(abc.ABC):
     chat_template: str | None = None
 
     def __init__(self, token_bytes: Sequence[bytes | None], byte_ids: Sequence[int | None]) -> None:
-        """Called by the kinds of vocabulary.
+        """Called by subclasses.
 
         Args:
-          token_bytes: for each id what the token spells, None for tokens that spell nothing.
-          byte_ids: [256] for each byte the id of the token that spells it alone; None where there
-            is none.
+          token_bytes: the bytes that each token id spells; None for tokens that spell nothing.
+          byte_ids: [256] the id of the token that spells each byte alone; None if there is none.
 
         Raises:
-          VocabularyError: a byte is missing without which whole scripts, or the marks of evidence,
-            could not be spelled.
+          VocabularyError: a byte is missing that whole scripts, or the marks of evidence, need.
         """
         self._token_bytes = tuple(token_bytes)
         self._byte_ids = tuple(byte_ids)
@@ -96,7 +94,7 @@ class Vocabulary(abc.ABC):
         self.size = len(self._token_bytes)
 
     def end_by(self, ids: Iterable[int]) -> None:
-        """Says what ends an answer as well: from now on these tokens spell nothing."""
+        """Sets further tokens that end an answer; from now on they spell nothing."""
         self.other_eos_ids = tuple(id for id in ids if id != self.eos_id)
         ends = frozenset(self.other_eos_ids)
         self._token_bytes = tuple(
@@ -107,7 +105,7 @@ class Vocabulary(abc.ABC):
         """Writes the files that `load_vocabulary(folder)` reads, and their list with digests.
 
         Args:
-          folder: made if need be.
+          folder: created if missing.
         """
         folder = pathlib.Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
@@ -116,7 +114,7 @@ class Vocabulary(abc.ABC):
 
     @abc.abstractmethod
     def write_files(self, folder: str | os.PathLike[str]) -> None:
-        """Writes the files that `load_vocabulary(folder)` reads alone; the folder exists."""
+        """Writes the files for `load_vocabulary(folder)`, without their list; the folder exists."""
 
     def export(self, folder: str | os.PathLike[str]) -> None:
         """Writes the files that `transformers` reads; the folder exists."""
@@ -131,7 +129,7 @@ class Vocabulary(abc.ABC):
         return self._unspelled is None or not self._unspelled.search(text)
 
     def spelled_parts(self, text: str) -> list[tuple[int, int]]:
-        """Where `text` is encoded exactly: spans between the characters that are not, in order."""
+        """The spans of `text` that are encoded exactly, between characters that are not."""
         walls = [] if self._unspelled is None else self._unspelled.finditer(text)
         bounds = [0, *(place for wall in walls for place in wall.span()), len(text)]
         spans = zip(bounds[::2], bounds[1::2], strict=True)
@@ -140,7 +138,7 @@ class Vocabulary(abc.ABC):
     def encode(self, text: str) -> list[int]:
         """Returns the ids of `text`, without beginning or end of sequence.
 
-        A character that can't be spelled is replaced by U+FFFD, one for one.
+        Each character that can't be spelled is replaced by one U+FFFD.
 
         Raises:
           VocabularyError: when `text` holds a lone surrogate, which no bytes can spell.
@@ -162,9 +160,9 @@ class Vocabulary(abc.ABC):
         return ids
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Returns the text of `ids`, to which special tokens add nothing.
+        """Returns the text of `ids`; special tokens add nothing to it.
 
-        Bytes that are no UTF-8, as a token sequence cut inside a character ends with, give U+FFFD.
+        Invalid UTF-8, such as the end of a sequence that was cut inside a character, gives U+FFFD.
         """
         spelled = (self._token_bytes[int(id)] or b"" for id in ids)
         return b"".join(spelled).decode("utf-8", errors="replace")
@@ -172,13 +170,13 @@ class Vocabulary(abc.ABC):
     def token_bytes(self, id: int) -> bytes | None:
         """Returns the bytes that token `id` contributes to a text, None for special tokens.
 
-        A byte token gives its byte, which alone may be no UTF-8; a piece with a leading space gives
-        that space, also at the start of a text.
+        A byte token gives its byte, which may not be valid UTF-8 by itself; a piece with a leading
+        space includes that space, even at the start of a text.
         """
         return self._token_bytes[id]
 
     def _encode_word(self, word: str) -> list[int]:
-        """Returns the ids of a word, which are remembered: most words of a text are frequent."""
+        """Returns the ids of a word, and caches them: most words of a text are frequent."""
         ids = self._encode_whole(word, word.encode("utf-8"))
         if len(word) <= _LONGEST_HELD:
             if len(self._words) >= _HELD_WORDS:
@@ -196,7 +194,7 @@ class Vocabulary(abc.ABC):
         return None if None in spelled else b"".join(spelled)  # type: ignore[arg-type]
 
     def _encode_around_changes(self, text: str) -> list[int]:
-        """Encodes the runs of characters that the tokenizer keeps, and spells the rest by bytes."""
+        """Encodes runs of characters that the tokenizer preserves, and spells the rest by bytes."""
         ids: list[int] = []
         start = 0
         for position, character in enumerate(text):
@@ -210,7 +208,7 @@ class Vocabulary(abc.ABC):
         ids = self._tokenize(run) if run else []
         if self._spell(ids) == run.encode("utf-8"):
             return ids
-        # Each character is kept alone but not all together: composed, collapsed or a special token.
+        # Each character is kept alone, but not together: composed, collapsed or a special token.
         return [id for character in run for id in self._encode_character(character)]
 
     def _encode_character(self, character: str) -> list[int]:
@@ -225,11 +223,11 @@ class Vocabulary(abc.ABC):
 
     def _bytes_of(self, character: str) -> list[int]:
         ids = (self._byte_ids[byte] for byte in character.encode("utf-8"))
-        return [id for id in ids if id is not None]  # all are there: the text is spelled
+        return [id for id in ids if id is not None]  # all exist, since the text can be spelled
 
 
 def _unspelled(missing: frozenset[int]) -> re.Pattern[str] | None:
-    """A pattern for each character that needs a missing byte; None where no character does."""
+    """A pattern that matches characters that need a missing byte; None if no character does."""
     if needed := _NEEDED_BYTES & missing:
         raise VocabularyError(
             f"the tokenizer lacks {len(missing)} of {BYTES} byte tokens, 0x{min(needed):02X} among "
@@ -237,11 +235,11 @@ def _unspelled(missing: frozenset[int]) -> re.Pattern[str] | None:
             "or one with byte fallback"
         )
     ranges = [(byte, byte) for byte in sorted(missing) if byte < 0x80]
-    # What begins a character of four bytes begins 2 ** 18 of them.
+    # Each first byte of four-byte characters begins 2 ** 18 of them.
     firsts = (byte for byte in sorted(missing) if 0xF1 <= byte <= 0xF4)
     ranges += [((first & 7) << 18, min(((first & 7) + 1) << 18, 0x110000) - 1) for first in firsts]
     if not ranges:
-        return None  # the missing ones are none of UTF-8's
+        return None  # UTF-8 does not use the missing bytes
     return re.compile("[" + "".join(f"\\U{a:08x}-\\U{b:08x}" for a, b in ranges) + "]")
 
 
