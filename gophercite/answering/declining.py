@@ -62,24 +62,24 @@ class Calibration:
         Raises:
           ValueError: with what differs.
         """
-        here = {
+        current = {
             "model": answerer.name,
             "reward model": answerer.reward_name,
             "score": answerer.scored_by,
         }
-        there: dict[str, Any] = {
+        recorded: dict[str, Any] = {
             "model": self.model,
             "reward model": self.reward_model,
             "score": self.scored_by,
         }
         if self.settings is not None:
-            here |= answering_settings(answerer, pages)
-            there |= self.settings
-        for name in sorted(here.keys() | there.keys()):
-            if here.get(name) != there.get(name):
+            current |= answering_settings(answerer, pages)
+            recorded |= self.settings
+        for name in sorted(current.keys() | recorded.keys()):
+            if current.get(name) != recorded.get(name):
                 raise ValueError(
-                    f"the calibration is of answers with {name} = {there.get(name)!r}, not "
-                    f"{here.get(name)!r}: it promises nothing of these; ask as it was made, or "
+                    f"the calibration is of answers with {name} = {recorded.get(name)!r}, not "
+                    f"{current.get(name)!r}: it promises nothing of these; ask as it was made, or "
                     "make another"
                 )
 

@@ -85,18 +85,18 @@ def answer_each(
         raise ValueError(f"ahead = {ahead}: must be 0 (nothing is done ahead) or more")
 
     make_ready = functools.partial(_made_ready, answerer)
-    for block, made in _made_ahead(make_ready, _blocks(questions, batch_size), ahead):
+    for block, prepared in _made_ahead(make_ready, _blocks(questions, batch_size), ahead):
         answers = {
             place: Answer(question=block[place].question, model=answerer.name, reason=str(refusal))
-            for place, refusal in made.refused.items()
+            for place, refusal in prepared.refused.items()
         }
-        for places, batch in made.batches:
+        for places, batch in prepared.batches:
             seeds = [block[place].seed for place in places]
             answers |= zip(places, _answers(answerer, batch, seeds, keep_samples), strict=True)
         for place in sorted(answers):
             yield answers[place]
-        if made.error is not None:
-            raise made.error
+        if prepared.error is not None:
+            raise prepared.error
 
 
 def _made_ready(answerer: Answerer, block: Sequence[Asked]) -> _Block:
@@ -163,10 +163,10 @@ def _made_ahead(
         for item in items:
             waiting.append((item, pool.submit(make, item)))
             if len(waiting) > ahead:
-                first, made = waiting.popleft()
-                yield first, made.result()
+                first, future = waiting.popleft()
+                yield first, future.result()
         while waiting:
-            first, made = waiting.popleft()
-            yield first, made.result()
+            first, future = waiting.popleft()
+            yield first, future.result()
     finally:
         pool.shutdown(cancel_futures=True)

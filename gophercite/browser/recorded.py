@@ -350,12 +350,12 @@ def _read(path: pathlib.Path, make: Any) -> Iterator[Any]:
         try:
             if isinstance(value, RecordError):
                 raise value
-            key, made = make(JsonFields(value, known, collections.Counter()))
+            key, parsed = make(JsonFields(value, known, collections.Counter()))
         except RecordError as error:
             raise RecordError(error.problem, error.field, path, number) from None
         if key not in seen:
             seen.add(key)
-            yield key, made
+            yield key, parsed
 
 
 def _drop_unfinished_line(path: pathlib.Path) -> None:

@@ -196,9 +196,11 @@ class BrowsingCollector:
         )
         if played is None:
             return None
-        made = self._collected(params, played, count * (self._rollout.steps + 1), self._questions)
+        collected = self._collected(
+            params, played, count * (self._rollout.steps + 1), self._questions
+        )
         self._lanes = [lane for lane in played.lanes if lane is not None]
-        return made
+        return collected
 
     def rehearse(
         self,
@@ -304,7 +306,7 @@ class BrowsingCollector:
         settings, chunk = self._player.settings, self._rollout.chunk
         vocabulary = self._judge.vocabulary
         keeps = any(turn.written.allowed is not None for turns in played.turns for turn in turns)
-        made = self._room(rows, keeps)
+        out = self._room(rows, keeps)
         row, episode = 0, -1
         for turns, lane in zip(played.turns, played.lanes, strict=True):
             step, before = 0, None
@@ -315,31 +317,31 @@ class BrowsingCollector:
                     step, episode, before = 0, episode + 1, of
                 tokens, written = turn.written.tokens, turn.written
                 for start in range(0, len(tokens), chunk):
-                    some = tokens[start : start + chunk]
+                    piece = tokens[start : start + chunk]
                     prefix = [*written.prompt, *tokens[:start]]
                     last = start + chunk >= len(tokens)
-                    made.tokens[row, : len(prefix) + len(some)] = [*prefix, *some]
-                    made.prompt_lengths[row] = len(prefix)
-                    made.response_lengths[row] = len(some)
-                    made.log_probs[row, : len(some)] = written.log_probs[start : start + chunk]
-                    if made.allowed is not None and written.allowed is not None:
-                        made.allowed[row, : len(some)] = written.allowed[start : start + chunk]
-                    made.episode[row], made.step[row], made.weights[row] = episode, step, 1
-                    made.extra[row] = turn.extra > first
+                    out.tokens[row, : len(prefix) + len(piece)] = [*prefix, *piece]
+                    out.prompt_lengths[row] = len(prefix)
+                    out.response_lengths[row] = len(piece)
+                    out.log_probs[row, : len(piece)] = written.log_probs[start : start + chunk]
+                    if out.allowed is not None and written.allowed is not None:
+                        out.allowed[row, : len(piece)] = written.allowed[start : start + chunk]
+                    out.episode[row], out.step[row], out.weights[row] = episode, step, 1
+                    out.extra[row] = turn.extra > first
                     if last and turn.ends:
-                        made.ends[row] = 1
-                        made.rewards[row, len(some) - 1] = rewards[id(turn)]
+                        out.ends[row] = 1
+                        out.rewards[row, len(piece) - 1] = rewards[id(turn)]
                     row, step = row + 1, step + 1
             if turns and not turns[-1].ends and lane is not None:
                 prompt = encode_state(vocabulary, lane.state, settings.prompt_tokens)
-                made.tokens[row, : len(prompt)] = prompt
-                made.prompt_lengths[row], made.episode[row], made.step[row] = (
+                out.tokens[row, : len(prompt)] = prompt
+                out.prompt_lengths[row], out.episode[row], out.step[row] = (
                     len(prompt),
                     episode,
                     step,
                 )
                 row += 1
-        return made
+        return out
 
     def _room(self, rows: int, constrained: bool) -> Experience:
         settings, vocabulary = self._player.settings, self._judge.vocabulary

@@ -260,11 +260,11 @@ class Player:
         lane = slot.lane
         assert lane is not None
         for text in texts:
-            made = step(world, lane.state, text.text)
+            outcome = step(world, lane.state, text.text)
             slot.turns.append(
                 Turn(
-                    text, lane.state, made.state, number, lane.question, lane.number, lane.given,
-                    made.invalid,
+                    text, lane.state, outcome.state, number, lane.question, lane.number, lane.given,
+                    outcome.invalid,
                 )
             )  # fmt: skip
             if slot.room is not None:
@@ -273,8 +273,8 @@ class Player:
                 lane = dataclasses.replace(lane, given=lane.given + 1)
                 over = lane.given == self.answers
             else:
-                lane = dataclasses.replace(lane, state=made.state)
-                over = made.done
+                lane = dataclasses.replace(lane, state=outcome.state)
+                over = outcome.done
             slot.lane = after(number, lane) if over else lane
 
 

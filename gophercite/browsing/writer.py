@@ -180,10 +180,10 @@ class Writer:
             keys = jnp.concatenate([keys, keys[:1].repeat(self.states - len(keys))])
         wanted = np.array(counts + [0] * missing, np.int32)
         decoded = decode(self._plan, params, tokens, lengths, keys, tables, None, wanted)
-        could = None
+        allowed_tokens = None
         if self._keep_allowed and tables is not None:
-            could = _allowed(tables, decoded.tokens, self._plan.settings.max_tokens)
-        return Asked(prompts, counts, decoded, could)
+            allowed_tokens = _allowed(tables, decoded.tokens, self._plan.settings.max_tokens)
+        return Asked(prompts, counts, decoded, allowed_tokens)
 
     def take(self, asked: Asked) -> list[list[Written]]:
         """Waits for the texts.
@@ -194,20 +194,20 @@ class Writer:
         Returns:
           The texts of each state.
         """
-        made, could = jax.device_get((asked.decoded, asked.allowed))
-        drawn_from = made.constrained_log_probs
+        decoded, allowed_tokens = jax.device_get((asked.decoded, asked.allowed))
+        drawn_from = decoded.constrained_log_probs
         if drawn_from is None:
-            drawn_from = made.log_probs
+            drawn_from = decoded.log_probs
 
         def one(state: int, sample: int) -> Written:
-            length = int(made.lengths[state, sample])
-            tokens = tuple(made.tokens[state, sample, :length].tolist())
+            length = int(decoded.lengths[state, sample])
+            tokens = tuple(decoded.tokens[state, sample, :length].tolist())
             return Written(
                 self.vocabulary.decode(tokens).strip(),
                 tuple(asked.prompts[state]),
                 tokens,
                 drawn_from[state, sample, :length],
-                None if could is None else could[state, sample, :length],
+                None if allowed_tokens is None else allowed_tokens[state, sample, :length],
             )
 
         return [[one(i, j) for j in range(count)] for i, count in enumerate(asked.samples)]

@@ -107,10 +107,10 @@ def _serve(options: argparse.Namespace) -> int:
     url = url or f"http://{options.host}:{port}"
     if options.invite:
         with study.store.reading() as connection:
-            there = experiments(connection)
-        if not there:
+            known = experiments(connection)
+        if not known:
             raise RefusedError("there is no experiment to invite anybody to")
-        rater = add_rater(study.store, options.invite, there[-1].pool)
+        rater = add_rater(study.store, options.invite, known[-1].pool)
         print_text(f"{rater.name}: {_link(study, url, rater.id, rater.link_version, 14)}")
     print_text(f"serving {options.study} at {url}; Ctrl-C ends it")
     sys.stdout.flush()
@@ -275,9 +275,9 @@ def _view(options: argparse.Namespace) -> int:
 
 def _adjudicate(options: argparse.Namespace) -> int:
     study, experiment = _open(options)
-    made, count = adjudicate(study.store, experiment, options.new, options.pool)
-    result = {"experiment": made.name, "items": count, "pool": made.pool}
-    return _say(options, result, f"experiment {made.name!r} with {count} items, pool {made.pool!r}")
+    new, count = adjudicate(study.store, experiment, options.new, options.pool)
+    result = {"experiment": new.name, "items": count, "pool": new.pool}
+    return _say(options, result, f"experiment {new.name!r} with {count} items, pool {new.pool!r}")
 
 
 def _admin(options: argparse.Namespace) -> int:

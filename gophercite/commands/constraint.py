@@ -213,9 +213,9 @@ class CommandConstraint:
                 name: jnp.asarray(getattr(host, name)) for name in _SHARED
             }
             host = host._replace(**self._shared)
-            made: QuoteTables = jax.tree.map(jnp.asarray, host)
-            self._last = list(graphs), made
-            return made
+            on_device: QuoteTables = jax.tree.map(jnp.asarray, host)
+            self._last = list(graphs), on_device
+            return on_device
 
     def _offer(self, page: Page, state: State) -> _Offer:
         settings, place = state.settings, state.place
@@ -240,12 +240,12 @@ class CommandConstraint:
             if offer in self._pages:
                 self._pages.move_to_end(offer)
                 return self._pages[offer]
-        made = self._built(offer)
+        starts = self._built(offer)
         with self._lock:
-            self._pages[offer] = made
+            self._pages[offer] = starts
             while len(self._pages) > self.settings.kept_pages:
                 self._pages.popitem(last=False)
-        return made
+        return starts
 
     def _built(self, offer: _Offer) -> _Starts:
         runs = None

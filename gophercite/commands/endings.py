@@ -124,12 +124,12 @@ def with_marks(
         at = after[span]
         latest = quotes.last[at] - characters[span]
         tokens = 1 + cost[node[span]].astype(np.int64)
-        some = tokens < NO_END
-        if not some.any():
+        can_end = tokens < NO_END
+        if not can_end.any():
             continue
-        limit = int(tokens[some].min()) + _MORE
+        limit = int(tokens[can_end].min()) + _MORE
         cost[first + root] = limit
-        furthest = int(latest[some & (tokens <= limit)].max())
+        furthest = int(latest[can_end & (tokens <= limit)].max())
         fits |= (quotes.window == number) & (quotes.place <= furthest)
 
     begun = np.full(len(after), -1)

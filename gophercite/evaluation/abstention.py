@@ -63,7 +63,7 @@ def coverage_curve(
     scores, good = checked(scores, good)
     order = np.argsort(-scores, kind="stable")
     falling = scores[order]
-    last = np.append(falling[1:] < falling[:-1], True)  # of each group of equal scores
+    last = np.append(falling[1:] < falling[:-1], True)  # the last of each group of equal scores
     answered = np.arange(1, len(scores) + 1)[last]
     right = np.cumsum(good[order])[last]
     low, high = clopper_pearson(right, answered, confidence)

@@ -32,7 +32,7 @@ from gophercite.records import Question, to_json
 from gophercite.storage.result_file import ResultFile, files_in, read_results
 
 _BATCHES_IN_BLOCK = 8  # enough to find prompts of similar length for each batch
-_SCORES = ("evidence_score", "reward", "supported_and_plausible")  # of `JudgedSample`
+_SCORES = ("evidence_score", "reward", "supported_and_plausible")  # fields of `JudgedSample`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,17 +167,19 @@ class AnswerLog:
                 answered = {place for place, q in enumerate(block) if q.id in done}
                 if len(answered) == len(block):
                     continue
-                made = PromptReport()
-                asked = _ask_block(model, block, settings, constraint, made, answered)
+                block_report = PromptReport()
+                asked = _ask_block(model, block, settings, constraint, block_report, answered)
                 for place, samples in asked:
                     file.append(_line(block[place], _scored(block[place], samples, scorer)))
                     finished += 1
                     yield finished
-                declined = sorted(made.declined.keys() - answered)
-                file.append(*(_declined_line(block[at], made.declined[at]) for at in declined))
+                declined = sorted(block_report.declined.keys() - answered)
+                file.append(
+                    *(_declined_line(block[at], block_report.declined[at]) for at in declined)
+                )
                 finished += len(declined)
                 yield finished
-                total.add(made, indices.start)
+                total.add(block_report, indices.start)
 
 
 def shared_questions(questions: int, batch_size: int, process: int, processes: int) -> int:

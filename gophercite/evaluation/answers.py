@@ -187,15 +187,15 @@ class _Sampler:
             quotes = self.constraint.tables(tables, self.settings.max_tokens)
         if self.constraint is not None and quotes is not None and self.claim_in_quote:
             shown = Shown(self.constraint, [batch[row].sources for row in rows])
-            made = sample_supported(draw, own_keys, quotes, counts, self.vocabulary, shown)
+            sampled = sample_supported(draw, own_keys, quotes, counts, self.vocabulary, shown)
         else:
-            made = draw(key=own_keys, quotes=quotes, samples_per_prompt=counts)
-        if made.log_probs is None:
+            sampled = draw(key=own_keys, quotes=quotes, samples_per_prompt=counts)
+        if sampled.log_probs is None:
             raise ValueError("free_log_probs=False leaves nothing to choose among answers by")
         for place in range(len(rows) * self.samples):
-            length = int(made.lengths[place])
-            log_prob = float(np.sum(made.log_probs[place, :length], dtype=np.float64))
-            tokens = tuple(made.tokens[place, :length].tolist())
+            length = int(sampled.lengths[place])
+            log_prob = float(np.sum(sampled.log_probs[place, :length], dtype=np.float64))
+            tokens = tuple(sampled.tokens[place, :length].tolist())
             drawn[rows[place // self.samples]].append((tokens, log_prob))
         return drawn
 

@@ -117,8 +117,10 @@ def read_policy(name: str, folder: pathlib.Path) -> BrowsedPolicy:
         raise ValueError(f"{path}: questions have from {min(sizes)} to {max(sizes)} episodes")
     scores = {}
     for score in _SCORES:
-        if all(line.get(score) is not None for of in rows.values() for line in of):
-            scores[score] = np.array([[float(line[score]) for line in of] for of in rows.values()])
+        if all(line.get(score) is not None for group in rows.values() for line in group):
+            scores[score] = np.array(
+                [[float(line[score]) for line in group] for group in rows.values()]
+            )
     return BrowsedPolicy(name, summary, tuple(rows), scores)
 
 

@@ -77,10 +77,10 @@ def stacked_figure(shares: Mapping[str, Mapping[str, float]], quality: str) -> F
       quality: label of the y-axis.
     """
     figure, axes = _figure()
-    parts = list(dict.fromkeys(part for of in shares.values() for part in of))
+    parts = list(dict.fromkeys(part for parts_of_bar in shares.values() for part in parts_of_bar))
     floor = np.zeros(len(shares))
     for number, part in enumerate(parts):
-        heights = np.array([of.get(part, 0.0) for of in shares.values()])
+        heights = np.array([parts_of_bar.get(part, 0.0) for parts_of_bar in shares.values()])
         axes.bar(
             range(len(shares)),
             heights,
@@ -175,7 +175,13 @@ def compute_figure(
             axes.annotate(
                 str(n), (cost, worth.mean), xytext=(3, 4), textcoords="offset points", fontsize=7
             )
-    best = frontier([(cost, worth.mean) for of in systems.values() for _, cost, worth in of])
+    best = frontier(
+        [
+            (cost, worth.mean)
+            for points_of_system in systems.values()
+            for _, cost, worth in points_of_system
+        ]
+    )
     axes.plot(*zip(*best, strict=True), color="0.5", linewidth=3, alpha=0.5, zorder=0,
               label="worth its cost")  # fmt: skip
     axes.set_xscale("log")

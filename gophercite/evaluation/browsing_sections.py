@@ -53,10 +53,10 @@ def episodes_section(policies: Sequence[BrowsedPolicy]) -> Section:
             else "–"
             for name in ("supported", "right", CHOSEN_BY, VALIDATION)
         ]
-        of = policy.summary
-        many = f"{len(policy.questions)} × {policy.episodes}"
-        actions, invalid = f"{of['actions']:.1f}", f"{100 * of['invalid']:.1f}"
-        rows.append([policy.name, many, *cells, actions, invalid])
+        summary = policy.summary
+        episode_count = f"{len(policy.questions)} × {policy.episodes}"
+        actions, invalid = f"{summary['actions']:.1f}", f"{100 * summary['invalid']:.1f}"
+        rows.append([policy.name, episode_count, *cells, actions, invalid])
     headings = ["policy", "questions × episodes", "supported %", "right %", "reward"]
     headings += ["validation reward", "actions", "invalid %"]
     text = ["Means with 90 % intervals, by resampling questions; all are by question."]
@@ -115,7 +115,9 @@ def training_methods_section(
             }
             if len(by_n) > 1:
                 lines[f"{policy.name}, {name}"] = by_n
-    rows = [[name, of, s.percent] for name, shares in bars.items() for of, s in shares.items()]
+    rows = [
+        [name, answers, s.percent] for name, shares in bars.items() for answers, s in shares.items()
+    ]
     rows += [
         [f"{name}, over its single answer", f"best of {n}", s.percent]
         for name, shares in lines.items()

@@ -160,10 +160,10 @@ def question_prompts(
     Raises:
       ValueError: as `pages_of`.
     """
-    made: list[QuestionPrompt] = []
+    built: list[QuestionPrompt] = []
     for index, question in enumerate(questions):
         reason = Reason.NO_PAGE if not question.documents else None
-        before = len(made)
+        before = len(built)
         groups = _groups(pages_of(question), settings)
         for number, pages in enumerate(groups):
             try:
@@ -174,11 +174,11 @@ def question_prompts(
                 continue
             report.pages_left_out.update(why.value for _, why in context.left_out)
             report.cut += any(w.text != w.document.text for w in context.windows)
-            made.append(QuestionPrompt(index, number, context.windows, context.tokens))
-        if len(made) == before and reason is not None:
+            built.append(QuestionPrompt(index, number, context.windows, context.tokens))
+        if len(built) == before and reason is not None:
             report.declined[index] = reason.value
-    report.prompts += len(made)
-    return made
+    report.prompts += len(built)
+    return built
 
 
 def _groups(pages: list[Document], settings: PromptSettings) -> list[list[Document]]:

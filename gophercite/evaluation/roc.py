@@ -47,7 +47,7 @@ def roc_curve(
         raise ValueError("a ROC curve needs good answers and bad ones")
     order = np.argsort(-scores, kind="stable")
     falling, right = scores[order], good[order]
-    last = np.append(falling[1:] < falling[:-1], True)  # of each group of equal scores
+    last = np.append(falling[1:] < falling[:-1], True)  # the last of each group of equal scores
 
     def shares(counted: Bool[np.ndarray, " answers"]) -> Float[np.ndarray, " points"]:
         return np.append(0.0, np.cumsum(counted)[last] / counted.sum())

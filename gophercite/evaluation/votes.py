@@ -35,16 +35,16 @@ def decided(votes: Iterable[Vote]) -> dict[str, dict[str, str]]:
     """
     counts: dict[str, dict[str, collections.Counter[str]]] = {}
     for vote in votes:
-        of = counts.setdefault(str(vote.get("item")), {})
+        by_field = counts.setdefault(str(vote.get("item")), {})
         for name, labels in _LABELS.items():
             if vote.get(name) in labels:
-                of.setdefault(name, collections.Counter())[vote[name]] += 1
+                by_field.setdefault(name, collections.Counter())[vote[name]] += 1
     return {
         item: {
-            name: max(_LABELS[name], key=lambda label: of[name][label])  # on a tie the first
-            for name in of
+            name: max(_LABELS[name], key=lambda label: by_field[name][label])  # on a tie the first
+            for name in by_field
         }
-        for item, of in counts.items()
+        for item, by_field in counts.items()
     }
 
 
@@ -92,9 +92,11 @@ def stance_section(systems: Mapping[str, Sequence[Vote]], questions: Iterable[Qu
     for name, votes in systems.items():
         found = decided(votes)
         for stance in QUESTION_STANCES:
-            here = [of for item, of in found.items() if stances.get(item) == stance]
-            accurate = [float(of["accurate_0"] == "yes") for of in here if "accurate_0" in of]
-            answers = [of["stance_0"] for of in here if "stance_0" in of]
+            here = [labels for item, labels in found.items() if stances.get(item) == stance]
+            accurate = [
+                float(labels["accurate_0"] == "yes") for labels in here if "accurate_0" in labels
+            ]
+            answers = [labels["stance_0"] for labels in here if "stance_0" in labels]
             cells = [
                 str(estimate([float(each == kind) for each in answers])) if answers else "–"
                 for kind in ANSWER_STANCES
@@ -135,9 +137,9 @@ def _truthful(votes: Iterable[Vote]) -> dict[str, Estimate]:
     names["truthful and informative"] = ("truthful_0", "informative_0")
     shares = {}
     for name, fields in names.items():
-        known = [of for of in found if all(field in of for field in fields)]
+        known = [labels for labels in found if all(field in labels for field in fields)]
         if known:
             shares[name] = estimate(
-                [float(all(of[field] == "yes" for field in fields)) for of in known]
+                [float(all(labels[field] == "yes" for field in fields)) for labels in known]
             )
     return shares

@@ -49,9 +49,9 @@ def adjudicate(
     if not new:
         raise StudyError(f"raters agree on all items of {experiment.name!r} that have votes")
     settings = dataclasses.replace(experiment.settings, raters=1, gold_every=0)
-    made = create_experiment(store, name, experiment.interface, pool, settings)
-    added, _ = add_items(store, made, new)
-    return made, added
+    adjudication = create_experiment(store, name, experiment.interface, pool, settings)
+    added, _ = add_items(store, adjudication, new)
+    return adjudication, added
 
 
 def disagree(votes: Sequence[Vote]) -> bool:

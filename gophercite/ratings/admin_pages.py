@@ -14,7 +14,7 @@ from gophercite.ratings.security import RefusedError, Session, hash_password, is
 from gophercite.ratings.site import COOKIE, Site, Visit, address_of
 from gophercite.ratings.store import Store, note
 
-_SECONDS = 8 * 3600  # of a session
+_SECONDS = 8 * 3600  # duration of a session
 _SHOWN = 50  # lines of the audit log
 
 

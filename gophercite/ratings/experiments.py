@@ -143,11 +143,11 @@ def experiment_named(connection: sa.Connection, name: str) -> Experiment:
     Raises:
       StudyError: there is none; the message lists the existing names.
     """
-    there = experiments(connection)
-    for experiment in there:
+    known = experiments(connection)
+    for experiment in known:
         if experiment.name == name:
             return experiment
-    names = ", ".join(repr(each.name) for each in there) or "none"
+    names = ", ".join(repr(each.name) for each in known) or "none"
     raise StudyError(f"there is no experiment {name!r}; there are: {names}")
 
 

@@ -155,7 +155,7 @@ def add_items(
     Returns:
       How many were added, and how many existed already.
     """
-    settings, added, there = experiment.settings, 0, 0
+    settings, added, existing = experiment.settings, 0, 0
     with store.writing() as connection:
         query = sa.select(schema.items.c.role, schema.items.c.name)
         rows = connection.execute(query.where(schema.items.c.experiment_id == experiment.id))
@@ -164,7 +164,7 @@ def add_items(
         pages = {row.sha256 for row in rows}
         for each in new:
             if (each.role.value, each.name) in names:
-                there += 1
+                existing += 1
                 continue
             names.add((each.role.value, each.name))
             for page in each.pages:
@@ -196,9 +196,9 @@ def add_items(
             )
             added += 1
         connection.execute(sa.text("ANALYZE items"))  # otherwise PostgreSQL may sort all every time
-        said = {"experiment": experiment.name, "added": added, "there": there}
+        said = {"experiment": experiment.name, "added": added, "there": existing}
         note(connection, store.now(), actor, "items-added", said)
-    return added, there
+    return added, existing
 
 
 def item_of(connection: sa.Connection, id: int) -> StoredItem:

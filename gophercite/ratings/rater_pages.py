@@ -315,20 +315,22 @@ def _progress(connection: sa.Connection, experiment: Experiment, rater_id: int) 
     done = sa.select(sa.func.count(sa.distinct(ratings.c.item_id))).where(*mine)
     here = items.c.experiment_id == experiment.id, items.c.role == Role.ITEM.value
     free = sa.and_(assignment.may_need_more(experiment), items.c.load < items.c.wanted)
-    some = sa.select(items.c.id).where(*here, free, ~rated, ~had).limit(_COUNTED + 1).subquery()
+    free_items = (
+        sa.select(items.c.id).where(*here, free, ~rated, ~had).limit(_COUNTED + 1).subquery()
+    )
     held = sa.select(sa.func.count(leases.c.id)).where(
         leases.c.experiment_id == experiment.id,
         leases.c.rater_id == rater_id,
         leases.c.state == "open",
     )
-    left = connection.execute(sa.select(sa.func.count()).select_from(some)).scalar_one()
+    left = connection.execute(sa.select(sa.func.count()).select_from(free_items)).scalar_one()
     left += connection.execute(held).scalar_one()
     return connection.execute(done).scalar_one(), left
 
 
 def _in_words(done: int, left: int) -> str:
-    more = f"more than {_COUNTED}" if left > _COUNTED else str(left)
-    return f"{done} rated, {more} to go"
+    remaining = f"more than {_COUNTED}" if left > _COUNTED else str(left)
+    return f"{done} rated, {remaining} to go"
 
 
 def _form_page(

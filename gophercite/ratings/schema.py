@@ -72,7 +72,7 @@ items = sa.Table(
     _text("name"),  # the record's id
     _text("role"),  # `assignment.Role`
     _json("content"),  # `items.Item`
-    sa.Column("expected", sa.JSON, nullable=True),  # of checks and gold: what is right
+    sa.Column("expected", sa.JSON, nullable=True),  # for checks and gold: the right values
     _whole("swapped"),  # 1 where the second answer is shown first; drawn once
     _whole("position"),  # drawn once; among items with the same load the lowest comes next
     _whole("wanted"),  # number of raters it needs

@@ -16,7 +16,7 @@ from gophercite.retrieval.html_lines import Line
 
 _RUN = 4  # words
 _SAME = 0.5  # minimum share of a line's runs that are in the article, for a line of the article
-_NEARLY_ALL = 0.9  # of the article's characters
+_NEARLY_ALL = 0.9  # minimum share of the article's characters
 _MOST_LINKS = 0.5  # maximum share of a line's characters that are link text
 
 _WORD = re.compile(r"\w+")

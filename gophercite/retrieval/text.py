@@ -202,8 +202,8 @@ def _read(kind: str, content: bytes, content_type: str, mode: Mode, budget: Budg
             return PageText(title, text, links=links, anchors=anchors, base=base)
         from gophercite.retrieval import html_text
 
-        read = html_text.full if mode == "full" else html_text.article
-        return PageText(*read(page))
+        extract = html_text.full if mode == "full" else html_text.article
+        return PageText(*extract(page))
     if kind == "pdf":
         from gophercite.retrieval import pdf_text
 

@@ -22,7 +22,7 @@ from gophercite.documents import normalise_text
 from gophercite.retrieval.engine import Hit, Query, SearchError, check_number_of_hits, parse_query
 from gophercite.storage.json_fields import printable
 
-MAXIMUM_BYTES = 8 << 20  # of one answer
+MAXIMUM_BYTES = 8 << 20  # maximum size of one answer
 _WORTH_ANOTHER_TRY = frozenset({408, 429, 500, 502, 503, 504})
 
 
