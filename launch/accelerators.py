@@ -1,11 +1,11 @@
-"""TPU slices by the names that Google rents them under: runtimes, topologies, hosts."""
+"""TPU slices by the names under which Google rents them: runtimes, topologies, hosts."""
 
 import dataclasses
 import re
 
 
 class AcceleratorError(ValueError):
-    """There is no such slice; the message says which there are."""
+    """There is no such slice; the message lists the known ones."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -13,11 +13,11 @@ class Generation:
     """One generation of TPUs.
 
     Attributes:
-      runtime: the software of its virtual machines that JAX is installed on.
-      cores: that a name counts per chip: v4-8 is four chips, v6e-8 is eight.
-      node_label: GKE's name of it, `cloud.google.com/gke-tpu-accelerator`.
-      topologies: GKE's name of each slice's shape, by its number of chips.
-      single_host: the most chips that one host has alone; larger slices have 4 a host.
+      runtime: software version of its virtual machines on which JAX is installed.
+      cores: number that a name counts per chip: v4-8 is four chips, v6e-8 is eight.
+      node_label: GKE's name for it, `cloud.google.com/gke-tpu-accelerator`.
+      topologies: GKE's name for each slice's shape, by its number of chips.
+      single_host: maximum chips of a slice on a single host; larger slices have 4 per host.
     """
 
     runtime: str
@@ -51,12 +51,12 @@ _ALSO = {"v5e": "v5litepod", "v5lite": "v5litepod", "v6": "v6e"}
 
 @dataclasses.dataclass(frozen=True)
 class Slice:
-    """One slice.
+    """A TPU slice.
 
     Attributes:
-      generation: of its chips.
-      name: as Google rents it: `v5litepod-256`.
-      chips: in all.
+      generation: generation of its chips.
+      name: the name under which Google rents it: `v5litepod-256`.
+      chips: total number of chips.
     """
 
     generation: Generation
@@ -65,35 +65,35 @@ class Slice:
 
     @property
     def topology(self) -> str:
-        """GKE's name of its shape."""
+        """GKE's name for its shape."""
         return self.generation.topologies[self.chips]
 
     @property
     def hosts(self) -> int:
-        """Hosts in GKE, which are pods."""
+        """Number of hosts in GKE; each is a pod."""
         return max(1, self.chips // self.chips_of_host)
 
     @property
     def chips_of_host(self) -> int:
-        """Chips that each of GKE's hosts has."""
+        """Number of chips per host in GKE."""
         alone = self.chips <= self.generation.single_host
         return self.chips if alone else _HOSTS_CHIPS
 
     @property
     def node_label(self) -> str:
-        """GKE's name of the kind; of the third generation a single host has one of its own."""
+        """GKE's name for the type; a single host of the third generation has its own label."""
         alone = self.generation.node_label == "tpu-v3-slice" and self.hosts == 1
         return "tpu-v3-device" if alone else self.generation.node_label
 
 
 def parse(text: str) -> Slice:
-    """The slice that a name means.
+    """Returns the slice with the given name.
 
     Args:
       text: `v3-256`, `v4-8`, `v5litepod-16` or `v5e-16`, `v5p-128`, `v6e-64`.
 
     Raises:
-      AcceleratorError: there is none of this name.
+      AcceleratorError: there is no slice with this name.
     """
     name, _, size = text.partition("-")
     name = _ALSO.get(name, name)

@@ -1,21 +1,21 @@
 """Learning to browse in miniature, on a sample web: launch/browse_miniature.sh sets it up.
 
-The bundled language model copies scripted demonstrations; its answers to other questions are
-compared by what is true; two reward models learn from these, on different questions; and the
-policy learns from the rewards of the first one. Both policies then browse for questions of a web
-whose names no training saw. MODEL_DIR gets
+The bundled language model imitates scripted demonstrations. Its answers to other questions are
+compared by what is true, two reward models learn from these comparisons, on different questions,
+and the policy learns from the rewards of the first one. Both policies then answer questions about
+a web whose names no training saw. MODEL_DIR gets
 
   web/, sets/            the web, its demonstrations, and questions for comparisons and for PPO
-  completions/, bc/      what behaviour cloning learns, and its model
+  completions/, bc/      the data of behaviour cloning, and its model
   rated/, comparisons/   answers of that model, and comparisons of them
   rm/, rm_validation/    the reward models
-  ppo/                   what reinforcement learning makes of the policy
+  ppo/                   the policy after reinforcement learning
   answers/bc/, …/ppo/    episodes of both, scored
-  report.md, .html       what they are worth, and the best of n
+  report.md, .html       how good they are, and the best of n
 
-A stage that is done is passed over, and one that was interrupted goes on: start the same again.
+A finished stage is skipped and an interrupted one resumes: start the same command again.
 Exit status: 0 done; 1 refused or failed, with one line that says why; 2 wrong usage; otherwise that
-of the stage that failed, 75 where it was asked to stop and saved.
+of the stage that failed, 75 if it was asked to stop and saved.
 """
 
 import argparse
@@ -32,7 +32,7 @@ from gophercite.storage.json_fields import in_one_line
 _RULES = ["--view-lines", "12", "--results", "4"]
 _BROWSING = [*_RULES, "--actions", "16", "--prompt-tokens", "384", "--max-tokens", "64"]
 _REMOVE = "import shutil, sys; shutil.rmtree(sys.argv[1], ignore_errors=True)"
-_PREFIX = "248"  # as gin_configs/rm_sample_web.gin has it
+_PREFIX = "248"  # as in gin_configs/rm_sample_web.gin
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -53,14 +53,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What is to be done.
+    """The settings of the whole miniature.
 
     Attributes:
-      folder: where all of it goes.
-      seed: of all draws.
-      questions: how many are asked in the end.
-      episodes: of each, to choose the best of.
-      scale: what numbers of steps, and the web's size, are multiplied by.
+      folder: output folder.
+      seed: seed of all random draws.
+      questions: number of questions that are asked at the end.
+      episodes: number of episodes per question, to choose the best from.
+      scale: factor for the numbers of steps and the web's size.
     """
 
     folder: pathlib.Path
@@ -70,14 +70,14 @@ class Plan:
     scale: float = 1.0
 
     def stages(self) -> list[Stage]:
-        """All but the report."""
+        """Returns all stages except the report."""
         at = self._at
         web, sets, bc, rm = at("web"), at("sets"), at("bc"), at("rm")
         second, ppo = at("rm_validation"), at("ppo")
         data = "data_pipelines"
         demonstrations = f"{web}/made/demonstrations_train.jsonl.gz"
         make = [f"{data}.sample_web", "--out", f"{web}/made", "--seed", str(self.seed)]
-        pages = max(40, int(self._scaled(300)))  # the fewest that a web has
+        pages = max(40, int(self._scaled(300)))  # a web has at least 40
         make += ["--pages", str(pages), "--questions", self._scaled(4000)]
         make += ["--demonstrations", self._scaled(2000), "--steps", "5,3", *_RULES]
         deal = [f"{data}.question_sets", f"{web}/made/questions_train.jsonl", str(sets)]
@@ -90,7 +90,7 @@ class Plan:
         compare += ["--validation-model", "0.4", "--held-out", "0.15"]
         reward = {"INITIAL_CHECKPOINT": str(bc), "TRAIN_STEPS": int(self._scaled(400))}
         return [
-            # A web that was not finished is made anew.
+            # An unfinished web is built again.
             Stage("a web to learn on", web, [["-c", _REMOVE, f"{web}/made"], ["-m", *make]]),
             Stage("questions for comparisons and PPO", sets, [["-m", *deal]], [web]),
             Stage("what behaviour cloning learns", at("completions"), [["-m", *learn]], [web]),

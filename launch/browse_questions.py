@@ -1,20 +1,20 @@
-"""Lets a model browse for a file of questions, and writes its episodes with what they are worth.
+"""Lets a model browse for a file of questions, and writes its episodes with their scores.
 
 examples:
-  # one episode a question
+  # one episode per question
   python launch/browse_questions.py --model runs/bc --world runs/web/world_test \\
     --questions runs/web/questions_test.jsonl --output runs/answers/bc
 
-  # for best-of-n: 16 episodes a question, and for each 4 answers on its references, judged by a
-  # reward model and by another that was trained on other comparisons
+  # for best of n: 16 episodes per question, and for each 4 answers from its references, judged by
+  # a reward model and by another one that was trained on other comparisons
   python launch/browse_questions.py --model runs/bc --world runs/web/world_test \\
     --questions runs/web/questions_test.jsonl --episodes 16 --answers 4 \\
     --reward-model runs/rm --validation-reward-model runs/rm_validation --output runs/answers/bc_n
 
---output is a folder: `episodes.jsonl.gz`, `scores.jsonl` (a line an episode) and `summary.json`.
-`operations` there are the floating point operations of an episode: twice the parameters for each
+--output is a folder: `episodes.jsonl.gz`, `scores.jsonl` (one line per episode), `summary.json`.
+Its `operations` are the floating point operations of an episode: twice the parameters for each
 token that the policy and the reward model read or write.
-Where questions have evidence, answers are judged by it: right, and supported by what they cite.
+If questions have evidence, answers are judged by it: right, and supported by what they cite.
 Exit status: 0 done; 1 refused or failed, with one line that says why; 2 wrong usage.
 """
 
@@ -140,7 +140,7 @@ def _run(flags: argparse.Namespace) -> None:
 def _episodes(
     turns: "Sequence[Turn]", id: str, question: "Question", world: str, by: str
 ) -> "list[Episode]":
-    """The episodes that an environment's texts are: one for each answer."""
+    """Returns the episodes of an environment's texts, one for each answer."""
     from gophercite.browser.episodes import Episode, EpisodeStep
     from gophercite.browser.observation import prompt
 
@@ -181,7 +181,7 @@ def _judged(
 def _scores(
     folder: str | None, flags: argparse.Namespace, episodes: "Sequence[Episode]"
 ) -> list[float] | None:
-    """What a reward model says of each episode; one without an answer has its rules' score."""
+    """Scores each episode by a reward model; an episode without an answer gets its rules' score."""
     from gophercite.browsing.collecting import Judge
     from gophercite.models.reward_model import load_reward_model
 
@@ -198,7 +198,7 @@ def _scores(
 
 
 def _operations_of_judging(flags: argparse.Namespace, episodes: "Sequence[Episode]") -> int:
-    """Floating point operations of the reward model: two for each parameter and token it reads."""
+    """Floating point operations of the reward model: two per parameter and token read."""
     from gophercite.browser.encoding import encode_judged_response
     from gophercite.browsing.collecting import judged
     from gophercite.models.reward_model import load_reward_model
@@ -215,7 +215,7 @@ def _operations_of_judging(flags: argparse.Namespace, episodes: "Sequence[Episod
 
 
 def count_parameters(params: Any) -> int:
-    """How many numbers a tree of parameters holds."""
+    """The total number of values in a tree of parameters."""
     import jax
 
     return sum(leaf.size for leaf in jax.tree.leaves(params))

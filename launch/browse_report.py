@@ -1,27 +1,27 @@
 """Reports on policies that browsed: tables, and WebGPT's figures (2 to 8, 11, 12) in one report.
 
 examples:
-  # what answers are worth, and the best of n; the first policy is the baseline of preferences
+  # how good answers are, and the best of n; preferences are over the first policy
   python launch/browse_report.py bc=runs/answers/bc ppo=runs/answers/ppo --output runs/report
 
-  # what people prefer: comparisons by data_pipelines.browsed_pairs, rated and exported
+  # what people prefer: comparisons from data_pipelines.browsed_pairs, rated and exported
   python launch/browse_report.py bc=runs/answers/bc --output runs/report \\
     --over-demonstrations bc=rated/demonstrations.jsonl --over-references bc=rated/minimal.jsonl \\
     --people-best-of 4=rated/best_of_4.jsonl
 
-  # scaling: policies by their share of the demonstrations, reward models by that of comparisons
+  # scaling: policies by their share of the demonstrations, reward models by theirs of comparisons
   python launch/browse_report.py bc=runs/answers/bc --output runs/report \\
     --demonstrations 0.5=runs/answers/half 1=runs/answers/bc \\
     --comparisons 0.5=runs/rm_half 1=runs/rm
 
-  # answers that were judged one by one, and short answers that were extracted
+  # answers that were judged individually, and short answers that were extracted
   python launch/browse_report.py --output runs/report --truthfulqa bc=votes.jsonl bc=empty.jsonl \\
     --stance bc=stance_votes.jsonl --short-answers bc=bc.jsonl alone=alone.jsonl
 
-Each NAME=FOLDER is what launch/browse_questions.py wrote. The best of n episodes is chosen by the
-reward model, and judged by what is true and by the validation reward model, by WebGPT's estimator
-over all subsets (appendix I). Intervals are of 90 %, by resampling questions. --output PREFIX gets
-PREFIX.md, PREFIX.html, which needs no other file, and PREFIX_NAME.png for each figure.
+Each NAME=FOLDER was written by launch/browse_questions.py. The best of n episodes is chosen by the
+reward model, and judged by what is true and by the validation reward model, with WebGPT's estimator
+over all subsets (appendix I). Intervals are 90 %, by resampling questions. --output PREFIX gets
+PREFIX.md, the self-contained PREFIX.html, and PREFIX_NAME.png for each figure.
 Exit status: 0 done; 1 refused or failed, with one line that says why; 2 wrong usage.
 """
 
@@ -120,7 +120,7 @@ def _overall(file: str) -> Estimate:
 
 
 def _votes(files: Iterable[tuple[str, str]]) -> dict[str, list[dict[str, Any]]]:
-    """Votes by system; several files may be of one."""
+    """Returns votes by system; a system may have several files."""
     found: dict[str, list[dict[str, Any]]] = {}
     for name, file in files:
         of = found.setdefault(name, [])
@@ -145,7 +145,7 @@ def _short_answers(file: str) -> list[dict[str, Any]]:
 
 
 def _cloned(share: float, folder: str) -> Scaled:
-    """A policy of the scaling of cloning, by the score of one answer (section 5.2)."""
+    """A policy for the scaling of cloning, by the score of a single answer (section 5.2)."""
     policy: BrowsedPolicy = read_policy(folder, pathlib.Path(folder))
     judge = next((name for name in (VALIDATION, CHOSEN_BY) if name in policy.scores), None)
     if judge is None:
@@ -157,9 +157,9 @@ def _cloned(share: float, folder: str) -> Scaled:
 
 
 def _reward_model(share: float, folder: str) -> Scaled:
-    """A reward model of the scaling, by its best accuracy on held-out comparisons.
+    """A reward model for the scaling, by its best accuracy on held-out comparisons.
 
-    Of how many pairs that is a run does not say, so there is no interval.
+    A run does not record the number of pairs, so there is no interval.
     """
     found = [
         float(value)

@@ -1,4 +1,4 @@
-"""What gin makes of the settings of reinforcement learning in the browser."""
+"""What gin builds from the settings of reinforcement learning in the browser."""
 
 from data_pipelines.browsing_input import BrowsingInput
 from data_pipelines.demonstrators.truth import judge
@@ -25,7 +25,7 @@ def answer_judge(folder: str) -> RewardModel:
     """A reward model of long answers, without its parameters.
 
     Args:
-      folder: its folder, or its training run's.
+      folder: a model folder, or a training run's.
     """
     return RewardModel(Transformer(read_description(folder).config))
 
@@ -43,23 +43,22 @@ def browsing_collector(
     prefix_tokens: int = 1024,
     seed: int = 0,
 ) -> BrowsingCollector:
-    """Environments in a recorded world, and what judges their answers.
+    """Environments in a recorded world, with what judges their answers.
 
     Args:
-      transformer: the policy's.
+      transformer: the policy's model.
       world: folder of the recorded world.
-      input: the questions that training asks.
-      evaluated: those of evaluations.
+      input: the training questions.
+      evaluated: the questions of evaluations.
       reward_model: a reward model's folder, or its training run's.
       rollout: how much is collected for one update.
-      rules: of episodes.
+      rules: rules of the episodes.
       browsing: how the policy is sampled.
-      evaluated_world: folder of the world of evaluations; `world` when None.
-      prefix_tokens: of question and references that the reward model reads.
-      seed: of questions and numbers of actions.
-
+      evaluated_world: folder of the world for evaluations; None means `world`.
+      prefix_tokens: maximum tokens of question and references that the reward model reads.
+      seed: seed for drawing questions and numbers of actions.
     Raises:
-      ValueError: the reward model has another vocabulary than the policy, or settings don't fit.
+      ValueError: the vocabularies of policy and reward model differ, or settings don't fit.
     """
     vocabulary = read_vocabulary(reward_model)
     if not same_tokens(input.vocabulary, vocabulary):
@@ -92,12 +91,12 @@ def browsing_collector(
 
 
 def asked(question: Question) -> Asked:
-    """A question of a record, as environments take it."""
+    """Converts a question record to what environments take."""
     return Asked(question.id, question.question)
 
 
 def truth(questions: list[Question]) -> Measure:
-    """Whether answers are right and proved, where the questions' records know it."""
+    """Whether answers are right and proved, if the questions' records say."""
     known = {(each.id, each.question): each for each in questions}
 
     def measure(asked: Asked, end: State) -> dict[str, float]:

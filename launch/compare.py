@@ -1,12 +1,12 @@
-"""Puts results of several evaluations side by side: tables, preferences and the paper's figures.
+"""Compares the results of several evaluations: tables, preferences and the paper's figures.
 
     python launch/compare.py SFT=runs/sft/test RL=runs/rl/test --output runs/compared
     python launch/compare.py SFT=runs/sft/test RL=runs/rl/test --output runs/compared \\
       --ratings rated_answers.jsonl --preferences "SFT over gold=comparisons.jsonl"
 
-Each NAME=PREFIX is what launch/eval.py --output PREFIX has written. Scored are the questions that
-all systems have answered. Ratings are rated answers (docs/records.md), whose `model` names the
-system; of comparisons the second response is the one of which NAME says how often it is preferred.
+Each NAME=PREFIX was written by launch/eval.py --output PREFIX. The questions that all systems have
+answered are scored. Ratings are rated answers (docs/records.md), whose `model` names the
+system. For comparisons, NAME says how often the second response is preferred.
 Exit status: 0 done; 1 refused or failed, with one line that says why; 2 wrong usage.
 """
 
@@ -56,10 +56,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _automatic(systems: Sequence[SavedSystem]) -> list[Section]:
-    """What can be said without people.
+    """The sections that need no people.
 
     Raises:
-      ValueError: no question was answered by all.
+      ValueError: no question was answered by all systems.
     """
     if not systems:
         return []
@@ -88,7 +88,7 @@ def _automatic(systems: Sequence[SavedSystem]) -> list[Section]:
 
 
 def _human(flags: argparse.Namespace) -> list[Section]:
-    """What people said."""
+    """The sections with people's ratings and preferences."""
     sections = []
     intervals = "± as in the paper, z √(p(1 − p)/n), and in brackets Wilson's; both of 90 %."
     if flags.ratings:

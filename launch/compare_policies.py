@@ -1,16 +1,16 @@
-"""What reinforcement learning has made of a model: table 1, figures 4 and 5, diversity, faults.
+"""What reinforcement learning changed in a model: table 1, figures 4 and 5, diversity, faults.
 
     python launch/compare_policies.py SFT=runs/sft/test RL=runs/rl/test --output runs/report
 
-    # several chains of trainings, each with its seed: the gain, with an interval over chains
+    # several chains of training runs, each with its seed: the gain, with an interval over chains
     python launch/compare_policies.py "SFT 0=answers/sft_0" "RL 0=answers/rl_0" \\
       "SFT 1=answers/sft_1" "RL 1=answers/rl_1" --trained "RL 0=runs/rl_0" --output runs/report
 
-Each NAME=PREFIX is what launch/eval.py --output PREFIX has written with a --reward-model and
-several --samples. They come in pairs: a model before reinforcement learning, and what that made of
-it. PREFIX_free, where there is
-one, has samples that nothing constrained, for their faults. How far a model has moved is what its
-run's metrics say of the checkpoint that answered. Writes OUTPUT.md, .html, .json and figures. Exit
+Each NAME=PREFIX was written by launch/eval.py --output PREFIX with a --reward-model and
+several --samples. They come in pairs: a model before reinforcement learning, and the one after it.
+PREFIX_free, if it exists, has samples without the constraint, for their faults. How far a model has
+moved is read from its run's metrics at the checkpoint that answered. Writes OUTPUT.md, .html, .json
+and figures. Exit
 status: 0 done; 1 refused or failed, with one line that says why; 2 wrong usage.
 """
 
@@ -33,7 +33,7 @@ from gophercite.storage.json_fields import in_one_line
 from gophercite.training.metrics import read_metrics
 
 _SET = "eval/validation/"
-# What the report shows of a training, with the names that people read.
+# What the report shows of a training run, with the names that people read.
 _SHOWN = {
     "loss": "loss",
     "preference_accuracy": "preference accuracy",
@@ -65,10 +65,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _policy(name: str, prefix: str) -> Policy:
-    """Reads one policy's samples, and how far its run says that it has moved.
+    """Reads one policy's samples, and how far it has moved according to its run.
 
     Raises:
-      SavedResultsError: a file is missing or is none of an evaluation.
+      SavedResultsError: a file is missing or does not come from an evaluation.
     """
     samples = read_system(name, prefix).samples
     free = f"{prefix}_free"
@@ -77,7 +77,7 @@ def _policy(name: str, prefix: str) -> Policy:
 
 
 def _kl(prefix: str) -> float | None:
-    """The divergence at the checkpoint that answered; None where no metrics tell it."""
+    """The divergence at the checkpoint that answered; None if no metrics record it."""
     path = epath.Path(f"{prefix}.json")
     try:
         run = json.loads(path.read_text())["run"]
@@ -91,13 +91,13 @@ def _kl(prefix: str) -> float | None:
 
 
 def _evaluated(folder: str, step: int | None) -> dict[str, Any]:
-    """What a run's metrics say of a step on its validation set; nothing where they don't."""
+    """A run's validation metrics at a step; empty if there are none."""
     lines = (line for line in read_metrics(folder) if line["step"] == step)
     return next((line for line in lines if line["split"] == "validation"), {})
 
 
 def _trainings(runs: Sequence[tuple[str, str]]) -> Section:
-    """The checkpoints that trainings have chosen, and what validation says of them."""
+    """The checkpoints that training runs have chosen, and their validation metrics."""
     rows = []
     for name, folder in runs:
         step = best_step(folder)
@@ -118,8 +118,8 @@ def _trainings(runs: Sequence[tuple[str, str]]) -> Section:
 
 
 def _explained(folder: str) -> float | None:
-    """The share of the rewards' variance that a run's critic explains, in the mean over the logged
-    steps of the run's last third; None of a run without a critic."""
+    """The share of the rewards' variance that a run's critic explains, averaged over the logged
+    steps of the run's last third; None for a run without a critic."""
     lines = [line for line in read_metrics(folder) if line.get(_EXPLAINED) is not None]
     last = max((line["step"] for line in lines), default=0)
     found = [float(line[_EXPLAINED]) for line in lines if 3 * line["step"] > 2 * last]

@@ -1,6 +1,6 @@
-"""The one module that knows gin: library objects registered by name, and a run put together.
+"""The one module that knows gin: registers library objects by name and builds a run from them.
 
-Names that T5X's users know stay what they are there: the macros `MODEL_DIR`, `TRAIN_STEPS` and
+Names that T5X's users know keep their meaning: the macros `MODEL_DIR`, `TRAIN_STEPS` and
 `MIXTURE_OR_TASK_NAME`, and `train` for how long and how often. The rest are the library's own:
 `Transformer`, `adafactor`, `Input` … A run's gin file includes `supervised.gin`, which joins them.
 """
@@ -71,12 +71,12 @@ class Answers:
     """Which sample answers to show at every evaluation.
 
     Attributes:
-      input: whose questions.
-      settings: how answers are drawn.
-      questions: how many to answer.
-      shown: how many of them the table has.
-      batch_size: questions that are answered at once.
-      quotes: what constrained answers may look like; None: they are free.
+      input: the input whose questions are answered.
+      settings: how answers are sampled.
+      questions: number of questions to answer.
+      shown: number of answers in the table.
+      batch_size: number of questions that are answered at once.
+      quotes: the constraint on answers; None samples freely.
     """
 
     input: TaskInput
@@ -89,18 +89,18 @@ class Answers:
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """All of one training run.
+    """Everything that makes up a training run.
 
     Attributes:
       settings: how long, how often, where.
       transformer: the model.
-      learner: what is optimised.
-      initialisation: where the first parameters come from.
+      learner: the objective and its optimisation.
+      initialisation: where the initial parameters come from.
       partitioner: mesh and axis rules.
-      input: what it trains on.
+      input: the training data.
       evaluations: held-out sets by name.
       answers: sample answers; None for none (a language model has no questions).
-      collector: what acts in environments between the inputs and the learner; None for nothing.
+      collector: acts in environments between the inputs and the learner; None if there are none.
     """
 
     settings: TrainSettings
@@ -114,11 +114,11 @@ class Run:
     collector: Collector | None = None
 
     def __post_init__(self) -> None:
-        """Refuses parts that don't fit, and gives each input this process's share.
+        """Refuses parts that don't fit together, and gives each input this process's share.
 
         Raises:
-          ValueError: the vocabulary has more tokens than the model, the initial checkpoint is of
-            another architecture, a metric of an unknown set, or a batch that the mesh can't cut.
+          ValueError: the vocabulary has more tokens than the model, the initial checkpoint has
+            another architecture, a metric names an unknown set, or the mesh can't divide a batch.
         """
         self.initialisation.shapes()
         refuse_unknown_sets(self.settings, self.evaluations)
@@ -137,7 +137,7 @@ class Run:
         object.__setattr__(self, "evaluations", shared)
 
     def answer_table(self) -> AnswerTable | None:
-        """Sample answers as the loop wants them."""
+        """Sample answers in the form that the loop takes."""
         if self.answers is None:
             return None
         vocabulary, quotes = self.input.vocabulary, self.answers.quotes
@@ -167,10 +167,10 @@ class Run:
         describe_run(folder, self.transformer, self.input.vocabulary, provenance, base)
 
     def _some_rows(self) -> np.ndarray | None:
-        """A batch of the text that is trained on, [rows, length]; None where it is no text."""
+        """A batch of training text, [rows, length]; None if the input is not text."""
         if not isinstance(self.input, Input) or isinstance(self.input, ComparisonInput):
             return None
-        # Not shuffled: nothing waits until a buffer is full. Its counts are not the run's.
+        # Not shuffled, so that no buffer has to fill first. Its counts are not the run's.
         some = dataclasses.replace(self.input, shuffle=False, report=PackingReport())
         return next(some.batches())["tokens"]
 
@@ -196,12 +196,12 @@ class Run:
 def initialisation(
     transformer: Transformer, folder: str | None = None, frozen_fraction: float = 0.0
 ) -> RandomInitialisation | PretrainedInitialisation:
-    """Where the first parameters come from.
+    """Where the initial parameters come from.
 
     Args:
       transformer: the model.
-      folder: a model folder or a run's folder; None draws them at random.
-      frozen_fraction: of the layers, from the first, that are not trained.
+      folder: a model folder or a run's folder; None initialises at random.
+      frozen_fraction: fraction of the layers, starting from the first, that are not trained.
 
     Returns:
       The initialisation.
@@ -215,7 +215,7 @@ def initialisation(
 def reward_initialisation(
     transformer: Transformer, folder: str | None = None, frozen_fraction: float = 0.0
 ) -> RewardInitialisation:
-    """Likewise for a reward model, whose heads are always drawn; arguments as above."""
+    """The same for a reward model, whose heads are always random; arguments as above."""
     return RewardInitialisation(initialisation(transformer, folder, frozen_fraction))
 
 
@@ -225,9 +225,9 @@ def rollout_plan(
     """How reinforcement learning samples: from the policy's own distribution.
 
     Args:
-      transformer: the policy's.
-      input: the prompts, which say how long samples may be.
-      samples_per_prompt: rollouts of each.
+      transformer: the policy's model.
+      input: the prompts, which determine how long samples may be.
+      samples_per_prompt: number of rollouts per prompt.
 
     Returns:
       The plan.
@@ -250,13 +250,13 @@ def rewards(folder: str, input: RolloutInput, syntax_penalty: float = 2.0) -> Re
     Args:
       folder: a reward model's folder, or its training run's.
       input: the prompts, in the policy's vocabulary.
-      syntax_penalty: taken off where a sample has a fault of the syntax.
+      syntax_penalty: subtracted if a sample has a fault of the syntax.
 
     Returns:
-      The rewards; a reward model with a vocabulary of its own reads samples by way of their text.
+      The rewards. A reward model with a different vocabulary reads samples by way of their text.
 
     Raises:
-      ValueError: it has one, and there are several processes: a sample's text is on one host.
+      ValueError: the vocabularies differ and there are several processes: text is on one host.
     """
     model = RewardModel(Transformer(read_description(folder).config))
     judge = judge_vocabulary(folder)
@@ -284,7 +284,7 @@ def judge_vocabulary(folder: str) -> Vocabulary:
 
 
 def model_vocabulary(folder: str) -> Vocabulary:
-    """The vocabulary of a model, for runs that begin with it.
+    """The vocabulary of a model, for runs that start from it.
 
     Args:
       folder: a model folder, or a training run's.
@@ -299,18 +299,18 @@ def model_vocabulary(folder: str) -> Vocabulary:
 
 
 def model_config(folder: str, **changes: Any) -> TransformerConfig:
-    """The architecture of a model, for runs that begin with it.
+    """The architecture of a model, for runs that start from it.
 
     Args:
       folder: a model folder, or a training run's.
-      changes: fields of it to change, such as `dtype`, `scan_layers` or `attention_block`.
+      changes: fields to override, such as `dtype`, `scan_layers` or `attention_block`.
 
     Returns:
       The architecture.
 
     Raises:
       ModelFolderError: the folder holds no model.
-      ValueError: the fields don't go together.
+      ValueError: the fields contradict each other.
     """
     return dataclasses.replace(read_description(folder).config, **changes)
 
@@ -321,13 +321,13 @@ def actor_critic_initialisation(
     folder: str | None = None,
     frozen_fraction: float = 0.6,
 ) -> ActorCriticInitialisation:
-    """Likewise for actor-critic: its teacher is what the policy is at first.
+    """The same for actor-critic, where the teacher is the initial policy.
 
     Args:
       learner: what is optimised.
       reward_model: a reward model's folder, or its training run's.
-      folder: the policy's: a model folder or a run's; None draws it at random.
-      frozen_fraction: of the policy's layers.
+      folder: the policy's, a model folder or a run's; None initialises at random.
+      frozen_fraction: fraction of the policy's layers that are frozen.
 
     Returns:
       The initialisation.
@@ -340,9 +340,9 @@ def partitioner(data: int = 1, fsdp: int = -1, model: int = 1) -> Partitioner:
     """A mesh over all devices with the default rules.
 
     Args:
-      data: copies of the parameters.
-      fsdp: cuts of the parameters that are gathered for use; -1 is what the others leave.
-      model: tensor-parallel cuts.
+      data: number of copies of the parameters.
+      fsdp: number of shards of the parameters, gathered for use; -1 is what the others leave.
+      model: number of tensor-parallel shards.
 
     Returns:
       The partitioner.
@@ -355,12 +355,12 @@ def split_files(
     kind: str = "rated_answers",
     splits: Sequence[str] = ("train", "validation", "test"),
 ) -> dict[str, list[str]]:
-    """The files of each split, as `python -m data_pipelines.convert` names them.
+    """The files of each split, with the names that `python -m data_pipelines.convert` gives them.
 
     Args:
-      folder: where they are; several folders are read as one.
+      folder: where the files are; several folders are read as one.
       kind: "rated_answers", "questions", "documents", "comparisons" or "completions".
-      splits: those to use.
+      splits: the splits to use.
 
     Returns:
       For each split, its file in each folder.
@@ -375,7 +375,7 @@ def build() -> Run:
 
 
 def _register() -> None:
-    """Makes the library's objects known to gin; once, as gin refuses a name that it knows."""
+    """Registers the library's objects with gin; only once, because gin refuses a known name."""
     for configurable in (
         A2CLearner,
         Answers,

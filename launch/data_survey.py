@@ -1,4 +1,4 @@
-"""What a run is going to train on, said before it starts: records used, dropped, and why."""
+"""What a run will train on, reported before it starts: records used, dropped, and why."""
 
 import logging
 from typing import TextIO
@@ -11,20 +11,20 @@ from data_pipelines.task_input import TaskInput
 
 
 class DataError(ValueError):
-    """The data can't be trained on; the message is one line."""
+    """The data can't be used for training; the message is one line."""
 
 
 def show(run: configuration.Run, out: TextIO) -> None:
-    """Says what becomes of the records of files, for training and each evaluation.
+    """Reports what happens to the records of files, for training and each evaluation.
 
     Args:
-      run: the run; one that trains on no files has nothing to say.
-      out: where to.
+      run: the run; nothing is printed for one that does not train on files.
+      out: output stream.
 
     Raises:
-      DataError: a file can't be read, or nothing in it can be used.
+      DataError: a file can't be read, or contains nothing usable.
     """
-    logging.disable(logging.WARNING)  # what the inputs have to say is said here
+    logging.disable(logging.WARNING)  # the inputs' own messages are printed here
     try:
         _show(run, out)
     finally:

@@ -1,4 +1,4 @@
-"""What a run would do, without doing it: first batch, parameters, memory."""
+"""Shows what a run would do, without doing it: first batch, parameters, memory."""
 
 from typing import TextIO
 
@@ -17,17 +17,17 @@ _MIB = 2**20
 
 
 def show(run: configuration.Run, out: TextIO) -> None:
-    """Prints a run's first batch, its parameters and the memory that a step takes.
+    """Prints a run's first batch, its parameters and the memory of a step.
 
-    The step is compiled, so what would not compile or not fit says so here.
+    The step is compiled, so anything that doesn't compile or fit is reported here.
 
     Args:
       run: the run.
-      out: where to.
+      out: output stream.
     """
     batch: HostBatch
     if isinstance(run.collector, BrowsingCollector):
-        batch = run.collector.room()  # shapes alone: nothing is browsed
+        batch = run.collector.room()  # only shapes: nothing is browsed
         size = " × ".join(map(str, batch["tokens"].shape))
         out.write(f"Questions: {run.input.mixture_or_task_name}\nA rollout: {size} tokens\n\n")
     else:
@@ -62,14 +62,14 @@ def show(run: configuration.Run, out: TextIO) -> None:
 
 
 def first_of(batch: HostBatch, vocabulary: Vocabulary) -> str:
-    """What a batch begins with, as text, and how many tokens it has.
+    """The beginning of a batch, as text, and its number of tokens.
 
     Args:
-      batch: of any input.
-      vocabulary: of the task.
+      batch: batch of any input.
+      vocabulary: the task's vocabulary.
 
     Returns:
-      Lines, the last of them blank.
+      Lines, ending with a blank one.
     """
     if "prompts" in batch:
         shape, real = batch["prompts"].shape, batch["prompt_lengths"].sum()
@@ -85,11 +85,11 @@ def first_of(batch: HostBatch, vocabulary: Vocabulary) -> str:
 
 
 def first_prompt(batch: HostBatch, vocabulary: Vocabulary) -> str:
-    """The first prompt of a batch, and the tables that its samples go by.
+    """The first prompt of a batch, and the size of its tables.
 
     Args:
-      batch: of `RolloutInput`.
-      vocabulary: of the task.
+      batch: batch of `RolloutInput`.
+      vocabulary: the task's vocabulary.
 
     Returns:
       The prompt's text, and the tables' size.
@@ -106,21 +106,21 @@ def first_prompt(batch: HostBatch, vocabulary: Vocabulary) -> str:
 
 
 def first_row(batch: HostBatch, vocabulary: Vocabulary) -> str:
-    """The first row of a batch as text, what is learned in ⟦ ⟧.
+    """The first row of a batch as text, with the trained part in ⟦ ⟧.
 
     Args:
       batch: arrays of [rows, length].
-      vocabulary: of the task.
+      vocabulary: the task's vocabulary.
 
     Returns:
-      Each packed example on lines of its own.
+      Each packed example on separate lines.
     """
     lines = []
     row = {name: array[0] for name, array in batch.items()}
     for segment in range(1, int(row["segments"].max()) + 1):
         inside = row["segments"] == segment
         tokens, weights = row["tokens"][inside], row["weights"][inside]
-        # A token's weight says whether the one after it is learned; the last target may be the end.
+        # A token's weight is for the next token; the last target may be the end of sequence.
         sequence = [*tokens.tolist(), int(row["targets"][inside][-1])]
         learned = [False, *(weights > 0).tolist()]
         text, start = "", 0
@@ -134,14 +134,14 @@ def first_row(batch: HostBatch, vocabulary: Vocabulary) -> str:
 
 
 def first_pair(batch: HostBatch, vocabulary: Vocabulary) -> str:
-    """The first pair of a batch of comparisons as text, with what is known of it.
+    """The first pair of a batch of comparisons as text, with its labels.
 
     Args:
-      batch: of `ComparisonInput`.
-      vocabulary: of the task.
+      batch: batch of `ComparisonInput`.
+      vocabulary: the task's vocabulary.
 
     Returns:
-      Each response behind its question, its judgement, and the preference.
+      Each response after its question, its judgement, and the preference.
     """
     lines = []
     for side, name in enumerate(("first", "second")):

@@ -1,9 +1,9 @@
-"""Lets a model answer questions and scores its answers beside the baselines.
+"""Lets a model answer questions and scores its answers next to the baselines.
 
 examples:
   python launch/eval.py --model runs/sft --questions questions_test.jsonl --output runs/sft/test
 
-  # settings from a file; flags come after and win
+  # settings from a file; flags are applied after it and win
   python launch/eval.py --gin_file=gin_configs/evaluation/paper.gin --gin.MODEL=runs/sft \\
     --gin.QUESTIONS=questions_test.jsonl --gin.OUTPUT=runs/sft/test --batch-size 64
 
@@ -12,9 +12,9 @@ examples:
     --num_processes=4 --process_id=0
 
 Prints a table of percentages with 90 % intervals and some answers with their evidence, and writes a
-report as PREFIX.md, PREFIX.html and figures, all answers as PREFIX.jsonl, and where a question has
-several samples all of them as PREFIX_samples.jsonl. Ended at any moment and started again, it goes
-on with the questions that have no answer yet. Exit status: 0 done; 1 refused or failed, with one
+report as PREFIX.md, PREFIX.html and figures, all answers as PREFIX.jsonl, and, if a question has
+several samples, all of them as PREFIX_samples.jsonl. If it is interrupted, the same command resumes
+with the questions that have no answer yet. Exit status: 0 done; 1 refused or failed, with one
 line that says why; 2 wrong usage; 130 Ctrl-C, which ends it at once.
 """
 
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"eval: {in_one_line(error)}", file=sys.stderr)
         return 1
     with interruption.libraries_silenced():
-        # Here, for it brings JAX: --help and a wrong name need not wait for that.
+        # Imported here because it loads JAX, for which --help and a wrong name need not wait.
         import evaluation_run
     try:
         processes.join(flags, "eval")
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _place(flags: argparse.Namespace) -> tuple[int, int]:
-    """Which process this is, and of how many."""
+    """Returns this process's index and the number of processes."""
     if flags.distributed or flags.coordinator_address:
         import jax
 
@@ -80,7 +80,7 @@ def _place(flags: argparse.Namespace) -> tuple[int, int]:
 def _parse(
     arguments: Sequence[str] | None,
 ) -> tuple[argparse.Namespace, dict[str, Any], dict[str, str]]:
-    """The command's own flags, the settings that were given, and gin's bindings."""
+    """Returns the command's own flags, the settings that were given, and gin's bindings."""
     parser = argparse.ArgumentParser(
         prog="eval.py",
         description=__doc__,
@@ -108,7 +108,8 @@ def _parse(
 
 
 def _add_settings(group: argparse._ArgumentGroup) -> None:
-    """Adds a flag for each setting of `Evaluation`; what is not given keeps gin's value."""
+    """Adds a flag for each setting of `Evaluation`; settings that are not given keep gin's
+    value."""
     add = group.add_argument
     yes_or_no = argparse.BooleanOptionalAction
     add(

@@ -1,4 +1,4 @@
-"""What `launch/eval.py` does once its settings are known: ask, judge, report."""
+"""What `launch/eval.py` does once its settings are known: sample, judge, report."""
 
 import contextlib
 import sys
@@ -33,7 +33,7 @@ from gophercite.records import Question, Report
 from gophercite.retrieval.index_file import IndexFileError
 from gophercite.training.progress import Progress
 
-# What people cause, and a line says.
+# Errors that users cause, reported in one line.
 REFUSALS = (OSError, ValueError, CheckpointError, TensorFileError, IndexFileError)
 
 
@@ -41,7 +41,7 @@ def configured(given: Mapping[str, Any]) -> Evaluation:
     """The evaluation that gin files describe.
 
     Args:
-      given: settings that win over the files'.
+      given: settings that override the files'.
 
     Raises:
       ValueError: a setting is out of range.
@@ -50,14 +50,14 @@ def configured(given: Mapping[str, Any]) -> Evaluation:
 
 
 def run(evaluation: Evaluation, process: int = 0, count: int = 1) -> None:
-    """Asks, scores, prints the table and some answers, and writes the report.
+    """Samples, scores, prints the table and some answers, and writes the report.
 
     Args:
-      evaluation: what is asked, and how.
-      process, count: which share of the questions is asked here.
+      evaluation: the questions and settings.
+      process, count: index and number of processes; this process answers its share of questions.
 
     Raises:
-      ValueError: there is no question, or every one was declined.
+      ValueError: there are no questions, or every one was declined.
       OSError: a file can't be read or written.
     """
     results = _evaluate(evaluation, process, count)
@@ -71,10 +71,10 @@ def run(evaluation: Evaluation, process: int = 0, count: int = 1) -> None:
 
 
 def _evaluate(evaluation: Evaluation, process: int, count: int) -> Results | None:
-    """Asks this process's share of the questions; None where others are not through with theirs.
+    """Answers this process's share of the questions; None if others have not finished theirs.
 
     Raises:
-      ValueError: there is no question, or every one was declined.
+      ValueError: there are no questions, or every one was declined.
     """
     report = Report()
     questions = evaluation.read_questions(report)
@@ -143,7 +143,7 @@ def _results(
 
 @contextlib.contextmanager
 def _log(evaluation: Evaluation, run: dict[str, Any]) -> Iterator[AnswerLog]:
-    """Where answers are kept as they come; for this run alone when there is no output."""
+    """Where answers are saved as they arrive; temporary if there is no output."""
     if evaluation.output is not None:
         epath.Path(evaluation.output).parent.mkdir(parents=True, exist_ok=True)
         yield AnswerLog(evaluation.output, run)
@@ -161,7 +161,7 @@ def _ask(
     process: int,
     count: int,
 ) -> None:
-    """Asks, showing progress, and says what became of the prompts."""
+    """Samples the answers, showing progress, and reports what happened to the prompts."""
     total = shared_questions(len(questions), evaluation.batch_size, process, count)
     progress = Progress(sys.stderr, total, unit="question")
     report = PromptReport()

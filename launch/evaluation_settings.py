@@ -1,4 +1,4 @@
-"""What an evaluation is: the settings of `launch/eval.py`, which gin files and flags give alike."""
+"""The settings of `launch/eval.py`, which can be given in gin files and by flags."""
 
 import dataclasses
 import functools
@@ -24,37 +24,37 @@ from gophercite.storage import is_remote
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """Which model is asked which questions, how, and what becomes of its answers.
+    """Which model answers which questions, how, and what happens to its answers.
 
     Attributes:
       questions: file of questions.
-      model: model folder, or folder of a run, whose best checkpoint is taken; None for the
+      model: model folder, or folder of a run, whose best checkpoint is used; None for the
         baselines alone.
-      output: prefix of the results, a path or a URL; None keeps nothing.
-      limit: asks only so many questions, evenly spread over the file, whose neighbours often are
-        about one page.
-      batch_size: prompts that are answered at once.
-      max_tokens: longest answer.
-      max_prompt_tokens: longest prompt; longer pages are cut to windows.
-      index: has the pages of questions that hold search results.
-      pages: a question's pages in one prompt, or each in one of its own.
-      samples: answers to each prompt.
-      few_shot: style of the examples to put before, for a base model.
-      shots: how many examples that is.
-      temperature: of the sampling; 0 takes the likeliest token.
-      top_p: nucleus to sample from.
+      output: prefix of the results, a path or a URL; None saves nothing.
+      limit: maximum number of questions, evenly spread over the file, because neighbours are often
+        about the same page.
+      batch_size: number of prompts that are answered at once.
+      max_tokens: maximum length of an answer.
+      max_prompt_tokens: maximum length of a prompt; longer pages are cut to windows.
+      index: holds the pages of questions with search results.
+      pages: whether a question's pages share one prompt, or each has its own.
+      samples: number of answers per prompt.
+      few_shot: style of the examples before the question, for a base model.
+      shots: number of these examples.
+      temperature: sampling temperature; 0 takes the most likely token.
+      top_p: probability mass of nucleus sampling.
       constrained: whether answers have to be well formed and quote the pages verbatim.
       omissions: how often a constrained quote may leave words out, by ` [...] `.
       boundaries: where a constrained quote may begin and end.
-      claim_in_quote: whether a constrained quote has to hold its claim, if it is in the pages.
-      claims: which are correct: claims that equal an accepted answer, or all that contain one.
-      seed: of the sampling.
-      choose: which of a question's samples counts; by default the one with the highest reward where
-        there is a reward model, else the likeliest.
+      claim_in_quote: whether a constrained quote has to contain its claim, if it is in the pages.
+      claims: which claims are correct: those that equal an accepted answer, or that contain one.
+      seed: sampling seed.
+      choose: which of a question's samples counts; by default the one with the highest reward if
+        there is a reward model, otherwise the most likely one.
       reward_model: folder of a reward model's run, which scores all samples.
-      nli: URL of a language-inference server, for citation recall and precision.
+      nli: URL of a natural-language-inference server, for citation recall and precision.
       train: files of questions that the model was trained on, to score by overlap with them.
-      examples: answers to print.
+      examples: number of answers to print.
       strict: whether the first bad line of the questions ends the run.
       baselines: whether to score the baselines on the same questions.
     """
@@ -88,7 +88,7 @@ class Evaluation:
     baselines: bool = True
 
     def __post_init__(self) -> None:
-        """Refuses what can't be done, before anything is read.
+        """Refuses impossible settings, before anything is read.
 
         Raises:
           ValueError: a setting is out of range, or there is nothing to score.
@@ -128,7 +128,7 @@ class Evaluation:
         return self.choose or ("likelihood" if self.reward_model is None else "reward")
 
     def asking(self) -> AskingSettings:
-        """How the model is asked.
+        """How the model is prompted.
 
         Raises:
           ValueError: a setting is out of range.
@@ -150,11 +150,11 @@ class Evaluation:
         """The questions with their pages.
 
         Args:
-          report: counts and names bad lines.
+          report: counts and names the bad lines.
 
         Raises:
-          ValueError: there is none, two have one id, or the index lacks a page.
-          FileNotFoundError: a file is missing, of training questions too.
+          ValueError: there are no questions, two share an id, or the index lacks a page.
+          FileNotFoundError: a file is missing, including those of training questions.
         """
         for file in self.train:
             if not is_remote(file) and not pathlib.Path(file).is_file():
@@ -177,7 +177,7 @@ class Evaluation:
             return [with_pages(question, page) for question in questions]
 
     def read_training_questions(self) -> Iterator[Question]:
-        """The questions of the training data; bad lines are passed over."""
+        """The questions of the training data; bad lines are skipped."""
         for path in self.train:
             yield from read(path, Question)
 

@@ -1,4 +1,4 @@
-"""Lets a model say short answers of browsed ones, and scores them by exact match.
+"""Lets a model extract short answers from browsed ones, and scores them by exact match.
 
 examples:
   python launch/extract_answers.py --model runs/extractor --questions trivia_test.jsonl \\
@@ -8,9 +8,9 @@ examples:
   python launch/extract_answers.py --model runs/extractor_alone --questions trivia_test.jsonl \\
     --train trivia_train.jsonl --output alone.jsonl
 
-WebGPT's appendix G (docs/browsed_answers.md). What is likeliest is said. A question that nobody
-answered by browsing is asked without a page. --output is a line for each question with accepted
-answers; launch/browse_report.py --short-answers puts several side by side.
+See WebGPT's appendix G (docs/browsed_answers.md). Decoding is greedy. A question without
+a browsed answer is asked without a page. --output has one line for each question with accepted
+answers; launch/browse_report.py --short-answers compares several such files.
 Exit status: 0 done; 1 refused or failed, with one line that says why; 2 wrong usage.
 """
 

@@ -1,4 +1,4 @@
-"""Running `gcloud`: the commands for TPUs, with a limit of time each, and errors told apart."""
+"""Runs `gcloud` commands for TPUs, with a time limit for each, and classifies their errors."""
 
 import contextlib
 import dataclasses
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import IO, Any
 
 TPUS = ("gcloud", "compute", "tpus")
-# How long commands may take, as multiples of a look. Creating and deleting are only asked for.
+# How long commands may take, as multiples of a look. Creating and deleting only send a request.
 _CHANGE, _COPY, _SHELL = 3, 15, 3
 
 
@@ -22,7 +22,7 @@ class GcloudError(RuntimeError):
     """A command failed and would fail again; the message is one line.
 
     Attributes:
-      output: what it had printed by then.
+      output: what it had printed until then.
     """
 
     def __init__(self, message: str, output: str = "") -> None:
@@ -31,31 +31,31 @@ class GcloudError(RuntimeError):
 
 
 class PassingError(GcloudError):
-    """A command failed for a reason that may pass: no answer, no network, an overloaded service."""
+    """A command failed for a temporary reason: no answer, no network, an overloaded service."""
 
 
 class MissingError(GcloudError):
-    """There is no such thing."""
+    """The resource does not exist."""
 
 
 class ExistsError(GcloudError):
-    """It is there already."""
+    """The resource already exists."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-    """A command and how long it may take.
+    """A command and its time limit.
 
     Attributes:
-      words: without a shell in between.
-      seconds: until it is taken for hung.
+      words: program and arguments, run without a shell.
+      seconds: time after which it counts as hung.
     """
 
     words: tuple[str, ...]
     seconds: float
 
     def __str__(self) -> str:
-        """As one would type it."""
+        """The command as one would type it."""
         return shlex.join(self.words)
 
 
@@ -74,9 +74,9 @@ def run(command: Command) -> str:
     """Runs a command and returns what it prints.
 
     Raises:
-      PassingError: it failed or hung, and may do better next time.
-      MissingError, ExistsError: it says so.
-      GcloudError: otherwise.
+      PassingError: it failed or hung, and may succeed next time.
+      MissingError, ExistsError: the command reports this.
+      GcloudError: any other failure.
     """
     (result,) = run_all([command])
     if isinstance(result, GcloudError):
@@ -85,7 +85,7 @@ def run(command: Command) -> str:
 
 
 def run_all(commands: Sequence[Command]) -> list[str | GcloudError]:
-    """Runs commands side by side and returns what each prints, or why it failed."""
+    """Runs commands in parallel and returns what each prints, or why it failed."""
     results: list[str | GcloudError] = []
     for first in range(0, len(commands), _SIDE_BY_SIDE):
         with contextlib.ExitStack() as ends:
@@ -96,14 +96,14 @@ def run_all(commands: Sequence[Command]) -> list[str | GcloudError]:
 
 
 class _Started:
-    """A command under way."""
+    """A running command."""
 
     def __init__(self, command: Command, ends: contextlib.ExitStack) -> None:
         """Starts it.
 
         Args:
           command: the command.
-          ends: ends it in the end, however that comes.
+          ends: ends the command on exit, in any case.
         """
         self._command = command
         self._out = ends.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
@@ -111,7 +111,8 @@ class _Started:
         self._until = time.monotonic() + command.seconds
         self._process: subprocess.Popen[bytes] | None = None
         with contextlib.suppress(FileNotFoundError):
-            # In a session of its own: Ctrl-C is ours to answer, and what it starts ends with it.
+            # In a separate session: we handle Ctrl-C, and everything that the command starts
+            # ends with it.
             self._process = subprocess.Popen(
                 command.words,
                 stdin=subprocess.DEVNULL,
@@ -156,7 +157,7 @@ def run_json(command: Command) -> Any:
     """Runs a command that prints JSON and returns its value.
 
     Raises:
-      GcloudError: see `run`; what is printed is no JSON.
+      GcloudError: see `run`; or what is printed is not JSON.
     """
     text = run(command)
     try:
@@ -173,7 +174,7 @@ def _short(command: Command) -> str:
 
 
 def _reason(text: str) -> str:
-    """The line of an error that says most, without what a terminal would obey."""
+    """The most informative line of an error, without terminal control characters."""
     lines = [re.sub(r"[\x00-\x1f\x7f-\x9f]+", " ", line).strip() for line in text.splitlines()]
     lines = [line for line in lines if line]
     errors = [line for line in lines if "ERROR" in line]
@@ -182,14 +183,14 @@ def _reason(text: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Whose machine it is, and where.
+    """Which machine, and where.
 
     Attributes:
-      name: of the queued resource, and of its only node or the beginning of its nodes' names.
-      zone: Google's.
-      project: None is the one that gcloud is set to.
-      ssh_flags: for `ssh` and `scp`.
-      timeout: seconds that a look may take; other commands may take multiples of it.
+      name: of the queued resource, and of its only node or the prefix of its nodes' names.
+      zone: Google's zone.
+      project: None means the project that gcloud is set to.
+      ssh_flags: flags for `ssh` and `scp`.
+      timeout: seconds that a look may take; other commands may take multiples of this.
     """
 
     name: str
@@ -204,21 +205,21 @@ class Place:
         return (f"--zone={self.zone}", *([f"--project={self.project}"] if self.project else []))
 
     def describe(self) -> Command:
-        """Says what the queued resource is."""
+        """Describes the queued resource."""
         words = ("queued-resources", "describe", self.name, *self.flags, "--format=json")
         return Command((*TPUS, *words), self.timeout)
 
     def list_nodes(self) -> Command:
-        """Says what TPU VMs there are in the zone."""
+        """Lists the TPU VMs of the zone."""
         return Command((*TPUS, "tpu-vm", "list", *self.flags, "--format=json"), self.timeout)
 
     def create(self, settings: Sequence[str]) -> Command:
-        """Asks for a queued resource."""
+        """Requests a queued resource."""
         words = ("queued-resources", "create", self.name, *self.flags, *settings)
         return Command((*TPUS, *words, "--async", "--quiet"), self.timeout * _CHANGE)
 
     def delete(self, nodes: Sequence[str] | None) -> list[Command]:
-        """Deletes the queued resource with its nodes or, where there is none, the nodes given."""
+        """Deletes the queued resource with its nodes or, if there is none, the given nodes."""
         if nodes is None:
             words = ("queued-resources", "delete", self.name, *self.flags, "--force")
             return [Command((*TPUS, *words, "--async", "--quiet"), self.timeout * _CHANGE)]
@@ -227,7 +228,7 @@ class Place:
         return [Command((*TPUS, *words, node, *tail), seconds) for node in nodes]
 
     def shell(self, node: str, script: str) -> Command:
-        """Runs a shell's script on all workers of a node."""
+        """Runs a shell script on all workers of a node."""
         words = ("tpu-vm", "ssh", node, *self.flags, *self.ssh_flags, "--worker=all", "--quiet")
         return Command((*TPUS, *words, f"--command={script}"), self.timeout * _SHELL)
 

@@ -1,8 +1,8 @@
-"""Reading gin files and flags, with errors that say in one line what is wrong and where.
+"""Reads gin files and flags, with errors that say in one line what is wrong and where.
 
 Gin itself ignores a macro or a scope that nothing uses, so `--gin.TRAIN_STEP=7` would change
-nothing and say nothing. Here every macro and scope that is set must be used, every macro that is
-used must be set, and a name that gin doesn't know is answered with the nearest that it does.
+nothing and print nothing. Here every macro and scope that is set must be used, every macro that is
+used must be set, and for a name that gin doesn't know the error suggests the nearest known one.
 """
 
 import argparse
@@ -25,7 +25,7 @@ class ConfigurationError(ValueError):
 
 
 def add_flags(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
-    """Adds the flags for gin files; `read_bindings` reads what they leave."""
+    """Adds the flags for gin files; `read_bindings` reads the remaining arguments."""
     parser.add_argument(
         "--gin_file",
         action="append",
@@ -51,11 +51,11 @@ def add_flags(parser: argparse.ArgumentParser, *, required: bool = True) -> None
 
 
 def read_bindings(parser: argparse.ArgumentParser, rest: Sequence[str]) -> dict[str, str]:
-    """The arguments `--gin.NAME=VALUE` by their names; others are wrong usage.
+    """The arguments `--gin.NAME=VALUE` by name; any others are wrong usage.
 
     Args:
-      parser: says so.
-      rest: the arguments that it did not know.
+      parser: reports wrong usage.
+      rest: the arguments that the parser did not know.
     """
     bindings = {}
     for argument in rest:
@@ -79,11 +79,11 @@ def load(
       files: paths, looked for here, in the search paths and in the repository.
       bindings: names (`TRAIN_STEPS`, `train.log_every`) and their values as gin writes them; a
         value that gin can't read is taken as text, so `--gin.MODEL_DIR=runs/a` needs no quotes.
-      search_paths: more folders to look for files in, included ones too.
-      unset: gets the macros that nothing sets, which are then None; without it they are an error.
+      search_paths: more folders to search for files, including included ones.
+      unset: receives the macros that nothing sets, which become None; without it they are errors.
 
     Returns:
-      The files that were read, included ones too.
+      The files that were read, including included ones.
 
     Raises:
       ConfigurationError: a file is missing, or a line, name or value is wrong.
@@ -116,7 +116,7 @@ def load(
 def _from_files_alone() -> Iterator[None]:
     """Keeps gin from looking for files among Python's packages.
 
-    It would take a folder `models` that lies where the user stands for a package, stumble over one
+    It would mistake a folder `models` in the current folder for a package, fail on one
     without `__init__.py`, and log an error for each place without the file.
     """
     readers = gin.config._FILE_READERS
@@ -129,7 +129,7 @@ def _from_files_alone() -> Iterator[None]:
 
 
 def _literal(value: str) -> str:
-    """A flag's value as gin reads it; bare text is put in quotes."""
+    """A flag's value in gin's syntax; bare text is quoted."""
     if value.startswith(("@", "%", "[", "(", "{")):
         return value
     try:
@@ -142,12 +142,12 @@ def _literal(value: str) -> str:
 def _check_macros(
     files: Sequence[pathlib.Path], bindings: Mapping[str, str], unset: list[str] | None
 ) -> None:
-    """Raises for a macro that is set and used nowhere, or is used and not set."""
+    """Raises for a macro that is set but used nowhere, or is used but not set."""
     config = gin.config._CONFIG
     macro = gin.get_configurable(gin.config.macro)
     bound = {scope for scope, selector in config if selector == "gin.macro"}
     used = {"/".join(r.scopes) for r in gin.config.iterate_references(config, to=macro)}
-    # What replaces the parameter that used a macro leaves the macro unused, and is no mistake.
+    # A binding that replaces a macro's use leaves the macro unused, which is no mistake.
     written = {name for file in files for name in re.findall(r"%([\w./]+)", file.read_text())}
     for name in sorted(bound - used - written):
         near = nearest(name, used)
@@ -169,7 +169,7 @@ def _check_macros(
 
 
 def _check_scopes(files: Sequence[pathlib.Path], bindings: Mapping[str, str]) -> None:
-    """Raises for a parameter of a scope, as `validation/Input.split`, that nothing enters."""
+    """Raises for a parameter of a scope, such as `validation/Input.split`, that nothing enters."""
     macro = gin.get_configurable(gin.config.macro)
     entered = {
         scope
@@ -177,7 +177,7 @@ def _check_scopes(files: Sequence[pathlib.Path], bindings: Mapping[str, str]) ->
         if reference.configurable.wrapper != macro
         for scope in reference.scopes
     }
-    for file in files:  # what replaces a reference leaves its scope unused, and is no mistake
+    for file in files:  # replacing a reference leaves its scope unused, which is no mistake
         for path in re.findall(r"@([\w./]+)/", file.read_text()):
             entered.update(path.split("/"))
     for path, selector in gin.config._CONFIG:
@@ -189,25 +189,25 @@ def _check_scopes(files: Sequence[pathlib.Path], bindings: Mapping[str, str]) ->
 
 
 def _find(file: str, folders: Iterable[str]) -> pathlib.Path | None:
-    """Where a file is: here, or in the first of the folders that has it."""
+    """Finds a file here, or in the first of the folders that has it."""
     paths = (pathlib.Path(folder, file) for folder in ("", *folders))
     return next((path for path in paths if path.is_file()), None)
 
 
 def _files_read(parsed: Any, folders: Sequence[str]) -> list[pathlib.Path]:
-    """What gin read: a file and those it includes."""
+    """The files that gin read: a file and those it includes."""
     path = _find(parsed.filename, folders)
     included = [read for part in parsed.includes for read in _files_read(part, folders)]
     return [path, *included] if path else included
 
 
 def where_set(name: str, files: Iterable[pathlib.Path], bindings: Mapping[str, str]) -> str:
-    """Where a macro or parameter was given its value, as it was typed.
+    """Where a macro or parameter was given its value, as the user typed it.
 
     Args:
       name: `TRAIN_STEPS`, `train.log_every`.
-      files: that were read.
-      bindings: of flags, which come after them.
+      files: the files that were read.
+      bindings: flag bindings, which are applied after the files.
 
     Returns:
       `--gin.NAME`, or `NAME in FILE:LINE`.
@@ -216,10 +216,10 @@ def where_set(name: str, files: Iterable[pathlib.Path], bindings: Mapping[str, s
 
 
 def _where(name: str, line: str, files: Iterable[pathlib.Path], bindings: Mapping[str, str]) -> str:
-    """Where a name is set: the flag, or the file and line that the pattern matches.
+    """Where a name is set: the flag, or the file and line that match the pattern.
 
-    Of several files the first counts: what a file sets comes after what the files that it includes
-    set, and those stand behind it.
+    If several files match, the first counts: a file's own settings override those of the files that
+    it includes, and these come later in the list.
     """
     flags = [f"--gin.{flag}" for flag in bindings if re.match(line, f"{flag}=")]
     if flags:
@@ -249,7 +249,7 @@ def _where_used(name: str, files: Iterable[pathlib.Path], bindings: Mapping[str,
 
 
 def _explain(error: Exception, folders: Sequence[str]) -> str:
-    """Gin's message, which can run over many lines, as one line with the nearest right name."""
+    """Gin's message, which may have many lines, as one line with the nearest known name."""
     message = str(error)
     place = re.search(r'In file "([^"]+)", line (\d+)', message)
     prefix = f"{_short(pathlib.Path(place[1]))}:{place[2]}: " if place else ""
@@ -269,7 +269,7 @@ def _explain(error: Exception, folders: Sequence[str]) -> str:
 
 
 def _no_file(file: str, folders: Sequence[str]) -> str:
-    """The message for a file that is in none of the folders; a slip of its name is pointed out."""
+    """The message for a file that is in none of the folders, with a hint if the name is close."""
     found: dict[str, str] = {}
     for folder in map(pathlib.Path, folders):
         for path in sorted([*folder.glob("*.gin"), *folder.glob("gin_configs/**/*.gin")]):
@@ -288,7 +288,7 @@ def unknown_parameter(configurable: str, parameter: str) -> str:
 
     Args:
       configurable: its name in gin.
-      parameter: the name that was tried.
+      parameter: the unknown name.
 
     Returns:
       One line with the nearest right name.
@@ -301,15 +301,15 @@ def unknown_parameter(configurable: str, parameter: str) -> str:
 
 
 def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
-    """Says which known name is nearest.
+    """Suggests the nearest known name.
 
     Args:
       name: what was written.
       known: what could have been meant.
-      prefix: put before the name that is suggested.
+      prefix: put before the suggested name.
 
     Returns:
-      "; did you mean NAME?", else the known names, for the end of a message.
+      "; did you mean NAME?", or else the known names, for the end of a message.
     """
     known = sorted(set(known))
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
@@ -322,14 +322,14 @@ def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
 def one_line(
     files: Sequence[pathlib.Path] = (), bindings: Mapping[str, str] | None = None
 ) -> Iterator[None]:
-    """Turns what objects say of wrong settings while gin makes them into one line.
+    """Converts errors that objects raise for wrong settings during construction into one line.
 
     Args:
-      files: that `load` read.
-      bindings: of flags.
+      files: the files that `load` read.
+      bindings: flag bindings.
 
     Raises:
-      ConfigurationError: instead of ValueError, TypeError and errors of files.
+      ConfigurationError: instead of ValueError, TypeError and file errors.
     """
     try:
         yield
@@ -345,7 +345,8 @@ def one_line(
 
 
 def _as_typed(message: str, files: Sequence[pathlib.Path], bindings: Mapping[str, str]) -> str:
-    """A message of an object's, `CLASS.FIELD = VALUE: …`, by the setting that gave the value."""
+    """An object's message, `CLASS.FIELD = VALUE: …`, in terms of the setting that gave the
+    value."""
     about = re.match(r"(\w+)\.(\w+) (= .*)", message)
     if about is None:
         return message
@@ -359,11 +360,11 @@ def _as_typed(message: str, files: Sequence[pathlib.Path], bindings: Mapping[str
 
 
 def follow(name: str, value: Any) -> tuple[str, Any]:
-    """What a parameter's value was typed as: macros are followed to what they are set to.
+    """Follows macros to find how a parameter's value was typed.
 
     Args:
-      name: the parameter's.
-      value: as gin holds it.
+      name: the parameter's name.
+      value: the value as gin holds it.
 
     Returns:
       The name of the last macro, or `name`, and the value.

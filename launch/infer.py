@@ -1,14 +1,15 @@
-"""Answers a file of questions with quotes that prove the answers: one JSON line each.
+"""Answers a file of questions with quotes that prove the answers: one JSON line per question.
 
     python launch/infer.py --model runs/sft --questions questions.jsonl --output answers.jsonl
     python launch/infer.py --model runs/sft --questions questions.jsonl --index corpus.db \\
       --output answers.jsonl
 
-Questions bring their pages, or hits of an index, or an index is searched for them. A line is what
-`gophercite ask --json` prints, with the question's id; `gophercite verify` checks its quotes. What
-was ended goes on where it was when it is started again: batches that have all their answers are not
-asked again, and each answer is the same as in one run. A question that can't be answered is
-declined, with the reason. Ctrl-C ends it at once (exit status 130): what is written stays whole.
+Questions include their pages, or hits of an index, or an index is searched for them. A line is what
+`gophercite ask --json` prints, with the question's id; `gophercite verify` checks its quotes.
+If it is interrupted, the same command resumes: batches that have all their answers are not
+asked again, and each answer is the same as in an uninterrupted run. A question that can't be
+answered is declined, with the reason. Ctrl-C ends it at once (exit status 130) and leaves the file
+intact.
 """
 
 import sys
@@ -37,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"infer: {in_one_line(error)}", file=sys.stderr)
         return 1
     with interruption.libraries_silenced():
-        # Here, for it brings JAX: --help and a wrong name need not wait for that.
+        # Imported here because it loads JAX, for which --help and a wrong name need not wait.
         import inference_run
     try:
         inference_run.run(flags)

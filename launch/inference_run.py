@@ -27,7 +27,7 @@ from gophercite.retrieval.search_results import with_pages
 from gophercite.storage.result_file import ResultFile
 from gophercite.training.progress import Progress
 
-# What people cause, and a line says.
+# Errors that users cause, reported in one line.
 REFUSALS = (OSError, ValueError, CheckpointError, TensorFileError, IndexFileError)
 
 
@@ -35,7 +35,7 @@ def run(flags: argparse.Namespace) -> None:
     """Answers the questions that have no answer yet.
 
     Args:
-      flags: the command's.
+      flags: the command's flags.
 
     Raises:
       ValueError: there are no questions, or the model or its settings can't be used.
@@ -80,9 +80,9 @@ def _answer_all(
 
 
 def _left(questions: list[Question], done: Container[str], size: int) -> list[Question]:
-    """The batches in which a question has no answer yet, whole.
+    """The batches in which some question has no answer yet, complete.
 
-    Answers depend on what is in their batch, though by rounding alone: so it stays together.
+    Rounding makes answers depend slightly on their batch, so batches stay together.
     """
     batches = (questions[first : first + size] for first in range(0, len(questions), size))
     return [
@@ -94,7 +94,7 @@ def _left(questions: list[Question], done: Container[str], size: int) -> list[Qu
 
 
 def _asked(question: Question, index: DocumentIndex | None, flags: argparse.Namespace) -> Asked:
-    # By the question, not by its place: an answer does not depend on what was asked before.
+    # Keyed by the question, not its position: an answer does not depend on earlier questions.
     seed = zlib.crc32(f"{flags.seed}/{question.id}".encode())
     return Asked(question.question, functools.partial(_pages, question, index, flags.pages), seed)
 
@@ -157,7 +157,7 @@ def _answerer(flags: argparse.Namespace) -> Answerer:
 
 
 def _describe(flags: argparse.Namespace, answerer: Answerer) -> dict[str, Any]:
-    """What decides an answer, beside the question: a file holds answers of one kind."""
+    """Everything but the question that determines an answer: a file has one set of settings."""
     return {
         "model": answerer.name,
         "reward_model": answerer.reward_name,

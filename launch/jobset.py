@@ -1,11 +1,11 @@
-"""Prints a JobSet for GKE: a training on one or several TPU slices.
+"""Prints a JobSet for GKE: a training run on one or several TPU slices.
 
     python launch/jobset.py run1 --accelerator=v5e-256 --slices=2 --spot \\
       --image=us-docker.pkg.dev/my-project/images/gophercite:1 --service-account=trainer \\
       -- --gin_file=gin_configs/sft_gopher_280b.gin --gin.MODEL_DIR=gs://bucket/runs/sft \\
       | kubectl apply -f -
 
-The manifest is launch/jobset.yaml. docs/pods.md has the cluster, the image and the account.
+The manifest is launch/jobset.yaml. docs/pods.md describes the cluster, the image and the account.
 
 exit status: 0 done; 1 the training's settings are wrong; 2 wrong usage.
 """
@@ -44,10 +44,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def manifest(flags: argparse.Namespace) -> str:
-    """The manifest; values are JSON, which is YAML whatever is in them.
+    """The manifest; values are written as JSON, which is valid YAML whatever they contain.
 
     Args:
-      flags: the command's.
+      flags: the command's flags.
     """
     slice_: accelerators.Slice = flags.slice
     nodes = {
@@ -68,7 +68,7 @@ def manifest(flags: argparse.Namespace) -> str:
         "SERVICE_ACCOUNT": flags.service_account,
         "NODES": nodes,
         "IMAGE": flags.image,
-        # Kubernetes would put variables into $(…); of two dollar signs it leaves one.
+        # Kubernetes expands variables in $(…); two dollar signs become one literal one.
         "COMMAND": [word.replace("$", "$$") for word in command],
     }
     template = string.Template(TEMPLATE.read_text("utf-8"))
@@ -76,7 +76,7 @@ def manifest(flags: argparse.Namespace) -> str:
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Reads the flags; what Kubernetes would not take is wrong usage."""
+    """Reads the flags; anything that Kubernetes would reject is wrong usage."""
     parser = argparse.ArgumentParser(
         prog="jobset.py",
         description=__doc__,

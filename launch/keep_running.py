@@ -1,21 +1,21 @@
-"""Starts a training again when it dies, until it is done or cannot go on.
+"""Restarts a training process when it dies, until it is done or cannot continue.
 
     python launch/keep_running.py -- python launch/train.py --gin_file=… --gin.MODEL_DIR=runs/sft
 
-What follows `--` is the training's command. A training goes on from its last checkpoint, so that a
-start is all it takes. How it ended decides whether it is started again:
+The training command follows `--`. A training run resumes from its last checkpoint, so
+restarting the command is enough. Its exit status decides whether it is restarted:
 
-  0             done: nothing more, and nothing is printed
-  1, 2          refused or failed for a reason that a restart does not change: not again
-  130           stopped by Ctrl-C: not again
-  75            another process of the run was told to stop, and all have saved: again
-  all others    the other processes or a bucket were out of reach (69), an error of the program
-                (70), a signal (out of memory, a watchdog, a lost host): again, until it has
-                failed --tries times in a row and no checkpoint was added in between
+  0             done: not restarted, and nothing is printed
+  1, 2          refused or failed for a reason that a restart does not change: not restarted
+  130           stopped by Ctrl-C: not restarted
+  75            another process of the run was told to stop, and all have saved: restarted
+  all others    the other processes or a bucket were unreachable (69), an error of the program
+                (70), a signal (out of memory, a watchdog, a lost host): restarted, until it has
+                failed --tries times in a row without adding a checkpoint
 
-SIGTERM is passed on to the training, which saves and ends; it is not started again then.
+SIGTERM is passed on to the training process, which saves and ends; it is not restarted then.
 
-exit status: the training's last one, 128 + n after signal n; 2 for wrong usage.
+exit status: the last one of the training process, 128 + n after signal n; 2 for wrong usage.
 """
 
 import argparse
@@ -29,19 +29,19 @@ from types import FrameType
 
 from gophercite.storage.checkpoint_steps import saved_steps
 
-FINAL = {0, 1, 2, 126, 127, 130}  # 126 and 127: a shell's for a command that is not there
+FINAL = {0, 1, 2, 126, 127, 130}  # 126 and 127: the shell's for a command that does not exist
 STOPPED = 75
 LONGEST_WAIT = 300.0  # seconds between two starts
 
 
 class Training:
-    """One training: its command, and whether it was told to stop."""
+    """A training process: its command, and whether it was told to stop."""
 
     def __init__(self, command: Sequence[str], folder: str) -> None:
-        """Takes SIGTERM and SIGINT over.
+        """Takes over SIGTERM and SIGINT.
 
         Args:
-          command: starts the training.
+          command: the command that starts it.
           folder: its MODEL_DIR.
         """
         self.told_to_stop = False
@@ -49,14 +49,14 @@ class Training:
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
         signal.signal(signal.SIGTERM, self._stop)
-        # The terminal sends Ctrl-C to the training as well. It knows what to do.
+        # The terminal also sends Ctrl-C to the training process, which handles it.
         signal.signal(signal.SIGINT, self._interrupted)
 
     def run(self) -> int:
         """Runs it once and returns its exit status, 128 + n after signal n."""
-        # What was open here stays open there. A launcher's lock is held until both are gone.
+        # Files that are open here stay open there. A launcher's lock is held until both end.
         self._process = subprocess.Popen(self._command, close_fds=False)
-        if self.told_to_stop:  # in the moment before it was there
+        if self.told_to_stop:  # just before the process existed
             self._process.terminate()
         status = self._process.wait()
         self._process = None
@@ -70,7 +70,7 @@ class Training:
             return None
 
     def wait(self, seconds: float) -> None:
-        """Waits, until it is told to stop at the longest."""
+        """Waits, but only until it is told to stop."""
         end = time.monotonic() + seconds
         while not self.told_to_stop and time.monotonic() < end:
             time.sleep(min(0.1, seconds))
@@ -111,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _ended(status: int) -> str:
-    """How the training ended, in words."""
+    """Describes in words how the training process ended."""
     if status > 128:
         try:
             return f"the training was ended by {signal.Signals(status - 128).name}"
@@ -164,13 +164,13 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def model_dir(command: Sequence[str]) -> str | None:
-    """MODEL_DIR as a training's flags give it.
+    """Returns MODEL_DIR from a training command's flags.
 
     Args:
-      command: with `--gin.MODEL_DIR=…` in it; the last one counts.
+      command: may contain `--gin.MODEL_DIR=…`; the last one counts.
 
     Returns:
-      The folder, without gin's quotes; None where no flag names one.
+      The folder, without gin's quotes; None if no flag names one.
     """
     name = "--gin.MODEL_DIR="
     given = [one.removeprefix(name) for one in command if one.startswith(name)]

@@ -1,23 +1,23 @@
-"""The loop of figure 3: sample, have people rate, train on all ratings, evaluate; and again.
+"""The loop of figure 3: sample, have people rate, train on all ratings, evaluate, and repeat.
 
     launch/loop.sh runs/loop --gin_file=gin_configs/loop/sample_world.gin
     launch/loop.sh runs/loop --gin_file=gin_configs/loop/sample_world.gin --seeds 3
     launch/loop.sh runs/loop --gin_file=mine.gin --gin.Loop.rounds=2
 
-Each round samples answers of the best model so far, in the first round of the base model by a
-few-shot prompt; chooses pairs that are worth rating; waits until they are rated, by people in the
-app or by simulated raters; trains a supervised model and a reward model on the ratings of all
-rounds, and a policy that learns from that reward; and evaluates both on questions that no round
-uses. What is best on the validation questions is sampled from in the next round.
+Each round samples answers from the best model so far, in the first round from the base model with a
+few-shot prompt. It chooses pairs that are worth rating, and waits until they are rated, by people
+in the app or by simulated raters. It trains a supervised model and a reward model on the ratings of
+all rounds, and a policy that learns from that reward, and evaluates both on questions that no round
+uses. The model that is best on the validation questions is sampled from in the next round.
 
-FOLDER gets, for each seed, seed_0/round_0/ … with the folders of its stages, and seed_0/study,
-which `gophercite rate serve` serves to raters; and report.md, .html, .json: growth of the data and
-quality, round by round (figure 3). A stage that is done is passed over, and one that was
-interrupted goes on: start the same again, after a week of rating, too. Each stage is a process of
-its own, so that nothing holds a device while people rate.
+For each seed FOLDER gets seed_0/round_0/ … with the folders of its stages, and seed_0/study,
+which `gophercite rate serve` serves to raters. It also gets report.md, .html, .json: growth of the
+data and quality, round by round (figure 3). A finished stage is skipped and an interrupted one
+resumes: start the same command again, even after a week of rating. Each stage is a separate
+process, so nothing holds a device while people rate.
 
 Exit status: 0 done; 1 refused or failed, with one line that says why; 2 wrong usage; otherwise that
-of the stage that failed, 75 where it was asked to stop and saved.
+of the stage that failed, 75 if it was asked to stop and saved.
 """
 
 import argparse
@@ -61,17 +61,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_loop(place: Place, run: Callable[[Sequence[str]], int] = run_python) -> int:
-    """Runs all rounds of one seed, as far as they are not done.
+    """Runs those rounds of one seed that are not done yet.
 
     Args:
-      place: the loop.
+      place: the loop's folder and settings.
       run: runs a Python command and returns its exit status.
 
     Returns:
       0, or the status of the first command that failed.
 
     Raises:
-      StageError: a stage's folder holds the outcome of something else.
+      StageError: a stage's folder holds the results of something else.
       OSError, ValueError: questions or results can't be read.
     """
     _say(f"seed {place.seed}, in {place.folder}")
@@ -89,11 +89,11 @@ def run_loop(place: Place, run: Callable[[Sequence[str]], int] = run_python) -> 
 
 
 def take_questions(place: Place, number: int) -> None:
-    """Draws the questions that a round samples for, among those that no round before it has had.
+    """Draws a round's questions among those that no earlier round has used.
 
     Raises:
       OSError: the file is missing.
-      ValueError: it has no more questions.
+      ValueError: the file has no more questions.
     """
     path = place.questions(number)
     if path.exists():
@@ -102,7 +102,7 @@ def take_questions(place: Place, number: int) -> None:
     for earlier in range(number):
         taken.update(_lines(place.questions(earlier)))
     named = pathlib.Path(place.named(place.loop.questions))
-    # In files, questions about a page are neighbours.
+    # In the files, questions about the same page are adjacent.
     left = sorted({*_lines(named)} - taken, key=_shuffled(place.seed))
     if not left:
         raise ValueError(
@@ -119,7 +119,7 @@ def _lines(path: pathlib.Path) -> list[str]:
 
 
 def _shuffled(seed: int) -> Callable[[str], bytes]:
-    """Keys by which lines are sorted at random, the same for a line whatever else there is."""
+    """Sort keys that shuffle lines; a line's key does not depend on the other lines."""
     return lambda line: hashlib.sha256(f"{seed} {line}".encode()).digest()
 
 

@@ -1,13 +1,13 @@
-"""Has the items of a round rated, by people or by simulated raters; waits until that is done.
+"""Has the items of a round rated, by people or by simulated raters, and waits until they are done.
 
     python launch/loop_ratings.py STUDY EXPERIMENT ITEMS --simulated 3 --accuracy 0.9
     python launch/loop_ratings.py STUDY EXPERIMENT ITEMS --pool super
 
-ITEMS is a folder that `python -m data_pipelines.rating_items` has written. The experiment is made
-where there is none yet, and the study, too. People need a server, `gophercite rate serve STUDY`;
-this command looks once a minute whether they are done, and needs nothing but a little memory. It
-can be ended at any time and started again. Exit status: 0 all is rated; 1 refused or failed, with
-one line that says why; 130 Ctrl-C.
+ITEMS is a folder that `python -m data_pipelines.rating_items` has written. The experiment and the
+study are created if they don't exist. People need a server, `gophercite rate serve STUDY`;
+this command checks once a minute whether they are done, and needs only a little memory. It
+can be stopped at any time and started again. Exit status: 0 everything is rated; 1 refused or
+failed, with one line that says why; 130 Ctrl-C.
 """
 
 import argparse
@@ -65,7 +65,7 @@ def _study(folder: pathlib.Path) -> Study:
 
 
 def _experiment(study: Study, flags: argparse.Namespace) -> Experiment:
-    """The round's experiment with all its items, made as far as it isn't there."""
+    """The round's experiment with all its items; creates whatever is missing."""
     with study.store.reading() as connection:
         there = {each.name: each for each in experiments(connection)}
     experiment = there.get(flags.experiment)
@@ -90,10 +90,10 @@ def _experiment(study: Study, flags: argparse.Namespace) -> Experiment:
 
 
 def _truth(path: pathlib.Path) -> dict[str, Any]:
-    """What is right of each item.
+    """The true labels of each item.
 
     Raises:
-      RecordError: it isn't known of any.
+      RecordError: no item has any.
     """
     found: dict[str, Any] = {}
     for number, line in read_json_lines(path):
@@ -106,7 +106,7 @@ def _truth(path: pathlib.Path) -> dict[str, Any]:
 
 
 def _wait(study: Study, experiment: Experiment, flags: argparse.Namespace) -> int:
-    """Says how far raters are, until all is rated."""
+    """Reports the raters' progress until everything is rated."""
     said = ""
     while True:
         with study.store.reading() as connection:

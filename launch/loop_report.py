@@ -1,4 +1,4 @@
-"""What the rounds of the loop have come to: which model is best, and figure 3 as a report."""
+"""The results of the loop's rounds: which model is best, and figure 3 as a report."""
 
 import json
 import pathlib
@@ -31,9 +31,9 @@ class Quality(NamedTuple):
     """How good a model's answers are.
 
     Attributes:
-      first: the share of each question's samples that are supported.
-      best: the same of the sample with the highest reward; None without rewards.
-      samples: of each question.
+      first: share of each question's samples that are supported.
+      best: the same for the sample with the highest reward; None without rewards.
+      samples: number of samples per question.
     """
 
     first: Float[np.ndarray, " questions"]
@@ -45,10 +45,10 @@ def quality_of(prefix: pathlib.Path) -> Quality:
     """Reads an evaluation.
 
     Args:
-      prefix: of its results.
+      prefix: prefix of its results.
 
     Raises:
-      SavedResultsError: there are none, or nothing is known of what is right.
+      SavedResultsError: there are no results, or it is not known which answers are right.
     """
     by_question: dict[str, list[Line]] = {}
     for line in read_system(prefix.name, prefix).samples:
@@ -68,14 +68,14 @@ def quality_of(prefix: pathlib.Path) -> Quality:
 
 
 def best_policy(place: Place, number: int) -> tuple[pathlib.Path, pathlib.Path]:
-    """Returns the model whose samples are the best on the validation questions, of all rounds.
+    """Returns the model, of all rounds, with the best samples on the validation questions.
 
     Args:
-      place: of the loop.
-      number: the last round that is done.
+      place: the loop's folder and settings.
+      number: the last finished round.
 
     Returns:
-      The model's folder, and that of the newest reward model.
+      The model's folder, and the newest reward model's.
 
     Raises:
       SavedResultsError: an evaluation is missing.
@@ -84,7 +84,7 @@ def best_policy(place: Place, number: int) -> tuple[pathlib.Path, pathlib.Path]:
     shares = [
         float(quality_of(place.answers(policy, "validation")).first.mean()) for policy in policies
     ]
-    # Of equals the latest: it has seen the most.
+    # On a tie the latest wins, because it has seen the most data.
     best = max(range(len(policies)), key=lambda at: (shares[at], at))
     return policies[best], place.round(number) / "rm"
 
@@ -93,8 +93,8 @@ def write_loop_report(places: Sequence[Place], prefix: pathlib.Path) -> Iterator
     """Writes PREFIX.md, .html, .json and the figures.
 
     Args:
-      places: loops with the same settings, each with another seed, all rounds of which are done.
-      prefix: of the files.
+      places: loops with the same settings and different seeds, with all rounds done.
+      prefix: prefix of the files.
 
     Yields:
       Lines for people.
@@ -156,7 +156,7 @@ def _counts(place: Place) -> list[dict[str, int]]:
 
 
 def _mean_growth(counts: Sequence[Sequence[dict[str, int]]], kind: str) -> list[float]:
-    """How much of a kind of data there is after each round, in the mean over seeds."""
+    """Amount of a kind of data after each round, averaged over seeds."""
     per_round = np.array([[each[kind] for each in rounds] for rounds in counts], float)
     return [float(value) for value in per_round.cumsum(axis=1).mean(axis=0)]
 
@@ -189,7 +189,7 @@ def _by_seed(
 
 
 def _said(found: dict[str, list[list[Float[np.ndarray, " questions"]]]]) -> str:
-    """By how much the last round is better than the first."""
+    """By how much the last round improves on the first, in words."""
     gains = []
     for name, rounds in found.items():
         by_seed = [

@@ -1,4 +1,4 @@
-"""What `launch/loop.py` is configured with, and the commands that follow from it."""
+"""The configuration of `launch/loop.py`, and the commands that follow from it."""
 
 import dataclasses
 import pathlib
@@ -11,18 +11,18 @@ from stages import Stage, training_command
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """One of the trainings of a round.
+    """One of the training runs of a round.
 
     Attributes:
       config: gin file.
-      settings: over those of the file.
+      settings: override those of the file.
     """
 
     config: str
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def command(self, folder: pathlib.Path, given: Mapping[str, object]) -> list[str]:
-        """Returns the training's command.
+        """Returns the training command.
 
         Args:
           folder: MODEL_DIR.
@@ -33,11 +33,11 @@ class Training:
 
 @dataclasses.dataclass(frozen=True)
 class SimulatedRaters:
-    """Raters who err at random; the samples have to be judged, by answers that are known.
+    """Raters who err at random; the samples must come from questions with known answers.
 
     Attributes:
-      count: how many rate each item.
-      accuracy: the probability that a judgement of theirs is right.
+      count: number of raters per item.
+      accuracy: probability that one of their judgements is right.
     """
 
     count: int = 3
@@ -55,7 +55,7 @@ class SimulatedRaters:
         return [*who, "--seed", str(seed)]
 
     def __str__(self) -> str:
-        """Who they are, in words."""
+        """Describes them in words."""
         return (
             f"{self.count} simulated raters, each judgement right with probability {self.accuracy}"
         )
@@ -66,7 +66,7 @@ class People:
     """People, who rate in the app (`gophercite rate serve`).
 
     Attributes:
-      pool: theirs.
+      pool: the pool they belong to.
     """
 
     pool: str = "super"
@@ -76,37 +76,37 @@ class People:
         return ["--pool", self.pool]
 
     def __str__(self) -> str:
-        """Who they are, in words."""
+        """Describes them in words."""
         return f"people of the pool {self.pool!r}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Loop:
-    """The loop of figure 3: sample, select, rate, train, evaluate, and again with the best model.
+    """The loop of figure 3: sample, select, rate, train, evaluate; repeat with the best model.
 
     `{folder}` and `{seed}` in paths and in `preparation` are replaced.
 
     Attributes:
       base: model folder of the language model that every training starts from.
-      questions: file of those to be sampled for, with their pages; each round draws others.
-      validation_questions: file of those by which the best model is chosen.
-      test_questions: file of those that the report is about.
-      supervised, reward, reinforcement: the trainings of each round. Supervised fine-tuning gets
-        INITIAL_CHECKPOINT and RECORDS, the reward model INITIAL_CHECKPOINT and COMPARISONS,
+      questions: file of questions to sample for, with their pages; each round draws others.
+      validation_questions: file of questions by which the best model is chosen.
+      test_questions: file of questions for the report.
+      supervised, reward, reinforcement: the training runs of each round. Supervised fine-tuning
+        gets INITIAL_CHECKPOINT and RECORDS, the reward model INITIAL_CHECKPOINT and COMPARISONS,
         reinforcement learning INITIAL_CHECKPOINT and REWARD_MODEL; all get MODEL_DIR and SEED.
-        Without `reinforcement` there is none.
+        If `reinforcement` is None it is left out.
       raters: who rates.
-      preparation: a Python command that runs before all, such as one that writes the questions.
-      rounds: how many.
-      questions_per_round: that are sampled for.
-      items_per_round: most pairs of answers that are rated.
-      selection: of these pairs (`python -m data_pipelines.rating_items --help`).
-      contrast: whether a question's only answer is compared with the same claim beside another
+      preparation: a Python command that runs first, such as one that writes the questions.
+      rounds: number of rounds.
+      questions_per_round: number of questions to sample for in each round.
+      items_per_round: maximum number of answer pairs that are rated per round.
+      selection: how these pairs are chosen (`python -m data_pipelines.rating_items --help`).
+      contrast: whether a question's only answer is compared with the same claim next to another
         sentence.
       sampling: settings of launch/eval.py for the samples.
-      base_sampling: those that are others in the first round, with the base model.
+      base_sampling: settings that differ in the first round, with the base model.
       evaluation: settings of launch/eval.py for validation and test.
-      validated_questions, tested_questions: most questions of each evaluation.
+      validated_questions, tested_questions: maximum number of questions in each evaluation.
     """
 
     base: str
@@ -130,7 +130,7 @@ class Loop:
     tested_questions: int = 200
 
     def __post_init__(self) -> None:
-        """Refuses what can't be run.
+        """Refuses settings that can't be run.
 
         Raises:
           ValueError: a setting is out of range.
@@ -157,12 +157,12 @@ class Loop:
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """One loop's folder; nothing of it depends on a loop with another seed.
+    """One loop's folder; nothing in it depends on a loop with another seed.
 
     Attributes:
       loop: its settings.
-      folder: where all of it goes.
-      seed: of its draws.
+      folder: output folder.
+      seed: seed of its random draws.
     """
 
     loop: Loop
@@ -178,21 +178,21 @@ class Place:
         return self.folder / f"round_{number}"
 
     def answers(self, policy: pathlib.Path, split: str) -> pathlib.Path:
-        """The prefix of the results of a policy's evaluation."""
+        """The prefix of a policy's evaluation results."""
         return policy.parent / f"answers_{policy.name}" / split
 
     def base_answers(self) -> pathlib.Path:
-        """The prefix of the results of the base model's evaluation."""
+        """The prefix of the base model's evaluation results."""
         return self.folder / "answers_base" / "test"
 
     def policies(self, number: int) -> dict[str, pathlib.Path]:
-        """The models of a round that answer questions, by their names in the report."""
+        """A round's models that answer questions, by their names in the report."""
         folder = self.round(number)
         found = {"SFT": folder / "sft"}
         return found | ({"RL": folder / "rl"} if self.loop.reinforcement else {})
 
     def first_stages(self) -> list[Stage]:
-        """What comes before the first round: the questions, and the base model's answers."""
+        """The stages before the first round: the questions, and the base model's answers."""
         loop, stages, needs = self.loop, list[Stage](), list[pathlib.Path]()
         if loop.preparation:
             needs = [self.folder / "world"]
@@ -207,8 +207,8 @@ class Place:
         """The stages of a round.
 
         Args:
-          number: of the round, from 0.
-          best: the model that is sampled from; the base model when None.
+          number: the round, from 0.
+          best: the model that is sampled from; None means the base model.
           reward: the newest reward model.
         """
         loop, folder, seed = self.loop, self.round(number), str(self.seed)
@@ -278,11 +278,11 @@ class Place:
         return stages
 
     def questions(self, number: int) -> pathlib.Path:
-        """The file of the questions that a round samples for."""
+        """The file of questions for which a round samples."""
         return self.folder / "questions" / f"round_{number}.jsonl"
 
     def _selection(self, reward: pathlib.Path | None) -> str:
-        """How pairs are chosen; without a reward model nothing is uncertain, so by disagreement."""
+        """How pairs are chosen: by disagreement as long as there is no reward model."""
         is_early = self.loop.selection == "uncertainty" and reward is None
         return "disagreement" if is_early else self.loop.selection
 

@@ -2,17 +2,17 @@
 
 The bundled pretrained model is fine-tuned on good answers, a reward model is trained on comparisons
 of answers, the fine-tuned model learns from its rewards, and both answer questions about names that
-no training saw. With --seeds N all of that is done N times, each time with another seed: N chains,
-which share nothing but the questions. MODEL_DIR gets
+no training saw. With --seeds N all of this is done N times, each time with another seed: N chains,
+which share only the questions. MODEL_DIR gets
 
   world/                   the questions
-  sft_0/, rm_0/, rl_0/     the trainings of the chain with seed 0; each is a model folder
+  sft_0/, rm_0/, rl_0/     the training runs of the chain with seed 0; each is a model folder
   answers/sft_0/, …        samples of each, constrained and free, judged and scored
   report.md, .html, .json  table 1, figures 4 and 5, diversity and faults
 
-A stage that is done is passed over, and one that was interrupted goes on: start the same again.
+A finished stage is skipped and an interrupted one resumes: start the same command again.
 Exit status: 0 done; 1 refused or failed, with one line that says why; 2 wrong usage; otherwise that
-of the stage that failed, 75 where it was asked to stop and saved.
+of the stage that failed, 75 if it was asked to stop and saved.
 """
 
 import argparse
@@ -26,8 +26,8 @@ from stages import Stage, StageError, run_python, run_stages, training_command
 
 from gophercite.storage.json_fields import in_one_line
 
-# Some twelve minutes a chain on two idle cores: fewer steps than the files of these trainings
-# have. A supervised model that is right nearly always would leave nothing to gain, besides.
+# About twelve minutes per chain on two idle cores, with fewer steps than in the files of these
+# runs. A supervised model that is nearly always right would also leave nothing to gain.
 _SUPERVISED = {"TRAIN_STEPS": 240, "train.evaluate_every": 240, "Run.answers": None}
 _REWARD = {"TRAIN_STEPS": 3000}
 _REINFORCEMENT = {"TRAIN_STEPS": 90, "train.evaluate_every": 45, "train.save_every": 45}
@@ -52,11 +52,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Chain:
-    """One seed's trainings and what they are made into; nothing of it depends on another chain.
+    """One seed's training runs and results; nothing in it depends on another chain.
 
     Attributes:
-      folder: where everything goes.
-      seed: of its trainings and of the draws of its answers.
+      folder: output folder.
+      seed: seed of its training runs and of sampling.
     """
 
     folder: pathlib.Path
@@ -69,7 +69,7 @@ class Chain:
 
     @property
     def rated(self) -> pathlib.Path:
-        """The supervised model's samples to training questions, and comparisons of them."""
+        """The supervised model's samples for training questions, and comparisons of them."""
         return self.folder / f"samples_{self.seed}"
 
     @property
@@ -79,25 +79,26 @@ class Chain:
 
     @property
     def learnt(self) -> pathlib.Path:
-        """What reinforcement learning makes of the supervised model."""
+        """The supervised model after reinforcement learning."""
         return self.folder / f"rl_{self.seed}"
 
     def answers(self, policy: pathlib.Path) -> pathlib.Path:
-        """The prefix of the results of a policy's answers."""
+        """The prefix of the results for a policy's answers."""
         return self.folder / "answers" / policy.name / "test"
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What is to be done.
+    """The settings of the whole miniature.
 
     Attributes:
-      folder: where all of it goes.
-      seed: of the first chain; the others have the following.
-      seeds: how many chains.
-      questions: how many questions are asked.
-      samples: how many answers to each.
-      rated_questions, rated_samples: of the training split, for the reward model's comparisons.
+      folder: output folder.
+      seed: seed of the first chain; the others use the following ones.
+      seeds: number of chains.
+      questions: number of questions that are asked.
+      samples: number of answers per question.
+      rated_questions, rated_samples: number of training questions and of samples per question for
+        the reward model's comparisons.
     """
 
     folder: pathlib.Path
@@ -110,11 +111,11 @@ class Plan:
 
     @property
     def chains(self) -> list[Chain]:
-        """A chain for each seed."""
+        """Returns one chain per seed."""
         return [Chain(self.folder, self.seed + place) for place in range(self.seeds)]
 
     def stages(self) -> list[Stage]:
-        """Returns all but the report, one chain after the other."""
+        """Returns all stages except the report, one chain after the other."""
         write_world = ["-m", "data_pipelines.sample_world", "--out", str(self._world)]
         world = [*write_world, "--questions", str(self.questions)]
         return [
@@ -123,7 +124,7 @@ class Plan:
         ]
 
     def report_command(self) -> list[str]:
-        """Returns the command that makes the report of what the stages have made."""
+        """Returns the command that builds the report from the stages' results."""
         pairs, trained = [], []
         for chain in self.chains:
             seed = "" if self.seeds == 1 else f", seed {chain.seed}"
@@ -176,7 +177,7 @@ class Plan:
         world, prefix = chain.rated / "world", chain.rated / "of"
         write_world = ["-m", "data_pipelines.sample_world", "--out", str(world)]
         ask = ["launch/eval.py", "--model", str(chain.supervised), "--seed", str(chain.seed)]
-        # Hotter than answers are asked for: rare faults are what the best of many samples has.
+        # Hotter than for answers: the best of many samples has rare faults.
         ask += ["--questions", str(world / "questions_train.jsonl"), "--temperature", "1.5"]
         ask += ["--constrained", "--samples", str(self.rated_samples), "--max-tokens", "64"]
         ask += ["--no-baselines", "--examples", "0", "--output", str(prefix)]

@@ -4,7 +4,7 @@ import argparse
 
 
 def named_path(text: str) -> tuple[str, str]:
-    """Reads NAME=PATH, for argparse's `type`; a path may hold more of `=`.
+    """Reads NAME=PATH, for argparse's `type`; the path may contain further `=`.
 
     Raises:
       argparse.ArgumentTypeError: there is no `=`, or one side of it is empty.

@@ -1,21 +1,21 @@
-"""Plans a run for devices that aren't there: does it fit, what does it cost, how long is a step.
+"""Plans a run for devices that you don't have: does it fit, what does it cost, how long is a step.
 
 examples:
   # the paper's fine-tuning on 128 TPU v3 cores
   python launch/plan.py --gin_file=gin_configs/sft_gopher_280b.gin --topology=v3:8x8
 
-  # on other slices, as JSON, too
+  # on other slices, and as JSON
   python launch/plan.py --gin_file=gin_configs/sft_imported.gin \\
     --gin.INITIAL_CHECKPOINT=models/qwen3 --topology=v5e:4x4 --topology=v6e:2x4 --output=plans.jsonl
 
-  # which cuts and how many microbatches
+  # which sharding and how many microbatches
   python launch/plan.py --gin_file=gin_configs/sft_gopher_280b.gin --topology=v5p:4x4x4 --search
   python launch/plan.py … --try=partitioner.model=8,16,32 --try=SupervisedLearner.microbatches=8,16
 
-The run's real step is compiled ahead of time: by the TPU's own compiler for TPUs (it needs
-`pip install 'gophercite[tpu]'` and no TPU), for `cpu-256` and `gpu-64` by that of this machine's
-CPU for as many devices. Data need not be there for supervised fine-tuning and reward models. Times
-are estimates from published peaks; what is said of memory is the compiler's word.
+The run's real step is compiled ahead of time: for TPUs by the TPU's own compiler (which needs
+`pip install 'gophercite[tpu]'` and no TPU), for `cpu-256` and `gpu-64` by this machine's
+CPU compiler for that number of devices. Supervised fine-tuning and reward models need no data here.
+Times are estimates from published peaks; memory is what the compiler reports.
 
 Exit status: 0 some plan fits; 1 refused, with one line that says why; 2 wrong usage; 3 none fits.
 """
@@ -61,17 +61,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _one(flags: argparse.Namespace, bindings: Mapping[str, str]) -> dict[str, Any]:
-    """Makes a plan in this process, and prints it.
+    """Computes a plan in this process, and prints it.
 
     Raises:
       ConfigurationError: a file, flag or value is wrong.
-      ValueError: the slice is unknown, or can't be cut so.
+      ValueError: the slice is unknown, or can't be divided in this way.
     """
     (name,) = flags.topology
     _set_up_jax(name)
     from gophercite.planning.chips import topology
 
-    slice_ = topology(name)  # before the library is brought, which takes seconds
+    slice_ = topology(name)  # before the library is imported, which takes seconds
     import configuration  # noqa: F401 -- makes the library known to gin
     import planned_runs
 
@@ -93,7 +93,7 @@ def _one(flags: argparse.Namespace, bindings: Mapping[str, str]) -> dict[str, An
 
 
 def _set_up_jax(name: str) -> None:
-    """Says which devices JAX has, before it is imported."""
+    """Tells JAX which devices to use, before it is imported."""
     kind, _, size = name.partition("-")
     if kind in ("cpu", "gpu") and size.isdecimal():
         flag = f"--xla_force_host_platform_device_count={size}"
@@ -150,10 +150,10 @@ def _show(plan: Mapping[str, Any], source: str) -> None:
 
 
 def _several(flags: argparse.Namespace, bindings: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Makes plans in processes of their own, and prints a table, what fits and is fastest first.
+    """Computes plans in separate processes, and prints a table, with the fastest that fits first.
 
     Raises:
-      ValueError: no plan could be made.
+      ValueError: no plan could be computed.
     """
     jobs = [
         (name, dict(bindings) | dict(zip(tried, values, strict=True)))
@@ -187,14 +187,14 @@ def _several(flags: argparse.Namespace, bindings: Mapping[str, str]) -> list[dic
 
 
 def _tried(flags: argparse.Namespace, name: str) -> dict[str, list[str]]:
-    """The values that are tried of each setting."""
+    """The values to try for each setting."""
     tried = dict(flags.tried)
     if flags.search:
         sizes = name.partition(":")[2] or name.partition("-")[2]
         devices = 1
         for size in sizes.split("x"):
             devices *= int(size) if size.isdecimal() else 1
-        devices *= 2 if name.startswith("v3") else 1  # cores of a chip
+        devices *= 2 if name.startswith("v3") else 1  # cores per chip
         powers = [str(2**power) for power in range(devices.bit_length()) if devices % 2**power == 0]
         tried.setdefault("partitioner.model", powers[: flags.most_cuts.bit_length()])
         tried.setdefault(f"{flags.search}.microbatches", ["1", "4", "16"])
@@ -204,7 +204,7 @@ def _tried(flags: argparse.Namespace, name: str) -> dict[str, list[str]]:
 def _in_process(
     flags: argparse.Namespace, name: str, settings: Mapping[str, str]
 ) -> dict[str, Any] | str:
-    """A plan out of the cache, or of a process that makes it; or why there is none."""
+    """A plan from the cache, or from a process that computes it; or why there is none."""
     command = [
         sys.executable,
         str(pathlib.Path(__file__).resolve()),
@@ -233,7 +233,7 @@ def _in_process(
 
 
 def _digest(command: Sequence[str]) -> str:
-    """A name for all that a plan depends on: the command, gin files, the library's code."""
+    """A name for everything a plan depends on: the command, gin files, the library's code."""
     digest = hashlib.sha256(json.dumps(list(command)).encode())
     for folder, pattern in (("gophercite", "**/*.py"), ("gin_configs", "**/*.gin")):
         for path in sorted((gin_files.ROOT / folder).glob(pattern)):

@@ -1,4 +1,4 @@
-"""The parts of a run that planning needs, out of gin files, without data where they need none."""
+"""Builds the parts of a run that planning needs from gin files, without data if possible."""
 
 import dataclasses
 import math
@@ -28,11 +28,12 @@ class PlannedRun:
     """A run's step on a slice.
 
     Attributes:
-      program: on a mesh over the slice.
+      program: the compiled step, on a mesh over the slice.
       batch: shapes with shardings.
-      parameters: of the model.
-      needed_flops: of a step by analysis, as if all parameters were trained; None where unknown.
-      turns: of loops that end when their data says so, by their names.
+      parameters: number of the model's parameters.
+      needed_flops: operations of a step by analysis, as if all parameters were trained; None if
+        unknown.
+      turns: iterations of loops whose end depends on data, by name.
     """
 
     program: Program
@@ -43,13 +44,13 @@ class PlannedRun:
 
 
 def planned_run(topology: Topology) -> PlannedRun:
-    """Makes what gin files describe for a slice.
+    """Builds what gin files describe for a slice.
 
-    Supervised fine-tuning and reward models are made of shapes alone. Other runs are built as they
-    would be trained, with their models and their first batch.
+    Supervised fine-tuning and reward models are built from shapes alone. Other runs are built as
+    they would be trained, with their models and their first batch.
 
     Raises:
-      ValueError: the slice can't be cut so, or something is missing.
+      ValueError: the slice can't be divided in this way, or something is missing.
     """
     cuts = {axis: _setting(f"partitioner.{axis}") for axis in _AXES}
     mesh = make_mesh(
@@ -124,17 +125,17 @@ def _built(partitioner: Partitioner) -> PlannedRun:
 
 
 def cuts_of(devices: int) -> list[int]:
-    """The tensor-parallel cuts that a search tries: powers of two that divide the devices."""
+    """The tensor-parallel degrees that a search tries: powers of two that divide the devices."""
     return [2**power for power in range(int(math.log2(devices)) + 1) if devices % 2**power == 0]
 
 
 def _made(parameter: str) -> Any:
-    """What the configuration's reference makes."""
+    """The object that the configuration's reference builds."""
     return gin.query_parameter(parameter).scoped_configurable_fn()
 
 
 def _setting(parameter: str) -> Any:
-    """A parameter's value, its macros followed; None where nothing sets it."""
+    """A parameter's value, with macros followed; None if nothing sets it."""
     try:
         value = gin.query_parameter(parameter)
     except ValueError:

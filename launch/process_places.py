@@ -1,8 +1,8 @@
-"""Where a process stands among those of its run: from flags, Slurm, Kubernetes or a TPU VM.
+"""Finds a process's place among those of its run: from flags, Slurm, Kubernetes or a TPU VM.
 
-JAX finds some of this by itself. It is read here so that what disagrees is refused by name instead
-of hanging until a timeout, so that one task a node keeps all its devices under Slurm (JAX takes one
-of them), and so that every way of finding it can be tried without a TPU.
+JAX finds some of this by itself. It is read here for three reasons: contradictions are refused by
+name instead of hanging until a timeout, a single task on a node keeps all its devices under Slurm
+(JAX takes one of them), and every way of finding the place can be tested without a TPU.
 """
 
 import dataclasses
@@ -10,8 +10,8 @@ import http.client
 import re
 from collections.abc import Mapping
 
-TPU_PORT = 8482  # of the coordinator, as JAX has it on TPUs
-JOB_PORT = 55527  # as JAX has it under Kubernetes
+TPU_PORT = 8482  # of the coordinator, as in JAX on TPUs
+JOB_PORT = 55527  # as in JAX under Kubernetes
 _METADATA_SERVER = "metadata.google.internal"
 _METADATA_TIMEOUT = 10.0  # seconds
 
@@ -21,7 +21,7 @@ class JoinError(RuntimeError):
 
 
 class DisagreementError(JoinError):
-    """What says how many processes there are contradicts itself, or is missing."""
+    """Sources for the number of processes contradict each other, or are missing."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,11 +29,11 @@ class Place:
     """A process's place in its run.
 
     Attributes:
-      source: who says so, for people.
+      source: where this comes from, for messages.
       coordinator: HOST:PORT of process 0.
-      count: processes of the run.
-      index: of this one, from 0.
-      local_devices: the devices of its host that are this process's; None is all of them.
+      count: number of processes in the run.
+      index: index of this process, from 0.
+      local_devices: devices of the host that belong to this process; None means all of them.
     """
 
     source: str
@@ -49,16 +49,16 @@ def find(
     count: int | None = None,
     index: int | None = None,
 ) -> Place:
-    """This process's place.
+    """Finds this process's place.
 
     Args:
-      environment: variables.
-      coordinator: from a flag; goes before what the environment says.
-      count: from a flag; the environment may not contradict it.
+      environment: environment variables.
+      coordinator: from a flag; takes precedence over the environment.
+      count: from a flag; the environment must not contradict it.
       index: likewise.
 
     Raises:
-      DisagreementError: two sources disagree, a variable makes no sense, or nothing says it.
+      DisagreementError: two sources disagree, a variable makes no sense, or there is no source.
       JoinError: a TPU VM's metadata server doesn't answer.
     """
     if coordinator is not None and not re.fullmatch(r"\S+:\d{1,5}", coordinator):
@@ -93,23 +93,24 @@ def find(
 
 
 def _slurm(environment: Mapping[str, str], coordinator: str | None) -> Place | None:
-    """What `srun` says to each task; a script of `sbatch` alone is no task, and has no step."""
+    """Reads what `srun` tells each task; a bare script of `sbatch` is not a task and has no
+    step."""
     if not {"SLURM_JOB_ID", "SLURM_PROCID", "SLURM_STEP_NODELIST"} <= environment.keys():
         return None
     count, index = _number(environment, "SLURM_NTASKS"), _number(environment, "SLURM_PROCID")
-    # "4(x2),1": two nodes of four tasks, and one of one.
+    # "4(x2),1": two nodes with four tasks each, and one with one.
     tasks = environment.get("SLURM_STEP_TASKS_PER_NODE") or environment.get("SLURM_TASKS_PER_NODE")
     alone = re.fullmatch(r"1(\(x\d+\))?", tasks or "1") is not None
     local = None if alone else (_number(environment, "SLURM_LOCALID"),)
     if coordinator is None:
-        # A run's own port, for several may share a node: from the last 4096, by its job.
+        # Each run has its own port, because several may share a node: by job, in the last 4096.
         own = 65535 - 4095 + _number(environment, "SLURM_JOB_ID") % 4096
         coordinator = f"{first_node(environment['SLURM_STEP_NODELIST'])}:{_port(environment, own)}"
     return _checked(Place("Slurm", coordinator, count, index, local))
 
 
 def first_node(nodes: str) -> str:
-    """The first of Slurm's list of nodes: `a` of `a,b`, `tpu01` of `tpu[01-04,9],b`."""
+    """The first node in Slurm's list: `a` of `a,b`, `tpu01` of `tpu[01-04,9],b`."""
     head = re.match(r"([^\[,]*)(?:\[([^\],-]*)[^\]]*\])?([^,\[]*)", nodes.strip())
     name = "".join(part or "" for part in head.groups()) if head else ""
     if not name:
@@ -118,7 +119,7 @@ def first_node(nodes: str) -> str:
 
 
 def _tpu_pod(environment: Mapping[str, str], coordinator: str | None) -> Place | None:
-    """What GKE says in each pod that has TPUs; of several slices, each JobSet's job is one."""
+    """Reads what GKE tells each pod with TPUs; with several slices, each is one job of a JobSet."""
     hosts = environment.get("TPU_PROCESS_ADDRESSES") or environment.get("TPU_WORKER_HOSTNAMES")
     if not hosts:
         return None
@@ -134,7 +135,7 @@ def _of_slices(
     worker: int,
     coordinator: str | None,
 ) -> Place:
-    """The place of a slice's worker, among one slice or several (MEGASCALE_… says of how many)."""
+    """The place of a slice's worker, among one or several slices (their number in MEGASCALE_…)."""
     if not 0 <= worker < len(in_slice):
         raise DisagreementError(
             f"{source}: worker {worker} of a slice with {len(in_slice)} hosts ({in_slice[0]} …)"
@@ -155,9 +156,9 @@ def _of_slices(
 
 
 def _indexed_job(environment: Mapping[str, str], coordinator: str | None) -> Place | None:
-    """An indexed Job of Kubernetes without TPUs; its manifest says how many and where the first is.
+    """An indexed Kubernetes Job without TPUs; its manifest gives the count and the coordinator.
 
-    Kubernetes sets JOB_COMPLETION_INDEX; elsewhere JAX_PROCESS_ID may say the same.
+    Kubernetes sets JOB_COMPLETION_INDEX; elsewhere JAX_PROCESS_ID can be used instead.
     """
     if "JAX_NUM_PROCESSES" not in environment:
         return None
@@ -176,11 +177,11 @@ def _indexed_job(environment: Mapping[str, str], coordinator: str | None) -> Pla
 
 
 def _tpu_vm(environment: Mapping[str, str], coordinator: str | None) -> Place | None:
-    """What a TPU VM's metadata server says; None where there is no such server."""
+    """Reads a TPU VM's metadata server; None if there is no such server."""
     server = environment.get("GCE_METADATA_IP", _METADATA_SERVER)
     try:
         worker = _metadata(server, "agent-worker-number")
-    except OSError:  # no such host: this is not Google's machine
+    except OSError:  # no such host: this machine is not Google's
         return None
     if worker is None:
         return None
@@ -189,7 +190,7 @@ def _tpu_vm(environment: Mapping[str, str], coordinator: str | None) -> Place | 
         settings = _metadata(server, "tpu-env") or ""
     except OSError as error:
         raise JoinError(f"the TPU VM's metadata server does not answer: {error}") from error
-    # A worker is a host's name or, in an older form, NAME:ID:ADDRESS.
+    # A worker is a host name or, in an older form, NAME:ID:ADDRESS.
     hosts = [each.strip().split(":")[-1] for each in endpoints.split(",")]
     said = dict(re.findall(r"^\s*(\w+)\s*:\s*'?([^'\n]*?)'?\s*$", settings, re.MULTILINE))
     slices = {name: value for name, value in said.items() if name.startswith("MEGASCALE_")}
@@ -199,10 +200,10 @@ def _tpu_vm(environment: Mapping[str, str], coordinator: str | None) -> Place | 
 
 
 def _metadata(server: str, name: str) -> str | None:
-    """An attribute of this machine; None where the machine has none of this name.
+    """An attribute of this machine; None if the machine has no such attribute.
 
     Raises:
-      OSError: there is no such server, or it doesn't answer.
+      OSError: there is no such server, or it doesn't respond.
     """
     connection = http.client.HTTPConnection(server, timeout=_METADATA_TIMEOUT)
     try:

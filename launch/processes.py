@@ -12,7 +12,7 @@ from process_places import DisagreementError, JoinError, Place
 
 from gophercite import interruption
 
-UNAVAILABLE = 69  # sysexits.h's EX_UNAVAILABLE: what was needed was not there; try again
+UNAVAILABLE = 69  # sysexits.h's EX_UNAVAILABLE: something needed was not available; try again
 __all__ = ["UNAVAILABLE", "DisagreementError", "JoinError", "add_flags", "check", "join", "joined"]
 
 
@@ -39,7 +39,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def check(parser: argparse.ArgumentParser, flags: argparse.Namespace) -> None:
-    """Refuses numbers of processes that can't be, as wrong usage."""
+    """Refuses impossible numbers of processes, as wrong usage."""
     count, process = flags.num_processes, flags.process_id
     if count is not None and count < 1:
         parser.error(f"--num_processes is {count}: must be at least 1")
@@ -50,16 +50,16 @@ def check(parser: argparse.ArgumentParser, flags: argparse.Namespace) -> None:
 
 
 def join(flags: argparse.Namespace, program: str) -> None:
-    """Joins the other processes, if the flags say so; before any array exists.
+    """Joins the other processes, if the flags say so; call it before any array exists.
 
-    If the others are not there in time, it ends the process with UNAVAILABLE and one line.
+    If the others have not joined in time, it ends the process with UNAVAILABLE and one line.
 
     Args:
-      flags: those of `add_flags`.
-      program: what begins that line.
+      flags: the flags of `add_flags`.
+      program: the start of that line.
 
     Raises:
-      DisagreementError: flags and environment disagree, or don't say enough.
+      DisagreementError: flags and environment disagree, or are insufficient.
       JoinError: the others can't be joined.
     """
     if not (flags.distributed or flags.coordinator_address):
@@ -67,7 +67,7 @@ def join(flags: argparse.Namespace, program: str) -> None:
     place = process_places.find(
         os.environ, flags.coordinator_address, flags.num_processes, flags.process_id
     )
-    import jax  # here, so that --help need not wait for it
+    import jax  # imported here so that --help need not wait for it
 
     try:
         with _in_time(flags.join_timeout, place, program):
@@ -76,7 +76,7 @@ def join(flags: argparse.Namespace, program: str) -> None:
                 place.count,
                 place.index,
                 local_device_ids=place.local_devices,
-                cluster_detection_method="deactivate",  # JAX would look at the environment anew
+                cluster_detection_method="deactivate",  # otherwise JAX reads the environment again
                 initialization_timeout=flags.join_timeout + _LATER,
             )
     except (ValueError, RuntimeError) as error:
@@ -93,12 +93,12 @@ def joined() -> bool:
     return bool(jax.distributed.is_initialized())
 
 
-_LATER = 600  # seconds that JAX has on top: when its own time is up, it aborts with a stack trace
+_LATER = 600  # seconds of margin for JAX, which aborts with a stack trace when its time is up
 
 
 @contextlib.contextmanager
 def _in_time(seconds: int, place: Place, program: str) -> Iterator[None]:
-    """Ends the process when this lasts for too long."""
+    """Ends the process if the block takes too long."""
     message = (
         f"{program}: {_named(place)}: the others have not all come to {place.coordinator} within "
         f"{seconds} s. Are as many started, with the same address? (--join_timeout)"

@@ -10,16 +10,16 @@ Path = str | os.PathLike[str] | None
 
 
 def refuse_missing(*, files: Iterable[Path] = (), folders: Iterable[Path] = ()) -> None:
-    """Raises for a file or folder that is not there; those of a bucket are looked at later.
+    """Raises for a file or folder that does not exist; paths in a bucket are checked later.
 
     Args:
-      files: paths that were typed; None for those that were not.
+      files: paths as typed; None for those that were not given.
       folders: likewise, of folders.
 
     Raises:
       FileNotFoundError: the first that is missing, by name.
-      IsADirectoryError: a folder stands where a file belongs.
-      NotADirectoryError: a file stands where a folder belongs.
+      IsADirectoryError: a file was expected, but the path is a folder.
+      NotADirectoryError: a folder was expected, but the path is a file.
     """
     for path in _local(files):
         if path.is_dir():

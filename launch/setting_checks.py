@@ -1,4 +1,4 @@
-"""Refusing wrong settings before anything is loaded that takes longer than reading them."""
+"""Refuses wrong settings before loading anything that takes longer than reading them."""
 
 import pathlib
 import re
@@ -27,11 +27,11 @@ def check(
     search_paths: Sequence[str] = (),
     source: pathlib.Path = setting_names.CONFIGURATION,
 ) -> None:
-    """Checks names, kinds of values and names of tasks; neither JAX nor TensorFlow is imported.
+    """Checks names, types of values and names of tasks; imports neither JAX nor TensorFlow.
 
     Args:
       files, bindings, search_paths: as for `gin_files.load`.
-      source: the file that makes the library known to gin.
+      source: the file that registers the library with gin.
 
     Raises:
       ConfigurationError: something is wrong; the message names what was typed, and where.
@@ -40,13 +40,13 @@ def check(
         read = gin_files.load(files, bindings, search_paths)
         imports = r"^\s*(import|from)\s"
         if any(re.search(imports, file.read_text(), re.MULTILINE) for file in read):
-            return  # modules of the user's may know more names than ours
+            return  # the user's modules may register more names
         _check_kinds(settings, read, bindings)
         _check_tasks(read, bindings)
 
 
 def _values() -> list[tuple[str, str, str, Any]]:
-    """Each parameter that is set: as typed, the object's name, the parameter's, the value."""
+    """Each parameter that is set: as typed, the object's name, the parameter's name, the value."""
     found = []
     for (scope, selector), parameters in gin.config._CONFIG.items():
         if selector.startswith("gin."):
@@ -62,7 +62,8 @@ def _values() -> list[tuple[str, str, str, Any]]:
 def _check_kinds(
     settings: Mapping[str, Setting], files: Sequence[pathlib.Path], bindings: Mapping[str, str]
 ) -> None:
-    """Raises for text where a number belongs, and the like, where the source says what belongs."""
+    """Raises for a value of the wrong type, such as text for a number, if the source gives
+    types."""
     for typed, name, parameter, value in _values():
         kinds = [kind.strip() for kind in settings[name].parameters[parameter].split("|")]
         if _is_made(value) or not all(kind in _KINDS for kind in kinds):
@@ -78,7 +79,7 @@ def _check_kinds(
 
 
 def _check_tasks(files: Sequence[pathlib.Path], bindings: Mapping[str, str]) -> None:
-    """Raises for a task or mixture that neither exists nor is made of the user's files."""
+    """Raises for a task or mixture that neither exists nor is built from the user's files."""
     values = _values()
     made = [value for _, name, parameter, value in values if _makes_task(name, parameter)]
     known = [*setting_names.read_tasks(), *filter(_is_text, made), *_registered()]
@@ -94,7 +95,7 @@ def _check_tasks(files: Sequence[pathlib.Path], bindings: Mapping[str, str]) -> 
 
 
 def _registered() -> list[str]:
-    """Tasks and mixtures that a program registered before it started the run, as notebooks do."""
+    """Tasks and mixtures that a program registered before starting the run, as notebooks do."""
     seqio = sys.modules.get("seqio")
     return [] if seqio is None else [*seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()]
 
@@ -108,5 +109,5 @@ def _is_text(value: Any) -> bool:
 
 
 def _is_made(value: Any) -> bool:
-    """Whether gin makes the value when it is used."""
+    """Whether gin builds the value when it is used."""
     return isinstance(value, gin.config.ConfigurableReference)

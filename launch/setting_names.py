@@ -1,8 +1,9 @@
-"""Which settings there are, read from the sources: nothing of the library is imported for it.
+"""The available settings, read from the sources without importing the library.
 
-A typing mistake is then answered at once, and not after JAX and TensorFlow have been loaded. What
-`configuration.py` makes known to gin is looked up by its imports, down to the fields of a dataclass
-or the parameters of a function.
+A typing mistake is then reported at once, and not after JAX and TensorFlow have been loaded.
+Objects
+that `configuration.py` registers with gin are looked up by its imports, down to the fields of a
+dataclass or the parameters of a function.
 """
 
 import ast
@@ -25,12 +26,12 @@ Definition = ast.ClassDef | ast.FunctionDef
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """What gin may make.
+    """An object that gin can build.
 
     Attributes:
-      name: in gin files.
-      parameters: the annotation of each, as its source has it; "" for none.
-      any_parameter: whether it takes others, too.
+      name: its name in gin files.
+      parameters: annotation of each parameter, as in its source; "" for none.
+      any_parameter: whether it accepts other parameters, too.
     """
 
     name: str
@@ -61,15 +62,15 @@ def _module(path: pathlib.Path) -> _Module:
 
 
 def _file_of(module: str) -> pathlib.Path | None:
-    """The source of one of our modules; None for others."""
+    """The source of one of our modules; None for other modules."""
     path = ROOT.joinpath(*module.split("."))
-    beside = CONFIGURATION.with_name(f"{module}.py")  # a neighbour of the configuration
+    beside = CONFIGURATION.with_name(f"{module}.py")  # in the same folder as the configuration
     found = (path.with_suffix(".py"), path / "__init__.py", beside)
     return next((file for file in found if file.is_file()), None)
 
 
 def _resolve(place: _Module, name: ast.expr) -> tuple[_Module, Definition] | None:
-    """The definition that an expression names; None when it is none of ours."""
+    """The definition that an expression names; None if it is not one of ours."""
     if isinstance(name, ast.Subscript):  # Generic[T]
         return _resolve(place, name.value)
     if isinstance(name, ast.Attribute) and isinstance(name.value, ast.Name):
@@ -92,12 +93,12 @@ def _is_dataclass(node: ast.ClassDef) -> bool:
 
 
 def _parameters(place: _Module, node: Definition) -> tuple[dict[str, str], bool]:
-    """Annotations by name, and whether there may be others."""
+    """Annotations by name, and whether there may be other parameters."""
     if isinstance(node, ast.FunctionDef):
         arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
         named = {each.arg: _text(each.annotation) for each in arguments if each.arg != "self"}
         made = _resolve(place, node.returns) if node.args.kwarg and node.returns else None
-        if made and isinstance(made[1], ast.ClassDef):  # what else it is given is passed on
+        if made and isinstance(made[1], ast.ClassDef):  # other arguments are passed on to it
             return {**_parameters(*made)[0], **named}, False
         return named, node.args.kwarg is not None
     for inner in node.body:
@@ -123,13 +124,13 @@ def _text(node: ast.expr | None) -> str:
 
 
 def read_settings(source: pathlib.Path = CONFIGURATION) -> list[Setting]:
-    """What a file makes known to gin by `gin.external_configurable`.
+    """The objects that a file registers with gin by `gin.external_configurable`.
 
     Args:
-      source: the file; a loop over a tuple of names is understood.
+      source: the file; it may loop over a tuple of names.
 
     Returns:
-      Each of them.
+      The registered objects.
     """
     place = _module(source)
     found: list[Setting] = []
@@ -157,13 +158,13 @@ def _setting(place: _Module, name: ast.expr, keywords: dict[str, ast.expr]) -> S
 
 
 def read_constants(source: pathlib.Path = CONFIGURATION) -> list[str]:
-    """The names that a file gives to gin by `gin.constant`."""
+    """The names that a file registers with `gin.constant`."""
     calls = (node for node in ast.walk(_module(source).tree) if isinstance(node, ast.Call))
     return [ast.literal_eval(c.args[0]) for c in calls if _text(c.func) == "gin.constant"]
 
 
 def read_tasks(source: pathlib.Path = TASKS) -> list[str]:
-    """The tasks and mixtures that are there without any file of the user's."""
+    """The tasks and mixtures that exist without any of the user's files."""
     found = []
     for node in _module(source).tree.body:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
@@ -175,19 +176,19 @@ def read_tasks(source: pathlib.Path = TASKS) -> list[str]:
 
 @contextlib.contextmanager
 def names_only(source: pathlib.Path = CONFIGURATION) -> Iterator[dict[str, Setting]]:
-    """Lets gin read files as if a source were imported; nothing can be made of them.
+    """Lets gin read files as if a source were imported; nothing can be built from them.
 
     Args:
-      source: the file that makes objects known to gin.
+      source: the file that registers objects with gin.
 
     Yields:
-      The settings by their names.
+      The settings by name.
     """
     settings = {setting.name: setting for setting in read_settings(source)}
     before, constants = gin.config._REGISTRY, gin.config._CONSTANTS.copy()
     own = selector_map.SelectorMap()
     for selector, configurable in before.items():
-        if selector.startswith("gin."):  # macros and the like
+        if selector.startswith("gin."):  # macros and similar
             own[selector] = configurable
     gin.config._REGISTRY = own
     try:
@@ -204,7 +205,7 @@ def names_only(source: pathlib.Path = CONFIGURATION) -> Iterator[dict[str, Setti
 
 
 def _stand_in(setting: Setting) -> Callable[..., None]:
-    """A function of a setting's parameters, which does nothing."""
+    """A function with a setting's parameters that does nothing."""
 
     def nothing(**_: object) -> None: ...
 

@@ -1,8 +1,8 @@
-"""Commands that build on one another, each run once: started again, what is done is passed over.
+"""Commands that build on one another, each run once: on a restart, finished ones are skipped.
 
-A stage has a folder of its own, where `stage.json` says what it was begun as and when it ended. One
-that has not ended is run again, and its command goes on by itself. A stage that was begun with
-other settings, or from what has since been made anew, is refused: its folder would be of two minds.
+A stage has its own folder, where `stage.json` records how it was begun and when it ended. A stage
+that has not ended is run again, and its command resumes by itself. A stage that was begun with
+other settings, or from inputs that were rebuilt since, is refused: its folder would be a mixture.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ RECORD = "stage.json"
 
 
 class StageError(ValueError):
-    """A stage that can't be run or gone on with; the message says which, and what to do."""
+    """A stage that can't be run or resumed; the message says which, and what to do."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,10 +31,10 @@ class Stage:
     """One command.
 
     Attributes:
-      title: what it does, for people.
-      folder: where what it makes lies; nobody else's.
-      commands: Python programs with their arguments, one after the other.
-      needs: folders of stages whose outcome it uses.
+      title: what it does, for messages.
+      folder: its output folder, which no other stage uses.
+      commands: Python programs with their arguments, run one after the other.
+      needs: folders of stages whose results it uses.
     """
 
     title: str
@@ -46,18 +46,18 @@ class Stage:
 def run_stages(
     stages: Sequence[Stage], run: Callable[[Sequence[str]], int], say: Callable[[str], None]
 ) -> int:
-    """Runs the stages in their order.
+    """Runs the stages in order.
 
     Args:
-      stages: those that a stage needs come before it.
+      stages: the stages; each comes after those that it needs.
       run: runs a command and returns its exit status.
-      say: shows a line to people.
+      say: prints a line for the user.
 
     Returns:
       0, or the status of the first command that failed.
 
     Raises:
-      StageError: a stage's folder holds the outcome of something else.
+      StageError: a stage's folder holds the results of something else.
     """
     for number, stage in enumerate(stages, start=1):
         heading = f"[{number}/{len(stages)}] {stage.title}"
@@ -81,12 +81,12 @@ def run_stages(
 def training_command(
     config: str, folder: pathlib.Path, settings: Mapping[str, object]
 ) -> list[str]:
-    """A training's command, with settings of gin's over those of its file.
+    """A training command, with gin settings that override those of its file.
 
     Args:
-      config: a gin file, or the name of one in gin_configs without its ending.
+      config: a gin file, or the name of one in gin_configs without its extension.
       folder: MODEL_DIR.
-      settings: by name; texts are quoted as gin wants them.
+      settings: values by name; strings are quoted for gin.
     """
     bindings = {"MODEL_DIR": str(folder), **settings}
     return [
@@ -101,16 +101,17 @@ def _gin(value: object) -> str:
 
 
 def run_python(command: Sequence[str]) -> int:
-    """Runs a Python program; when this process is asked to stop, so is the program, and may finish.
+    """Runs a Python program; a request to stop this process is passed on, and the program may
+    finish.
 
     Args:
-      command: what follows `python`.
+      command: the arguments of `python`.
 
     Returns:
-      Its exit status; that of one that was killed by signal n is 128 + n, as in a shell.
+      Its exit status; 128 + n if signal n killed it, as in a shell.
     """
     process = subprocess.Popen([sys.executable, *command], env=child_processes.environment())
-    # Ctrl-C reaches it by the terminal; it saves what it has, and its status says how it ended.
+    # Ctrl-C reaches it through the terminal; it saves its work, and its status says how it ended.
     handlers = {
         signal.SIGINT: signal.signal(signal.SIGINT, lambda *_: None),
         signal.SIGTERM: signal.signal(signal.SIGTERM, lambda *_: process.terminate()),
@@ -124,7 +125,7 @@ def run_python(command: Sequence[str]) -> int:
 
 
 def _begin(stage: Stage) -> dict[str, Any]:
-    """What is on record of a stage, which is put on record if nothing is."""
+    """A stage's record, which is created if there is none."""
     made_of = {}
     for folder in stage.needs:
         needed = _read(folder)

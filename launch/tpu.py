@@ -1,4 +1,4 @@
-"""Makes TPU machines, trains on them, and removes them again; see launch/tpu_flags.py."""
+"""Creates TPU machines, trains on them, and removes them again; see launch/tpu_flags.py."""
 
 import argparse
 import hashlib
@@ -47,12 +47,12 @@ def archive_command(code: pathlib.Path, commit: str, archive: pathlib.Path) -> l
 
 
 def name_of_run(commit: str, training: Sequence[str]) -> str:
-    """Which training this is: the same code and flags have the same name."""
+    """Identifies a training run: the same code and flags have the same name."""
     return hashlib.sha256(json.dumps([commit, *training]).encode()).hexdigest()[:12]
 
 
 def train_on(pursuit: Pursuit, flags: argparse.Namespace) -> None:
-    """Trains, with the code packed into a folder that is gone in the end."""
+    """Trains, with the code packed into a temporary folder."""
     code, commit = commit_of(flags)
     run = name_of_run(commit, flags.training)
     with tempfile.TemporaryDirectory(prefix="gophercite-") as folder:
@@ -66,7 +66,7 @@ def train_on(pursuit: Pursuit, flags: argparse.Namespace) -> None:
 
 
 def dry_run(flags: argparse.Namespace) -> list[Command | str]:
-    """The commands of a smooth run, from no machine on."""
+    """The commands of a run without problems, starting without a machine."""
     place = place_of(flags)
     nodes = [flags.name]
     if getattr(flags, "slices", 1) > 1:

@@ -1,4 +1,4 @@
-"""The flags of launch/tpu.py: what is typed is checked before any command is run."""
+"""The flags of launch/tpu.py; they are checked before any command is run."""
 
 import argparse
 import re
@@ -32,7 +32,7 @@ exit status: 0 done; 1 refused, failed or given up, with a line that says why an
 money; 2 wrong usage; 130 Ctrl-C.
 """
 
-_NAME = r"[a-z](?:[a-z0-9-]{0,48}[a-z0-9])?"  # Google takes 63; slices and hosts add to it
+_NAME = r"[a-z](?:[a-z0-9-]{0,48}[a-z0-9])?"  # Google allows 63; slices and hosts add to it
 _PATTERNS = {
     "name": (_NAME, "small letters, digits and hyphens, a letter first, 50 at most"),
     "zone": (r"[a-z]+-[a-z]+[0-9]{1,2}-[a-z]", "a zone, as us-central2-b"),
@@ -55,7 +55,7 @@ TIERS = ("spot", "best_effort", "reserved")
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Reads the flags; what Google would not take is wrong usage."""
+    """Reads the flags; anything that Google would reject is wrong usage."""
     parser = argparse.ArgumentParser(
         prog="tpu.py",
         description=HELP,
@@ -157,7 +157,7 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
 
 
 def _check(parser: argparse.ArgumentParser, flags: argparse.Namespace) -> None:
-    """Refuses what Google would refuse, or a shell could take for something else."""
+    """Refuses what Google would reject, or a shell could misinterpret."""
     for field, (pattern, wanted) in _PATTERNS.items():
         given = getattr(flags, field, None)
         for value in given if isinstance(given, list) else [given]:
@@ -188,10 +188,10 @@ def _check(parser: argparse.ArgumentParser, flags: argparse.Namespace) -> None:
 
 
 def check_training(parser: argparse.ArgumentParser, training: Sequence[str]) -> None:
-    """Refuses what can't be trained on machines that come and go, as wrong usage.
+    """Refuses runs that can't be trained on machines that come and go, as wrong usage.
 
     Args:
-      parser: says so.
+      parser: reports wrong usage.
       training: flags of launch/train.py.
     """
     if not any(each.startswith("--gin_file=") for each in training):
@@ -207,7 +207,7 @@ def check_training(parser: argparse.ArgumentParser, training: Sequence[str]) -> 
 
 
 def creation(flags: argparse.Namespace) -> list[str]:
-    """The flags by which gcloud asks for the machine."""
+    """The gcloud flags that request the machine."""
     given = [f"--accelerator-type={flags.accelerator}", f"--runtime-version={flags.runtime}"]
     if flags.slices == 1:
         given.append(f"--node-id={flags.name}")

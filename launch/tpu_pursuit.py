@@ -1,4 +1,4 @@
-"""What launch/tpu.py does with a machine: looks, acts as `tpu_states` says, looks again."""
+"""What launch/tpu.py does with a machine: looks, acts as `tpu_states` decides, and looks again."""
 
 import argparse
 import pathlib
@@ -24,8 +24,8 @@ from tpu_states import (
 )
 
 ON_WORKER = "gophercite_worker.sh"  # in the home folder there
-TRIES = 6  # of a command that fails for a reason that may pass
-SILENT = 10  # looks in a row at workers that don't all answer, until it gives up
+TRIES = 6  # for a command that fails for a temporary reason
+SILENT = 10  # consecutive looks without an answer from all workers, after which it gives up
 LONGEST_WAIT = 300.0  # seconds between two tries
 _MARK = "gophercite-worker"
 Result = TypeVar("Result")
@@ -36,13 +36,13 @@ class GivenUpError(RuntimeError):
 
 
 class Pursuit:
-    """A command at work: what it last saw, and what it may have left that costs money."""
+    """A running command: what it last saw, and what it may have left that costs money."""
 
     def __init__(self, flags: argparse.Namespace) -> None:
-        """Runs nothing yet."""
+        """Stores the flags; runs nothing yet."""
         self._flags = flags
         self._place = place_of(flags)
-        self._asked = False  # for a machine, whether or not the answer came
+        self._asked = False  # requested a machine, whether or not the answer arrived
         self._started = False
         self._failures = 0
         self._shown: dict[str, str] = {}
@@ -67,9 +67,9 @@ class Pursuit:
         return self.machine
 
     def ask(self, run: str = "-") -> Training:
-        """Asks the workers where their training stands."""
+        """Asks the workers for the state of their training runs."""
         machine = self.machine or self.look()
-        # Before the first start there is no such file.
+        # Before the first start the file does not exist.
         script = f"if [ -e {ON_WORKER} ]; then bash {ON_WORKER} status; else {_nothing()}; fi"
         reports: list[Report] = []
         for node, result in self._on_nodes(machine, script):
@@ -82,15 +82,15 @@ class Pursuit:
 
     # ------------------------------------------------------------------- acting
     def reach(self, goal: Goal, run: str = "-", archive: pathlib.Path | None = None) -> None:
-        """Does what is to be done until the goal is reached.
+        """Acts until the goal is reached.
 
         Args:
-          goal: what to reach.
-          run: which training.
+          goal: the goal.
+          run: which training run.
           archive: its code.
 
         Raises:
-          GivenUpError, GcloudError: it can't be reached.
+          GivenUpError, GcloudError: the goal can't be reached.
         """
         may_create = getattr(self._flags, "accelerator", None) is not None
         silent = 0
@@ -109,7 +109,7 @@ class Pursuit:
                 self._asked = self._asked and goal is not Goal.NOTHING
                 return
             if action is Action.GIVE_UP and training is Training.FAILED:
-                # Elsewhere it would wait for the one that failed, at the price of the machine.
+                # On other workers it would wait for the failed one, while the machine costs money.
                 self._tell_to_stop(machine)
             if action is Action.GIVE_UP or silent > SILENT:
                 raise GivenUpError(why or self._who_is_silent(machine))
@@ -127,25 +127,25 @@ class Pursuit:
         self._asked = True
         try:
             run_gcloud(self._place.create(tpu_flags.creation(self._flags)))
-        except (ExistsError, PassingError) as error:  # the next look says what came of it
+        except (ExistsError, PassingError) as error:  # the next look shows the result
             self._show(str(error))
             self._failures += isinstance(error, PassingError)
             if self._failures >= TRIES:
                 raise
 
     def delete(self, machine: Machine) -> None:
-        """Asks for the machine's removal."""
+        """Requests the machine's removal."""
         self._show("deleting it")
         for command in self._place.delete(None if machine.queued else machine.nodes):
             try:
                 run_gcloud(command)
             except MissingError:
                 pass
-            except PassingError as error:  # likewise
+            except PassingError as error:  # as above
                 self._show(str(error))
 
     def _start(self, machine: Machine, run: str, archive: pathlib.Path) -> None:
-        """Sends the code and starts the training, on workers where it isn't running."""
+        """Copies the code and starts the training on workers where it isn't running."""
         self._show(f"sending {archive.name} and starting the training on {machine.workers} workers")
         scripts = archive.with_name(ON_WORKER)
         copies = [self._place.copy(node, [str(archive), str(scripts)]) for node in machine.nodes]
@@ -161,7 +161,7 @@ class Pursuit:
             self._show(str(error))
 
     def stop(self) -> None:
-        """Has the training save and end, and waits for it."""
+        """Tells the training run to save and end, and waits for it."""
         machine = self.look()
         if machine.state is not State.ACTIVE:
             raise GivenUpError(f"nothing can be running: {machine.said}")
@@ -176,7 +176,7 @@ class Pursuit:
         raise GivenUpError("the training has been told to stop, and is still at work")
 
     def _tell_to_stop(self, machine: Machine) -> bool:
-        """Has all workers told, and returns whether that went well."""
+        """Tells all workers to stop, and returns whether that succeeded."""
         script = f"if [ -e {ON_WORKER} ]; then bash {ON_WORKER} stop; fi"
         results = self._on_nodes(machine, script)
         for node, result in results:
@@ -185,7 +185,7 @@ class Pursuit:
         return not any(isinstance(result, GcloudError) for _, result in results)
 
     def logs(self) -> bool:
-        """Prints the end of each worker's log; returns whether all gave theirs."""
+        """Prints the end of each worker's log; returns whether all of them answered."""
         machine = self.look()
         lines = shlex.join(["bash", ON_WORKER, "logs", str(self._flags.lines)])
         complete = bool(machine.nodes)
@@ -199,7 +199,7 @@ class Pursuit:
 
     # ------------------------------------------------------------------ showing
     def costs(self) -> str | None:
-        """What costs money still, and how to remove it; None if nothing does."""
+        """What still costs money, and how to remove it; None if nothing does."""
         machine = self.machine
         gone = machine is None or machine.state is State.NO_MACHINE
         if gone and not self._asked:
@@ -212,14 +212,14 @@ class Pursuit:
         )
 
     def _show(self, text: str, about: str | None = None) -> None:
-        """Says it, unless it was the last that was said about this."""
+        """Prints a text, unless it was the last one printed about the same subject."""
         if about is None or self._shown.get(about) != text:
             say(f"{self._flags.name}: {text}")
         if about is not None:
             self._shown[about] = text
 
     def _show_training(self, training: Training) -> None:
-        # The first worker's line stands for all, but for one that failed.
+        # The first worker's line stands for all, unless one has failed.
         chosen = next((each for each in self.reports if each.status not in ("-", "0")), None)
         chosen = chosen or (self.reports[0] if self.reports else None)
         line = f" · {chosen.worker}: {chosen.line}" if chosen else ""
@@ -230,7 +230,7 @@ class Pursuit:
         return f"only {len(self.reports)} of {machine.workers} workers answer: {answered}"
 
     def running(self) -> bool:
-        """Whether a worker was at work when they were last asked."""
+        """Whether any worker was running the training when last asked."""
         return any(report.state == "running" for report in self.reports)
 
     def _on_nodes(self, machine: Machine, script: str) -> list[tuple[str, str | GcloudError]]:
@@ -238,7 +238,7 @@ class Pursuit:
         return list(zip(machine.nodes, run_all(commands), strict=True))
 
     def _patiently(self, action: Callable[[], Result]) -> Result:
-        """Tries again, ever more slowly, what fails for a reason that may pass."""
+        """Retries an action that fails for a temporary reason, with growing waits."""
         for number in range(1, TRIES + 1):
             try:
                 return action()
@@ -258,12 +258,12 @@ def _words(error: Exception) -> str:
 
 
 def _nothing() -> str:
-    """A shell's command for the report of a worker that was never started."""
+    """A shell command that prints the report of a worker that was never started."""
     return f"printf '{_MARK}\\t%s\\tabsent\\t-\\t-\\t\\n' \"$(hostname)\""
 
 
 def read_reports(text: str) -> list[Report]:
-    """The workers' reports among what ssh prints."""
+    """Extracts the workers' reports from the output of ssh."""
     reports = []
     for line in text.splitlines():
         fields = line.split("\t")
@@ -273,20 +273,20 @@ def read_reports(text: str) -> list[Report]:
 
 
 def printable(text: str) -> str:
-    """A worker's text without what a terminal would obey."""
+    """A worker's text without terminal control characters."""
     return "".join(each if each.isprintable() or each in "\n\t" else "�" for each in text)
 
 
 def start_words(run: str, archive: str, training: Sequence[str]) -> list[str]:
-    """What starts a training on a worker."""
+    """The command that starts training on a worker."""
     return ["bash", ON_WORKER, "start", run, archive, *training]
 
 
 def place_of(flags: argparse.Namespace) -> Place:
-    """Where a command's machine is."""
+    """The place of a command's machine."""
     return Place(flags.name, flags.zone, flags.project, tuple(flags.ssh_flag), flags.timeout)
 
 
 def say(text: str) -> None:
-    """Prints a line for people, with the time of day."""
+    """Prints a line with the time of day."""
     print(f"tpu {time.strftime('%H:%M:%S')}: {text}", file=sys.stderr, flush=True)

@@ -1,8 +1,8 @@
-"""What to do next with a TPU machine: a pure function of what `gcloud` and the workers say.
+"""What to do next with a TPU machine: a pure function of what `gcloud` and the workers report.
 
     NO_MACHINE → REQUESTED → ACTIVE → (PREEMPTED → deleted → NO_MACHINE → …) → DONE
 
-A machine is a queued resource of one or several slices, or a TPU VM that was made without one.
+A machine is a queued resource of one or several slices, or a TPU VM that was created without one.
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class State(enum.Enum):
-    """Where a machine stands."""
+    """The state of a machine."""
 
     NO_MACHINE = "no machine"
     REQUESTED = "requested"
@@ -24,7 +24,7 @@ class State(enum.Enum):
 
 
 class Training(enum.Enum):
-    """Where the training on a machine's workers stands."""
+    """The state of the training run on a machine's workers."""
 
     UNKNOWN = "unknown"  # not asked yet, or not all workers answer
     ABSENT = "absent"
@@ -35,7 +35,7 @@ class Training(enum.Enum):
 
 
 class Goal(enum.Enum):
-    """What a command is after."""
+    """The goal of a command."""
 
     MACHINE = "a machine that is ready"
     TRAINED = "a training that is done"
@@ -59,12 +59,13 @@ class Machine:
     """A machine as it was last described.
 
     Attributes:
-      state: where it stands.
-      said: the same in Google's words, for people.
-      nodes: its slices' names, by which workers are reached.
-      workers: how many there are in all.
-      queued: whether it is a queued resource; else it is a TPU VM made without one, or none.
-      hopeless: whether asking for it again can't help.
+      state: its state.
+      said: the same in Google's words, for messages.
+      nodes: names of its slices, by which workers are reached.
+      workers: total number of workers.
+      queued: whether it is a queued resource; otherwise it is a TPU VM created without one, or
+          none.
+      hopeless: whether requesting it again can't help.
     """
 
     state: State
@@ -77,13 +78,13 @@ class Machine:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What one worker says of its training.
+    """What one worker reports about its training run.
 
     Attributes:
-      worker: its host's name.
+      worker: its host name.
       state: "absent", "running" or "ended".
-      run: which training, or "-".
-      status: its exit status once it has ended, or "-".
+      run: which training run, or "-".
+      status: its exit status if it has ended, or "-".
       line: the last line of its log.
     """
 
@@ -105,19 +106,19 @@ MOST_FAILURES = 3
 def read_machine(
     name: str, queued: Mapping[str, Any] | None, nodes: Sequence[Mapping[str, Any]]
 ) -> Machine:
-    """What Google's descriptions say.
+    """Interprets Google's descriptions.
 
     Args:
-      name: the machine's.
-      queued: the queued resource, as `gcloud … describe` gives it; None where there is none.
-      nodes: all TPU VMs of the zone, as `gcloud … list` gives them.
+      name: the machine's name.
+      queued: the queued resource, as printed by `gcloud … describe`; None if there is none.
+      nodes: all TPU VMs of the zone, as printed by `gcloud … list`.
 
     Raises:
-      KeyError, TypeError, ValueError, AttributeError: they are no such descriptions.
+      KeyError, TypeError, ValueError, AttributeError: they are not such descriptions.
     """
     by_name = {str(node["name"]).rpartition("/")[2]: node for node in nodes}
     if queued is None:
-        # A node that a queued resource left behind costs as much as any other.
+        # A node left behind by a queued resource costs as much as any other.
         mine = [
             one
             for one, node in sorted(by_name.items())
@@ -139,7 +140,7 @@ def read_machine(
     if state == "FAILED":
         error = queued["state"].get("failedData", {}).get("error", {})
         reason = " ".join(str(error.get("message", "no reason given")).split())
-        # The code of a quota, 8, is that of an exhausted zone as well, which passes.
+        # A quota has code 8, but so does an exhausted zone, which is temporary.
         hopeless = error.get("code") in _HOPELESS_CODES or "quota" in reason.lower()
         return Machine(State.FAILED, f"FAILED: {reason}", names, queued=True, hopeless=hopeless)
     raise ValueError(f"{name}: its state is {state!r}, which is none that is known")
@@ -161,7 +162,7 @@ def _node_names(name: str, queued: Mapping[str, Any]) -> tuple[str, ...]:
 def _of_nodes(
     names: Sequence[str], by_name: Mapping[str, Mapping[str, Any]], *, queued: bool
 ) -> Machine:
-    """A machine whose request was granted: it is what the worst of its nodes is."""
+    """A machine whose request was granted: its state is that of its worst node."""
     states = {one: str(by_name[one]["state"]) if one in by_name else "gone" for one in names}
     workers = sum(
         len(by_name[one].get("networkEndpoints", ())) or 1 for one in names if one in by_name
@@ -187,12 +188,12 @@ def _of_nodes(
 
 
 def read_training(reports: Sequence[Report], workers: int, run: str, *, started: bool) -> Training:
-    """What the workers' reports mean together.
+    """Combines the workers' reports.
 
     Args:
-      reports: one of each worker that answered.
-      workers: how many there are.
-      run: which training is meant.
+      reports: one report for each worker that answered.
+      workers: number of workers.
+      run: the training run in question.
       started: whether this command has started it; one that failed earlier is started again.
     """
     if any(report.state == "running" and report.run != run for report in reports):
@@ -211,17 +212,17 @@ def read_training(reports: Sequence[Report], workers: int, run: str, *, started:
 def next_action(
     goal: Goal, machine: Machine, training: Training, *, may_create: bool, failures: int
 ) -> tuple[Action, str]:
-    """What brings a command nearer to its goal.
+    """The action that brings a command nearer to its goal.
 
     Args:
-      goal: what it is after.
-      machine: as it was just described.
-      training: as the workers just said, where the machine is active.
-      may_create: whether the command knows what machine to ask for.
-      failures: requests in a row that Google has not granted.
+      goal: the command's goal.
+      machine: as just described.
+      training: as the workers just reported, if the machine is active.
+      may_create: whether the command knows what machine to request.
+      failures: number of consecutive requests that Google has not granted.
 
     Returns:
-      The action and, for giving up, why.
+      The action and, if it is giving up, the reason.
     """
     state = machine.state
     if goal is Goal.NOTHING:

@@ -1,10 +1,10 @@
-"""Trains a model as gin files say; started again with the same MODEL_DIR, it goes on.
+"""Trains a model from gin files; started again with the same MODEL_DIR, it resumes.
 
 examples:
   # a small model on two CPU cores
   python launch/train.py --gin_file=gin_configs/sft_sample_world.gin --gin.MODEL_DIR=runs/sft
 
-  # other settings than the file's; look before you leap
+  # override the file's settings; try with --dry_run first
   python launch/train.py --gin_file=gin_configs/sft_sample_world.gin --gin.MODEL_DIR=runs/sft \\
     --gin.TRAIN_STEPS=600 --gin.train.evaluate_every=50 --dry_run
 
@@ -15,7 +15,7 @@ examples:
 exit status: 0 done; 1 refused or failed, with one line that says why; 2 wrong usage; 69 the other
 processes, a bucket or a disk could not be used: try again; 70 an error of the program itself, with
 a traceback; 75 asked to stop (SIGTERM, Ctrl-C) and saved: run it again. A second Ctrl-C ends it at
-once (130). launch/keep_running.py starts it again where that helps.
+once (130). launch/keep_running.py restarts it if that can help.
 """
 
 import argparse
@@ -34,9 +34,9 @@ import setting_checks
 from gophercite import interruption
 from gophercite.storage.json_fields import in_one_line
 
-RETRY = 75  # as `gophercite.training.preemption` has it, which it takes JAX to import
+RETRY = 75  # as in `gophercite.training.preemption`, which imports JAX
 DEFECT = 70  # sysexits.h's EX_SOFTWARE
-# Errors of files that are there, or not there, the next time as well.
+# File errors that would be the same the next time.
 LASTING = (
     FileNotFoundError,
     FileExistsError,
@@ -56,7 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     with interruption.libraries_silenced(), keras_alone.keras_alone():
         _set_up_jax(flags)
-        # Here, for they bring JAX and TensorFlow: --help and a wrong name need not wait for them.
+        # Imported here because they load JAX and TensorFlow, for which --help and a wrong name need
+        # not wait.
         import configuration
         import data_survey
         import dry_run
@@ -95,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         NonFiniteStateError,
         RecordError,
         RunInUseError,
-        OSError,  # a file of data that is missing, a disk that is full
+        OSError,  # a missing data file, a full disk
     ) as error:
         print(f"train: {in_one_line(error)}", file=sys.stderr)
         passing = isinstance(error, OSError) and not isinstance(error, LASTING)
@@ -131,11 +132,11 @@ def parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, dict[str
 
 
 def _set_up_jax(flags: argparse.Namespace) -> None:
-    """Turns the compilation cache on and quiets what else is imported."""
-    # TensorFlow only reads data here; what it says of missing GPUs does not matter.
+    """Turns on the compilation cache and silences imported libraries."""
+    # TensorFlow only reads data here; its messages about missing GPUs don't matter.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
-    # A damaged checkpoint is named by us; its readers' own words are pages long.
+    # We name a damaged checkpoint ourselves; its readers' own messages are pages long.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     import jax
 
@@ -143,13 +144,13 @@ def _set_up_jax(flags: argparse.Namespace) -> None:
 
 
 def _hear_signals() -> None:
-    """From now on SIGTERM and Ctrl-C end the process, by way of a checkpoint if a run is begun."""
+    """From now on SIGTERM and Ctrl-C end the process, after a checkpoint if a run has begun."""
     interrupts = 0
 
     def act(number: int) -> None:
         nonlocal interrupts
         interrupts += number == signal.SIGINT
-        if signal.getsignal(signal.SIGINT) is interruption.heard:  # the run has no handler in place
+        if signal.getsignal(signal.SIGINT) is interruption.heard:  # the run has no handler yet
             interruption.end(
                 RETRY, "train: asked to stop; nothing is under way that could be saved"
             )
@@ -163,13 +164,13 @@ if __name__ == "__main__":
     _hear_signals()
     try:
         status = main()
-    except Exception:  # not to be taken for a refusal, which no restart would help
+    except Exception:  # not a refusal, which no restart would help
         traceback.print_exc()
         status = DEFECT
     interruption.over([signal.SIGTERM, signal.SIGINT])
     if status not in (0, RETRY) and processes.joined():
-        # JAX would wait on the way out for the others, who wait for this one, and then abort: what
-        # went wrong here would be lost in that.
+        # On exit JAX would wait for the others, who wait for this process, and then abort: the
+        # original error would be lost.
         sys.stdout.flush()
         sys.stderr.flush()
         interruption.end(status)

@@ -2,7 +2,7 @@
 
     python launch/train_vocabulary.py --input books/*.jsonl.gz --size 8192 --output vocabularies/8k
 
-A JSON-lines file gives the texts of the fields named by `--fields`; any other file its lines; `.gz`
+JSON-lines files give the texts of the fields named by `--fields`, other files their lines; `.gz`
 is decompressed. The model spells every text exactly (`docs/vocabularies.md`).
 """
 

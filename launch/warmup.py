@@ -1,17 +1,17 @@
-"""A short try of a long run: its warm-up is shortened to fit, and that is said."""
+"""For short trials of long runs: shortens a warm-up to fit, and reports it."""
 
 import gin
 import gin_files
 
 _SCHEDULES = ("linear_warmup_cosine", "linear_warmup_linear")
-_SHARE = 10  # of a run that its warm-up doesn't fit into, a tenth is warm-up
+_SHARE = 10  # if its warm-up doesn't fit, a tenth of the run is warm-up
 
 
 def shorten() -> list[str]:
-    """Shortens each schedule's warm-up that is as long as its run, or longer.
+    """Shortens each schedule's warm-up that is at least as long as its run.
 
     Returns:
-      A line for each.
+      One line for each.
     """
     said = []
     for (scope, selector), parameters in list(gin.config._CONFIG.items()):
