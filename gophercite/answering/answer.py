@@ -68,8 +68,8 @@ def answer(
       The answer; where there is none, it is `declined`, with the reason.
 
     Raises:
-      ValueError: when the question is blank, a reward model comes without a model, or `samples` or
-        `omissions` is out of range.
+      ValueError: when the question is blank or has only filters, a reward model comes without a
+        model, or `samples` or `omissions` is out of range.
       FileNotFoundError: when there is no such file or folder of documents.
       SearchError: when the engine can't answer.
       ModelFolderError, TensorFileError, CheckpointError: when there is no such model.

@@ -207,7 +207,7 @@ class Answerer:
           keep_samples: whether the answer carries all samples.
 
         Raises:
-          ValueError: when the question is blank.
+          ValueError: when the question is blank or has only filters.
         """
         batch = self.batch([self.prepare(question, found)])
         (answer,) = self.answer_batch(batch, [seed], keep_samples=keep_samples)
@@ -231,7 +231,7 @@ class Answerer:
           found: its pages.
 
         Raises:
-          ValueError: when the question is blank.
+          ValueError: when the question is blank or has only filters.
         """
         question = asked(question)
         prompts, left_out, no_room = self._prompts(question, found)

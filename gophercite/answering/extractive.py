@@ -42,7 +42,8 @@ def extractive_answer(
         whatever the pages are about.
 
     Raises:
-      ValueError: when the question is blank, or `least_relevance` is not in 0 … 1.
+      ValueError: when the question is blank or has only filters, or `least_relevance` is not in
+        0 … 1.
     """
     if not 0 <= least_relevance < 1:
         raise ValueError(f"least_relevance = {least_relevance}: must be from 0 to below 1")

@@ -53,7 +53,8 @@ def extractive_answers(
       Answers, the one from `extractive_answer` first; only that one if it is declined.
 
     Raises:
-      ValueError: when the question is blank, or `least_relevance` is not in 0 … 1.
+      ValueError: when the question is blank or has only filters, or `least_relevance` is not in
+        0 … 1.
     """
     best = extractive_answer(question, found, least_relevance=least_relevance)
     answers = [best]

@@ -132,7 +132,7 @@ def training_context(
       question: the example's question.
       target: the document that the answer quotes.
       quote: verbatim in the target, except for the case of ASCII letters.
-      others: the other results in rank order; pages without their snippet are skipped.
+      others: the other results in rank order; pages that do not contain their snippet are skipped.
       prompt_tokens: maximum number of tokens in the prompt; the paper's 4096 - 256.
       vocabulary: the model's.
       draw: random numbers for this example and epoch.
@@ -389,7 +389,7 @@ def _cut(
                 page.document, span, share, vocabulary, before=settings.characters_before
             )
         else:
-            draw = random.Random(page.seed)  # gives the same window start if the shares change
+            draw = random.Random(page.seed)  # the same start even if the shares change
             if tokenised is None:
                 window = windows.training_window(page.document, span, share, vocabulary, draw)
             else:

@@ -157,7 +157,7 @@ def _place(part: str, page: str, cutoff: float) -> tuple[float, Span] | None:
     found = _place_by_run(part, page, cutoff)
     if found is not None:
         return found
-    # It may be None, in spite of its stub; the alignment's offsets are into the page.
+    # None below the cutoff, in spite of its stub; the alignment's offsets are into the page.
     alignment = fuzz.partial_ratio_alignment(part, page, score_cutoff=cutoff)
     if alignment is None or alignment.score == 0:
         return _place_across_spaces(part, page)

@@ -1,4 +1,4 @@
-// Comfort for the demonstration browser: everything works without this file.
+// Conveniences for the demonstration browser: everything works without this file.
 "use strict";
 const text = document.getElementById("page-text");
 const forms = [...document.querySelectorAll("form")];
@@ -35,14 +35,14 @@ if (text && quote) {
   bar.addEventListener("mousedown", (event) => event.preventDefault());
 }
 if (text) {
-  // The underlined words open their link, too, unless they are being selected.
+  // A click on the underlined words opens their link, too, unless they are being selected.
   text.addEventListener("click", (event) => {
     const link = event.target.closest(".link");
     if (link && document.getSelection().isCollapsed) link.nextElementSibling.click();
   });
 }
 
-// A form is sent once; the buttons work again when one comes back to the page.
+// A form is sent only once; the buttons work again when the rater returns to the page.
 let sent = false;
 const inert = (off) => {
   document.querySelectorAll("main button").forEach((button) => {

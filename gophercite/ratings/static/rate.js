@@ -1,4 +1,4 @@
-// Comfort only: everything works without this file.
+// Conveniences only: everything works without this file.
 "use strict";
 const form = document.getElementById("rating");
 if (form) {
@@ -6,7 +6,7 @@ if (form) {
   const saved = document.getElementById("saved");
   const words = (area) => area.value.trim().split(/\s+/).filter(Boolean).length;
 
-  // Submitting is possible once everything that is needed is there.
+  // Enables the submit button once all required fields are filled in.
   const complete = () => {
     const flag = form.querySelector("input[name=flag]:checked");
     if (flag && flag.value) return true;
@@ -16,7 +16,7 @@ if (form) {
   };
   const refresh = () => { submit.disabled = !complete(); };
 
-  // What is typed is kept, two seconds after the last change.
+  // Saves a draft two seconds after the last change.
   let timer = null, sent = false;
   const save = () => {
     if (sent || !form.dataset.draft) return;
@@ -32,7 +32,7 @@ if (form) {
     timer = setTimeout(save, 2000);
   });
 
-  // A vote is sent once: the buttons are inert afterwards, and work again when one comes back.
+  // A vote is sent only once: the buttons are then disabled until the rater returns to the page.
   form.addEventListener("submit", (event) => {
     if (sent) { event.preventDefault(); return; }
     sent = true;
@@ -45,7 +45,7 @@ if (form) {
     refresh();
   });
 
-  // 1 to 5 answer the group that has the focus, else the first that is open; Ctrl+Enter submits.
+  // Keys 1 to 5 answer the focused group, else the first open one; Ctrl+Enter submits.
   document.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && event.ctrlKey && !submit.disabled) {
       event.preventDefault();
