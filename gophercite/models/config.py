@@ -97,8 +97,8 @@ class TransformerConfig:
         all layers, or one per layer.
       norm: RMSNorm, or LayerNorm with a bias.
       norm_epsilon: added to the mean square, or the variance.
-      zero_centered_norms: norms multiply by 1 + scale (Gemma). Storing scales as published loses no
-        precision near 1 in bfloat16.
+      zero_centered_norms: norms multiply by 1 + scale (Gemma). Storing `scale` as published keeps
+        gains near 1 precise in bfloat16.
       post_norms: additional norms on the outputs of attention and MLP (Gemma 2).
       parallel_residual: attention and MLP read the same residual stream, and both outputs are added
         to it (GPT-NeoX).

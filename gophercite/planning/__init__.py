@@ -1,1 +1,1 @@
-"""What a program would need of devices that aren't there: memory, operations, traffic, time."""
+"""What a program needs on devices that aren't present: memory, operations, traffic, time."""

@@ -1,6 +1,6 @@
-"""Accelerators by their published peaks, and slices of them that nobody has to own.
+"""Published peaks of accelerators, and slices of them to plan for without having them.
 
-A device is what JAX calls one: a core of TPU v2 and v3, a chip of the others.
+A device is as in JAX: a core for TPU v2 and v3, a chip for the others.
 """
 
 import dataclasses
@@ -16,14 +16,14 @@ GIB = 2**30
 
 @dataclasses.dataclass(frozen=True)
 class Chip:
-    """What a device can do at best; nothing runs that fast.
+    """A device's theoretical peaks; real programs are slower.
 
     Attributes:
-      name: of the kind.
-      flops: bfloat16 operations a second.
-      memory: bytes of its main memory that programs get.
-      bandwidth: bytes a second between that memory and its cores.
-      links: bytes a second that it can send to others, over all its links.
+      name: the kind's name.
+      flops: bfloat16 operations per second.
+      memory: bytes of main memory available to programs.
+      bandwidth: bytes per second between that memory and its cores.
+      links: bytes per second that it can send to others, over all its links.
       source: where these numbers are published.
     """
 
@@ -35,8 +35,8 @@ class Chip:
     source: str
 
 
-# Links are as published in Gbit/s a chip, both directions together, of which half can send. A core
-# of v3 has half of its chip. Compilers keep some memory for themselves: see `usable`.
+# Links are published in Gbit/s per chip for both directions together; half of that can send. A core
+# of v3 has half of its chip's resources. Compilers reserve some memory: see `usable`.
 CHIPS = {
     chip.name: chip
     for chip in (
@@ -49,13 +49,13 @@ CHIPS = {
         Chip("cpu", 1e12, 16 * GIB, 50e9, 10e9, "none: a stand-in for tests"),
     )
 }
-# Settings that a kind's compiler asks for.
+# Settings that a kind's compiler needs.
 _OPTIONS: dict[str, dict[str, Any]] = {"v4": {"chip_config_name": "megacore"}}
 _SIZES = re.compile(r"\d+(x\d+){1,2}")
 
 
 class TopologyError(ValueError):
-    """A slice that can't be planned for; the message says which, and what would be right."""
+    """A slice that can't be planned for; the message names it and a valid one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,9 +63,9 @@ class Topology:
     """Devices to compile for.
 
     Attributes:
-      name: as typed: `v3:8x8`, `cpu-8`.
-      chip: their kind.
-      devices: as many as the slice has.
+      name: the slice's name as typed: `v3:8x8`, `cpu-8`.
+      chip: the kind of devices.
+      devices: the slice's devices.
     """
 
     name: str
@@ -74,10 +74,10 @@ class Topology:
 
 
 def simulated_devices(name: str) -> int | None:
-    """How many devices of this machine a name such as `cpu-256` or `gpu-64` asks for; None of TPUs.
+    """The number of simulated devices in a name such as `cpu-256` or `gpu-64`; None for TPUs.
 
     Raises:
-      TopologyError: the name is none of a slice.
+      TopologyError: the name is not a slice's.
     """
     kind, separator, size = name.partition("-")
     if kind in ("cpu", "gpu") and separator:
@@ -89,12 +89,12 @@ def simulated_devices(name: str) -> int | None:
 
 
 def topology(name: str) -> Topology:
-    """Returns the devices of a slice; a TPU's need libtpu, and no TPU.
+    """Returns the devices of a slice; TPU slices need libtpu, but no TPU.
 
     Args:
       name: kind and shape of a TPU slice (`v3:8x8`, `v5p:4x4x8`), or `cpu-N` or `gpu-N`: N devices
-        of this machine's CPU, which XLA has to simulate (`simulated_devices`). What they say of
-        cuts and traffic holds for GPUs, too; of memory it is near.
+        of this machine's CPU, which XLA has to simulate (`simulated_devices`). Their sharding and
+        traffic are also valid for GPUs; their memory is approximate.
 
     Raises:
       TopologyError: there is no such slice, libtpu is missing, or too few devices are simulated.

@@ -1,7 +1,7 @@
-"""What a compiled program does: operations of its matrix products, and what its devices send.
+"""A compiled program's costs: operations of its matrix products, and what its devices send.
 
-XLA's own `cost_analysis` counts the body of a loop once, whatever the number of turns. Here the
-program's text is walked, loops multiplied by their turns.
+XLA's own `cost_analysis` counts the body of a loop once, whatever the number of iterations. Here
+the program's text is analysed, and loops are multiplied by their numbers of iterations.
 """
 
 import functools
@@ -29,14 +29,14 @@ _CHANNEL = re.compile(r"channel_id=(\d+)")
 
 
 class Costs(NamedTuple):
-    """What a run of a program costs a device.
+    """The costs of one execution of a program, per device.
 
     Attributes:
-      flops: of all matrix products; two for each multiply-add.
-      traffic: bytes between main memory and cores: what each operation reads and writes, of what is
-        cut out of an array the part alone. What stays in the cores' own memory is counted, too.
-      collectives: all exchanges.
-      unknown_loops: how many loops turn as often as their data says, and the program does not.
+      flops: operations of all matrix products; two for each multiply-add.
+      traffic: bytes between main memory and cores: what each operation reads and writes; for slices
+        of an array, only the slice. Data that stays in the cores' own memory is counted, too.
+      collectives: all collective operations.
+      unknown_loops: number of loops whose iterations depend on data and not on the program.
     """
 
     flops: int
@@ -48,13 +48,13 @@ class Costs(NamedTuple):
 def costs(
     hlo: str, mesh: Mapping[str, int] | None = None, turns: Mapping[str, int] | None = None
 ) -> Costs:
-    """Counts what a run of a compiled program costs a device.
+    """Counts the costs of one execution of a compiled program, per device.
 
     Args:
       hlo: the program's text, `compiled.as_text()`, for CPU, GPU or TPU.
-      mesh: its axes and their sizes, in the order of the devices.
-      turns: how often loops turn that end when their data says so, such as those over tokens, by
-        what the loop's name holds (`jax.named_scope`); once where nothing says.
+      mesh: the mesh's axes and their sizes, in the order of the devices.
+      turns: numbers of iterations of data-dependent loops, such as those over tokens, by a
+        substring of the loop's name (`jax.named_scope`); 1 for loops not listed.
 
     Returns:
       The costs. Branches of a conditional are all counted.
@@ -78,7 +78,7 @@ def costs(
             for called in text.called(operation):
                 inner_flops, inner_traffic, inner = within(called)
                 flops += times * inner_flops
-                # What an operation has of others inside moves nothing to or from main memory.
+                # Operations fused into another one don't access main memory.
                 traffic += times * inner_traffic * (operation.opcode in _RUNNING)
                 for channel, each in inner.items():
                     now = each._replace(
@@ -100,7 +100,7 @@ def _said(operation: Operation, turns: Mapping[str, int]) -> int:
 
 
 def _keep(found: dict[str, Collective], channel: str, new: Collective) -> None:
-    """An exchange that the compiler has cut into start and end stands there several times."""
+    """Keeps one entry for a collective that the compiler has split into start and end."""
     old = found.get(channel)
     if old is None or new.sent * new.times > old.sent * old.times:
         found[channel] = new._replace(
@@ -133,9 +133,9 @@ _BATCH_GROUPS = re.compile(r"batch_group_count=(\d+)")
 
 
 def _convolution_flops(text: ProgramText, computation: str, operation: Operation) -> int:
-    """TPUs' matrix products are convolutions, whose batch dimensions are spatial ones.
+    """Operations of a convolution: on TPUs, matrix products with spatial batch dimensions.
 
-    Counted are the multiplications with values that are there, none with padding or holes.
+    Only multiplications with actual values count, not those with padding or dilation holes.
     """
     labels = _LABELS.search(operation.rest)
     assert labels is not None, operation.rest[:200]
@@ -151,7 +151,7 @@ def _convolution_flops(text: ProgramText, computation: str, operation: Operation
             result[output.index(axis)],
             {name: values[int(axis)] for name, values in window.items() if int(axis) < len(values)},
         )
-    shared = right[kernel.index("i")]  # of feature groups, those of one group
+    shared = right[kernel.index("i")]  # with feature groups: the features of one group
     kept = result[output.index("b")] * result[output.index("f")]
     groups = _BATCH_GROUPS.search(operation.rest)
     return 2 * kept * shared * products // (int(groups[1]) if groups else 1)
@@ -164,7 +164,7 @@ def _window(rest: str) -> dict[str, list[str]]:
 
 
 def _valid_products(size: int, kernel: int, output: int, window: Mapping[str, str]) -> int:
-    """How many pairs of an output's place and a kernel's place meet a value of the input."""
+    """The number of pairs of output and kernel positions that touch a value of the input."""
     stride, dilation = int(window.get("stride", 1)), int(window.get("rhs_dilate", 1))
     holes = int(window.get("lhs_dilate", 1))
     low = int(window.get("pad", "0_0").split("_")[0])

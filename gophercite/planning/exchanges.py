@@ -1,4 +1,4 @@
-"""What devices exchange: which of them with each other, along which axes, and how much."""
+"""Collective operations: which devices communicate, along which mesh axes, and how much."""
 
 import math
 import re
@@ -13,14 +13,14 @@ KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective
 
 
 class Collective(NamedTuple):
-    """An exchange between devices.
+    """A collective operation.
 
     Attributes:
       kind: `all-reduce` and so on.
-      axes: of the mesh, along which devices exchange; `other` where groups are along none.
-      sent: bytes that a device sends, once.
-      times: how often a run of the program does it.
-      asynchronous: whether the devices compute meanwhile.
+      axes: mesh axes along which devices communicate; `other` if groups don't follow the axes.
+      sent: bytes that a device sends each time.
+      times: number of times per execution of the program.
+      asynchronous: whether the devices compute in the meantime.
     """
 
     kind: str
@@ -31,11 +31,11 @@ class Collective(NamedTuple):
 
 
 def collective_of(operation: Operation, kind: str, mesh: Mapping[str, int]) -> Collective:
-    """Returns what an operation exchanges, once.
+    """Parses an operation into a collective that runs once.
 
     Args:
-      operation: of one of the `KINDS`.
-      kind: which one.
+      operation: an operation of one of the `KINDS`.
+      kind: its kind.
       mesh: axes and sizes, in the order of the devices.
     """
     groups = groups_of(operation.rest)
@@ -47,7 +47,7 @@ def collective_of(operation: Operation, kind: str, mesh: Mapping[str, int]) -> C
     if kind == "collective-permute":
         sent = float(largest(operation.result))
     elif kind == "reduce-scatter":
-        sent = result * size * share  # of the operand, of which the result is one share
+        sent = result * size * share  # size of the operand; the result is one share of it
     else:
         sent = result * share * (2 if kind == "all-reduce" else 1)
     hidden = operation.opcode.endswith("-start") or "async_collective_name" in operation.rest
@@ -65,7 +65,7 @@ _PAIRS = re.compile(r"source_target_pairs=\{(\{[\d,{}]*\})\}")
 
 
 def groups_of(rest: str) -> list[list[int]]:
-    """Which devices exchange with each other, by their places; nothing for all of them."""
+    """The groups of devices that communicate, by device index; empty if all devices do."""
     if found := _OF_MESH.search(rest):
         return _groups_of_mesh(*found.groups())
     if found := _IOTA.search(rest):
@@ -81,7 +81,7 @@ def groups_of(rest: str) -> list[list[int]]:
 
 
 def _groups_of_mesh(axes: str, sizes: str | None, order: str | None, along: str) -> list[list[int]]:
-    """Groups along some axes of a mesh, or along parts of them (`'axis_1':(2)4`: behind two)."""
+    """Groups along axes of a mesh, or along parts of axes (`'axis_1':(2)4`: after a part of 2)."""
     mesh = {name: int(size) for name, size in re.findall(r"'(\w+)'=(\d+)", axes)}
     places = _places(dims_of(sizes) if sizes else list(mesh.values()), order)
     parts = {name: (before, size) for name, before, size in _PART.findall(along)}
@@ -104,13 +104,13 @@ def _groups_of_mesh(axes: str, sizes: str | None, order: str | None, along: str)
 
 
 def _places(sizes: Sequence[int], order: str | None) -> np.ndarray:
-    """Devices' places in an array of such sizes, its axes then put in another order."""
+    """Device indices in an array of these sizes, with its axes then transposed."""
     places = np.arange(math.prod(sizes)).reshape(sizes)
     return places.transpose(dims_of(order)) if order else places
 
 
 def _axes(groups: Sequence[Sequence[int]], mesh: Mapping[str, int]) -> tuple[str, ...]:
-    """The axes of the mesh along which the members of groups differ."""
+    """The mesh axes along which a group's members differ."""
     if not mesh:
         return ()
     sizes = tuple(mesh.values())

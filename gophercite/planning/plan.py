@@ -1,4 +1,4 @@
-"""A training step on devices that aren't there: does it fit, what does it cost, how long is it."""
+"""Plans a training step on devices that aren't present: whether it fits, its costs and its time."""
 
 import dataclasses
 import re
@@ -14,7 +14,7 @@ from gophercite.planning.compiled import Costs, costs
 from gophercite.planning.exchanges import by_kind_and_axis
 from gophercite.training.program import Program
 
-# What libtpu says of a program that has no room.
+# libtpu's message for a program that does not fit in memory.
 _USED = re.compile(
     r"(?:Used |required for [\w ]+\()([\d.]+)([KMG])(?: of |\) exceeds available HBM \()"
     r"([\d.]+)([KMG])"
@@ -25,15 +25,15 @@ _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
 
 @dataclasses.dataclass(frozen=True)
 class Memory:
-    """What a device holds, in bytes.
+    """A device's memory, in bytes.
 
     Attributes:
-      parameters, optimizer, other: parts of the training state that is kept; `other` is what is
-        neither, such as averages and environments.
+      parameters, optimizer, other: parts of the training state; `other` is everything else, such as
+        averages and environments.
       batch: the step's input.
-      temporaries: activations, gradients and what else a step needs while it runs.
-      peak: the most at any time, as the compiler has it.
-      usable: what the compiler grants, or the device has.
+      temporaries: activations, gradients and whatever else a step needs while it runs.
+      peak: the maximum at any time, according to the compiler.
+      usable: memory that the compiler allows, or that the device has.
     """
 
     parameters: int
@@ -47,24 +47,25 @@ class Memory:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What a step would be.
+    """The plan of a step.
 
     Attributes:
       topology: the slice.
-      devices: how many.
+      devices: number of devices.
       mesh: axes and sizes.
-      fits: whether each device has the memory.
-      memory: of each device; None where nothing could be compiled.
-      problem: the compiler's words, where it does not fit.
-      flops: of a device, in matrix products; two for each multiply-add.
-      needed_flops: those that the whole step must do by analysis, nothing recomputed, divided among
-        the devices; None where that is not known.
+      fits: whether the step fits each device's memory.
+      memory: memory of each device; None if nothing could be compiled.
+      problem: the compiler's message, if the step does not fit.
+      flops: operations per device in matrix products; two for each multiply-add.
+      needed_flops: operations that the step needs by analysis, without recomputation, divided by
+        the number of devices; None if not known.
       traffic: bytes between main memory and cores, an upper bound.
-      exchanges: kind, axes of the mesh, bytes that a device sends, how many, how many asynchronous.
-      unknown_loops: loops that end when their data says so.
+      exchanges: kind, axes of the mesh, bytes that a device sends, number of exchanges, number of
+        asynchronous ones.
+      unknown_loops: number of data-dependent loops.
       seconds: an estimate of the step's time, from published peaks.
-      mfu: model FLOPs utilisation at that time; None where `needed_flops` is not known.
-      compile_seconds: what compiling took here.
+      mfu: model FLOPs utilisation at that time; None if `needed_flops` is not known.
+      compile_seconds: time that compiling took here.
     """
 
     topology: str
@@ -83,7 +84,7 @@ class Plan:
     compile_seconds: float
 
     def to_json(self) -> dict[str, Any]:
-        """Returns all of it as JSON."""
+        """Returns the plan as JSON."""
         return dataclasses.asdict(self)
 
 
@@ -94,17 +95,17 @@ def plan_update(
     needed_flops: float | None = None,
     turns: Mapping[str, int] | None = None,
 ) -> Plan:
-    """Compiles a training step for a slice and reads off what it costs.
+    """Compiles a training step for a slice and determines its costs.
 
     Args:
-      program: with a mesh over the slice's devices.
+      program: a program with a mesh over the slice's devices.
       batch: shapes with shardings.
       topology: the slice.
-      needed_flops: of the whole step, by analysis.
-      turns: how often loops turn that end when their data says so (`compiled.costs`).
+      needed_flops: operations of the step on all devices, by analysis.
+      turns: numbers of iterations of data-dependent loops (`compiled.costs`).
 
     Returns:
-      The plan; one that does not fit where the compiler refuses it for want of memory.
+      The plan, with `fits` False if the compiler reports too little memory.
     """
     mesh = dict(program.partitioner.mesh.shape)
     devices = len(topology.devices)
@@ -150,13 +151,14 @@ def estimate(found: Costs, topology: Topology) -> dict[str, float]:
     """Estimates a step's time from the published peaks of its devices.
 
     Args:
-      found: what the step costs a device.
+      found: the step's costs per device.
       topology: the slice.
 
     Returns:
-      Seconds: `compute` of all matrix products at the peak, `memory` of all traffic, `exchanges`
-      over all links, `hidden` of them while devices compute; and `step`: the larger of compute and
-      memory with what is not hidden of the exchanges, or all exchanges where those take longer.
+      Seconds: `compute` for all matrix products at the peak, `memory` for all traffic, `exchanges`
+      over all links, `hidden` for exchanges that overlap with computation; and `step`: the larger
+      of compute and memory plus the exchanges that are not hidden, or all exchanges if those take
+      longer.
     """
     chip = topology.chip
     compute, memory = found.flops / chip.flops, found.traffic / chip.bandwidth
@@ -174,7 +176,7 @@ def estimate(found: Costs, topology: Topology) -> dict[str, float]:
 
 
 def device_bytes(tree: Any) -> int:
-    """The bytes that a device holds of shapes with shardings."""
+    """The bytes per device of a tree of shapes with shardings."""
     return sum(
         int(np.prod(leaf.sharding.shard_shape(leaf.shape))) * leaf.dtype.itemsize
         for leaf in jax.tree.leaves(tree)
@@ -192,7 +194,7 @@ def _memory(
     parameters, optimizer = device_bytes(target.params), device_bytes(target.optimizer)
     outputs = sizes.output_size_in_bytes - sizes.alias_size_in_bytes
     held = sizes.argument_size_in_bytes + sizes.temp_size_in_bytes + outputs
-    # CPUs' compiler counts no peak.
+    # The CPU compiler does not report a peak.
     peak = sizes.peak_memory_in_bytes if topology.chip.name.startswith("v") else held
     return Memory(
         parameters,
@@ -206,7 +208,7 @@ def _memory(
 
 
 def _problem(message: str) -> str:
-    """What the compiler says of a program without room, in one line."""
+    """The compiler's message on too little memory, in one line."""
     if used := _USED.search(message):
         need, have = (float(used[n]) * _UNITS[used[n + 1]] / 2**30 for n in (1, 3))
         return f"needs {need:.2f} GiB of {have:.2f} GiB"

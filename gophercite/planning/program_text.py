@@ -1,4 +1,4 @@
-"""The text of a compiled program, by its computations and operations."""
+"""Parses the text of a compiled program into computations and operations."""
 
 import math
 import re
@@ -15,7 +15,7 @@ _BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
 _TRIPS = re.compile(r'"?known_trip_count"?:\{"n":"(\d+)"\}')
 _CONSTANT = re.compile(r"^\s*(?:ROOT )?%?([\w.\-]+) = s32\[\]\S* constant\((\d+)\)")
 _BYTES = {"pred": 1, "bf16": 2}
-# What makes a part of an array.
+# Operations that extract a part of an array.
 CUTTING = frozenset({"dynamic-slice", "gather", "slice"})
 
 
@@ -23,10 +23,10 @@ class Operation(NamedTuple):
     """A line of a program.
 
     Attributes:
-      name: of the operation in its computation.
-      result: the shape of what it makes, or the shapes of a tuple.
-      opcode: what it does.
-      rest: operands and attributes, as they are written.
+      name: the operation's name in its computation.
+      result: the shape of its result, or the shapes of a tuple.
+      opcode: the kind of operation.
+      rest: operands and attributes, as text.
     """
 
     name: str
@@ -39,7 +39,7 @@ class ProgramText:
     """A program's text, by its computations.
 
     Args:
-      hlo: as `compiled.as_text()` gives it, for CPU, GPU or TPU.
+      hlo: the result of `compiled.as_text()`, for CPU, GPU or TPU.
     """
 
     def __init__(self, hlo: str) -> None:
@@ -62,7 +62,7 @@ class ProgramText:
         }
 
     def dims(self, computation: str, operand: str) -> list[int]:
-        """The shape of an operand, as the text or the operation that made it says."""
+        """The shape of an operand, from the text or from the operation that produced it."""
         if shape := _SHAPE.search(operand):
             return dims_of(shape[2])
         (name,) = OPERAND.findall(operand)[:1]
@@ -71,11 +71,11 @@ class ProgramText:
         return dims_of(shape[2])
 
     def size(self, computation: str, operand: str) -> int:
-        """The bytes of an operand; 0 where the text does not say."""
+        """The bytes of an operand; 0 if the text does not say."""
         return bytes_of(self._results[computation].get(operand, ""))
 
     def parts_read(self, computation: str) -> dict[int, int]:
-        """Of a fused computation's parameters, by number, the bytes of those read in part."""
+        """The bytes read of a fused computation's parameters, by number, if read only in part."""
         parts = {}
         for each in self.computations[computation]:
             if each.opcode != "parameter":
@@ -91,7 +91,7 @@ class ProgramText:
         return parts
 
     def updated(self, computation: str) -> int | None:
-        """Of a fused computation that writes into an array, how many bytes; None of others."""
+        """The bytes that a fused computation writes into an array in place; None for others."""
         found = [
             each for each in self.computations[computation] if each.opcode == "dynamic-update-slice"
         ]
@@ -101,7 +101,7 @@ class ProgramText:
         return self.size(computation, update[0]) if update else None
 
     def turns(self, operation: Operation) -> int | None:
-        """How often a loop turns: what the text says, or what its condition compares with."""
+        """A loop's number of iterations: from the text, or from the bound in its condition."""
         if known := _TRIPS.search(operation.rest):
             return int(known[1])
         condition = _CONDITION.search(operation.rest)
@@ -143,14 +143,14 @@ def dims_of(text: str) -> list[int]:
 
 
 def result_dims(operation: Operation) -> list[int]:
-    """Returns the shape of what an operation makes."""
+    """Returns the shape of an operation's result."""
     shape = _SHAPE.search(operation.result)
     assert shape is not None
     return dims_of(shape[2])
 
 
 def split_operands(rest: str) -> list[str]:
-    """The operands, which commas part that stand in no bracket."""
+    """The operands, split at commas outside brackets."""
     operands, depth, current = [], 0, ""
     for letter in rest:
         if letter in "([{":

@@ -1,1 +1,1 @@
-"""How a learner is run: the loop, checkpoints, metrics, early stopping, preemption."""
+"""Runs a learner: the loop, checkpoints, metrics, early stopping, preemption."""

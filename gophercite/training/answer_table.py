@@ -1,4 +1,4 @@
-"""A table of sample answers with their faults, made at every evaluation of a run."""
+"""A table of sample answers with their faults, written at every evaluation of a run."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -22,12 +22,13 @@ class AnswerTable:
     Attributes:
       transformer: the model.
       vocabulary: its tokenizer.
-      questions: held-out ones, each with its pages.
-      settings: how answers are drawn; temperature 0 shows what the model thinks best.
-      batch_size: questions that are answered at once.
-      shown: how many answers the table has; rates are over all questions.
-      seed: of the draws, the same at every evaluation.
-      constraint: what answers may look like; None samples freely, and shows what goes wrong.
+      questions: held-out questions, each with its pages.
+      settings: how answers are drawn; temperature 0 shows the model's most likely answers.
+      batch_size: number of questions that are answered at once.
+      shown: number of answers in the table; rates are over all questions.
+      seed: seed of the draws, the same at every evaluation.
+      constraint: what answers may look like; None samples without constraint, to show what goes
+        wrong.
     """
 
     transformer: Transformer
@@ -44,7 +45,7 @@ class AnswerTable:
 
         Args:
           params: the model's parameters.
-          step: updates done.
+          step: number of updates so far.
 
         Returns:
           Markdown, and the rates as metrics: `eval/samples/verbatim` and so on.

@@ -1,9 +1,10 @@
-"""Asynchronous checkpoints: what is saved, what is kept, and how a run comes back from them.
+"""Asynchronous checkpoints: saving, retention, and restoring.
 
-A checkpoint holds the whole `TrainState` and the loop's progress, each array with a digest. Layers
-are stored as one merged stack, so that a run may come back with another number of frozen layers,
-and arrays are restored straight to their shards, on any mesh. Of a run with adapters it holds what
-is trained, and digests of the models that the run began with, which may not change.
+A checkpoint holds the complete `TrainState` and the loop's progress, with a digest of each array.
+Layers are stored as one merged stack, so that a run may be resumed with another number of frozen
+layers, and arrays are restored directly to their shards, on any mesh. For a run with adapters, a
+checkpoint holds only the trained parts, and digests of the models that the run started from, which
+must not change.
 """
 
 import dataclasses
@@ -38,8 +39,8 @@ from gophercite.storage.paths import trouble_of
 from gophercite.storage.whole_folders import move_objects
 from gophercite.training.stacks import assemble, state_tree, stored_shardings
 
-_SAVING = "saving.json"  # in a bucket, steps whose saves were begun, and may not be done
-_TRIES = 3  # of the last save of a run; each takes as long as a bucket's clients have patience
+_SAVING = "saving.json"  # in a bucket: steps whose saves have begun and may be incomplete
+_TRIES = 3  # attempts at a run's last save; each takes as long as the bucket client's timeout
 
 Fresh = Callable[[Params, jax.Array], TrainState]
 
@@ -50,11 +51,11 @@ class NonFiniteStateError(RuntimeError):
 
 @dataclasses.dataclass(frozen=True)
 class Restored:
-    """What a run continues from.
+    """What a run resumes from.
 
     Attributes:
-      state: on the devices, as the run's shardings say.
-      progress: what the loop saved beside it.
+      state: the state on the devices, with the run's shardings.
+      progress: the loop's progress that was saved with it.
       passed_over: one line for each newer checkpoint that could not be used, newest first.
     """
 
@@ -65,7 +66,7 @@ class Restored:
 
 @dataclasses.dataclass(frozen=True)
 class _Keep:
-    """Orbax's policy: the newest checkpoints and those with the best scores stay."""
+    """Orbax's preservation policy: keeps the newest checkpoints and those with the best scores."""
 
     newest: int
     best: int
@@ -87,7 +88,7 @@ class _Keep:
 
 
 class Checkpoints:
-    """The checkpoints of one run. Every process of the run makes one and calls it alike."""
+    """The checkpoints of one run. All its processes must create one and make the same calls."""
 
     def __init__(
         self,
@@ -98,14 +99,14 @@ class Checkpoints:
         base: Base | None = None,
         say: Callable[[str], None] | None = None,
     ) -> None:
-        """Opens a run's checkpoints; on a disk, clears what an interrupted save left.
+        """Opens a run's checkpoints; on a disk, deletes the remains of an interrupted save.
 
         Args:
-          folder: the run's; checkpoints lie in `checkpoints/STEP/`.
-          keep_newest: how many of the newest stay; 2 or more leave one to fall back on.
-          keep_best: how many with the lowest scores stay.
-          base: of a run with adapters, what they are trained on; else None.
-          say: shows a line to people.
+          folder: the run's folder; checkpoints are in `checkpoints/STEP/`.
+          keep_newest: number of newest checkpoints to keep; 2 or more leave one to fall back on.
+          keep_best: number of checkpoints with the lowest scores to keep.
+          base: for a run with adapters, the models they are trained on; otherwise None.
+          say: shows a line to the user.
         """
         if keep_newest < 1 or keep_best < 0:
             raise ValueError(f"keep_newest={keep_newest}, keep_best={keep_best}: at least 1 and 0")
@@ -114,7 +115,7 @@ class Checkpoints:
         self._base = base
         self._say = say or (lambda line: None)
         self._scores: dict[int, float] = {}
-        self._saving: int | None = None  # the step whose save may be under way
+        self._saving: int | None = None  # the step whose save may be in progress
         self._manager = self._open()
 
     def _open(self) -> ocp.CheckpointManager:
@@ -125,8 +126,8 @@ class Checkpoints:
                 root,
                 options=ocp.CheckpointManagerOptions(
                     preservation_policy=_Keep(newest, best, self._scores),
-                    # In a bucket what has no marker may be a copy that somebody is making, or has
-                    # made without it: see `_make_room`.
+                    # In a bucket, a folder without a marker may be a user's copy, in progress or
+                    # made without the marker: see `_make_room`.
                     cleanup_tmp_directories=not is_remote(self._folder),
                 ),
                 item_names=("state", "metadata"),
@@ -140,24 +141,25 @@ class Checkpoints:
         *,
         last: bool = False,
     ) -> None:
-        """Starts to save a state; returns when the arrays are copied, so they may be donated.
+        """Starts saving a state; returns when the arrays are copied, so that they may be donated.
 
-        Where a bucket refused the save before this one, which is heard of only now, a line says so
-        and the run goes on: this save takes its place.
+        If a bucket refused the previous save, which is noticed only now, a line says so and the run
+        continues: this save replaces it.
 
         Args:
-          state: the state after an update. A step that is saved already is saved again only to
-            give it a score: a run that was told to stop saves before it evaluates.
-          progress: JSON to keep beside it.
-          score: how good the state is, less is better; None when unknown.
-          last: whether none will come after it. It is waited for then, and tried again where a
-            bucket refuses it.
+          state: the state after an update. A step that is already saved is saved again only to add
+            a score: a run that is told to stop saves before it evaluates.
+          progress: JSON to store with it.
+          score: the state's score, lower is better; None if unknown.
+          last: whether this is the run's last save. Then this waits for it, and retries if a bucket
+            refuses it.
 
         Raises:
-          NonFiniteStateError: the state holds NaN or infinity. Nothing is saved: the newest
-            checkpoint stays one that training can go on from.
-          StorageError: the bucket can't be used: the last save was refused several times, or this
-            is one of several processes, which can't know whether the others' parts are saved.
+          NonFiniteStateError: the state holds NaN or infinity. Nothing is saved, so that training
+            can resume from the newest checkpoint.
+          StorageError: the bucket can't be used: the last save was refused several times, or a save
+            was refused in a run of several processes, which can't know whether the others' parts
+            are saved.
         """
         tries = _TRIES if last else 1
         for left in reversed(range(tries)):
@@ -176,10 +178,10 @@ class Checkpoints:
         return step in self._manager.all_steps()
 
     def _settle(self, *, give_up: bool = False) -> None:
-        """Waits until the save before is done; one that a bucket refused is told, and forgotten.
+        """Waits for the previous save; one that a bucket refused is reported and dropped.
 
         Raises:
-          StorageError: it was refused, and shall not be forgotten.
+          StorageError: the save was refused, and must not be dropped.
         """
         try:
             self._manager.wait_until_finished()
@@ -187,7 +189,7 @@ class Checkpoints:
             trouble = trouble_of(self._folder, error)
             if trouble is None:
                 raise
-            # Orbax counts the step as saved, and refuses the next ones, until it looks again.
+            # Orbax counts the step as saved and refuses later ones until it is reopened.
             self._scores.pop(self._saving if self._saving is not None else -1, None)
             self._manager = self._open()
             if give_up or jax.process_count() > 1:
@@ -218,7 +220,7 @@ class Checkpoints:
             base=self._base,
         )
         with naming_storage(checkpoints_folder(self._folder) / str(step)):
-            if saved:  # a kill before it is there again costs the steps since the checkpoint before
+            if saved:  # a kill before the new save loses the steps since the previous checkpoint
                 self._manager.delete(step)
             self._make_room(step)
             if score is not None:
@@ -234,10 +236,10 @@ class Checkpoints:
             )
 
     def _make_room(self, step: int) -> None:
-        """Moves away what lies where a checkpoint is to be, in a bucket, if it isn't this run's.
+        """In a bucket, moves away anything at a checkpoint's place that isn't from this run.
 
-        Orbax deletes a folder without a marker when it saves there. What a save of this run left
-        that was cut off is good for nothing; but it may be a copy that somebody made.
+        Orbax deletes a folder without a marker when it saves there. That is right for the remains
+        of this run's own interrupted save, but the folder may also be a copy made by a user.
         """
         if not is_remote(self._folder):
             return
@@ -255,25 +257,25 @@ class Checkpoints:
     def restore(
         self, target: TrainState, fresh: Fresh, first: Callable[[], Params]
     ) -> Restored | None:
-        """The newest checkpoint that is whole.
+        """Restores the newest intact checkpoint.
 
-        A checkpoint with damaged files is moved to `damaged_checkpoints/STEP` and the one before
-        it is taken.
+        A checkpoint with damaged files is moved to `damaged_checkpoints/STEP`, and the one before
+        it is used.
 
         Args:
           target: shapes, dtypes and shardings of the state (`jax.ShapeDtypeStruct`). Its number of
-            frozen layers and its frozen parts may differ from those of the run that saved: the
-            optimiser then starts fresh on what is newly trained and forgets what is newly frozen.
-          fresh: makes a state from parameters and a key, for the arrays that start fresh.
-          first: makes the run's first parameters, for those of a run with adapters that no
-            checkpoint holds.
+            frozen layers and its frozen parts may differ from the saved run's: the optimiser then
+            starts fresh on newly trained parameters and drops the state of newly frozen ones.
+          fresh: creates a state from parameters and a key, for the arrays that start fresh.
+          first: creates the run's initial parameters, for a run with adapters, whose checkpoints
+            don't hold the base model's.
 
         Returns:
-          The state and its progress; None when the folder holds no checkpoint.
+          The state and its progress; None if the folder holds no checkpoint.
 
         Raises:
           CheckpointError: the checkpoint is of another model or optimiser, or of adapters to
-            another model, or none of those that are there is whole.
+            another model, or no checkpoint is intact.
         """
         passed_over: list[str] = []
         for step in reversed(saved_steps(self._folder)):
@@ -297,7 +299,7 @@ class Checkpoints:
         return None
 
     def wait(self) -> None:
-        """Waits until what was saved is there; where a bucket refuses it, a line says so."""
+        """Waits until saves have completed; if a bucket refuses one, a line says so."""
         self._settle()
 
     def close(self) -> None:
@@ -305,7 +307,7 @@ class Checkpoints:
         self._manager.close()
 
     def _refuse_other_base(self, metadata: Metadata) -> None:
-        """Raises CheckpointError when adapters go with other models than this run has, or none."""
+        """Raises CheckpointError if the checkpoint's adapters don't belong to this run's models."""
         here, there = self._base, metadata.base
         if here == there:
             return
@@ -327,7 +329,7 @@ class Checkpoints:
         )
 
     def _refuse_other_model(self, metadata: Metadata, target: TrainState) -> None:
-        """Raises CheckpointError when parameters of the run have no equal in the checkpoint."""
+        """Raises CheckpointError if parameters of the run have no counterpart in the checkpoint."""
         merged = jax.eval_shape(merge_layers, own_parts(target.params))
         for name, wanted in name_leaves({"params": merged}).items():
             stored = metadata.arrays.get(name)
@@ -342,7 +344,7 @@ class Checkpoints:
                 )
 
     def _set_aside(self, step: int) -> epath.Path:
-        """Moves a damaged checkpoint out of the way, so that its step can be saved anew."""
+        """Moves a damaged checkpoint out of the way, so that its step can be saved again."""
         aside = self._folder / "damaged_checkpoints"
         target = aside / str(step)
         if jax.process_index() == 0:
@@ -367,7 +369,7 @@ class Checkpoints:
 
 
 def _free_place(folder: epath.Path, step: int) -> epath.Path:
-    """Where nothing lies yet: "STEP", or "STEP.2" and so on."""
+    """An unused name: "STEP", or "STEP.2" and so on."""
     place, number = folder / str(step), 1
     while place.exists():
         number += 1
@@ -376,7 +378,7 @@ def _free_place(folder: epath.Path, step: int) -> epath.Path:
 
 
 def _steps_in(note: epath.Path) -> set[int]:
-    """The steps whose saves a run has begun, and has not seen done; none where it says none."""
+    """The steps whose saves a run has begun but not seen complete; empty if there is no note."""
     try:
         return {int(step) for step in json.loads(note.read_text())["steps"]}
     except (FileNotFoundError, ValueError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""Where a run stands beside its state, and what an evaluation means for it."""
+"""A run's position, in addition to its state, and how an evaluation changes it."""
 
 import dataclasses
 import math
@@ -11,15 +11,15 @@ from gophercite.training.settings import TrainSettings
 
 @dataclasses.dataclass(frozen=True)
 class Clock:
-    """Where a run stands beside its state; a checkpoint keeps it as JSON.
+    """A run's position, in addition to its state; a checkpoint stores it as JSON.
 
     Attributes:
-      step: updates done, and batches read: batch number n is that of update n + 1.
+      step: number of updates so far, and of batches read: batch number n is for update n + 1.
       evaluated: whether the state of this step has been evaluated.
-      watch: what early stopping has seen.
-      stopped: why the run is over before its last step, or None.
-      environments: how far the collector's environments are, as JSON; None where there are none.
-      times: where the time went so far, as JSON (`TimeAccount`); None in checkpoints from before.
+      watch: the state of early stopping.
+      stopped: why the run ended before its last step, or None.
+      environments: progress of the collector's environments, as JSON; None if there are none.
+      times: how the time was spent so far, as JSON (`TimeAccount`); None in older checkpoints.
     """
 
     step: int = 0
@@ -38,16 +38,16 @@ class Clock:
 def judge(
     settings: TrainSettings, clock: Clock, results: Mapping[str, Mapping[str, float]]
 ) -> tuple[Clock, float | None]:
-    """What an evaluation means for the run.
+    """Applies an evaluation's results to the run's position.
 
     Args:
       settings: early stopping and the metric that scores checkpoints.
-      clock: before.
+      clock: the position before the evaluation.
       results: metrics by evaluation set.
 
     Returns:
-      The clock after it (evaluated, perhaps stopped), and the state's score, less is better; None
-      when it has none or one that is not finite.
+      The position after it (evaluated, perhaps stopped), and the state's score, lower is better;
+      None if it has no finite score.
     """
     values = {name: value for of_set in results.values() for name, value in of_set.items()}
     rule = settings.early_stopping
@@ -61,7 +61,7 @@ def judge(
     )
     score = values.get(name) if name else None
     if beyond or score is None or not math.isfinite(score):
-        score = None  # a set without targets has no loss: such a state can't be the best
+        score = None  # a set without targets has no loss, so such a state can't be the best
     elif rule and rule.higher_is_better and name in rule.metrics:
         score = -score
     return dataclasses.replace(clock, evaluated=True, watch=watch, stopped=stopped), score

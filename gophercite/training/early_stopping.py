@@ -1,4 +1,4 @@
-"""When to stop: when a validation metric has stopped improving, or has passed its limit."""
+"""Early stopping: when a validation metric has stopped improving, or has passed its limit."""
 
 import dataclasses
 import math
@@ -13,12 +13,13 @@ class EarlyStopping:
     either of two sets, ELI5's and NaturalQuestions' good answers.
 
     Attributes:
-      metrics: names of evaluation metrics ("eval/nq/loss"); each is watched on its own.
-      patience: evaluations in a row without improvement after which a metric has stopped.
-      min_delta: what a metric must gain over its best value to count as improved.
-      higher_is_better: for accuracies and rewards; losses and perplexities fall.
-      limits: what evaluation metrics may reach at most ("eval/nq/kl": nats that a policy may have
-        moved from its teacher). A state beyond a limit is never the best one, and ends the run.
+      metrics: names of evaluation metrics ("eval/nq/loss"); each is watched separately.
+      patience: number of consecutive evaluations without improvement after which a metric counts as
+        stopped.
+      min_delta: minimum gain over a metric's best value that counts as an improvement.
+      higher_is_better: True for accuracies and rewards, False for losses and perplexities.
+      limits: maximum values of evaluation metrics ("eval/nq/kl": KL divergence of a policy from its
+        teacher, in nats). A state beyond a limit is never the best one, and ends the run.
     """
 
     metrics: tuple[str, ...]
@@ -28,10 +29,10 @@ class EarlyStopping:
     limits: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuses settings that could never stop, or always would.
+        """Refuses settings that would never stop, or always.
 
         Raises:
-          ValueError: no metric, patience below 1 or a negative min_delta.
+          ValueError: there is no metric, patience is below 1, or min_delta is negative.
         """
         object.__setattr__(self, "metrics", tuple(self.metrics))
         if not self.metrics:
@@ -43,10 +44,10 @@ class EarlyStopping:
             )
 
     def beyond(self, values: Mapping[str, float]) -> str | None:
-        """Which limit an evaluation has passed, in words, or None.
+        """The limit that an evaluation exceeds, in words, or None.
 
         Raises:
-          ValueError: the evaluation does not have a limit's metric.
+          ValueError: the evaluation lacks a limit's metric.
         """
         for name, limit in self.limits.items():
             if name not in values:
@@ -61,28 +62,28 @@ class EarlyStopping:
 
 @dataclasses.dataclass(frozen=True)
 class Watch:
-    """What early stopping has seen so far.
+    """The state of early stopping.
 
     Attributes:
       best: each metric's best value.
-      stale: evaluations in a row that did not improve on it.
+      stale: number of consecutive evaluations without improvement on it.
     """
 
     best: Mapping[str, float] = dataclasses.field(default_factory=dict)
     stale: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def observe(self, rule: EarlyStopping, values: Mapping[str, float]) -> "Watch":
-        """What has been seen after one more evaluation.
+        """Updates the state with one more evaluation.
 
         Args:
           rule: which metrics to watch, and how.
           values: the evaluation's metrics.
 
         Returns:
-          A new watch. A value that is not a number counts as no improvement.
+          A new watch. NaN counts as no improvement.
 
         Raises:
-          ValueError: the rule names a metric that the evaluation doesn't have.
+          ValueError: the evaluation lacks a metric of the rule.
         """
         best, stale = dict(self.best), dict(self.stale)
         for name in rule.metrics:

@@ -1,4 +1,4 @@
-"""Evaluation during training: means over validation sets by one compiled program a batch shape."""
+"""Evaluation during training: means over validation sets, with one program per batch shape."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -25,13 +25,13 @@ class Evaluator:
         collector: Collector | None = None,
         compiling: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext(),
     ):
-        """Compiles nothing yet.
+        """Does not compile anything yet.
 
         Args:
           program: the learner on its mesh.
-          evaluations: by name of the set, one pass over this process's rows of it.
-          collector: what makes experience of the batches; None where they are what is evaluated.
-          compiling: entered while a program is compiled.
+          evaluations: by dataset name, one pass over this process's rows of the dataset.
+          collector: turns batches into experience; None to evaluate the batches themselves.
+          compiling: a context that is entered while a program is compiled.
         """
         self._program = program
         self._evaluations = evaluations
@@ -45,12 +45,12 @@ class Evaluator:
         """Metrics of all sets.
 
         Args:
-          state: what to evaluate.
-          interrupted: asked between batches.
+          state: the state to evaluate.
+          interrupted: polled between batches; returns True to stop.
 
         Returns:
-          By set, `eval/SET/NAME` for each of the learner's metrics and, where it has a `loss`,
-          `eval/SET/perplexity`; None when interrupted.
+          By set, `eval/SET/NAME` for each of the learner's metrics and, if there is a `loss`,
+          `eval/SET/perplexity`; None if interrupted.
         """
         results = {}
         for name, batches in self._evaluations.items():
@@ -77,7 +77,7 @@ class Evaluator:
             if interrupted():
                 return None
             if self._collector is not None:
-                # The draws are the same at every evaluation.
+                # The same random draws at every evaluation.
                 key = jax.random.fold_in(jax.random.key(0), number)
                 params = evaluated_params(state)
                 made = self._collector.rehearse(params, batch, key, interrupted)

@@ -1,4 +1,4 @@
-"""Batches on their way to the devices: read ahead by a thread, each process its own rows."""
+"""Feeds batches to the devices: a thread prefetches them, and each process reads its own rows."""
 
 import math
 import queue
@@ -20,14 +20,14 @@ def process_share(partitioner: Partitioner) -> tuple[int, int]:
     """Which rows of every global batch this process reads.
 
     Args:
-      partitioner: says which devices hold which rows.
+      partitioner: determines which devices hold which rows.
 
     Returns:
-      Index and count: the process reads the `index`-th of `count` equal runs of rows. Processes
+      Index and count: the process reads the `index`-th of `count` equal ranges of rows. Processes
       whose devices hold the same rows (model parallelism across hosts) have the same index.
 
     Raises:
-      ValueError: a process's rows are not one run.
+      ValueError: a process's rows are not contiguous.
     """
     sharding = batch_sharding(partitioner, 1)
     cuts = _cuts(partitioner)
@@ -46,15 +46,15 @@ def put(partitioner: Partitioner, batch: HostBatch) -> DeviceBatch:
     """Puts this process's rows of a batch on its devices.
 
     Args:
-      partitioner: says where they go.
-      batch: arrays of the rows that `process_share` names. A tree of arrays (tables that rows
-        refer to) is the same in every process, and goes to every device.
+      partitioner: determines where they go.
+      batch: arrays of the rows in `process_share`. A tree of arrays (tables that rows refer to)
+        must be the same in every process, and is replicated to every device.
 
     Returns:
       Global arrays.
 
     Raises:
-      ValueError: the devices don't divide the batch.
+      ValueError: the batch size is not a multiple of the devices' number of shards.
     """
     _, count = process_share(partitioner)
 
@@ -75,14 +75,14 @@ def put(partitioner: Partitioner, batch: HostBatch) -> DeviceBatch:
 
 
 def refuse_uneven(partitioner: Partitioner, batch_size: int) -> None:
-    """Refuses a batch size that the mesh can't cut.
+    """Refuses a batch size that the mesh can't shard evenly.
 
     Args:
       partitioner: mesh and rules.
-      batch_size: rows of a global batch.
+      batch_size: number of rows in a global batch.
 
     Raises:
-      ValueError: the devices of the mesh's data axes don't divide it.
+      ValueError: it is not a multiple of the size of the mesh's data axes.
     """
     cuts = _cuts(partitioner)
     if batch_size % cuts:
@@ -94,25 +94,25 @@ def refuse_uneven(partitioner: Partitioner, batch_size: int) -> None:
 
 
 def batch_sharding(partitioner: Partitioner, rank: int) -> jax.sharding.NamedSharding:
-    """How an array of a batch is cut, whose axes are rows, tokens and whatever else.
+    """The sharding of a batch's array, whose axes are rows, tokens and any others.
 
     Args:
       partitioner: mesh and rules.
-      rank: how many axes it has.
+      rank: number of axes.
     """
     axes = ("batch", "length", *[None] * rank)[:rank]
     return jax.sharding.NamedSharding(partitioner.mesh, partitioner.spec(axes))
 
 
 def _cuts(partitioner: Partitioner) -> int:
-    """How many pieces the rows of a batch are cut into."""
+    """The number of shards that a batch's rows are split into."""
     (axes,) = partitioner.spec(("batch",))
     names = (axes,) if isinstance(axes, str) else axes or ()
     return math.prod(partitioner.mesh.shape[name] for name in names)
 
 
 class Feed:
-    """An iterator over batches that a thread keeps ahead of the loop."""
+    """An iterator over batches that a thread prefetches."""
 
     def __init__(
         self, batches: Iterator[HostBatch], partitioner: Partitioner | None, ahead: int = 2
@@ -121,9 +121,9 @@ class Feed:
 
         Args:
           batches: this process's rows of each batch.
-          partitioner: says where on the devices they go; None leaves them on the host, for a
-            collector to act on.
-          ahead: batches to hold ready.
+          partitioner: determines their placement on devices; None leaves them on the host, for a
+            collector.
+          ahead: number of batches to prefetch.
         """
         self._waited = 0.0
         self._queue: queue.Queue[Any] = queue.Queue(maxsize=ahead)
@@ -143,7 +143,7 @@ class Feed:
             self._offer(error)
 
     def _offer(self, item: Any) -> bool:
-        """Queues an item; False when the feed was closed meanwhile."""
+        """Queues an item; returns False if the feed was closed in the meantime."""
         while not self._stop.is_set():
             try:
                 self._queue.put(item, timeout=0.2)
@@ -160,12 +160,12 @@ class Feed:
         item = self._queue.get()
         self._waited += time.monotonic() - start
         if isinstance(item, BaseException):
-            self._queue.put(item)  # so does every later call
+            self._queue.put(item)  # every later call raises it, too
             raise item
         return item
 
     def take_wait(self) -> float:
-        """Seconds that were waited for input since the last call."""
+        """Seconds spent waiting for input since the last call."""
         waited, self._waited = self._waited, 0.0
         return waited
 

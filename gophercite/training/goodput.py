@@ -1,7 +1,8 @@
-"""Where a run's time went: which share of it was training, and what took the rest.
+"""How a run spent its time: the share of training, and the causes of the rest.
 
-The time is counted from the first start of the run. It goes on in checkpoints, so that what was
-lost between a checkpoint and the next start is known, too: it is all the time that nobody charged.
+Time counts from the first start of the run. The account is stored in checkpoints, so that the time
+lost between a checkpoint and the next start is known, too: it is all time not charged to another
+cause.
 """
 
 import contextlib
@@ -36,32 +37,33 @@ class TimeAccount:
         start: float | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """Begins, or goes on where a checkpoint was left.
+        """Begins an account, or continues one from a checkpoint.
 
         Args:
-          kept: what `to_json` gave; None for a run that begins.
+          kept: a result of `to_json`; None for a new run.
           start: when this process began to work for the run; None is now.
-          now: seconds of a clock that goes on while no process runs.
+          now: seconds of a clock that runs on while no process runs.
         """
         self._now = now
         start = now() if start is None else start
         kept = kept or {"began": start, "spent": {}}
         self._began = float(kept["began"])
         self._spent = {cause: float(kept["spent"].get(cause, 0.0)) for cause in CAUSES}
-        # A host's clock may be behind that of the host which began: nothing is lost then.
+        # This host's clock may be behind that of the host that began the run; then nothing was
+        # lost.
         self._spent["lost"] += max(0.0, start - self._began - math.fsum(self._spent.values()))
         self._cause: Cause = "starting"
         self._since = start
 
     def at(self, cause: Cause) -> None:
-        """Charges the time up to now, and what follows to another cause."""
+        """Charges the time up to now to the present cause, and switches to another cause."""
         now = self._now()
         self._spent[self._cause] += max(0.0, now - self._since)
         self._cause, self._since = cause, now
 
     @contextlib.contextmanager
     def during(self, cause: Cause) -> Iterator[None]:
-        """Charges what is done meanwhile to another cause."""
+        """Charges the time within the block to another cause."""
         before = self._cause
         self.at(cause)
         try:
@@ -70,7 +72,7 @@ class TimeAccount:
             self.at(before)
 
     def move(self, seconds: float, cause: Cause) -> None:
-        """Charges seconds of what is done now to another cause instead."""
+        """Moves seconds from the present cause to another cause."""
         self._spent[self._cause] -= seconds
         self._spent[cause] += seconds
 
@@ -80,7 +82,7 @@ class TimeAccount:
         return dict(self._spent)
 
     def to_json(self) -> dict[str, Any]:
-        """What a checkpoint keeps."""
+        """The account as JSON, to store in a checkpoint."""
         return {"began": self._began, "spent": self.spent()}
 
     def metrics(self) -> dict[str, float]:
@@ -92,7 +94,7 @@ class TimeAccount:
         return {"time/goodput": share, **seconds}
 
     def table(self) -> str:
-        """A Markdown table of all causes that took any time, the largest first."""
+        """A Markdown table of all causes with nonzero time, largest first."""
         spent = self.spent()
         whole = math.fsum(spent.values()) or 1.0
         rows = [
@@ -104,11 +106,11 @@ class TimeAccount:
 
 
 def memory_metrics() -> dict[str, float]:
-    """Memory in GiB: of this process at its peak, and of its fullest device where one says so.
+    """Memory in GiB: this process's peak, and its fullest device's use if the device reports it.
 
     Returns:
-      `memory/host_peak`; on accelerators `memory/device`, `memory/device_peak` and
-      `memory/device_peak_share`, the peak's share of what a program may take.
+      `memory/host_peak`; on accelerators also `memory/device`, `memory/device_peak` and
+      `memory/device_peak_share`, the peak's share of what a program may use.
     """
     unit = 1 if sys.platform == "darwin" else 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -1,4 +1,4 @@
-"""Where a run's first parameters come from: drawn at random, or a model that was trained before."""
+"""Sources of a run's initial parameters: random numbers, or a trained model."""
 
 import dataclasses
 import zlib
@@ -17,7 +17,7 @@ from gophercite.models.parameters import ADAPTERS, HEADS, REWARD_MODEL, VALUE_HE
 from gophercite.models.reward_model import RewardModel, load_reward_model
 from gophercite.models.transformer import Transformer
 
-# How a model is computed may change between runs; what it is may not.
+# Fields on how to compute a model may change between runs; the architecture may not.
 _FREE_FIELDS = frozenset(
     {"dtype", "param_dtype", "remat_every", "scan_layers"}
     | {"attention_kernel", "attention_block", "attention_remat"}
@@ -25,11 +25,11 @@ _FREE_FIELDS = frozenset(
 
 
 def count_frozen(config: TransformerConfig, fraction: float) -> int:
-    """The number of layers to freeze, from the first.
+    """The number of first layers to freeze.
 
     Args:
       config: the architecture.
-      fraction: of its layers, 0 to below 1; 0.6 for GopherCite's reinforcement learning.
+      fraction: fraction of its layers, in [0, 1); 0.6 for GopherCite's reinforcement learning.
 
     Returns:
       The nearest whole number.
@@ -48,17 +48,17 @@ class RandomInitialisation:
 
     Attributes:
       transformer: the architecture.
-      frozen_layers: layers in the frozen stack; the parameters don't depend on it.
+      frozen_layers: number of layers in the frozen stack; the parameters don't depend on it.
     """
 
     transformer: Transformer
     frozen_layers: int = 0
 
     def __post_init__(self) -> None:
-        """Refuses adapters: checkpoints don't hold what they are added to.
+        """Refuses adapters, because checkpoints would not hold their base model.
 
         Raises:
-          ValueError: the transformer has some.
+          ValueError: the transformer has adapters.
         """
         if self.transformer.lora is not None:
             raise ValueError(
@@ -71,7 +71,7 @@ class RandomInitialisation:
         return self.transformer.abstract(self.frozen_layers)
 
     def parameters(self, key: Key[Array, ""], shardings: Params) -> Params:
-        """Draws the parameters, each device its shards."""
+        """Draws the parameters; each device draws its shards."""
         draw = jax.jit(self.transformer.init, static_argnums=1, out_shardings=shardings)
         return draw(key, self.frozen_layers)
 
@@ -81,12 +81,12 @@ class RandomInitialisation:
 
 @dataclasses.dataclass(frozen=True)
 class PretrainedInitialisation:
-    """The parameters of a model folder, or of a run's best checkpoint; adapters are drawn.
+    """The parameters of a model folder, or of a run's best checkpoint; adapters are random.
 
     Attributes:
-      transformer: the architecture; the folder's must be the same.
-      folder: a model folder or a training run's.
-      frozen_layers: layers in the frozen stack.
+      transformer: the architecture, which must equal the folder's.
+      folder: a model folder or a training run's folder.
+      frozen_layers: number of layers in the frozen stack.
     """
 
     transformer: Transformer
@@ -112,7 +112,7 @@ class PretrainedInitialisation:
         return self.transformer.abstract(self.frozen_layers)
 
     def parameters(self, key: Key[Array, ""], shardings: Params) -> Params:
-        """Reads the parameters, each device its shards; no others than adapters are drawn."""
+        """Reads the parameters, each device its shards; only adapters are random."""
         params = load_model(
             self.folder,
             param_dtype=self.transformer.config.param_dtype,
@@ -128,7 +128,7 @@ class PretrainedInitialisation:
         return {**params, ADAPTERS: draw(key, self.frozen_layers)}
 
     def base(self) -> Base | None:
-        """Which model it is, when adapters are trained; None when it is trained itself.
+        """Identifies the model if adapters are trained; None if the model itself is trained.
 
         Raises:
           ModelFolderError, CheckpointError: the folder holds no model, or a damaged one.
@@ -141,29 +141,29 @@ class PretrainedInitialisation:
 
 @dataclasses.dataclass(frozen=True)
 class RewardInitialisation:
-    """A language model's parameters, and heads drawn at random, for a reward model.
+    """A language model's parameters with random heads, for a reward model.
 
     Attributes:
-      trunk: where the language model's parameters come from.
+      trunk: source of the language model's parameters.
     """
 
     trunk: RandomInitialisation | PretrainedInitialisation
 
     @property
     def folder(self) -> epath.PathLike | None:
-        """Where the trunk's parameters are read; None when they are drawn."""
+        """The folder of the trunk's parameters; None if they are random."""
         return self.trunk.folder if isinstance(self.trunk, PretrainedInitialisation) else None
 
     def shapes(self) -> Params:
         """Shapes and dtypes of the parameters.
 
         Raises:
-          ModelFolderError, ValueError: as the trunk's.
+          ModelFolderError, ValueError: as for the trunk.
         """
         return {**self.trunk.shapes(), HEADS: self._model.abstract_heads()}
 
     def parameters(self, key: Key[Array, ""], shardings: Params) -> Params:
-        """Reads or draws the trunk, draws the heads, each device its shards."""
+        """Reads or draws the trunk and draws the heads, each device its shards."""
         trunk_key, heads_key = jax.random.split(key)
         trunk_shardings = {name: part for name, part in shardings.items() if name != HEADS}
         trunk = self.trunk.parameters(trunk_key, trunk_shardings)
@@ -172,7 +172,7 @@ class RewardInitialisation:
         return {**trunk, HEADS: heads}
 
     def base(self) -> Base | None:
-        """Which trunk it is, when adapters are trained; None when it is trained itself."""
+        """Identifies the trunk if adapters are trained; None if the trunk itself is trained."""
         return self.trunk.base()
 
     @property
@@ -182,12 +182,12 @@ class RewardInitialisation:
 
 @dataclasses.dataclass(frozen=True)
 class ActorCriticInitialisation:
-    """A policy, its first parameters as teacher, a reward model, and a value head that is drawn.
+    """A policy, its initial parameters as teacher, a reward model, and a random value head.
 
     Attributes:
-      learner: what is trained of the policy, and what the other parts are.
-      policy: where the policy's parameters come from.
-      reward_model: a reward model's folder, or its training run's.
+      learner: determines the policy's trained parts and the additional parts.
+      policy: source of the policy's parameters.
+      reward_model: folder of a reward model or of its training run.
     """
 
     learner: A2CLearner | PPOLearner
@@ -196,14 +196,14 @@ class ActorCriticInitialisation:
 
     @property
     def folder(self) -> epath.PathLike | None:
-        """Where the policy's parameters are read; None when they are drawn."""
+        """The folder of the policy's parameters; None if they are random."""
         return self.policy.folder if isinstance(self.policy, PretrainedInitialisation) else None
 
     def shapes(self) -> Params:
         """Shapes and dtypes of all parts.
 
         Raises:
-          ModelFolderError, ValueError: as the policy's.
+          ModelFolderError, ValueError: as for the policy.
         """
         judge = self.learner.reward_model
         reward_model = {**judge.transformer.abstract(), HEADS: judge.abstract_heads()}
@@ -226,7 +226,7 @@ class ActorCriticInitialisation:
         return self.learner.with_extra_parts(policy, reward_model.params, draw(value_key))
 
     def base(self) -> Base | None:
-        """Which policy and reward model they are, when adapters are trained; else None."""
+        """Identifies the policy and the reward model if adapters are trained; otherwise None."""
         base = self.policy.base()
         if base is None:
             return None

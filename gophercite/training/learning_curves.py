@@ -1,6 +1,6 @@
-"""How a run went: its metrics by step, as figures.
+"""Figures of a run's metrics by step.
 
-Needs matplotlib (`pip install gophercite[report]`), which is imported with this module alone.
+Needs matplotlib (`pip install gophercite[report]`), which only this module imports.
 """
 
 import math
@@ -15,7 +15,7 @@ from gophercite.evaluation.figures import legend_label, line_style, without_fram
 from gophercite.training.metrics import TRAIN, read_metrics
 
 _MOST_IN_A_ROW = 3
-# What a report shows of a run, where the run has it: the y-axis, and the metrics in the panel.
+# The panels of a report: label of the y-axis, and the metrics to show if the run has them.
 _PANELS = {
     "loss": r"loss/total|eval/[^/]+/loss",
     "accuracy": r"accuracy/\w+|eval/[^/]+/(\w+_)?accuracy(/\w+)?",
@@ -28,13 +28,13 @@ _PANELS = {
 
 
 def report_curves(folder: epath.PathLike) -> Figure | None:
-    """The curves that a run's report shows: losses, and what else the run measured of its quality.
+    """The curves in a run's report: losses and other metrics of quality.
 
     Args:
-      folder: the run's.
+      folder: the run's folder.
 
     Returns:
-      A panel for each kind of metric that has values at two steps or more; None when none has.
+      A panel for each kind of metric that has values at two steps or more; None if there is none.
     """
     steps: dict[str, set[int]] = {}
     for line in read_metrics(folder):
@@ -42,7 +42,7 @@ def report_curves(folder: epath.PathLike) -> Figure | None:
             if value is not None:
                 steps.setdefault(name, set()).add(line["step"])
     names = [name for name, at in steps.items() if len(at) > 1]
-    names.sort(key=lambda name: name.startswith("eval/"))  # what is trained on comes first
+    names.sort(key=lambda name: name.startswith("eval/"))  # training metrics first
     panels = {
         shown: [name for name in names if re.fullmatch(pattern, name)]
         for shown, pattern in _PANELS.items()
@@ -56,14 +56,14 @@ def learning_curves(folder: epath.PathLike, panels: Mapping[str, str | Sequence[
 
         learning_curves("runs/sft", {"loss": ["loss/total", "eval/validation/loss"]})
 
-    What training logs is a line; what evaluations say has a marker at each of them.
+    Training metrics are drawn as lines; evaluation metrics also have a marker at each evaluation.
 
     Args:
-      folder: the run's.
-      panels: names of metrics by what their panel's y-axis shows.
+      folder: the run's folder.
+      panels: names of metrics by the label of their panel's y-axis.
 
     Raises:
-      ValueError: no line of the run has such a metric; the message names those that it has.
+      ValueError: the run has no such metric; the message lists those that it has.
     """
     lines = read_metrics(folder)
     columns = min(len(panels), _MOST_IN_A_ROW)
@@ -85,7 +85,7 @@ def learning_curves(folder: epath.PathLike, panels: Mapping[str, str | Sequence[
 def _series(
     lines: Sequence[Mapping[str, Any]], name: str, folder: epath.PathLike
 ) -> tuple[list[int], list[float], str]:
-    """Steps and values of a metric, and the split that has it."""
+    """Steps and values of a metric, and its split."""
     found = [line for line in lines if line.get(name) is not None]
     if not found:
         known = sorted({key for line in lines for key in line} - {"step", "split"})

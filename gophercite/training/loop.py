@@ -1,10 +1,10 @@
 """The one training loop: build, restore, evaluate, step, log, save.
 
-A run that is stopped at any moment and started again ends with the same parameters, bit for bit,
-as one that was not (same machine, devices and versions). What makes it so: all that the next step
+A run that is stopped at any moment and restarted ends with bit-identical parameters to one that was
+not stopped (on the same machine, devices and versions). The reasons: everything that the next step
 depends on is in the checkpoint (state, key, input position, early stopping); batch n and step n's
-random draws are functions of the seed and n alone; evaluation changes nothing; and a checkpoint is
-whole or absent.
+random draws are functions of only the seed and n; evaluation changes nothing; and a checkpoint is
+complete or absent.
 """
 
 import dataclasses
@@ -49,9 +49,9 @@ from gophercite.training.settings import TrainSettings, refuse_unknown_sets
 from gophercite.training.step_log import StepLog
 from gophercite.training.watchdog import Watchdog
 
-_COLLECTED = 3  # what the run's key is folded with for a collector's draws
-_PATIENCE = 3  # how much longer than a step a save or sample answers may take
-_FIRST_BATCH = 8  # and the first batch, before which a set may have to be measured
+_COLLECTED = 3  # folded into the run's key for a collector's draws
+_PATIENCE = 3  # watchdog: a save or sample answers may take this many times longer than a step
+_FIRST_BATCH = 8  # the same for the first batch, before which a dataset may be measured
 
 Samples = Callable[[Params, int], tuple[str, Mapping[str, float]]]
 Describe = Callable[[epath.Path], None]
@@ -62,8 +62,8 @@ class Outcome:
     """How a run ended.
 
     Attributes:
-      state: the last one.
-      reason: why it ended, in words.
+      state: the final state.
+      reason: why the run ended, in words.
     """
 
     state: TrainState
@@ -86,27 +86,28 @@ def train(
     """Trains until the last step, early stopping or preemption.
 
     Args:
-      settings: how long and how often.
-      learner: what is optimised.
-      initialisation: where the first parameters come from; not asked when a run goes on.
+      settings: number of steps, and how often to log, evaluate and save.
+      learner: defines the objective and its update.
+      initialisation: source of the initial parameters; not used when a run is resumed.
       partitioner: mesh and axis rules.
-      batches: this process's rows of the endless sequence of batches, from a given number on.
-      evaluations: by name of the set, one pass over this process's rows of it.
-      collector: what makes experience of each batch, between two device programs; None where
-        batches are what is learnt from.
-      samples: from parameters at a step, a Markdown table of sample answers and their rates as
+      batches: yields this process's rows of the endless sequence of batches, from a given number
+        on.
+      evaluations: by dataset name, one pass over this process's rows of the dataset.
+      collector: turns each batch into experience, between two device programs; None to learn from
+        the batches themselves.
+      samples: maps parameters at a step to a Markdown table of sample answers, and their rates as
         metrics.
-      describe: writes into the run's folder what is known before the first step: configuration,
-        and what inference needs beside checkpoints (vocabulary, architecture).
-      stream: where progress goes; None is silent.
+      describe: writes what is known before the first step into the run's folder: the configuration,
+        and what inference needs besides checkpoints (vocabulary, architecture).
+      stream: where to write progress; None writes nothing.
 
     Returns:
       The last state and why the run ended.
 
     Raises:
-      Preempted: asked to stop; the state is saved.
+      Preempted: the run was asked to stop, and its state is saved.
       NonFiniteLossError: a loss was NaN or infinite; names the steps.
-      CheckpointError: the folder's checkpoints are of another model, or none is whole.
+      CheckpointError: the folder's checkpoints are of another model, or none is intact.
       RunInUseError: another command trains in the folder.
     """
     entered = time.time()
@@ -114,7 +115,7 @@ def train(
     folder = epath.Path(settings.model_dir)
     first_process = jax.process_index() == 0
     progress = Progress(stream if first_process else None, settings.total_steps)
-    # Nothing in the folder is touched, nor an interrupted save cleared, before it is this run's.
+    # Don't touch anything in the folder, not even an interrupted save, before this run holds it.
     with hold_run(folder, progress.note) as still_ours, profiler_server(settings.profiler_port):
         program = Program(learner, initialisation, partitioner)
         target = program.state_target()
@@ -125,8 +126,8 @@ def train(
             base=initialisation.base(),
             say=progress.note,
         )
-        # A checkpoint is the state, where the run stands, and nothing else. Metrics after its step
-        # are dropped: they will be written again.
+        # A checkpoint is the state and the run's position. Metrics after its step are dropped,
+        # because they will be written again.
         restored = checkpoints.restore(
             target, learner.init_state, partial(program.initial_parameters, settings.seed)
         )
@@ -199,7 +200,7 @@ def train(
 
 @dataclasses.dataclass
 class _Run:
-    """A run between its first step and its end; `clock` and `state` are where it stands."""
+    """A run between its first step and its end; `clock` and `state` are its current position."""
 
     settings: TrainSettings
     folder: epath.Path
@@ -218,11 +219,11 @@ class _Run:
     watchdog: Watchdog
     clock: Clock
     state: TrainState
-    score: float | None = None  # of the state, less is better; None where it has none
+    score: float | None = None  # the state's score, lower is better; None if it has none
     updates: dict[Any, jax.stages.Compiled] = dataclasses.field(default_factory=dict)  # by shapes
 
     def go(self) -> None:
-        """Evaluates, saves and steps, until the end or until it is asked to stop."""
+        """Evaluates, saves and steps, until the end or until the run is asked to stop."""
         while True:
             preempted = self.preemption.requested()
             if not preempted and self._is_due(self.settings.evaluate_every):
@@ -250,7 +251,7 @@ class _Run:
         return self.preemption.requested()
 
     def _evaluate(self) -> bool:
-        """Evaluates the state; False when it was asked to stop meanwhile."""
+        """Evaluates the state; returns False if the run was asked to stop in the meantime."""
         self.log.catch_up()
         with self.times.during("evaluating"):
             results = self.evaluate(self.state, self._asked_to_stop)
@@ -267,7 +268,7 @@ class _Run:
         return results is not None
 
     def _save(self, *, last: bool) -> None:
-        self.log.catch_up()  # a step whose loss is not finite ends the run before its save
+        self.log.catch_up()  # a step with a non-finite loss ends the run before its save
         with self.times.during("saving"):
             self.watchdog.alive(f"saving step {self.clock.step}", _PATIENCE)
             self.still_ours()
@@ -277,14 +278,14 @@ class _Run:
         self.watchdog.alive(f"finishing the save of step {self.clock.step}", _PATIENCE)
 
     def _step(self) -> None:
-        """One update; none where a collector was asked to stop."""
+        """One update; none if the collector was interrupted."""
         if not self.updates:
             self.watchdog.alive("the first batch", _FIRST_BATCH)
         batch, of_host = next(self.feed), dict[str, jax.Array]()
         if self.collector is not None:
             collected = self._collect(self.collector, batch)
             if collected is None:
-                return  # to the save of the state before
+                return  # the caller saves the previous state
             batch, of_host = collected
         update = self._update_of(batch)
         self.times.at("training")
@@ -306,7 +307,7 @@ class _Run:
     def _collect(
         self, collector: Collector, batch: HostBatch
     ) -> tuple[DeviceBatch, dict[str, jax.Array]] | None:
-        """Experience of a batch, and the host's metrics; None where it was asked to stop."""
+        """Experience of a batch, and the host's metrics; None if interrupted."""
         key = jax.random.fold_in(self.state.key, _COLLECTED)
         key = jax.random.fold_in(key, self.clock.step)
         begun = time.monotonic()
@@ -318,23 +319,23 @@ class _Run:
         return put(self.program.partitioner, made.experience), of_host
 
     def _update_of(self, batch: DeviceBatch) -> jax.stages.Compiled:
-        """The program of the batch's shapes, which nearly all batches share."""
+        """The compiled update for the batch's shapes, which nearly all batches share."""
         shapes = shapes_of(batch)
         if shapes not in self.updates:
             self.log.catch_up()
             with self.times.during("compiling"), self.watchdog.suspended("compiling"):
                 self.updates[shapes] = self.program.compile_update(batch)
-            self.times.move(self.feed.take_wait(), "input")  # no step's, but start-up's
+            self.times.move(self.feed.take_wait(), "input")  # not part of a step
             self.log.resume()
         return self.updates[shapes]
 
 
 @contextmanager
 def profiler_server(port: int | None) -> Iterator[None]:
-    """Answers, while the run goes on, who asks for a trace of what the devices do.
+    """Serves requests for profiler traces of the devices while the run is active.
 
     Args:
-      port: to listen on, at all of this host's addresses; None does not.
+      port: port to listen on, at all of this host's addresses; None starts no server.
     """
     if port is None:
         yield
@@ -347,11 +348,11 @@ def profiler_server(port: int | None) -> Iterator[None]:
 
 
 def means_of_host(collected: Collected, seconds: float) -> dict[str, jax.Array]:
-    """What a collector measured, as metrics that wait with those of the device.
+    """A collector's measurements as metrics, to be logged with the device's.
 
     Args:
-      collected: what it made.
-      seconds: that it took.
+      collected: the collector's result.
+      seconds: the time it took.
 
     Returns:
       The means of its totals that have a weight, and `time/collect`.
@@ -373,9 +374,9 @@ def record(
     """Writes an evaluation to the metrics and shows it.
 
     Args:
-      writer: of `metrics.jsonl` and TensorBoard.
-      progress: what people see.
-      clock: where the run stands.
+      writer: writes `metrics.jsonl` and TensorBoard.
+      progress: shows progress to the user.
+      clock: the run's position.
       results: metrics by evaluation set.
     """
     for name, values in results.items():

@@ -1,4 +1,4 @@
-"""A run's metrics: one JSON line a step and split, and the same values for TensorBoard."""
+"""A run's metrics: one JSON line per step and split, and the same values for TensorBoard."""
 
 import json
 import math
@@ -17,7 +17,7 @@ TRAIN = "train"
 
 
 def read_metrics(folder: epath.PathLike) -> list[dict[str, Any]]:
-    """The lines of a run's `metrics.jsonl`, in order; a line that a kill cut short is left out."""
+    """The lines of a run's `metrics.jsonl`, in order; a line truncated by a kill is left out."""
     path = epath.Path(folder) / "metrics.jsonl"
     with naming_storage(path):
         written = path.read_text() if path.exists() else ""
@@ -34,9 +34,9 @@ def read_metrics(folder: epath.PathLike) -> list[dict[str, Any]]:
 class MetricsWriter:
     """Writes `metrics.jsonl` and TensorBoard's event file.
 
-    Lines are `{"step", "split", name: value, …}`; a value that is not finite is null. A run that is
-    resumed drops the lines after the step it resumes from, so that its file equals that of a run
-    that was never stopped, but for times.
+    Lines are `{"step", "split", name: value, …}`; a non-finite value is null. A resumed run drops
+    the lines after the step it resumes from, so that its file equals that of a run that was never
+    stopped, except for times.
     """
 
     def __init__(
@@ -47,19 +47,19 @@ class MetricsWriter:
         keep_evaluation: bool = True,
         enabled: bool = True,
     ):
-        """Opens the files of a run that stands at a step.
+        """Opens the files of a run at a given step.
 
         Args:
-          folder: the run's.
-          step: updates done; later lines are dropped.
-          keep_evaluation: whether evaluations of `step` itself stay; False when it will be
+          folder: the run's folder.
+          step: number of updates so far; later lines are dropped.
+          keep_evaluation: whether to keep evaluations of `step` itself; False if it will be
             evaluated (again).
-          enabled: False in all processes of a run but the first: nothing is written.
+          enabled: False in all processes of a run except the first; then nothing is written.
         """
         self._enabled = enabled
         if not enabled:
             return
-        from tensorboardX import SummaryWriter  # half a second that inference shall not pay
+        from tensorboardX import SummaryWriter  # half a second, which inference saves
 
         self._path = epath.Path(folder) / "metrics.jsonl"
         self._local = not is_remote(self._path)
@@ -72,7 +72,7 @@ class MetricsWriter:
         self._lines = [json.dumps(line) + "\n" for line in kept]
         self._written = 0
         self._rewrite()
-        # Event files of a bucket are written to a disk, and copied whole at each flush.
+        # Event files for a bucket are written to a disk and copied entirely at each flush.
         self._events = None if self._local else tempfile.TemporaryDirectory(prefix="gophercite-")
         events = os.fspath(folder) if self._events is None else self._events.name
         self._tensorboard = SummaryWriter(events, purge_step=step + 1 if step else None)
@@ -81,7 +81,7 @@ class MetricsWriter:
         """Adds one line.
 
         Args:
-          step: updates done.
+          step: number of updates so far.
           split: "train" or the evaluation set's name.
           values: by metric name.
         """
@@ -93,11 +93,11 @@ class MetricsWriter:
             self._tensorboard.add_scalar(name, value, step)
 
     def flush(self) -> None:
-        """Puts everything on disk; a step's metrics must be there before its checkpoint is."""
+        """Flushes everything to disk; a step's metrics must be written before its checkpoint."""
         if not self._enabled:
             return
         self._tensorboard.flush()
-        if self._events is not None:  # object stores have no append
+        if self._events is not None:  # object stores can't append
             for events in pathlib.Path(self._events.name).iterdir():
                 upload(events, self._path.parent / events.name)
             self._rewrite()

@@ -1,10 +1,11 @@
-"""Whose a folder in a bucket is: a small object that its owner renews.
+"""Ownership of a folder in a bucket: a small object (a lease) that its owner renews.
 
-Buckets have no locks, but an object can be written on the condition that it is what it was
+Buckets have no locks, but an object can be written on condition that it has not changed
 (`ifGenerationMatch`, strongly consistent). A command writes `owner.json` if there is none, and
-writes it again every `RENEWAL` seconds. One that finds the object watches it: if it is renewed, its
-owner lives and the command is refused; if it stays as it is for `EXPIRY` seconds, its owner is dead
-and the command takes it over. Clocks of different machines need not agree.
+writes it again every `RENEWAL` seconds. A command that finds the object watches it: if it is
+renewed, its owner is alive and the command is refused; if it does not change for `EXPIRY` seconds,
+its owner is dead and the command takes the folder over. Clocks of different machines need not
+agree.
 """
 
 import contextlib
@@ -22,8 +23,8 @@ from gophercite.training.run_lock import Owner, RunInUseError
 
 MARK = "owner.json"
 RENEWAL = 20.0  # seconds
-EXPIRY = 90.0  # seconds without renewal after which an owner is dead
-# A mark this old needs no watching: no two clocks differ by so much.
+EXPIRY = 90.0  # seconds without renewal after which an owner counts as dead
+# A mark this old need not be watched, because clocks don't differ by so much.
 _LONG_DEAD = datetime.timedelta(hours=1)
 
 
@@ -39,17 +40,18 @@ class OwnerMark:
         renewal: float = RENEWAL,
         expiry: float = EXPIRY,
     ) -> None:
-        """Marks the folder; where there is a mark, waits to see whether its owner lives.
+        """Marks the folder; if there is a mark, first waits to see whether its owner is alive.
 
         Args:
           folder: `gs://BUCKET/NAME`.
           owner: this command.
-          say: shows a line to people.
+          say: shows a line to the user.
           renewal: seconds between renewals.
-          expiry: seconds without renewal after which an owner is dead; several renewals.
+          expiry: seconds without renewal after which an owner counts as dead; several times
+            `renewal`.
 
         Raises:
-          RunInUseError: the folder has an owner who lives, or Google's client is missing.
+          RunInUseError: the folder's owner is alive, or Google's client is missing.
           StorageError: the bucket can't be used.
         """
         try:
@@ -74,12 +76,12 @@ class OwnerMark:
         self._thread.start()
 
     def confirm(self) -> None:
-        """Makes sure that the folder is still this command's.
+        """Checks that this command still owns the folder.
 
         Raises:
           RunInUseError: another command took it over.
         """
-        # A bucket that can't be reached could not be saved to either: this waits for it.
+        # Wait for an unreachable bucket, which could not be saved to either.
         while time.monotonic() - self._renewed > self._expiry / 2 and not self._lost:
             self._renew()
             time.sleep(self._renewal / 10)
@@ -87,18 +89,18 @@ class OwnerMark:
             raise RunInUseError(self._lost)
 
     def release(self) -> None:
-        """Takes the mark away."""
+        """Removes the mark."""
         from google.api_core import exceptions
 
         self._stop.set()
         self._thread.join()
         if self._lost:
             return
-        with contextlib.suppress(exceptions.GoogleAPICallError, OSError):  # then it expires
+        with contextlib.suppress(exceptions.GoogleAPICallError, OSError):  # it will expire
             self._blob().delete(if_generation_match=self._generation)
 
     def _blob(self) -> Any:
-        """The object, whatever its generation: one that has been read asks for that one alone."""
+        """The object at any generation; a blob that has been read refers only to its own."""
         return self._bucket.blob(self._name)
 
     def _take(self, say: Callable[[str], None]) -> int:
@@ -110,7 +112,7 @@ class OwnerMark:
         deadline = 0.0
         while True:
             seen = self._read()
-            if seen is None:  # taken away meanwhile
+            if seen is None:  # removed in the meantime
                 generation, old = 0, True
             else:
                 generation, other, updated = seen
@@ -138,7 +140,7 @@ class OwnerMark:
             time.sleep(self._renewal / 10)
 
     def _read(self) -> tuple[int, Owner | None, datetime.datetime] | None:
-        """Generation, owner and time of the mark; None when there is none."""
+        """Generation, owner and time of the mark; None if there is no mark."""
         from google.api_core import exceptions
 
         try:
@@ -147,11 +149,11 @@ class OwnerMark:
             generation, updated = int(blob.generation), blob.updated
             content = blob.download_as_bytes(if_generation_match=generation)
         except (exceptions.NotFound, exceptions.PreconditionFailed):
-            return None  # gone, or written between the two requests: it will be read again
+            return None  # deleted, or rewritten between the two requests; the caller reads again
         return generation, Owner.from_json(content), updated
 
     def _write(self, generation: int) -> int | None:
-        """Writes the mark if it still is of a generation, 0 for none; returns the new one."""
+        """Writes the mark if it still has a generation (0: no mark); returns the new one."""
         from google.api_core import exceptions
 
         blob = self._blob()
@@ -162,7 +164,7 @@ class OwnerMark:
                 if_generation_match=generation,
             )
         except exceptions.PreconditionFailed:
-            # A request that was repeated after a lost answer meets its own first writing.
+            # A request that was retried after a lost response finds its own first write.
             seen = self._read()
             return seen[0] if seen is not None and seen[1] == self._owner else None
         return int(blob.generation)
@@ -172,7 +174,7 @@ class OwnerMark:
             self._renew()
 
     def _renew(self) -> None:
-        """Renews the mark; a bucket that can't be reached is asked again the next time."""
+        """Renews the mark; an unreachable bucket is tried again the next time."""
         from google.api_core import exceptions
 
         with self._writing:

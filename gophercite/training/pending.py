@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 import jax
 import numpy as np
 
-# Steps that may be under way on the devices. Adding one more waits for the oldest, which also keeps
-# the host (and the batches it has placed) from running far ahead.
+# Number of steps that may be in progress on the devices. Adding another waits for the oldest, which
+# also keeps the host (and the batches it has placed) from running far ahead.
 LATE = 2
 
 
@@ -29,7 +29,7 @@ class PendingMetrics:
         self._queue.append((step, metrics))
 
     def arrived(self, *, wait: bool = False) -> Iterator[tuple[int, dict[str, float]]]:
-        """Takes what has arrived, oldest first.
+        """Takes the metrics that have arrived, oldest first.
 
         Args:
           wait: take all, waiting for the newest.
@@ -38,8 +38,8 @@ class PendingMetrics:
           Step and metrics.
 
         Raises:
-          NonFiniteLossError: a loss or gradient norm is not finite; all steps that are known to be
-            concerned are named.
+          NonFiniteLossError: a loss or gradient norm is not finite; the message names all steps
+            known to be affected.
         """
         while self._queue and (wait or len(self._queue) > LATE):
             step, values = self._take()

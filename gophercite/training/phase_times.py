@@ -1,8 +1,8 @@
-"""What the phases of a training step take, read from a profile of one step.
+"""The times of a training step's phases, from a profile of one step.
 
-A compiled program names for each instruction what it was traced from (`learning.phases`), and the
-profiler says when each ran on each device. A phase's time is that in which at least one of its
-instructions ran: instructions that run side by side are not counted twice.
+A compiled program records for each instruction where it was traced (`learning.phases`), and the
+profiler records when each instruction ran on each device. A phase's time is the time in which at
+least one of its instructions ran: instructions that run concurrently are not counted twice.
 """
 
 import collections
@@ -15,7 +15,7 @@ from jax.profiler import ProfileData, ProfileOptions
 
 from gophercite.learning.phases import phase_of
 
-Interval = tuple[float, float]  # from, to, in nanoseconds
+Interval = tuple[float, float]  # start and end, in nanoseconds
 
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\{$")
 _INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = .*?\s([a-z][a-z\-]*)\(")
@@ -25,7 +25,7 @@ _CALLED = re.compile(
     r"(\{[^}]*\}|%?[\w.\-]+)"
 )
 _NAME = re.compile(r"[\w.\-]+")
-# Their time is that of what they run, which has names of its own.
+# Their time is that of the instructions they run, which are listed separately.
 _CONTAINERS = {"while", "conditional"}
 OTHER, IDLE = "other", "idle"
 
@@ -41,26 +41,26 @@ def profiled(program: jax.stages.Compiled, *arguments: Any) -> tuple[Any, dict[s
     """Runs a program once under the profiler.
 
     Args:
-      program: a training step, or another whose phases are marked.
-      arguments: what it takes.
+      program: a training step, or another program with marked phases.
+      arguments: its arguments.
 
     Returns:
-      What it returned, and seconds by phase, the mean over this process's devices; `other` is what
-      runs outside all phases, `idle` is time in which the device ran nothing between its first
-      instruction and its last. Empty where the profiler saw none of the program's instructions.
+      Its result, and seconds by phase, the mean over this process's devices; `other` is time
+      outside all phases, `idle` is time in which the device ran nothing between its first and last
+      instruction. Empty if the profiler saw none of the program's instructions.
     """
-    # JAX offers it in no other way: `jax.profiler.trace` also writes all events as compressed JSON,
-    # which takes several times as long as the step.
+    # JAX has no public API for this: `jax.profiler.trace` also writes all events as compressed
+    # JSON, which takes several times as long as the step.
     from jax._src.lib import _profiler
 
     options = ProfileOptions()
-    options.python_tracer_level = 0  # a stack frame an event would slow down the step
-    options.enable_hlo_proto = False  # the program's text is at hand
+    options.python_tracer_level = 0  # stack frames for each event would slow down the step
+    options.enable_hlo_proto = False  # the program's text is available
     session = _profiler.ProfilerSession(options)
     try:
         result = jax.block_until_ready(program(*arguments))
     finally:
-        profile = session.stop_and_get_profile_data()  # none other can start while it runs
+        profile = session.stop_and_get_profile_data()  # only one session can run at a time
     phases = instruction_phases(program.as_text() or "")
     return result, phase_seconds(_events(profile), phases)
 
@@ -69,11 +69,12 @@ def instruction_phases(program: str) -> dict[str, str]:
     """The phase of each instruction of a compiled program.
 
     Args:
-      program: its text, with metadata.
+      program: the program's text, with metadata.
 
     Returns:
-      By instruction; one without a phase has that of the instruction that runs its computation, and
-      `other` if there is none. Loops and branches are left out for what they run.
+      The phase by instruction. An instruction without a phase has that of the instruction that runs
+      its computation, or else `other`. Loops and branches are left out in favour of the
+      instructions they run.
     """
     computations: dict[str, list[_Instruction]] = {}
     entry, current = "", ""
@@ -104,11 +105,11 @@ def instruction_phases(program: str) -> dict[str, str]:
 
 
 class Event(NamedTuple):
-    """An instruction's run.
+    """An execution of an instruction.
 
     Attributes:
-      device: where; any name that tells devices apart.
-      instruction: its name.
+      device: any name that identifies the device.
+      instruction: the instruction's name.
       start: in nanoseconds.
       end: in nanoseconds.
     """
@@ -123,11 +124,11 @@ def phase_seconds(events: Iterable[Event], phases: Mapping[str, str]) -> dict[st
     """Seconds in which each phase ran, the mean over devices.
 
     Args:
-      events: of all devices; those of instructions that have no phase are left out.
-      phases: of instructions.
+      events: the events of all devices; instructions that are not in `phases` are ignored.
+      phases: the phase by instruction.
 
     Returns:
-      By phase; see `profiled`.
+      Seconds by phase; see `profiled`.
     """
     runs: dict[str, dict[str, list[Interval]]] = collections.defaultdict(
         lambda: collections.defaultdict(list)
@@ -155,11 +156,11 @@ def _covered(intervals: list[Interval]) -> float:
 
 
 def _events(profile: ProfileData) -> Iterable[Event]:
-    """The instructions' runs: of accelerators by their own clocks, of the CPU by its threads."""
+    """The instructions' executions, from accelerators' own clocks or from the CPU's threads."""
     for plane in profile.planes:
         lines = [line for line in plane.lines if _of_instructions(plane.name, line.name)]
-        # On the CPU an instruction may go on after the call that began it: it ends where a second
-        # event, linked to the first, says so.
+        # On the CPU an instruction may continue after the call that started it; a second event,
+        # linked to the first, marks its end.
         ends: dict[int, float] = {}
         runs: list[tuple[Event, int | None]] = []
         for event in (event for line in lines for event in line.events):
@@ -179,7 +180,7 @@ def _events(profile: ProfileData) -> Iterable[Event]:
 
 
 def _of_instructions(plane: str, line: str) -> bool:
-    """Whether a line of a plane has instructions, not steps or whole programs."""
+    """Whether a profile line has instructions, not steps or entire programs."""
     if plane.startswith("/device:"):
         return line == "XLA Ops" or line.startswith("Stream")
     return plane == "/host:CPU"

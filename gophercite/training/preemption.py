@@ -1,4 +1,4 @@
-"""Being told to stop: SIGTERM or Ctrl-C is a request to save and leave, and to go on later."""
+"""Preemption: SIGTERM or Ctrl-C is a request to save and exit, and to resume later."""
 
 import os
 import signal
@@ -14,16 +14,16 @@ EXIT_CODE = 75
 
 
 class Preempted(Exception):  # noqa: N818  (it is no error)
-    """The run was asked to stop and has saved its state; started again, it goes on."""
+    """The run was asked to stop and has saved its state; when restarted, it resumes."""
 
 
 class Preemption:
-    """Whether the run was asked to stop, agreed on by all its processes.
+    """Whether the run was asked to stop, as agreed by all its processes.
 
-    A context manager. In one process it handles SIGTERM and SIGINT itself; under `jax.distributed`,
-    JAX's preemption service listens for SIGTERM in every process, and `requested` turns true at the
-    same call in all of them, so that they save the same step. A second Ctrl-C raises
-    KeyboardInterrupt, as it does elsewhere.
+    A context manager. In a single process it handles SIGTERM and SIGINT itself; under
+    `jax.distributed`, JAX's preemption service listens for SIGTERM in every process, and
+    `requested` turns true at the same call in all of them, so that they save the same step. A
+    second Ctrl-C raises KeyboardInterrupt as usual.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Preemption:
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> "Preemption":
-        # Python lets only the main thread set handlers.
+        # Only the main thread may set handlers in Python.
         if threading.current_thread() is threading.main_thread():
             self._previous[signal.SIGINT] = signal.signal(signal.SIGINT, self._interrupt)
             if not jax.distributed.is_initialized():  # else JAX's service has its own handler
@@ -62,7 +62,7 @@ class Preemption:
             self._asked.set()
 
     def requested(self) -> bool:
-        """Whether to save and leave. All processes of a run call this alike, between steps."""
+        """Whether to save and exit. All processes of a run must call it together, between steps."""
         if not jax.distributed.is_initialized():
             return self._asked.is_set()
         self._polls += 1

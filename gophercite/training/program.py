@@ -1,7 +1,7 @@
 """The compiled parts of a run: initial state, training step, evaluation, each with its shardings.
 
-Everything is compiled ahead, for fixed shapes: nothing can recompile once a run goes, and what a
-program takes of memory is known before it starts.
+Everything is compiled ahead of time for fixed shapes: nothing recompiles during a run, and a
+program's memory use is known before it starts.
 """
 
 import ctypes
@@ -20,18 +20,18 @@ from gophercite.training.feed import DeviceBatch
 
 
 class Initialisation(Protocol):
-    """Where a run's first parameters come from."""
+    """A source of a run's initial parameters."""
 
     def shapes(self) -> Params:
-        """Shapes and dtypes, without making or reading the parameters."""
+        """Shapes and dtypes, without drawing or reading the parameters."""
         ...
 
     def parameters(self, key: Key[Array, ""], shardings: Params) -> Params:
-        """The parameters, already in their shards."""
+        """The parameters, already sharded."""
         ...
 
     def base(self) -> Base | None:
-        """Of a run with adapters the models that it begins with, which no checkpoint holds."""
+        """For a run with adapters, the models it starts from, which no checkpoint holds."""
         ...
 
 
@@ -40,8 +40,8 @@ class Program:
     """A learner on a mesh.
 
     Attributes:
-      learner: what is optimised.
-      initialisation: where the first parameters come from.
+      learner: defines the objective and its update.
+      initialisation: source of the initial parameters.
       partitioner: mesh and rules.
     """
 
@@ -66,7 +66,7 @@ class Program:
         places = jax.tree.map(lambda leaf: leaf.sharding, self.state_target())
         run_key = jax.random.split(jax.random.key(seed))[1]
         params = self.initial_parameters(seed)
-        # The parameters are donated: they pass through unchanged and need no second copy.
+        # The parameters are donated, because they pass through unchanged and need no second copy.
         make = jax.jit(self.learner.init_state, out_shardings=places, donate_argnums=0)
         with self.partitioner.activate():
             return make(params, run_key)
@@ -77,7 +77,7 @@ class Program:
         return self.initialisation.parameters(jax.random.split(jax.random.key(seed))[0], places)
 
     def compile_update(self, batch: DeviceBatch | Any) -> jax.stages.Compiled:
-        """The training step: (state, batch) to (state, metrics); it takes the state's memory over.
+        """Compiles the training step, (state, batch) to (state, metrics); it donates the state.
 
         Args:
           batch: a batch on the devices, or its shapes with shardings.
@@ -96,19 +96,19 @@ class Program:
             return compile_lowered(step.lower(target, batch))
 
     def compile_evaluate(self, batch: DeviceBatch | Any) -> jax.stages.Compiled:
-        """Evaluation of a batch: (state, batch) to totals and weights."""
+        """Compiles the evaluation of a batch: (state, batch) to totals and weights."""
 
         def evaluate(state: TrainState, batch: DeviceBatch) -> Any:
             return self.learner.evaluate(evaluated_params(state), batch)
 
-        target = self.state_target()  # before the mesh is set: it may have no devices to make a key
+        target = self.state_target()  # before the mesh is set, which may lack devices for a key
         step = jax.jit(evaluate, out_shardings=self.partitioner.replicated)
         with self.partitioner.activate():
             return compile_lowered(step.lower(target, batch))
 
 
 def shapes_of(batch: DeviceBatch) -> Hashable:
-    """What a program is compiled for; nearly all batches of a run have the same."""
+    """The shapes that a program is compiled for; nearly all batches of a run have the same."""
     leaves, tree = jax.tree.flatten(batch)
     return tree, tuple((leaf.shape, leaf.dtype) for leaf in leaves)
 
@@ -118,16 +118,16 @@ _TRIM_THRESHOLD, _MMAP_MAX = -1, -4
 
 
 def compile_lowered(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
-    """Compiles, and has the C library handle memory as steps need it.
+    """Compiles a program, and tunes the C library's memory management for steps.
 
-    What the compiler has freed goes back to the system: glibc would keep it for small allocations
-    to come, which a step does not make, and of a small model on CPU it is as much as the step
-    itself takes. What a step on CPU frees is kept for the next: glibc would hand large buffers back
-    and get new ones for every step, and each of their pages would fault again.
+    Memory that the compiler has freed is returned to the system: glibc would keep it for later
+    small allocations, which a step does not make; for a small model on CPU it is as much as the
+    step itself needs. Memory that a step on CPU frees is kept for the next step: glibc would return
+    large buffers and allocate new ones for every step, with a page fault for each of their pages.
     """
     compiled = lowered.compile()
     library = ctypes.CDLL(None)
-    if hasattr(library, "malloc_trim"):  # other C libraries have neither
+    if hasattr(library, "malloc_trim"):  # other C libraries lack both functions
         library.malloc_trim(0)
         if jax.default_backend() == "cpu":
             library.mallopt(_MMAP_MAX, 0)
@@ -136,7 +136,7 @@ def compile_lowered(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
 
 
 def evaluated_params(state: TrainState) -> Params:
-    """The parameters that evaluations use: their moving average where the run keeps one."""
+    """The parameters that evaluations use: their moving average if the run keeps one."""
     if state.ema is None:
         return state.params
     averaged = {

@@ -1,19 +1,19 @@
-"""Showing how far a run is: one line that renews itself on a terminal, plain lines elsewhere."""
+"""Shows a run's progress: one self-updating line on a terminal, plain lines elsewhere."""
 
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TextIO
 
-# Rates are over the last minute or so: long enough to be steady, short enough to follow.
+# Rates are over about the last minute: long enough to be steady, short enough to follow changes.
 _WINDOW_SECONDS = 60.0
 
 
 class Progress:
-    """Writes progress with rate and time left.
+    """Writes progress with rate and remaining time.
 
     Attributes:
-      stream: where to; None is silent (all processes but the first).
+      stream: where to write; None writes nothing (all processes except the first).
     """
 
     def __init__(
@@ -27,9 +27,9 @@ class Progress:
 
         Args:
           stream: where to write.
-          total_steps: steps of the whole run.
-          clock: seconds, rising.
-          unit: what a step is called.
+          total_steps: number of steps in the run.
+          clock: monotonic clock in seconds.
+          unit: what to call a step.
         """
         self.stream = stream
         self._total = total_steps
@@ -41,11 +41,11 @@ class Progress:
         self._said = clock()
 
     def silent(self) -> float:
-        """Seconds since it wrote anything."""
+        """Seconds since the last output."""
         return self._clock() - self._said
 
     def note(self, text: str) -> None:
-        """Writes a line of its own."""
+        """Writes a separate line."""
         if self.stream is None:
             return
         if self._open:
@@ -56,11 +56,11 @@ class Progress:
         self.stream.flush()
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Shows a step that was done, and some of its metrics.
+        """Shows a completed step and some of its metrics.
 
         Args:
-          step: updates done.
-          metrics: shown in their order.
+          step: number of updates so far.
+          metrics: metrics to show, in order.
         """
         now = self._clock()
         self._seen.append((now, step))
@@ -83,11 +83,11 @@ class Progress:
         self.stream.flush()
 
     def pause(self) -> None:
-        """Forgets the rate, as evaluation and saving are no steps."""
+        """Resets the rate, because evaluation and saving are not steps."""
         self._seen.clear()
 
     def _rate(self) -> float | None:
-        """Steps a second, None when unknown."""
+        """Steps per second; None if unknown."""
         if len(self._seen) < 2:
             return None
         (start, first), (end, last) = self._seen[0], self._seen[-1]

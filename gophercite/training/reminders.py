@@ -1,4 +1,4 @@
-"""A line now and then while nothing else is said: what is done, and since when."""
+"""Writes a line from time to time when there is no other output: what the run does, since when."""
 
 import threading
 import time
@@ -11,14 +11,14 @@ EVERY = 60.0  # seconds of silence
 
 
 class Reminders:
-    """Says what a run is at when it has said nothing for a minute. A context manager."""
+    """Says what a run is doing when it has written nothing for a minute. A context manager."""
 
     def __init__(self, progress: Progress, doing: Callable[[], str], every: float = EVERY) -> None:
-        """Says nothing yet.
+        """Does not write anything yet.
 
         Args:
           progress: where lines go.
-          doing: what is done at the moment, in words: "saving step 12".
+          doing: returns what the run is doing, in words: "saving step 12".
           every: seconds of silence between two lines.
         """
         self._progress = progress

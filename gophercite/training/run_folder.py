@@ -1,4 +1,4 @@
-"""What a run writes beside its checkpoints: versions, parameter overview, samples, report."""
+"""What a run writes in addition to checkpoints: versions, parameter overview, samples, report."""
 
 import importlib.metadata
 import json
@@ -34,13 +34,13 @@ _PACKAGES = (
 
 
 def versions() -> dict[str, Any]:
-    """What the run's bits depend on: packages, Python, devices, processes."""
+    """Everything that bit-exact results depend on: packages, Python, devices, processes."""
     packages = {}
     for name in _PACKAGES:
         try:
             packages[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            continue  # inference installs lack some
+            continue  # inference-only installations lack some
     return {
         "packages": packages,
         "python": platform.python_version(),
@@ -61,7 +61,7 @@ def parameter_table(params: Params, trained: Collection[str]) -> str:
       trained: the parts that the optimiser updates.
 
     Returns:
-      Lines of text, the totals last.
+      Lines of text, with totals at the end.
     """
     rows = [("parameter", "shape", "dtype", "sharding", "values", "trained")]
     total = learned = size = 0
@@ -87,13 +87,13 @@ def parameter_table(params: Params, trained: Collection[str]) -> str:
 
 
 def trained_parts(state: TrainState) -> set[str]:
-    """The top-level parts of the parameters that the optimiser has a state for."""
+    """The top-level parts of the parameters that the optimiser has state for."""
     keys = {key for name in name_leaves(state.optimizer) for key in name.split("/")}
     return keys & set(state.params)
 
 
 def write_text(folder: epath.Path, files: Mapping[str, str]) -> None:
-    """Writes files of a run's folder, by the first process alone."""
+    """Writes files into a run's folder, in the first process only."""
     if jax.process_index() == 0:
         for name, text in files.items():
             write_file(folder / name, text)
@@ -108,10 +108,10 @@ def draw_curves(folder: epath.Path) -> str:
     """Draws a run's learning curves into `curves.png`.
 
     Args:
-      folder: the run's.
+      folder: the run's folder.
 
     Returns:
-      Markdown for its report: the picture, or what it lacks.
+      Markdown for the report: the picture, or why there is none.
     """
     try:
         from gophercite.evaluation.figures import png
@@ -132,14 +132,14 @@ def report(
     curves: str = "",
     times: str = "",
 ) -> str:
-    """A run's report: how it ended, what each evaluation said, where its answers are.
+    """A run's report: how it ended, the results of each evaluation, and where its answers are.
 
     Args:
-      folder: the run's.
+      folder: the run's folder.
       outcome: lines on how the run ended.
       best_step: the checkpoint with the best score.
       curves: Markdown with the learning curves.
-      times: Markdown with where the time went.
+      times: Markdown on how the time was spent.
 
     Returns:
       Markdown.

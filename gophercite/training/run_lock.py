@@ -1,9 +1,9 @@
-"""One command at a time in a run's folder: a second one is refused while the first lives.
+"""Allows one command at a time in a run's folder: a second is refused while the first is alive.
 
 Otherwise a run that was told to stop could write its last checkpoint into the folder of the run
-that was started in its place. In a file system the lock is the kernel's (`flock`): it dies with its
-process, however that ends, and reaches other hosts over NFS. In a bucket it is an owner's mark
-(`gophercite.training.owner_mark`). Of a run with several processes, the first holds it.
+that replaced it. In a file system, the lock is the kernel's (`flock`): it ends with its process,
+however that ends, and works between hosts over NFS. In a bucket, it is an owner's mark
+(`gophercite.training.owner_mark`). In a run with several processes, the first holds it.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from gophercite.storage import StorageError, is_remote
 
 LOCK_FILE = "run.lock"
 _LONGEST_MESSAGE = 2048  # bytes
-# What file systems without locks answer: NFS without its lock service, Lustre without `-o flock`.
+# Errors of file systems without locks: NFS without its lock service, Lustre without `-o flock`.
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 
 
@@ -34,17 +34,17 @@ class RunInUseError(RuntimeError):
     """Another command trains in this folder; the message says which, where and since when."""
 
 
-_KINDS: tuple[type[Exception], ...] = (RunInUseError, StorageError)  # that all processes raise
+_KINDS: tuple[type[Exception], ...] = (RunInUseError, StorageError)  # raised by all processes
 
 
 @dataclasses.dataclass(frozen=True)
 class Owner:
-    """Who holds a run's folder.
+    """The process that holds a run's folder.
 
     Attributes:
-      pid: the process, as its host (or container) numbers it.
-      host: the name of that host or container.
-      since: when it took the folder, UTC, ISO 8601.
+      pid: process id on its host (or in its container).
+      host: name of that host or container.
+      since: when it acquired the folder, UTC, ISO 8601.
     """
 
     pid: int
@@ -59,7 +59,7 @@ class Owner:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Owner | None":
-        """The inverse of `to_json`; None for text that is no owner."""
+        """The inverse of `to_json`; None for invalid text."""
         try:
             value = json.loads(text)
             return cls(int(value["pid"]), str(value["host"]), str(value["since"]))
@@ -75,32 +75,32 @@ class Owner:
 
 
 class Holder(Protocol):
-    """What keeps a folder for this process."""
+    """A lock on a folder, held by this process."""
 
     def confirm(self) -> None:
-        """Raises RunInUseError if the folder has passed to somebody else."""
+        """Raises RunInUseError if another command has taken the folder over."""
 
     def release(self) -> None:
-        """Gives the folder back."""
+        """Releases the folder."""
 
 
 @contextlib.contextmanager
 def hold_run(folder: epath.PathLike, say: Callable[[str], None]) -> Iterator[Callable[[], None]]:
-    """Keeps a run's folder for this command as long as the `with` lasts.
+    """Holds a run's folder for this command within the `with` block.
 
-    All processes of a run call this alike.
+    All processes of a run must call this together.
 
     Args:
-      folder: the run's; made when missing.
-      say: shows a line to people.
+      folder: the run's folder; created if missing.
+      say: shows a line to the user.
 
     Yields:
-      A function to call before each save, by all processes alike.
+      A function that all processes must call together before each save.
 
     Raises:
-      RunInUseError: another command holds the folder; from what is yielded: another one took it
-        over, because this one gave no sign of life for too long.
-      StorageError: its bucket can't be used.
+      RunInUseError: another command holds the folder. The yielded function raises it if another
+        command took the folder over, because this one gave no sign of life for too long.
+      StorageError: the folder's bucket can't be used.
     """
     holder: Holder | None = None
     first = jax.process_index() == 0
@@ -111,7 +111,7 @@ def hold_run(folder: epath.PathLike, say: Callable[[str], None]) -> Iterator[Cal
         holder = _take(epath.Path(folder), say)
 
     def confirm() -> None:
-        if remote:  # a lock of the kernel's can't be lost
+        if remote:  # a kernel lock can't be lost
             _in_first_process(holder.confirm if holder else None)
 
     try:
@@ -123,13 +123,13 @@ def hold_run(folder: epath.PathLike, say: Callable[[str], None]) -> Iterator[Cal
 
 
 def _in_first_process(action: Callable[[], None] | None) -> None:
-    """Does something in process 0 alone; what it raises is raised in all.
+    """Runs an action in process 0 only; an error is raised in all processes.
 
     Args:
-      action: None in the other processes.
+      action: the action; None in the other processes.
 
     Raises:
-      RunInUseError, StorageError: it did.
+      RunInUseError, StorageError: the action raised it.
     """
     problem = ""
     try:
@@ -149,7 +149,7 @@ def _in_first_process(action: Callable[[], None] | None) -> None:
 
 def _take(folder: epath.Path, say: Callable[[str], None]) -> Holder:
     if os.fspath(folder).startswith("gs://"):
-        from gophercite.training.owner_mark import OwnerMark  # asks for Google's client
+        from gophercite.training.owner_mark import OwnerMark  # imports Google's client
 
         return OwnerMark(folder, Owner.me(), say)
     if is_remote(folder):
@@ -167,12 +167,12 @@ class _NoLock:
 
 
 class _FileLock:
-    """A lock of the kernel's on a file that says, for people, who holds it."""
+    """A kernel lock on a file, whose text tells users who holds it."""
 
     def __init__(self, folder: epath.Path, owner: Owner, say: Callable[[str], None]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / LOCK_FILE
-        # The file is never removed: a lock on a file that has lost its name would keep nobody out.
+        # The file is never removed: a lock on an unlinked file would not exclude anybody.
         self._file: Any = open(path, "a+", encoding="utf-8")  # noqa: SIM115  (held until `release`)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""How long a training run goes on, and how often it logs, evaluates and saves."""
+"""The length of a training run, and how often it logs, evaluates and saves."""
 
 import dataclasses
 from collections.abc import Collection
@@ -8,28 +8,30 @@ from gophercite.training.early_stopping import EarlyStopping
 
 @dataclasses.dataclass(frozen=True)
 class TrainSettings:
-    """How long a run goes and how often it logs, evaluates and saves.
+    """The length of a run, and how often it logs, evaluates and saves.
 
     Attributes:
-      model_dir: the run's folder, made when missing; a run that finds checkpoints there goes on.
-      total_steps: updates in all.
-      batch_size: rows of a global batch.
-      seed: of parameters and of every draw in training; the input has its own.
-      log_every: steps between lines of metrics.
-      evaluate_every: steps between evaluations; also before the first step and after the last.
-      save_every: steps between checkpoints; also after the last.
-      keep_newest: newest checkpoints to keep; with 2 or more a damaged one has one before it.
-      keep_best: checkpoints with the best score to keep.
-      best_metric: what scores a checkpoint ("eval/SET/loss", lower is better); None is early
-        stopping's first metric, or the first evaluation set's loss.
+      model_dir: the run's folder, created if missing; a run that finds checkpoints there resumes.
+      total_steps: total number of updates.
+      batch_size: number of rows in a global batch.
+      seed: seed of parameters and of every draw in training; the input has its own.
+      log_every: number of steps between lines of metrics.
+      evaluate_every: number of steps between evaluations; also evaluates before the first step and
+        after the last.
+      save_every: number of steps between checkpoints; also saves after the last.
+      keep_newest: number of newest checkpoints to keep; with 2 or more there is an older one to use
+        if one is damaged.
+      keep_best: number of checkpoints with the best scores to keep.
+      best_metric: the metric that scores a checkpoint ("eval/SET/loss", lower is better); when
+        None, early stopping's first metric, or the first evaluation set's loss.
       early_stopping: when to stop before `total_steps`; None never does.
-      profile_step: the step that is run under the profiler, to tell what its phases take; not the
-        first, in which buffers are new. None is no step.
-      profiler_port: where each process waits for TensorBoard's profile plugin, or another that asks
-        for a trace, on its own host; None does not.
-      stalled_after: seconds without a step, a batch of an evaluation or anything else that is done,
-        until the process ends and says why; compiling takes what it takes, a save may take three
-        times as long, and the first batch eight times. None waits for ever.
+      profile_step: the step to run under the profiler, to measure its phases; not the first step,
+        in which buffers are new. None for no step.
+      profiler_port: port on which each process serves TensorBoard's profile plugin, or another
+        client that requests a trace, on its own host; None for no server.
+      stalled_after: seconds without any progress (a step, an evaluation batch or anything else)
+        after which the process ends and says why; compiling may take any time, a save three times
+        as long, and the first batch eight times. None waits forever.
     """
 
     model_dir: str
@@ -48,7 +50,7 @@ class TrainSettings:
     stalled_after: float | None = 1800.0
 
     def __post_init__(self) -> None:
-        """Refuses counts that make no run.
+        """Checks the counts.
 
         Raises:
           ValueError: a count is below 1.
@@ -72,7 +74,7 @@ def refuse_unknown_sets(settings: TrainSettings, evaluations: Collection[str]) -
     """Refuses metrics of evaluation sets that a run doesn't have, before it starts.
 
     Args:
-      settings: with the names of metrics.
+      settings: the settings with the names of metrics.
       evaluations: names of the sets.
 
     Raises:

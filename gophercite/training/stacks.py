@@ -1,11 +1,10 @@
-"""A training state as a checkpoint's named arrays, and back with another number of frozen layers.
+"""Converts a training state to named arrays and back, with any number of frozen layers.
 
-Checkpoints hold one stack of all layers. Of the optimiser (and of averages of the parameters) they
-hold what the run had: arrays of the trained layers, the last ones of the stack. A run that freezes
-fewer layers starts fresh on those it gains, one that freezes more drops those it loses.
-
-Of a run with adapters they hold none of the base model's parameters: those are read again where the
-run began.
+Checkpoints hold one stack of all layers. For the optimiser (and for averages of the parameters)
+they hold only the arrays of the trained layers, which are the last ones of the stack. A run that
+freezes fewer layers starts fresh on the newly trained ones; one that freezes more drops the newly
+frozen ones. For a run with adapters, checkpoints don't hold the base model's parameters: they are
+read again from the base model.
 """
 
 from collections.abc import Callable
@@ -31,12 +30,12 @@ from gophercite.models.parameters import (
 
 
 def state_tree(state: TrainState) -> dict[str, Any]:
-    """What a checkpoint holds of a state: parameters with one stack of layers, the key as integers.
+    """A state as stored in a checkpoint: parameters with one stack of layers, the key as integers.
 
-    Of a state with adapters it holds no parameters of the base model.
+    A state with adapters is stored without the base model's parameters.
 
     Args:
-      state: arrays.
+      state: the state's arrays.
 
     Returns:
       A tree whose leaf names (`name_leaves`) are those of the stored arrays.
@@ -53,11 +52,11 @@ def state_tree(state: TrainState) -> dict[str, Any]:
 
 
 def stored_shardings(metadata: Metadata, target: TrainState) -> dict[str, jax.sharding.Sharding]:
-    """Which of a checkpoint's arrays a run takes, and where they shall live.
+    """The checkpoint arrays that a run restores, with their shardings.
 
     Args:
-      metadata: the checkpoint's.
-      target: the run's state as shapes with shardings; no axis of layers is cut.
+      metadata: the checkpoint's metadata.
+      target: the run's state as shapes with shardings; the layer axis must not be sharded.
 
     Returns:
       A sharding for each array to read.
@@ -74,7 +73,8 @@ def stored_shardings(metadata: Metadata, target: TrainState) -> dict[str, jax.sh
         there = {name for name in stored_names if _part(name, parts) == part}
         state_here = {name for name in here if not name.startswith("params/")}
         state_there = {name for name in there if not name.startswith("params/")}
-        # A part trained in only one of the runs is fresh or dropped; in both it must match.
+        # A part trained in only one of the runs is fresh or dropped; if trained in both, it must
+        # match.
         if state_here and state_there and state_here != state_there:
             odd = sorted(state_here ^ state_there)[0]
             where = "this run" if odd in state_here else "the checkpoint"
@@ -92,14 +92,14 @@ def assemble(
     fresh: Any,
     first: Callable[[], Params],
 ) -> TrainState:
-    """A state from a checkpoint's arrays, its layers split where this run freezes.
+    """Builds a state from a checkpoint's arrays, with layers split where this run freezes.
 
     Args:
-      metadata: the checkpoint's.
-      arrays: those that `stored_shardings` names; they may be donated.
+      metadata: the checkpoint's metadata.
+      arrays: the arrays named by `stored_shardings`; they may be donated.
       target: the run's state as shapes with shardings.
-      fresh: makes a state from parameters and a key; asked only when something starts fresh.
-      first: makes the run's first parameters; asked only for those that no checkpoint holds.
+      fresh: creates a state from parameters and a key; called only if something starts fresh.
+      first: creates the run's initial parameters; called only for those that no checkpoint holds.
 
     Returns:
       The state, with the target's shardings.
@@ -143,7 +143,7 @@ def assemble(
 def _fit(
     stored: jax.Array | None, fresh: jax.Array | None, wanted: jax.ShapeDtypeStruct
 ) -> jax.Array:
-    """An optimiser's array with as many layers as wanted, the last ones from the checkpoint."""
+    """An optimiser's array with the wanted number of layers, the last ones from the checkpoint."""
     if stored is None:
         assert fresh is not None
         return fresh
@@ -168,7 +168,7 @@ def _fit(
 
 
 def _target_shardings(target: TrainState) -> dict[str, jax.sharding.Sharding]:
-    """Shardings by stored name; the merged stack lives as the trained one does."""
+    """Shardings by stored name; the merged stack is sharded like the trained one."""
     own = own_parts(target.params)
     params = {name: part for name, part in own.items() if name != FROZEN}
     tree = {
@@ -182,7 +182,7 @@ def _target_shardings(target: TrainState) -> dict[str, jax.sharding.Sharding]:
 
 
 def _build(like: Any, prefix: str, arrays: dict[str, jax.Array]) -> Any:
-    """A tree of arrays found by the names of another tree's leaves."""
+    """A tree like another one, with arrays looked up by the leaves' names."""
     return jax.tree_util.tree_map_with_path(
         lambda path, _: arrays[prefix + jax.tree_util.keystr(path, simple=True, separator="/")],
         like,

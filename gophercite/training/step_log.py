@@ -1,4 +1,4 @@
-"""From a step's metrics on the devices to lines of metrics and of progress."""
+"""Turns a step's metrics on the devices into lines of metrics and of progress."""
 
 import time
 from collections import deque
@@ -13,12 +13,12 @@ from gophercite.training.pending import PendingMetrics
 from gophercite.training.progress import Progress
 from gophercite.training.stragglers import input_waits, straggler
 
-_REMEMBERED = 200  # steps of which percentiles are
+_REMEMBERED = 200  # number of steps that percentiles are over
 _SHOWN = ("loss/total", "optimizer/learning_rate")
 
 
 class StepLog:
-    """Logs every n-th step and looks at all of them for losses that are not finite."""
+    """Logs every n-th step and checks all steps for non-finite losses."""
 
     def __init__(
         self, writer: MetricsWriter, progress: Progress, log_every: int, account: TimeAccount
@@ -26,23 +26,23 @@ class StepLog:
         """Starts the clock.
 
         Args:
-          writer: of `metrics.jsonl` and TensorBoard.
-          progress: what people see.
-          log_every: steps between lines.
-          account: of where the run's time went.
+          writer: writes `metrics.jsonl` and TensorBoard.
+          progress: shows progress to the user.
+          log_every: number of steps between lines.
+          account: how the run spends its time.
         """
         self._writer = writer
         self._progress = progress
         self._every = log_every
         self._account = account
         self._seconds: deque[float] = deque(maxlen=_REMEMBERED)
-        self._told: int | None = None  # the process that was last said to keep the others waiting
+        self._told: int | None = None  # the process last reported as holding up the others
         self._pending = PendingMetrics()
         self._waited: dict[int, float] = {}
         self.resume()
 
     def resume(self) -> None:
-        """Starts the clock anew, as time for evaluating and saving is no step's."""
+        """Restarts the clock, because time for evaluating and saving does not count for steps."""
         self._since = self._last = time.monotonic()
         self._steps = 0
         self._input = 0.0
@@ -54,9 +54,9 @@ class StepLog:
         """Queues a step's metrics and logs those that have arrived.
 
         Args:
-          step: updates done.
-          metrics: on the devices.
-          tokens: in the global batch, padding among them.
+          step: number of updates so far.
+          metrics: metrics on the devices.
+          tokens: number of tokens in the global batch, including padding.
           input_wait: seconds that the step waited for its batch.
 
         Raises:
@@ -68,7 +68,7 @@ class StepLog:
         self._log(wait=False)
 
     def catch_up(self) -> None:
-        """Waits for all steps' metrics, logs them and puts the files on disk.
+        """Waits for all steps' metrics, logs them and flushes the files.
 
         Raises:
           NonFiniteLossError: see `PendingMetrics.arrived`.
@@ -104,7 +104,7 @@ class StepLog:
             self._since, self._steps, self._input = now, 0, 0.0
 
     def _percentiles(self) -> dict[str, float]:
-        """Of the seconds between the arrivals of the last steps' metrics."""
+        """Percentiles of the seconds between the arrivals of the last steps' metrics."""
         shares = {"p50": 50, "p90": 90, "p99": 99}
         values = np.percentile(self._seconds, [*shares.values()])
         return {
@@ -112,7 +112,7 @@ class StepLog:
         }
 
     def _waiting(self, input_wait: float, seconds: float) -> dict[str, float]:
-        """Names the process whose input holds up the others, once until it is another one."""
+        """Reports the process whose input holds up the others, each time that it changes."""
         found = straggler(input_waits(input_wait), seconds)
         if found is None:
             self._told = None

@@ -1,9 +1,9 @@
-"""Which process of several keeps the others waiting.
+"""Finds the process that keeps the others waiting.
 
-All processes run the same steps at the same pace, so none of their step times tells who is slow.
-What does is the time that each one's own input takes from its steps: the others wait that long for
-it in the next collective operation. Processes tell it one another through JAX's coordination
-service, which takes no part in what the devices do.
+All processes run the same steps at the same pace, so their step times don't tell which one is slow.
+But the time that each spends waiting for its own input does: the others wait that long for it in
+the next collective operation. Processes exchange these times through JAX's coordination service,
+which does not involve the devices.
 """
 
 import json
@@ -13,25 +13,25 @@ from typing import Any
 import jax
 
 _PREFIX = "gophercite/input_wait/"
-_NOTABLE = 0.1  # of a step
+_NOTABLE = 0.1  # share of a step
 
 
 def coordination() -> Any:
-    """JAX's client for what the processes of a run tell one another; None for one process."""
-    from jax._src import distributed  # JAX offers it in no other way; Orbax takes it there as well
+    """JAX's client for communication between a run's processes; None for a single process."""
+    from jax._src import distributed  # JAX has no public API for this; Orbax does the same
 
     return distributed.global_state.client
 
 
 def input_waits(seconds: float) -> dict[int, float]:
-    """Tells the others how long this process waited for its input, and asks what they said.
+    """Publishes how long this process waited for its input, and reads the others' times.
 
     Args:
-      seconds: of each step, in the mean since the last call.
+      seconds: mean wait per step since the last call.
 
     Returns:
-      By process; empty in all but the first, and in a run of one process. What others say may be
-      as old as their last call.
+      Seconds by process; empty in all processes except the first, and in a run of one process. The
+      others' values date from their last call.
     """
     client = coordination()
     if client is None or jax.process_count() == 1:
@@ -41,7 +41,7 @@ def input_waits(seconds: float) -> dict[int, float]:
         if jax.process_index():
             return {}
         said = dict(client.key_value_dir_get(_PREFIX))
-    except RuntimeError:  # the service is going; the run ends for a reason of its own
+    except RuntimeError:  # the service is shutting down; the run ends for another reason
         return {}
     return {int(name.removeprefix(_PREFIX)): float(json.loads(text)) for name, text in said.items()}
 
@@ -50,11 +50,11 @@ def straggler(waits: Mapping[int, float], step: float) -> tuple[int, str] | None
     """The process whose input holds up the others.
 
     Args:
-      waits: seconds of a step by process.
-      step: seconds that a step takes.
+      waits: seconds per step by process.
+      step: duration of a step in seconds.
 
     Returns:
-      The process, and a line for people; None where no input takes a tenth of a step.
+      The process, and a line for the user; None if no input takes a tenth of a step.
     """
     if not waits:
         return None

@@ -1,10 +1,10 @@
-"""A run that stands still ends in bounded time, with a line that says who stands still.
+"""Ends a stalled run in bounded time, with a line that names the stalled process.
 
-When one process of several is gone or stopped, JAX notices that within some two minutes, and aborts
-the others. It notices nothing when all processes run and one of them waits for ever: for its input,
-a disk, a device, a lock. The others then wait for it in their next collective operation. Here the
-training loop itself gives signs of life; if none comes for long, a thread of its own ends the
-process, and a launcher starts the run again.
+If one of several processes dies or is stopped, JAX notices it within about two minutes and aborts
+the others. JAX notices nothing if all processes run and one of them waits forever: for its input, a
+disk, a device, a lock. The others then wait for it in their next collective operation. So the
+training loop itself gives signs of life; if none comes for too long, a separate thread ends the
+process, and a launcher restarts the run.
 """
 
 import contextlib
@@ -18,27 +18,27 @@ import jax
 from gophercite import interruption
 from gophercite.training.stragglers import coordination
 
-# sysexits.h's EX_UNAVAILABLE: what the run needs can't be had now; launchers start it again.
+# sysexits.h's EX_UNAVAILABLE: a required resource is unavailable; launchers restart the run.
 EXIT_CODE = 69
-_LOOKS = 20  # at the clock within the time that is allowed
-_LONGEST_LOOK = 15.0  # seconds between two
+_LOOKS = 20  # checks of the clock within the allowed time
+_LONGEST_LOOK = 15.0  # maximum seconds between two checks
 _PREFIX = "gophercite/signs_of_life/"
 
 
 def end(message: str) -> None:
-    """Ends this process with EXIT_CODE and a line; whatever its other threads are at."""
+    """Ends this process with EXIT_CODE and a line, whatever its other threads are doing."""
     interruption.end(EXIT_CODE, message)
 
 
 class Watchdog:
-    """Acts when there has been no sign of life for too long. A context manager."""
+    """Acts if there is no sign of life for too long. A context manager."""
 
     def __init__(self, seconds: float | None, act: Callable[[str], None] = end) -> None:
-        """Watches nothing yet.
+        """Does not start watching yet.
 
         Args:
-          seconds: how long the run may stand still; None is for ever.
-          act: what is done then, in a thread, given a line for people.
+          seconds: how long the run may stall; None for no limit.
+          act: called in a thread after that time, with a line for the user.
         """
         self._allowed = seconds
         self._act = act
@@ -52,7 +52,8 @@ class Watchdog:
 
     def __enter__(self) -> "Watchdog":
         if self._allowed is not None:
-            # Two: telling the others may itself hang, with the process that they are told by.
+            # Two threads, because telling the others goes through one of the processes and may hang
+            # with it.
             for target in (self._watch, self._tell_others):
                 self._threads.append(threading.Thread(target=target, daemon=True))
                 self._threads[-1].start()
@@ -70,23 +71,23 @@ class Watchdog:
         """Gives a sign of life.
 
         Args:
-          doing: what is done from here on, in words: "step 12", "saving step 12".
-          patience: how much longer than other things this may take.
+          doing: what the run does from here on, in words: "step 12", "saving step 12".
+          patience: factor on the allowed time for this activity.
         """
         self._doing = doing
         self._left = (self._allowed or 0.0) * patience
         self._signs += 1
 
     def doing(self) -> str:
-        """What the run is at, in words."""
+        """What the run is doing, in words."""
         return self._doing
 
     @contextlib.contextmanager
     def suspended(self, doing: str) -> Iterator[None]:
-        """Allows any time for what is done meanwhile, such as compiling.
+        """Sets no time limit within the block, for example for compiling.
 
         Args:
-          doing: what that is.
+          doing: what the run does in the block, in words.
         """
         after = self._doing
         self.alive(doing)
@@ -101,8 +102,7 @@ class Watchdog:
         before = time.monotonic()
         while not self._over.wait(self._look):
             now = time.monotonic()
-            # A process that was itself stopped, and goes on, has stood still for longer than the
-            # others took for one look. That time is not counted.
+            # If this process itself was stopped and continued, that time is not counted.
             passed, before = min(now - before, 2 * self._look), now
             if self._suspended:
                 continue
@@ -110,7 +110,7 @@ class Watchdog:
             if self._left <= 0:
                 doing, allowed = self._doing, self._allowed
                 because = self._reason()
-                if self._over.is_set() or self._left > 0:  # it went on after all
+                if self._over.is_set() or self._left > 0:  # the run continued after all
                     continue
                 self._act(
                     f"the training stands still: nothing has come of {doing} for {allowed:g} s "
@@ -119,17 +119,17 @@ class Watchdog:
                 return
 
     def _tell_others(self) -> None:
-        """Has a number of this process change as long as it runs, and says how far it has come."""
+        """Publishes a counter that changes while this process runs, and the process's progress."""
         client = coordination()
         number = 0
         while client is not None and not self._over.wait(self._look):
             number += 1
-            with contextlib.suppress(RuntimeError):  # they are gone, or about to go
+            with contextlib.suppress(RuntimeError):  # the others are gone, or about to exit
                 said = f"{number} {self._signs}"
                 client.key_value_set(f"{_PREFIX}{jax.process_index()}", said, True)
 
     def _reason(self) -> str:
-        """The likely cause: in two looks, whose number has not changed, or who is behind."""
+        """The likely cause: a process whose counter did not change between two reads, or lags."""
         if jax.process_count() == 1:
             return "Its input, its disk or its device does not answer."
         found: list[dict[str, str]] = []
@@ -153,7 +153,8 @@ class Watchdog:
             if first.get(f"{_PREFIX}{index}") == second.get(f"{_PREFIX}{index}")
         ]
         if not still:
-            # All do the same in the same order. Who waits for something of its own has done less.
+            # All processes do the same in the same order. One that waits for its own resource has
+            # done less.
             signs = [int(second[f"{_PREFIX}{n}"].split()[1]) for n in range(jax.process_count())]
             behind = [str(n) for n, each in enumerate(signs) if each == min(signs)]
             who = f": {', '.join(behind)}" if len(behind) < len(signs) else ""
