@@ -1,1 +1,1 @@
-"""Work that XLA's CPU backend does badly, written for it: numba, sixteen numbers at a time."""
+"""Kernels for operations that XLA's CPU backend does slowly, in numba with SIMD vectors."""

@@ -1,10 +1,10 @@
-"""Attention of samples to their prompt and to what each of them added, for XLA's CPU backend.
+"""Attention of samples to their prompt and to their own tokens, for XLA's CPU backend.
 
-All samples of a prompt meet its keys and values as rows of two matrix products, 32 rows at a time,
-with the softmax taken along the way (Dao et al. 2022), so that scores never leave a core's cache.
-What a sample added is its own: it is read once, from the first to the last of its entries, by all
-cores. XLA's CPU backend writes all scores to memory, reads all entries, and reads those that are a
-row's own with one core; that takes up to four times as long (benchmarks/kernel_attention.py).
+All samples of a prompt are multiplied with its keys and values as rows of two matrix products, 32
+rows at a time, with an online softmax (Dao et al. 2022), so that scores never leave a core's cache.
+A sample's own entries are read once, from the first to the last filled one, with all cores. XLA's
+CPU backend writes all scores to memory, reads all entries, and reads a row's own entries with a
+single core; that takes up to four times as long (benchmarks/kernel_attention.py).
 """
 
 from typing import Any
@@ -29,13 +29,13 @@ from gophercite.kernels.attention_rows import (
 from gophercite.kernels.lanes import WIDTH, load, prefetch, repeated, store
 from gophercite.native import native
 
-# So few rows meet a prompt one by one: most of 32 would be empty.
+# Up to this many rows are processed one by one, because most of a block of 32 would be empty.
 _FEW_ROWS = 4
 
-# Multiplications that are worth waking another thread.
+# Number of multiplications that is worth waking another thread.
 _WORTH_A_THREAD = 2**19
 
-# What a call's threads share: where its arguments lie, in their order, and its result; whether keys
+# What a call's threads share: addresses of its arguments, in order, and of its result; whether keys
 # and values are bfloat16; sizes.
 _ARGUMENTS = (
     "q", "prompt_keys", "prompt_values", "own_keys", "own_values", "seen", "lengths", "taken",
@@ -66,13 +66,13 @@ def _int(address: int, at: int) -> int:
 
 @native
 def _blocks(rows: int) -> int:
-    """How many pieces the rows of a prompt are cut into, for each head of keys."""
+    """The number of pieces that a prompt's rows are split into, per key head."""
     return (rows + ROWS - 1) // ROWS
 
 
 @native
 def _work(address: int) -> None:
-    """Takes pieces of a job until there are none."""
+    """Works on pieces of a job until none is left."""
     job = numba.carray(_job_at(address), 1)[0]
     heads = job.prompts * job.kv_heads
     shared = heads * job.entries * job.width
@@ -91,7 +91,7 @@ def _work(address: int) -> None:
 def _work_on(
     address: int, job: Any, keys: Any, values: Any, own_keys: Any, own_values: Any
 ) -> None:
-    """A piece is up to 32 rows of a head of keys; heads are counted over all prompts."""
+    """Works on pieces; a piece is up to 32 rows of a key head, numbered over all prompts."""
     rows = job.samples * job.queries
     blocks, size = _blocks(rows), job.entries * job.width
     while True:
@@ -105,9 +105,9 @@ def _work_on(
 
 @native
 def _span(seen: Any, taken: int) -> tuple[int, int]:
-    """The first of a row's own entries that it sees, and the one behind the last.
+    """The range of a row's own entries that it attends to, as first and end.
 
-    A sample that began anew long after the others has few of many.
+    A sample that began long after the others uses few of many entries.
     """
     begin, end = 0, taken
     while begin < taken and not seen[begin]:
@@ -122,7 +122,7 @@ def _attend(
     job: Any, head: int, first: int, count: int, keys: Any, values: Any, all_own_keys: Any,
     all_own_values: Any,
 ) -> None:  # fmt: skip
-    """Some rows of a head."""
+    """Attends for some rows of a head."""
     prompt, heads = head // job.kv_heads, job.prompts * job.kv_heads
     width, in_prompt, taken = job.width, _int(job.lengths, prompt), _int(job.taken, 0)
     offset = 4 * (head * job.samples * job.queries + first) * width
@@ -136,7 +136,7 @@ def _attend(
         sample, query = (first + i) // job.queries, (first + i) % job.queries
         begin, end = _span(seen[sample, query % job.length], taken)
         own[i], entries[i] = ((first_own + sample) * job.capacity + begin) * width, end - begin
-    if entries.max() == 0:  # nobody is at work here
+    if entries.max() == 0:  # all rows are idle
         out[:] = 0.0
         return
 
@@ -155,7 +155,8 @@ def _attend(
     for i in range(count):
         sample, query = (first + i) // job.queries, (first + i) % job.queries
         own_keys, own_values = all_own_keys[own[i] :], all_own_values[own[i] :]
-        # A row's own are read once: without help a core would wait for the first of each.
+        # A row's own entries are read once: without a prefetch, a core would wait for each first
+        # one.
         for at in range(0, entries[i] * width, line):
             prefetch(own_values, at)
         if query == job.queries - 1 and i < count - 1:
@@ -174,7 +175,7 @@ def _attend(
 
 @numba.cfunc(types.int64(types.int64), cache=True)
 def _task(address: int) -> int:
-    """What each other thread does."""
+    """The task of each additional thread."""
     _work(address)
     xla_calls.end_task(address)
     return 0
@@ -187,7 +188,7 @@ xla_calls.publish(_TASK, _task)
 
 @numba.cfunc(types.int64(types.int64), cache=True)
 def _handle(frame: int) -> int:
-    """What XLA calls."""
+    """The handler that XLA calls."""
     if xla_calls.only_says_version(frame):
         return 0
     address = xla_calls.result(frame, 1)
@@ -237,24 +238,25 @@ def shared_prompt_attention(
     taken: Int[Array, ""],
     layer: Int[Array, ""],
 ) -> Float[Array, "prompts kv_heads samples queries head_dim"]:
-    """Attends from new tokens to their prompt, which samples share, and to each sample's own.
+    """Attends from new tokens to their prompt, which samples share, and to their sample's tokens.
 
     Args:
-      q: scaled queries; of each sample those of all heads that share a head of keys, and
-        of these those of all new tokens, one after another.
-      prompt_keys: of the prompts.
-      prompt_values: likewise.
-      own_keys: what each sample added: [prompts, kv_heads, samples, capacity, head_dim], or all
-        layers' on an axis before these; axes of one element may be left out.
-      own_values: likewise.
-      seen: which of its own entries each new token sees, its own one among them; one that sees none
-        is padding, and its mixture is finite and means nothing.
-      lengths: tokens of each prompt; each new token sees all of them, and none behind them.
-      taken: own entries from here on are seen by none.
-      layer: which layer's own keys and values; 0 where there is no such axis.
+      q: scaled queries; for each sample, the query heads that share a key head in order, and within
+        each of them all new tokens in order.
+      prompt_keys: the prompts' keys.
+      prompt_values: the prompts' values.
+      own_keys: keys of each sample's own tokens: [prompts, kv_heads, samples, capacity, head_dim],
+        or with a leading axis of layers; axes of size 1 may be dropped.
+      own_values: the same for values.
+      seen: which of its sample's own entries each new token attends to, including itself; a token
+        that attends to none is padding, and its result is finite but meaningless.
+      lengths: number of tokens in each prompt; each new token attends to all of them, and not to
+        padding.
+      taken: no token attends to own entries from here on.
+      layer: index of the layer in own keys and values; 0 without a layer axis.
 
     Returns:
-      The values' mixtures, in float32.
+      The weighted values, in float32.
 
     Raises:
       TypeError: keys and values are neither all float32 nor all bfloat16.

@@ -1,6 +1,6 @@
-"""Softmax attention in a core's own memory: many rows and shared keys, one row and its own keys.
+"""Softmax attention in a core's cache: for many rows with shared keys, or one row with its own.
 
-Keys, values, queries and what is made of them are flat arrays, one vector after another.
+Keys, values, queries and results are flat arrays of concatenated vectors.
 """
 
 from typing import Any
@@ -27,9 +27,9 @@ from gophercite.kernels.lanes import (
 )
 from gophercite.native import native, native_inline
 
-ROWS = 2 * WIDTH  # rows that meet a prompt together
-_KEYS = 128  # of a prompt, between two looks at how large the scores have become
-_LOWEST = -1e30  # a score of nothing
+ROWS = 2 * WIDTH  # rows that are processed together with a prompt
+_KEYS = 128  # number of a prompt's keys between two updates of the maximum score
+_LOWEST = -1e30  # the score of a masked key
 
 
 @native
@@ -37,25 +37,25 @@ def meet_prompt(
     q: Any, rows: int, keys: Any, values: Any, length: int, width: int,
     peaks: Any, weights: Any, mixed: Any,
 ) -> None:  # fmt: skip
-    """Up to 32 rows and a prompt's keys and values.
+    """Attends from up to 32 rows to a prompt's keys and values.
 
     Args:
       q: queries.
-      rows: how many.
-      keys: of the prompt.
-      values: likewise.
-      length: how many keys.
-      width: floats of a key.
-      peaks: gets each row's largest score.
-      weights: gets the sum of the exponentials of all scores less that.
-      mixed: gets the values' sums with these weights.
+      rows: number of rows.
+      keys: the prompt's keys.
+      values: the prompt's values.
+      length: number of keys.
+      width: number of floats per key.
+      peaks: output: each row's maximum score.
+      weights: output: each row's sum of the exponentials of scores minus the maximum.
+      mixed: output: the sum of the values with these weights.
     """
     wide = WIDTH if rows <= WIDTH else ROWS
-    columns = np.empty(wide * width, np.float32)  # the queries, of each channel all rows'
+    columns = np.empty(wide * width, np.float32)  # the queries, transposed to [channel, row]
     sums = np.zeros(wide * width, np.float32)
     scores = np.empty(wide * _KEYS, np.float32)
     for row in range(wide):
-        # Rows that there are not are the last one once more: any numbers will do.
+        # Missing rows repeat the last one; any values will do.
         place = min(row, rows - 1) * width
         for channel in range(width):
             store_one(columns, channel * wide + row, load_one(q, place + channel))
@@ -82,7 +82,7 @@ def meet_prompt(
 def _score_together(
     columns: Any, wide: int, keys: Any, first: int, count: int, width: int, scores: Any
 ) -> None:
-    """Scores of some keys, those that `keys` has from `first` on: of each key all rows'."""
+    """Scores `count` keys from `first` on; scores are [key, row]."""
     scores[: count * wide] = 0.0
     whole = count - count % TILE
     for key in range(0, whole, TILE):
@@ -103,9 +103,9 @@ def _score_together(
 def _weigh_together(
     scores: Any, half: int, wide: int, count: int, peaks: Any, weights: Any, sums: Any, width: int
 ) -> None:
-    """Makes 16 rows' scores to weights, and what they had before to what it is beside these."""
+    """Turns 16 rows' scores into weights, and rescales their previous sums to the new maximum."""
     old = load(peaks, half)
-    even, odd = old, load(scores, half)  # two peaks, as a comparison waits for the one before
+    even, odd = old, load(scores, half)  # two maxima: comparisons wait for the previous one
     for key in range(0, count - 1, 2):
         even = larger(load(scores, key * wide + half), even)
         odd = larger(load(scores, (key + 1) * wide + half), odd)
@@ -126,9 +126,10 @@ def _weigh_together(
 def score(
     q: Any, query: int, keys: Any, count: int, width: int, seen: Any, scores: Any
 ) -> np.float32:
-    """One query's scores of keys, those that it does not see the lowest; the largest of them.
+    """Scores keys for one query, masked ones with the lowest score; returns the maximum.
 
-    `scores` are filled up to a multiple of 16 with the lowest; `seen` is empty where all are.
+    `scores` is padded to a multiple of 16 with the lowest score; `seen` is empty if nothing is
+    masked.
     """
     peak = np.float32(_LOWEST)
     for key in range(count):
@@ -150,13 +151,13 @@ def score(
 
 @native_inline
 def rounded_up(count: int) -> int:
-    """The least multiple of 16 that is not less."""
+    """Rounds up to a multiple of 16."""
     return (count + WIDTH - 1) // WIDTH * WIDTH
 
 
 @native
 def weigh(scores: Any, count: int, peak: np.float32) -> np.float32:
-    """Makes scores to weights, and sums them."""
+    """Turns scores into weights and returns their sum."""
     largest, sum_ = repeated(peak), zeros()
     for key in range(0, rounded_up(count), WIDTH):
         weight = exp_of_negative(load(scores, key) - largest)
@@ -169,13 +170,13 @@ def weigh(scores: Any, count: int, peak: np.float32) -> np.float32:
 def mix(
     weights: Any, values: Any, count: int, width: int, mixed: Any, at: int, scale: np.float32
 ) -> None:
-    """To what `mixed` has from `at` on, times `scale`, adds values by their weights."""
+    """Scales `mixed` from `at` on by `scale`, and adds the weighted values."""
     for channel in range(0, width, WIDTH):
         even = load(mixed, at + channel) * repeated(scale)
-        odd = zeros()  # two sums, as an addition waits for the one before
+        odd = zeros()  # two sums, because each addition waits for the previous one
         for key in range(0, count - 1, 2):
             place, one, other = key * width + channel, weights[key], weights[key + 1]
-            if one == 0 and other == 0:  # as of entries that are not seen: don't read them
+            if one == 0 and other == 0:  # as for masked entries: don't read them
                 continue
             even = multiply_add(repeated(one), load(values, place), even)
             odd = multiply_add(repeated(other), load(values, place + width), odd)
@@ -187,5 +188,5 @@ def mix(
 
 @native_inline
 def exp_of_one(x: np.float32) -> np.float32:
-    """Of one number, by the same operations as of sixteen."""
+    """The exponential of one number, with the same operations as for sixteen."""
     return total(exp_of_negative(repeated(x))) * np.float32(1 / WIDTH)

@@ -1,4 +1,4 @@
-"""Operations of numba functions that are written as LLVM's."""
+"""Operations for numba functions that are written in LLVM."""
 
 from typing import Any
 
@@ -6,12 +6,12 @@ from llvmlite import ir
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-# `numba.extending.intrinsic`, whose own type has the typing context among a call's arguments.
+# `numba.extending.intrinsic`, untyped, because its own type includes the typing context argument.
 operation: Any = intrinsic
 
 
 def call_llvm(builder: Any, name: str, result: ir.Type, *args: Any, **flags: Any) -> Any:
-    """Calls a function of LLVM's, or one that is known by its name."""
+    """Calls an LLVM intrinsic, or an external function by name."""
     llvm_type = ir.FunctionType(result, [arg.type for arg in args])
     function = cgutils.get_or_insert_function(builder.module, llvm_type, name)
     return builder.call(function, args, **flags)

@@ -1,8 +1,8 @@
-"""Sixteen floats at a time in numba functions, held in registers.
+"""SIMD vectors of sixteen floats in numba functions, held in registers.
 
-LLVM makes of an operation on them what the machine has: one instruction with AVX-512, two with
-AVX2, four on ARM. Left to itself it takes several at a time where it sees that it may; a kernel
-that is to be fast says so.
+LLVM compiles an operation on them to what the machine has: one instruction with AVX-512, two with
+AVX2, four on ARM. LLVM's automatic vectorisation only works where it can prove that it is safe, so
+a fast kernel vectorises explicitly.
 """
 
 import operator
@@ -18,9 +18,9 @@ from numba.extending import models, overload, register_model
 
 from gophercite.kernels.intrinsics import call_llvm, operation
 
-WIDTH = 16  # floats of a `Lanes`
+WIDTH = 16  # number of floats in a `Lanes`
 
-# Rows of a tile of `add_products`. With two lanes for each, and what is multiplied, they fill the
+# Number of rows in a tile of `add_products`. With two lanes each, and the operands, they fill the
 # registers of a machine with AVX-512; others have fewer.
 _asked: str | None = numba.config.CPU_FEATURES  # type: ignore[attr-defined]
 _features = _asked or llvmlite.binding.get_host_cpu_features().flatten()
@@ -47,7 +47,7 @@ class _LanesModel(models.PrimitiveModel):
 
 
 def _place(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    """Where an array of one axis, the first argument, has the element that the second one names."""
+    """Pointer to an element of a one-dimensional array; the arguments are array and index."""
     array = context.make_array(signature.args[0])(context, builder, args[0])
     return builder.gep(array.data, [args[1]])
 
@@ -57,7 +57,7 @@ def _is_flat(array: types.Type, *elements: types.Type) -> bool:
 
 
 def _read(builder: Any, array: types.Array, place: Any, count: int) -> Any:
-    """One float, or sixteen, from where an array's elements lie."""
+    """Reads one float, or sixteen, at a pointer into an array."""
     wide = lambda element: element if count == 1 else ir.VectorType(element, count)  # noqa: E731
     if array.dtype == types.float32:
         place = builder.bitcast(place, wide(_FLOAT).as_pointer())
@@ -93,9 +93,9 @@ def _writing(llvm_type: ir.Type, numba_type: types.Type) -> Callable:
     return typed
 
 
-# One float of an array, and sixteen from there on: `load(array, at)`, `store(array, at, value)`.
-# Unlike `array[at]`, which counts from the end where `at` is negative, they do not look. Arrays are
-# of float32, or to read of bfloat16, whose bits numba takes for uint16.
+# Load or store one float of an array, or sixteen from an index on: `load(array, at)`, `store(array,
+# at, value)`. Unlike `array[at]`, they do not check for negative indices. Arrays are float32, or
+# for loads also bfloat16, whose bits numba sees as uint16.
 load_one = operation(_reading(1, types.float32))
 store_one = operation(_writing(_FLOAT, types.float32))
 load = operation(_reading(WIDTH, lanes))
@@ -104,7 +104,7 @@ store = operation(_writing(_LANES, lanes))
 
 @operation
 def prefetch(typing: Any, array: Any, at: Any) -> Any:
-    """Fetches the line of memory in which an array has an element: it is needed soon."""
+    """Prefetches the cache line of an array element that is needed soon."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         place = _place(context, builder, signature, args)
@@ -137,7 +137,7 @@ def _repeated(builder: Any, x: Any) -> Any:
 
 @operation
 def repeated(typing: Any, x: Any) -> Any:
-    """Sixteen times the same float."""
+    """Broadcasts a float to all sixteen lanes."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return _repeated(builder, args[0])
@@ -147,7 +147,7 @@ def repeated(typing: Any, x: Any) -> Any:
 
 @operation
 def multiply_add(typing: Any, x: Any, y: Any, z: Any) -> Any:
-    """`x * y + z`, in one instruction where there is one."""
+    """`x * y + z`, fused if the machine has such an instruction."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return _multiply_add(builder, *args)
@@ -173,7 +173,7 @@ larger = _of_two(lambda builder, x, y: builder.select(builder.fcmp_ordered(">", 
 
 
 def _lend(symbol: Callable, function: Callable) -> None:
-    """Makes a function what an operator does between two lanes."""
+    """Implements an operator between two `Lanes` by a function."""
 
     @overload(symbol, strict=False)
     def _operator(x: Any, y: Any) -> Any:
@@ -187,7 +187,7 @@ _lend(operator.mul, _multiplied)
 
 @operation
 def total(typing: Any, x: Any) -> Any:
-    """The sum of all sixteen."""
+    """The sum of all sixteen lanes."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         name, start = f"llvm.vector.reduce.fadd.v{WIDTH}f32", ir.Constant(_FLOAT, 0.0)
@@ -205,20 +205,20 @@ _POLYNOMIAL: tuple[float, ...] = (
     1.6666665459e-1,
     5.0000001201e-1,
 )
-_LN_2 = (0.693359375, -2.12194440e-4)  # in two parts: the first has few digits
-_LEAST = -87.0  # below, exp is no normal float
+_LN_2 = (0.693359375, -2.12194440e-4)  # in two parts, the first with few digits
+_LEAST = -87.0  # below this, exp is not a normal float
 
 
 @operation
 def exp_of_negative(typing: Any, x: Any) -> Any:
-    """The exponential of what is not positive, to 2e-7 of it; 0 below -87, NaN of NaN."""
+    """The exponential of non-positive numbers, to 2e-7 of its value; 0 below -87, NaN for NaN."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         (x,) = args
         fits = builder.fcmp_unordered(">", x, _constant(_LEAST))
         x = builder.select(fits, x, _constant(_LEAST))
-        # A float of this size has no room for digits after the point: the sum is rounded to a
-        # whole number, which stands in its last bits.
+        # A float of this size has no fractional bits: adding it rounds to an integer, which is then
+        # in the sum's lowest bits.
         big = _constant(1.5 * 2**23)
         shifted = _multiply_add(builder, x, _constant(1.4426950408889634), big)
         power = builder.fsub(shifted, big)
@@ -292,14 +292,14 @@ def _products(height: int, halves: int) -> Callable:
     return add_products
 
 
-# Adds to a tile of `TILE` rows of two lanes each a product of matrices: to row i, for each
-# k < count, `left[first + i * down + k * along]` times row k of `right`. The tile, which `sums` has
-# from `at` on, stays in registers meanwhile. Others have one row, or one lane in each.
+# Adds a matrix product to a tile of `TILE` rows of two lanes each: to row i, for each k < count,
+# `left[first + i * down + k * along]` times row k of `right`. The tile, which is in `sums` from
+# `at` on, stays in registers during this. The other variants have one row, or one lane per row.
 add_products_to_tile, add_products_to_row = _products(TILE, 2), _products(1, 2)
 add_products_to_narrow_tile, add_products_to_narrow_row = _products(TILE, 1), _products(1, 1)
 
 
 @numba.njit(inline="always")
 def zeros() -> Any:
-    """Sixteen zeros."""
+    """Sixteen lanes of zeros."""
     return repeated(numba.float32(0.0))

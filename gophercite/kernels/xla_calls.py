@@ -1,8 +1,8 @@
 """Compiled numba functions as operations of XLA's CPU programs, on all of its threads.
 
-XLA calls a function with the address of a frame. No Python runs in such a call, and no thread waits
-in it: the function writes a *job*, lets XLA's threads take pieces of it, does as they do and
-returns; whoever ends the last piece says that the result is there.
+XLA calls a function with the address of a call frame. No Python runs in such a call, and no thread
+waits in it: the function writes a *job*, lets XLA's threads take pieces of it, works on pieces
+itself and returns; the thread that finishes last signals that the result is ready.
 """
 
 import ctypes
@@ -24,13 +24,13 @@ _WORD = ir.IntType(64)
 
 
 def _place(builder: Any, args: Any) -> Any:
-    """Of the word that the second argument counts from the address that the first one is."""
+    """Pointer to the word at an index from an address (the two arguments)."""
     return builder.gep(builder.inttoptr(args[0], _WORD.as_pointer()), [args[1]])
 
 
 @operation
 def word(typing: Any, address: Any, index: Any) -> Any:
-    """The 64-bit word that lies so many words behind an address."""
+    """The 64-bit word at an index from an address."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.load(_place(builder, args))
@@ -40,7 +40,7 @@ def word(typing: Any, address: Any, index: Any) -> Any:
 
 @operation
 def set_word(typing: Any, address: Any, index: Any, value: Any) -> Any:
-    """Writes one."""
+    """Writes such a word."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         builder.store(args[2], _place(builder, args))
@@ -51,7 +51,7 @@ def set_word(typing: Any, address: Any, index: Any, value: Any) -> Any:
 
 @operation
 def _add_to_word(typing: Any, address: Any, index: Any, more: Any) -> Any:
-    """Adds to one, whatever other threads do to it meanwhile; what it was before."""
+    """Atomically adds to such a word; returns its previous value."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.atomic_rmw("add", _place(builder, args), args[2], "seq_cst")
@@ -61,7 +61,7 @@ def _add_to_word(typing: Any, address: Any, index: Any, more: Any) -> Any:
 
 @operation
 def _call(typing: Any, function: Any, argument: Any) -> Any:
-    """What a function at an address returns for an argument, both a word."""
+    """Calls a function at an address; argument and result are words."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         llvm_type = ir.FunctionType(_WORD, [_WORD]).as_pointer()
@@ -72,7 +72,7 @@ def _call(typing: Any, function: Any, argument: Any) -> Any:
 
 @operation(prefer_literal=True)
 def address_of(typing: Any, name: Any) -> Any:
-    """Where the function is that `publish` gave a name."""
+    """The address of a function registered with `publish`."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         llvm_type = ir.FunctionType(_WORD, [_WORD])
@@ -94,7 +94,7 @@ def _pointer(element: ir.Type, numba_type: types.Type) -> Any:
     return at
 
 
-# Arrays at an address: `numba.carray(floats_at(address), shape)`.
+# For arrays at an address: `numba.carray(floats_at(address), shape)`.
 floats_at = _pointer(ir.FloatType(), types.float32)
 ints_at = _pointer(ir.IntType(32), types.int32)
 halves_at = _pointer(ir.IntType(16), types.uint16)
@@ -102,7 +102,7 @@ bytes_at = _pointer(ir.IntType(8), types.uint8)
 
 
 def records_at(dtype: np.dtype) -> Any:
-    """The same for records of a structured dtype."""
+    """Like `floats_at`, for records of a structured dtype."""
     record = numba.from_dtype(dtype)
 
     @operation
@@ -117,7 +117,7 @@ def records_at(dtype: np.dtype) -> Any:
 
 @native
 def only_says_version(frame: int) -> bool:
-    """Answers XLA where it only asks what a handler was compiled for."""
+    """Handles calls in which XLA only asks for a handler's version; returns whether it was one."""
     extension = word(frame, xla.EXTENSION)
     if extension == 0 or word(extension, xla.EXTENSION_TYPE) & 0xFFFFFFFF != xla.ASKS_FOR_METADATA:
         return False
@@ -139,25 +139,25 @@ def result(frame: int, i: int) -> int:
 
 @native
 def size(frame: int, i: int, axis: int) -> int:
-    """How many elements an argument has along an axis."""
+    """An argument's size along an axis."""
     return word(word(word(word(frame, xla.ARGUMENTS), i), xla.DIMS), axis)
 
 
 @native
 def is_bfloat16(frame: int, i: int) -> bool:
-    """Whether an argument's elements are such."""
+    """Whether an argument's dtype is bfloat16."""
     return word(word(word(frame, xla.ARGUMENTS), i), xla.DTYPE) & 0xFFFFFFFF == xla.BFLOAT16
 
 
-# A job's first words; what the work needs to know stands behind them. It lies in a result of the
-# call, which XLA keeps until the future is there.
+# A job's first words; the work's own data follows. The job is in a result buffer of the call, which
+# XLA keeps until the future is complete.
 _NEXT_PIECE, _TASKS_LEFT, _JOB_API, _JOB_FUTURE, _REQUEST = range(5)
 JOB_HEADER = _REQUEST + 6
 
 
 @native
 def begin(job: int) -> None:
-    """Makes a job of the memory at an address: no piece of it is taken, and one thread is at it."""
+    """Initialises a job at an address: no piece is taken, and one thread works on it."""
     for i in range(JOB_HEADER):
         set_word(job, i, 0)
     set_word(job, _TASKS_LEFT, 1)
@@ -165,14 +165,14 @@ def begin(job: int) -> None:
 
 @native
 def next_piece(job: int) -> int:
-    """A piece of work that nobody has taken yet; they are counted from 0, without an end."""
+    """Takes the next piece of work; pieces are numbered from 0, without an upper limit."""
     return _add_to_word(job, _NEXT_PIECE, 1)
 
 
 @native
 def _request(job: int, function: int, x: int, y: int, z: int) -> bool:
-    """Calls a function of XLA's with a structure of up to three fields; whether it worked."""
-    # Before them its size, which may be too large, and no extensions.
+    """Calls an XLA function with a structure of up to three fields; returns True on success."""
+    # First its size, which may be too large, and no extensions.
     for i, value in enumerate((40, 0, x, y, z)):
         set_word(job, _REQUEST + i, value)
     api = word(job, _JOB_API)
@@ -185,14 +185,14 @@ def _request(job: int, function: int, x: int, y: int, z: int) -> bool:
 
 @native
 def hand_out(frame: int, job: int, task: int, most: int) -> None:
-    """Lets XLA's threads take pieces of a job; the caller does as they do.
+    """Lets XLA's threads take pieces of a job; the caller then works on pieces, too.
 
     Args:
-      frame: of the call.
-      job: one that has begun.
+      frame: the call frame.
+      job: a job that `begin` has initialised.
       task: address of a function of the job that works until no piece is left and then calls
         `end_task`.
-      most: threads that there is work for, the caller's among them.
+      most: maximum number of useful threads, including the caller's.
     """
     set_word(job, _JOB_API, word(frame, xla.API))
     context, number = word(frame, xla.CONTEXT), _REQUEST + 5
@@ -211,22 +211,23 @@ def hand_out(frame: int, job: int, task: int, most: int) -> None:
 
 @native
 def end_task(job: int) -> None:
-    """After the last piece: the thread that is the last to come here tells XLA."""
+    """Ends a thread's task; the last thread to end tells XLA that the result is ready."""
     if _add_to_word(job, _TASKS_LEFT, -1) == 1 and word(job, _JOB_FUTURE) != 0:
         _request(job, xla.SET_AVAILABLE, word(job, _JOB_FUTURE), 0, 0)
 
 
 def publish(name: str, function: Any) -> None:
-    """Lets functions that are compiled later find a `numba.cfunc` by `address_of(name)`."""
+    """Names a `numba.cfunc`, so that functions compiled later find it with `address_of(name)`."""
     llvmlite.binding.add_symbol(name, function.address)
 
 
 def register(name: str, handler: Any) -> None:
-    """Makes a `numba.cfunc` of a frame's address an operation of XLA's CPU programs.
+    """Registers a `numba.cfunc`, which takes a frame's address, as an operation of XLA on CPU.
 
     Args:
-      name: of the operation, for `jax.ffi.ffi_call`.
-      handler: returns 0. Must stay referenced as long as the process may call it.
+      name: the operation's name, for `jax.ffi.ffi_call`.
+      handler: the function, which returns 0. It must stay referenced as long as the process may
+        call it.
     """
     new_capsule = ctypes.pythonapi.PyCapsule_New
     new_capsule.restype = ctypes.py_object

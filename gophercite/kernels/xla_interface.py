@@ -1,7 +1,7 @@
-"""XLA's C interface for operations that others add: how its structures lie in memory.
+"""XLA's C interface for custom operations: the memory layout of its structures.
 
-After `xla/ffi/api/c_api.h`, which jaxlib comes with (`jax.ffi.include_dir()`); a test compares.
-Classes and fields have the names that they have there, without `XLA_FFI_`.
+It follows `xla/ffi/api/c_api.h`, which comes with jaxlib (`jax.ffi.include_dir()`); a test compares
+the two. Classes and fields have the same names as there, without `XLA_FFI_`.
 """
 
 import ctypes
@@ -21,19 +21,19 @@ class Args(ctypes.Structure):
 
 
 class Rets(ctypes.Structure):
-    """Its results."""
+    """The results of a call."""
 
     _fields_ = [*_LIST, ("rets", _POINTER)]
 
 
 class Attrs(ctypes.Structure):
-    """Its attributes."""
+    """The attributes of a call."""
 
     _fields_ = [*_LIST, ("names", _POINTER), ("attrs", _POINTER)]
 
 
 class CallFrame(ctypes.Structure):
-    """A call."""
+    """A call frame."""
 
     _fields_ = [
         *_HEADER,
@@ -77,19 +77,19 @@ class Metadata(ctypes.Structure):
 
 
 class Extension_Base(ctypes.Structure):  # noqa: N801
-    """What an extension of a structure begins with."""
+    """The header of a structure's extension."""
 
     _fields_ = [("struct_size", ctypes.c_size_t), ("type", _INT), ("next", _POINTER)]
 
 
 class Metadata_Extension(ctypes.Structure):  # noqa: N801
-    """By which XLA asks for the metadata."""
+    """The extension by which XLA asks for metadata."""
 
     _fields_ = [("extension_base", Extension_Base), ("metadata", _POINTER)]
 
 
 class Api(ctypes.Structure):
-    """XLA's own functions, as far as they are used here."""
+    """XLA's functions that are used here."""
 
     _fields_ = [
         *_HEADER,
@@ -114,7 +114,7 @@ class Api(ctypes.Structure):
 
 
 def _word(*fields: Any) -> int:
-    """Which word of a structure a field is; of a structure in it, its fields'."""
+    """The index of a field's 64-bit word, given its path through nested structures."""
     return sum(field.offset for field in fields) // 8
 
 
