@@ -28,6 +28,6 @@ def is_host(name: str) -> bool:
 
 
 def without_fragment(url: str) -> tuple[str, str]:
-    """The address without its fragment, and the fragment, decoded."""
+    """The address up to its first `#`, and the decoded fragment after it."""
     address, _, fragment = url.partition("#")
     return address, urllib.parse.unquote(fragment)

@@ -73,7 +73,7 @@ def shown(items: Iterable[T], what: str) -> Iterator[T]:
 
 @contextlib.contextmanager
 def doing(what: str) -> Iterator[None]:
-    """Shows on a terminal what is being done, while it takes."""
+    """Shows on a terminal what is being done, until it is done."""
     if not sys.stderr.isatty():
         yield
         return

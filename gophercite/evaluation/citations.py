@@ -22,7 +22,7 @@ class EntailmentModel(Protocol):
     """A natural-language-inference model."""
 
     def __call__(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
-        """Returns the probability that each premise entails its hypothesis."""
+        """Returns the probability, in 0 … 1, that each premise entails its hypothesis."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -37,7 +37,7 @@ def adds_bos_token(folder: pathlib.Path) -> bool:
 
     Args:
       folder: the model's folder. `tokenizer.json` of the same tokenizer decides, else
-        `tokenizer_config.json`; without either they do.
+        `tokenizer_config.json`; without either file, they do.
 
     Raises:
       VocabularyError: one of the files can't be read.
