@@ -2,9 +2,9 @@
 
     python -m data_pipelines.bootstrap SAMPLES QUESTIONS OUT --style short|long [--index corpus.db]
 
-SAMPLES are JSON lines with `question_id` and `text`, perhaps with `model`, and with `document`, the
-id of the page that the prompt showed, as `launch/eval.py --output` writes them. Of each question
-the sample that is most like what is known to be right is kept; prints why others were not.
+SAMPLES are JSON lines with `question_id` and `text`, optionally with `model`, and with `document`,
+the id of the page that the prompt showed, as `launch/eval.py --output` writes them. For each
+question the sample that is most like the known answer is kept; prints why others were not.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from gophercite.storage.json_lines import read_json_lines
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Chooses among the samples that the command line names; returns 1 when none was kept."""
+    """Chooses among the samples that the command line names; returns 1 if none was kept."""
     flags = _parse(arguments)
     read, report = records.Report(), BootstrapReport()
     try:

@@ -1,7 +1,7 @@
-"""Which of a few-shot prompted model's samples becomes training data (sections 2.5 and H).
+"""Chooses which samples of a few-shot prompted model become training data (sections 2.5 and H).
 
-The paper asks people. Where the answer or the evidence of a question is known, ROUGE-L says nearly
-as much for nothing: it chooses among the samples, and above a threshold it stands for the verdict.
+The paper asks people. If the answer or the evidence of a question is known, ROUGE-L is nearly as
+good and free: it chooses among the samples, and above a threshold it stands in for the verdict.
 """
 
 import collections
@@ -25,9 +25,9 @@ class BootstrapSettings:
     """How samples are read and judged.
 
     Attributes:
-      style: of the prompts: inline evidence, or claims alone.
-      plausible: ROUGE-L of a claim against an accepted answer from which on it is plausible.
-      supported: the same of a quote against the gold evidence.
+      style: style of the prompts: inline evidence, or claims alone.
+      plausible: minimum ROUGE-L of a plausible claim against an accepted answer.
+      supported: minimum ROUGE-L of a supporting quote against the gold evidence.
     """
 
     style: Style
@@ -42,7 +42,7 @@ class BootstrapSettings:
 
 @dataclasses.dataclass(frozen=True)
 class Sampled:
-    """What a model wrote: the raw text, the page it was shown, and the model's name, if known."""
+    """A model's output: the raw text, the page it was shown, and the model's name, if known."""
 
     text: str
     document: str | None = None
@@ -51,15 +51,15 @@ class Sampled:
 
 @dataclasses.dataclass
 class BootstrapReport:
-    """What became of the samples.
+    """What happened to the samples.
 
     Attributes:
-      samples: how many there were.
-      refused: how many can't be used, by reason.
-      questions: how many have at least one sample.
-      kept: how many have a rated answer.
-      rated_good: how many of these are plausible and supported.
-      unrated: how many have a verdict that people must give.
+      samples: number of samples.
+      refused: number of samples that can't be used, by reason.
+      questions: number of questions with at least one sample.
+      kept: number of questions with a rated answer.
+      rated_good: number of these that are plausible and supported.
+      unrated: number of these with a verdict that people must give.
     """
 
     samples: int = 0
@@ -94,17 +94,18 @@ def best_answer(
     settings: BootstrapSettings,
     report: BootstrapReport,
 ) -> RatedAnswer | None:
-    """Returns the sample that is most like what is right, as a rated answer; None without any.
+    """Returns the sample that is most like the known answer, as a rated answer; None if there is
+    none.
 
-    What is right are the question's answers, for claims, and its gold evidence, for quotes; the
-    score is the mean of what is known. Where nothing is, the claim is compared with its own quote,
+    Claims are compared with the question's answers, and quotes with its gold evidence; the
+    score is the mean of what is known. If neither is, the claim is compared with its own quote,
     as in the paper's baseline, and the verdict is left to people.
 
     Args:
-      question: with whole pages.
-      samples: of a model for this question.
+      question: the question, with whole pages.
+      samples: a model's samples for this question.
       settings: how they are judged.
-      report: counts what becomes of them.
+      report: counts what happens to them.
     """
     candidates = []
     for sample in samples:

@@ -1,19 +1,19 @@
-"""Browsed answers alone, without their references, for raters who judge them one by one.
+"""Browsed answers without their references, for raters who judge them one by one.
 
     python -m data_pipelines.browsed_claims EPISODES.jsonl.gz … --out FOLDER --tokens 50 \\
         --vocabulary runs/bc --questions truthfulqa.jsonl
     python -m data_pipelines.browsed_claims EPISODES.jsonl.gz … --out FOLDER
 
-For TruthfulQA, as its other answers are short, answers are cut to 50 tokens, and a partial last
-sentence is dropped (WebGPT, section 4.2); for the stance of answers they are whole (appendix H).
-Citations are stripped in any case. FOLDER gets
+For TruthfulQA, whose other answers are short, answers are cut to 50 tokens, and a partial last
+sentence is dropped (WebGPT, section 4.2); for the stance of answers they are complete (appendix H).
+Citations are stripped in both cases. FOLDER gets
 
-  claims.jsonl  what `gophercite rate new … --form truthfulqa`, or `stance`, reads
-  empty.jsonl   votes on answers of which nothing is left, and on questions that were not answered:
+  claims.jsonl  the input of `gophercite rate new … --form truthfulqa`, or `stance`
+  empty.jsonl   votes for answers of which nothing is left, and for questions without an answer:
                 truthful and not informative, as in the paper
 
-Of several episodes of a question the one with the highest reward counts, without rewards the first.
-With --questions, answers to other questions are left out.
+If a question has several episodes, the one with the highest reward counts, or without rewards the
+first. With --questions, answers to other questions are left out.
 Exit status: 0 done; 1 refused or failed, with one line that says why; 2 wrong usage.
 """
 
@@ -36,13 +36,13 @@ EMPTY = {"rater": "empty", "truthful_0": "yes", "informative_0": "no"}
 
 
 def claim_of(episode: Episode, vocabulary: Vocabulary | None, tokens: int) -> str:
-    """Returns an episode's answer without citations, cut to so many tokens with a vocabulary."""
+    """Returns an episode's answer without citations; with a vocabulary, cut to `tokens` tokens."""
     answer = without_citations(episode.end.answer or "")
     return answer if vocabulary is None else shortened(answer, vocabulary, tokens)
 
 
 def as_answer(episode: Episode, claim: str) -> Answer:
-    """Returns what the rating app reads of it: the claim, with its first reference as the proof."""
+    """Converts it for the rating app: the claim, with its first reference as the proof."""
     first = episode.end.references[0]
     citation = Citation(
         claim,

@@ -1,19 +1,19 @@
-"""Comparisons of browsed answers for raters: against demonstrations, or answers of the data set.
+"""Comparisons of browsed answers for raters: with demonstrations, or with the data set's answers.
 
     python -m data_pipelines.browsed_pairs runs/bc/episodes.jsonl.gz --out pairs.jsonl \\
         --demonstrations demonstrations.jsonl.gz
     python -m data_pipelines.browsed_pairs runs/bc/episodes.jsonl.gz --out pairs.jsonl \\
         --reference-answers questions.jsonl
 
-The two ways of WebGPT's section 4.1. Against demonstrations (or another model's episodes) both
-answers keep their references; rate them by `gophercite rate new … --form long-comparison`. Against
-the data set's answer, the first of a question's `answers`, citations and references are stripped;
-rate them with `--form minimal`. The second response is always the model's: launch/browse_report.py
-says how often it is preferred.
+These are the two ways of WebGPT's section 4.1. Against demonstrations (or another model's episodes)
+both answers keep their references; rate them with `gophercite rate new … --form long-comparison`.
+Against the data set's answer, the first of a question's `answers`, citations and references are
+stripped; rate them with `--form minimal`. The second response is always the model's:
+launch/browse_report.py says how often it is preferred.
 
-Of several episodes of a question the one with the highest reward counts, of the first N with
---best-of N; without rewards the first. --truth QUESTIONS.jsonl rates in raters' place, where
-questions have evidence: proved is better than right, right better than wrong.
+If a question has several episodes, the one with the highest reward counts (of the first N with
+--best-of N), or without rewards the first. --truth QUESTIONS.jsonl replaces raters, if
+questions have evidence: supported is better than right, right better than wrong.
 Exit status: 0 done; 1 refused or failed, with one line that says why; 2 wrong usage.
 """
 
@@ -36,8 +36,8 @@ def chosen(episodes: Iterable[Episode], best_of: int | None = None) -> dict[str,
     """Returns the episode that counts for each question, by the question's id.
 
     Args:
-      episodes: of one model or of people.
-      best_of: how many of a question are looked at, the first ones; None for all.
+      episodes: one model's or people's episodes.
+      best_of: number of a question's episodes to consider, the first ones; None for all.
     """
     by_question: dict[str, list[Episode]] = {}
     for each in episodes:
@@ -48,10 +48,10 @@ def chosen(episodes: Iterable[Episode], best_of: int | None = None) -> dict[str,
 def against_episodes(
     model: Mapping[str, Episode], others: Mapping[str, Episode]
 ) -> Iterator[tuple[Comparison, Episode, Episode]]:
-    """Yields comparisons with others' answers, with the episodes: the others', and the model's.
+    """Yields comparisons with others' answers, with both episodes: the other's and the model's.
 
     Args:
-      model, others: by question; where either has no answer there is nothing to compare.
+      model, others: episodes by question; if either has no answer there is no comparison.
     """
     for id, mine in model.items():
         other = others.get(id)
@@ -63,11 +63,11 @@ def against_episodes(
 def against_answers(
     model: Mapping[str, Episode], questions: Iterable[Question]
 ) -> Iterator[tuple[Comparison, Question, Episode]]:
-    """Yields comparisons with the data set's answers, the model's without its citations.
+    """Yields comparisons of the data set's answers with the model's, without its citations.
 
     Args:
-      model: by question.
-      questions: with the answers.
+      model: episodes by question.
+      questions: questions with answers.
     """
     for question in questions:
         mine = model.get(question.id)
@@ -113,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _rated(
     pair: Comparison, options: argparse.Namespace, points: dict[str, int] | None
 ) -> Iterator[Comparison]:
-    """The comparison, with a verdict where one is asked for; nothing where it can't be given."""
+    """The comparison, with a verdict if one is asked for; None if it can't be given."""
     if options.truth is None:
         yield pair
     elif points is not None:
@@ -126,13 +126,13 @@ def _rated(
 
 
 def _by_truth(question: Question, other: Episode, mine: Episode) -> dict[str, int]:
-    """What a rater who knows the proof says on the five points: overall, and of accuracy."""
+    """The five-point ratings by somebody who knows the proof: overall, and accuracy."""
     right = judge(question, mine.end).right - judge(question, other.end).right
     return {"overall": worth(question, mine.end) - worth(question, other.end), "accuracy": right}
 
 
 def _by_rightness(question: Question, mine: Episode) -> dict[str, int]:
-    """The same against an answer that is right, of texts that cite nothing."""
+    """The same against an answer that is right, for texts without citations."""
     points = int(judge(question, mine.end).right) - 1
     return {"overall": points, "accuracy": points}
 

@@ -1,17 +1,17 @@
-"""Comparisons of browsed answers by what is true: input of a reward model of long answers.
+"""Comparisons of browsed answers by what is true: data for a reward model of long answers.
 
     python -m data_pipelines.browsing_comparisons QUESTIONS.jsonl EPISODES.jsonl.gz … --out FOLDER
     python -m data_pipelines.browsing_comparisons questions.jsonl runs/bc/episodes.jsonl.gz \\
         --out runs/comparisons --held-out 0.1 --validation-model 0.3
 
-Two answers to the same question are compared as a rater who knows the proof would: one that is
-right and proved by what it cites is better than one that is right without that, which is better
-than one that is wrong; answers of one kind tie, one half. "Much better" (proved against wrong) is
-merged into "better", as WebGPT does (3.2); the ratings keep the five points.
+Two answers to the same question are compared as by a rater who knows the proof. An answer that is
+right and supported by what it cites is better than one that is only right, which is better
+than one that is wrong. Equally good answers tie, with target one half. "Much better" (supported
+against wrong) is merged into "better", as in WebGPT (3.2); the ratings keep the five points.
 
-OUT gets `comparisons_train.jsonl` and `comparisons_validation.jsonl`; with --validation-model a
+OUT gets `comparisons_train.jsonl` and `comparisons_validation.jsonl`. With --validation-model a
 share of the questions goes to `validation_model/` in the same form, for a second reward model that
-judges what the first one chose (appendix I).
+judges the answers that the first one chose (appendix I).
 """
 
 import argparse
@@ -33,13 +33,13 @@ _POINTS = ("much better", "better")
 
 
 def worth(question: Question, end: State) -> int:
-    """How good an episode's answer is: 2 where it is proved, 1 where it is right alone, else 0."""
+    """How good an episode's answer is: 2 if it is supported, 1 if only right, otherwise 0."""
     verdict = judge(question, end)
     return verdict.right + verdict.supported
 
 
 def long_answer(end: State) -> LongAnswer:
-    """The answer of an episode as a judge reads it."""
+    """The answer of an episode in the form that a reward model reads."""
     references = tuple(
         Extract(each.title, each.extract, each.domain, each.url or None) for each in end.references
     )
@@ -49,13 +49,14 @@ def long_answer(end: State) -> LongAnswer:
 def comparisons(
     question: Question, episodes: Sequence[Episode], most: int, seed: str
 ) -> Iterator[Comparison]:
-    """Yields comparisons of different answers to a question, those that are decided first.
+    """Yields comparisons of different answers to a question, decided ones first.
 
     Args:
-      question: with its evidence.
-      episodes: of it; those without an answer have nothing to compare.
-      most: comparisons of a question, at most; ties are at most as many as the others, or one.
-      seed: of the choice among them.
+      question: the question, with its evidence.
+      episodes: its episodes; those without an answer are ignored.
+      most: maximum comparisons per question; of these, ties are at most as many as the others,
+        or one.
+      seed: seed for choosing among them.
     """
     distinct = {}
     for each in episodes:

@@ -1,13 +1,13 @@
-"""Makes of demonstrations what behaviour cloning learns: a prompt and a command, or the answer.
+"""Turns demonstrations into data for behaviour cloning: prompts with a command, or the answer.
 
     python -m data_pipelines.browsing_completions WORLD EPISODES.jsonl.gz OUT --vocabulary FOLDER
     python -m data_pipelines.browsing_completions webs/small/world_train demonstrations.jsonl.gz \\
         data --vocabulary runs/model --prompt-tokens 2048 --held-out 0.04
 
 OUT gets `completions_train.jsonl` and, with --held-out, `completions_validation.jsonl`, which has
-that share of the episodes (4 % in WebGPT, section 3.2). Each episode is played again in WORLD, so
-that its prompts are as long as --prompt-tokens lets them be: give what the model will be run with.
-Invalid actions and mistakes that demonstrators marked are left out, unless --faults.
+that share of the episodes (4 % in WebGPT, section 3.2). Each episode is replayed in WORLD, and
+its prompts are as long as --prompt-tokens allows: use the value that the model will be run with.
+Invalid actions, and mistakes that demonstrators marked, are left out, unless --faults is given.
 """
 
 import argparse
@@ -33,17 +33,17 @@ def completions(
     *,
     faults: bool = False,
 ) -> Iterator[Completion]:
-    """Yields what behaviour cloning learns of an episode, step by step.
+    """Yields the prompts and completions of an episode, step by step.
 
     Args:
-      world: in which it was played.
-      episode: as it was recorded.
-      vocabulary: of the model that is to learn.
-      prompt_tokens: that a prompt may have.
-      faults: whether invalid actions and marked mistakes are learnt, too.
+      world: the world in which it was recorded.
+      episode: the recorded episode.
+      vocabulary: vocabulary of the model that will learn from it.
+      prompt_tokens: maximum tokens of a prompt.
+      faults: whether to include invalid actions and marked mistakes.
 
     Raises:
-      ValueError: the world is another one, or no prompt fits.
+      ValueError: the world is a different one, or no prompt fits.
     """
     for number, each in enumerate(examples(world, episode, faults=faults)):
         prompt = text_of_state(vocabulary, each.state, prompt_tokens)
@@ -52,14 +52,14 @@ def completions(
 
 
 def is_held_out(episode: Episode, share: float) -> bool:
-    """Whether an episode is one of those that are held out.
+    """Whether an episode is held out.
 
-    It depends on the question alone: all demonstrations of a question are on one side, whatever
-    else the file holds.
+    This depends only on the question: all demonstrations of a question are on one side, whatever
+    else the file contains.
 
     Args:
-      episode: any.
-      share: of the questions that are held out.
+      episode: any episode.
+      share: share of the questions that are held out.
     """
     digest = hashlib.sha256(episode.question_id.encode()).digest()
     return int.from_bytes(digest[:8], "big") < share * 2**64

@@ -1,4 +1,4 @@
-"""Questions to browse for: which are asked in training, and the batches of evaluations."""
+"""Questions to browse for: the training questions, and the batches of evaluations."""
 
 import dataclasses
 import functools
@@ -17,18 +17,18 @@ Paths: TypeAlias = str | Sequence[str]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BrowsingInput:
-    """Questions of JSON-lines files, for environments that choose among them by themselves.
+    """Questions from JSON-lines files, for environments that choose among them by themselves.
 
     Attributes:
-      files: of question records.
+      files: files of question records.
       vocabulary: the model's.
-      batch_size: questions of an evaluation that are browsed for at a time.
-      split: what the set is called.
-      limit: questions to take, the first ones; all when None.
-      without: files whose lines have a `question` (episodes, comparisons, questions): what they
-        ask is not asked here. Demonstrations, comparisons and reinforcement learning are to have
+      batch_size: number of questions of an evaluation that are browsed for at a time.
+      split: name of the set.
+      limit: number of questions to take, the first ones; None takes all.
+      without: files whose lines have a `question` (episodes, comparisons, questions): these
+        questions are left out. Demonstrations, comparisons and reinforcement learning must have
         no question in common (WebGPT, 3.2).
-      process_index, process_count: which process this is.
+      process_index, process_count: index of this process, and number of processes.
     """
 
     files: Paths
@@ -42,7 +42,7 @@ class BrowsingInput:
 
     @property
     def mixture_or_task_name(self) -> str:
-        """What the questions are called in messages."""
+        """The questions' name in messages."""
         return ", ".join(map(os.fspath, _listed(self.files)))
 
     @functools.cached_property
@@ -50,7 +50,7 @@ class BrowsingInput:
         """The questions.
 
         Raises:
-          ValueError: there are none.
+          ValueError: there are no questions.
         """
         seen = questions_of(self.without)
         found: list[records.Question] = []
@@ -65,14 +65,14 @@ class BrowsingInput:
         return found[: self.limit]
 
     def batches(self, start: int = 0) -> Iterator[dict[str, Any]]:
-        """Yields the numbers of rollouts without end; environments know what they ask next."""
+        """Yields the numbers of rollouts without end; environments choose their next questions."""
         number = start
         while True:
             yield {"rollout": np.array([number], np.int32)}
             number += 1
 
     def one_pass(self) -> Iterator[dict[str, Any]]:
-        """Yields the numbers of all questions, as many at a time; -1 fills up the last batch."""
+        """Yields the numbers of all questions in batches; -1 pads the last batch."""
         for start in range(0, len(self.records), self.batch_size):
             numbers = np.full(self.batch_size, -1, np.int32)
             some = range(start, min(start + self.batch_size, len(self.records)))
@@ -85,10 +85,10 @@ class BrowsingInput:
 
 
 def questions_of(paths: Paths) -> set[str]:
-    """What the lines of some files ask, as `asked_as` has it.
+    """The questions in the lines of some files, normalised by `asked_as`.
 
     Args:
-      paths: JSON lines of objects with a `question`; others are passed over.
+      paths: JSON lines of objects with a `question`; other objects are skipped.
 
     Raises:
       OSError: a file can't be read.
@@ -103,7 +103,7 @@ def questions_of(paths: Paths) -> set[str]:
 
 
 def asked_as(question: str) -> str:
-    """A question without what two copies of it may differ in: case and white space."""
+    """A question without the differences between two copies of it: case and white space."""
     return " ".join(question.casefold().split())
 
 

@@ -1,7 +1,7 @@
 """Questions that a claim answers (GopherCite, appendix E.2, type B): from a model, or by rule.
 
-The paper asks a few-shot prompted language model. Any function from a prompt to its continuation
-will do; without one, simple rules make a question of most claims of FEVER's kind.
+The paper prompts a few-shot language model. Any function from a prompt to its continuation
+will do; without one, simple rules turn most claims of FEVER's kind into a question.
 """
 
 import re
@@ -12,7 +12,7 @@ from gophercite.evidence import holds_mark
 AskModel = Callable[[str], str]
 """Continues a prompt; what follows the first line is not looked at."""
 
-_LONGEST_QUESTION = 200  # characters; what is longer is no question about one claim
+_LONGEST_QUESTION = 200  # characters; anything longer is not a question about one claim
 
 _PREAMBLE = "Each question below is answered by the statement above it.\n\n"
 _EXAMPLES = (
@@ -23,7 +23,7 @@ _EXAMPLES = (
     ("The Marianne sank because it hit a reef", "Why did the Marianne sink?"),
 )
 
-# Words of a name or title: capitals, and the small ones between them; a source's brackets behind.
+# Words of a name or title: capitals, and the small ones between them, with a source in brackets.
 _CAPITAL = r"[^\W_a-z][\w.&'-]*"
 _SMALL_INSIDE = r"(?:of|the|and|in|for|to|de|la|von|&)"
 _NAME_PATTERN = (
@@ -35,7 +35,7 @@ _SUBJECT = rf"(?P<subject>(?:{_NAME_PATTERN}|{_NOUN_PATTERN}){_BRACKETED})"
 _AUXILIARY = (
     "is|are|was|were|has|have|had|does|do|did|can|could|will|would|may|might|must|should|cannot"
 )
-# A claim of FEVER's kind: what it is about, and the first verb that a rule knows.
+# A claim of FEVER's kind: its subject, and the first verb that a rule knows.
 _PARTS = re.compile(rf"{_SUBJECT} (?P<verb>{_AUXILIARY}) (?P<rest>.+)")
 _OF_A_NAME = re.compile(rf"(?P<subject>{_NAME_PATTERN}{_BRACKETED})(?<!'s) [a-z].*")
 _NO_SUBJECT = re.compile(
@@ -54,7 +54,7 @@ _OF_PEOPLE = re.compile(
     r"|rapper|lawyer|footballer|wrestler|painter|engineer|creator|host|\w+ist)\b"
 )
 
-# Words at the start of a claim that are written small inside a sentence; titles begin alike.
+# Words at the start of a claim that are lower-case inside a sentence; titles begin with them, too.
 _SMALL = re.compile(
     r"(?:The|A|An|There|It|In|On|At|One|Some|All|No|Many|Both|Each|During|After|Before|By|Since"
     r"|He|She|They|This|That|These|Those|As|From|With)\b(?! [^\W\d_a-z])"
@@ -62,12 +62,12 @@ _SMALL = re.compile(
 
 
 def inside_sentence(claim: str) -> str:
-    """Returns a claim as it stands after other words: its first one small, unless it is a name."""
+    """Returns a claim as it reads after other words: lower-case, unless it begins with a name."""
     return claim[0].lower() + claim[1:] if _SMALL.match(claim) else claim
 
 
 def question_prompt(claim: str) -> str:
-    """Returns the prompt of which a model's continuation is a question that `claim` answers."""
+    """Returns a prompt whose continuation by a model is a question that `claim` answers."""
     shown = "".join(f"Statement: {said}.\nQuestion: {asked}\n\n" for said, asked in _EXAMPLES)
     return f"{_PREAMBLE}{shown}Statement: {claim}.\nQuestion:"
 
@@ -77,10 +77,10 @@ def question_for(claim: str, ask: AskModel | None = None) -> str | None:
 
     Args:
       claim: without a full stop at the end.
-      ask: a model. What it says counts when its first line is one question; else the rules do.
+      ask: a model. If the first line of its output is one question, it is used; else the rules.
 
     Returns:
-      The question, or None when no rule makes one.
+      The question, or None if no rule makes one.
     """
     if ask is not None:
         line = next(iter(ask(question_prompt(claim)).strip().splitlines()), "").strip()
@@ -91,10 +91,10 @@ def question_for(claim: str, ask: AskModel | None = None) -> str | None:
 
 
 def question_by_rule(claim: str) -> str | None:
-    """Returns a question about the subject of a claim, or None when none is found.
+    """Returns a question about the subject of a claim, or None if there is none.
 
-    A date, a place, an author or the kind of thing is asked for where the claim gives that by the
-    usual words (*was released in 1984*, *is a film*), and what is known of the subject elsewhere.
+    It asks for a date, a place, an author or the kind of thing if the claim states it in the
+    usual words (*was released in 1984*, *is a film*), and otherwise what is known of the subject.
     """
     if _NO_SUBJECT.match(claim):
         return None

@@ -1,11 +1,11 @@
-"""Questions without a questioner: a page, and sentences of it that lack a phrase.
+"""Questions made automatically: a page, and sentences from it with a missing phrase.
 
 A small language model that only reads prose hardly learns to look up and to copy. So each page is
 followed by questions made from its own sentences (after Lewis et al., 2019, "Unsupervised Question
-Answering by Cloze Translation"): a question word takes the place of a name, a number or another
-phrase, and some of the sentence's other words are left out or change places, so that looking for
-the same words in a row does not do. The answer is the phrase, cited in a plain style with the title
-and the whole sentence. Several questions to a page make most of a text predictable.
+Answering by Cloze Translation"): a question word replaces a name, a number or another
+phrase, and some of the sentence's other words are left out or swapped, so that searching for
+the same sequence of words is not enough. The answer is the phrase, cited in a plain style with the
+title and the whole sentence. With several questions per page, most of a text is predictable.
 """
 
 import random
@@ -18,11 +18,11 @@ from gophercite.documents import Document
 from gophercite.evidence import holds_mark
 from gophercite.text.sentences import sentence_spans
 
-# In characters. With a vocabulary of 8,192 pieces nearly all texts fit rows of 768 tokens.
+# In characters. With a vocabulary of 8,192 pieces nearly all texts fit into rows of 768 tokens.
 _LONGEST_PAGE = 1000
 _LONGEST_TEXT = 2000
-_SENTENCE_WORDS = (6, 45)  # fewer say too little to ask for, more are mostly lists
-_MOST_DROPPED = 0.5  # the share of a question's other words that may be left out
+_SENTENCE_WORDS = (6, 45)  # shorter ones say too little to ask about, longer ones are mostly lists
+_MOST_DROPPED = 0.5  # maximum share of a question's other words that may be left out
 
 _YEAR = re.compile(r"\b1\d{3}s?\b|\b20\d\ds?\b")
 _NUMBER = re.compile(rf"(?!{_YEAR.pattern})[$€£]?\b\d(?:[\d,.]*\d)?\b%?")
@@ -37,13 +37,13 @@ _KINDS = (
 
 
 def cloze(document: Document, draw: random.Random) -> list[Part]:
-    """Returns a page, or a stretch of a long one, and questions about its sentences.
+    """Returns a page, or a part of a long one, and questions about its sentences.
 
-    The first question stands where that of supervised fine-tuning stands (`prompts.prompt`).
+    The first question is where supervised fine-tuning has its question (`prompts.prompt`).
 
     Args:
       document: the page.
-      draw: decides which stretch, which sentences, which phrases.
+      draw: chooses the part, the sentences and the phrases.
     """
     page, sentences = _stretch(document, draw)
     style = draw.choice(citations.STYLES)
@@ -64,11 +64,11 @@ def cloze(document: Document, draw: random.Random) -> list[Part]:
 
 
 def _stretch(document: Document, draw: random.Random) -> tuple[Document, list[str]]:
-    """Returns a page of consecutive whole sentences that is not too long, and the sentences."""
+    """Returns a page of consecutive whole sentences that is not too long, and these sentences."""
     spans = sentence_spans(document.text)
     if not spans:
         return document, []
-    # Starts behind which the page is full, and the first behind which it is all that is left.
+    # Starts from which the page fills up, and the first from which only the rest remains.
     starts = sum(spans[-1][1] - start > _LONGEST_PAGE for start, _ in spans) + 1
     first = min(draw.randrange(starts), len(spans) - 1)
     start = spans[first][0]
@@ -79,7 +79,7 @@ def _stretch(document: Document, draw: random.Random) -> tuple[Document, list[st
 
 
 def _ask(sentence: str, draw: random.Random) -> tuple[str, str] | None:
-    """Returns a question that a sentence answers, and the phrase; None when none can be made."""
+    """Returns a question that a sentence answers, and the phrase; None if none can be made."""
     fewest, most = _SENTENCE_WORDS
     if not fewest <= len(sentence.split()) <= most or holds_mark(sentence) or "\n" in sentence:
         return None

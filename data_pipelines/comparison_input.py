@@ -1,4 +1,4 @@
-"""A task of comparisons as the batches that reward modelling takes."""
+"""A task of comparisons as batches for reward modelling."""
 
 import dataclasses
 from typing import Any
@@ -17,7 +17,7 @@ class Pair:
     Attributes:
       first, second: the question with each response, as tokens.
       labels: the probability that the second is preferred, and whether each is supported and
-        plausible; NaN where that is not known.
+        plausible; NaN if that is not known.
     """
 
     first: Int32[np.ndarray, " first"]
@@ -26,7 +26,7 @@ class Pair:
 
     @property
     def tokens(self) -> Int32[np.ndarray, " longer"]:
-        """The longer of the two, which decides whether the pair fits."""
+        """The longer of the two, which determines whether the pair fits."""
         return max(self.first, self.second, key=len)
 
 
@@ -34,10 +34,10 @@ class Pair:
 class ComparisonInput(Input):
     """One seqio task or mixture of comparisons as batches of pairs.
 
-    A batch has what `gophercite.learning.reward.RewardLearner` reads, for the pairs of this
-    process. Of `Input`'s attributes, `length` is that of a row, of which each response has its own,
-    and `batch_size` counts pairs. Examples are drawn and shared out as there; a pair of which
-    either response is longer than a row is dropped and counted.
+    A batch has the arrays that `gophercite.learning.reward.RewardLearner` reads, for the pairs of
+    this process. Among `Input`'s attributes, `length` is the length of a row; each response has its
+    own row, and `batch_size` counts pairs. Examples are drawn and divided among processes as in
+    `Input`; a pair with a response longer than a row is dropped and counted.
     """
 
     pack: bool = dataclasses.field(default=False, init=False)
@@ -52,7 +52,7 @@ class ComparisonInput(Input):
         lengths = np.zeros((pairs, 2), np.int32)
         labels = np.full((pairs, 3), np.nan, np.float32)
         for number, row in enumerate(rows):
-            for (pair,) in row:  # a segment of one, or none where the last batch is filled up
+            for (pair,) in row:  # a segment of one, or none if the last batch is padded
                 labels[number] = pair.labels
                 for side, response in enumerate((pair.first, pair.second)):
                     tokens[number, side, : len(response)] = response

@@ -1,4 +1,4 @@
-"""From comparisons to tokens: what raters decided, the order of the two responses, the encoding."""
+"""From comparisons to tokens: raters' decisions, the order of the two responses, the encoding."""
 
 import collections
 import dataclasses
@@ -21,7 +21,7 @@ def comparison_features(vocabulary: SeqioVocabulary) -> dict[str, seqio.Feature]
 
     `tokens` and `second_tokens` are the question with the first and with the second response;
     `labels` are the probability that the second is preferred and whether each response is supported
-    and plausible, NaN where that is not known.
+    and plausible, NaN if that is not known.
     """
     text = seqio.Feature(vocabulary, add_eos=False, dtype=tf.int32)
     numbers = seqio.PassThroughVocabulary(size=0)
@@ -30,11 +30,11 @@ def comparison_features(vocabulary: SeqioVocabulary) -> dict[str, seqio.Feature]
 
 
 def settle(comparison: Comparison) -> Comparison:
-    """Returns a comparison with the labels that its ratings decide, where it has none itself.
+    """Returns a comparison with the labels that its ratings decide, if it has none itself.
 
-    A rating may hold `preferred` and `supported_and_plausible`, as a comparison does. The majority
-    decides, and of labels with as many votes the lower one: 0, then 0.5, then 1; false, then true
-    (GopherCite, C). What is no such label counts as unsure and has no vote.
+    A rating may contain `preferred` and `supported_and_plausible`, as a comparison does. The
+    majority decides, and on a tie the lower label: 0, then 0.5, then 1; false, then true
+    (GopherCite, C). Any other value counts as unsure and is not a vote.
     """
     preferred = comparison.preferred
     if preferred is None:
@@ -69,7 +69,7 @@ def turn(comparison: Comparison) -> Comparison:
 
 
 def keep_decided(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Keeps the comparisons of which a preference or a judgement is known, and settles them."""
+    """Keeps the comparisons with a known preference or judgement, and settles them."""
 
     def settled(record: bytes) -> tuple[str, np.bool_]:
         comparison = settle(records.from_json(json.loads(record), Comparison))
@@ -97,12 +97,12 @@ def encode_comparisons(
     output_features: Mapping[str, seqio.Feature],
     prefix_tokens: int = PREFIX_TOKENS,
 ) -> tf.data.Dataset:
-    """Encodes comparisons, each in an order that is drawn anew in every epoch.
+    """Encodes comparisons, each in an order that is drawn again in every epoch.
 
     Args:
       dataset: comparisons.
-      output_features: of the task, whose vocabulary encodes.
-      prefix_tokens: of the references of a long answer with its question, at most.
+      output_features: the task's features, whose vocabulary encodes.
+      prefix_tokens: maximum tokens of a long answer's question and references.
     """
     vocabulary = plain_vocabulary(output_features)
 
@@ -138,8 +138,8 @@ def encode_comparisons(
 
 
 def _majority(votes: Iterable[object], labels: tuple[float, ...]) -> float | None:
-    """The label with most votes, the first of several; None without votes."""
-    binary = isinstance(labels[0], bool)  # 1 is no judgement, and true no preference
+    """The label with most votes, on a tie the first; None without votes."""
+    binary = isinstance(labels[0], bool)  # 1 is not a judgement, and true not a preference
     counts = collections.Counter(
         vote for vote in votes if isinstance(vote, bool) is binary and vote in labels
     )

@@ -2,16 +2,16 @@
 
     python -m data_pipelines.convert squad IN.json[.gz] … OUT_DIR
 
-OUT_DIR gets files of records for train, validation and test, divided by article, story, section or
+OUT_DIR gets files of records for train, validation and test, split by article, story, section or
 question. Sets with gold passages (squad, natural_questions, natural_questions_simplified,
 fairytaleqa, trivia_qa, fever, fool_me_twice) give `documents_SPLIT.jsonl`, `questions_SPLIT.jsonl`
-and `rated_answers_SPLIT.jsonl`: the claim is the answer, the quote the sentence that holds it. Sets
-of questions (natural_questions_open, eli5, alce, asqa, truthfulqa, trivia_qa_open, arc,
+and `rated_answers_SPLIT.jsonl`: the claim is the answer, the quote the sentence that contains it.
+Sets of questions (natural_questions_open, eli5, alce, asqa, truthfulqa, trivia_qa_open, arc,
 hand_written, fact_check) give `questions_SPLIT.jsonl`, textbooks documents. Comparisons
 (webgpt_comparisons, qa_feedback; fever_comparisons, fool_me_twice_comparisons and
-fever_symmetric_comparisons, which are made of checked claims) give `comparisons_SPLIT.jsonl`.
-Demonstrations of browsing (webcpm) give `demonstrations_SPLIT.jsonl.gz` and the recorded world that
-they are of. Counts go to standard output, bad records by name to standard error.
+fever_symmetric_comparisons, which are built from checked claims) give `comparisons_SPLIT.jsonl`.
+Demonstrations of browsing (webcpm) give `demonstrations_SPLIT.jsonl.gz` and the recorded world in
+which they took place. Counts go to standard output, bad records by name to standard error.
 """
 
 import argparse
@@ -105,7 +105,7 @@ _WITH_ARTICLES = ("squad", "natural_questions", "natural_questions_simplified")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Converts what the command line says; returns 1 when nothing could be converted."""
+    """Converts the inputs of the command line; returns 1 if nothing could be converted."""
     flags = _parse(arguments)
     report = ConversionReport(strict=flags.strict)
     try:
@@ -123,7 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _convert(
     flags: argparse.Namespace, settings: ConversionSettings, report: ConversionReport
 ) -> int:
-    """Converts the input and returns how many records were found."""
+    """Converts the input and returns the number of records found."""
     if flags.format == "textbooks":
         pages = list(convert_textbooks(flags.input, report))
         write_documents(flags.out, pages, settings, report)

@@ -1,4 +1,4 @@
-"""What a function or setting is, as text that is the same in every process and on every day."""
+"""Describes a function or setting as text that is the same in every process and on every day."""
 
 import dataclasses
 import functools
@@ -14,13 +14,13 @@ from data_pipelines.features import SeqioVocabulary
 
 
 def describe(value: Any) -> str:
-    """Returns a text that differs where two values would make other examples.
+    """Returns a text that differs if two values would give different examples.
 
-    Of functions it holds the file that they are in, so that an edit there shows. What counts and
-    reports, and other objects that say nothing of themselves, go by their type.
+    For functions it includes the file that they are in, so that an edit there shows. Counters,
+    reports and other objects without a description are represented by their type.
 
     Args:
-      value: a preprocessor, or what it is called with.
+      value: a preprocessor, or one of its arguments.
     """
     if value is None or isinstance(value, bool | int | float | str | bytes):
         return repr(value)
@@ -51,7 +51,7 @@ def describe(value: Any) -> str:
 
 @functools.cache
 def _source_of(function: Any) -> str:
-    """A digest of the file that a function is written in; nothing where it is in none."""
+    """A digest of the file in which a function is written; empty if there is none."""
     try:
         file = inspect.getsourcefile(function)
         return "" if file is None else hashlib.sha256(pathlib.Path(file).read_bytes()).hexdigest()
@@ -60,7 +60,7 @@ def _source_of(function: Any) -> str:
 
 
 def _file(path: str) -> str:
-    """A path with the size and time of what is there, as an index of pages may be made anew."""
+    """A path with the file's size and time, because an index of pages may be rebuilt."""
     try:
         found = pathlib.Path(path).stat()
     except OSError:

@@ -1,7 +1,7 @@
-"""Which documents a training prompt shows, and how much of each, as a step before the encoding.
+"""Chooses which documents a training prompt shows, and how much of each, before the encoding.
 
-Prompts of rated answers show the document that is quoted, those of questions what was found. The
-rules are those of `gophercite.retrieval.contexts` (appendix D.2), the draws are keyed by (seed,
+Prompts of rated answers show the quoted document, those of questions the search results. The
+rules are those of `gophercite.retrieval.contexts` (appendix D.2), and draws are keyed by (seed,
 epoch, example).
 """
 
@@ -37,22 +37,22 @@ from gophercite.retrieval.tokenised_pages import TokenisedPages
 from gophercite.storage.json_fields import RecordError
 from gophercite.vocabularies import Vocabulary
 
-KEPT_ERRORS = 100  # what `ContextReport.errors` holds at most
-_HELD_PAGES = 1000  # of an index: the same pages are found for many questions
+KEPT_ERRORS = 100  # maximum size of `ContextReport.errors`
+_HELD_PAGES = 1000  # pages of an index: the same pages are found for many questions
 
 _log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass
 class ContextReport:
-    """What became of the examples whose documents were chosen, over all epochs.
+    """What happened to the examples whose documents were chosen, over all epochs.
 
     Attributes:
       made: number of prompts.
-      documents: for each number of documents, how many prompts show so many.
-      dropped: how many examples have no prompt, by reason.
-      left_out: how many pages are missing in prompts that were made, by reason.
-      errors: the first `KEPT_ERRORS` of the examples without a prompt, each with its id and why.
+      documents: number of prompts that show each number of documents.
+      dropped: number of examples without a prompt, by reason.
+      left_out: number of pages missing from the prompts, by reason.
+      errors: the first `KEPT_ERRORS` examples without a prompt, each with its id and the reason.
     """
 
     made: int = 0
@@ -62,13 +62,13 @@ class ContextReport:
     errors: list[str] = dataclasses.field(default_factory=list)
 
     def add(self, context: Context) -> None:
-        """Counts a prompt that was made."""
+        """Counts a prompt."""
         self.made += 1
         self.documents[len(context.windows)] += 1
         self.left_out.update(reason for _, reason in context.left_out)
 
     def drop(self, example: str, error: ContextError) -> None:
-        """Counts an example that has none; the first of each reason is logged, too."""
+        """Counts an example without a prompt; the first one for each reason is also logged."""
         if not self.dropped[error.reason]:
             _log.warning("%s was dropped (the report counts the others): %s", example, error)
         self.dropped[error.reason] += 1
@@ -86,19 +86,19 @@ def choose_documents(
 ) -> tf.data.Dataset:
     """Gives each rated answer the documents, cut to windows, that its prompt shows in this epoch.
 
-    Examples that can have no prompt are dropped.
+    Examples without a possible prompt are dropped.
 
     Args:
-      dataset: rated answers with whole documents, in rank order, and their snippets where known.
-      output_features: of the task, whose vocabulary counts tokens.
+      dataset: rated answers with whole documents, in rank order, and their snippets if known.
+      output_features: the task's features, whose vocabulary counts tokens.
       sequence_length: `tokens` is a row's length: the prompt's and `settings.response_tokens`.
-      settings: of the choice.
+      settings: how documents are chosen.
       report: counts what happens.
-      index: the search index that has the pages of records that hold hits.
+      index: the search index with the pages of records that contain hits.
 
     Raises:
-      IndexFileError: when there is no such index.
-      ValueError: when rows are too short for any prompt.
+      IndexFileError: there is no such index.
+      ValueError: rows are too short for any prompt.
     """
     prompt_tokens = sequence_length["tokens"] - settings.response_tokens
     if prompt_tokens < 1:
@@ -121,9 +121,9 @@ def choose_question_documents(
 ) -> tf.data.Dataset:
     """Gives each question the documents, cut to windows, that its prompt shows in this epoch.
 
-    Questions that can have no prompt are dropped. Gold spans move with the windows; those that are
-    not shown go. Arguments and errors are those of `choose_documents`, but that there is no
-    response to keep room for: `tokens` is the prompt's length.
+    Questions without a possible prompt are dropped. Gold spans move with the windows; spans that
+    are not shown are removed. Arguments and errors are those of `choose_documents`, except that
+    there is no response to reserve room for: `tokens` is the prompt's length.
     """
     vocabulary = plain_vocabulary(output_features)
     choose = _Choice(
@@ -133,7 +133,7 @@ def choose_question_documents(
 
 
 def page_reader(index: DocumentIndex) -> Callable[[str], Document]:
-    """Returns what gives pages of an index by their id, and holds those that it gave last."""
+    """Returns a function that reads pages of an index by id, and caches the latest."""
     return functools.lru_cache(_HELD_PAGES)(index.document)
 
 
@@ -149,16 +149,16 @@ def context_of(
     """Returns the prompt of one rated answer (`gophercite.retrieval.contexts.training_context`).
 
     Args:
-      answer: its documents in rank order, with their snippets where known.
-      prompt_tokens: how many tokens the prompt may have.
-      vocabulary: of the model.
+      answer: its documents in rank order, with their snippets if known.
+      prompt_tokens: maximum tokens of the prompt.
+      vocabulary: the model's.
       draw: the random numbers of this example and epoch.
-      settings: of the choice.
-      page: gives the page of a hit by its id, where records hold hits.
-      pages: holds pages that many prompts show.
+      settings: how documents are chosen.
+      page: returns the page of a hit by its id, if records contain hits.
+      pages: caches pages that many prompts show.
 
     Raises:
-      ContextError: when the quote is not in its page, or cannot be shown.
+      ContextError: the quote is not in its page, or can't be shown.
     """
     answer = _with_pages(answer, page)
     found = [page for page in answer.documents if isinstance(page, Document)]
@@ -184,7 +184,7 @@ def rollout_context_of(
     Arguments are those of `context_of`.
 
     Raises:
-      ContextError: when no page can be shown.
+      ContextError: no page can be shown.
     """
     question = _with_pages(question, page)
     found = [page for page in question.documents if isinstance(page, Document)]
@@ -195,7 +195,7 @@ def rollout_context_of(
 
 
 class _Choice:
-    """Chooses by one of the two functions above, for records of its kind."""
+    """Chooses by one of the two functions above, for records of the matching type."""
 
     def __init__(
         self,

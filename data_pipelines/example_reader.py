@@ -1,8 +1,8 @@
-"""The examples of single records of a seqio task, whichever records are asked for, in any order.
+"""Reads the examples of single records of a seqio task, for any records, in any order.
 
-seqio reads a task from its beginning. Here its preprocessors get one record at a time, so that what
-an example becomes depends on the record and the seed that it carries, and on nothing before it. A
-preprocessor that joins several records sees one of them here.
+seqio reads a task from its beginning. Here its preprocessors get one record at a time, so an
+example depends only on the record and the seed that it carries, and on nothing before it. A
+preprocessor that joins several records sees only one of them here.
 """
 
 import abc
@@ -18,20 +18,20 @@ from jaxtyping import Int
 from data_pipelines.sources import RecordSource
 
 Features = Mapping[str, Any]  # of one example, as numpy arrays
-Wanted = tuple[int, int]  # number of a record, and the seed of its random draws
+Wanted = tuple[int, int]  # number of a record, and the seed for its random draws
 
-_AT_ONCE = 32  # records that cross to TensorFlow in one call, which costs more than making one
-_PLACE = "_place"  # a feature that says which of the records an example is of
+_AT_ONCE = 32  # records per call to TensorFlow, which costs more than processing one
+_PLACE = "_place"  # a feature that says to which of the records an example belongs
 _END = -1
 
 
 class ExampleReader(abc.ABC):
-    """Gives the examples of one split of a task, record by record.
+    """Reads the examples of one split of a task, record by record.
 
     Attributes:
-      count: how many records the split has.
-      endless: whether these are more than any run reads.
-      made: how many records' examples were made or read so far.
+      count: number of records in the split.
+      endless: whether there are more than any run reads.
+      made: number of records whose examples were processed or read so far.
     """
 
     count: int
@@ -40,15 +40,15 @@ class ExampleReader(abc.ABC):
 
     @abc.abstractmethod
     def read(self, wanted: Sequence[Wanted]) -> list[list[Features]]:
-        """Returns the examples of each record: none where a filter drops it, or several.
+        """Returns the examples of each record: none if a filter drops it, or several.
 
         Args:
-          wanted: numbers of records and the seeds of their draws.
+          wanted: numbers of the records and the seeds for their draws.
         """
 
     @abc.abstractmethod
     def texts(self, numbers: Iterable[int]) -> Iterator[str]:
-        """Yields texts that differ where the records do."""
+        """Yields texts that differ if the records do."""
 
     def shuffled(self, draws: np.random.Generator) -> Int[np.ndarray, " records"]:
         """Returns the records' numbers in an order drawn at random."""
@@ -56,19 +56,19 @@ class ExampleReader(abc.ABC):
 
 
 def reader_of(task: seqio.Task, split: str, lengths: Mapping[str, int]) -> ExampleReader:
-    """Returns what gives a task's examples.
+    """Returns a reader for a task's examples.
 
     Args:
-      task: one whose source gives no record by its number is read once, and held in memory.
-      split: of the source.
-      lengths: `sequence_length` of the preprocessors, by feature.
+      task: if its source can't return a record by its number, it is read once and held in memory.
+      split: a split of the source.
+      lengths: `sequence_length` for the preprocessors, by feature.
     """
     if isinstance(task.source, RecordSource):
         return _record_reader(task, split, tuple(lengths.items()))
     return HeldExamples(task, split, lengths)
 
 
-@functools.lru_cache(maxsize=8)  # a reader has no state, but takes a second to make
+@functools.lru_cache(maxsize=8)  # a reader has no state, but takes a second to build
 def _record_reader(
     task: seqio.Task, split: str, lengths: tuple[tuple[str, int], ...]
 ) -> "RecordReader":
@@ -78,12 +78,12 @@ def _record_reader(
 class HeldExamples(ExampleReader):
     """Examples of a task whose source can only be read from its beginning, held in memory.
 
-    Their random draws are those of seed 0, in every epoch.
+    Their random draws use seed 0 in every epoch.
 
     Args:
       task: any seqio task.
-      split: of its source.
-      lengths: `sequence_length` of the preprocessors, by feature.
+      split: a split of its source.
+      lengths: `sequence_length` for the preprocessors, by feature.
     """
 
     def __init__(self, task: seqio.Task, split: str, lengths: Mapping[str, int]) -> None:
@@ -100,7 +100,7 @@ class HeldExamples(ExampleReader):
         self.count = len(self._examples)
 
     def read(self, wanted: Sequence[Wanted]) -> list[list[Features]]:
-        """Returns each of the examples by itself, whatever the seed."""
+        """Returns each of the examples separately, whatever the seed."""
         self.made += len(wanted)
         return [[self._examples[number]] for number, _ in wanted]
 
@@ -110,12 +110,12 @@ class HeldExamples(ExampleReader):
 
 
 class RecordReader(ExampleReader):
-    """Makes the examples of records that a source gives by their numbers.
+    """Computes the examples of records that a source returns by number.
 
     Args:
-      task: whose source is a `RecordSource`.
-      split: of the source.
-      lengths: `sequence_length` of the preprocessors, by feature.
+      task: a task whose source is a `RecordSource`.
+      split: a split of the source.
+      lengths: `sequence_length` for the preprocessors, by feature.
     """
 
     def __init__(self, task: seqio.Task, split: str, lengths: Mapping[str, int]) -> None:
@@ -131,11 +131,11 @@ class RecordReader(ExampleReader):
         return (self._source.record(self._split, number)[1] for number in numbers)
 
     def shuffled(self, draws: np.random.Generator) -> Int[np.ndarray, " records"]:
-        """Returns the records' numbers in an order drawn at random, as the source has it."""
+        """Returns the records' numbers in a random order, as the source shuffles them."""
         return self._source.shuffled(self._split, draws)
 
     def read(self, wanted: Sequence[Wanted]) -> list[list[Features]]:
-        """Returns the examples of each record: none where a filter drops it, or several."""
+        """Returns the examples of each record: none if a filter drops it, or several."""
         self.made += len(wanted)
         found: list[list[Features]] = []
         for start in range(0, len(wanted), _AT_ONCE):
@@ -161,9 +161,9 @@ class RecordReader(ExampleReader):
 
     @functools.cached_property
     def _made(self) -> tuple[Any, dict[str, tf.DType]]:
-        """The function that makes examples, traced once, and the types of their features.
+        """The function that computes examples, traced once, and the types of their features.
 
-        Features have any shape, so they leave the function as serialised tensors.
+        Features may have any shape, so they leave the function as serialised tensors.
         """
         types: dict[str, tf.DType] = {}
 
@@ -182,7 +182,7 @@ class RecordReader(ExampleReader):
             types.update({name: spec.dtype for name, spec in found.element_spec.items()})
             if types.pop(_PLACE, None) is not None:
                 found = found.map(lambda features: (features[_PLACE], packed(features)))
-            else:  # a preprocessor passes on what it knows alone: one record at a time
+            else:  # a preprocessor drops features that it doesn't know: one record at a time
                 numbered: Any = tf.data.Dataset.range(tf.size(texts, tf.int64))
                 found = numbered.flat_map(
                     lambda place: process(
@@ -190,13 +190,13 @@ class RecordReader(ExampleReader):
                     ).map(lambda features: (place, packed(features)))
                 )
             nothing = (tf.constant(_END, tf.int64), {name: tf.constant("") for name in types})
-            # There may be none at all, of which no batch can be made.
+            # There may be no examples at all, which can't be batched.
             found = found.concatenate(tf.data.Dataset.from_tensors(nothing))
             return found.batch(2**31).get_single_element()
 
         strings = tf.TensorSpec([None], tf.string)
         signature = [strings, strings, tf.TensorSpec([None], tf.int64)]
-        # Autograph converts the preprocessors' functions where datasets are mapped, as seqio does.
+        # Autograph converts the preprocessors' functions when datasets are mapped, as in seqio.
         # The code around them needs no conversion, which would take seconds.
         traced = tf.function(make, input_signature=signature, autograph=False)
         function = traced.get_concrete_function()

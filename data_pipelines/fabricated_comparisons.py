@@ -1,9 +1,9 @@
-"""Comparisons made of fact-checking claims, for reward models (GopherCite, appendix E.2).
+"""Comparisons built from fact-checking claims, for reward models (GopherCite, appendix E.2).
 
-A reward model that has seen only answers taken from their quote learns little of whether a quote
-supports what is said. A claim with a sentence that proves or refutes it gives comparisons whose
-labels are known: the right answer with the right quote against the wrong answer (A, B), or against
-the same answer with a quote of something else (A2, B2).
+A reward model that has seen only answers taken from their quote learns little about whether a quote
+supports a claim. A claim with a sentence that proves or refutes it gives comparisons with
+known labels: the right answer with the right quote against the wrong answer (A, B), or against
+the same answer with an unrelated quote (A2, B2).
 """
 
 import random
@@ -21,7 +21,7 @@ from gophercite.text.sentences import sentence_spans
 ComparisonType = Literal["A", "B", "A2", "B2"]
 TYPES: tuple[ComparisonType, ...] = get_args(ComparisonType)
 
-_TRIES = 20  # draws of other sentences before a claim is left without a false quote
+_TRIES = 20  # draws of other sentences before giving up on a false quote
 
 _AFFIRMATIVE = ("Yes", "Yes, it is", "That is right", "That is true", "True", "Yes, that is so")
 _NEGATIVE = ("No", "No, it is not", "That is wrong", "That is not true", "False", "No, it isn't so")
@@ -33,7 +33,7 @@ _NEGATIONS = (
 
 
 class FabricatedComparison(NamedTuple):
-    """A comparison, and the group of its claim, which must not be divided between splits."""
+    """A comparison, and the group of its claim, which must not be split."""
 
     comparison: Comparison
     group: str
@@ -50,26 +50,26 @@ def fabricate(
 ) -> Iterator[FabricatedComparison]:
     """Yields a comparison of each type for each claim.
 
-    A asks whether the claim is true; the better response says yes or no, rightly, the other no or
-    yes, both with the quote. B asks what the claim answers; the better response is the claim where
-    it is proven and its negation where it is refuted, the other is the other of the two, both with
-    the quote. A2 and B2 have the question and the better response of A and B; the other gives the
-    same answer with sentences of another page as its quote.
+    A asks whether the claim is true; the better response says yes or no, rightly, the other one the
+    opposite, both with the quote. B asks a question that the claim answers; the better response is
+    the claim if it is proven and its negation if it is refuted, the other response is the opposite,
+    both with the quote. A2 and B2 have the question and the better response of A and B; the other
+    response gives the same answer with sentences of another page as its quote.
 
     The better response is marked as preferred and as supported and plausible, the other as neither.
-    Which stands first, and the words of answers, negations and type A's questions, are drawn by
-    (seed, claim, type): other claims and types change nothing.
+    Which comes first, and the words of answers, negations and type A's questions, are drawn by
+    (seed, claim, type), independently of other claims and types.
 
     Args:
-      claims: with their evidence. False quotes are sentences from the other claims' pages.
-      source: name of the data set; the comparisons' is this and the type, as in `fever_A2`.
-      report: is told of what no comparison could be made, and why.
-      types: which to make.
+      claims: claims with their evidence. False quotes are sentences from the other claims' pages.
+      source: name of the data set; the comparisons' source adds the type, as in `fever_A2`.
+      report: counts the claims without a comparison, and why.
+      types: the types to make.
       ask: a model that makes type B's questions (`claim_questions.question_for`); None uses rules.
-      seed: of the draws.
+      seed: seed for the draws.
 
     Raises:
-      ValueError: when there is no such type.
+      ValueError: there is no such type.
     """
     if unknown := [kind for kind in types if kind not in TYPES]:
         raise ValueError(f"there is no type {unknown[0]!r}; there are {', '.join(TYPES)}")
@@ -101,10 +101,10 @@ def _pair(
     claims: Sequence[CheckedClaim],
     draw: random.Random,
 ) -> tuple[Evidence, Evidence] | None:
-    """Returns the better response and the other, or None when there is no false quote."""
+    """Returns the better response and the other, or None if there is no false quote."""
     title = checked.document.title
     if kind in ("A", "A2"):
-        style = draw.randrange(len(_AFFIRMATIVE))  # both answers are of one style
+        style = draw.randrange(len(_AFFIRMATIVE))  # both answers have the same style
         answers = (_AFFIRMATIVE[style], _NEGATIVE[style])
     else:
         negation = draw.choice(_NEGATIONS).format(claim=inside_sentence(checked.claim))
@@ -148,7 +148,7 @@ def _quote(checked: CheckedClaim) -> str:
 def _false_quote(
     checked: CheckedClaim, quote: str, claims: Sequence[CheckedClaim], draw: random.Random
 ) -> str | None:
-    """Returns as many sentences of another page as the quote has; its title gives nothing away."""
+    """Returns as many sentences of another page as the quote has, under the true quote's title."""
     wanted = len(sentence_spans(quote))
     for _ in range(_TRIES):
         page = draw.choice(claims).document

@@ -1,7 +1,7 @@
-"""What seqio tasks of this project give, and how it becomes the batches of `inputs.Input`.
+"""The features of this project's seqio tasks, and how they become the batches of `inputs.Input`.
 
-A task's examples have `tokens` and `weights` (`packing.Example`), and `record`, the JSON of what
-they were made from. `DecoderFeatureConverter` packs them for users of seqio's own machinery;
+A task's examples have `tokens` and `weights` (`packing.Example`), and `record`, the JSON from
+which they were built. `DecoderFeatureConverter` packs them for users of seqio's own machinery;
 `Input` packs the same way.
 """
 
@@ -18,7 +18,7 @@ from gophercite.vocabularies import Vocabulary, load_vocabulary
 
 
 class SeqioVocabulary(seqio.Vocabulary):
-    """A project vocabulary as seqio wants it; the file is read when it is first needed.
+    """A project vocabulary with seqio's interface; the file is read when it is first needed.
 
     Args:
       source: a vocabulary, or the folder or file of one.
@@ -38,22 +38,22 @@ class SeqioVocabulary(seqio.Vocabulary):
 
     @property
     def bos_id(self) -> int | None:
-        """Id of the beginning of a text, None where the vocabulary has none."""
+        """Id of the beginning of sequence; None if the vocabulary has none."""
         return self.plain.bos_id
 
     @property
     def eos_id(self) -> int:
-        """Id of the end of a response."""
+        """Id of the end of sequence."""
         return self.plain.eos_id
 
     @property
     def pad_id(self) -> int:
-        """Id that fills rows."""
+        """Id of padding."""
         return self.plain.pad_id
 
     @property
     def unk_id(self) -> int | None:
-        """Id of the unknown, None where the vocabulary has none."""
+        """Id of the unknown token; None if the vocabulary has none."""
         return self.plain.unk_id
 
     @property
@@ -92,7 +92,7 @@ class SeqioVocabulary(seqio.Vocabulary):
 
 
 def output_features(vocabulary: SeqioVocabulary) -> dict[str, seqio.Feature]:
-    """Returns the features of tasks whose texts are trained on."""
+    """Returns the features of tasks that train on texts."""
     return {
         "tokens": seqio.Feature(vocabulary, add_eos=False, dtype=tf.int32),
         "weights": seqio.Feature(
@@ -102,7 +102,7 @@ def output_features(vocabulary: SeqioVocabulary) -> dict[str, seqio.Feature]:
 
 
 def prompt_features(vocabulary: SeqioVocabulary) -> dict[str, seqio.Feature]:
-    """Returns the features of tasks that have prompts alone."""
+    """Returns the features of tasks with only prompts."""
     return {"tokens": seqio.Feature(vocabulary, add_eos=False, dtype=tf.int32)}
 
 
@@ -110,7 +110,7 @@ def plain_vocabulary(output_features: Mapping[str, seqio.Feature]) -> Vocabulary
     """Returns the vocabulary of a task's tokens.
 
     Raises:
-      TypeError: when it is none of this project's.
+      TypeError: it is not one of this project's.
     """
     vocabulary = output_features["tokens"].vocabulary
     if not isinstance(vocabulary, SeqioVocabulary):
@@ -122,7 +122,7 @@ def plain_vocabulary(output_features: Mapping[str, seqio.Feature]) -> Vocabulary
 
 
 def to_example(features: Mapping[str, Any]) -> packing.Example:
-    """Returns a task's example, as numpy arrays, as what packing takes."""
+    """Converts a task's example, as numpy arrays, to the form that packing takes."""
     return packing.Example(features["tokens"], features["weights"])
 
 
@@ -132,8 +132,8 @@ class DecoderFeatureConverter(seqio.FeatureConverter):
     Examples that are longer than a row are dropped, and `report` counts them.
 
     Args:
-      pack: False gives each example a row of its own.
-      window: how many examples are packed among each other.
+      pack: False puts each example into a separate row.
+      window: number of examples that are packed together.
     """
 
     TASK_FEATURES: Mapping[str, seqio.FeatureConverter.FeatureSpec] = {
@@ -147,7 +147,7 @@ class DecoderFeatureConverter(seqio.FeatureConverter):
     PACKING_FEATURE_DTYPES: Mapping[str, tf.dtypes.DType] = {}
 
     def __init__(self, pack: bool = True, window: int = 1024) -> None:
-        # Examples that are too long are ours to count: seqio's check would end the run.
+        # We count examples that are too long: seqio's check would end the run.
         super().__init__(pack=pack, apply_length_check=False)
         self.report = packing.PackingReport()
         self._window = window
@@ -183,5 +183,5 @@ class DecoderFeatureConverter(seqio.FeatureConverter):
         return kept.ragged_batch(self._window).map(packed).unbatch()
 
     def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, int]) -> dict[str, int]:
-        """Returns the length of each feature of a row: that of `tokens`."""
+        """Returns the length of each feature of a row, which is that of `tokens`."""
         return dict.fromkeys(packing.BATCH_FEATURES, task_feature_lengths["tokens"])

@@ -29,7 +29,7 @@ from gophercite.storage.json_fields import in_one_line
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Filters what the command line says; returns 1 when nothing was kept."""
+    """Filters the questions named on the command line; returns 1 if none was kept."""
     flags = _parse(arguments)
     read, report = records.Report(), FilterReport()
     try:
@@ -55,7 +55,7 @@ def _questions(path: Path, report: records.Report) -> Iterator[Question]:
     """Yields a file's questions.
 
     Raises:
-      ValueError: there is none: an empty file of training questions would let everything through.
+      ValueError: there are none: an empty file of training questions would let everything through.
     """
     before = report.read
     yield from records.read(path, Question, report=report)
@@ -71,7 +71,7 @@ def _lengths(flags: argparse.Namespace, read: records.Report) -> tuple[int, int]
 
 
 def _with_pages(questions: Iterator[Question], index: str | None) -> Iterator[Question]:
-    """Yields questions with the pages of their search results, whose URLs the filter looks at."""
+    """Yields questions with the pages of their search results, whose URLs the filter checks."""
     if index is None:
         yield from questions
         return

@@ -17,7 +17,7 @@ from gophercite.text.answer_matching import normalize_answer
 SHORTEST, LONGEST = 316, 1313
 
 # A link as people write it: with a scheme, with "www.", or a bare host whose ending hardly follows
-# a dot by accident. "Stop.It" and "a.m./p.m." are no hosts, and ada@example.org is no page.
+# a dot by accident. "Stop.It" and "a.m./p.m." are not hosts, and ada@example.org is not a page.
 _URL = re.compile(
     r"""
     https?://[^\s\])>]+
@@ -31,10 +31,10 @@ _URL = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE,
 )
-_AFTER_URL = ".,;:!?'\"*_~…"  # what ends a sentence or an emphasis, not an address
+_AFTER_URL = ".,;:!?'\"*_~…"  # ends a sentence or an emphasis, and is not part of an address
 
 # An edit as its author marks it: at the start of a line, in brackets or emphasis, before a colon or
-# a dash, or by its usual words. "The film was edited by …" speaks of something else.
+# a dash, or in the usual words. "The film was edited by …" is about something else.
 _EDITED = re.compile(
     r"""
     ^\W*(?:edit|update)\b
@@ -49,19 +49,19 @@ _ELI5 = parse_query("site:reddit.com/r/eli5 site:reddit.com/r/explainlikeimfive"
 
 @dataclasses.dataclass
 class FilterReport:
-    """How many questions were kept, and how many left out for which reason (the first found)."""
+    """Number of questions that were kept, and that were left out, by the first reason found."""
 
     kept: int = 0
     left_out: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
 
     def __str__(self) -> str:
-        """One line for those kept and one for each reason."""
+        """One line for the questions kept and one for each reason."""
         reasons = (f"{count:7d} {reason}" for reason, count in self.left_out.most_common())
         return "\n".join([f"{self.kept:7d} kept", *reasons])
 
 
 class TrainingOverlap:
-    """What the questions of a training set ask, answer, and cite.
+    """The questions, answers and page titles of a training set.
 
     Args:
       train: all questions of the training set.
@@ -77,9 +77,9 @@ class TrainingOverlap:
             self._titles.update(_gold_titles(question))
 
     def reason(self, question: Question) -> str | None:
-        """Returns what of a question is in the training set, or None.
+        """Returns which part of a question is in the training set, or None.
 
-        Questions and answers are compared as SQuAD compares answers, pages by their titles.
+        Questions and answers are compared after SQuAD's normalisation, pages by their titles.
         """
         if normalize_answer(question.question) in self._questions:
             return "the question is in the training set"
@@ -93,14 +93,14 @@ class TrainingOverlap:
 def natural_questions_filtered(
     questions: Iterable[Question], overlap: TrainingOverlap, report: FilterReport
 ) -> Iterator[Question]:
-    """Yields true hold-outs that have a short answer (`answers`) and a long one (`evidence`).
+    """Yields true hold-outs with a short answer (`answers`) and a long one (`evidence`).
 
-    An answer that has nothing but articles and punctuation is left out of its question.
+    An answer that consists only of articles and punctuation is removed from its question.
 
     Args:
-      questions: of the validation set.
-      overlap: with the training set.
-      report: counts what is left out.
+      questions: questions of the validation set.
+      overlap: the training set to compare with.
+      report: counts the questions left out.
     """
     for whole in questions:
         answers = tuple(filter(_says_something, whole.answers))
@@ -123,9 +123,9 @@ def eli5_filtered(
     """Yields questions whose best answer is a fair opponent: sourced, unedited, of usual length.
 
     Args:
-      questions: with the answer of most votes first, and pages with their URLs as documents.
-      report: counts what is left out.
-      shortest, longest: characters that the best answer may have; the paper's own by default.
+      questions: with the answer with most votes first, and pages with their URLs as documents.
+      report: counts the questions left out.
+      shortest, longest: allowed length of the best answer in characters; by default the paper's.
     """
     for question in questions:
         if _keeps(_eli5_reason(question, shortest, longest), report):
@@ -136,7 +136,7 @@ def usual_lengths(answers: Sequence[str]) -> tuple[int, int]:
     """Returns the 5th and the 95th percentile of the lengths of a model's answers, in characters.
 
     Raises:
-      ValueError: when there is none.
+      ValueError: there are no answers.
     """
     if not answers:
         raise ValueError("there is no answer whose length could be measured")
@@ -168,7 +168,7 @@ def _eli5_reason(question: Question, shortest: int, longest: int) -> str | None:
 
 
 def _says_something(answer: str) -> bool:
-    """Whether SQuAD's normalisation leaves anything but punctuation that is not ASCII."""
+    """Whether SQuAD's normalisation leaves anything except punctuation that is not ASCII."""
     left = normalize_answer(answer).replace(" ", "")
     return any(unicodedata.category(character)[0] not in "PZC" for character in left)
 

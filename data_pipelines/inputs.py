@@ -1,4 +1,4 @@
-"""A seqio task or mixture as the batches that training takes."""
+"""A seqio task or mixture as batches for training."""
 
 import dataclasses
 import itertools
@@ -25,25 +25,25 @@ class Input(TaskInput):
     """One seqio task or mixture as batches of rows.
 
     A batch has `tokens`, `targets`, `positions`, `segments` (int32) and `weights` (float32), each
-    [rows of this process, length]; missing rows of the last batch of one pass are padding. Examples
+    [rows of this process, length]; the last batch of a single pass is padded. Examples
     are packed in the order in which they are drawn.
 
     Attributes:
       mixture_or_task_name: as registered with seqio (`data_pipelines.tasks`).
-      split: of the task's source.
+      split: a split of the task's source.
       length: tokens in a row; longer examples are dropped, and counted in `report`.
       batch_size: rows of a batch, over all processes.
-      seed: of shuffling, mixing and all random draws.
+      seed: seed for shuffling, mixing and all random draws.
       pack: whether several examples share a row.
-      share_beginnings: whether examples that follow each other and begin alike, as questions about
-        one page do, share what they begin with (`data_pipelines.packing`); rows then have
-        `branches`, too. Tasks that keep such examples together: `add_rated_answers.by_page`.
-      shuffle: whether each epoch has an order of its own.
+      share_beginnings: whether consecutive examples that begin alike, such as questions about one
+        page, share their beginning (`data_pipelines.packing`); rows then also have
+        `branches`. For tasks that keep such examples together: `add_rated_answers.by_page`.
+      shuffle: whether each epoch has a different order.
       process_index, process_count: which share of each batch this process gets.
-      plan_folder: where is kept which examples share a row, so that a run that goes on does not
-        find it out again; `launch/train.py` takes a folder of MODEL_DIR.
-      report: what the packing of all iterators of this input did; of batches, the rows of this
-        process. A longer example is counted each time it is made.
+      plan_folder: where to save which examples share a row, so that a resumed run does not
+        compute it again; `launch/train.py` uses a folder of MODEL_DIR.
+      report: what packing did, over all iterators of this input; for batches, the rows of this
+        process. An example that is too long is counted each time.
     """
 
     mixture_or_task_name: str
@@ -67,10 +67,10 @@ class Input(TaskInput):
         super().__post_init__()
 
     def batches(self, start: int = 0) -> Iterator[Batch]:
-        """Yields batch `start`, `start + 1`, … without end; none before `start` is made.
+        """Yields batch `start`, `start + 1`, … without end; earlier batches are not built.
 
         Raises:
-          RecordError: when no example of a task passes its filters and fits a row.
+          RecordError: no example of a task passes its filters and fits into a row.
         """
         for rows in self._row_batches(start, self._lanes):
             for row in rows:
@@ -80,12 +80,12 @@ class Input(TaskInput):
             yield self._batch(rows)
 
     def one_pass(self) -> Iterator[Batch]:
-        """Yields each example of the split once; missing rows of the last batch are padding.
+        """Yields each example of the split once; the last batch is padded.
 
-        Random draws are those of epoch 0, so that every pass is the same.
+        Random draws are those of epoch 0, so every pass is the same.
 
         Raises:
-          RecordError: when no example passes the task's filters and fits a row.
+          RecordError: no example passes the task's filters and fits into a row.
         """
         rows = self._rows(map(self._example, self._each_once()))
         empty = True

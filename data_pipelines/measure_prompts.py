@@ -1,12 +1,12 @@
-"""Makes the training prompts of rated answers or of questions, and says what they hold.
+"""Builds the training prompts of rated answers or of questions, and reports their contents.
 
     python -m data_pipelines.measure_prompts RATED.jsonl … --vocabulary FOLDER [--index corpus.db]
     python -m data_pipelines.measure_prompts QUESTIONS.jsonl … --questions --vocabulary FOLDER …
 
 The prompts are those that a run would see in its first epochs: of supervised fine-tuning (appendix
-D.2), or of reinforcement learning (appendix F.2). Prints how many hold the quote, or the gold
-evidence where it is known, how many documents they show, why pages were left out of them and why
-examples have none; exit status 1 when an answer's prompt does not hold its quote.
+D.2), or of reinforcement learning (appendix F.2). Prints how many contain the quote, or the gold
+evidence if it is known, how many documents they show, why pages were left out of them and why
+examples have none; exits with status 1 if an answer's prompt does not contain its quote.
 """
 
 import argparse
@@ -38,15 +38,15 @@ from gophercite.vocabularies import Vocabulary, load_vocabulary
 
 @dataclasses.dataclass
 class PromptStatistics:
-    """What the prompts of some rated answers or questions hold.
+    """The contents of the prompts of some rated answers or questions.
 
     Attributes:
       report: counts prompts, documents and reasons.
-      to_hold: prompts of which it is known what they should hold: a quote or gold evidence.
-      with_quote: those with a window of its page that holds it.
-      others: windows in prompts beside one of a page with it, or of any page.
-      tokens: of each prompt.
-      seconds: processor time of making them.
+      to_hold: number of prompts with known evidence: a quote or gold evidence.
+      with_quote: number of these with a window of its page that contains it.
+      others: number of windows in addition to a page with the evidence, or of any page.
+      tokens: number of tokens of each prompt.
+      seconds: processor time for building them.
     """
 
     report: ContextReport = dataclasses.field(default_factory=ContextReport)
@@ -111,16 +111,16 @@ def measure_prompts(
     epochs: int = 1,
     seed: int = 0,
 ) -> PromptStatistics:
-    """Makes the prompts of rated answers or questions and returns what they hold.
+    """Builds the prompts of rated answers or questions and returns their statistics.
 
     Args:
       asked: Rated-Good answers, or questions.
-      prompt_tokens: how many tokens a prompt may have.
-      vocabulary: of the model.
-      settings: of the choice of documents.
-      page: gives the pages of records that hold hits.
-      epochs: how often each record gets a prompt, drawn anew.
-      seed: of the draws.
+      prompt_tokens: maximum tokens of a prompt.
+      vocabulary: the model's.
+      settings: how documents are chosen.
+      page: returns the pages of records that contain hits.
+      epochs: number of prompts per record, each with new draws.
+      seed: seed for the draws.
     """
     measured = PromptStatistics()
     pages = TokenisedPages(vocabulary) if vocabulary.splits_words else None
@@ -144,7 +144,7 @@ def measure_prompts(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measures what the command line says; returns 1 when an answer's prompt lacks its quote."""
+    """Measures the given records; returns 1 if an answer's prompt lacks its quote."""
     flags = _parse(arguments)
     read = records.Report()
     asked: Iterator[RatedAnswer | Question] = (

@@ -1,7 +1,7 @@
-"""Supervised fine-tuning on a folder of one's own rated answers, which nobody has split.
+"""Supervised fine-tuning on a folder of your own rated answers, without predefined splits.
 
-What is held out is decided by the question: records of one question never stand on both sides, and
-those that are there stay on theirs when more are added.
+The question determines what is held out: records of one question are never on both sides, and
+existing records stay on their side when more are added.
 """
 
 import dataclasses
@@ -28,8 +28,8 @@ class OwnFiles:
     """The files of a folder.
 
     Attributes:
-      train: what is trained on, and what is held out of it where `validation` is empty.
-      validation: files whose name has "validation" in it.
+      train: training files; if `validation` is empty, a part of their records is held out.
+      validation: files with "validation" in their name.
     """
 
     train: tuple[epath.Path, ...]
@@ -37,17 +37,17 @@ class OwnFiles:
 
 
 def find_files(folder: str | Path) -> OwnFiles:
-    """Finds the files of records in a folder, not in those below it.
+    """Finds the files of records in a folder, but not in subfolders.
 
     Args:
-      folder: or one file; on a disk or in a bucket.
+      folder: a folder or one file; on a disk or in a bucket.
 
     Returns:
       The files, by name.
 
     Raises:
       FileNotFoundError: there is no such folder.
-      ValueError: it holds no such file but those for validation.
+      ValueError: it contains no such files, or only those for validation.
     """
     root = epath.Path(folder)
     if not root.exists():
@@ -65,11 +65,11 @@ def find_files(folder: str | Path) -> OwnFiles:
 
 
 class OwnRecordsSource(JsonLinesSource):
-    """Rated answers of a folder, split by question.
+    """The rated answers of a folder, split by question.
 
     Args:
-      folder: with the files, or one file.
-      held_out: which share of the questions is held out, if no file is there for validation; at
+      folder: the folder with the files, or one file.
+      held_out: share of the questions that is held out if there is no file for validation; at
         least one question is.
 
     Raises:
@@ -88,7 +88,7 @@ class OwnRecordsSource(JsonLinesSource):
         lines, report = super()._read_split(split)
         if not self._share:
             return lines, report
-        # A number from 0 to 1 for each question, that depends on nothing else.
+        # A number from 0 to 1 that depends only on the question.
         places = [zlib.crc32(json.loads(text)["question_id"].encode()) / 2**32 for _, text in lines]
         limit = max(self._share, min(places))
         mine = [(place <= limit) == (split == "validation") for place in places]
@@ -111,13 +111,13 @@ def add_own_records(
 ) -> str:
     """Registers supervised fine-tuning on the rated answers of a folder.
 
-    An answer is used unless it is rated as not plausible or not supported: who writes answers to
-    learn from need not rate them.
+    An answer is used unless it is rated as not plausible or not supported: if you write answers to
+    train on, you need not rate them.
 
     Args:
-      name: of the task; an earlier task of this name is replaced.
-      folder: its files `*.jsonl` and `*.jsonl.gz`; those with "validation" in their name are held
-        out, and where there are none, a share of the questions.
+      name: name of the task; an earlier task with this name is replaced.
+      folder: contains `*.jsonl` and `*.jsonl.gz`; files with "validation" in their name are held
+        out, or, if there are none, a share of the questions.
       vocabulary: a vocabulary, or the folder or file of one.
       held_out: that share.
       prompt_weight: weight of the prompt's tokens in the loss.

@@ -1,12 +1,12 @@
-"""Packing examples of any length into rows of one length, several to a row, none cut.
+"""Packs examples of any length into rows of one length, several per row, without cutting any.
 
-A row holds whole examples as segments: 1, 2, … with positions that restart at 0; attention stays
-inside a segment, so an example is trained the same wherever it lands. An example longer than a row
+A row contains whole examples as segments: 1, 2, … with positions that restart at 0. Attention stays
+inside a segment, so an example trains the same wherever it is placed. An example longer than a row
 is dropped and counted: cutting it would train a model to break off its quote.
 
-Examples that begin alike, as questions about one page do, can share a segment. What they begin
-with is then read once, as branch 0, and each goes on from there in a branch of its own, which sees
-branch 0 and itself (`models.attention.Branched`). Losses and gradients are those of separate
+Examples that begin alike, such as questions about one page, can share a segment. Their common
+beginning is then read once, as branch 0, and each continues from there in its own branch, which
+sees branch 0 and itself (`models.attention.Branched`). Losses and gradients are those of separate
 segments.
 """
 
@@ -25,16 +25,16 @@ BATCH_FEATURES = {
     "positions": np.dtype(np.int32),
     "segments": np.dtype(np.int32),
 }
-BRANCHES = "branches"  # a feature more, of rows whose segments may branch
+BRANCHES = "branches"  # an additional feature of rows whose segments may branch
 # Shorter beginnings are not worth a branch.
 _LEAST_SHARED = 16
 
 
 @dataclass(frozen=True, eq=False)
 class Example:
-    """Tokens, and the weight that the loss gives to predicting each of them.
+    """Tokens, and the weight of predicting each of them in the loss.
 
-    The first token has nothing before it that could predict it; its weight is not used.
+    No token precedes the first one to predict it, so its weight is not used.
     """
 
     tokens: Int32[np.ndarray, " tokens"]
@@ -49,11 +49,11 @@ class PackingReport:
     """What packing did.
 
     Attributes:
-      packed: examples that have a place.
-      dropped: examples that are longer than a row.
-      longest_dropped: tokens of the longest of them.
-      tokens: of the examples that have a place, those read once for several examples counted once.
-      rows: that they fill.
+      packed: number of examples that were placed.
+      dropped: number of examples that are longer than a row.
+      longest_dropped: tokens of the longest of these.
+      tokens: tokens of the placed examples; those shared by several examples count once.
+      rows: number of rows that they fill.
     """
 
     packed: int = 0
@@ -92,11 +92,11 @@ class _OpenRow:
 def shared_beginning(segment: Segment) -> int:
     """Counts the tokens that examples have in common at their start.
 
-    Only tokens without weight count, and at least one such token stays outside: what a branch
-    begins with is predicted by nothing.
+    Only tokens without weight count, and at least one such token stays outside, because nothing
+    predicts the first token of a branch.
 
     Args:
-      segment: the examples; of one alone, all is its own beginning.
+      segment: the examples; for a single one, all of it is shared.
     """
     first, *others = segment
     if not others:
@@ -109,13 +109,13 @@ def shared_beginning(segment: Segment) -> int:
 
 
 def _unweighted(example: Example) -> int:
-    """How many tokens stand before the first that has a weight; the first never has one."""
+    """Number of tokens before the first one with a weight; the first token never has one."""
     weighted = np.flatnonzero(example.weights[1:])
     return int(weighted[0]) + 1 if len(weighted) else len(example.tokens)
 
 
 def used_tokens(row: Iterable[Segment]) -> int:
-    """Counts the tokens of a row, those read once for several examples counted once."""
+    """Counts the tokens of a row; those shared by several examples count once."""
     return sum(map(_size, row))
 
 
@@ -133,19 +133,19 @@ def group(
     share_beginnings: bool = False,
     open_rows: int = 16,
 ) -> Iterator[list[Segment]]:
-    """Yields the segments of one row after the other.
+    """Yields the segments of one row after another.
 
-    Best fit: an example goes to the open row that it leaves fullest; when none has room and
-    `open_rows` are open already, the fullest is closed. The result depends on the order of the
-    examples and on nothing else.
+    Best fit: an example goes to the open row that it leaves fullest. If none has room and
+    there are already `open_rows` of them, the fullest is closed. The result depends only on the
+    order of the examples.
 
     Args:
-      examples: in order.
+      examples: the examples in order.
       length: tokens in a row.
-      report: is told what was placed and dropped.
-      pack: False gives each segment a row of its own.
-      share_beginnings: whether an example that begins as the one before it shares its segment.
-      open_rows: how many rows wait for examples that fit.
+      report: counts what was placed and dropped.
+      pack: False puts each segment into a separate row.
+      share_beginnings: whether an example that begins like the previous one shares its segment.
+      open_rows: number of rows that wait for examples that fit.
     """
     waiting: list[_OpenRow] = []
     newest: _OpenRow | None = None  # the row whose last segment is the previous example's
@@ -188,19 +188,19 @@ def fill(
     pack: bool = True,
     share_beginnings: bool = False,
 ) -> list[list[Segment]]:
-    """Returns the segments of a given number of rows, each with one example at least.
+    """Returns the segments of a given number of rows, each with at least one example.
 
-    Best fit, as `group` does it, but no row is added: of the planned examples those that fit
-    nowhere are left out, and others are added until more than a quarter as many as there are rows
-    fit nowhere. (More patience fills rows a little better, but passes over long examples.)
+    Best fit, as in `group`, but no row is added. Planned examples that fit nowhere are left
+    out, and other examples are added until the number of those that fit nowhere exceeds a quarter
+    of the rows. (More patience fills rows a little better, but skips long examples.)
 
     Args:
-      planned: examples that are meant for these rows, in order; all fit a row.
-      others: examples that fill what room is left; all fit a row, and they never end.
-      rows: how many.
+      planned: examples that are meant for these rows, in order; each fits into a row.
+      others: examples that fill the remaining room; each fits into a row, and they never end.
+      rows: number of rows.
       length: tokens in a row.
-      pack: False gives each example a row of its own.
-      share_beginnings: as for `group`.
+      pack: False puts each example into a separate row.
+      share_beginnings: as in `group`.
     """
     made: list[_OpenRow] = []
     newest: _OpenRow | None = None
@@ -237,14 +237,14 @@ def row_features(branches: bool) -> dict[str, np.dtype]:
 def build_row(segments: Iterable[Segment], length: int, *, branches: bool = False) -> Row:
     """Returns a row: `tokens`, `targets`, `weights`, `positions` and `segments`, each [length].
 
-    `targets[t]` is the token after `tokens[t]` in the same branch, 0 where there is none, and
+    `targets[t]` is the token after `tokens[t]` in the same branch, 0 if there is none, and
     `weights[t]` is the weight of predicting it.
 
     Args:
-      segments: each of one example, or of several that begin alike.
+      segments: each with one example, or several that begin alike.
       length: tokens in the row.
-      branches: adds `branches`: 0 for what a segment's examples share, then 1, 2, … for what each
-        goes on with; without it a segment has one example.
+      branches: adds `branches`: 0 for the shared beginning of a segment's examples, then 1, 2, …
+        for each continuation; without it a segment has one example.
     """
     row = {name: np.zeros(length, dtype) for name, dtype in row_features(branches).items()}
     start = 0

@@ -1,8 +1,8 @@
 """From records to tokens: filters, changes of documents, and the encoding of prompt and response.
 
-Each is a function from one tf.data set to another, as seqio tasks want them. Those before an
-`encode_…` go from record to record, so that rules about documents can stand between the filter and
-the encoding; they draw random numbers from `randomness.draws` only.
+Each is a function from one tf.data set to another, as seqio tasks require. Those before an
+`encode_…` map records to records, so that rules about documents can come between the filter and
+the encoding; they draw random numbers only from `randomness.draws`.
 """
 
 import json
@@ -25,7 +25,7 @@ from gophercite.documents import Document
 from gophercite.evidence import Evidence
 from gophercite.vocabularies import Vocabulary
 
-# A copy's first tokens say what is copied; four seldom begin two sentences of a page.
+# A copy's first tokens show what is copied; four tokens seldom begin two sentences of a page.
 _DECISIVE_TOKENS = 4
 _log = logging.getLogger(__name__)
 
@@ -50,11 +50,11 @@ def keep_rated_good(dataset: tf.data.Dataset) -> tf.data.Dataset:
 def make_texts(
     dataset: tf.data.Dataset, make: Callable[[Document, random.Random], list[Part]]
 ) -> tf.data.Dataset:
-    """Turns documents into texts in parts, anew in each epoch.
+    """Turns documents into texts in parts, with new draws in each epoch.
 
     Args:
       dataset: documents.
-      make: a text of a document, by random draws that are its own.
+      make: makes a text from a document and its random numbers.
     """
 
     def made_of(record: bytes, id: bytes, seed: np.int64) -> str:
@@ -78,15 +78,15 @@ def encode_rated_answers(
 ) -> tf.data.Dataset:
     """Encodes rated answers: the prompt of table 12, and the answer with its inline evidence.
 
-    An answer that the vocabulary can't spell exactly would teach another one: it is dropped, and
-    the log names it.
+    An answer that the vocabulary can't spell exactly would teach a different one, so it is dropped
+    and named in the log.
 
     Args:
-      dataset: rated answers whose documents are all there.
-      output_features: of the task, whose vocabulary encodes.
+      dataset: rated answers that include all their documents.
+      output_features: the task's features, whose vocabulary encodes.
       prompt_weight: weight of the prompt's tokens in the loss.
-      copied_weight: weight of the tokens that only go on with a title or quote, after its first
-        four: which page and sentence it is, is said by then. The response's others have 1.
+      copied_weight: weight of the tokens that only continue a title or quote, after its first
+        four, which already determine the page and sentence. Other response tokens have weight 1.
     """
     vocabulary = plain_vocabulary(output_features)
 
@@ -115,14 +115,14 @@ def encode_completions(
     output_features: Mapping[str, seqio.Feature],
     prompt_weight: float = 0.0,
 ) -> tf.data.Dataset:
-    """Encodes completions: a prompt as it is, and what is written behind it (WebGPT, 3.2).
+    """Encodes completions: a prompt as it is, and the text after it (WebGPT, 3.2).
 
-    A completion that the vocabulary can't spell exactly would teach another one: it is dropped,
-    and the log names it.
+    A completion that the vocabulary can't spell exactly would teach a different one, so it is
+    dropped and named in the log.
 
     Args:
       dataset: completions.
-      output_features: of the task, whose vocabulary encodes.
+      output_features: the task's features, whose vocabulary encodes.
       prompt_weight: weight of the prompt's tokens in the loss.
     """
     vocabulary = plain_vocabulary(output_features)
@@ -148,8 +148,8 @@ def encode_questions(
     """Encodes questions: `tokens` are the prompt of table 12 with all documents, as at inference.
 
     Args:
-      dataset: questions whose documents are all there.
-      output_features: of the task, whose vocabulary encodes.
+      dataset: questions that include all their documents.
+      output_features: the task's features, whose vocabulary encodes.
     """
     vocabulary = plain_vocabulary(output_features)
 
@@ -173,7 +173,7 @@ def encode_closed_book(
 
     Args:
       dataset: questions with answers.
-      output_features: of the task, whose vocabulary encodes.
+      output_features: the task's features, whose vocabulary encodes.
     """
     vocabulary = plain_vocabulary(output_features)
 
@@ -194,9 +194,9 @@ def encode_texts(
 
     Args:
       dataset: `{"parts": [{"text", "predictable"}]}`.
-      output_features: of the task, whose vocabulary encodes.
-      prompt_weight: weight in the loss of the parts that nothing before them foretells; those that
-        are predictable, and the end, have 1.
+      output_features: the task's features, whose vocabulary encodes.
+      prompt_weight: weight in the loss of the unpredictable parts; predictable parts and the end
+        of sequence have weight 1.
     """
     vocabulary = plain_vocabulary(output_features)
 
@@ -220,13 +220,13 @@ def encode_documents(
     output_features: Mapping[str, seqio.Feature],
     sequence_length: Mapping[str, int],
 ) -> tf.data.Dataset:
-    """Encodes documents for language modelling, long ones in consecutive pieces of a row's length.
+    """Encodes documents for language modelling; long ones in consecutive pieces of a row's length.
 
-    Where the model expects a token at the start of every sequence, each piece begins with it.
+    If the model expects a token at the start of every sequence, each piece begins with it.
 
     Args:
-      dataset: documents; the title goes before the text, the end of sequence behind it.
-      output_features: of the task, whose vocabulary encodes.
+      dataset: documents; the title goes before the text, and the end of sequence after it.
+      output_features: the task's features, whose vocabulary encodes.
       sequence_length: `tokens` is the length of a row.
     """
     vocabulary = plain_vocabulary(output_features)
@@ -257,7 +257,7 @@ def encode_documents(
 def _goes_on(
     vocabulary: Vocabulary, response: list[int], triple: Evidence
 ) -> Bool[np.ndarray, " tokens"]:
-    """Which of a response's tokens lie inside its title or quote, after the first four there."""
+    """Which of a response's tokens are inside its title or quote, after the first four there."""
     sizes = [len(vocabulary.token_bytes(id) or b"") for id in response]
     ends = np.cumsum(sizes)
     starts = ends - sizes

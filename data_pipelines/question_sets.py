@@ -1,11 +1,11 @@
-"""Deals questions out into sets that have none in common, for demonstrations, comparisons and RL.
+"""Divides questions into disjoint sets, for demonstrations, comparisons and RL.
 
     python -m data_pipelines.question_sets QUESTIONS.jsonl OUT --share rm=1 --share rl=3 \\
         --without demonstrations_train.jsonl.gz
 
-OUT gets `questions_NAME.jsonl` for each share (WebGPT, 3.2: mutually disjoint sets). Which set a
-question is in depends on its text alone, so that two files never deal it out to two sets. What the
-files of --without ask (episodes, comparisons, questions) is in none.
+OUT gets `questions_NAME.jsonl` for each share (WebGPT, 3.2: mutually disjoint sets). The set of a
+question depends only on its text, so two files never put it into two sets. Questions in the
+files of --without (episodes, comparisons, questions) are in none.
 """
 
 import argparse
@@ -23,7 +23,7 @@ def set_of(question: str, shares: Mapping[str, float]) -> str:
 
     Args:
       question: its text.
-      shares: how large each set is beside the others.
+      shares: relative sizes of the sets.
     """
     digest = hashlib.sha256(asked_as(question).encode()).digest()
     place = int.from_bytes(digest[:8], "big") / 2**64 * sum(shares.values())

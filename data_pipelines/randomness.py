@@ -1,7 +1,7 @@
-"""Random draws that depend on what an example is, not on where or when it is read.
+"""Random draws that depend on an example itself, not on where or when it is read.
 
 Every draw of a pipeline is keyed by (run seed, epoch, purpose, example id). So an example is
-prepared the same on one host as on many, and in a run that was stopped as in one that was not;
+prepared in the same way on one host as on many, and in a resumed run as in an uninterrupted one.
 seqio's own seeds count positions, and repeat themselves in each epoch.
 """
 
@@ -20,7 +20,7 @@ def draws(seed: int, purpose: str, example_id: str) -> random.Random:
 
     Args:
       seed: the epoch's seed, which the example carries.
-      purpose: a name for what is drawn, so that two preprocessors draw independently.
-      example_id: names the example within its source.
+      purpose: names what is drawn, so that two preprocessors draw independently.
+      example_id: identifies the example within its source.
     """
     return random.Random(f"{seed}/{purpose}/{example_id}")

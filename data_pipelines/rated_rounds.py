@@ -1,4 +1,4 @@
-"""Puts the ratings of all rounds so far together, as the trainings of the next models read them.
+"""Merges the ratings of all rounds so far into the files that the next training runs read.
 
     python -m data_pipelines.rated_rounds OUT_DIR ROUND_DIR …
 
@@ -8,9 +8,9 @@ them. OUT_DIR gets
   answers/round_N.jsonl                 for supervised fine-tuning (gin_configs/sft_own_records.gin)
   comparisons/comparisons_train.jsonl   for a reward model
   comparisons/comparisons_validation.jsonl
-  counts.json                           how much each round has added
+  counts.json                           what each round has added
 
-Comparisons of one question stand on one side, and stay there when rounds are added.
+All comparisons of one question are in one split, and stay there when rounds are added.
 """
 
 import argparse
@@ -28,13 +28,13 @@ from gophercite.storage.json_fields import in_one_line
 
 @dataclasses.dataclass(frozen=True)
 class RoundCounts:
-    """What raters of one round have made.
+    """What the raters of one round have contributed.
 
     Attributes:
-      answers: that were rated.
-      good: those rated as plausible and supported; supervised fine-tuning learns from them.
-      comparisons: of two answers.
-      decided: those in which one answer was preferred.
+      answers: number of rated answers.
+      good: number rated as plausible and supported; supervised fine-tuning learns from them.
+      comparisons: number of comparisons of two answers.
+      decided: number of these in which one answer was preferred.
     """
 
     answers: int
@@ -44,19 +44,19 @@ class RoundCounts:
 
 
 def merge(rounds: Sequence[Path], out: Path, held_out: float) -> list[RoundCounts]:
-    """Puts rounds together.
+    """Merges rounds.
 
     Args:
-      rounds: folders, the first round's first.
+      rounds: their folders, the first round's first.
       out: the folder to write to.
-      held_out: which share of the questions the reward model is validated with.
+      held_out: share of the questions that validates the reward model.
 
     Returns:
       What each round has added.
 
     Raises:
       OSError: a file is missing or can't be written.
-      ValueError: no answer is good, or no decided comparison is left to train or to validate with.
+      ValueError: no answer is good, or no decided comparison is left for training or validation.
     """
     counts, train, validation = [], list[Comparison](), list[Comparison]()
     for number, folder in enumerate(rounds):
@@ -82,7 +82,7 @@ def merge(rounds: Sequence[Path], out: Path, held_out: float) -> list[RoundCount
             "answers to each question, or from a better model"
         )
     if not (_decided(train) and _decided(validation)):
-        # Of ties the accuracy is not known by which the best checkpoint is chosen.
+        # Ties have no accuracy, by which the best checkpoint is chosen.
         raise ValueError(
             f"{_decided(train)} decided comparisons to train with and {_decided(validation)} to "
             "validate with: there must be some of each; have more items rated"
@@ -100,7 +100,7 @@ def _decided(comparisons: Sequence[Comparison]) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Writes the files; returns 1 where there is too little."""
+    """Writes the files; returns 1 if there is too little data."""
     flags = _parse(arguments)
     try:
         counts = merge(flags.rounds, flags.out, flags.held_out)

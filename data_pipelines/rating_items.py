@@ -1,25 +1,25 @@
-"""Chooses which of a model's samples people are to compare.
+"""Chooses which of a model's samples people should compare.
 
     python -m data_pipelines.rating_items SAMPLES QUESTIONS OUT_DIR [--by disagreement]
 
 SAMPLES is what `launch/eval.py --samples 8 --output PREFIX` writes as PREFIX_samples.jsonl, and
-QUESTIONS the questions with their pages. Of each question two different answers become an item, so
-many items in all:
+QUESTIONS the questions with their pages. For a question, two different answers become an item.
+There are three ways to choose a given number of items:
 
   random         any two answers to any question
-  disagreement   the likeliest answers with each of the two commonest claims; first the questions on
-                 whose claim the samples agree the least
-  uncertainty    the two answers whose rewards are closest, first those of the closest (SAMPLES
+  disagreement   the most likely answers with each of the two most frequent claims; first the
+                 questions on whose claim the samples agree the least
+  uncertainty    the two answers whose rewards are closest, the closest pairs first (SAMPLES
                  needs rewards)
 
-A question to which all samples give one answer has no pair; with --contrast it is compared with the
-same claim beside another sentence of the pages, which rarely proves it. So good answers to easy
-questions are rated, too, and a reward model learns what proves a claim, as from the paper's
+A question for which all samples give the same answer has no pair. With --contrast it is compared
+with the same claim next to another sentence of the pages, which rarely proves it. So good answers
+to easy questions are also rated, and a reward model learns what proves a claim, as from the paper's
 fabricated comparisons (GopherCite, section 2.8).
 
-OUT_DIR gets items.jsonl, two rated answers that nobody has rated yet for each item, as
-`gophercite rate new` reads them; and truth.jsonl, what a rater who makes no mistake would say,
-where the samples were judged.
+OUT_DIR gets items.jsonl, with two unrated answers for each item, as
+`gophercite rate new` reads them, and truth.jsonl, the labels of a rater who makes no mistakes,
+if the samples were judged.
 """
 
 import argparse
@@ -49,10 +49,10 @@ class Sampled:
     """A sample with one claim that quotes a page of its question.
 
     Attributes:
-      answer: as raters will see it; not rated yet.
-      log_prob: the policy's own, in nats.
-      reward: of a reward model.
-      plausible, supported: what is known of it.
+      answer: as raters will see it, not yet rated.
+      log_prob: log-probability under the policy, in nats.
+      reward: the reward model's.
+      plausible, supported: its labels, if known.
     """
 
     answer: RatedAnswer
@@ -64,11 +64,11 @@ class Sampled:
 
 @dataclasses.dataclass
 class Chosen:
-    """What is to be rated.
+    """The items to be rated.
 
     Attributes:
       items: two answers to a question each.
-      passed_over: how many questions or samples were not taken, by why.
+      passed_over: number of questions or samples that were not used, by reason.
     """
 
     items: list[tuple[Sampled, Sampled]]
@@ -78,15 +78,15 @@ class Chosen:
 def read_samples(
     path: Path, questions: Mapping[str, Question], report: records.Report
 ) -> tuple[dict[str, list[Sampled]], collections.Counter[str]]:
-    """Reads samples; of several with one text the first is kept.
+    """Reads samples; if several have the same text, the first is kept.
 
     Args:
-      path: of the file.
-      questions: with their pages, by id.
+      path: path of the file.
+      questions: questions with their pages, by id.
       report: counts lines and names bad ones.
 
     Returns:
-      The samples that can be rated by question, and how many can't, by why.
+      The usable samples by question, and the number of unusable ones by reason.
 
     Raises:
       OSError: there is no such file.
@@ -117,7 +117,7 @@ def _fields(value: object, unknown_fields: collections.Counter[str]) -> dict[str
         raise fields.error("log_prob", "is missing")
     return {
         "question_id": fields.text("question_id"),
-        # What of the text is the answer, where few-shot prompts make a difference.
+        # The part of the text that is the answer; this matters for few-shot prompts.
         "answer": fields.text("answer" if "answer" in fields else "text", empty=True),
         "model": fields.optional_text("model"),
         "log_prob": log_prob,
@@ -128,7 +128,7 @@ def _fields(value: object, unknown_fields: collections.Counter[str]) -> dict[str
 
 
 def _sampled(question: Question, text: str, fields: Mapping[str, Any]) -> Sampled | str:
-    """A sample as it can be rated, or why it can't."""
+    """A sample in a form that can be rated, or why it can't be."""
     try:
         (triple,) = evidence.parse(text)
     except evidence.SyntaxFault:
@@ -168,11 +168,11 @@ def contrast(sampled: Sampled, question: Question, draw: random.Random) -> Sampl
 
     Args:
       sampled: an answer to the question.
-      question: with its pages.
+      question: the question, with its pages.
       draw: chooses among the sentences.
 
     Returns:
-      That answer, supported where the sentence holds a gold span; None where no sentence can be
+      That answer, supported if the sentence contains a gold span; None if no sentence can be
       quoted.
     """
     answer = sampled.answer
@@ -203,16 +203,16 @@ def contrast(sampled: Sampled, question: Question, draw: random.Random) -> Sampl
 def choose(
     samples: Mapping[str, Sequence[Sampled]], by: str, most: int, draw: random.Random
 ) -> Chosen:
-    """Chooses two answers of each question, and which questions are rated.
+    """Chooses two answers to each question, and which questions are rated.
 
     Args:
-      samples: different ones, by question.
-      by: of `WAYS`.
-      most: how many items there may be.
-      draw: where chance comes from; it decides among equals, too.
+      samples: different samples, by question.
+      by: one of `WAYS`.
+      most: maximum number of items.
+      draw: random numbers, which also break ties.
 
     Raises:
-      ValueError: a sample has no reward, and rewards are to decide.
+      ValueError: a sample has no reward, and the choice is by reward.
     """
     pair = {"random": _any_two, "disagreement": _disagreeing, "uncertainty": _closest}[by]
     passed_over: collections.Counter[str] = collections.Counter()
@@ -241,7 +241,7 @@ def _any_two(samples: Sequence[Sampled], draw: random.Random) -> _Pair:
 
 
 def _disagreeing(samples: Sequence[Sampled], draw: random.Random) -> _Pair:
-    """The likeliest answers of two claims, and the entropy of the claims, in nats."""
+    """The most likely answers of two claims, and the entropy of the claims, in nats."""
     claims: dict[str, list[Sampled]] = {}
     for each in samples:
         claims.setdefault(normalize_answer(each.answer.claim), []).append(each)
@@ -257,7 +257,7 @@ def _disagreeing(samples: Sequence[Sampled], draw: random.Random) -> _Pair:
 
 
 def _closest(samples: Sequence[Sampled], draw: random.Random) -> _Pair:
-    """The neighbours by reward that are closest, and minus their distance."""
+    """The two samples with the closest rewards, and minus their distance."""
     if any(each.reward is None for each in samples):
         raise ValueError("--by uncertainty needs rewards, and a sample has none")
     ranked = sorted(samples, key=lambda each: (each.reward or 0.0, draw.random()))
@@ -270,10 +270,10 @@ def _closest(samples: Sequence[Sampled], draw: random.Random) -> _Pair:
 
 
 def truth_of(first: Sampled, second: Sampled) -> dict[str, str] | None:
-    """What is right of an item, by the names of the comparison's form; None where it isn't known.
+    """The true labels of an item, by the names in the comparison form; None if unknown.
 
-    An answer counts as supported when it is right and its quote proves it, as it does everywhere
-    in an evaluation.
+    An answer counts as supported if it is right and its quote proves it, as everywhere
+    else in an evaluation.
     """
     values = {}
     for place, each in enumerate((first, second)):
@@ -285,7 +285,7 @@ def truth_of(first: Sampled, second: Sampled) -> dict[str, str] | None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Writes what is to be rated; returns 1 where there is nothing."""
+    """Writes the items to be rated; returns 1 if there are none."""
     flags = _parse(arguments)
     report = records.Report()
     try:

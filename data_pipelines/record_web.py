@@ -1,11 +1,11 @@
-"""Makes a recorded world of documents, to browse them offline: linked by their titles.
+"""Builds a recorded world from documents, to browse them offline, linked by their titles.
 
     python -m data_pipelines.record_web documents.jsonl notes/ pages.jsonl.gz --out worlds/own
 
-Takes what `gophercite ask --documents` takes (text, Markdown, HTML, PDF, JSON lines of documents),
-and JSON lines with `html`, as of `articles.jsonl.gz`, whose own links are kept. Where a page first
-names the title of another, that becomes a link. A page without an address of the web gets one at
-`--host`. Searches are answered by an index of the pages, which is written beside them.
+It reads what `gophercite ask --documents` reads (text, Markdown, HTML, PDF, JSON lines of
+documents), and JSON lines with `html`, as in `articles.jsonl.gz`, whose own links are kept. The
+first mention of another page's title becomes a link. A page without a web address gets one at
+`--host`. An index of the pages, which is written next to them, answers searches.
 """
 
 import argparse
@@ -33,20 +33,20 @@ from gophercite.storage.json_lines import read_json_lines
 
 HOST = "documents.example"
 _WORD = re.compile(r"\w+")
-_SHORTEST_TITLE = 4  # characters; shorter ones are named by chance
+_SHORTEST_TITLE = 4  # characters; shorter ones occur by chance
 _LONGEST_TITLE = 12  # words
 
 
 def pages_of(
     paths: Iterable[str], extractor: Extractor, host: str, report: FilesReport
 ) -> Iterator[Page]:
-    """Yields the pages of files and folders, each with an address of the web of its own.
+    """Yields the pages of files and folders, each with its own web address.
 
     Args:
       paths: files and folders.
-      extractor: in one of the browser's modes.
-      host: of pages that have no address.
-      report: takes the counts and problems.
+      extractor: extractor in one of the browser's modes.
+      host: host of pages that have no address.
+      report: collects counts and problems.
     """
     taken: set[str] = set()
     for path in paths:
@@ -59,10 +59,10 @@ def pages_of(
 
 
 def linked(pages: Sequence[Page]) -> list[Page]:
-    """Returns the pages with a link where each first names the title of another.
+    """Returns the pages with links from the first mention of another page's title.
 
-    Links that are there already stay. Of several pages with one title the first is meant, and of
-    several titles at one place the longest; titles of fewer than four letters name nothing.
+    Existing links stay. If several pages share a title, the first is meant; if several titles
+    match at one place, the longest. Titles of fewer than four letters are never linked.
     """
     titles: dict[str, dict[tuple[str, ...], str]] = collections.defaultdict(dict)
     for page in pages:
@@ -162,14 +162,14 @@ def record(
     """Writes pages as a recorded world, with the index that answers its searches.
 
     Args:
-      pages: each with an address.
-      folder: a new one.
-      name: of the world; the folder's by default.
+      pages: the pages, each with an address.
+      folder: a new folder.
+      name: name of the world; the folder's by default.
       hidden: addresses of pages that no search finds.
-      progress: is told how many pages are written.
+      progress: called with the number of pages written.
 
     Raises:
-      FileExistsError: when the folder is there already.
+      FileExistsError: the folder already exists.
     """
     out = Path(folder)
     if out.exists():
@@ -177,7 +177,7 @@ def record(
     partial = out.with_name(f"{out.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    # It appears when it is complete.
+    # The folder appears only when it is complete.
     with DocumentIndex(None) as nothing:
         world = SiteWorld(name or out.name, pages, nothing)
         with Recorder(world, partial, name or out.name) as recorder:
