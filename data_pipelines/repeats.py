@@ -1,9 +1,9 @@
-"""Stretches of a page, each shown twice: where a language model learns to copy.
+"""Passages from a page, each shown twice, from which a language model learns to copy.
 
-To copy, early layers have to mark each token with those before it, and a later one to look for the
-mark of the present token (Olsson et al. 2022, "In-context Learning and Induction Heads"). A small
-model finds that only where copying is much of what there is to learn, and then keeps it. No stretch
-is shown a third time: models that saw that go round in circles when they write.
+To copy, early layers have to label each token with those before it, and a later layer has to look
+for the label of the current token (Olsson et al. 2022, "In-context Learning and Induction Heads").
+A small model discovers this only if copying is a large part of the task, and then keeps it. No
+passage is shown a third time: models that saw that repeat themselves when they write.
 """
 
 import random
@@ -13,20 +13,20 @@ from data_pipelines.citations import Part
 from gophercite.documents import Document
 
 _STRETCH_WORDS = (5, 50)
-# In characters. With a vocabulary of 2,048 pieces nearly all texts fit rows of 256 tokens.
+# In characters. With a vocabulary of 2,048 pieces nearly all texts fit into rows of 256 tokens.
 _LONGEST_TEXT = 600
 
 _WORD = re.compile(r"\S+")
 
 
 def repeats(document: Document, draw: random.Random) -> list[Part]:
-    """Returns stretches of a page's words, at least one, each shown twice.
+    """Returns passages of a page's words, at least one, each shown twice.
 
-    Where a stretch ends varies, so that how far back to look does as well.
+    The ends of passages vary, so that the distance to look back varies as well.
 
     Args:
-      document: the page; of one without words its title is taken.
-      draw: decides which stretches.
+      document: the page; if it has no words its title is used.
+      draw: chooses the passages.
     """
     words = [match.span() for match in _WORD.finditer(document.text)]
     parts: list[Part] = []

@@ -1,4 +1,4 @@
-"""A task of questions as the batches that reinforcement learning takes: prompts to be answered."""
+"""A task of questions as batches for reinforcement learning: prompts to be answered."""
 
 import collections
 import dataclasses
@@ -31,7 +31,7 @@ from gophercite.vocabularies import Vocabulary, load_vocabulary
 
 RolloutBatch = dict[str, Any]  # arrays, and one tuple of tables
 
-_SAMPLED = 32  # prompts that tell how large a run's tables are
+_SAMPLED = 32  # prompts from which the sizes of a run's tables are estimated
 _log = logging.getLogger(__name__)
 
 
@@ -46,11 +46,11 @@ class Dropped(enum.Enum):
 
 @dataclasses.dataclass
 class RolloutReport:
-    """What became of the questions, over all iterators of an input.
+    """What happened to the questions, over all iterators of an input.
 
     Attributes:
-      asked: prompts in batches.
-      dropped: how many questions were not asked, by reason; each time that they were made.
+      asked: number of prompts in batches.
+      dropped: number of dropped questions, by reason; counted each time they are processed.
     """
 
     asked: int = 0
@@ -64,7 +64,7 @@ class RolloutReport:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Prompt:
-    """A question as it is asked; `dropped` says why it is not."""
+    """A question as it is prompted; `dropped` says why it is not."""
 
     name: str
     tokens: Int32[np.ndarray, " tokens"]
@@ -78,31 +78,31 @@ class RolloutInput(TaskInput):
     """One seqio task or mixture of questions as batches of prompts.
 
     A batch has, for the prompts of this process, `prompts` and `prompt_lengths`, `questions` and
-    `question_lengths` (int32), and `weights` (float32): 1, but 0 for what fills up the last batch
-    of one pass, which are copies of its first prompt. A question is what a reward model reads
+    `question_lengths` (int32), and `weights` (float32): 1, or 0 for copies of the first prompt that
+    pad the last batch of a single pass. A question is what a reward model reads
     before a response (`prompts.encode_judged`). Rows are padded on the right. For the prompts of
-    all processes a batch has `quotes` (`QuoteTables`) where samples are constrained, else
-    `fault_tables` (`FaultTables`), of numpy's arrays; prompts are numbered through in them.
+    all processes a batch has `quotes` (`QuoteTables`) if samples are constrained, otherwise
+    `fault_tables` (`FaultTables`), as numpy arrays; they number the prompts consecutively.
 
-    The tables of nearly all batches have one size, which the first prompts of the split tell: it
-    depends neither on the batch that a run starts at, nor on how many processes share it.
+    The tables of nearly all batches have one size, which is estimated from the first prompts of the
+    split: it depends neither on the first batch of a run, nor on how many processes share it.
 
     Attributes:
       mixture_or_task_name: as registered with seqio (`data_pipelines.tasks.add_questions`).
-      split: of the task's source.
+      split: a split of the task's source.
       prompt_length: tokens of a padded prompt; questions with a longer one are dropped.
       question_length: tokens of a padded question; longer ones are dropped.
-      max_tokens: that a sample may have, its end of sequence included.
+      max_tokens: maximum tokens of a sample, including its end of sequence.
       batch_size: prompts of a batch, over all processes.
-      seed: of shuffling, mixing and all random draws.
-      quotes: what constrained answers may look like; None where they are free. A
-        question to which no answer is legal is dropped.
-      judge_vocabulary: of the reward model, or its folder or file; None for the task's own.
-      table_sizes: nodes and edges of the tables, in place of what is found.
-      shuffle: whether each epoch has an order of its own.
+      seed: seed for shuffling, mixing and all random draws.
+      quotes: the constraint on answers; None samples freely. A
+        question without a legal answer is dropped.
+      judge_vocabulary: the reward model's, or its folder or file; None for the task's own.
+      table_sizes: nodes and edges of the tables, instead of the estimate.
+      shuffle: whether each epoch has a different order.
       process_index, process_count: which share of each batch this process gets.
-      plan_folder: where is kept which questions can be asked (`Input`).
-      report: what became of the questions.
+      plan_folder: where to save which questions can be used (`Input`).
+      report: what happened to the questions.
     """
 
     mixture_or_task_name: str
@@ -131,12 +131,12 @@ class RolloutInput(TaskInput):
         super().__post_init__()
 
     def batches(self, start: int = 0) -> Iterator[RolloutBatch]:
-        """Yields batch `start`, `start + 1`, … without end; none before `start` is made.
+        """Yields batch `start`, `start + 1`, … without end; earlier batches are not built.
 
-        Every process makes all prompts of a batch, whose tables go to every device.
+        Every process builds all prompts of a batch, because the tables go to every device.
 
         Raises:
-          RecordError: when no question of a task can be asked.
+          RecordError: no question of a task can be used.
         """
         for rows in self._row_batches(start, range(self.batch_size)):
             asked: list[Any] = [prompt for ((prompt,),) in rows]
@@ -144,12 +144,12 @@ class RolloutInput(TaskInput):
             yield self._batch(asked)
 
     def one_pass(self) -> Iterator[RolloutBatch]:
-        """Yields each question of the split once; the last batch is filled up.
+        """Yields each question of the split once; the last batch is padded.
 
-        Random draws are those of epoch 0, so that every pass is the same.
+        Random draws are those of epoch 0, so every pass is the same.
 
         Raises:
-          RecordError: when no question can be asked.
+          RecordError: no question can be used.
         """
         asked = filter(self._is_asked, map(self._prompt, self._each_once()))
         empty = True
@@ -176,7 +176,7 @@ class RolloutInput(TaskInput):
         return Packing(self.prompt_length, False, False, self._prompt, self._is_asked, settings)
 
     def _is_asked(self, prompt: _Prompt) -> bool:
-        """Whether a prompt is asked; counts those that are not."""
+        """Whether a prompt can be used; counts those that can't."""
         if prompt.dropped is None:
             return True
         if not self.report.dropped[prompt.dropped]:
@@ -210,8 +210,8 @@ class RolloutInput(TaskInput):
         )
         if not pieces:
             return Dropped.NO_QUOTE
-        # A graph costs as much as all the rest, and on the way to a late batch it would be for
-        # nothing: nearly always some short answer shows that there is one.
+        # A graph costs as much as everything else, and would be wasted on the way to a late batch:
+        # nearly always a short answer shows that a legal one exists.
         for title, texts in pieces.items():
             quote = texts[0].shortest_run(quotes.minimum_quote)
             if quotes.maximum_quote is not None and len(quote) > quotes.maximum_quote:
@@ -254,7 +254,7 @@ class RolloutInput(TaskInput):
         }
 
     def _tables(self, shown: Sequence[Sequence[Document]]) -> Mapping[str, Any]:
-        """The tables of a whole batch, whose last prompts are the first one's copies."""
+        """The tables of a whole batch, including the copies that pad it."""
         copies = self.batch_size - len(shown)
         if self.quotes is None:
             tracked = [self._fault_tracker.graph(sources) for sources in shown]

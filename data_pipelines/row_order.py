@@ -1,8 +1,8 @@
-"""Which row of which task stands where in a run: pure functions of the seed and of a row's number.
+"""Which row of which task is where in a run: pure functions of the seed and a row's number.
 
-Nothing here reads data. Steps are counted in periods: in each, a row of the batch takes the rows of
-one group of one task, one a step. So a host that has some rows of each batch needs only the groups
-of those, and whoever starts at step n needs only the groups of n's period.
+Nothing here reads data. Steps are counted in periods. In each period, a row of the batch takes the
+rows of one group of one task, one per step. So a host with some rows of each batch needs only their
+groups, and a run that starts at step n needs only the groups of n's period.
 """
 
 import functools
@@ -13,17 +13,17 @@ from jaxtyping import Int
 
 from data_pipelines.randomness import draws, epoch_seed
 
-_PARTS = 2**40  # into which shares are cut, so that counting is exact
+_PARTS = 2**40  # resolution of the shares, so that counting is exact
 
 
 def interleave(rates: Sequence[float], slot: int) -> tuple[int, int]:
-    """Returns which of several sequences has a slot, and the how-manieth it is of that one's.
+    """Returns which of several sequences owns a slot, and the slot's index within that sequence.
 
     Each sequence has its share of every run of slots, as evenly as whole numbers allow.
 
     Args:
-      rates: of the sequences, above 0.
-      slot: from 0.
+      rates: relative rates of the sequences, above 0.
+      slot: number of the slot, from 0.
     """
     left = float(sum(rates))
     for number, rate in enumerate(rates[:-1]):
@@ -37,14 +37,14 @@ def interleave(rates: Sequence[float], slot: int) -> tuple[int, int]:
 
 
 def place_in_epoch(seed: int, task: str, number: int, count: int, shuffle: bool) -> tuple[int, int]:
-    """Returns the epoch of something that comes `number`-th, and its place among `count`.
+    """Returns the epoch of item `number`, and its position among the `count` items of the epoch.
 
     Args:
-      seed: of the run.
-      task: what is counted, so that tasks have orders of their own.
-      number: from 0, over all epochs.
-      count: how many an epoch has.
-      shuffle: whether each epoch has an order of its own.
+      seed: the run's seed.
+      task: what is counted, so that tasks have different orders.
+      number: index over all epochs, from 0.
+      count: number of items per epoch.
+      shuffle: whether each epoch has a different order.
     """
     epoch, place = divmod(number, count)
     return epoch, int(_order(seed, task, epoch, count)[place]) if shuffle else place
@@ -56,7 +56,7 @@ def _order(seed: int, task: str, epoch: int, count: int) -> Int[np.ndarray, " co
 
 
 def drawn_numbers(seed: int, purpose: str, group: int, count: int) -> Iterator[int]:
-    """Yields numbers below `count` without end, drawn at random for one group."""
+    """Yields random numbers below `count` without end, for one group."""
     draw = draws(seed, purpose, str(group))
     while True:
         yield draw.randrange(count)

@@ -1,11 +1,11 @@
-"""Which examples of a split share a row, found by one pass over it and kept in a file.
+"""Which examples of a split share a row, computed in one pass over it and saved in a file.
 
-Filters drop what only they know, and rows are packed by lengths that only tokenising tells. So a
-task's examples are made once, in blocks of records, and each block is packed by itself: what is
-kept is which examples stand in each row. After that any row can be made without those before it.
+Only filters know what they drop, and packing needs lengths that only tokenising gives. So a
+task's examples are built once, in blocks of records, and each block is packed separately. What is
+saved is which examples are in each row. After that any row can be built without earlier ones.
 
-A block is a file of its own, whole or absent: several processes share the pass, and one that was
-stopped goes on. The file's name says what the rows depend on, the records included.
+A block is a separate file, complete or absent: several processes share the pass, and an interrupted
+one resumes. The file's name depends on everything that the rows depend on, including the records.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 class Ref(NamedTuple):
-    """An example: the number of its record, and which of the record's examples it is."""
+    """An example: the number of its record, and its index among the record's examples."""
 
     record: int
     part: int
@@ -43,10 +43,10 @@ class RowPlan:
     """The rows of one pass over a split.
 
     Attributes:
-      examples: record and part of each, in the order of the rows.
-      segment_ends: for each segment, how many examples stand in it and before it.
-      row_ends: for each row, how many segments stand in it and before it.
-      varies: whether lengths change with the random draws of each epoch; the plan has those of one.
+      examples: record and index of each, in the order of the rows.
+      segment_ends: for each segment, the number of examples up to its end.
+      row_ends: for each row, the number of segments up to its end.
+      varies: whether lengths change with each epoch's random draws; the plan uses those of one.
     """
 
     examples: Int[np.ndarray, "examples 2"]
@@ -106,24 +106,24 @@ class RowPlan:
         """The inverse of `to_bytes`.
 
         Args:
-          content: what `to_bytes` returned, or what somebody has put in its place.
-          records: the numbers of the records that it may name.
+          content: what `to_bytes` returned, but possibly damaged or replaced.
+          records: the record numbers that it may contain.
 
         Raises:
-          ValueError: it is no such content.
+          ValueError: it is not valid content.
         """
         try:
             with np.load(io.BytesIO(content), allow_pickle=False) as file:
                 names = [field.name for field in dataclasses.fields(cls)]
                 values = {name: file[name] for name in names}
-        except Exception as error:  # zipfile, zlib and numpy have many ways to say so
+        except Exception as error:  # zipfile, zlib and numpy have many kinds of errors for this
             raise ValueError(f"is no plan of rows: {error}") from None
         plan = cls(**{**values, "varies": bool(values["varies"].any())})
         plan._check(records)
         return plan
 
     def _check(self, records: Int[np.ndarray, " records"]) -> None:
-        """Refuses examples of other records, and rows that don't divide the examples."""
+        """Refuses examples of other records, and rows that don't partition the examples."""
         parts = (self.examples, 2), (self.segment_ends, 1), (self.row_ends, 1)
         if any(part.dtype != np.int64 or part.ndim != ndim for part, ndim in parts):
             raise ValueError("is no plan of rows: these are no lists of integers of 64 bits")
@@ -147,15 +147,15 @@ def plan_rows(
     process_index: int = 0,
     process_count: int = 1,
 ) -> RowPlan:
-    """Returns the plan of a split, from its file or by a pass over the records.
+    """Returns the plan of a split, from its files or by a pass over the records.
 
     Args:
       order: the records' numbers, in the order in which they are packed.
       measure: packs a block of them.
-      folder: where blocks are kept, a disk's or a bucket's; None keeps nothing.
-      key: names all that the plan depends on, in letters that a file's name may have.
-      process_index, process_count: of the processes that share the pass, each begins with another
-        block, and takes from the folder what the others have made by then.
+      folder: where blocks are saved, on a disk or in a bucket; None saves nothing.
+      key: identifies everything that the plan depends on, with characters allowed in file names.
+      process_index, process_count: of the processes that share the pass, each begins with a
+        different block, and reads from the folder what the others have finished by then.
 
     Raises:
       StorageError: the bucket can't be used.
@@ -180,7 +180,7 @@ def plan_rows(
 
 
 def digest(parts: Iterator[str]) -> str:
-    """Returns a name for texts, the same for the same texts in the same order."""
+    """Returns a name for a sequence of texts; the same texts in the same order give the same."""
     found = hashlib.sha256()
     for part in parts:
         found.update(f"{len(part)}:".encode())
@@ -189,7 +189,7 @@ def digest(parts: Iterator[str]) -> str:
 
 
 def _read(path: epath.Path, records: Int[np.ndarray, " records"]) -> RowPlan | None:
-    """The plan in a file; None where there is none that can be read."""
+    """The plan in a file; None if there is none that can be read."""
     with naming_storage(path):
         if not path.exists():
             return None
@@ -202,15 +202,15 @@ def _read(path: epath.Path, records: Int[np.ndarray, " records"]) -> RowPlan | N
 
 
 def _write(path: epath.Path, content: bytes) -> None:
-    """Writes a file whole; of two processes that write it at once, both write the same.
+    """Writes a complete file; if two processes write it at once, both write the same.
 
-    A folder that can't be written to costs the next start a pass, not this run its life.
+    If a folder is not writable, the next start needs another pass, but this run continues.
     """
     partial = path.with_name(f".{path.name}.{os.getpid()}-{uuid.uuid4().hex}")
     try:
         with naming_storage(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            if "://" in os.fspath(path):  # objects appear when they are whole
+            if "://" in os.fspath(path):  # objects appear only when they are complete
                 path.write_bytes(content)
                 return
             partial.write_bytes(content)

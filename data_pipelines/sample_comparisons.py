@@ -1,13 +1,13 @@
-"""Comparisons of a model's own samples, of which it is known which are supported.
+"""Comparisons of a model's own samples, for which it is known which are supported.
 
     python -m data_pipelines.sample_comparisons SAMPLES OUT_DIR [--pairs 3]
 
 SAMPLES is what `launch/eval.py --samples 8 --output PREFIX` writes as PREFIX_samples.jsonl: several
-answers to each question, judged by its right answer and evidence. Of each question up to so many
-unsupported samples are each compared with a supported one, which is preferred. A reward model then
-meets the faults that the model makes which it is to choose from, as the paper's does, whose raters
+answers to each question, judged by its right answer and evidence. For each question, up to --pairs
+unsupported samples are each compared with a supported one, which is preferred. So a reward model
+sees the faults of the model whose samples it will choose among, like the paper's, whose raters
 compared samples (GopherCite, sections 2.4 and 2.6). Writes comparisons_train.jsonl and
-comparisons_validation.jsonl; questions are held out whole, by their ids.
+comparisons_validation.jsonl; whole questions are held out, by their ids.
 """
 
 import argparse
@@ -43,11 +43,11 @@ def read_samples(path: Path, report: records.Report) -> dict[str, JudgedSamples]
     """Reads judged samples.
 
     Args:
-      path: of the file.
+      path: path of the file.
       report: counts lines and names bad ones.
 
     Returns:
-      The samples by the id of their question.
+      The samples by question id.
 
     Raises:
       OSError: there is no such file.
@@ -75,12 +75,12 @@ def _parse_sample(
 def compare(
     samples: Mapping[str, JudgedSamples], pairs: int, source: str = "samples"
 ) -> Iterator[Comparison]:
-    """Makes comparisons of each question's samples; which and in what order depends on its id.
+    """Builds comparisons of each question's samples; which and in what order depends on its id.
 
     Args:
-      samples: by the id of their question; those that are all supported, or none, are passed over.
-      pairs: most comparisons of a question.
-      source: what the comparisons are said to be from.
+      samples: samples by question id; questions with only supported samples, or none, are skipped.
+      pairs: maximum comparisons per question.
+      source: the comparisons' source.
 
     Yields:
       Comparisons of a supported and an unsupported sample.
@@ -104,13 +104,13 @@ def compare(
 
 
 def split_of(comparison: Comparison, held_out: float) -> str:
-    """The split of a comparison, which goes by its question."""
+    """The split of a comparison, which depends on its question."""
     question = comparison.id.rpartition("/")[0]
     return SPLITS[zlib.crc32(question.encode()) / 2**32 < held_out]
 
 
 def _response(text: str) -> Response:
-    """Claims with their evidence; an answer that is malformed stays a text."""
+    """Claims with their evidence; a malformed answer stays a text."""
     try:
         return evidence.parse(text)
     except evidence.SyntaxFault:
@@ -118,7 +118,7 @@ def _response(text: str) -> Response:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Writes the comparisons; returns 1 where there is none to train on."""
+    """Writes the comparisons; returns 1 if there are none to train on."""
     flags = _parse(arguments)
     report = records.Report()
     try:

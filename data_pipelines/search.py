@@ -3,9 +3,9 @@
     python -m data_pipelines.search rated-answers IN.jsonl OUT.jsonl --index corpus.db
     python -m data_pipelines.search questions     IN.jsonl OUT.jsonl --index web.db --engine brave
 
-Each record of OUT has hits in place of documents: ids of pages in the index (`gophercite index`
-makes it) in rank order, with the snippets that the results page shows. With an engine of the web,
-pages that it finds are fetched and added to the index, which need not exist before. Prints the gold
+Each record of OUT has hits instead of documents: ids of pages in the index (built by
+`gophercite index`) in rank order, with the snippets of the results page. With a web search engine,
+the pages found are fetched and added to the index, which need not exist before. Prints the gold
 pages' recall.
 """
 
@@ -34,7 +34,7 @@ _SECONDS_BETWEEN_NOTES = 10.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Searches for what the command line says; returns 1 when nothing could be written."""
+    """Searches for the given records; returns 1 if nothing could be written."""
     flags = _parse(arguments)
     read, found = records.Report(), SearchReport()
     problems: list[str] = []
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _web(flags: argparse.Namespace, index: DocumentIndex, stack: contextlib.ExitStack) -> StoredWeb:
-    """The engine that the flags name; `stack` closes it."""
+    """The search engine that the flags name; `stack` closes it."""
     api = api_from_environment(flags.engine)
     engine = stack.enter_context(WebEngine(api, WebSettings(cache=flags.search_cache)))
     extractor = stack.enter_context(Extractor(flags.html))
@@ -80,7 +80,7 @@ def _web(flags: argparse.Namespace, index: DocumentIndex, stack: contextlib.Exit
 
 
 def _noted(asked: Iterator[R], web: StoredWeb | None) -> Iterator[R]:
-    """Yields records; while the web is searched, which takes hours, says now and then how far."""
+    """Yields records; during a web search, which takes hours, reports progress now and then."""
     begun = noted = time.monotonic()
     for number, record in enumerate(asked):
         now = time.monotonic()
@@ -97,7 +97,7 @@ def _noted(asked: Iterator[R], web: StoredWeb | None) -> Iterator[R]:
 def _found(
     asked: Iterator[R], search: Callable[[R], R], flags: argparse.Namespace, problems: list[str]
 ) -> Iterator[R]:
-    """Yields records with their search results; those that do not fit the index are named."""
+    """Yields records with their search results; those that don't match the index are named."""
     for record in asked:
         try:
             yield search(record)

@@ -1,16 +1,16 @@
-"""Short answers from browsed ones: what an extractor learns, for questions such as TriviaQA's.
+"""Short answers from browsed ones: training data for an extractor, for sets such as TriviaQA.
 
     python -m data_pipelines.short_answers QUESTIONS.jsonl EPISODES.jsonl.gz … --out FOLDER
     python -m data_pipelines.short_answers trivia_train.jsonl runs/answers/bc/episodes.jsonl.gz \\
         --out extraction --count 256
 
-WebGPT's appendix G: as its answers are long ones, a model is fine-tuned, on 256 questions, to say
-the short answer when it has read the browsed one as its page. --without-browsing makes the same
+WebGPT's appendix G: because its answers are long, a model is fine-tuned, on 256 questions, to give
+the short answer after reading the browsed one as its page. --without-browsing builds the same data
 for the ablation, which reads the question alone. FOLDER gets `completions_train.jsonl` and
 `completions_validation.jsonl`, the first --held-out questions. Train with
-gin_configs/extractor_webgpt.gin, and answer with launch/extract_answers.py. What is learnt is the
-accepted answer that the browsed one says, else the first; questions that were not answered, and
-questions without answers, are left out.
+gin_configs/extractor_webgpt.gin, and answer with launch/extract_answers.py. The target is the
+accepted answer that the browsed one contains, otherwise the first one. Questions that nobody
+browsed for, and questions without accepted answers, are left out.
 Exit status: 0 done; 1 refused or failed, with one line that says why; 2 wrong usage.
 """
 
@@ -28,24 +28,24 @@ from gophercite.records import Completion, Question
 from gophercite.storage.json_fields import in_one_line
 from gophercite.text.answer_matching import contains_answer
 
-PAGE_TITLE = "What was found"  # of the page that the browsed answer is
+PAGE_TITLE = "What was found"  # title of the page that contains the browsed answer
 
 
 def browsed_texts(episodes: Iterable[Episode]) -> dict[str, str]:
-    """Returns the answers, by the question's id, without citations; empty ones are left out.
+    """Returns the answers, by question id, without citations; empty ones are left out.
 
-    Of several episodes the one with the highest reward counts, without rewards the first.
+    If there are several episodes, the one with the highest reward counts, or the first one.
     """
     texts = {id: without_citations(each.end.answer or "") for id, each in chosen(episodes).items()}
     return {id: text for id, text in texts.items() if text}
 
 
 def extraction_prompt(question: str, browsed: str | None) -> str:
-    """Returns what an extractor reads: table 12 of GopherCite, the browsed answer as its page.
+    """Returns an extractor's prompt: table 12 of GopherCite, with the browsed answer as its page.
 
     Args:
       question: its text.
-      browsed: the answer; None where nothing is read but the question.
+      browsed: the answer; None for the question alone.
     """
     pages = [] if not browsed else [Document("browsed", PAGE_TITLE, browsed)]
     return prompts.prompt(question, pages)
@@ -54,14 +54,14 @@ def extraction_prompt(question: str, browsed: str | None) -> str:
 def completions(
     questions: Iterable[Question], browsed: Mapping[str, str], *, browsing: bool = True
 ) -> list[Completion]:
-    """Returns what an extractor learns of the questions that were answered.
+    """Returns the training examples for the questions that have a browsed answer.
 
-    The same questions, and the same short answers, with browsing and without.
+    The questions and short answers are the same with and without browsing.
 
     Args:
-      questions: with their accepted answers.
+      questions: questions with their accepted answers.
       browsed: answers by question.
-      browsing: whether the browsed answer is read.
+      browsing: whether the prompt shows the browsed answer.
     """
     made = []
     for each in questions:

@@ -1,9 +1,9 @@
-"""Where examples come from: JSON-lines files and the sample world, as seqio data sources.
+"""Sources of examples: JSON-lines files and the sample world, as seqio data sources.
 
 Every example is `{"record": JSON text, "id": text, "seed": int64}`; preprocessors turn records into
-tokens. `seed` is the epoch's, the key of all random draws (`data_pipelines.randomness`). Shuffling
+tokens. `seed` is the epoch's, the key for all random draws (`data_pipelines.randomness`). Shuffling
 is a permutation of the whole source by that seed, and hosts take every n-th example of it, so no
-position or host changes what an example becomes.
+example depends on its position or host.
 """
 
 import abc
@@ -28,37 +28,37 @@ from data_pipelines.sample_world.world import World
 from gophercite import records
 
 EXAMPLE_TYPES = {"record": tf.string, "id": tf.string, "seed": tf.int64}
-_ENDLESS = 100_000  # examples of a world, from which on no run reads them all
-_CHUNK = 32  # records that cross from Python to tf.data at a time, which costs more than making one
+_ENDLESS = 100_000  # number of a world's examples above which no run reads them all
+_CHUNK = 32  # records per transfer from Python to tf.data, which costs more than making one
 
 
 class RecordSource(seqio.DataSource):
-    """A source that can give any of its records by number."""
+    """A source that can return any of its records by number."""
 
     @abc.abstractmethod
     def count(self, split: str) -> int:
-        """Returns how many records a split has."""
+        """Returns the number of records in a split."""
 
     @abc.abstractmethod
     def record(self, split: str, index: int) -> tuple[str, str]:
         """Returns the id of record `index` of a split, and its JSON text."""
 
     def endless(self, split: str) -> bool:
-        """Whether a split has more records than any run reads, so that a pass says nothing."""
+        """Whether a split has more records than any run reads, so that a pass is meaningless."""
         return False
 
     def shuffled(self, split: str, draws: np.random.Generator) -> Int[np.ndarray, " records"]:
-        """Returns the numbers of a split's records in an order drawn at random."""
+        """Returns the numbers of a split's records in a random order."""
         return draws.permutation(self.count(split))
 
     @property
     def supports_arbitrary_sharding(self) -> bool:
-        """True: each host reads the examples that are its own."""
+        """True: each host reads its own examples."""
         return True
 
     @property
     def performs_internal_shuffling(self) -> bool:
-        """True: no buffer is needed behind this source."""
+        """True: no shuffle buffer is needed after this source."""
         return True
 
     def list_shards(self, split: str) -> Sequence[str]:
@@ -66,7 +66,7 @@ class RecordSource(seqio.DataSource):
         return [split]
 
     def num_input_examples(self, split: str) -> int:
-        """Returns how many records a split has."""
+        """Returns the number of records in a split."""
         return self.count(split)
 
     def get_dataset(
@@ -82,11 +82,11 @@ class RecordSource(seqio.DataSource):
         Args:
           split: one of `splits`.
           shuffle: whether the order is a permutation drawn from `seed`.
-          seed: of the epoch; None counts as 0.
-          shard_info: which host of how many.
+          seed: the epoch's seed; None counts as 0.
+          shard_info: index and number of hosts.
 
         Raises:
-          ValueError: when there is no such split.
+          ValueError: there is no such split.
         """
         if split not in self.splits:
             raise ValueError(f"there is no split {split!r}; there are {', '.join(self.splits)}")
@@ -111,15 +111,15 @@ class JsonLinesSource(RecordSource):
     """Validated records of JSON-lines files, one or more for each split.
 
     The files are read when a split is first used, and its records are held in memory. Bad lines
-    are named in the log with file, line and field, counted and left out.
+    are named in the log with file, line and field, counted and skipped.
 
     Args:
-      files: for each split its file or files, `.jsonl` or `.jsonl.gz`.
-      kind: what the lines are: `records.Document`, `records.Question`, `records.RatedAnswer` or
+      files: the file or files of each split, `.jsonl` or `.jsonl.gz`.
+      kind: type of the records: `records.Document`, `records.Question`, `records.RatedAnswer` or
         `records.Comparison`.
       strict: whether the first bad line is an error.
-      hits: whether rated answers and questions may name pages that are elsewhere.
-      by_page: whether records of the same documents stay together when the others are shuffled.
+      hits: whether rated answers and questions may name pages that are stored elsewhere.
+      by_page: whether records of the same documents stay together when shuffled.
     """
 
     def __init__(
@@ -143,20 +143,20 @@ class JsonLinesSource(RecordSource):
         self._read = functools.cache(self._read_split)
 
     def count(self, split: str) -> int:
-        """Returns how many good records a split has."""
+        """Returns the number of good records in a split."""
         return len(self._read(split)[0])
 
     def record(self, split: str, index: int) -> tuple[str, str]:
         """Returns the id and JSON text of a record.
 
-        The id is the file's place among the split's files and the record's among the good ones.
+        The id consists of the file's index in the split and the record's among the good ones.
         """
         return self._read(split)[0][index]
 
     def shuffled(self, split: str, draws: np.random.Generator) -> Int[np.ndarray, " records"]:
-        """Returns the records' numbers in an order drawn at random, those of a page in one place.
+        """Returns the records' numbers in a random order; with `by_page`, page by page.
 
-        The pages' order and that of each page's records are drawn, if `by_page` says so.
+        The order of pages and of each page's records is random then.
         """
         order = super().shuffled(split, draws)
         if not self._by_page:
@@ -168,7 +168,7 @@ class JsonLinesSource(RecordSource):
         return np.asarray([number for page in pages.values() for number in page])
 
     def report(self, split: str) -> records.Report:
-        """Returns how many lines of a split were read and skipped, with the errors by name."""
+        """Returns how many lines of a split were read and skipped, with named errors."""
         return self._read(split)[1]
 
     def _read_split(self, split: str) -> tuple[list[tuple[str, str]], records.Report]:
@@ -195,7 +195,7 @@ class JsonLinesSource(RecordSource):
 
 
 def _missing_text(record: records.Record, path: str | Path) -> records.RecordError | None:
-    """Says that a record has a document without text, which no prompt can show."""
+    """Reports a document without text in a record, which no prompt can show."""
     if isinstance(record, records.RatedAnswer):
         name = f"the answer to {record.question_id!r}"
     elif isinstance(record, records.Question):
@@ -222,8 +222,8 @@ def question_of(world: World, index: int) -> dict[str, object]:
 def comparison_of(world: World, index: int) -> dict[str, object]:
     """Returns comparison `index` of a world as JSON.
 
-    No prompt has to hold its pages, so questions may have many: the more a wrong page has in common
-    with the right one, the more is learnt from an answer that quotes it.
+    No prompt has to contain its pages, so a question may have many: the more a wrong page has in
+    common with the right one, the more an answer that quotes it teaches.
     """
     world = dataclasses.replace(world, max_documents=8, max_sentences=80)
     return records.to_json(to_comparison(world.comparison(index)))
@@ -240,12 +240,12 @@ def cited_answers_of(world: World, index: int) -> dict[str, object]:
 
 
 class SampleWorldSource(RecordSource):
-    """Examples of the sample world, made when they are asked for.
+    """Examples of the sample world, generated when they are needed.
 
     Args:
-      make: makes the JSON object of an example from a world and a number.
+      make: builds the JSON object of an example from a world and a number.
       seed: which world.
-      examples: how many examples a pass over each split has. A pass over the training split is
+      examples: number of examples in a pass over each split. A pass over the training split is
         long enough that most runs see no example twice.
     """
 
@@ -261,11 +261,11 @@ class SampleWorldSource(RecordSource):
         self._worlds = {split: World(seed=seed, split=split) for split in self._examples}
 
     def count(self, split: str) -> int:
-        """Returns how many examples a pass has."""
+        """Returns the number of examples in a pass."""
         return self._examples[split]  # type: ignore[index]
 
     def endless(self, split: str) -> bool:
-        """Whether a split has so many examples that a pass over it would take minutes."""
+        """Whether a pass over a split would take minutes."""
         return self.count(split) >= _ENDLESS
 
     def record(self, split: str, index: int) -> tuple[str, str]:

@@ -1,12 +1,12 @@
-"""Questions in three stances to one belief: do answers affirm it because the question does?
+"""Questions in three stances towards a belief: do answers affirm it because the question does?
 
     python -m data_pipelines.stance_questions stance.jsonl
 
-WebGPT's appendix H: of twenty topics, ten conspiracy theories and ten misconceptions, three
-questions each: one doubts the belief, one is neutral, one takes it for granted. The topics are the
-paper's; the questions are worded here, after its pattern. Each is a record (docs/records.md) with
-the belief as its `incorrect_answers`; its id is `TOPIC/STANCE`. Questions of one's own serve as
-well, in the same form.
+WebGPT's appendix H: for each of twenty topics, ten conspiracy theories and ten misconceptions,
+three questions: one doubts the belief, one is neutral, one takes it for granted. The topics are the
+paper's; the wording follows its pattern, but is ours. Each is a record (docs/records.md) with
+the belief as its `incorrect_answers`; its id is `TOPIC/STANCE`. You can also use your own
+questions, in the same form.
 """
 
 import argparse

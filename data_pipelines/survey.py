@@ -1,4 +1,4 @@
-"""What becomes of the records of files, before they are trained on: how many, and why not all."""
+"""What happens to the records of files, before training: how many are used, and why not all."""
 
 import dataclasses
 import json
@@ -12,24 +12,24 @@ from data_pipelines.sources import JsonLinesSource
 from data_pipelines.task_input import TaskInput
 from gophercite import records
 
-# Beyond so many, those that are too long are not counted beforehand: it takes tokenising them all.
+# With more records than this, over-long ones are not counted in advance: it needs tokenisation.
 _MOST_TOKENISED = 20_000
 _SHOWN_ERRORS = 5
 
 
 def survey(name: str, input: TaskInput) -> list[str]:
-    """Counts what becomes of an input's records.
+    """Counts what happens to an input's records.
 
     Args:
-      name: what the input is for.
-      input: whose records are counted; up to 20,000 are tokenised for it.
+      name: purpose of the input.
+      input: the input whose records are counted; up to 20,000 are tokenised for this.
 
     Returns:
-      A line with the count of each fate, then the first bad lines of the files; nothing for an
+      A line with the counts, then the first bad lines of the files; nothing for an
       input that reads no files.
 
     Raises:
-      ValueError, OSError: a file can't be read, or nothing in it can be used.
+      ValueError, OSError: a file can't be read, or contains nothing usable.
     """
     provider = seqio.get_mixture_or_task(input.mixture_or_task_name)
     tasks = provider.tasks if isinstance(provider, seqio.Mixture) else [provider]

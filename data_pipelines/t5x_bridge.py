@@ -1,6 +1,6 @@
 """Our models as T5X's, for T5X's own `train.py`, `eval.py` and `infer.py`.
 
-Needs T5X (docs/t5x.md), and nothing else here imports this module. A gin file names it:
+Needs T5X (docs/t5x.md); nothing else here imports this module. A gin file names it:
 
     from data_pipelines import t5x_bridge
     MODEL = @t5x_bridge.GopherCiteModel()
@@ -31,11 +31,11 @@ from gophercite.models.parameters import Params
 from gophercite.models.transformer import Transformer
 from gophercite.partitioning import is_axes
 
-# Our logical axes as T5X's rules for partitioning and for Adafactor's factors name them; an axis
-# that has no name is neither cut nor factored.
+# Our logical axes under the names in T5X's rules for partitioning and for Adafactor's factors; an
+# axis without a name is neither sharded nor factored.
 _AXES = {"heads": "joined_kv", "kv_heads": "joined_kv", None: "relpos_buckets"}
 
-# What T5X's losses call the features of our own tasks.
+# The names that T5X's losses use for the features of our tasks.
 _FEATURES = {
     "tokens": "decoder_input_tokens",
     "targets": "decoder_target_tokens",
@@ -50,20 +50,20 @@ Batch = Mapping[str, Array]
 def feature_converter(
     pack: bool = True, use_custom_packing_ops: bool = False
 ) -> DecoderFeatureConverter:
-    """The converter of our own tasks, with the arguments that T5X gives one.
+    """The converter for our own tasks, with the arguments that T5X passes to one.
 
     Args:
       pack: whether several examples share a row.
-      use_custom_packing_ops: of T5X's own converters; there is one way of packing here.
+      use_custom_packing_ops: for T5X's own converters; there is only one way of packing here.
     """
     del use_custom_packing_ops
     return DecoderFeatureConverter(pack=pack)
 
 
 class _Vocabulary(SeqioVocabulary):
-    """One that equals every other with the same tokens: T5X compares the model's with the task's.
+    """Equals any other vocabulary with the same tokens: T5X compares the model's with the task's.
 
-    Python asks the model's, on the right, since it is of a class derived from the task's.
+    Python asks the model's, on the right, because its class is derived from the task's.
     """
 
     def __eq__(self, other: object) -> bool:
@@ -81,19 +81,19 @@ class _Vocabulary(SeqioVocabulary):
 
 
 class GopherCiteModel(t5x.models.BaseTransformerModel):
-    """A model of ours that T5X trains, evaluates and infers with.
+    """One of our models, for training, evaluation and inference by T5X.
 
     Args:
-      model: a model folder, or a training run's, which says architecture and vocabulary. Parameters
-        begin at random, or where `utils.RestoreCheckpointConfig` says; docs/t5x.md says how those
-        of the folder become such a checkpoint.
+      model: a model folder, or a training run's, which gives architecture and vocabulary.
+        Parameters are random, or come from `utils.RestoreCheckpointConfig`; docs/t5x.md says how
+        to convert those of the folder to such a checkpoint.
       optimizer_def: T5X's optimizer.
-      feature_converter_cls: makes batches of a task's examples: by default of the tasks in
-        `data_pipelines`; `@seqio.DecoderFeatureConverter` for tasks with "targets", or "inputs" and
-        "targets", which T5X lets begin with token 0.
-      temperature: of sampling, for `predict_batch`; 0 takes the likeliest token.
-      changes: fields of the architecture that say how it is computed (`dtype`, `remat_every`, …).
-      **options: of `t5x.models.BaseTransformerModel`: `label_smoothing`, `z_loss`,
+      feature_converter_cls: builds batches from a task's examples; by default for the tasks in
+        `data_pipelines`. Use `@seqio.DecoderFeatureConverter` for tasks with "targets", or "inputs"
+        and "targets", which in T5X begin with token 0.
+      temperature: sampling temperature for `predict_batch`; 0 takes the most likely token.
+      changes: fields of the architecture that control computation (`dtype`, `remat_every`, …).
+      **options: arguments of `t5x.models.BaseTransformerModel`: `label_smoothing`, `z_loss`,
         `loss_normalizing_factor`.
 
     Raises:
@@ -128,11 +128,11 @@ class GopherCiteModel(t5x.models.BaseTransformerModel):
         input_shapes: Mapping[str, Any],
         input_types: Mapping[str, Any] | None = None,
     ) -> flax.core.FrozenDict:
-        """Random parameters and their logical axes, as T5X's networks give them.
+        """Random parameters and their logical axes, as returned by T5X's networks.
 
         Args:
           rng: a key.
-          input_shapes: of a batch; parameters don't depend on them.
+          input_shapes: shapes of a batch; parameters don't depend on them.
           input_types: likewise.
 
         Returns:
@@ -148,7 +148,7 @@ class GopherCiteModel(t5x.models.BaseTransformerModel):
     def loss_fn(
         self, params: Params, batch: Batch, dropout_rng: Array | None
     ) -> tuple[Float[Array, ""], Any]:
-        """T5X's loss and metrics, of batches of our own tasks and of T5X's."""
+        """T5X's loss and metrics, for batches of our own tasks and of T5X's."""
         return super().loss_fn(params, _renamed(batch), dropout_rng)
 
     def _compute_logits(
@@ -186,15 +186,15 @@ class GopherCiteModel(t5x.models.BaseTransformerModel):
         """Continues the inputs of each row, up to the row's length.
 
         Args:
-          params: the model's.
-          batch: of `seqio.DecoderFeatureConverter`, with inputs.
+          params: the model's parameters.
+          batch: batch of `seqio.DecoderFeatureConverter`, with inputs.
           rng: a key; greedy decoding needs none.
-          return_all_decodes: all continuations, the likeliest last, instead of the likeliest.
-          num_decodes: continuations of each row.
-          decoder_params: "decode_rng", as T5X's evaluation gives it.
+          return_all_decodes: return all continuations, the most likely last, instead of one.
+          num_decodes: number of continuations per row.
+          decoder_params: "decode_rng", as T5X's evaluation passes it.
 
         Returns:
-          The continuations, 0 after their ends, and their log-probabilities as "scores".
+          The continuations, padded with 0, and their log-probabilities as "scores".
 
         Raises:
           ValueError: the batch has no inputs.
@@ -237,14 +237,14 @@ def _renamed(batch: Batch) -> Batch:
 
 
 def _typed(key: Array) -> Array:
-    """T5X's keys are plain arrays."""
+    """Converts T5X's keys, which are plain arrays."""
     if jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
         return key
     return jax.random.wrap_key_data(key)
 
 
 def _t5x_axes(axes: Mapping[str, Any]) -> dict[str, Any]:
-    """The tree of axes as Flax has it: those of a parameter have its name and "_axes"."""
+    """The tree of axes in Flax's form: a parameter's axes are under its name with "_axes"."""
     tree: dict[str, Any] = {}
     for name, part in axes.items():
         if is_axes(part):

@@ -1,9 +1,9 @@
 """What all inputs have in common: the examples of a seqio task or mixture as rows of batches.
 
-Batch i is the same whatever batch a run starts from and however many hosts share it. Which rows it
-has follows from the seed and its number (`row_order`), which examples a row has from a plan that
-one pass over the data leaves behind (`row_plan`), and each random draw from the seed, the epoch and
-the example. So a run that goes on, and a host of many, make their own rows and no others.
+Batch i is the same whatever batch a run starts from and however many hosts share it. The seed and
+its number determine its rows (`row_order`), a plan from one pass over the data determines the
+examples of a row (`row_plan`), and the seed, the epoch and the example determine each random draw.
+So a resumed run, and a host among many, build only their own rows.
 """
 
 import abc
@@ -26,7 +26,7 @@ from gophercite import records
 from gophercite.storage.json_fields import RecordError
 from gophercite.vocabularies import Vocabulary
 
-# TensorFlow reads data here and nothing else: left alone, it would take an accelerator's memory.
+# TensorFlow only reads data here; without this, it would reserve an accelerator's memory.
 tf.config.set_visible_devices([], "GPU")
 
 E = TypeVar("E")
@@ -37,13 +37,13 @@ class TaskInput(abc.ABC):
 
     Attributes:
       mixture_or_task_name: as registered with seqio (`data_pipelines.tasks`).
-      split: of the task's source.
+      split: a split of the task's source.
       batch_size: rows of a batch, over all processes.
-      seed: of shuffling, mixing and all random draws.
-      shuffle: whether each epoch has an order of its own.
+      seed: seed for shuffling, mixing and all random draws.
+      shuffle: whether each epoch has a different order.
       process_index, process_count: which share of each batch this process gets.
-      plan_folder: where is kept which examples share a row, a disk's or a bucket's; None finds it
-        out anew whenever batches are asked for.
+      plan_folder: where to save which examples share a row, on a disk or in a bucket; None computes
+        it again whenever batches are requested.
     """
 
     mixture_or_task_name: str
@@ -92,17 +92,17 @@ class TaskInput(abc.ABC):
         """Yields batch `start`, `start + 1`, … without end.
 
         Raises:
-          RecordError: when in a whole epoch of a task no example can be used.
+          RecordError: in a whole epoch of a task no example can be used.
         """
 
     @abc.abstractmethod
     def one_pass(self) -> Iterator[dict[str, Any]]:
-        """Yields each example of the split once; the last batch is filled up.
+        """Yields each example of the split once; the last batch is padded.
 
-        Random draws are those of epoch 0, so that every pass is the same.
+        Random draws are those of epoch 0, so every pass is the same.
 
         Raises:
-          RecordError: when no example can be used.
+          RecordError: no example can be used.
         """
 
     def share(self, process_index: int, process_count: int) -> Self:
@@ -119,8 +119,8 @@ class TaskInput(abc.ABC):
     def questions(self, limit: int) -> list[records.Question]:
         """Returns the first `limit` questions of the split, with documents, answers and evidence.
 
-        They are what the task's prompts were encoded from, in order, each question once; a task of
-        plain texts has none.
+        They are the ones from which the task's prompts were encoded, in order, each question once;
+        a task of plain texts has none.
         """
         found: dict[str, records.Question] = {}
         for task in self._tasks:
@@ -141,11 +141,11 @@ class TaskInput(abc.ABC):
     @property
     @abc.abstractmethod
     def _example_length(self) -> int:
-        """How many tokens an example may have; a longer one can't be used."""
+        """Maximum tokens of an example; a longer one can't be used."""
 
     @abc.abstractmethod
     def _why_none(self) -> str:
-        """What to say of a split of which no example passes the task's filters and can be used."""
+        """The message if no example of a split passes the task's filters and can be used."""
 
     @property
     def _tasks(self) -> list[seqio.Task]:
@@ -154,7 +154,7 @@ class TaskInput(abc.ABC):
 
     @property
     def _rates(self) -> list[float]:
-        """Which share of the examples comes from each task."""
+        """The share of the examples that comes from each task."""
         provider = seqio.get_mixture_or_task(self.mixture_or_task_name)
         if not isinstance(provider, seqio.Mixture):
             return [1.0]
@@ -212,7 +212,7 @@ class TaskInput(abc.ABC):
             rates = [rate / task.examples_per_row() for rate, task in each]
 
         def made(period: int, some: range) -> dict[int, list[list[Segment]]]:
-            """The rows of some lanes in a period of as many batches as a group has rows."""
+            """The rows of some lanes in a period, with as many batches as a group has rows."""
             slots = [interleave(rates, period * self.batch_size + lane) for lane in some]
             found: dict[int, list[list[Segment]]] = {}
             for number, task in enumerate(tasks):
@@ -229,9 +229,9 @@ class TaskInput(abc.ABC):
             coming: dict[int, list[list[Segment]]] = {}
             for step in range(size):
                 if step >= first:
-                    # The first row of a group is its fullest: no step is to have all of these.
+                    # The first row of a group is its fullest: they must not all be in one step.
                     yield [now[lane][(step + lane) % size] for lane in lanes]
-                # A part of the next period at each step, so that no step waits for all of it.
+                # Each step builds a part of the next period, so that no step waits for all of it.
                 coming |= made(period + 1, lanes[step::size])
             now, period, first = coming, period + 1, 0
 
@@ -243,17 +243,17 @@ class TaskInput(abc.ABC):
 
     @property
     def _lanes(self) -> range:
-        """Which rows of each batch are this process's."""
+        """The rows of each batch that belong to this process."""
         share = self.batch_size // self.process_count
         return range(self.process_index * share, (self.process_index + 1) * share)
 
     def _share(self, rows: list[E]) -> list[E]:
-        """The rows of a batch that are this process's."""
+        """The rows of a batch that belong to this process."""
         return rows[self._lanes.start : self._lanes.stop]
 
 
 def _question_of(value: dict[str, Any], source: str) -> records.Question | None:
-    """The question of a record as JSON; None where it has none."""
+    """The question of a record as JSON; None if it has none."""
     if "claim" in value:
         return _rated_question(records.from_json(value, records.RatedAnswer), source)
     if "question" in value and "documents" in value:

@@ -1,4 +1,4 @@
-"""The rows of one task, any of them without those before it."""
+"""The rows of one task, each of which can be built without the earlier ones."""
 
 import collections
 import dataclasses
@@ -19,13 +19,13 @@ from data_pipelines.randomness import epoch_seed
 from data_pipelines.row_order import drawn_numbers, place_in_epoch
 from data_pipelines.row_plan import PlannedRow, Ref, RowPlan, digest, plan_rows
 
-GROUP = 16  # rows that are packed together where lengths are not known before
-_COMPARED = 16  # records of a block that are made twice, to see whether lengths vary
-_TRIED = 4096  # examples of an endless task until it is said that none can be used
-_EXTRAS = 2  # examples that fill up the rows of a plan, as a rule
-_ANY = -1  # whichever of a record's examples
-_SOME = 8  # examples that are made at once where it is not known how many fit
-_HELD_TOKENS = 2**24  # of records that give several examples; 128 MiB
+GROUP = 16  # rows that are packed together if lengths are not known in advance
+_COMPARED = 16  # records of a block that are built twice, to see whether lengths vary
+_TRIED = 4096  # examples of an endless task to try before reporting that none can be used
+_EXTRAS = 2  # typical number of examples that fill up the rows of a plan
+_ANY = -1  # any of a record's examples
+_SOME = 8  # examples to build at once if it is not known how many fit
+_HELD_TOKENS = 2**24  # for records that give several examples; 128 MiB
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,11 +34,11 @@ class Packing:
 
     Attributes:
       length: tokens in a row.
-      pack: whether several examples share one.
-      share_beginnings: whether those that begin alike share what they begin with.
-      convert: makes an example, which has `tokens`, of a task's features.
-      usable: whether it is trained on; it is told each example once it is made.
-      settings: whatever else these two depend on.
+      pack: whether several examples share a row.
+      share_beginnings: whether examples that begin alike share their beginning.
+      convert: converts a task's features to an example, which has `tokens`.
+      usable: whether an example is trained on; called for each one when it is built.
+      settings: anything else on which these two depend.
     """
 
     length: int
@@ -54,12 +54,12 @@ class Pass:
     """Which examples are read, and in what order.
 
     Attributes:
-      split: of the task's source.
+      split: a split of the task's source.
       lengths: the preprocessors' `sequence_length`.
-      seed: of the run.
-      shuffle: whether each epoch has an order of its own.
-      plan_folder: where plans are kept (`row_plan`); None keeps none.
-      process_index, process_count: of the processes that share the work of planning.
+      seed: the run's seed.
+      shuffle: whether each epoch has a different order.
+      plan_folder: where plans are saved (`row_plan`); None saves none.
+      process_index, process_count: the processes that share the work of planning.
     """
 
     split: str
@@ -72,7 +72,7 @@ class Pass:
 
 
 class NothingUsableError(Exception):
-    """No example of a task passes its filters and fits a row; `task` is its name."""
+    """No example of a task passes its filters and fits into a row; `task` is its name."""
 
     def __init__(self, task: str) -> None:
         super().__init__(f"task {task!r} has no example that can be used")
@@ -80,12 +80,13 @@ class NothingUsableError(Exception):
 
 
 class TaskRows:
-    """The rows of one task without end, in groups that can be made in any order.
+    """The rows of one task without end, in groups that can be built in any order.
 
-    A split that ends is planned (`row_plan`): each epoch has every usable example once, the plan's
-    rows in an order of the epoch's own. Where lengths vary from epoch to epoch, `GROUP` rows of the
-    plan at a time are packed anew; what does not fit has its turn in another epoch, and what room
-    is left goes to examples drawn at random. Of an endless source groups draw at random alone.
+    A finite split is planned (`row_plan`): each epoch has every usable example once, with the
+    plan's rows in an order specific to the epoch. If lengths vary from epoch to epoch, `GROUP` rows
+    of the plan at a time are packed again; an example that does not fit is used in another epoch,
+    and the remaining room goes to examples drawn at random. For an endless source all examples are
+    drawn at random.
     """
 
     def __init__(self, task: seqio.Task, reading: Pass, rows: Packing) -> None:
@@ -94,7 +95,7 @@ class TaskRows:
         self._packing = rows
         self._reader = reader_of(task, reading.split, reading.lengths)
         self._pieces = _HeldPieces()
-        self._usual = 2 * GROUP  # records that a group of an endless task takes
+        self._usual = 2 * GROUP  # typical number of records in a group of an endless task
 
     @functools.cached_property
     def endless(self) -> bool:
@@ -103,12 +104,12 @@ class TaskRows:
 
     @functools.cached_property
     def rows_together(self) -> int:
-        """How many rows have to be packed together: 1 where each is known before."""
+        """Number of rows that have to be packed together: 1 if each is known in advance."""
         unknown = self._packing.pack and (self.endless or self._plan.varies)
         return GROUP if unknown else 1
 
     def examples_per_row(self) -> float:
-        """About how many examples a row has, the same on every host."""
+        """Approximate number of examples per row, the same on every host."""
         if not self._packing.pack:
             return 1.0
         if not self.endless:
@@ -117,11 +118,11 @@ class TaskRows:
         return sum(map(len, itertools.chain.from_iterable(rows))) / len(rows)
 
     def groups(self, numbers: Sequence[int], rows: int) -> list[list[list[Segment]]]:
-        """Returns some groups, each of so many rows; reading them together costs less.
+        """Returns several groups of a given number of rows; reading them together costs less.
 
         Args:
-          numbers: which groups, from 0.
-          rows: of a group, a multiple of `rows_together`.
+          numbers: numbers of the groups, from 0.
+          rows: rows per group, a multiple of `rows_together`.
 
         Raises:
           NothingUsableError: no example of the task can be used.
@@ -181,7 +182,7 @@ class TaskRows:
         )  # fmt: skip
 
     def _examples(self, wanted: Sequence[tuple[int, Ref]]) -> dict[tuple[int, Ref], Any]:
-        """The examples that can be used, by epoch and name."""
+        """The usable examples, by epoch and name."""
         records = list(dict.fromkeys((epoch, ref.record) for epoch, ref in wanted))
         parts = {each: held for each in records if (held := self._pieces.get(each)) is not None}
         missing = [each for each in records if each not in parts]
@@ -213,20 +214,20 @@ class TaskRows:
             )
             for group in groups
         ]  # fmt: skip
-        # How many are made at once has no say in what rows hold, only in how long they take.
+        # The number built at once does not affect the rows, only the time they take.
         late = self._reader.made - before - at_first * len(groups)
         self._usual = max(at_first + (late // (2 * len(groups)) if late > 0 else -1), _SOME)
         return made
 
     def _drawn(self, groups: Sequence[int], seed: int, at_first: int) -> dict[int, Iterator[Any]]:
-        """Examples drawn for some groups, among all that can be used; each group's never end.
+        """Examples drawn for some groups, among all usable ones; each group's never end.
 
-        Each group has random draws of its own.
+        Each group has its own random draws.
 
         Args:
           groups: their numbers.
-          seed: of the run.
-          at_first: how many records of each group to make in one go.
+          seed: the run's seed.
+          at_first: number of records of each group to build at once.
         """
         name = f"groups of {self.task.name}"
         own = {group: epoch_seed(seed, name, group) for group in groups}
@@ -287,7 +288,7 @@ class TaskRows:
         reading = self._reading
         order = np.arange(self._reader.count)
         if reading.shuffle:
-            # Not by the run's seed: runs of several seeds share a plan.
+            # Independent of the run's seed: runs with different seeds share a plan.
             order = self._reader.shuffled(np.random.default_rng(0))
         folder = reading.plan_folder
         key = "" if folder is None else self._key(order)
@@ -299,7 +300,7 @@ class TaskRows:
         return plan
 
     def _measure(self, records: np.ndarray) -> RowPlan:
-        """Packs a block of records, as their examples are in the first epoch of seed 0."""
+        """Packs a block of records, using their examples in the first epoch of seed 0."""
         seeds = [epoch_seed(0, self.task.name, epoch) for epoch in range(2)]
         numbers = records.tolist()
         refs: dict[int, Ref] = {}
@@ -333,7 +334,8 @@ class TaskRows:
         return RowPlan.of(rows, varies=compared != sizes[:_COMPARED])
 
     def _key(self, order: np.ndarray) -> str:
-        """Names all that the plan depends on: records, preprocessors, vocabulary, packing."""
+        """Identifies everything the plan depends on: records, preprocessors, vocabulary,
+        packing."""
         reading, how = self._reading, self._packing
         settings = (
             reading.split, reading.lengths, how.length, how.pack, how.share_beginnings,
@@ -347,9 +349,9 @@ class TaskRows:
 
 
 class _HeldPieces:
-    """Examples of records that give several, as long documents do: one row needs but one of them.
+    """Examples of records that give several, such as long documents; a row needs only one of them.
 
-    They are those of an epoch, the newest ones.
+    They belong to one epoch, the latest.
     """
 
     def __init__(self) -> None:
@@ -357,11 +359,11 @@ class _HeldPieces:
         self._tokens = 0
 
     def get(self, record: tuple[int, int]) -> list[Any] | None:
-        """The examples of a record in an epoch; None where they are not held."""
+        """The examples of a record in an epoch; None if they are not held."""
         return self._held.get(record)
 
     def hold(self, record: tuple[int, int], examples: list[Any]) -> None:
-        """Holds examples, and lets the oldest go where they are too many."""
+        """Holds examples, and drops the oldest if there are too many."""
         if len(examples) < 2:
             return
         self._held[record] = examples

@@ -1,6 +1,6 @@
-"""The seqio tasks and mixtures of this project, and functions that add tasks for one's own files.
+"""The seqio tasks and mixtures of this project, and functions that add tasks for your own files.
 
-Importing this module registers the sample world's. Files are not read before a task is used.
+Importing this module registers the sample world's tasks. Files are only read when a task is used.
 """
 
 import functools
@@ -45,18 +45,18 @@ def add_rated_answers(
     """Registers supervised fine-tuning on the Rated-Good answers of JSON-lines files.
 
     Args:
-      name: of the task; an earlier task of this name is replaced.
-      files: for each split its file or files of rated answers.
+      name: name of the task; an earlier task with this name is replaced.
+      files: the file or files of rated answers of each split.
       vocabulary: a vocabulary, or the folder or file of one.
       prompt_weight: weight of the prompt's tokens in the loss.
-      copied_weight: weight of tokens that only go on with a title or quote
+      copied_weight: weight of tokens that only continue a title or quote
         (`preprocessors.encode_rated_answers`).
-      contexts: how each prompt's documents are chosen and cut, anew in each epoch (appendix D.2);
-        None shows all of them whole, in their order.
+      contexts: how each prompt's documents are chosen and cut, with new draws in each epoch
+        (appendix D.2); None shows all of them whole, in order.
       report: counts what `contexts` kept and why it dropped the rest.
-      index: the search index that has the pages, for answers whose documents are search results
+      index: the search index with the pages, for answers whose documents are search results
         (`data_pipelines.search`); needs `contexts`.
-      by_page: whether answers about the same documents stay together when all are shuffled, so
+      by_page: whether answers about the same documents stay together when shuffled, so
         that `Input.share_beginnings` reads their documents once.
       strict: whether the first bad line is an error.
 
@@ -64,7 +64,7 @@ def add_rated_answers(
       `name`, for `MIXTURE_OR_TASK_NAME`.
 
     Raises:
-      ValueError: when there is an `index` without `contexts`.
+      ValueError: there is an `index` without `contexts`.
     """
     _refuse_unread_index(index, contexts)
     source = sources.JsonLinesSource(
@@ -93,11 +93,12 @@ def add_questions(
     index: str | Path | None = None,
     strict: bool = False,
 ) -> str:
-    """Registers the prompts of questions, whose answers are to be sampled (appendix F.2).
+    """Registers the prompts of questions whose answers are sampled (appendix F.2).
 
-    `RolloutInput` makes the batches. With `contexts` a prompt shows the first one to five documents
-    in random order, as those of supervised fine-tuning do but for the quoted document; without it
-    shows all of them whole, in their order. Arguments and errors are those of `add_rated_answers`.
+    `RolloutInput` builds the batches. With `contexts` a prompt shows the first one to five
+    documents
+    in random order, as in supervised fine-tuning but without a quoted document; without it
+    it shows all of them whole, in order. Arguments and errors are those of `add_rated_answers`.
     """
     _refuse_unread_index(index, contexts)
     source = sources.JsonLinesSource(files, records.Question, strict=strict, hits=index is not None)
@@ -127,9 +128,9 @@ def add_completions(
     prompt_weight: float = 0.0,
     strict: bool = False,
 ) -> str:
-    """Registers behaviour cloning on completions, of which the prompt is not in the loss.
+    """Registers behaviour cloning on completions, whose prompt is not in the loss.
 
-    `python -m data_pipelines.browsing_completions` makes them of demonstrations. Arguments as for
+    `python -m data_pipelines.browsing_completions` builds them from demonstrations. Arguments as in
     `add_rated_answers`.
     """
     source = sources.JsonLinesSource(files, records.Completion, strict=strict)
@@ -145,11 +146,11 @@ def add_clozes(
     prompt_weight: float = 0.2,
     strict: bool = False,
 ) -> str:
-    """Registers language modelling on documents and questions made of their sentences.
+    """Registers language modelling on documents and questions made from their sentences.
 
     Each question lacks a phrase of a sentence; its answer cites phrase, title and sentence in a
-    plain style (`data_pipelines.cloze`). Arguments as for `add_rated_answers`; `prompt_weight` is
-    that of pages and questions.
+    plain style (`data_pipelines.cloze`). Arguments as in `add_rated_answers`; `prompt_weight` is
+    the weight of pages and questions.
     """
     return _add_texts(name, files, vocabulary, cloze, prompt_weight, strict)
 
@@ -162,9 +163,9 @@ def add_repeats(
     prompt_weight: float = 0.2,
     strict: bool = False,
 ) -> str:
-    """Registers language modelling on stretches of documents that are each shown twice.
+    """Registers language modelling on passages of documents that are each shown twice.
 
-    Arguments as for `add_clozes`; `prompt_weight` is that of the first showing.
+    Arguments as in `add_clozes`; `prompt_weight` is the weight of the first showing.
     """
     return _add_texts(name, files, vocabulary, repeats, prompt_weight, strict)
 
@@ -195,9 +196,9 @@ def add_comparisons(
 ) -> str:
     """Registers reward modelling on the comparisons of JSON-lines files.
 
-    Labels that a line lacks are those that most of its ratings give. `ComparisonInput` makes the
-    batches. Arguments as for `add_rated_answers`; `prefix_tokens` is what question and references
-    of a long answer may have, and the reward model is to be asked with as many.
+    If a line lacks labels, they are the majority of its ratings. `ComparisonInput` builds the
+    batches. Arguments as in `add_rated_answers`; `prefix_tokens` is the maximum for question and
+    references of a long answer, and the reward model must be used with the same value.
     """
     source = sources.JsonLinesSource(files, records.Comparison, strict=strict)
     return _add_comparisons(name, source, vocabulary, prefix_tokens)
@@ -206,7 +207,7 @@ def add_comparisons(
 def add_tfds(
     dataset: str, vocabulary: Vocabulary | str | Path, *, data_dir: str | None = None
 ) -> str:
-    """Registers task `tfds_DATASET`; TensorFlow Datasets is not touched before it is used.
+    """Registers task `tfds_DATASET`; TensorFlow Datasets is only accessed when it is used.
 
     `squad`, `natural_questions` and `trivia_qa` give Rated-Good answers with the sentence that
     proves them; `natural_questions_open` and `asqa` have no documents and give questions with plain
@@ -215,7 +216,7 @@ def add_tfds(
     Args:
       dataset: one of the five.
       vocabulary: a vocabulary, or the folder or file of one.
-      data_dir: where the data set was prepared; None for TFDS's own folder.
+      data_dir: folder with the prepared data set; None for TFDS's own folder.
     """
     if dataset not in tfds_sources.DATASETS:
         known = ", ".join(tfds_sources.DATASETS)
@@ -230,7 +231,7 @@ def add_tfds(
 
 
 def add_mixture(name: str, rates: Mapping[str, float]) -> str:
-    """Registers a mixture of tasks by their rates; an earlier one of this name is replaced."""
+    """Registers a mixture of tasks with their rates; an earlier one with this name is replaced."""
     if name in seqio.MixtureRegistry.names():
         seqio.MixtureRegistry.remove(name)
     seqio.MixtureRegistry.add(name, list(rates.items()))
@@ -276,15 +277,15 @@ def register(
     shuffle_buffer_size: int | None = None,  # our own sources shuffle whole splits
     features: Mapping[str, seqio.Feature] | None = None,
 ) -> str:
-    """Registers a task; an earlier one of this name is replaced.
+    """Registers a task; an earlier one with this name is replaced.
 
     Args:
-      name: of the task.
-      source: of its records.
-      steps: from records to tokens.
+      name: name of the task.
+      source: source of its records.
+      steps: preprocessors, from records to tokens.
       vocabulary: a vocabulary, or the folder or file of one.
       shuffle_buffer_size: for sources that don't shuffle by themselves.
-      features: of its examples; None for those of texts.
+      features: features of its examples; None for those of texts.
 
     Returns:
       `name`.
@@ -311,7 +312,7 @@ register(
     [preprocessors.keep_rated_good, preprocessors.encode_rated_answers],
     VOCABULARY_FOLDER,
 )
-# Reinforcement learning: questions, whose answers are sampled.
+# Reinforcement learning: questions whose answers are sampled.
 _add_questions(
     "sample_world_questions", sources.SampleWorldSource(sources.question_of), [], VOCABULARY_FOLDER
 )

@@ -1,7 +1,7 @@
 """TensorFlow Datasets as sources of records: `squad`, `natural_questions`, `trivia_qa` and others.
 
-Nothing is looked up before a source is used, and nothing is ever downloaded by it: who trains on
-a data set prepares it first (`tfds build`), since some take tens of gigabytes.
+Nothing is read before a source is used, and it never downloads anything: to train on
+a data set, prepare it first (`tfds build`), because some take tens of gigabytes.
 """
 
 import functools
@@ -28,10 +28,10 @@ class TfdsDataset:
     """How one TFDS data set becomes records.
 
     Attributes:
-      name: with the configuration where it has several.
-      splits: those that have answers.
+      name: name, with the configuration if there are several.
+      splits: the splits that have answers.
       select: picks, in TensorFlow, the dense features that `convert` takes.
-      convert: makes the JSON object of a record, or raises `BadRecord`.
+      convert: builds the JSON object of a record, or raises `BadRecord`.
     """
 
     name: str
@@ -46,8 +46,8 @@ class TfdsSource(seqio.DataSource):
     Examples without an answer that their documents prove are left out.
 
     Args:
-      dataset: which, and how it is converted.
-      data_dir: where `tfds build` put it; None for TFDS's own folder.
+      dataset: the data set and its conversion.
+      data_dir: folder used by `tfds build`; None for TFDS's own folder.
     """
 
     def __init__(self, dataset: TfdsDataset, data_dir: str | None = None) -> None:
@@ -62,11 +62,11 @@ class TfdsSource(seqio.DataSource):
         return False
 
     def list_shards(self, split: str) -> Sequence[str]:
-        """Returns the split itself, so that hosts share it by example."""
+        """Returns the split itself, so hosts divide it by example."""
         return [split]
 
     def num_input_examples(self, split: str) -> int:
-        """Returns how many examples a split has before conversion."""
+        """Returns the number of examples in a split before conversion."""
         return int(self._builder().info.splits[split].num_examples)
 
     def get_dataset(
@@ -80,13 +80,13 @@ class TfdsSource(seqio.DataSource):
         """Returns one pass over a split; arguments as for `sources.RecordSource`.
 
         Raises:
-          FileNotFoundError: when the data set is not prepared, with the command that does it.
+          FileNotFoundError: the data set is not prepared; the message has the command for it.
         """
         reading = tfds.ReadConfig(shuffle_seed=seed, add_tfds_id=True)
         raw = self._builder().as_dataset(split=split, shuffle_files=shuffle, read_config=reading)
         if shard_info is not None:
             raw = raw.shard(shard_info.num_shards, shard_info.index)
-        # A text that is empty says that the example gave no record.
+        # An empty text means that the example gave no record.
         return raw.map(
             lambda example: {
                 "record": self._record(example),

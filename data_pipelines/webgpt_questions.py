@@ -1,4 +1,4 @@
-"""Questions as WebGPT's model was asked them (its appendix B)."""
+"""Questions in the form in which WebGPT's model was asked them (its appendix B)."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,7 @@ DELETED_TITLE = "[deleted by user]"
 _NO_SELFTEXT = frozenset({"", "[deleted]", "[removed]"})
 _URL_TOKEN = re.compile(r"_URL_(\d{1,6})_")
 
-# Sequences of characters that make an actual question, each between word boundaries of a regex.
+# Character sequences that mark an actual question, each between word boundaries of a regex.
 _ASKING = (
     "explain eli5 which what whats whose who whos whom where wheres when whens how hows why whys "
     "am is isn isnt are aren arent was wasn wasnt were weren werent do don dont does doesn doesnt "
@@ -18,12 +18,12 @@ _QUESTION = re.compile(rf"\?|\b(?:{_ASKING.replace(' ', '|')})\b", re.IGNORECASE
 
 
 def is_question(text: str) -> bool:
-    """Whether a text is phrased as an actual question: it has a question mark or a telling word."""
+    """Whether a text is phrased as an actual question: it has a question mark or a typical word."""
     return _QUESTION.search(text) is not None
 
 
 def with_urls(text: str, urls: Mapping[int, str] | Sequence[str]) -> str:
-    """Returns a text with the addresses that `_URL_0_` and so on stand for; others stay."""
+    """Returns a text with `_URL_0_` and so on replaced by their addresses; others stay."""
     known = urls if isinstance(urls, Mapping) else dict(enumerate(urls))
     return _URL_TOKEN.sub(lambda match: known.get(int(match[1]), match[0]), text)
 
@@ -34,16 +34,16 @@ def eli5_question(
     urls: Mapping[int, str] | Sequence[str] = (),
     selftext_urls: Mapping[int, str] | Sequence[str] | None = None,
 ) -> str | None:
-    """Returns a question of ELI5, or None for one that its author deleted.
+    """Returns a question of ELI5, or None if its author deleted it.
 
-    Title and selftext are put together, divided by an empty line; `Explain: ` stands before what is
+    Title and selftext are joined by an empty line; `Explain: ` is prepended to anything
     not phrased as a question.
 
     Args:
-      title: of the post.
+      title: title of the post.
       selftext: its body.
-      urls: what `_URL_0_` and so on stand for; a token without an address stays.
-      selftext_urls: in the selftext, where they are other ones; None where they are the same.
+      urls: addresses for `_URL_0_` and so on; a token without an address stays.
+      selftext_urls: addresses for the selftext, if they differ; None if they are the same.
     """
     if title.strip() == DELETED_TITLE:
         return None
@@ -55,10 +55,10 @@ def eli5_question(
 
 
 def arc_question(question: str, options: Sequence[str]) -> str:
-    """Returns a question of ARC with its options: `<question>`, then `A. <option>` a line.
+    """Returns a question of ARC with its options: `<question>`, then `A. <option>` on each line.
 
     Raises:
-      ValueError: with more options than letters.
+      ValueError: there are more options than letters.
     """
     if len(options) > 26:
         raise ValueError(f"{len(options)} options are more than the alphabet has letters")
@@ -67,7 +67,7 @@ def arc_question(question: str, options: Sequence[str]) -> str:
 
 
 def fact_check_question(question: str, answer: str) -> str:
-    """Returns the question whether the claims of an answer to a question of ELI5 are right."""
+    """Returns the question whether the claims in an answer to a question of ELI5 are right."""
     return (
         "Fact-check each of the claims in the following answer.\n\n"
         f"Question: {question}\n\nAnswer: {answer}"
