@@ -1,7 +1,7 @@
-"""What the `config.json` of a Hugging Face checkpoint says, as our architecture.
+"""Converts the `config.json` of a Hugging Face checkpoint to our architecture.
 
-Whatever would compute something else than our Transformer does is refused by name: a model that
-answers nearly as it should is worse than none.
+Any setting that our Transformer would compute differently is refused by name, because a model that
+is nearly right is worse than none.
 """
 
 import dataclasses
@@ -39,11 +39,11 @@ def read_architecture(value: object) -> TransformerConfig:
       value: the decoded JSON.
 
     Returns:
-      The architecture, computed as by default; the dtypes are for the caller to set.
+      The architecture, with default settings for its computation; the caller sets the dtypes.
 
     Raises:
-      ValueError: a family that is not known, a setting that our Transformer can't express, or a
-        field that is missing or of another kind; the message names the field.
+      ValueError: the family is unknown, our Transformer can't express a setting, or a field is
+        missing or of the wrong type; the message names the field.
     """
     fields = JsonFields(value, None, Counter())
     family = fields.text("model_type")
@@ -112,7 +112,7 @@ def _gemma2(fields: JsonFields) -> TransformerConfig:
 
 
 def _gemma3_text(fields: JsonFields) -> TransformerConfig:
-    # Its scores have no cap: `transformers` has the field, and computes without.
+    # Its scores have no soft cap: `transformers` has the field but ignores it.
     own = (*_ROPE, *_GEMMA, "rope_local_base_freq", "sliding_window_pattern")
     refuse_foreign(fields, own)
     kinds = kinds_of_layers(fields, _pattern(fields))
@@ -142,17 +142,17 @@ def _gemma3_text(fields: JsonFields) -> TransformerConfig:
 
 
 def _pattern(fields: JsonFields) -> int:
-    """One layer in so many sees all, where a Gemma 3 does not list its layers."""
+    """The interval of global-attention layers, for a Gemma 3 that does not list its layers."""
     name, kept = "sliding_window_pattern", "_sliding_window_pattern"
     every = fields.integer(name) if name in fields.values else 6
-    # What newer files keep under the second name is read back by no version of `transformers`.
+    # No version of `transformers` reads the second name back, under which newer files store it.
     if kept in fields and "layer_types" not in fields and fields.integer(kept) != every:
         raise fields.error(kept, f"{fields.integer(kept)} is not what {name} says ({every})")
     return every
 
 
 def _gemma3(fields: JsonFields) -> TransformerConfig:
-    """The text part of a Gemma 3 that reads images too."""
+    """The text part of a multimodal Gemma 3."""
     if "text_config" not in fields:
         raise fields.error("text_config", "is missing, and must be an object")
     refuse_foreign(fields, ())
@@ -168,7 +168,7 @@ def _gemma3(fields: JsonFields) -> TransformerConfig:
 
 
 def _gemma(fields: JsonFields, kinds: list[str], **own: Any) -> TransformerConfig:
-    """What Gemma 2 and 3 share."""
+    """The settings that Gemma 2 and 3 share."""
     _refuse(fields, "attention_bias", "a Gemma with biases is not known")
     _require_even_split(fields)
     if "hidden_act" in fields and fields.text("hidden_act") != fields.text("hidden_activation"):
@@ -218,7 +218,7 @@ def _gpt2(fields: JsonFields) -> TransformerConfig:
     for (
         other,
         name,
-    ) in _OTHER_NAMES_OF_GPT2.items():  # which `transformers` takes, where it finds it
+    ) in _OTHER_NAMES_OF_GPT2.items():  # `transformers` accepts this name, too
         if other in fields.values and fields.values[other] != fields.values.get(name):
             raise fields.error(other, f"{describe(fields.values[other])} is not what {name} says")
     width, heads = fields.integer("n_embd"), fields.integer("n_head")
@@ -239,7 +239,7 @@ def _gpt2(fields: JsonFields) -> TransformerConfig:
     )
 
 
-# Fields of `foreign_fields` that families with rotary positions, and Gemmas, do have.
+# Fields of `foreign_fields` that families with rotary positions, and Gemmas, have.
 _ROPE = (NEWER, OLDER, "partial_rotary_factor")
 _GEMMA = ("sliding_window", "query_pre_attn_scalar", "final_logit_softcapping")
 
@@ -253,7 +253,7 @@ _OTHER_NAMES_OF_GPT2 = {
 _BIASES: dict[str, Any] = {"qkv_bias": True, "out_bias": True, "mlp_bias": True}
 
 
-# What the nested part of a published `config.json` leaves out; that of text alone is whole.
+# Fields missing in the nested part of a published `config.json`; text-only ones are complete.
 _GEMMA_3_DEFAULTS: dict[str, Any] = {
     "vocab_size": 262_208,
     "hidden_size": 2304,
@@ -286,7 +286,7 @@ _FAMILIES: dict[str, Callable[[JsonFields], TransformerConfig]] = {
 def _config(
     fields: JsonFields, activation: str = "hidden_act", *, kv_heads: int | None, **own: Any
 ) -> TransformerConfig:
-    """What Llama and its like have: RMSNorm, rotary positions, a gated MLP."""
+    """The settings of Llama-like families: RMSNorm, rotary positions, a gated MLP."""
     return TransformerConfig(
         **_sizes(fields),
         num_kv_heads=kv_heads,
@@ -300,7 +300,7 @@ def _config(
 
 
 def _kv_heads(fields: JsonFields, missing: bool = False) -> int | None:
-    """Heads of keys and values; None for all. Families differ in what they take where it lacks."""
+    """Number of key and value heads; None for all. The default differs between families."""
     name = "num_key_value_heads"
     if name not in fields.values and not missing:
         raise fields.error(name, "is missing, and must be a whole number or null")
@@ -308,7 +308,7 @@ def _kv_heads(fields: JsonFields, missing: bool = False) -> int | None:
 
 
 def _tied(fields: JsonFields, default: bool) -> bool:
-    """Whether logits are made by the embedding."""
+    """Whether embeddings are tied."""
     name = "tie_word_embeddings"
     if name not in fields.values:
         return default
@@ -318,7 +318,7 @@ def _tied(fields: JsonFields, default: bool) -> bool:
 
 
 def _sizes(fields: JsonFields) -> dict[str, Any]:
-    """Sizes under the names that most families give them."""
+    """Sizes, under the names that most families use."""
     width, heads = fields.integer("hidden_size"), fields.integer("num_attention_heads")
     return {
         "vocab_size": fields.integer("vocab_size"),
@@ -342,7 +342,7 @@ def _head_dim(fields: JsonFields, name: str, heads: int, width: int) -> int:
 
 
 def _require_even_split(fields: JsonFields) -> None:
-    """Refuses a width that heads don't divide, as `transformers` does whatever `head_dim` is."""
+    """Refuses a width that heads don't divide, as `transformers` does for any `head_dim`."""
     heads = fields.integer("num_attention_heads")
     _head_dim(fields, "num_attention_heads", heads, fields.integer("hidden_size"))
 
@@ -356,7 +356,7 @@ def _activation(fields: JsonFields, name: str) -> Activation:
 
 
 def _whole_rotation(fields: JsonFields) -> dict[str, Any]:
-    """The rotation of families that rotate whole heads."""
+    """The rotation of families that rotate all channels of a head."""
     rotation = read_rotation(fields)
     if rotation.fraction != 1:
         raise fields.error("partial_rotary_factor", "only whole heads are rotated")
@@ -371,15 +371,15 @@ def _number(fields: JsonFields, name: str) -> float:
 
 
 def _refuse_for_all(fields: JsonFields) -> None:
-    """Refuses what is computed for no family."""
+    """Refuses settings that are not supported for any family."""
     _refuse(fields, "quantization_config", "only unquantised weights are read")
     _refuse(fields, "use_bidirectional_attention", "only causal attention is computed")
-    if fields.values.get("is_causal", True) is not True:  # null is no yes to `transformers`
+    if fields.values.get("is_causal", True) is not True:  # `transformers` reads null as False
         raise fields.error("is_causal", "only causal attention is computed")
 
 
 def _refuse(fields: JsonFields, name: str, reason: str) -> None:
-    """Raises where a setting is there and is not false."""
+    """Raises if a setting is present and not false."""
     value = fields.values.get(name)
     if value is not None and value is not False:
         raise fields.error(name, f"got {describe(value)}: {reason}")

@@ -1,4 +1,4 @@
-"""The tensors of a Hugging Face folder: `model.safetensors`, or several files and their index."""
+"""The tensors of a Hugging Face folder: `model.safetensors`, or several files with an index."""
 
 import json
 import math
@@ -22,14 +22,14 @@ class WeightsError(ValueError):
 class Checkpoint:
     """The tensors of a checkpoint, read slice by slice.
 
-    Only the files' headers are read at first; each must fit its file's length.
+    Only the files' headers are read at first; each must match its file's length.
 
     Args:
-      folder: the checkpoint's.
+      folder: the checkpoint's folder.
 
     Raises:
-      WeightsError: there are no safetensors files, or the index is not one.
-      TensorFileError: a file is missing, cut short or damaged.
+      WeightsError: there are no safetensors files, or the index is invalid.
+      TensorFileError: a file is missing, truncated or damaged.
     """
 
     def __init__(self, folder: pathlib.Path) -> None:
@@ -48,11 +48,11 @@ class Checkpoint:
 
     @property
     def names(self) -> frozenset[str]:
-        """The tensors that the files hold."""
+        """The tensors' names."""
         return frozenset(self._tensors)
 
     def place(self, name: str) -> str:
-        """Where a tensor is, for messages."""
+        """A tensor's location, for messages."""
         return f"{self._folder / self._files[name]}: tensor {name!r}"
 
     def shape(self, name: str) -> tuple[int, ...]:
@@ -63,7 +63,7 @@ class Checkpoint:
         """A tensor's dtype.
 
         Raises:
-          WeightsError: it is none in which weights are published unquantised.
+          WeightsError: it is not a dtype of unquantised published weights.
         """
         dtype = self._tensors[name].dtype
         if dtype not in DTYPES:
@@ -71,16 +71,16 @@ class Checkpoint:
         return DTYPES[dtype]
 
     def chunks(self, name: str, transposed: bool) -> Iterator[np.ndarray]:
-        """A tensor's values in row-major order, or its transpose's, a part at a time.
+        """The values of a tensor or of its transpose in row-major order, in chunks.
 
         Args:
-          name: of the tensor.
-          transposed: give the matrix's columns as rows.
+          name: the tensor's name.
+          transposed: yield the matrix's columns as rows.
 
         Yields:
-          Rows of the result, at most `CHUNK_BYTES` together unless a single one is larger; a
-          vector is one row. They are mapped, not copied: memory holds a row's part of the file
-          while it is in use, and of a transposed matrix all of it.
+          Rows of the result, at most `CHUNK_BYTES` together unless a single row is larger; a vector
+          is one row. They are mapped, not copied: a row's part of the file is in memory while it is
+          in use; a transposed matrix is in memory entirely.
         """
         tensor, shape = self._tensors[name], self.shape(name)
         if len(shape) < 2:
@@ -95,7 +95,7 @@ class Checkpoint:
 
 
 def _file_names(folder: pathlib.Path) -> list[str]:
-    """The names of a checkpoint's files of tensors."""
+    """The names of a checkpoint's tensor files."""
     index = folder / INDEX
     if not index.exists():
         if (folder / _SINGLE).exists():
@@ -111,7 +111,7 @@ def _file_names(folder: pathlib.Path) -> list[str]:
             f"{index}: field 'weight_map' must give each tensor's file, got {describe(files)}"
         )
     for file in files.values():
-        # A folder from a stranger must not make us read elsewhere.
+        # An untrusted folder must not make us read files outside it.
         if not isinstance(file, str) or os.path.basename(file) != file or file in ("", ".", ".."):
             raise WeightsError(f"{index}: {describe(file)} is not the name of a file")
     return sorted(set(files.values()))

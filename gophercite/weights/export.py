@@ -1,4 +1,4 @@
-"""Exporting models as the Hugging Face folders that `transformers` and others load."""
+"""Exports models as Hugging Face folders, which `transformers` and others load."""
 
 import dataclasses
 import json
@@ -24,17 +24,17 @@ from gophercite.weights.model_types import write_architecture
 from gophercite.weights.names import LAYERS, NAMES, Place, TensorNames
 
 _STEM = "model"
-_METADATA = {"format": "pt"}  # `transformers` asks for it: of which framework's layout tensors are
+_METADATA = {"format": "pt"}  # `transformers` requires it: the framework of the tensors' layout
 
 
 class Exported(NamedTuple):
-    """What was written.
+    """A summary of an export.
 
     Attributes:
       model_type: the family's name in `config.json`.
-      parameters: how many.
-      dtype: which they are in.
-      files: names of the files of tensors.
+      parameters: number of parameters.
+      dtype: the parameters' dtype.
+      files: names of the tensor files.
     """
 
     model_type: str
@@ -44,11 +44,11 @@ class Exported(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """Outputs of one of our parameters that lie together in a tensor.
+    """Outputs of one of our parameters that are adjacent in a tensor.
 
     Attributes:
-      begin: the first of them in the tensor.
-      name: the parameter's.
+      begin: index of the first of them in the tensor.
+      name: the parameter's name.
       columns: which of the parameter's outputs they are.
     """
 
@@ -59,15 +59,15 @@ class _Part(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class _Tensor:
-    """One of the checkpoint's tensors, made of ours while it is written.
+    """One of the checkpoint's tensors, computed from our parameters while it is written.
 
     Attributes:
-      parameters: the model's.
-      shape: the tensor's.
+      parameters: the model's parameters.
+      shape: the tensor's shape.
       dtype: its dtype.
-      layer: the layer's index in our stacks; empty for what no stack holds.
-      parts: what it holds, along its outputs.
-      transposed: it keeps [out, in].
+      layer: the layer's index in our stacks; empty for parameters outside stacks.
+      parts: the parts it consists of, along its outputs.
+      transposed: whether it is [out, in].
     """
 
     parameters: HostParameters
@@ -111,25 +111,25 @@ def export_weights(
     dtype: Dtype | None = None,
     file_bytes: int = 5 * 10**9,
 ) -> Exported:
-    """Makes a Hugging Face folder of a model: whole or not at all.
+    """Exports a model as a Hugging Face folder, atomically.
 
-    Memory holds a part of one tensor at a time; of a training run's folder the parameters that make
-    a tensor, in all layers.
+    Only a part of one tensor is in memory at a time; for a training run's folder, all layers of the
+    parameters in the tensor.
 
     Args:
-      model: a model folder, or a training run's, whose best checkpoint is taken. What reinforcement
-        learning keeps beside the policy stays behind.
-      folder: a new or empty one.
-      dtype: of the tensors; as the parameters are by default.
-      file_bytes: a new file is begun when the next tensor would make the last one larger.
+      model: a model folder, or a training run's folder, whose best checkpoint is exported. Parts
+        that reinforcement learning adds to the policy are not exported.
+      folder: a new or empty folder.
+      dtype: dtype of the tensors; the parameters' dtype by default.
+      file_bytes: maximum size of a file with more than one tensor; then a new file begins.
 
     Returns:
-      What was written.
+      A summary of the export.
 
     Raises:
       WeightsError: no published family has the architecture, or the folder is not empty.
       ModelFolderError: there is no usable model, or it is a reward model, whose heads no published
-        family has a place for.
+        family supports.
       TensorFileError, CheckpointError: its files are damaged.
     """
     folder = pathlib.Path(folder)
@@ -161,7 +161,7 @@ def export_weights(
 def tensor_streams(
     model: epath.PathLike, description: Description, names: TensorNames, dtype: np.dtype
 ) -> dict[str, Stream]:
-    """The checkpoint's tensors, those first that are made of the same parameters."""
+    """The checkpoint's tensors, with those from the same parameters adjacent."""
     config = description.config
     together = max(place.fused.parts if place.fused else 1 for place in names.places.values())
     parameters = HostParameters(model, description, together)
@@ -186,7 +186,7 @@ def tensor_streams(
 
 
 def _parts(name: str, place: Place, width: int, heads: int) -> list[_Part]:
-    """Where a parameter's outputs lie in its tensor."""
+    """The ranges of a parameter's outputs in its tensor."""
     if place.fused is None:
         return [_Part(0, name, slice(0, width))]
     parts, done = [], 0
@@ -206,7 +206,7 @@ def _special_tokens(vocabulary: Vocabulary) -> dict[str, int | list[int] | None]
 
 
 def rows_at_once(shape: tuple[int, ...]) -> int:
-    """How many rows of a shape are read at once; of any dtype, none is larger than float32."""
+    """The number of rows to read at once, for dtypes up to float32."""
     return max(1, CHUNK_BYTES // (4 * math.prod(shape)))
 
 

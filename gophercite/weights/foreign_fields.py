@@ -1,8 +1,8 @@
-"""Fields by which other families, or other versions of a library, compute something else.
+"""Fields with which other families, or other versions of a library, compute something else.
 
-`transformers` makes an attribute of every field of a `config.json`, whether the family has it or
-not, and some of its code asks for an attribute wherever it is. A file whose family has no such
-field, and that says something by it all the same, means another model than we would compute.
+`transformers` makes every field of a `config.json` an attribute, whether the family has it or not,
+and some of its code reads an attribute wherever it exists. So if a file sets a field that its
+family does not have, it may mean another model than the one we would compute.
 """
 
 from collections.abc import Collection
@@ -10,9 +10,9 @@ from typing import Any
 
 from gophercite.storage.json_fields import JsonFields, describe
 
-# By name, the values that say nothing; null says nothing either.
+# Neutral values by name; null is always neutral.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
-    # which tokens are seen
+    # which tokens are attended to
     "sliding_window": (),
     "sliding_window_pattern": (),
     "attention_chunk_size": (),
@@ -54,10 +54,10 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 
 
 def refuse_foreign(fields: JsonFields, read: Collection[str]) -> None:
-    """Refuses what a family has no field for, unless it says nothing.
+    """Refuses fields that a family does not have, unless their value is neutral.
 
     Args:
-      fields: those of `config.json`.
+      fields: the fields of `config.json`.
       read: names of the fields that the family has.
 
     Raises:
@@ -74,5 +74,5 @@ def refuse_foreign(fields: JsonFields, read: Collection[str]) -> None:
 
 
 def _same(value: object, neutral: object) -> bool:
-    """Whether two JSON values are equal; in Python, though not in JSON, true is 1."""
+    """Whether two JSON values are equal, without Python's `True == 1`."""
     return value == neutral and isinstance(value, bool) == isinstance(neutral, bool)

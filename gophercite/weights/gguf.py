@@ -1,9 +1,9 @@
-"""Importing GGUF files, llama.cpp's form of a model: one file with weights, sizes and tokenizer.
+"""Imports GGUF files, llama.cpp's format: one file with weights, sizes and tokenizer.
 
-The conversion to GGUF reorders and shifts some tensors (llama.cpp's convert_hf_to_gguf.py); that is
-undone here, so that the model computes what the published one does, but for what the quantisation
-cost. What the file says is put in the words of a `config.json` and read by `architectures`, so that
-the same settings are refused as of any other checkpoint.
+The conversion to GGUF reorders and shifts some tensors (llama.cpp's convert_hf_to_gguf.py). That is
+undone here, so that the model computes the same as the published one, except for quantisation
+errors. The metadata is translated to the fields of a `config.json` and read by `architectures`, so
+that the same settings are refused as for any other checkpoint.
 """
 
 import collections
@@ -25,7 +25,7 @@ from gophercite.weights.names import GGUF_NAMES
 
 _EMBEDDING, _UNEMBEDDING, _ROPE_FACTORS = "token_embd.weight", "output.weight", "rope_freqs.weight"
 
-# By `general.architecture` what `config.json` calls the family. Mistral's files say llama.
+# The family's name in `config.json`, by `general.architecture`. Mistral's files say llama.
 _FAMILIES = {
     "llama": "llama",
     "qwen2": "qwen2",
@@ -36,7 +36,7 @@ _FAMILIES = {
 _GEMMAS = ("gemma2", "gemma3")
 _SILU, _GELU = {"hidden_act": "silu"}, {"hidden_activation": "gelu_pytorch_tanh"}
 
-# What an architecture's own keys may say. Another key may be a setting that we would not compute.
+# The known keys of an architecture. Any other key may be a setting that we don't compute.
 _KEYS = frozenset(
     {
         *("block_count", "context_length", "embedding_length", "feed_forward_length", "vocab_size"),
@@ -48,18 +48,18 @@ _KEYS = frozenset(
     }
 )
 
-# llama.cpp's own: layers with a window between those that see all, and the window's rope base.
+# llama.cpp's constants: the interval of layers without a window, and the window's rope base.
 _WINDOW_EVERY = {"gemma2": 2, "gemma3": 6}
 _LOCAL_ROPE_BASE = 1e4
-# Gemmas of 27 billion parameters scale attention by their width per head, others by a head's.
+# Gemmas with 27 billion parameters scale attention by model width per head, others by head width.
 _LAYERS_OF_27B = {"gemma2": 46, "gemma3": 62}
 
-# Llama 3's scaling: of all that the file keeps there is one factor for each pair of channels.
+# Llama 3's scaling: the file has only one factor for each pair of channels.
 _LLAMA_3_LOW, _LLAMA_3_HIGH, _LLAMA_3_LENGTH = 1.0, 4.0, 8192
 
 
 def is_gguf(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is a file that begins as GGUF files do, or is called one."""
+    """Whether a path has GGUF's suffix, or is a file with GGUF's magic number."""
     path = pathlib.Path(path)
     if not path.is_file():
         return path.suffix.lower() == ".gguf"
@@ -73,21 +73,21 @@ def import_gguf(
     *,
     dtype: Dtype | None = None,
 ) -> Description:
-    """Makes a model folder of a GGUF file: whole or not at all.
+    """Converts a GGUF file to a model folder, atomically.
 
-    Llama, Mistral, Qwen 2 and 3, Gemma 2 and 3; tensors of the kinds in `gguf_file.KINDS`. Memory
-    holds one tensor at a time, never the model.
+    It supports Llama, Mistral, Qwen 2 and 3, Gemma 2 and 3, and tensors of the kinds in
+    `gguf_file.KINDS`. Only one tensor is in memory at a time, never the entire model.
 
     Args:
       source: the file; needs the `gguf` package.
-      folder: a new one, or a model folder to replace.
-      dtype: of the parameters and of the computation; by default float32, which loses nothing.
+      folder: a new folder, or a model folder to replace.
+      dtype: dtype of the parameters and of the computation; by default float32, which is lossless.
 
     Returns:
-      What the new `model.json` says.
+      The contents of the new `model.json`.
 
     Raises:
-      WeightsError: the file is damaged, its architecture or a kind of its tensors unknown, or its
+      WeightsError: the file is damaged, its architecture or a tensor's kind is unknown, or its
         tensors don't fit; the message names the key or tensor.
       VocabularyError: the tokenizer can't be used.
       ModelFolderError: `folder` holds something else.
@@ -123,17 +123,17 @@ def import_gguf(
 
 
 def _rotated_halves(rows: int, heads: int) -> np.ndarray:
-    """Where the rows of queries or keys lie that are rotated as a head's two halves.
+    """The positions of queries' or keys' rows in a layout that pairs a head's two halves.
 
-    llama.cpp rotates neighbouring channels, so a head's halves were interleaved for it.
+    llama.cpp rotates adjacent channels, so the conversion interleaved each head's halves.
     """
     if rows % heads or rows // heads % 2:
-        return np.arange(rows)  # of no shape that is read; what it should be is said elsewhere
+        return np.arange(rows)  # a wrong shape, which is refused elsewhere
     return np.arange(rows).reshape(heads, -1, 2).swapaxes(1, 2).reshape(-1)
 
 
 def _provenance(file: GGUFFile) -> dict[str, Any]:
-    """What `model.json` keeps of where the weights come from."""
+    """The provenance of the weights for `model.json`."""
     known = {"imported_from": file.path.name}
     for key in ("general.name", "general.license"):
         if isinstance(value := file.fields.get(key), str):
@@ -143,7 +143,7 @@ def _provenance(file: GGUFFile) -> dict[str, Any]:
 
 
 def _architecture(file: GGUFFile) -> TransformerConfig:
-    """The architecture that a file's metadata describes; `ValueError` names the key."""
+    """The architecture in a file's metadata; a `ValueError` names the key."""
     fields = JsonFields(file.fields, None, collections.Counter())
     arch = fields.text("general.architecture")
     if arch not in _FAMILIES:
@@ -164,7 +164,7 @@ def _architecture(file: GGUFFile) -> TransformerConfig:
 
 
 def _common(file: GGUFFile, fields: JsonFields, arch: str) -> dict[str, Any]:
-    """Sizes, and what most families share."""
+    """Sizes and other settings that most families share."""
     if _EMBEDDING not in file.names:
         raise ValueError(f"tensor {_EMBEDDING!r} is missing")
     width, heads = (
@@ -200,7 +200,7 @@ def _common(file: GGUFFile, fields: JsonFields, arch: str) -> dict[str, Any]:
 
 
 def _rope(file: GGUFFile, fields: JsonFields, arch: str) -> dict[str, Any]:
-    """Base and scaling of the rotation."""
+    """The rotation's base and scaling."""
     base = fields.optional_number(f"{arch}.rope.freq_base")
     kind = fields.optional_text(f"{arch}.rope.scaling.type") or "none"
     if kind not in ("none", "linear"):
@@ -219,10 +219,10 @@ def _rope(file: GGUFFile, fields: JsonFields, arch: str) -> dict[str, Any]:
 
 
 def _llama_3_scaling(file: GGUFFile, base: float) -> dict[str, Any]:
-    """Llama 3's settings, from the factors that follow from them; others are refused."""
+    """Llama 3's settings, inferred from the factors; other factors are refused."""
     found = file.rows(_ROPE_FACTORS)[0].astype(np.float64)
     factor = float(found.max())
-    lengths = 2 * np.pi * base ** (np.arange(len(found)) / len(found))  # of a whole turn, in tokens
+    lengths = 2 * np.pi * base ** (np.arange(len(found)) / len(found))  # wavelengths in tokens
     low, high, original = _LLAMA_3_LOW, _LLAMA_3_HIGH, _LLAMA_3_LENGTH
     between = (original / lengths - low) / (high - low)
     expected = 1 / np.clip((1 - between) / factor + between, 1 / factor, 1)
@@ -241,7 +241,7 @@ def _llama_3_scaling(file: GGUFFile, base: float) -> dict[str, Any]:
 
 
 def _gemma(fields: JsonFields, arch: str, common: dict[str, Any]) -> dict[str, Any]:
-    """What Gemma's files say besides, and what llama.cpp itself knows of them."""
+    """Gemma's additional settings, including those that are constants in llama.cpp."""
     layers, every = common["num_hidden_layers"], _WINDOW_EVERY[arch]
     of_head = common.get("head_dim") or common["hidden_size"] // common["num_attention_heads"]
     if layers == _LAYERS_OF_27B[arch]:

@@ -1,8 +1,8 @@
-"""Reading GGUF files: metadata, and tensors that are stored in blocks of few bits.
+"""Reads GGUF files: metadata, and tensors stored in quantised blocks.
 
-A file is somebody else's work and may be damaged or made to harm, so all of its header is checked
-against the file's length before anything is believed: nothing is allocated and no loop is run by a
-count that the file could not hold. What the blocks mean is left to the `gguf` package.
+A file comes from elsewhere and may be damaged or malicious. So its entire header is checked against
+the file's length before it is used: no allocation or loop depends on a count that the file could
+not hold. The `gguf` package decodes the blocks.
 """
 
 import math
@@ -20,11 +20,11 @@ from gophercite.weights.checkpoint import WeightsError
 
 MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
-_ALIGNMENT = 32  # bytes, where the file names no other
+_ALIGNMENT = 32  # bytes, unless the file says otherwise
 _MOST_DIMENSIONS = 4
-_DEEPEST = 2  # arrays of arrays; nothing published has them deeper
+_DEEPEST = 2  # arrays of arrays; no published file nests deeper
 
-# The codes of metadata's types that have a fixed size, with the formats of `struct`.
+# The codes of metadata types with a fixed size, with their `struct` formats.
 _SCALARS = {
     0: "<B",
     1: "<b",
@@ -40,7 +40,7 @@ _SCALARS = {
 }
 _STRING, _ARRAY = 8, 9
 
-# Types of tensors that are read, by their names in the `gguf` package.
+# Tensor types that can be read, by their names in the `gguf` package.
 KINDS = (
     *("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"),
     *("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"),
@@ -52,9 +52,9 @@ class _Stored(NamedTuple):
 
     Attributes:
       kind: one of `KINDS`.
-      shape: rows first, as NumPy has it.
-      start: of its bytes in the file.
-      row_bytes: of one row of its last axis.
+      shape: its shape, rows first as in NumPy.
+      start: offset of its bytes in the file.
+      row_bytes: number of bytes in one row of its last axis.
     """
 
     kind: str
@@ -70,11 +70,11 @@ class GGUFFile:
       path: the file.
 
     Attributes:
-      path: the same.
+      path: the file.
       fields: the metadata, by key; arrays are lists.
 
     Raises:
-      WeightsError: it is no GGUF file, is cut short or damaged, or the `gguf` package is not
+      WeightsError: the file is not GGUF, truncated or damaged, or the `gguf` package is not
         installed.
     """
 
@@ -96,11 +96,11 @@ class GGUFFile:
 
     @property
     def names(self) -> frozenset[str]:
-        """The tensors that there are."""
+        """The tensors' names."""
         return frozenset(self._tensors)
 
     def place(self, name: str) -> str:
-        """Where a tensor is, for messages."""
+        """A tensor's location, for messages."""
         return f"{self.path}: tensor {name!r}"
 
     def shape(self, name: str) -> tuple[int, ...]:
@@ -108,18 +108,18 @@ class GGUFFile:
         return self._tensors[name].shape
 
     def kind(self, name: str) -> str:
-        """How a tensor is stored, one of `KINDS`."""
+        """A tensor's storage type, one of `KINDS`."""
         return self._tensors[name].kind
 
     def rows(self, name: str, order: np.ndarray | slice = slice(None)) -> np.ndarray:
         """Some of a tensor's rows.
 
         Args:
-          name: of the tensor; a vector is one row.
-          order: which rows, in the order in which they are wanted.
+          name: the tensor's name; a vector is one row.
+          order: which rows, in the wanted order.
 
         Returns:
-          float32, [rows, row's length]; a tensor of more axes counts all but its last as rows.
+          float32, [rows, row length]; for a tensor with more axes, all but the last are rows.
         """
         tensor = self._tensors[name]
         count = math.prod(tensor.shape[:-1])
@@ -131,7 +131,7 @@ class GGUFFile:
         return np.asarray(values, np.float32).reshape(-1, tensor.shape[-1])
 
     def _checked(self, name: str, info: "_Info", data: int) -> _Stored:
-        """A tensor whose bytes lie within the file."""
+        """A tensor's entry, after checking that its bytes are within the file."""
         constants = self._quants.constants
         try:
             kind = constants.GGMLQuantizationType(info.kind)
@@ -157,13 +157,13 @@ class GGUFFile:
 
 
 class GGUFTensors:
-    """A file's tensors as `importing.Tensors` wants them: undone what the conversion did to them.
+    """A file's tensors as `importing.Tensors`, with the changes of the conversion to GGUF undone.
 
     Args:
       file: the file.
-      row_order: for a tensor's name and number of rows where each of the wanted rows lies; None
-        where they lie as wanted.
-      offset: what was added to all values of a tensor.
+      row_order: maps a tensor's name and number of rows to the position of each wanted row; None if
+        the order is right.
+      offset: maps a tensor's name to what was added to all its values.
     """
 
     def __init__(
@@ -177,19 +177,19 @@ class GGUFTensors:
         self.place, self.shape = file.place, file.shape
 
     def dtype(self, name: str) -> np.dtype:
-        """float32, which holds every kind's values."""
+        """float32, which can hold the values of all kinds."""
         return np.dtype(np.float32)
 
     def chunks(self, name: str, transposed: bool) -> Iterator[np.ndarray]:
-        """A tensor's values in row-major order, or its transpose's, a part at a time.
+        """The values of a tensor or of its transpose in row-major order, in chunks.
 
         Args:
-          name: of the tensor.
-          transposed: give the matrix's columns as rows.
+          name: the tensor's name.
+          transposed: yield the matrix's columns as rows.
 
         Yields:
-          Rows of the result, at most `CHUNK_BYTES` together unless a single one is larger; a
-          vector is one row. Of a transposed matrix memory holds all of it in float32.
+          Rows of the result, at most `CHUNK_BYTES` together unless a single row is larger; a vector
+          is one row. A transposed matrix is held in memory entirely, in float32.
         """
         shape = self.shape(name)
         if len(shape) < 2:
@@ -211,12 +211,12 @@ class GGUFTensors:
 
 
 class _Info(NamedTuple):
-    """What the header says of a tensor.
+    """A tensor's entry in the header.
 
     Attributes:
       kind: the type's number.
-      shape: rows first.
-      offset: of its bytes, from where tensors begin.
+      shape: its shape, rows first.
+      offset: offset of its bytes from where the tensors begin.
     """
 
     kind: int
@@ -231,7 +231,7 @@ class _Header:
         self._path, self._content, self._at = path, content, 0
 
     def read(self) -> tuple[dict[str, Any], dict[str, _Info], int]:
-        """Metadata, tensors, and where the tensors' bytes begin."""
+        """Returns metadata, tensors, and where the tensors' bytes begin."""
         if self._content[:4] != MAGIC:
             raise WeightsError(f"{self._path}: is no GGUF file: it does not begin with GGUF")
         self._at = 4
@@ -276,7 +276,7 @@ class _Header:
             count = self._count(struct.calcsize(form))
             values = np.frombuffer(self._take(count * struct.calcsize(form)), form)
             return values.tolist()
-        # A string has at least its length, an array its type and its length.
+        # A string has at least its length field, an array its type and its length.
         return [self._value(item, depth + 1) for _ in range(self._count(8))]
 
     def _string(self) -> str:
@@ -287,7 +287,7 @@ class _Header:
             raise self._damaged(f"text that is no UTF-8 ({error})") from None
 
     def _count(self, smallest: int) -> int:
-        """A number of things of so many bytes each at least, which the file's rest can hold."""
+        """Reads a count of items of at least `smallest` bytes; they must fit the remaining file."""
         count: int = self._scalar("<Q")
         if count * smallest > len(self._content) - self._at:
             raise self._damaged(f"{count} entries are announced, more than the file could hold")

@@ -1,4 +1,4 @@
-"""The tokenizer in a GGUF file's metadata, as one of our vocabularies."""
+"""Converts the tokenizer in a GGUF file's metadata to one of our vocabularies."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,18 +17,18 @@ from gophercite.vocabularies import (
 )
 from gophercite.weights.gguf_file import GGUFFile
 
-# What a token is; SentencePiece has the same numbers.
+# Types of tokens, numbered as in SentencePiece.
 _NORMAL, _CONTROL, _USER_DEFINED, _UNUSED = 1, 3, 4, 5
 _KINDS = range(1, 7)
 
-# How the families cut texts into words before they merge bytes.
+# How the families split texts into words before merging bytes.
 _LLAMA_3_WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 _QWEN_WORDS = _LLAMA_3_WORDS.replace(r"\p{N}{1,3}", r"\p{N}")
 
-# By `tokenizer.ggml.pre`; texts of the second are cut at each digit first.
+# By `tokenizer.ggml.pre`; the second first splits texts at each digit.
 _GPT_2, _SMOLLM, _QWEN = "gpt-2", "smollm", "qwen2"
 _LLAMA_3 = ("llama-bpe", "llama3", "llama-v3")
 _WORDS = {
@@ -40,14 +40,14 @@ _WORDS = {
 
 
 def read_tokenizer(file: GGUFFile) -> Vocabulary:
-    """The tokenizer of a GGUF file, with its ends and its chat template.
+    """The tokenizer of a GGUF file, with its end-of-sequence tokens and its chat template.
 
     Args:
       file: the file.
 
     Raises:
-      VocabularyError: it is of an unknown kind, a key is missing or of another kind, or the
-        tokenizer can't spell texts exactly; the message names the file.
+      VocabularyError: the tokenizer is of an unknown kind, a key is missing or of the wrong type,
+        or the tokenizer can't represent texts exactly; the message names the file.
     """
     metadata = _Metadata(file)
     try:
@@ -99,7 +99,7 @@ class _Metadata:
         return value
 
     def tokens(self) -> tuple[list[str], list[int]]:
-        """All tokens, and what each is."""
+        """All tokens and their types."""
         tokens = self.list_of("tokens", str)
         kinds = self.list_of("token_type", int) if self.get("token_type") else []
         kinds = kinds or [_NORMAL] * len(tokens)
@@ -111,7 +111,7 @@ class _Metadata:
         return tokens, kinds
 
     def token(self, name: str) -> int | None:
-        """The id of a special token; None where there is none."""
+        """The id of a special token; None if there is none."""
         key, size = f"{name}_token_id", len(self.get("tokens") or ())
         value = self.get(key)
         if value is None:
@@ -124,7 +124,7 @@ class _Metadata:
 
 
 def _byte_level(metadata: _Metadata) -> Vocabulary:
-    """GPT-2's kind: bytes that are merged."""
+    """Builds a tokenizer of GPT-2's kind: byte-level BPE."""
     pre = metadata.text("pre")
     if pre not in _WORDS:
         raise VocabularyError(
@@ -179,7 +179,7 @@ def _added(token: str) -> tokenizers.AddedToken:
 
 
 def _sentence_piece(metadata: _Metadata) -> Vocabulary:
-    """Llama 2's and Gemma's kind: pieces with scores, and one for each byte."""
+    """Builds a tokenizer of Llama 2's and Gemma's kind: pieces with scores, and byte fallback."""
     tokens, kinds = metadata.tokens()
     scores = metadata.list_of("scores", float)
     if len(scores) != len(tokens):

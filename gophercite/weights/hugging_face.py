@@ -1,4 +1,4 @@
-"""Importing the checkpoints of open models from their Hugging Face folders."""
+"""Imports checkpoints of open models from their Hugging Face folders."""
 
 import os
 import pathlib
@@ -20,24 +20,24 @@ def import_weights(
     *,
     dtype: Dtype | None = None,
 ) -> Description:
-    """Makes a model folder of a published checkpoint (`architectures`): whole or not at all.
+    """Converts a published checkpoint (`architectures`) to a model folder, atomically.
 
-    Memory holds a part of one tensor at a time, never the model.
+    Only a part of one tensor is in memory at a time, never the entire model.
 
     Args:
       source: a folder with `config.json`, safetensors files, and `tokenizer.json` or
         `tokenizer.model`.
-      folder: a new one, or a model folder to replace.
-      dtype: of the parameters and of the computation; by default bfloat16 if the whole checkpoint
-        is in it, else float32, which loses nothing.
+      folder: a new folder, or a model folder to replace.
+      dtype: dtype of the parameters and of the computation; by default bfloat16 if the entire
+        checkpoint has that dtype, else float32, which is lossless.
 
     Returns:
-      What the new `model.json` says.
+      The contents of the new `model.json`.
 
     Raises:
       WeightsError: the checkpoint's architecture is unknown, or its tensors or vocabulary don't fit
         it; the message names the file and the tensor or field.
-      TensorFileError: a file of tensors is missing, cut short or damaged.
+      TensorFileError: a file of tensors is missing, truncated or damaged.
       VocabularyError: the tokenizer can't be used.
       ModelFolderError: `folder` holds something else.
     """

@@ -1,4 +1,4 @@
-"""From a checkpoint's tensors to a model folder: each parameter's place, its values in parts."""
+"""Converts a checkpoint's tensors to a model folder, reading each parameter in parts."""
 
 import dataclasses
 import itertools
@@ -24,14 +24,14 @@ Dtype = Literal["bfloat16", "float32"]
 
 
 class Tensors(Protocol):
-    """The tensors of a checkpoint, of whatever files (see `checkpoint.Checkpoint`)."""
+    """The tensors of a checkpoint in any file format (see `checkpoint.Checkpoint`)."""
 
     @property
     def names(self) -> frozenset[str]:
-        """The tensors that there are."""
+        """The tensors' names."""
 
     def place(self, name: str) -> str:
-        """Where a tensor is, for messages."""
+        """A tensor's location, for messages."""
 
     def shape(self, name: str) -> tuple[int, ...]:
         """A tensor's shape."""
@@ -40,18 +40,18 @@ class Tensors(Protocol):
         """A tensor's dtype."""
 
     def chunks(self, name: str, transposed: bool) -> Iterator[np.ndarray]:
-        """A tensor's values in row-major order, or its transpose's, a part at a time."""
+        """The values of a tensor or of its transpose in row-major order, in chunks."""
 
 
 class Source(NamedTuple):
-    """A checkpoint and what is known of it.
+    """A checkpoint with its architecture and vocabulary.
 
     Attributes:
-      folder: the checkpoint's.
-      tensors: what it holds.
-      config: the architecture; the dtypes are set here.
-      described_by: what says the architecture, for messages.
-      names: where the tensors keep our parameters.
+      folder: the checkpoint's folder.
+      tensors: the checkpoint's tensors.
+      config: the architecture; the importer sets its dtypes.
+      described_by: the source of the architecture, for messages.
+      names: the places of our parameters in the tensors.
       vocabulary: the model's tokenizer.
     """
 
@@ -64,13 +64,13 @@ class Source(NamedTuple):
 
 
 class _Parameter(NamedTuple):
-    """One of our parameters, and where its values are.
+    """One of our parameters, and the source of its values.
 
     Attributes:
-      shape: ours, with the axis of layers where it has one.
+      shape: our parameter's shape, including the layer axis if it has one.
       sources: the checkpoint's tensors: one for each layer, or a single one.
-      place: how the values lie in each of them.
-      columns: which of a tensor's outputs they are, where it holds several parameters.
+      place: the layout of the values in each of them.
+      columns: which of a tensor's outputs belong to the parameter, if the tensor holds several.
     """
 
     shape: tuple[int, ...]
@@ -85,17 +85,17 @@ def make_model_folder(
     dtype: Dtype | None,
     provenance: dict[str, Any],
 ) -> Description:
-    """Makes a model folder of a checkpoint: whole or not at all.
+    """Converts a checkpoint to a model folder, atomically.
 
     Args:
       source: the checkpoint.
-      folder: a new one, or a model folder to replace.
-      dtype: of parameters and computation; None for the smallest that loses nothing.
-      provenance: what `model.json` says of where the parameters come from. The dtype is added, and
-        how many tensors and bytes of a larger model's other parts are left out.
+      folder: a new folder, or a model folder to replace.
+      dtype: dtype of parameters and computation; None for the smallest lossless one.
+      provenance: the parameters' origin for `model.json`. The dtype is added, and the numbers of
+        tensors and bytes of a larger model's other parts that are left out.
 
     Returns:
-      What the new `model.json` says.
+      The contents of the new `model.json`.
 
     Raises:
       WeightsError: tensors or vocabulary don't fit the architecture.
@@ -119,13 +119,13 @@ def make_model_folder(
 
 
 def _plan(source: Source, others: Collection[str]) -> dict[str, _Parameter]:
-    """Where each parameter comes from; tensors missing, surplus or misshapen are refused.
+    """Finds the source of each parameter; refuses missing, surplus or misshapen tensors.
 
-    Not so the `others`.
+    Surplus tensors in `others` are allowed.
     """
     tensors, config = source.tensors, source.config
     values = sum(math.prod(tensors.shape(name)) for name in tensors.names)
-    if config.parameters > 2 * values:  # sizes out of all bounds are no shapes to compare
+    if config.parameters > 2 * values:  # absurd sizes: don't compare shapes
         raise WeightsError(
             f"{source.folder}: {source.described_by} describes {config.parameters:,} parameters, "
             f"the files hold only {values:,}"
@@ -158,9 +158,9 @@ def _plan(source: Source, others: Collection[str]) -> dict[str, _Parameter]:
 
 
 def _check_same(tensors: Tensors, embedding: str, head: str) -> None:
-    """Refuses a head of its own beside an embedding that is said to be the head.
+    """Refuses a head that differs from the embedding if embeddings are declared to be tied.
 
-    Programs differ in which of the two they compute with.
+    Programs differ in which of the two they use.
     """
     kinds = {(tensors.shape(name), tensors.dtype(name)) for name in (embedding, head)}
     chunks = (tensors.chunks(name, transposed=False) for name in (embedding, head))
@@ -173,7 +173,7 @@ def _check_same(tensors: Tensors, embedding: str, head: str) -> None:
 
 
 def _left_out(tensors: Tensors, names: Collection[str]) -> dict[str, Any]:
-    """What `model.json` says of tensors that are not imported; nothing where there are none."""
+    """The entry in `model.json` for tensors that are not imported; empty if there are none."""
     if not names:
         return {}
     sizes = (tensors.dtype(name).itemsize * math.prod(tensors.shape(name)) for name in names)
@@ -187,7 +187,7 @@ def _refuse_any(folder: pathlib.Path, names: Collection[str], problem: str) -> N
 
 
 def _check_vocabulary(source: Source) -> None:
-    # Fewer tokens than rows are customary: embeddings are padded to round sizes.
+    # Fewer tokens than rows are common, because embeddings are padded to round sizes.
     size, rows = source.vocabulary.size, source.config.vocab_size
     if size > rows:
         raise WeightsError(
@@ -197,7 +197,7 @@ def _check_vocabulary(source: Source) -> None:
 
 
 def _lossless(tensors: Tensors, parameters: dict[str, _Parameter]) -> Dtype:
-    """The smallest of our dtypes that holds every tensor exactly."""
+    """The smallest of our dtypes that represents every tensor exactly."""
     dtypes = {
         tensors.dtype(source) for parameter in parameters.values() for source in parameter.sources
     }
@@ -206,7 +206,7 @@ def _lossless(tensors: Tensors, parameters: dict[str, _Parameter]) -> Dtype:
 
 @dataclasses.dataclass(frozen=True)
 class _Reading:
-    """A parameter's values: its layers one after the other, in our layout and dtype."""
+    """A parameter's values, layer by layer, in our layout and dtype."""
 
     tensors: Tensors
     parameter: _Parameter

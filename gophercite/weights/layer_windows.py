@@ -1,4 +1,4 @@
-"""Which layers of a checkpoint see only a window of tokens, by its `config.json`."""
+"""Which layers of a checkpoint have windowed attention, from its `config.json`."""
 
 from gophercite.storage.json_fields import JsonFields, describe
 
@@ -8,11 +8,11 @@ _MOST_LAYERS = 1000
 
 
 def qwen_windows(fields: JsonFields) -> tuple[int | None, ...] | None:
-    """Qwen's windows, which the first `max_window_layers` layers don't have.
+    """Qwen's windows; the first `max_window_layers` layers have none.
 
     Raises:
-      ValueError: a field is missing, or of another kind, or layers have windows though
-        `use_sliding_window` says that none does.
+      ValueError: a field is missing or of the wrong type, or layers have windows although
+        `use_sliding_window` is false.
     """
     if not fields.flag("use_sliding_window"):
         refuse_windows(fields)
@@ -26,14 +26,14 @@ def qwen_windows(fields: JsonFields) -> tuple[int | None, ...] | None:
 
 
 def refuse_windows(fields: JsonFields, layers: str = "num_hidden_layers") -> None:
-    """Refuses a list of the layers' attention that says anything but that all see all.
+    """Refuses a list of the layers' attention kinds unless all layers have full attention.
 
     Args:
-      fields: those of `config.json`.
+      fields: the fields of `config.json`.
       layers: name of the field with the number of layers.
 
     Raises:
-      ValueError: there is such a list.
+      ValueError: there is a list, and it is not `FULL` for each layer.
     """
     kinds = fields.values.get("layer_types")
     if kinds is not None and kinds != [FULL] * read_layers(fields, layers):
@@ -43,19 +43,19 @@ def refuse_windows(fields: JsonFields, layers: str = "num_hidden_layers") -> Non
 
 
 def windows_of(kinds: list[str], window: int) -> tuple[int | None, ...]:
-    """Each layer's window by its kind, None for those that see all."""
+    """Each layer's window, from its kind; None for full attention."""
     return tuple(window if kind == SLIDING else None for kind in kinds)
 
 
 def kinds_of_layers(fields: JsonFields, every: int) -> list[str]:
-    """Each layer's attention: `FULL` or `SLIDING`.
+    """Each layer's kind of attention: `FULL` or `SLIDING`.
 
     Args:
-      fields: those of `config.json`.
-      every: where the file has no list, one layer in so many sees all.
+      fields: the fields of `config.json`.
+      every: if the file has no list, every n-th layer has full attention.
 
     Raises:
-      ValueError: the list has other kinds, or not one for each layer.
+      ValueError: the list has other kinds, or the wrong length.
     """
     layers = read_layers(fields, "num_hidden_layers")
     if "layer_types" not in fields:
@@ -77,9 +77,9 @@ def read_layers(fields: JsonFields, name: str) -> int:
     """The number of layers.
 
     Raises:
-      ValueError: it is none that a model has.
+      ValueError: the number is not plausible.
     """
     layers = fields.integer(name)
-    if not 1 <= layers <= _MOST_LAYERS:  # a file that claims more would only fill the memory
+    if not 1 <= layers <= _MOST_LAYERS:  # a larger claim would only fill the memory
         raise fields.error(name, f"{layers} must be from 1 to {_MOST_LAYERS}")
     return layers

@@ -1,7 +1,7 @@
-"""Our architectures as `config.json` of the families that `transformers` knows.
+"""Converts our architectures to the `config.json` of families in `transformers`.
 
-What is written is read back by `architectures`, and must be the same architecture: a folder that
-another program would compute otherwise is never made.
+The result is read back by `architectures` and must give the same architecture, so that we never
+write a folder that another program would compute differently.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ from gophercite.weights.architectures import read_architecture
 
 Fields = dict[str, Any]
 
-# How a model is computed, and what it was made for, which are no part of what it computes.
+# Fields on how to compute a model, and its intended context: they don't change the results.
 _COMPUTING = (
     "context_length",
     "dtype",
@@ -35,16 +35,16 @@ _FULL, _SLIDING = "full_attention", "sliding_attention"
 
 
 def write_architecture(config: TransformerConfig) -> Fields:
-    """What `config.json` says of an architecture: the inverse of `read_architecture`.
+    """The `config.json` of an architecture: the inverse of `read_architecture`.
 
     Args:
       config: the architecture.
 
     Returns:
-      The fields of the first family that has it, `model_type` and `architectures` among them.
+      The fields of the first family that supports it, including `model_type` and `architectures`.
 
     Raises:
-      ValueError: no family has it; the message names what the nearest one has otherwise.
+      ValueError: no family supports it; the message names the differences to the closest one.
     """
     wanted = comparable(config)
     nearest: tuple[int, str] | None = None
@@ -67,7 +67,7 @@ def write_architecture(config: TransformerConfig) -> Fields:
 
 
 def comparable(config: TransformerConfig) -> Fields:
-    """An architecture's fields, what is left to defaults filled in."""
+    """An architecture's fields, with defaults filled in."""
     fields = {
         field.name: getattr(config, field.name)
         for field in dataclasses.fields(config)
@@ -79,7 +79,7 @@ def comparable(config: TransformerConfig) -> Fields:
         "query_pre_attn_scalar": config.query_pre_attn_scalar or config.head_dim,
     }
     for name, value in fields.items():
-        if isinstance(value, tuple) and len(set(value)) == 1:  # the same in all layers
+        if isinstance(value, tuple) and len(set(value)) == 1:  # equal in all layers
             fields[name] = value[0]
     return fields
 
@@ -125,7 +125,7 @@ def _gemma(config: TransformerConfig) -> Fields:
     return {
         **fields,
         "hidden_activation": activation,
-        # `transformers` asks for a whole number where there is one.
+        # `transformers` expects an integer if it is one.
         "query_pre_attn_scalar": int(scalar) if scalar == int(scalar) else scalar,
         "attn_logit_softcapping": config.attention_softcap,
         "final_logit_softcapping": config.logit_softcap,
@@ -135,7 +135,7 @@ def _gemma(config: TransformerConfig) -> Fields:
 
 
 def _gemma3(config: TransformerConfig) -> Fields:
-    """One rotation for the layers that see all, the other for those with a window."""
+    """Gemma 3's fields, with separate rotations for global layers and layers with a window."""
     fields = _gemma(config)
     kinds = fields["layer_types"]
 
@@ -186,7 +186,7 @@ def _gpt2(config: TransformerConfig) -> Fields:
 
 
 def _windows(config: TransformerConfig) -> tuple[int | None, list[str]]:
-    """The largest window that a layer has, and each layer's kind."""
+    """The largest window of any layer, and each layer's kind."""
     windows = config.window
     if not isinstance(windows, tuple):
         windows = (windows,) * config.num_layers
@@ -195,7 +195,7 @@ def _windows(config: TransformerConfig) -> tuple[int | None, list[str]]:
 
 
 def _rope_scaling(config: TransformerConfig) -> Fields | None:
-    """Llama 3's, or a linear one; by the names that all versions of `transformers` read."""
+    """Llama 3's or linear scaling, with names that all versions of `transformers` read."""
     scaling = config.rope_scaling
     if scaling is None:
         factor = config.rope_interpolation
@@ -209,7 +209,7 @@ def _rope_scaling(config: TransformerConfig) -> Fields | None:
     }
 
 
-# Tried in this order: by `model_type`, the class that computes it, and what writes its fields.
+# In order of preference, by `model_type`: the class that computes it, and its writer of fields.
 _FAMILIES: dict[str, tuple[str, Callable[[TransformerConfig], Fields]]] = {
     "llama": ("LlamaForCausalLM", _llama),
     "mistral": ("MistralForCausalLM", _mistral),

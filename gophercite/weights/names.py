@@ -1,4 +1,4 @@
-"""Where the checkpoints of each family keep our parameters, for importing and for exporting."""
+"""The names of our parameters in each family's checkpoints, for import and export."""
 
 import dataclasses
 from collections.abc import Collection, Mapping
@@ -10,12 +10,12 @@ LAYERS = f"{TRAINED}/"
 
 
 class Fused(NamedTuple):
-    """One of several of our parameters that share a tensor, side by side along its outputs.
+    """A parameter of ours that shares a tensor with others, concatenated along the outputs.
 
     Attributes:
-      part: which of them, from 0.
-      parts: how many there are, all equally wide.
-      by_head: they take turns head by head (GPT-NeoX), else each lies there whole (GPT-2).
+      part: index of the parameter among them, from 0.
+      parts: number of parameters, all of the same width.
+      by_head: True if they alternate head by head (GPT-NeoX), False if each is contiguous (GPT-2).
     """
 
     part: int
@@ -23,11 +23,11 @@ class Fused(NamedTuple):
     by_head: bool
 
     def columns(self, width: int, heads: int) -> list[slice]:
-        """Which of the tensor's outputs are this parameter's, in order.
+        """The ranges of the tensor's outputs that belong to this parameter, in order.
 
         Args:
           width: the parameter's own number of outputs.
-          heads: over which they are spread.
+          heads: number of heads that the outputs are divided into.
         """
         turns = heads if self.by_head else 1
         step = width // turns
@@ -36,12 +36,13 @@ class Fused(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where the values of one of our parameters lie.
+    """The place of one of our parameters in a checkpoint.
 
     Attributes:
-      tensor: the tensor's name, `{}` for the layer's number.
-      transposed: PyTorch's linear layers keep [out, in], our matrices are [in, out].
-      fused: which part of the tensor it is; None for the whole.
+      tensor: the tensor's name, with `{}` for the layer's number.
+      transposed: whether the tensor is [out, in], as in PyTorch's linear layers; our matrices are
+        [in, out].
+      fused: which part of the tensor it is; None for the entire tensor.
     """
 
     tensor: str
@@ -49,7 +50,7 @@ class Place(NamedTuple):
     fused: Fused | None = None
 
     def tensor_shape(self, own: tuple[int, ...]) -> tuple[int, ...]:
-        """The tensor's shape, from that of our parameter in one layer."""
+        """The tensor's shape, from our parameter's shape in one layer."""
         *inputs, outputs = own
         shape = (*inputs, outputs * (self.fused.parts if self.fused else 1))
         return shape[::-1] if self.transposed else shape
@@ -57,15 +58,15 @@ class Place(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TensorNames:
-    """Where the checkpoints of a family keep our parameters.
+    """The places of our parameters in a family's checkpoints.
 
     Attributes:
-      places: by our parameters' names; those of `LAYERS` have a tensor for each layer.
-      prefix: of the tensors below the head; files that were saved without a head lack it.
-      derived: endings of tensors that follow from the architecture, and that older files hold.
-      nests: where a larger model has this one: what its files have for the prefix, and what they
-        put before the head.
-      others: beginnings of the tensors of that model's other parts, which are left out.
+      places: places by our parameters' names; those in `LAYERS` have a tensor for each layer.
+      prefix: prefix of the tensors below the head; files that were saved without a head lack it.
+      derived: suffixes of tensors that follow from the architecture and that older files contain.
+      nests: for larger models that contain this one: what replaces the prefix in their files, and
+        what precedes the head.
+      others: prefixes of the tensors of that model's other parts, which are not imported.
     """
 
     places: Mapping[str, Place]
@@ -75,7 +76,7 @@ class TensorNames:
     others: tuple[str, ...] = ()
 
     def of_files(self, tensors: Collection[str]) -> "TensorNames":
-        """The same places as files name them: in a larger model, with the prefix, or without."""
+        """The places with a file's actual names: in a larger model, with the prefix, or without."""
         for body, head in self.nests:
             if any(tensor.startswith(body) for tensor in tensors):
                 return self._renamed(body, head)
@@ -84,7 +85,7 @@ class TensorNames:
         return self._renamed("", "")
 
     def _renamed(self, body: str, head: str) -> "TensorNames":
-        """The places with another prefix, and something before those that have none."""
+        """The places with another prefix, and with `head` before those that have no prefix."""
 
         def rename(tensor: str) -> str:
             below = tensor.removeprefix(self.prefix)
@@ -97,18 +98,18 @@ class TensorNames:
 
 
 def _linear(ours: str, theirs: str, bias: bool = False) -> dict[str, Place]:
-    """A linear layer's matrix, and its bias where the family may have one."""
+    """A linear layer's matrix, and its bias if the family may have one."""
     places = {ours: Place(f"{theirs}.weight", transposed=True)}
     return places | {f"{ours}_bias": Place(f"{theirs}.bias")} if bias else places
 
 
 def _with_bias(ours: str, theirs: str) -> dict[str, Place]:
-    """A norm's scale, or a matrix as ours, with its bias."""
+    """A norm's scale, or an untransposed matrix, with its bias."""
     return {ours: Place(f"{theirs}.weight"), f"{ours}_bias": Place(f"{theirs}.bias")}
 
 
 def _query_key_value(theirs: str, transposed: bool, by_head: bool) -> dict[str, Place]:
-    """Matrices and biases of queries, keys and values that share a tensor each."""
+    """Matrices and biases of queries, keys and values, with one tensor for the three of each."""
     places = {}
     for part, ours in enumerate(("query", "key", "value")):
         fused = Fused(part, 3, by_head)
@@ -118,7 +119,7 @@ def _query_key_value(theirs: str, transposed: bool, by_head: bool) -> dict[str, 
 
 
 def _layers(prefix: str, places: Mapping[str, Place]) -> dict[str, Place]:
-    """The places of a layer's parameters under the names that they have in the whole model."""
+    """The places of a layer's parameters under their names in the entire model."""
     return {
         LAYERS + ours: place._replace(tensor=f"{prefix}.{{}}.{place.tensor}")
         for ours, place in places.items()
@@ -151,7 +152,7 @@ _LLAMA = TensorNames(
     derived=("rotary_emb.inv_freq",),
 )
 
-# Norms before and after both halves of a block; Llama's name for the second is that of another.
+# Norms before and after both halves of a block; Llama uses the second one's name for another norm.
 _GEMMA = dataclasses.replace(
     _LLAMA,
     places={
@@ -167,7 +168,7 @@ _GEMMA = dataclasses.replace(
     },
 )
 
-# Gemma 3 that reads images too: as it is published, and as the library names its parts today.
+# Multimodal Gemma 3: with the published names and with the library's present names.
 _GEMMA_WITH_IMAGES = dataclasses.replace(
     _GEMMA,
     nests=(("language_model.model.", "language_model."), ("model.language_model.", "")),
@@ -209,7 +210,7 @@ _GPT2 = TensorNames(
         **_linear("unembed/kernel", "lm_head"),
         **_layers(
             "transformer.h",
-            {  # its linear layers keep [in, out], as ours do
+            {  # its linear layers are [in, out], like ours
                 **_with_bias("attention_norm", "ln_1"),
                 **_query_key_value("attn.c_attn", transposed=False, by_head=False),
                 **_with_bias("out", "attn.c_proj"),
@@ -223,7 +224,7 @@ _GPT2 = TensorNames(
     derived=(".attn.bias", ".attn.masked_bias"),
 )
 
-# llama.cpp's names, the same for every family: a model has those of the parameters that it has.
+# llama.cpp's names, the same for every family; a model uses those of the parameters that it has.
 GGUF_NAMES = TensorNames(
     {
         "embed/embedding": Place("token_embd.weight"),

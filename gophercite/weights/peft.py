@@ -1,11 +1,11 @@
-"""Exporting adapters apart from their model, as the folders that Hugging Face's PEFT loads.
+"""Exports adapters without their model, as folders that Hugging Face's PEFT loads.
 
-    adapter_config.json        which modules are adapted, with what rank and alpha
-    adapter_model.safetensors  two tensors a module: lora_A [rank, in], lora_B [out, rank]
-    gophercite.json            the digest of the base's parameters, which a merge here checks
+    adapter_config.json        the adapted modules, rank and alpha adapter_model.safetensors  two
+    tensors per module: lora_A [rank, in], lora_B [out, rank] gophercite.json            the digest
+    of the base's parameters, which our own merge checks
 
-Where a family keeps queries, keys and values in one matrix, their adapters become one of as many
-times the rank: its A's are stacked, and each B writes to its own outputs alone.
+If a family has queries, keys and values in one matrix, their adapters become a single one whose
+rank is the sum of theirs: the A's are stacked, and each B writes only to its own outputs.
 """
 
 import json
@@ -33,17 +33,17 @@ from gophercite.weights.model_types import write_architecture
 from gophercite.weights.names import LAYERS, NAMES, Place
 from gophercite.weights.peft_import import CONFIG, MADE_FOR, TENSORS
 
-_WRAPPED = "base_model.model."  # PEFT's names for what it wraps
+_WRAPPED = "base_model.model."  # PEFT's prefix for the wrapped model
 
 Adapter = Mapping[str, np.ndarray]
 
 
 class _Module(NamedTuple):
-    """One of the family's modules, whose matrix holds some of ours.
+    """One of the family's modules, whose matrix contains some of ours.
 
     Attributes:
-      tensor: the matrix' name, `{}` for the layer's number.
-      places: of our matrices in it, by their names.
+      tensor: the matrix's name, with `{}` for the layer's number.
+      places: the places of our matrices in it, by name.
     """
 
     tensor: str
@@ -51,7 +51,7 @@ class _Module(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As a layer has it: "self_attn.q_proj"."""
+        """The module's name within a layer: "self_attn.q_proj"."""
         return self.tensor.split("{}.")[1].removesuffix(".weight")
 
 
@@ -62,21 +62,21 @@ def export_adapters(
     dtype: Dtype | None = None,
     base: str | None = None,
 ) -> Exported:
-    """Makes a PEFT folder of the adapters of a training run's best checkpoint: whole or not at all.
+    """Exports the adapters of a training run's best checkpoint as a PEFT folder, atomically.
 
     Args:
       run: the run's folder.
-      folder: a new or empty one.
-      dtype: of the tensors; float32, as the adapters are, by default.
-      base: what the adapters are for, as PEFT shall load it: the path of the base model's exported
-        folder, or a name that a hub knows.
+      folder: a new or empty folder.
+      dtype: dtype of the tensors; by default float32, like the adapters.
+      base: the base model as PEFT should load it: the path of its exported folder, or its name on a
+        hub.
 
     Returns:
-      What was written; its parameters are the adapters'.
+      A summary of the export, which counts the adapters' parameters.
 
     Raises:
-      WeightsError: the run has no adapters, no published family has the architecture or a place
-        for a matrix, or the folder is not empty.
+      WeightsError: the run has no adapters, no published family supports the architecture or a
+        matrix, or the folder is not empty.
       ModelFolderError, CheckpointError: the run or its base model is not usable.
     """
     root, target = epath.Path(run), pathlib.Path(folder)
@@ -135,7 +135,7 @@ def _tensors(
     heads: int,
     dtype: np.dtype,
 ) -> dict[str, np.ndarray]:
-    """PEFT's tensors, by their names."""
+    """PEFT's tensors by name."""
     tensors = {}
     for module in modules:
         own = [(place, adapters[name]) for name, place in module.places.items()]
@@ -153,7 +153,7 @@ def _layer(adapter: Adapter, index: int) -> Adapter:
 
 
 def _fuse(own: list[tuple[Place, Adapter]], heads: int) -> tuple[np.ndarray, np.ndarray]:
-    """A and B of one module, [in, rank] and [rank, out], from those of our matrices in it."""
+    """A and B of one module, [in, rank] and [rank, out], from our matrices' adapters."""
     a = np.concatenate([adapter["a"] for _, adapter in own], axis=1)
     outputs = own[0][1]["b"].shape[1]
     fused = own[0][0].fused
@@ -172,7 +172,7 @@ def _fuse(own: list[tuple[Place, Adapter]], heads: int) -> tuple[np.ndarray, np.
 def _config(
     modules: list[_Module], lora: LoRA, layers: list[int], base: str | None
 ) -> dict[str, Any]:
-    """`adapter_config.json`; a module with several adapters has as many times rank and alpha."""
+    """`adapter_config.json`; for a module with n adapters, rank and alpha are multiplied by n."""
     several = {module.name: len(module.places) for module in modules if len(module.places) > 1}
     return {
         "peft_type": "LORA",
@@ -182,7 +182,7 @@ def _config(
         "lora_alpha": lora.alpha,
         "lora_dropout": 0.0,
         "bias": "none",
-        # Linear layers that keep [in, out], as GPT-2's do.
+        # Linear layers that are [in, out], like GPT-2's.
         "fan_in_fan_out": not next(iter(modules[0].places.values())).transposed,
         "target_modules": [module.name for module in modules],
         "layers_to_transform": layers,

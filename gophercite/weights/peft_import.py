@@ -1,11 +1,11 @@
-"""Merging adapters in PEFT's form into the model that they were trained on.
+"""Merges adapters in PEFT's format into the model that they were trained on.
 
-    adapter_config.json        which kind of adapters, and with what alpha
-    adapter_model.safetensors  two tensors a module: lora_A [rank, in], lora_B [out, rank]
-    gophercite.json            the digest of the base's parameters; of our own exports alone
+    adapter_config.json        the kind of adapters, and their alpha adapter_model.safetensors  two
+    tensors per module: lora_A [rank, in], lora_B [out, rank] gophercite.json            the digest
+    of the base's parameters; only in our own exports
 
-What is merged is W + (alpha / rank) A B, in float32. Kinds of adapters that compute something else
-are refused by the field that says so.
+The merged matrix is W + (alpha / rank) A B, computed in float32. Kinds of adapters that compute
+something else are refused; the message names the field.
 """
 
 import dataclasses
@@ -39,7 +39,7 @@ from gophercite.weights.names import LAYERS, NAMES, Place
 CONFIG, TENSORS, MADE_FOR = "adapter_config.json", "adapter_model.safetensors", "gophercite.json"
 
 _TENSOR = re.compile(r"base_model\.model\.(?P<module>.+)\.lora_(?P<part>[AB])\.weight")
-# Fields that say nothing of what the tensors compute: the tensors themselves say which modules.
+# Fields that don't affect what the tensors compute; the tensors themselves name their modules.
 _NEUTRAL = {
     *("task_type", "base_model_name_or_path", "revision", "inference_mode", "peft_version"),
     *("lora_dropout", "fan_in_fan_out", "target_modules", "exclude_modules", "auto_mapping"),
@@ -47,7 +47,7 @@ _NEUTRAL = {
     *("qalora_group_size", "runtime_config"),
 }
 _READ = {"peft_type", "r", "lora_alpha", "alpha_pattern", "use_rslora", "bias", "init_lora_weights"}
-# Other ways to begin change the base model as well, which a merge with the base itself misses.
+# Other initialisations also change the base model, so that merging into the base would be wrong.
 _BEGINNINGS = (None, True, False, "gaussian", "eva", "orthogonal")
 
 
@@ -55,9 +55,9 @@ class _Own(NamedTuple):
     """One of our matrices in one of the family's modules.
 
     Attributes:
-      name: of our matrix in its layer.
-      layer: its number.
-      place: where in the module's matrix it is.
+      name: our matrix's name in its layer.
+      layer: the layer's number.
+      place: its place in the module's matrix.
     """
 
     name: str
@@ -67,14 +67,14 @@ class _Own(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class _Settings:
-    """What `adapter_config.json` says that the tensors don't."""
+    """The settings in `adapter_config.json` that the tensors don't determine."""
 
     alpha: float
     alpha_pattern: Mapping[str, float]
     by_root: bool
 
     def scale(self, module: str, rank: int) -> float:
-        """What a module's product is multiplied by."""
+        """Factor on a module's product."""
         alpha = self.alpha
         for pattern, other in self.alpha_pattern.items():
             if module == pattern or module.endswith(f".{pattern}"):
@@ -84,7 +84,7 @@ class _Settings:
 
 
 def is_peft(source: str | os.PathLike[str]) -> bool:
-    """Says whether a folder holds adapters in PEFT's form."""
+    """Whether a folder holds adapters in PEFT's format."""
     return (pathlib.Path(source) / CONFIG).is_file()
 
 
@@ -93,21 +93,21 @@ def merge_adapters(
     base: str | os.PathLike[str],
     folder: str | os.PathLike[str],
 ) -> Description:
-    """Makes a model folder of a model and its adapters: whole or not at all.
+    """Merges a model and its adapters into a model folder, atomically.
 
     Args:
       adapters: a folder with `adapter_config.json` and `adapter_model.safetensors`.
       base: the model folder that they were trained on.
-      folder: a new one, or a model folder to replace.
+      folder: a new folder, or a model folder to replace.
 
     Returns:
-      What the new `model.json` says.
+      The contents of the new `model.json`.
 
     Raises:
       WeightsError: the adapters are of another kind or model; the message names file and field or
         tensor.
-      TensorFileError: a file of tensors is missing, cut short or damaged.
-      ModelFolderError: `base` is no model folder, or `folder` holds something else.
+      TensorFileError: a file of tensors is missing, truncated or damaged.
+      ModelFolderError: `base` is not a model folder, or `folder` holds something else.
     """
     source = pathlib.Path(adapters)
     settings = _read_settings(source / CONFIG)
@@ -202,7 +202,7 @@ def _check_base(path: pathlib.Path, base: str | os.PathLike[str]) -> None:
 
 
 def _pairs(path: pathlib.Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """A and B of each module, in float32."""
+    """Each module's A and B, in float32."""
     file = TensorFile(path)
     parts: dict[str, dict[str, np.ndarray]] = {}
     for name in file.names:

@@ -1,9 +1,9 @@
-"""How a `config.json` says the rotation of queries and keys, in its newer and its older spelling.
+"""Reads rotary embeddings' settings from a `config.json`, in its newer and its older format.
 
-Newer files have `rope_parameters` with everything in it. Older ones keep the base in `rope_theta`
-and the rest in `rope_scaling`. Model cards tell people to add that one for longer contexts, so a
-file may have both. Then `transformers` (5.23) goes by `rope_scaling` alone; so do we, unless
-something that `rope_parameters` says would be lost.
+Newer files have everything in `rope_parameters`. Older ones have the base in `rope_theta` and the
+rest in `rope_scaling`. Model cards tell users to add `rope_scaling` for longer contexts, so a file
+may have both. Then `transformers` (5.23) uses only `rope_scaling`; so do we, unless a setting in
+`rope_parameters` would be lost.
 """
 
 from collections import Counter
@@ -22,12 +22,12 @@ _NAMES = (
 
 
 class Rotation(NamedTuple):
-    """A rotation as `TransformerConfig` has it.
+    """A rotation, with the settings of `TransformerConfig`.
 
     Attributes:
       theta: the base.
-      interpolation: what positions are divided by.
-      scaling: Llama 3.1's, or None.
+      interpolation: divisor of positions.
+      scaling: Llama 3.1's scaling, or None.
       fraction: share of a head's channels that are rotated.
     """
 
@@ -37,7 +37,7 @@ class Rotation(NamedTuple):
     fraction: float
 
     def settings(self) -> dict[str, Any]:
-        """The fields of `TransformerConfig` that say it."""
+        """The rotation as fields of `TransformerConfig`."""
         return {
             "rope_theta": self.theta,
             "rope_interpolation": self.interpolation,
@@ -53,15 +53,15 @@ def read_rotation(
     share: str = "partial_rotary_factor",
     default_share: float = 1.0,
 ) -> Rotation:
-    """The rotation that all layers have.
+    """Reads the rotation for all layers.
 
     Args:
-      fields: those of `config.json`.
-      base, share: what the family calls the base and the rotated share outside of the objects.
-      default_share: of a head that is rotated where the file does not say.
+      fields: the fields of `config.json`.
+      base, share: the family's names for the base and the rotated share outside the objects.
+      default_share: rotated share of a head if the file does not say.
 
     Raises:
-      ValueError: a scaling that is not known, or two fields that contradict each other.
+      ValueError: the scaling is unknown, or two fields contradict each other.
     """
     newer, older = _object(fields, NEWER), _object(fields, OLDER)
     rope = older if older.values else newer
@@ -81,7 +81,7 @@ def read_rotation(
                     f"holds in place of {NEWER}, and so {name} is {value:g}, not {lost:g} as there:"
                     f" write {name} into {OLDER}, or everything into {NEWER}",
                 )
-    # Written under the names of other families or versions, they must say the same.
+    # If given under other families' or versions' names, too, the values must be equal.
     for name, value in (("rope_theta", taken.theta), ("partial_rotary_factor", taken.fraction)):
         other = fields.optional_number(name)
         if name not in (base, share) and other is not None and other != value:
@@ -92,22 +92,22 @@ def read_rotation(
 
 
 def read_part(values: dict[str, Any], path: str, base: float, fields: JsonFields) -> Rotation:
-    """The rotation of one kind of layers.
+    """Reads the rotation for one kind of layers.
 
     Args:
-      values: what is said of it.
-      path: where, for messages.
-      base: where `values` has none.
-      fields: those of `config.json`.
+      values: the settings for this kind.
+      path: their path in the file, for messages.
+      base: the base if `values` has none.
+      fields: the fields of `config.json`.
 
     Raises:
-      ValueError: as `read_rotation`.
+      ValueError: as in `read_rotation`.
     """
     return _rotation(_part(values, path), Rotation(base, 1.0, None, 1.0), fields)
 
 
 def read_object(fields: JsonFields, name: str) -> dict[str, Any]:
-    """The object under a name, empty where there is none.
+    """The object under a name; empty if there is none.
 
     Raises:
       ValueError: the field holds something else.
@@ -119,7 +119,7 @@ def read_object(fields: JsonFields, name: str) -> dict[str, Any]:
 
 
 def first(*values: float | None) -> float:
-    """The first value that there is; the last one is."""
+    """The first value that is not None; the last one must not be None."""
     return next(value for value in values if value is not None)
 
 
@@ -137,7 +137,7 @@ def _part(values: dict[str, Any], path: str) -> JsonFields:
 
 
 def _rotation(rope: JsonFields, outside: Rotation, fields: JsonFields) -> Rotation:
-    """What an object says of the rotation, else what stands outside of it."""
+    """The rotation in an object, with defaults from outside it."""
     theta = first(rope.optional_number("rope_theta"), outside.theta)
     fraction = first(rope.optional_number("partial_rotary_factor"), outside.fraction)
     plain = outside._replace(theta=theta, fraction=fraction)

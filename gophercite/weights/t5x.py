@@ -1,4 +1,4 @@
-"""Importing the decoder-only checkpoints of T5X."""
+"""Imports T5X's decoder-only checkpoints."""
 
 import os
 import pathlib
@@ -25,25 +25,26 @@ def import_t5x(
     max_distance: int | None = None,
     dtype: Dtype | None = None,
 ) -> Description:
-    """Makes a model folder of a T5X checkpoint of a decoder-only network: whole or not at all.
+    """Converts a T5X checkpoint of a decoder-only network to a model folder, atomically.
 
-    Memory holds a part of one parameter at a time, or a row of zarr's chunks where they are larger.
+    Only a part of one parameter is in memory at a time, or a row of zarr chunks if that is larger.
 
     Args:
-      source: `checkpoint_<step>`; the run's `config.gin` is looked for beside it.
-      folder: a new one, or a model folder to replace.
+      source: `checkpoint_<step>`; the run's `config.gin` is expected next to it.
+      folder: a new folder, or a model folder to replace.
       vocabulary: the SentencePiece model that the network was trained with.
-      activations: of the MLP, `("relu",)` or of a gated one `("gelu", "linear")`; those that
-        `config.gin` says by default.
-      max_distance: the distance from which on all have the last bias; T5X's own 128 by default.
-      dtype: of the parameters and of the computation; by default bfloat16 if all parameters are in
-        it, else float32, which loses nothing.
+      activations: activations of the MLP, `("relu",)` or for a gated MLP `("gelu", "linear")`; by
+        default those in `config.gin`.
+      max_distance: distance from which on all distances share the last bias; T5X's own 128 by
+        default.
+      dtype: dtype of the parameters and of the computation; by default bfloat16 if all parameters
+        have that dtype, else float32, which is lossless.
 
     Returns:
-      What the new `model.json` says.
+      The contents of the new `model.json`.
 
     Raises:
-      WeightsError: the checkpoint is none of T5X's decoder-only network, damaged, or does not fit
+      WeightsError: the checkpoint is not of T5X's decoder-only network, is damaged, or does not fit
         its vocabulary; the message names the file and the parameter or setting.
       VocabularyError: the tokenizer can't be used.
       ModelFolderError: `folder` holds something else.
@@ -68,19 +69,19 @@ def import_t5x(
 
 
 def step_of(source: pathlib.Path) -> dict[str, int]:
-    """The training step of a checkpoint, as `model.json` says it; nothing where no name says it."""
+    """A checkpoint's training step for `model.json`; empty if its name has no step."""
     step = _STEP.fullmatch(source.resolve().name)
     return {"step": int(step[1])} if step else {}
 
 
 def read_vocabulary(path: str | os.PathLike[str]) -> SentencePieceVocabulary:
-    """A SentencePiece model as T5X uses one: every sequence begins with the padding token.
+    """Reads a SentencePiece model for use as in T5X: every sequence begins with the padding token.
 
-    T5's models name no token for the beginning; T5X shifts 0, the padding, in before the first.
+    T5's models have no beginning-of-sequence token; T5X inserts 0, the padding, before the first.
 
     Raises:
       WeightsError: there is no such file.
-      VocabularyError: it can't be used.
+      VocabularyError: the model can't be used.
     """
     try:
         model = pathlib.Path(path).read_bytes()

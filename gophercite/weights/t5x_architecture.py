@@ -1,11 +1,12 @@
-"""The architecture of T5X's decoder-only network: what its parameters' shapes and config.gin say.
+"""The architecture of T5X's decoder-only network, from its parameters' shapes and config.gin.
 
-T5X's `examples/decoder_only/network.py`: RMSNorm, biases by distance that all layers share, scores
-that nothing divides, an MLP of one or two inner products, no other biases; embeddings and logits
-are one matrix, and these logits are divided by its width's root, or two. Its checkpoints have no
-description of the architecture. The shapes give the sizes, the names how many inner products the
-MLP has and whether embeddings are tied. What is left, the MLP's activation and the distance from
-which on all have one bias, the run's `config.gin` says, or a person.
+T5X's `examples/decoder_only/network.py` has RMSNorm, biases by distance shared by all layers,
+unscaled scores, an MLP with one or two input projections, and no other biases. Embeddings and
+logits share one matrix, in which case logits are divided by the square root of the width, or have
+two separate matrices. Its checkpoints have no description of the architecture. The shapes give the
+sizes; the names give the MLP's number of input projections and whether embeddings are tied. The
+rest, which is the MLP's activation and the distance from which on all distances share one bias,
+comes from the run's `config.gin` or from the user.
 """
 
 import ast
@@ -46,12 +47,12 @@ _PREFIX = re.compile(r"\.inputs_bidirectional_attention\s*=\s*True\s*$", re.MULT
 
 @dataclasses.dataclass(frozen=True)
 class Network:
-    """What shapes don't say of a network.
+    """The settings of a network that its shapes don't determine.
 
     Attributes:
-      activations: of the MLP's inner products, in T5X's words: `("relu",)`, or of a gated MLP
-        `("gelu", "linear")`.
-      max_distance: the distance from which on all have the last bias.
+      activations: activations of the MLP's input projections, with T5X's names: `("relu",)`, or for
+        a gated MLP `("gelu", "linear")`.
+      max_distance: distance from which on all distances share the last bias.
     """
 
     activations: tuple[str, ...]
@@ -59,10 +60,10 @@ class Network:
 
 
 def t5x_names(activations: tuple[str, ...]) -> TensorNames:
-    """Where T5X's decoder-only checkpoints keep our parameters.
+    """The names of our parameters in T5X's decoder-only checkpoints.
 
     Args:
-      activations: as `Network` has them; they say which inner product is the gate.
+      activations: as in `Network`; they determine which input projection is the gate.
     """
     if len(activations) == 1:
         inner = {"up": "mlp/wi/kernel"}
@@ -89,25 +90,25 @@ def t5x_names(activations: tuple[str, ...]) -> TensorNames:
 def read_network(
     run: pathlib.Path, activations: tuple[str, ...] | None, max_distance: int | None
 ) -> Network:
-    """What a run's `config.gin` and a person say of a network.
+    """Reads a network's settings from a run's `config.gin` and the user's arguments.
 
     Args:
-      run: the folder of the run's checkpoints, which T5X writes `config.gin` into.
-      activations: those that the person gives, which go before the file's.
-      max_distance: likewise; T5X's own by default.
+      run: the folder of the run's checkpoints, in which T5X writes `config.gin`.
+      activations: the user's setting, which overrides the file's.
+      max_distance: the user's setting; T5X's own by default.
 
     Returns:
-      What is known.
+      The settings.
 
     Raises:
-      WeightsError: no activation is known, or the model reads its inputs in both directions.
+      WeightsError: the activation is unknown, or the model attends to its inputs bidirectionally.
     """
     path = run / CONFIG
     settings = _read_settings(path)
     if activations is None:
         found = settings.get("mlp_activations")
         if settings and found is None:
-            found = ("relu",)  # T5X's own default, which its config.gin need not say
+            found = ("relu",)  # T5X's own default, which config.gin may omit
         activations = (found,) if isinstance(found, str) else found
     if activations is None:
         raise WeightsError(
@@ -119,18 +120,19 @@ def read_network(
 
 
 def read_architecture(shapes: Mapping[str, tuple[int, ...]], network: Network) -> TransformerConfig:
-    """The architecture that parameters of these shapes have.
+    """Infers the architecture from the parameters' shapes.
 
     Args:
-      shapes: by T5X's paths. Those that are not looked at here are compared with the architecture
-        when the parameters are read.
-      network: what they don't say.
+      shapes: shapes by T5X's paths. Those not used here are compared with the architecture when the
+        parameters are read.
+      network: the settings that shapes don't determine.
 
     Returns:
-      The architecture, computed as by default.
+      The architecture, with default settings for its computation.
 
     Raises:
-      ValueError: a parameter that gives a size is missing or no matrix, or the sizes don't fit.
+      ValueError: a parameter that determines a size is missing or not a matrix, or the sizes don't
+        fit.
     """
     layers = {int(match[1]) for name in shapes if (match := _LAYER.match(name))}
     if not layers:
@@ -168,13 +170,13 @@ def read_architecture(shapes: Mapping[str, tuple[int, ...]], network: Network) -
 def decoder_only(
     network: Network, *, tied_embeddings: bool, distance_buckets: int = BUCKETS, **sizes: int
 ) -> TransformerConfig:
-    """T5X's decoder-only network, as an architecture of ours.
+    """Our architecture for T5X's decoder-only network.
 
     Args:
-      network: the MLP's activations and the furthest distance.
-      tied_embeddings: embeddings and logits are one matrix.
-      distance_buckets: biases a head.
-      **sizes: as `TransformerConfig` names them.
+      network: the MLP's activations and the maximum distance.
+      tied_embeddings: whether embeddings and logits share one matrix.
+      distance_buckets: number of biases per head.
+      **sizes: sizes, as named in `TransformerConfig`.
 
     Returns:
       The architecture.
@@ -194,16 +196,16 @@ def decoder_only(
 
 
 def network_of(config: TransformerConfig) -> Network:
-    """What T5X's decoder-only network calls an architecture's MLP.
+    """The settings of T5X's decoder-only network for an architecture.
 
     Args:
       config: the architecture.
 
     Returns:
-      The network, with T5X's own furthest distance.
+      The network, with T5X's own maximum distance.
 
     Raises:
-      ValueError: T5X's network has not the architecture; the message names what it lacks.
+      ValueError: T5X's network does not support the architecture; the message names what it lacks.
     """
     activations: tuple[str, ...] = (config.activation,)
     network = Network((*activations, _LINEAR) if config.gated_mlp else activations)
@@ -244,10 +246,10 @@ def _check_activations(path: pathlib.Path, activations: Any) -> None:
 
 
 def _read_settings(path: pathlib.Path) -> dict[str, Any]:
-    """The network's settings in a gin file, which is read as text: nothing in it is run.
+    """Reads the network's settings from a gin file as text, without executing any of it.
 
     Raises:
-      WeightsError: a value can't be read, or the model reads its inputs in both directions.
+      WeightsError: a value can't be read, or the model attends to its inputs bidirectionally.
     """
     try:
         text = path.read_text("utf-8")
@@ -255,7 +257,7 @@ def _read_settings(path: pathlib.Path) -> dict[str, Any]:
         return {}
     except UnicodeDecodeError as error:
         raise WeightsError(f"{path}: is no text in UTF-8 ({error})") from error
-    text = text.replace("\\\n", " ")  # lines that gin broke
+    text = text.replace("\\\n", " ")  # join continued lines
     if _PREFIX.search(text):
         raise WeightsError(
             f"{path}: inputs_bidirectional_attention = True: only causal attention is computed"

@@ -1,7 +1,7 @@
-"""Checkpoints of our own models as T5X keeps them when it trains one (`data_pipelines.t5x_bridge`).
+"""Checkpoints of our own models that T5X writes when it trains one (`data_pipelines.t5x_bridge`).
 
 T5X's tree of parameters is then ours: `trained_layers/query` with all layers, `embed/embedding`, ….
-The architecture and the vocabulary are those of the model folder that the bridge was given.
+Architecture and vocabulary come from the model folder that was passed to the bridge.
 """
 
 import dataclasses
@@ -42,20 +42,20 @@ def import_bridged(
     *,
     dtype: Dtype | None = None,
 ) -> Description:
-    """Makes a model folder of what T5X trained through the bridge: whole or not at all.
+    """Converts a checkpoint that T5X trained through the bridge to a model folder, atomically.
 
     Args:
       source: `checkpoint_<step>`.
-      folder: a new one, or a model folder to replace.
-      model: the model folder that the bridge was given.
-      dtype: of the parameters; as they were saved by default.
+      folder: a new folder, or a model folder to replace.
+      model: the model folder that was passed to the bridge.
+      dtype: dtype of the parameters; as saved by default.
 
     Returns:
-      What the new `model.json` says.
+      The contents of the new `model.json`.
 
     Raises:
-      WeightsError: the checkpoint is damaged, or not of that architecture.
-      ModelFolderError: `model` is none, or `folder` holds something else.
+      WeightsError: the checkpoint is damaged, or of another architecture.
+      ModelFolderError: `model` is not a model folder, or `folder` holds something else.
     """
     source = pathlib.Path(source)
     description, checkpoint = read_description(model), T5XCheckpoint(source)
@@ -94,15 +94,15 @@ def import_bridged(
 def export_bridged(
     model: epath.PathLike, folder: str | os.PathLike[str], *, dtype: Dtype | None = None
 ) -> Exported:
-    """Makes a T5X checkpoint of a model, for T5X to train on through the bridge.
+    """Exports a model as a T5X checkpoint, which T5X can train further through the bridge.
 
     Args:
-      model: a model folder, or a training run's, whose best checkpoint is taken.
-      folder: a new or empty one; `checkpoint_<step>` is made in it.
-      dtype: of the parameters; as they are by default.
+      model: a model folder, or a training run's folder, whose best checkpoint is exported.
+      folder: a new or empty folder, in which `checkpoint_<step>` is created.
+      dtype: dtype of the parameters; their own by default.
 
     Returns:
-      What was written.
+      A summary of the export.
 
     Raises:
       WeightsError: the folder is not empty.

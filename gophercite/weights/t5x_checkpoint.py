@@ -1,12 +1,12 @@
-"""The parameters in a T5X `checkpoint_<step>` folder: a msgpack index, and zarr arrays beside it.
+"""The parameters in a T5X `checkpoint_<step>` folder: a msgpack index and zarr arrays.
 
     checkpoint                                    {"version", "optimizer": {"target", "state"}}
     target.decoder.decoder_norm.scale/            a parameter, in zarr's version 2
-    state.param_states.decoder.….v/               what the optimizer keeps, which is not read
+    state.param_states.decoder.….v/               the optimizer's state, which is not read
 
-The index has T5X's tree of parameters. A leaf is the TensorStore specification of an array, whose
-path is relative to the folder, or, where T5X did not partition the parameter, its values. What T5X
-writes with Orbax instead is read likewise (`t5x_orbax`).
+The index has T5X's tree of parameters. A leaf is an array's TensorStore specification, whose path
+is relative to the folder; for parameters that T5X did not partition, it is the array itself.
+Checkpoints that T5X writes with Orbax are read, too (`t5x_orbax`).
 """
 
 import math
@@ -36,13 +36,14 @@ FLAX_ARRAY = 1  # the code of Flax's msgpack extension: shape, name of the dtype
 class T5XCheckpoint:
     """The parameters of a T5X checkpoint by their path in T5X's tree, read part by part.
 
-    The arrays' metadata alone is read at first.
+    Only the arrays' metadata is read at first.
 
     Args:
       folder: `checkpoint_<step>`.
 
     Raises:
-      WeightsError: the folder is none of T5X's, or an array's metadata is missing or damaged.
+      WeightsError: the folder is not a T5X checkpoint, or an array's metadata is missing or
+        damaged.
     """
 
     def __init__(self, folder: pathlib.Path) -> None:
@@ -65,7 +66,7 @@ class T5XCheckpoint:
         return frozenset(self._leaves)
 
     def place(self, name: str) -> str:
-        """Where a parameter is, for messages."""
+        """A parameter's location, for messages."""
         return f"{self._folder}: parameter {name!r}"
 
     def shape(self, name: str) -> tuple[int, ...]:
@@ -78,18 +79,18 @@ class T5XCheckpoint:
         return leaf.dtype if isinstance(leaf, np.ndarray) else leaf.dtype.numpy_dtype
 
     def chunks(self, name: str, transposed: bool) -> Iterator[np.ndarray]:
-        """A parameter's values in row-major order, or its transpose's, a part at a time.
+        """The values of a parameter or of its transpose in row-major order, in parts.
 
         Args:
-          name: of the parameter.
-          transposed: give the matrix's columns as rows.
+          name: the parameter's name.
+          transposed: yield the matrix's columns as rows.
 
         Yields:
-          Rows of the result. Zarr's chunks are read once each: parts are as large as a row of
-          chunks at least, and otherwise at most `CHUNK_BYTES`.
+          Rows of the result. Each zarr chunk is read once: a part has at least one row of chunks,
+          and otherwise at most `CHUNK_BYTES`.
 
         Raises:
-          WeightsError: a chunk is missing, cut short or damaged.
+          WeightsError: a chunk is missing, truncated or damaged.
         """
         leaf = self._leaves[name]
         if isinstance(leaf, np.ndarray):
@@ -110,7 +111,7 @@ class T5XCheckpoint:
             )
 
     def _array(self, name: str, leaf: Any) -> Any:
-        """An array that the index holds, or that it names."""
+        """An array in the index, or one that the index refers to."""
         place = self.place(name)
         if isinstance(leaf, msgpack.ExtType):
             return _from_extension(leaf, place)
@@ -120,13 +121,13 @@ class T5XCheckpoint:
             raise WeightsError(f"{place}: its driver is {describe(driver)}: only 'zarr' is read")
         store = leaf.get("kvstore")
         path = store.get("path") if isinstance(store, dict) else None
-        path = leaf.get("path", path)  # where TensorStore before 0.1.14 wrote it
+        path = leaf.get("path", path)  # where TensorStore wrote it before 0.1.14
         folder = path.rstrip("/") if isinstance(path, str) else None
-        # A folder from a stranger must not make us read elsewhere.
+        # An untrusted folder must not make us read files outside it.
         if folder in (None, "", ".", "..") or os.path.basename(str(folder)) != folder:
             raise WeightsError(f"{place}: {describe(path)} is not the name of a folder")
         here = {"driver": "file", "path": f"{self._folder.absolute() / folder}/"}
-        # T5X writes all chunks: what is missing is lost, and no zeros.
+        # T5X writes all chunks, so a missing chunk is lost data, not zeros.
         zarr = {"driver": "zarr", "kvstore": here, "fill_missing_data_reads": False}
         array = self._open(name, zarr)
         metadata = leaf.get("metadata")
@@ -159,7 +160,7 @@ class T5XCheckpoint:
 
 
 def is_t5x(folder: pathlib.Path) -> bool:
-    """Whether a folder looks like a T5X checkpoint, or like a run's with such checkpoints."""
+    """Whether a folder looks like a T5X checkpoint, or like a run with T5X checkpoints."""
     return (
         (folder / INDEX).is_file()
         or orbax_state(folder) is not None
@@ -189,7 +190,7 @@ def _read_target(folder: pathlib.Path) -> Any:
 
 
 def _flat(tree: Any, index: pathlib.Path) -> dict[str, Any]:
-    """The leaves of a tree of dictionaries by their paths."""
+    """The leaves of nested dictionaries by their paths."""
     leaves: dict[str, Any] = {}
     waiting: list[tuple[tuple[str, ...], Any]] = [((), tree)]
     while waiting:
@@ -207,7 +208,7 @@ def _flat(tree: Any, index: pathlib.Path) -> dict[str, Any]:
 
 
 def _from_extension(leaf: msgpack.ExtType, place: str) -> np.ndarray:
-    """An array as Flax puts it into msgpack."""
+    """Decodes an array from Flax's msgpack extension."""
     try:
         if leaf.code != FLAX_ARRAY:
             raise ValueError(f"extension {leaf.code}")
@@ -223,7 +224,7 @@ def _chunk_shape(array: Any) -> tuple[int, ...]:
 
 
 def _reason(error: ValueError) -> str:
-    """What TensorStore's message says, in words for people."""
+    """TensorStore's error message, in words for users."""
     if str(error).startswith("NOT_FOUND"):
         return "files of it are missing; copy the checkpoint anew"
     return "files of it are cut short or damaged; copy the checkpoint anew"

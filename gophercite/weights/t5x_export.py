@@ -1,12 +1,12 @@
-"""Exporting models as the checkpoints that T5X's decoder-only network reads.
+"""Exports models as checkpoints that T5X's decoder-only network reads.
 
     config.gin                     the network's settings, as T5X writes and reads them
     sentencepiece.model            the tokenizer
     checkpoint_<step>/checkpoint   T5X's index
     checkpoint_<step>/target.…/    the parameters, in zarr
 
-There is no state of an optimizer in it: T5X restores it to infer and to evaluate, and to train on
-where its gin file lets that state begin anew (docs/t5x.md).
+It has no optimizer state: T5X can restore it for inference and evaluation, and for further training
+if its gin file allows that state to be initialised again (docs/t5x.md).
 """
 
 import os
@@ -41,22 +41,22 @@ def export_t5x(
     *,
     dtype: Dtype | None = None,
 ) -> Exported:
-    """Makes a folder with a T5X checkpoint of a model: whole or not at all.
+    """Exports a model as a folder with a T5X checkpoint, atomically.
 
-    Memory holds a part of one parameter at a time; of a training run's folder a parameter in all
-    layers.
+    Only a part of one parameter is in memory at a time; for a training run's folder, all layers of
+    a parameter.
 
     Args:
-      model: a model folder, or a training run's, whose best checkpoint is taken.
-      folder: a new or empty one; the checkpoint is made in it.
-      dtype: of the parameters; as they are by default.
+      model: a model folder, or a training run's folder, whose best checkpoint is exported.
+      folder: a new or empty folder for the checkpoint.
+      dtype: dtype of the parameters; their own by default.
 
     Returns:
-      What was written.
+      A summary of the export.
 
     Raises:
-      WeightsError: T5X's network has not the architecture, the tokenizer is no SentencePiece model,
-        or the folder is not empty.
+      WeightsError: T5X's network does not support the architecture, the tokenizer is not a
+        SentencePiece model, or the folder is not empty.
       ModelFolderError: there is no usable model, or it is a reward model.
       TensorFileError, CheckpointError: its files are damaged.
     """
@@ -83,10 +83,10 @@ def export_t5x(
 
 
 def refuse_full(folder: str | os.PathLike[str]) -> pathlib.Path:
-    """A folder that is new or empty.
+    """Checks that a folder is new or empty, and returns it.
 
     Raises:
-      WeightsError: it is neither.
+      WeightsError: the folder is neither.
     """
     folder = pathlib.Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -95,19 +95,19 @@ def refuse_full(folder: str | os.PathLike[str]) -> pathlib.Path:
 
 
 def checkpoint_name(description: Description) -> tuple[str, int]:
-    """What T5X calls a checkpoint of a model, and the step of the run that made it, or 0."""
+    """T5X's name for a model's checkpoint, and the step of its training run, or 0."""
     step = description.provenance.get("step")
     count = step if isinstance(step, int) else 0
     return f"{INDEX}_{count}", count
 
 
 def write_checkpoint(folder: pathlib.Path, streams: Mapping[str, Stream], step: int) -> None:
-    """Writes what `t5x_checkpoint.T5XCheckpoint` and T5X's own checkpointer read.
+    """Writes a checkpoint that `t5x_checkpoint.T5XCheckpoint` and T5X's own checkpointer read.
 
     Args:
-      folder: an existing one, `checkpoint_<step>`.
+      folder: an existing folder `checkpoint_<step>`.
       streams: the parameters by their paths in T5X's tree.
-      step: of the training run that made them.
+      step: step of the training run that produced them.
     """
     target: dict[str, Any] = {}
     for name, stream in streams.items():
@@ -124,7 +124,7 @@ def write_checkpoint(folder: pathlib.Path, streams: Mapping[str, Stream], step: 
 
 
 def _write_array(folder: pathlib.Path, name: str, stream: Stream) -> dict[str, Any]:
-    """Writes one parameter; returns what the index says of it."""
+    """Writes one parameter; returns its entry in the index."""
     rows = min(stream.shape[0], rows_at_once(stream.shape[1:]))
     specification = {
         "driver": "zarr",
@@ -146,7 +146,7 @@ def _write_array(folder: pathlib.Path, name: str, stream: Stream) -> dict[str, A
 
 
 def _gin(config: TransformerConfig, network: Network) -> str:
-    """The network's settings for T5X; the model and the run are for its user's own gin files."""
+    """The network's settings for T5X; model and run settings belong in the user's own gin files."""
     fields = {
         "vocab_size": config.vocab_size,
         "emb_dim": config.d_model,

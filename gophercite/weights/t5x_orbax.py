@@ -1,9 +1,9 @@
-"""The parameters in a checkpoint that T5X's newer trainer wrote with Orbax.
+"""The parameters in a checkpoint that T5X's newer trainer writes with Orbax.
 
     state/_METADATA                 the tree of what was saved, in JSON
     state/manifest.ocdbt, d/, …     one OCDBT store with all arrays, in zarr's version 2
 
-T5X's own checkpoints before (`t5x_checkpoint`) had each array in a folder of its own.
+T5X's older checkpoints (`t5x_checkpoint`) have a separate folder for each array.
 """
 
 import pathlib
@@ -18,7 +18,7 @@ _TARGET = "target"
 
 
 def orbax_state(folder: pathlib.Path) -> pathlib.Path | None:
-    """The folder of the train state in a checkpoint; None where Orbax did not write it."""
+    """The folder of the train state in a checkpoint; None if Orbax did not write it."""
     for state in (folder / _STATE, folder):
         if (state / _METADATA).exists():
             return state
@@ -26,16 +26,16 @@ def orbax_state(folder: pathlib.Path) -> pathlib.Path | None:
 
 
 def orbax_arrays(state: pathlib.Path) -> dict[str, dict[str, Any]]:
-    """Where the parameters of a train state are.
+    """Locates the parameters of a train state.
 
     Args:
-      state: what `orbax_state` found.
+      state: the result of `orbax_state`.
 
     Returns:
-      By the parameters' paths in T5X's tree, TensorStore's specifications of the arrays.
+      TensorStore's specifications of the arrays, by the parameters' paths in T5X's tree.
 
     Raises:
-      WeightsError: the metadata are damaged, without parameters, or of another kind of store.
+      WeightsError: the metadata is damaged, lacks parameters, or is of another kind of store.
     """
     path = state / _METADATA
     value = read_json(path)
@@ -47,7 +47,7 @@ def orbax_arrays(state: pathlib.Path) -> dict[str, dict[str, Any]]:
             raise WeightsError(
                 f"{path}: {field} = {describe(found)}: only {describe(wanted)} is read"
             )
-    # Chunks that were never written are zeros where Orbax left those out, and lost where not.
+    # Missing chunks are zeros if Orbax omitted zeros when writing; otherwise they are lost data.
     zeros_left_out = value.get("store_array_data_equal_to_fill_value") is not True
     arrays = {}
     for entry in tree.values():
