@@ -4,9 +4,9 @@
     python -m data_pipelines.demonstrators worlds/own questions.jsonl episodes.jsonl --noise 0
 
 WORLD is a folder of `data_pipelines.record_web` or `data_pipelines.sample_web`. Questions are
-records (docs/records.md) with `evidence`; their `documents`, in the order in which they are to be
-opened, are named by the ids or addresses that the world's pages have. Each question is demonstrated
-once, the styles taking turns; OUT is checked by `gophercite validate --kind episodes`.
+records (docs/records.md) with `evidence`; their `documents`, in the order in which to
+open them, have the ids or addresses of the world's pages. Each question is demonstrated
+once, and the styles take turns; `gophercite validate --kind episodes` checks OUT.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""One demonstration: a route is walked in a style, and the answer written from what was quoted."""
+"""One demonstration: walks a route in a style, and writes the answer from the quotes."""
 
 import contextlib
 import dataclasses
@@ -16,23 +16,23 @@ from gophercite.records import Question
 from gophercite.text.sentences import sentence_spans
 
 _MARK_AT_END = re.compile(r"[.!?]?[\"'”’)]*$")
-_ENDS = (2, 3, 5)  # words on either side of `Quote: <start>━<end>`: as few as say which is meant
-_LONG = 40  # characters of a quote from which on only its ends are written
-_MOST_CLICKS = 3  # tries to come to a page
+_ENDS = (2, 3, 5)  # words on either side of `Quote: <start>━<end>`; the fewest that are unambiguous
+_LONG = 40  # characters above which only a quote's ends are written
+_MOST_CLICKS = 3  # tries to reach a page
 
 
 def demonstrate(
     world: World, question: Question, route: tuple[Leg, ...], style: Style, start: State, seed: int
 ) -> Episode:
-    """Returns the episode in which a demonstrator answers a question, with what it is worth.
+    """Returns the episode in which a demonstrator answers a question, with its score.
 
     Args:
-      world: where it browses.
-      question: with its truth.
-      route: to its proof (`routes.route_of`).
-      style: how it browses, and goes wrong.
-      start: the beginning of the episode.
-      seed: decides what is left to chance; together with the question and the style.
+      world: the world to browse.
+      question: the question, with its truth.
+      route: the route to its proof (`routes.route_of`).
+      style: how the demonstrator browses, and its errors.
+      start: the initial state of the episode.
+      seed: seed of the random decisions, together with the question and the style.
     """
     draw = random.Random(f"{seed}/{question.id}/{style.name}")
     walk = Walk(world, start, draw, style.noise)
@@ -57,7 +57,7 @@ def demonstrate(
 
 @dataclasses.dataclass(frozen=True)
 class _Noted:
-    """What was quoted: the sentence that the answer says, and whether it is the proof's."""
+    """A quoted sentence, for the answer, and whether it belongs to the proof."""
 
     sentence: str
     number: int
@@ -84,7 +84,7 @@ class _Demonstration:
         walk.do("End: Answer", None if self._noted else "nothing was quoted")
 
     def answer(self) -> tuple[str, str | None]:
-        """The answer, and what is wrong about it on purpose."""
+        """The answer, and what is deliberately wrong about it."""
         noted, mistakes = self._noted, list[str]()
         proofs = [each for each in noted if each.is_proof]
         knows = bool(proofs) and proofs[-1].sentence == self._proof and self._question.answers
@@ -112,7 +112,7 @@ class _Demonstration:
     # --- To a page ---
 
     def _reach(self, number: int) -> bool:
-        """Goes to a page of the route; returns whether it is there."""
+        """Goes to a page of the route; returns whether that succeeded."""
         walk, leg = self._walk, self._route[number]
         before = self._route[number - 1] if number else None
         near = before.span[1] if before is not None and before.span is not None else 0
@@ -140,7 +140,7 @@ class _Demonstration:
                 return
 
     def _search_next(self, leg: Leg) -> bool:
-        """Searches for the next page by its name; goes back where that finds none, or several."""
+        """Searches for the next page by name; goes back if it is not found, or is ambiguous."""
         walk = self._walk
         if name_of(leg.title) != leg.title or not self._is_named(leg):
             return False
@@ -151,11 +151,11 @@ class _Demonstration:
         return False
 
     def _is_named(self, leg: Leg) -> bool:
-        """Whether what was quoted says the name of a page."""
+        """Whether the quotes so far contain the name of a page."""
         return any(leg.title in each.sentence for each in self._noted)
 
     def _follow(self, leg: Leg, near: int) -> bool:
-        """Clicks on the link to a page, by chance on another one first."""
+        """Clicks on the link to a page, sometimes on another one first."""
         walk = self._walk
         wanted = walk.link_to(leg.address, near)
         if wanted is None:
@@ -189,7 +189,7 @@ class _Demonstration:
     # --- On a page ---
 
     def _read(self, leg: Leg, span: tuple[int, int]) -> None:
-        """Looks for the sentence of the proof, and quotes it, or goes wrong."""
+        """Looks for the sentence of the proof, and quotes it, or makes a mistake."""
         walk, noise = self._walk, self._noise
         walk.bring(span, leg.words, self._style.looks)
         if walk.chance(noise.overshoots):
@@ -223,17 +223,17 @@ class _Demonstration:
         if walk.state.view.last + 1 >= len(walk.shown):
             return
         walk.do(f"Scrolled down {walk.draw.randint(1, 3)}", "scrolled past")
-        past = -(-(walk.state.view.first - first) // lines)  # screens, the last one cut short
+        past = -(-(walk.state.view.first - first) // lines)  # screens, including a partial last one
         walk.do(f"Scrolled up {past}" if first else "Top")
         walk.bring(span, (), "scroll")
 
     def _other_sentences(self, span: tuple[int, int]) -> list[tuple[int, int]]:
-        """The other sentences of the same lines that are on the screen, two on either side."""
+        """The other sentences on the same lines of the screen, two on either side."""
         walk = self._walk
         text = walk.page.document.text
         first = text.rfind("\n", 0, span[0]) + 1
         last = text.find("\n", span[1])
-        # Of a long page the lines around, else only those of the paragraph.
+        # On a long page the surrounding lines, otherwise only those of the paragraph.
         for _ in range(2):
             if last - first < 2 * (span[1] - span[0]):
                 first = text.rfind("\n", 0, max(0, first - 1)) + 1
@@ -255,12 +255,12 @@ class _Demonstration:
         if span[1] - span[0] > walk.state.settings.reference_characters:
             return
         number = len(walk.state.references) + 1
-        # What ends browsing, too, may have been quoted.
+        # The quote that ends browsing may also have been taken.
         self._noted.append(_Noted(" ".join(sentence.split()), number, proof))
         walk.do(f"Quote: {self._written(span)}", mistake)
 
     def _written(self, span: tuple[int, int]) -> str:
-        """A part of the page as a command names it: whole, or by its two ends."""
+        """A part of the page as a command names it: completely, or by its two ends."""
         walk = self._walk
         words = walk.shown.plain[slice(*span)].split()
         whole = " ".join(words)

@@ -1,4 +1,4 @@
-"""Demonstrations of many questions, and the table of who made them."""
+"""Demonstrations of many questions, and a table of results by style."""
 
 import collections
 import dataclasses
@@ -19,12 +19,12 @@ KEPT_PROBLEMS = 20
 
 @dataclasses.dataclass
 class DemonstrationReport:
-    """What became of the questions, and how the styles did.
+    """What happened to the questions, and the results of the styles.
 
     Attributes:
-      episodes: by style, what its table row is made of.
-      problems: the first questions that have no way to their proof, each named.
-      without_way: how many those are.
+      episodes: by style, the data of its table row.
+      problems: the first questions without a way to their proof, each named.
+      without_way: number of these questions.
     """
 
     episodes: dict[str, list[tuple[bool, bool, int, int]]] = dataclasses.field(
@@ -71,17 +71,17 @@ def demonstrations(
     addresses: Mapping[str, str] | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Iterator[Episode]:
-    """Yields an episode for each question, its styles in turn.
+    """Yields an episode for each question; the styles take turns.
 
     Args:
-      world: where it is browsed.
-      questions: each with its documents and evidence, which the world has.
-      styles: who demonstrates.
-      report: is told how the styles did, and which questions have no way to their proof.
+      world: the world to browse.
+      questions: questions with documents and evidence that the world contains.
+      styles: the demonstrators.
+      report: collects the styles' results, and the questions without a way to their proof.
       settings: the rules.
-      seed: decides what is left to chance.
-      addresses: of the documents by their ids; others have their addresses as ids.
-      progress: is told how many questions are done.
+      seed: seed of the random decisions.
+      addresses: addresses of documents by id; other documents have their addresses as ids.
+      progress: called with the number of questions done.
     """
     for number, question in enumerate(questions):
         try:

@@ -1,4 +1,4 @@
-"""What the command lines that make demonstrations have in common."""
+"""Shared options of the commands that generate demonstrations."""
 
 import argparse
 import dataclasses
@@ -40,7 +40,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_rules(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags that say by what rules episodes are played."""
+    """Adds the flags for the rules of episodes."""
     rules = parser.add_argument_group("rules of the episodes")
     default = Settings()
     rules.add_argument(
@@ -62,10 +62,10 @@ def add_rules(parser: argparse.ArgumentParser) -> None:
 
 
 def settings_of(options: argparse.Namespace) -> Settings:
-    """Returns the rules that a command line says.
+    """Returns the rules given on a command line.
 
     Raises:
-      ValueError: where they can't be.
+      ValueError: the rules are invalid.
     """
     return Settings(
         actions=options.actions,
@@ -77,10 +77,10 @@ def settings_of(options: argparse.Namespace) -> Settings:
 
 
 def styles_of(options: argparse.Namespace) -> list[Style]:
-    """Returns the styles that a command line says, with their noise.
+    """Returns the styles given on a command line, with their noise.
 
     Raises:
-      ValueError: with the flag, and what would be right.
+      ValueError: a flag is wrong; the message says what would be right.
     """
     if not options.noise >= 0:
         raise ValueError(f"--noise: {options.noise} is negative")
@@ -107,7 +107,7 @@ def styles_of(options: argparse.Namespace) -> list[Style]:
 
 
 def progress_of(what: str, number: int) -> Callable[[int], None]:
-    """Returns what writes, now and then, how much is done to standard error."""
+    """Returns a function that occasionally writes progress to standard error."""
     last = time.monotonic()
 
     def say(done: int) -> None:
@@ -128,10 +128,10 @@ def _actions(text: str) -> int | tuple[int, int]:
 
 
 def numbers(text: str) -> Sequence[float]:
-    """Reads numbers that are divided by commas.
+    """Reads comma-separated numbers.
 
     Raises:
-      argparse.ArgumentTypeError: where they are none, or negative.
+      argparse.ArgumentTypeError: they are not numbers, or are negative.
     """
     try:
         found = [float(each) for each in text.split(",")]

@@ -1,4 +1,4 @@
-"""From a question with its proof to the way that leads there: page after page."""
+"""From a question with its proof to the route that leads there, page after page."""
 
 import dataclasses
 import re
@@ -9,20 +9,21 @@ from gophercite.records import Question
 from gophercite.retrieval.index import STOP_WORDS
 
 _WORD = re.compile(r"\w+")
-_LONGEST_HEADING = 40  # characters of a line that stands above a sentence as its heading
+_LONGEST_HEADING = 40  # characters of a line above a sentence that counts as its heading
 
 
 @dataclasses.dataclass(frozen=True)
 class Leg:
-    """A page on the way.
+    """A page on the route.
 
     Attributes:
-      address: of the page.
+      address: address of the page.
       title: its title.
-      span: of the sentence that belongs to the proof, in the page's text; None where it has none.
+      span: span of the sentence that belongs to the proof, in the page's text; None if there is
+          none.
       sentence: that sentence.
-      words: what to look for in the page to find it: the heading above it, else the question's
-        words that stand in it.
+      words: words by which to find it in the page: the heading above it, or the question's
+        words that it contains.
     """
 
     address: str
@@ -33,23 +34,23 @@ class Leg:
 
 
 class NoWayError(ValueError):
-    """A question whose pages or sentences the world has not; the message says which."""
+    """The world lacks some of a question's pages or sentences; the message says which."""
 
 
 def route_of(
     question: Question, world: World, addresses: Mapping[str, str] | None = None
 ) -> tuple[Leg, ...]:
-    """Returns the way to the proof of a question: its documents, in their order.
+    """Returns the route to the proof of a question: its documents, in order.
 
-    A document without evidence is on the way only to lead on; the last one has evidence.
+    A document without evidence only leads to the next one; the last one has evidence.
 
     Args:
-      question: with `documents` and `evidence`.
-      world: that has the pages.
-      addresses: of documents by their ids; those that are not there have their addresses as ids.
+      question: the question, with `documents` and `evidence`.
+      world: the world that has the pages.
+      addresses: addresses of documents by id; other documents have their addresses as ids.
 
     Raises:
-      NoWayError: when a page or its sentence is not there.
+      NoWayError: a page or its sentence is missing.
     """
     legs: list[Leg] = []
     spans = {span.document: span for span in question.evidence}
@@ -73,21 +74,21 @@ def route_of(
 
 
 def name_query(question: str, titles: Sequence[str]) -> str:
-    """Returns the words of a question that stand in titles, as it has them: what it is about.
+    """Returns the words of a question that occur in titles, as it spells them: its subject.
 
-    Without such words, its `keywords`.
+    If there are none, returns its `keywords`.
     """
     named = {word for title in titles for word in _telling(title)}
     return " ".join(word for word in _telling(question) if word in named) or keywords(question)
 
 
 def keywords(question: str) -> str:
-    """Returns the words of a question that tell something; where none does, all of it."""
+    """Returns the informative words of a question, or all of it if there are none."""
     return " ".join(_telling(question)) or question
 
 
 def name_of(title: str) -> str:
-    """Returns a title without what tells namesakes apart: `Ada Fenwick (engineer)`'s name."""
+    """Returns a title without its disambiguation: the name in `Ada Fenwick (engineer)`."""
     return title.partition(" (")[0]
 
 

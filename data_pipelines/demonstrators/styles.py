@@ -6,18 +6,18 @@ from typing import Literal
 
 @dataclasses.dataclass(frozen=True)
 class Noise:
-    """How often something goes wrong, each as a probability.
+    """Probabilities of making mistakes.
 
     Attributes:
-      invalid: before an action: a text that is no valid action.
-      wrong_turn: on the way to a page: another link first, and back.
-      namesake: among results that share a name: another one first, and back.
-      overshoots: on a page that goes on below: scrolls past what is looked for, and back.
+      invalid: before an action: writes a text that is not a valid action.
+      wrong_turn: on the way to a page: follows another link first, and goes back.
+      namesake: among results that share a name: opens another one first, and goes back.
+      overshoots: on a page that continues below: scrolls past the target, and back.
       gives_up: on a page: ends there, with what it has.
-      skipped_quote: a sentence of the proof is read and not quoted.
-      wrong_quote: another sentence is quoted in its place.
-      wide_quote: what stands around it is quoted, too.
-      wrong_answer: the answer says something that is known to be wrong.
+      skipped_quote: reads a sentence of the proof but does not quote it.
+      wrong_quote: quotes another sentence instead.
+      wide_quote: also quotes the surrounding text.
+      wrong_answer: the answer contains something that is known to be wrong.
       uncited: the answer cites nothing.
     """
 
@@ -52,13 +52,13 @@ class Style:
     """A way of browsing.
 
     Attributes:
-      name: what records say in `by`.
-      goes: from a page to the next one: by its `links`, or by another `search` where that finds it.
-      looks: for what is not on the screen: by `find` in page, by `scroll`, or by either.
-      asks: the engine for the name of what the question is about, its `keywords`, or either.
-      quotes: the `sentence`, its `ends` (`<start>━<end>`) where it is long, or the lines `around`.
+      name: the value of `by` in records.
+      goes: how it gets to the next page: by `links`, or by another `search` if that finds the page.
+      looks: how it finds what is not on the screen: `find` in page, `scroll`, or either.
+      asks: what it searches for: the name of the question's subject, its `keywords`, or either.
+      quotes: the `sentence`, its `ends` (`<start>━<end>`) if it is long, or the lines `around` it.
       answers: in the `sentences` of the proof, or `briefly`.
-      noise: how often it goes wrong.
+      noise: probabilities of its mistakes.
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""Whether the answer of an episode is right, and proved by what it cites, where that is known.
+"""Whether the answer of an episode is right, and supported by what it cites, if that is known.
 
-The truth of a question is a record (`docs/records.md`): `answers` is accepted, `incorrect_answers`
-is known to be wrong, and `evidence` are the sentences that prove it together, one for each step.
+The truth of a question is a record (`docs/records.md`): `answers` are accepted, `incorrect_answers`
+are known to be wrong, and `evidence` lists the sentences that together prove it, one per step.
 """
 
 import dataclasses
@@ -14,13 +14,13 @@ from gophercite.text.answer_matching import contains_answer
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """What the answer of an episode is worth.
+    """The judgement of an episode's answer.
 
     Attributes:
-      right: it says an accepted answer, and nothing that is known to be wrong, so that a whole page
-        for an answer is not right.
-      quoted: the share of the proof's sentences that stand whole in the references.
-      supported: it is right, and the references that it cites hold the whole proof.
+      right: it contains an accepted answer, and nothing that is known to be wrong, so a whole page
+        does not pass as an answer.
+      quoted: share of the proof's sentences that are completely in the references.
+      supported: it is right, and the references that it cites contain the whole proof.
     """
 
     right: bool
@@ -29,10 +29,10 @@ class Verdict:
 
 
 def judge(question: Question, end: State) -> Verdict:
-    """Returns what an episode's answer to a question is worth.
+    """Judges an episode's answer to a question.
 
     Args:
-      question: with `answers` and `evidence`, whose documents are those of the world.
+      question: the question, with `answers` and `evidence`, whose documents are in the world.
       end: the episode's last state; without an answer it is worth nothing, whatever was quoted.
     """
     answer = end.answer or ""

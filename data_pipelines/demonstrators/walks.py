@@ -1,7 +1,7 @@
-"""A walk through a world, step by step, and what its walker sees.
+"""A walk through a world, step by step, with what the walker sees.
 
-Everything that happens is a text that the environment takes; what is decided here looks at no more
-than what is on the screen, and at the truth of where a link leads.
+Everything happens through texts that the environment accepts. Decisions use only what is on the
+screen, and the true targets of links.
 """
 
 import random
@@ -14,7 +14,7 @@ from gophercite.browser.shown import ShownPage
 from gophercite.browser.state import State
 from gophercite.browser.worlds import World
 
-_LONGEST_SEARCH = 60  # moves on one page until something is seen
+_LONGEST_SEARCH = 60  # moves on one page before giving up
 
 
 class BrowsingOverError(Exception):
@@ -22,16 +22,16 @@ class BrowsingOverError(Exception):
 
 
 class Walk:
-    """An episode while it is played.
+    """An episode in progress.
 
     Args:
-      world: where.
-      start: the episode's beginning.
-      draw: decides what is left to chance.
-      noise: how often something goes wrong.
+      world: the world to browse.
+      start: the initial state.
+      draw: random decisions.
+      noise: probabilities of mistakes.
 
     Attributes:
-      state: where it stands.
+      state: the current state.
       page: the page that is open.
       steps: what was read and written so far.
     """
@@ -43,25 +43,25 @@ class Walk:
 
     @property
     def shown(self) -> ShownPage:
-        """Its text, as it is shown."""
+        """The page as it is shown."""
         return self.page.shown(self.state.settings)
 
     @property
     def screen(self) -> tuple[int, int]:
-        """What of the page's text is on the screen: `plain[start:end]`."""
+        """The part of the page's text on the screen: `plain[start:end]`."""
         shown, view = self.shown, self.state.view
         end = shown.place_of_line(view.last + 1) if view.last + 1 < len(shown) else None
         return shown.place_of_line(view.first), len(shown.plain) if end is None else end
 
     def chance(self, rate: float) -> bool:
-        """Draws whether something of this probability happens."""
+        """Draws an event with this probability."""
         return self.draw.random() < rate
 
     def do(self, text: str, mistake: str | None = None) -> None:
-        """Issues a text; before it, by chance, one that is no valid action.
+        """Issues a text; sometimes issues an invalid action before it.
 
         Raises:
-          BrowsingOverError: when that ended browsing.
+          BrowsingOverError: this ended browsing.
         """
         if self.chance(self.noise.invalid):
             self._issue(self._invalid(text), None)
@@ -78,11 +78,11 @@ class Walk:
         return start <= span[0] and span[1] <= end
 
     def bring(self, span: tuple[int, int], words: tuple[str, ...], looks: str) -> bool:
-        """Looks for a part of the page until all of it is on the screen; returns whether it is.
+        """Moves until a part of the page is completely on the screen; returns whether it is.
 
         Args:
-          span: of the page's text.
-          words: to look for, the best first.
+          span: the part of the page's text.
+          words: texts to look for, the best first.
           looks: `find`, `scroll` or `either`.
         """
         finds = looks == "find" or (looks == "either" and self.chance(0.5))
@@ -95,7 +95,7 @@ class Walk:
                 return True
             start, end = self.screen
             if start <= span[0] < end:
-                # It goes on behind the screen's end: its first words become the first line.
+                # It continues past the screen's end: its first words become the first line.
                 before = self.state.place
                 self.do(f"Find in page: {self._beginning(span)}")
                 if (
@@ -111,7 +111,7 @@ class Walk:
         return False
 
     def link_to(self, address: str, near: int = 0) -> int | None:
-        """Returns the number of the link to an address, of several that nearest to a place."""
+        """Returns the number of the link to an address; of several, the one nearest to a place."""
         links = [
             (abs(link.start - near), number)
             for number, link in enumerate(self.shown.links)
@@ -135,7 +135,7 @@ class Walk:
             raise BrowsingOverError
 
     def _invalid(self, text: str) -> str:
-        """A text that is much like an action, and none that can be done here."""
+        """A text that resembles an action, but is not possible here."""
         links = len(self.shown.links) if self.state.place is not None else 0
         return self.draw.choice(
             (

@@ -1,4 +1,4 @@
-"""Makes a web to learn on: linked pages, questions with their proof, scripted demonstrations.
+"""Builds a web to learn on: linked pages, questions with their proof, scripted demonstrations.
 
     python -m data_pipelines.sample_web --out webs/small
     python -m data_pipelines.sample_web --out webs/large --pages 3000 --questions 20000
@@ -6,8 +6,8 @@
         --view-lines 12 --results 5 --styles follower,finder --noise 0
 
 For train, validation and test, which share no name, OUT gets `world_SPLIT` (a recorded world),
-`questions_SPLIT.jsonl` (records with answers and evidence, their documents in the order in which
-they are to be opened) and `demonstrations_SPLIT.jsonl.gz` (episodes). The same flags give the same
+`questions_SPLIT.jsonl` (records with answers and evidence, with documents in the order in which
+to open them) and `demonstrations_SPLIT.jsonl.gz` (episodes). The same flags give the same
 bytes. Browse it: gophercite browse "…" --world OUT/world_train
 """
 

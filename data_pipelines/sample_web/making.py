@@ -1,4 +1,4 @@
-"""Makes one split of a sample web: its pages as a recorded world, its questions, demonstrations."""
+"""Builds one split of a sample web: its pages as a recorded world, questions, demonstrations."""
 
 import collections
 import dataclasses
@@ -18,22 +18,22 @@ from gophercite.browser.recorded import RecordedWorld
 from gophercite.browser.settings import Settings
 from gophercite.records import Question
 
-SCREENS = 3  # that stand before a fact of a long page
+SCREENS = 3  # number of screens before a fact of a long page
 
 Progress = Callable[[str, int], Callable[[int], None]]
 
 
 def site(seed: int, split: Split, pages: int, settings: Settings) -> list[SitePage]:
-    """Returns the pages of a site: a function of its arguments.
+    """Returns the pages of a site, as a function of the arguments.
 
     Args:
       seed: which site.
-      split: whose names it uses; those of two splits share none.
-      pages: how many.
-      settings: of the episodes: a long page's facts lie three of their screens down.
+      split: whose names it uses; two splits share none.
+      pages: number of pages.
+      settings: settings of the episodes: a long page's facts are three of their screens down.
 
     Raises:
-      ValueError: when the pages are too few.
+      ValueError: there are too few pages.
     """
     things, _ = things_of(seed, split, pages)
     return list(pages_of(things, seed, SCREENS * settings.view_lines))
@@ -41,12 +41,12 @@ def site(seed: int, split: Split, pages: int, settings: Settings) -> list[SitePa
 
 @dataclasses.dataclass(frozen=True)
 class Made:
-    """What was written of a split.
+    """Counts of what was written for a split.
 
     Attributes:
-      pages, links, hidden: how many pages, links on them, and pages that no search finds.
-      questions: how many need one page, two, and so on.
-      demonstrations: how the styles did.
+      pages, links, hidden: number of pages, of links on them, and of pages that no search finds.
+      questions: number of questions that need one page, two, and so on.
+      demonstrations: results of the styles.
     """
 
     pages: int
@@ -72,20 +72,20 @@ def make_split(
     """Writes `world_SPLIT`, `questions_SPLIT.jsonl` and `demonstrations_SPLIT.jsonl.gz`.
 
     Args:
-      out: the folder; made when it is missing.
+      out: the folder; created if it is missing.
       split: whose names are used.
       seed: which site.
-      pages: how many it has.
-      questions: how many are asked; fewer where it has no more.
-      demonstrated: how many of them, from the first on, are demonstrated.
+      pages: number of its pages.
+      questions: number of questions; fewer if the site has no more.
+      demonstrated: number of questions, starting from the first, that are demonstrated.
       steps: how often a question needs one page, two, and so on up to four.
       settings: the rules of the episodes.
-      styles: who demonstrates, in turn.
-      progress: of what is told, and of how many, makes what is told how many are done.
+      styles: the demonstrators, who take turns.
+      progress: given a subject and a total, returns a function that is called with the number done.
 
     Raises:
-      FileExistsError: when the world is there already.
-      ValueError: when the pages are too few.
+      FileExistsError: the world already exists.
+      ValueError: there are too few pages.
     """
     settings = settings or Settings()
     whole = site(seed, split, pages, settings)

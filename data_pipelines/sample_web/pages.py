@@ -11,9 +11,9 @@ from gophercite.browser.pages import Page
 from gophercite.browser.shown import Link
 from gophercite.documents import Document
 
-PLURALS = {"person": "people"}  # of the other kinds: `towns` and so on
+PLURALS = {"person": "people"}  # other kinds add an s: `towns` and so on
 
-# The words above a section of a long page, where the attribute's key is none.
+# The heading of a section of a long page, if it is not the attribute's key.
 HEADINGS = {
     "born": "Birth",
     "founded": "Foundation",
@@ -23,7 +23,7 @@ HEADINGS = {
     "open": "Visitors",
 }
 
-# What a chronicle says, which answers no question of the world.
+# The content of a chronicle, which answers no question about the world.
 _EVENTS = (
     "the harvest was poor and bread was dear",
     "a stranger left a chest that nobody opened",
@@ -50,7 +50,7 @@ _EVENTS = (
 
 @dataclasses.dataclass(frozen=True)
 class Fact:
-    """A fact that a page states, and where: the whole sentence is `text[start:end]`."""
+    """A fact that a page states, and its place: the whole sentence is `text[start:end]`."""
 
     attribute: Attribute
     value: Value
@@ -60,12 +60,12 @@ class Fact:
 
 @dataclasses.dataclass(frozen=True)
 class SitePage:
-    """A page of the site, and what it says.
+    """A page of the site, and its content.
 
     Attributes:
-      page: as the browser takes it.
-      thing: whose article or records it is; None for others.
-      facts: in the order of the text.
+      page: the page in the browser's form.
+      thing: the thing of an article or page of records; None for other pages.
+      facts: its facts in the order of the text.
       hidden: whether no search finds it.
     """
 
@@ -76,7 +76,7 @@ class SitePage:
 
     @property
     def address(self) -> str:
-        """Where it is."""
+        """The page's address."""
         return self.page.document.url or ""
 
     def sentence(self, fact: Fact) -> str:
@@ -92,9 +92,9 @@ def pages_of(things: list[Thing], seed: int, lines: int) -> Iterator[SitePage]:
     """Yields the pages of a site.
 
     Args:
-      things: all that it has.
-      seed: of the wordings.
-      lines: a long page's fact has at least so many lines before it.
+      things: all things of the site.
+      seed: seed of the wordings.
+      lines: minimum number of lines before a fact on a long page.
     """
     lists = lists_of(things)
     list_of = {number: at for each in lists.values() for number, at in _places(each)}
@@ -112,7 +112,7 @@ def pages_of(things: list[Thing], seed: int, lines: int) -> Iterator[SitePage]:
 
 
 class _Writing:
-    """A text that is written from its beginning on."""
+    """A text that is written from its beginning."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -167,7 +167,7 @@ def _article(
 
 
 def _chronicle(written: _Writing, heading: str, lines: int, draw: random.Random) -> None:
-    """Lines in which nothing is told of a thing."""
+    """Lines that say nothing about any thing."""
     written.add(heading)
     for year in sorted(draw.randint(1100, 1999) for _ in range(lines)):
         written.add(f"In {year} {draw.choice(_EVENTS)}.\n")
@@ -188,7 +188,7 @@ def _paragraph(
     things: list[Thing],
     draw: random.Random,
 ) -> None:
-    """Sentences that state facts, among others: the first names the thing, others lean on it."""
+    """Sentences that state facts, among others: the first names the thing, others refer to it."""
     remarks = draw.sample(thing.kind.remarks, draw.choice((0, 0, 1, 2)))
     before = [draw.randint(1, len(attributes)) for _ in remarks]
     for place, attribute in enumerate(attributes):
@@ -228,7 +228,7 @@ def _namesakes(things: list[Thing]) -> SitePage:
 
 
 def heading(attribute: Attribute) -> str:
-    """Returns what stands above the section of a long page that states this attribute."""
+    """Returns the heading above the section of a long page that states this attribute."""
     return HEADINGS.get(attribute.key, attribute.key.capitalize())
 
 

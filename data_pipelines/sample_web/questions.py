@@ -1,8 +1,8 @@
 """Questions about the sample web that need one to four of its pages, each with its proof.
 
-A question of several pages goes from a thing to another by what a page says of it ("the mayor of
-Boravel"), to its page of records, or to a page that no search finds. Its last page does not name
-the thing that it begins with, so that no search goes straight there.
+A question with several pages goes from one thing to another by what a page says about it ("the
+mayor of Boravel"), to its page of records, or to a page that no search finds. Its last page does
+not mention the thing that it begins with, so no search leads straight there.
 """
 
 import collections
@@ -22,7 +22,7 @@ SOURCE = "sample_web"
 MOST_STEPS = 4
 STEPS = (4, 3, 2, 1)  # how often one to four pages are needed
 
-# How questions call the thing that a fact leads to.
+# What questions call the thing to which a fact leads.
 _RELATIONS = {
     ("town", "river"): "the river that runs through {name}",
     ("town", "mayor"): "the mayor of {name}",
@@ -38,13 +38,13 @@ _RELATIONS = {
     ("castle", "place"): "the town nearest to {name}",
 }
 _NAMES_ITS_KIND = ("town of {name}", "town {name}", "ship {name}")
-_TRIES = 200  # of a question
-_MISSES = 5  # in a row, after which a site has no more questions of so many pages
+_TRIES = 200  # per question
+_MISSES = 5  # in a row, after which a site has no more questions with that number of pages
 
 
 @dataclasses.dataclass(frozen=True)
 class _Way:
-    """A way that is being built: the pages, the facts that prove, and how it is called."""
+    """A way that is being built: the pages, the facts that prove it, and what it is called."""
 
     pages: tuple[SitePage, ...]
     proof: tuple[tuple[SitePage, Fact], ...]
@@ -55,10 +55,10 @@ class QuestionMaker:
     """Draws questions about a site.
 
     Args:
-      pages: of the site.
+      pages: pages of the site.
       world: the site as it is browsed: its search decides where a question can begin.
-      split, seed: of the site; they name the questions.
-      results: how many hits of a search are looked at.
+      split, seed: those of the site; they name the questions.
+      results: number of search results to consider.
     """
 
     def __init__(
@@ -75,10 +75,10 @@ class QuestionMaker:
         self._hidden = [page for page in self._articles.values() if page.hidden]
 
     def questions(self, number: int, steps: Sequence[float] = STEPS) -> Iterator[Question]:
-        """Yields questions, each once: fewer than asked for when the site has no more.
+        """Yields different questions: fewer than requested if the site has no more.
 
         Args:
-          number: how many.
+          number: number of questions.
           steps: how often one page is needed, two, and so on up to four.
         """
         taken: set[str] = set()
@@ -122,7 +122,7 @@ class QuestionMaker:
         return _record(id, text, pages, proof, self._wrong(proof))
 
     def _further(self, way: _Way, draw: random.Random) -> _Way | None:
-        """The way with another page; None where it leads nowhere."""
+        """The way with one more page; None if it leads nowhere."""
         here = way.pages[-1]
         thing, visited = _thing(here), {page.address for page in way.pages}
         options: list[_Way] = []
@@ -142,7 +142,7 @@ class QuestionMaker:
     def _asked(self, way: _Way, draw: random.Random) -> tuple[str, Fact] | None:
         """A question about the last page of a way, and the fact that answers it.
 
-        None where the question says the answer.
+        None if the question says the answer.
         """
         page = way.pages[-1]
         fact = draw.choice(page.facts)
@@ -150,13 +150,13 @@ class QuestionMaker:
         if way.proof:
             wordings = tuple(w for w in wordings if not any(n in w for n in _NAMES_ITS_KIND))
         text = _named(draw.choice(wordings), way.asked)
-        # Such as the profession of the painter who has namesakes.
+        # For example, the profession of the painter who has namesakes.
         return None if contains_answer(text, [fact.value.text]) else (text, fact)
 
     def _beginning(self, text: str, way: _Way, hidden: SitePage | None) -> SitePage | None:
-        """The page among the results from which a way begins; None where none is.
+        """The page among the results from which a way begins; None if there is none.
 
-        Of a page that no search finds that is the first one that leads there.
+        If no search finds a page, this is the first page that leads there.
         """
         first = way.pages[0]
         hits = self._world.search(name_query(text, [first.page.document.title]), self._results)
@@ -168,7 +168,7 @@ class QuestionMaker:
         return next((page for page in leading if page.address not in taken), None)
 
     def _wrong(self, proof: tuple[tuple[SitePage, Fact], ...]) -> tuple[str, ...]:
-        """What is known to be a wrong answer: the page's other values, the namesakes' own."""
+        """Answers known to be wrong: the page's other values, the namesakes' own."""
         page, fact = proof[-1]
         thing = _thing(page)
         values = [each.value.text for each in page.facts]

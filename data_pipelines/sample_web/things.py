@@ -16,28 +16,28 @@ from data_pipelines.sample_world.names import Split
 from data_pipelines.sample_world.values import FEMALE_NAMES, MALE_NAMES, NUMBERS, WORDS
 from data_pipelines.sample_world.wording import KINDS, Attribute, Kind
 
-SMALLEST = 40  # pages; fewer leave some kinds without a thing that facts could lead to
+SMALLEST = 40  # pages; with fewer, some kinds have no thing for facts to lead to
 LISTED_ON_A_PAGE = 60  # things; the lists of larger kinds have several pages
 
 # Shares of the things.
 LONG, RECORDS, HIDDEN, NAMESAKE = 0.15, 0.10, 0.12, 0.12
-MOST_NAMESAKES = 3  # of one name
+MOST_NAMESAKES = 3  # per name
 
-# What tells namesakes of a kind apart: the attribute, how titles say it, how questions do.
+# What distinguishes namesakes of a kind: the attribute, its form in titles, its form in questions.
 APART: dict[str, tuple[str, str, str]] = {
     "person": ("profession", "{name} ({value})", "the {value} {name}"),
     "town": ("county", "{name} ({value} County)", "{name} in {value} County"),
     "ship": ("launched", "{name} ({value})", "{name} of {value}"),
 }
-HOSTS = {"person": "people.example"}  # of the other kinds: `towns.example` and so on
+HOSTS = {"person": "people.example"}  # other kinds: `towns.example` and so on
 
 
 @dataclasses.dataclass(frozen=True)
 class Value:
-    """What is true of a thing.
+    """One value of a thing's attribute.
 
     Attributes:
-      text: as its page says it.
+      text: the value as its page writes it.
       thing: the number of the thing that it names; None for a number, a colour and the like.
     """
 
@@ -50,16 +50,16 @@ class Thing:
     """A thing with a page.
 
     Attributes:
-      number: among all things of the site.
+      number: index among all things of the site.
       kind: a town, a person, …
-      name: as texts call it; namesakes share it.
-      namesakes: the numbers of those that share it, its own included; alone, nothing.
+      name: its name in texts; namesakes share it.
+      namesakes: the numbers of those that share it, including its own; empty if there are none.
       long, records, hidden: whether its page is long, whether a page of records has half of its
         facts, whether only links lead to its page.
-      values: by the attribute's key, those of all attributes.
-      told: the attributes that its page states, in their order; the first names the thing.
-      filed: those that its page of records states.
-      title, asked: of its page; how questions call it.
+      values: the values of all attributes, by the attribute's key.
+      told: the attributes that its page states, in order; the first names the thing.
+      filed: the attributes that its page of records states.
+      title, asked: title of its page; what questions call it.
     """
 
     number: int
@@ -77,7 +77,7 @@ class Thing:
 
     @property
     def address(self) -> str:
-        """Where its page is."""
+        """The address of its page."""
         return address(HOSTS.get(self.kind.key, f"{self.kind.key}s.example"), self.title)
 
     @property
@@ -87,7 +87,7 @@ class Thing:
 
     @property
     def records_address(self) -> str:
-        """Where that page is."""
+        """The address of its page of records."""
         return address("records.example", self.title)
 
 
@@ -97,9 +97,9 @@ def address(host: str, title: str) -> str:
 
 
 def root(split: Split, index: int, seed: int) -> str:
-    """Returns the name from which that of thing `index` is made; no two things share one.
+    """Returns the root from which the name of thing `index` is made; no two things share one.
 
-    Names are those of the split; when all are taken, two are joined.
+    Roots are names of the split; when all are taken, two are joined.
     """
     around, place = divmod(index, names.count(split))
     first = names.name(split, place, seed)
@@ -107,15 +107,15 @@ def root(split: Split, index: int, seed: int) -> str:
 
 
 def things_of(seed: int, split: Split, pages: int) -> tuple[list[Thing], int]:
-    """Returns the things of a site of so many pages, and how many of these are theirs.
+    """Returns the things of a site with this many pages, and how many of the pages are theirs.
 
     Args:
       seed: which site.
       split: whose names it uses.
-      pages: lists, records and pages of namesakes among them.
+      pages: number of pages, including lists, records and pages of namesakes.
 
     Raises:
-      ValueError: when the pages are too few.
+      ValueError: there are too few pages.
     """
     if pages < SMALLEST:
         raise ValueError(f"a site has at least {SMALLEST} pages, not {pages}")
@@ -131,7 +131,7 @@ def things_of(seed: int, split: Split, pages: int) -> tuple[list[Thing], int]:
             things[other].namesakes = thing.namesakes
             things[other].hidden = False
         taken = with_it
-    for thing in things:  # a page or two that are left over
+    for thing in things:  # one or two remaining pages
         if taken < pages and not thing.records:
             thing.records, thing.long = True, False
             taken += 1
@@ -144,7 +144,7 @@ def things_of(seed: int, split: Split, pages: int) -> tuple[list[Thing], int]:
 
 
 def lists_of(things: list[Thing]) -> Mapping[str, list[list[Thing]]]:
-    """Returns, by kind, what the pages of its list have, in the order of their titles."""
+    """Returns, by kind, the things on each page of its list, ordered by their titles."""
     lists = {}
     for kind in KINDS:
         listed = sorted((t for t in things if t.kind is kind), key=lambda thing: thing.title)
@@ -156,7 +156,7 @@ def lists_of(things: list[Thing]) -> Mapping[str, list[list[Thing]]]:
 
 
 def _outline(seed: int, split: Split, things: list[Thing]) -> Thing:
-    """The next thing: its kind, its name, and what pages it has."""
+    """The next thing: its kind, its name, and which pages it has."""
     number = len(things)
     draw = random.Random(f"{seed}/{split}/web/outline/{number}")
     kind = KINDS[number % len(KINDS)]
@@ -176,9 +176,9 @@ def _outline(seed: int, split: Split, things: list[Thing]) -> Thing:
 
 
 def _pages_with(thing: Thing, things: list[Thing]) -> int:
-    """How many pages a thing adds: its own, records, a list's next page, one that tells namesakes
-    apart."""
-    place = len(things) // len(KINDS)  # among those of its kind
+    """Number of pages that a thing adds: its own, records, a list's next page, one that
+    distinguishes namesakes."""
+    place = len(things) // len(KINDS)  # index among those of its kind
     return 1 + thing.records + (place % LISTED_ON_A_PAGE == 0) + (len(thing.namesakes) == 2)
 
 
@@ -186,8 +186,8 @@ def _give_values(thing: Thing, things: list[Thing], split: Split, draw: random.R
     apart = APART.get(thing.kind.key, ("", "", ""))[0] if thing.namesakes else ""
     used = {thing.name}
     for attribute in thing.kind.attributes:
-        # An answer must have one place on the page, and namesakes must differ in what tells them
-        # apart.
+        # An answer must have one place on the page, and namesakes must differ in the attribute
+        # that distinguishes them.
         barred = set(used)
         if attribute.key == apart:
             others = [things[number].values for number in thing.namesakes]

@@ -1,1 +1,1 @@
-"""A generator of a small closed world to learn question answering with quotes on."""
+"""Generates a small closed world on which to learn question answering with quotes."""

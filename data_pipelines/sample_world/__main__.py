@@ -16,12 +16,12 @@ from gophercite import records
 
 
 def write_world(out: Path, world: World, questions: int) -> dict[str, int]:
-    """Writes the files of one split, and returns how many records each has.
+    """Writes the files of one split, and returns the number of records in each.
 
     Args:
-      out: the folder, made when it is missing.
-      world: whose pages and questions.
-      questions: how many questions, rated answers and pretraining texts of each form.
+      out: the folder; created if it is missing.
+      world: the world with the pages and questions.
+      questions: number of questions, of rated answers and of pretraining texts of each form.
     """
     out.mkdir(parents=True, exist_ok=True)
     indices = range(questions)
@@ -43,7 +43,7 @@ def write_world(out: Path, world: World, questions: int) -> dict[str, int]:
 
 
 def main() -> None:
-    """Writes the three splits that the command line asks for."""
+    """Writes the three splits."""
     parser = argparse.ArgumentParser(
         prog="python -m data_pipelines.sample_world",
         description="Writes a world of invented pages, questions and rated answers.",

@@ -1,4 +1,4 @@
-"""The sample world's questions and answers as the records that all other data use."""
+"""Converts the sample world's questions and answers to the records that all other data use."""
 
 from data_pipelines.sample_world.world import WorldAnswer, WorldComparison, WorldQuestion
 from gophercite.evidence import Evidence
@@ -8,7 +8,7 @@ SOURCE = "sample_world"
 
 
 def to_question(question: WorldQuestion) -> Question:
-    """Returns a question with its pages, its one answer, and the span of the sentence."""
+    """Returns a question with its pages, its only answer, and the span of the sentence."""
     fact = question.fact
     return Question(
         id=question.id,

@@ -1,9 +1,9 @@
 """Invented names, numbered so that train, validation and test never share one.
 
 Every name is a start and an ending ("Kesh" + "olan"), so a small vocabulary spells each of them in
-two or three pieces. The sum of the two parts' places, modulo ten, says which split owns the name,
-whatever the world's seed: each start and each ending occurs in every split, and a model tested on
-the test split meets names that it never saw, made of parts that it did.
+two or three pieces. The sum of the two parts' indices, modulo ten, decides which split owns the
+name, whatever the world's seed. Each start and each ending occurs in every split, so a model tested
+on the test split sees names that it never saw, made of parts that it did.
 """
 
 import math
@@ -40,7 +40,7 @@ _RESIDUES: dict[Split, tuple[int, ...]] = {
 
 
 def count(split: Split) -> int:
-    """Returns how many different names `split` has."""
+    """Returns the number of different names in `split`."""
     return len(_STARTS) * len(_ENDINGS) // 10 * len(_RESIDUES[split])
 
 
@@ -50,7 +50,7 @@ def name(split: Split, index: int, offset: int = 0) -> str:
     Args:
       split: whose names.
       index: any non-negative number; it wraps around at `count(split)`.
-      offset: where the walk through the names begins, so that worlds differ.
+      offset: where the sequence of names begins, so that worlds differ.
     """
     size = count(split)
     # A stride that shares no factor with the size visits every name once, in an order that looks
@@ -75,7 +75,7 @@ def split_of(text: str) -> Split | None:
 
 
 def resembling(text: str, draw: random.Random) -> str | None:
-    """Returns another name of the same split with the same start or ending; None when not ours."""
+    """Returns another name of the same split with the same start or ending; None if not ours."""
     parts = _parts(text)
     if parts is None:
         return None
@@ -90,7 +90,7 @@ def resembling(text: str, draw: random.Random) -> str | None:
 
 
 def _parts(text: str) -> tuple[int, int] | None:
-    """The places of a name's start and ending, None when it isn't one of ours."""
+    """The indices of a name's start and ending; None if it isn't one of ours."""
     for start, first in enumerate(_STARTS):
         if text.startswith(first) and text[len(first) :] in _ENDINGS:
             return start, _ENDINGS.index(text[len(first) :])

@@ -1,10 +1,10 @@
 """Text of the sample world for pretraining a language model, before it has seen inline evidence.
 
-Two forms: pages followed by excerpts from them, and pages followed by questions, each with its
-answer and the sentence that says so in a plain citation style. A model that has read both can look
-up and copy; that answers come as `%<claim>%(title)%[quote]%` is left for supervised fine-tuning to
-teach, as in the paper. Several excerpts or questions to a page make most of a text predictable
-from what stands before it, which is what such a small model has to learn.
+There are two forms: pages followed by excerpts from them, and pages followed by questions, each
+with its answer and the sentence that says so in a plain citation style. A model that has read both
+can look up and copy. The form `%<claim>%(title)%[quote]%` is left for supervised fine-tuning to
+teach, as in the paper. With several excerpts or questions per page, most of a text is predictable
+from what precedes it, which is what such a small model has to learn.
 """
 
 import random
@@ -16,12 +16,12 @@ from gophercite import prompts
 
 _EXCERPTS = ('"{sentence}" ({title})', "{title}: {sentence}", "From {title}:\n{sentence}")
 
-# Where a text ends that could go on: about 180 tokens of the bundled vocabulary.
+# The length at which a text stops adding parts: about 180 tokens of the bundled vocabulary.
 _MOST_CHARACTERS = 600
 
 
 def excerpts(world: World, index: int) -> list[Part]:
-    """Returns one or two pages of the world and sentences copied from them, drawn by `index`."""
+    """Returns one or two pages of the world and sentences copied from them, chosen by `index`."""
     draw = random.Random(f"{world.seed}/{world.split}/excerpts/{index}")
     pages = [world.page(draw.randrange(world.size)) for _ in range(draw.randint(1, 2))]
     parts = [Part("\n\n".join(f"{p.document.title}\n{p.document.text}" for p in pages), False)]

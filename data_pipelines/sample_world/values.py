@@ -1,4 +1,4 @@
-"""The types of values that facts have: invented names, numbers, and words of small lists."""
+"""The types of facts' values: invented names, numbers, and words from short lists."""
 
 from typing import Literal
 
@@ -25,7 +25,7 @@ ValueType = Literal[
     "fish",
 ]
 
-# The unit that follows a number, its least and its greatest value.
+# The unit after a number, its minimum and its maximum.
 NUMBERS: dict[str, tuple[str, int, int]] = {
     "year": ("", 1100, 1999),
     "count": ("", 100, 9999),
@@ -37,7 +37,7 @@ NUMBERS: dict[str, tuple[str, int, int]] = {
 
 
 def words(text: str) -> tuple[str, ...]:
-    """Returns the words of `text`, which keeps long lists of them readable."""
+    """Splits `text` into words, which keeps long lists of them readable."""
     return tuple(text.split())
 
 

@@ -1,4 +1,4 @@
-"""The sample world's vocabulary, bundled, and how it was made."""
+"""The sample world's vocabulary, bundled, and how it is trained."""
 
 import functools
 from collections.abc import Iterator
@@ -26,10 +26,10 @@ def bundled_vocabulary() -> Vocabulary:
 def train_vocabulary(
     size: int = VOCABULARY_SIZE, examples: int = 20_000
 ) -> SentencePieceVocabulary:
-    """Trains the vocabulary anew, from the training split's texts: some seconds.
+    """Trains the vocabulary again on the training split's texts, which takes some seconds.
 
-    Byte-pair encoding: its merges by frequency keep the common words whole and cut each invented
-    name where its parts meet, where a unigram model of this size cuts the words.
+    It uses byte-pair encoding, whose merges by frequency keep common words whole and split invented
+    names between their parts; a unigram model of this size splits the words.
     """
     return train_sentencepiece(_training_texts(examples), size=size, model_type="bpe")
 
@@ -40,7 +40,7 @@ def _training_texts(examples: int) -> Iterator[str]:
         answer = world.rated_answer(index)
         pages = [page.document for page in answer.question.pages]
         prompt = prompts.prompt(answer.question.text, pages)
-        # Words at the start of a line and behind a mark have pieces of their own, without a space.
+        # Words at the start of a line and after a mark have their own pieces, without a space.
         titles = [word for page in answer.question.pages for word in page.document.title.split()]
         starts = "\n".join((answer.claim, *titles, *titles, answer.quote))
         yield f"{prompt} {answer.claim}\n{starts}"

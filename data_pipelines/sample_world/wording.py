@@ -1,13 +1,13 @@
-"""What the sample world says: kinds of things, their attributes, and several wordings of each.
+"""The wording of the sample world: kinds of things, attributes, and several wordings of each.
 
 `_WORDING` lists them: `= kind: titles`, then for each attribute `- key: type of its value` with its
-statements and its questions (which end in a question mark), and last the remarks, sentences that
+statements and its questions (which end with a question mark), and last the remarks, sentences that
 state no fact.
 
 In a statement or a question `{name}` is the thing's name, `{value}` the attribute's value,
 `{They}`, `{they}` and `{their}` the pronouns of a person. The first statement of an attribute names
-the thing, so that any attribute can open a page; others lean on the page ("The town …"), so that a
-reader has to find the right page before the right sentence.
+the thing, so that any attribute can open a page; others depend on the page ("The town …"), so that
+a reader has to find the right page before the right sentence.
 """
 
 from dataclasses import dataclass

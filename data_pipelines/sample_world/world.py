@@ -1,7 +1,7 @@
 """A closed world of invented things: pages about them, questions, and the truth about answers.
 
 `World(seed, split)` is a function of its fields: `page(i)`, `question(i)` and `rated_answer(i)`
-depend on nothing but (seed, split, i), cost well under a millisecond, and may be asked for in any
+depend only on (seed, split, i), take well under a millisecond, and can be called in any
 order. Pages refer to each other (the mayor of a town may have a page), and no name of one split
 occurs in another.
 """
@@ -24,25 +24,25 @@ from data_pipelines.sample_world.wording import KINDS, Attribute, Kind
 from gophercite.documents import Document
 from gophercite.text.answer_matching import normalize_answer
 
-# What is wrong with an answer on purpose, by what is:
+# The deliberate faults of an answer:
 # "quote": the right claim with the sentence of another fact of the page;
-# "fact": claim and quote are another fact's, and agree with each other; "alike": likewise, of a
-#   fact whose value has the same form (a number, a name, a word), where the page has one;
+# "fact": claim and quote are another fact's, and agree with each other; "alike": the same, with a
+#   fact whose value has the same form (a number, a name, a word), if the page has one;
 # "page": claim and quote are another page's;
-# "claim": another value of the kind that was asked for, with the right quote; "slip": the right
-#   value with a digit or half of a name wrong; "garble": with a part missing, doubled or too much;
-# "mixed": the claim is one other fact's, the quote a third one's;
+# "claim": another value of the requested kind, with the right quote; "slip": the right
+#   value with a digit or half of a name wrong; "garble": with a part missing, doubled or added;
+# "mixed": the claim is another fact's, the quote a third one's;
 # "sentence": the quote is any other sentence of the page; "cut": it stops short.
 AnswerFault = Literal[
     "quote", "fact", "alike", "page", "claim", "slip", "garble", "mixed", "sentence", "cut"
 ]
-# Those of rated answers, of which the bundled vocabulary was made, too.
+# The faults of rated answers, on which the bundled vocabulary was also trained.
 _RATED: tuple[AnswerFault, ...] = ("quote", "fact", "page")
-# How often each is compared with a good answer. Slips most often: a model that has mostly met other
-# values altogether compares the last piece of claim and quote alone, and takes Flora Lamemir for
-# Rosa Lamemir, 1562 for 1162. Then what a model's own samples have; and answers to other questions,
-# which hardly any sample of a supervised model is, but which reinforcement learning finds where
-# nothing speaks against them.
+# Weights of the faults in comparisons with a good answer. Slips are most frequent: a model that has
+# mostly seen completely different values compares only the last piece of claim and quote, and
+# mistakes Flora Lamemir for Rosa Lamemir, or 1562 for 1162. Next come the faults of a model's own
+# samples, and answers to other questions. A supervised model hardly ever samples these, but
+# reinforcement learning finds them if nothing penalises them.
 COMPARED: dict[AnswerFault, int] = {
     "slip": 15,
     "claim": 5,
@@ -88,7 +88,7 @@ class Page:
 
 @dataclass(frozen=True)
 class WorldQuestion:
-    """A question about one fact of `target`, shown with `pages`, of which `target` is one."""
+    """A question about one fact of `target`, shown with `pages`, which include `target`."""
 
     id: str
     text: str
@@ -99,7 +99,7 @@ class WorldQuestion:
 
 @dataclass(frozen=True)
 class WorldAnswer:
-    """An answer to a question, good or bad on purpose, with the labels that raters would give."""
+    """An answer to a question, good or deliberately bad, with the labels that raters would give."""
 
     id: str
     question: WorldQuestion
@@ -112,8 +112,8 @@ class WorldAnswer:
 
 @dataclass(frozen=True)
 class WorldComparison:
-    """Two answers to a question, the probability that raters prefer the second, and what is wrong
-    with the other."""
+    """Two answers to a question, the probability that raters prefer the second, and the fault of
+    the worse one."""
 
     id: str
     question: WorldQuestion
@@ -129,11 +129,11 @@ class World:
     Attributes:
       seed: which world; other seeds give other pages, but split names never mix.
       split: "train", "validation" or "test".
-      pages: how many pages it has, at most `names.count(split)`; None takes them all.
+      pages: number of pages, at most `names.count(split)`; None takes them all.
       max_documents: a question comes with 1 to this many pages.
       max_sentences: pages of one question have at most this many sentences together (the target
-        alone may have up to eight), which bounds the length of prompts.
-      good_fraction: how many of the rated answers are both plausible and supported.
+        alone may have up to eight), which limits the length of prompts.
+      good_fraction: share of the rated answers that are both plausible and supported.
     """
 
     seed: int = 0
@@ -156,7 +156,7 @@ class World:
 
     @property
     def size(self) -> int:
-        """How many pages there are."""
+        """The number of pages."""
         return names.count(self.split) if self.pages is None else self.pages
 
     def title(self, index: int) -> str:
@@ -183,7 +183,7 @@ class World:
             while value in used:  # an answer must have one place on the page
                 value = self._value(draw, attribute.value)
             used.add(value)
-            # The sentence that opens a page names its subject; most others lean on it.
+            # The sentence that opens a page names its subject; most others refer back to it.
             named, *leaning = attribute.statements
             statement = draw.choice([named, *leaning, *leaning]) if sentences else named
             sentences.append((statement.format(value=value, **words), attribute, value))
@@ -200,7 +200,7 @@ class World:
         return Page(index, kind, document, tuple(facts))
 
     def question(self, index: int) -> WorldQuestion:
-        """Returns question `index`: any number from 0; page, wording and distractors are drawn."""
+        """Returns question `index`, any number from 0; page, wording and distractors are random."""
         draw = self._draws("question", index)
         target = self.page(draw.randrange(self.size))
         fact = draw.choice(target.facts)
@@ -233,8 +233,8 @@ class World:
         Raters prefer the good answer.
 
         Args:
-          index: of the question.
-          fault: of the other answer; None draws one by the weights of `COMPARED`.
+          index: number of the question.
+          fault: fault of the worse answer; None draws one by the weights of `COMPARED`.
         """
         question = self.question(index)
         draw = self._draws("comparison", index)
@@ -281,7 +281,7 @@ class World:
         return WorldAnswer(question.id, question, claim, page, quote, plausible, supported)
 
     def _other_value(self, question: WorldQuestion, draw: random.Random) -> str:
-        """A wrong value of the kind that was asked for: of a page shown, or of none."""
+        """A wrong value of the requested kind: from a page shown, or from none."""
         true, kind = question.fact.value, question.fact.attribute.value
         shown = [f.value for p in question.pages for f in p.facts if f.attribute.value == kind]
         wrong = [value for value in shown if value != true]
@@ -300,8 +300,8 @@ class World:
         )
 
     def _distractor(self, draw: random.Random, target: Page) -> int:
-        # A page of the same kind states other values of the same attributes: only its title tells
-        # it from the target.
+        # A page of the same kind states other values of the same attributes: only its title
+        # distinguishes it from the target.
         if draw.random() < 0.6:
             return self._page_of(draw, target.kind.key)
         return draw.randrange(self.size)
@@ -320,15 +320,15 @@ class World:
 def judge(question: WorldQuestion, claim: str, page: Page | None, quote: str) -> tuple[bool, bool]:
     """Returns whether an answer is plausible and whether it is supported (the paper's section 2.6).
 
-    Plausible: the claim is an answer of the kind that was asked for, right or wrong: a value that
+    Plausible: the claim is an answer of the requested kind, right or wrong: a value that
     some page shown gives for such an attribute. Supported: the claim is the true one, and the quote
-    is of the page that says so and holds the whole sentence that states it.
+    comes from the page that says so and contains the whole sentence that states it.
 
     Args:
       question: the question.
-      claim: what the answer says.
-      page: the page that the answer names, None when there is no such page.
-      quote: the text that it quotes.
+      claim: the answer's claim.
+      page: the page that the answer names, None if there is no such page.
+      quote: the quoted text.
     """
     kind = question.fact.attribute.value
     values = {f.value for p in question.pages for f in p.facts if f.attribute.value == kind}
@@ -341,7 +341,7 @@ def judge(question: WorldQuestion, claim: str, page: Page | None, quote: str) ->
 
 
 def _slip(value: str, draw: random.Random) -> str | None:
-    """A value with one digit, given name, or half of a name wrong; None where it has none."""
+    """A value with one digit, given name, or half of a name wrong; None if it has none."""
     words = value.split()
     for place in draw.sample(range(len(words)), len(words)):
         word = words[place]
@@ -359,12 +359,12 @@ def _slip(value: str, draw: random.Random) -> str | None:
 
 
 def _garbled(value: str, other: str, draw: random.Random) -> str:
-    """A value with a part missing, doubled, or of another value: no value of any kind."""
+    """A value with a part missing, doubled, or taken from another value: a value of no kind."""
     while True:
         first, second = sorted(draw.sample(range(len(value) + 1), 2))
         part = draw.choice(
             (
-                value[first:second],  # a part of it alone
+                value[first:second],  # only a part
                 value[:second] + value[first:],  # a part twice
                 value[:first] + value[second:],  # a part missing
                 other[: draw.randint(1, len(other))] + value[first:],  # another's beginning
@@ -377,14 +377,14 @@ def _garbled(value: str, other: str, draw: random.Random) -> str:
 
 
 def _form(kind: ValueType) -> str:
-    """What values of a kind look like: numbers, words of a list, or names."""
+    """The form of a kind's values: numbers, words from a list, or names."""
     if kind in NUMBERS:
         return "number"
     return "word" if kind in WORDS else "name"
 
 
 def subject_words(title: str) -> dict[str, str]:
-    """Returns what the wording's `{name}`, `{they}`, `{their}` … stand for, of a thing's title."""
+    """Returns the replacements for `{name}`, `{they}`, `{their}` … in the wording, by title."""
     female = title.split()[0] in FEMALE_NAMES
     they, their = ("she", "her") if female else ("he", "his")
     return {
@@ -397,7 +397,7 @@ def subject_words(title: str) -> dict[str, str]:
 
 
 def capitalised(sentence: str) -> str:
-    """Returns a sentence with a capital at its beginning."""
+    """Returns a sentence that begins with a capital."""
     return sentence[0].upper() + sentence[1:]
 
 
