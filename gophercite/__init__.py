@@ -1,9 +1,9 @@
-"""Language models that answer a question and prove it with a verbatim quote, in JAX.
+"""Language models that answer questions and support the answers with verbatim quotes, in JAX.
 
     answer = gophercite.answer("When was the lighthouse built?", "notes/", "runs/quickstart")
     gophercite.highlight(answer, "notes/")  # the quotes in their pages, for a notebook
 
-are the functions of `gophercite.answering`. Importing the package alone loads nothing else.
+are functions of `gophercite.answering`. Importing the package itself loads nothing else.
 """
 
 from typing import TYPE_CHECKING, Any

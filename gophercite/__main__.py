@@ -1,6 +1,6 @@
 """The `gophercite` command, and `python -m gophercite`.
 
-It hears Ctrl-C before it imports anything that takes time, so that it is silent then, too.
+It handles Ctrl-C before it imports anything slow, so that Ctrl-C is silent during imports, too.
 """
 
 import sys

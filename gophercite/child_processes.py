@@ -1,9 +1,9 @@
-"""Python processes of our own: they run this very package, and nothing that lies where they start.
+"""Starts Python child processes that run this package, and nothing from the current directory.
 
 Python looks for modules in the current directory first (`python -m`, `python -c`, an empty entry of
-PYTHONPATH). Whoever answers from a folder of downloads stands in it, and a `json.py` there would
-run. So a child starts isolated, at the root of the file system, and finds modules where its parent
-found them, but for the parent's current directory.
+PYTHONPATH). A user may work in a folder of downloads, and a `json.py` there would run. So a child
+starts in isolated mode at the root of the file system, and finds modules where its parent did,
+except in the parent's current directory.
 """
 
 import contextlib
@@ -16,8 +16,8 @@ import sysconfig
 
 import gophercite
 
-# What the child runs first. Isolated mode has left it with the standard library and the
-# interpreter's own packages; the parent's package is loaded from its file, wherever that lies.
+# The child's first code. Isolated mode leaves only the standard library and the interpreter's own
+# packages; the parent's package is loaded from its file, wherever that is.
 _START = """
 import importlib.util, json, sys
 path, package, module, arguments = json.loads(sys.argv[1])
@@ -30,17 +30,17 @@ spec.loader.exec_module(sys.modules["gophercite"])
 importlib.import_module(module).main(*arguments)
 """
 
-FOLDER = "/"  # where children start
+FOLDER = "/"  # the children's working directory
 
 
 def python_command(module: str, *arguments: str) -> list[str]:
-    """Returns the command that calls a module's `main` in a Python process of its own.
+    """Returns the command that calls a module's `main` in a separate Python process.
 
-    Start it in `FOLDER`, with an environment that says nothing to Python (it is not asked).
+    Start it in `FOLDER`. Python's environment variables have no effect on it.
 
     Args:
-      module: of this package, such as `gophercite.retrieval.extraction`.
-      arguments: what `main` is called with.
+      module: a module of this package, such as `gophercite.retrieval.extraction`.
+      arguments: the arguments of `main`.
     """
     package = str(pathlib.Path(gophercite.__file__).resolve().parent)
     given = json.dumps([_module_path(), package, module, arguments])
@@ -48,10 +48,10 @@ def python_command(module: str, *arguments: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Returns this process's environment for a child that runs a script where the user stands.
+    """Returns this process's environment for a child that runs a script in the user's directory.
 
-    PYTHONPATH loses its entries that mean the current directory: an empty one, which
-    `PYTHONPATH=$PYTHONPATH:/somewhere` leaves by accident, and relative ones.
+    It removes the entries of PYTHONPATH that mean the current directory: relative ones, and an
+    empty one, which `PYTHONPATH=$PYTHONPATH:/somewhere` may leave by accident.
     """
     values = dict(os.environ)
     if "PYTHONPATH" in values:
@@ -62,7 +62,7 @@ def environment() -> dict[str, str]:
 
 
 def _module_path() -> list[str]:
-    """Where this process finds modules, without relative places and the current directory."""
+    """This process's module search path, without relative paths and the current directory."""
     interpreters = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib")}
     interpreters |= set(site.getsitepackages())
     return [
@@ -73,6 +73,6 @@ def _module_path() -> list[str]:
 
 
 def _is_current_directory(folder: str) -> bool:
-    with contextlib.suppress(OSError):  # one of them is gone
+    with contextlib.suppress(OSError):  # one of them does not exist any more
         return os.path.samefile(folder, os.curdir)
     return False

@@ -1,8 +1,9 @@
-"""Documents, windows of documents, and what every offset into them means.
+"""Documents, windows of documents, and the meaning of offsets into them.
 
-A `Document` is one source page. Its text is normalised exactly once, when the document is made, and
-from then on every offset counts code points of that normalised text. A quote is verbatim when it is
-a run of that text, so everything that shows, truncates, quotes or checks a page goes through here.
+A `Document` is one source page. Its text is normalised exactly once, when the document is created,
+and from then on every offset counts code points of that normalised text. A quote is verbatim if it
+is a run of that text, so all code that shows, truncates, quotes or checks a page uses these
+classes.
 """
 
 import bisect
@@ -16,26 +17,27 @@ import unicodedata
 # Line ends of every platform, with Unicode's own: NEL, LINE SEPARATOR, PARAGRAPH SEPARATOR.
 _LINE_END = re.compile("\r\n|[\r\x85\u2028\u2029]")
 
-# Invisible characters that only say where a line may break, or that mark the file's byte order.
-# The joiners U+200C and U+200D stay: they spell words in Persian and Indic scripts, and join emoji.
+# Invisible characters that only allow or forbid line breaks, or that mark the file's byte order.
+# The joiners U+200C and U+200D are kept: they matter in Persian and Indic scripts, and join emoji.
 _ZERO_WIDTH = re.compile("[\u200b\u2060\ufeff\u00ad]")
 
-_REMOVED = "\r\x85\u2028\u2029\u200b\u2060\ufeff\u00ad"  # what the two patterns above look for
+_REMOVED = "\r\x85\u2028\u2029\u200b\u2060\ufeff\u00ad"  # the characters in the two patterns above
 
-# Half of a UTF-16 pair. JSON can escape one, UTF-8 cannot hold one.
+# Half of a UTF-16 surrogate pair. JSON can escape one, UTF-8 cannot represent one.
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def normalise_text(text: str) -> str:
-    r"""Returns `text` as documents hold it; applying it twice changes nothing more.
+    r"""Returns `text` normalised as in documents; the function is idempotent.
 
-    Line ends become `\n`, zero-width characters and soft hyphens go, lone surrogates become U+FFFD,
-    and the rest is brought to Unicode's normal form C. Nothing else is touched: case, spaces,
-    typography and control characters are the author's.
+    Line ends become `\n`, zero-width characters and soft hyphens are removed, lone surrogates
+    become U+FFFD, and the rest is converted to Unicode's normal form C. Nothing else changes: case,
+    spaces, typography and control characters are kept.
     """
     if text.isascii() and "\r" not in text:
         return text
-    # Most texts hold none of these, and looking for one character is a tenth of a pattern's work.
+    # Most texts have none of these, and searching for single characters takes a tenth of the
+    # pattern's time.
     if any(character in text for character in _REMOVED):
         text = _ZERO_WIDTH.sub("", _LINE_END.sub("\n", text))
     try:
@@ -50,16 +52,16 @@ class Document:
     """One source page.
 
     Attributes:
-      id: names the document within its data set; windows and gold evidence refer to it.
-      title: what a response writes between `>%(` and `)%[`; normalised, on one line.
+      id: identifies the document within its dataset; windows and gold evidence refer to it.
+      title: the title that a response writes between `>%(` and `)%[`; normalised, on one line.
       text: the page's text, normalised by `normalise_text`.
       url: where the page was found.
       retrieved_at: when it was fetched, in ISO 8601.
-      page_starts: of a PDF, where in the text each of its pages begins; a page without text begins
-        where the next one does. Empty where there are no pages.
+      page_starts: for a PDF, the offset in the text where each of its pages begins; a page without
+        text begins where the next one does. Empty if there are no pages.
 
     Raises:
-      ValueError: `page_starts` are no such places.
+      ValueError: `page_starts` are not valid offsets.
     """
 
     id: str
@@ -81,13 +83,13 @@ class Document:
 
     @functools.cached_property
     def sha256(self) -> str:
-        """The hexadecimal SHA-256 of the text's UTF-8 bytes: what a third party checks against."""
+        """The hexadecimal SHA-256 of the text's UTF-8 bytes, for third parties to check."""
         return hashlib.sha256(self.text.encode("utf-8")).hexdigest()
 
     def pages_of(self, start: int, end: int) -> tuple[int, ...]:
-        """Returns the numbers, from 1 on, of the pages that `text[start:end]` is on, in order.
+        """Returns the page numbers, from 1 on, that `text[start:end]` is on, in order.
 
-        Empty where the document has no pages.
+        Empty if the document has no pages.
         """
         if not self.page_starts:
             return ()
@@ -106,7 +108,7 @@ def _check_page_starts(starts: tuple[int, ...], length: int) -> None:
 
 
 def _moved(starts: tuple[int, ...], text: str) -> tuple[int, ...]:
-    """The same places in the normalised text."""
+    """The corresponding offsets in the normalised text."""
     parts = [text[one:other] for one, other in itertools.pairwise(starts)]
     lengths = [len(normalise_text(part)) for part in parts]
     longest = len(normalise_text(text))
@@ -118,7 +120,7 @@ class Window:
     """The part of a document that a prompt shows: `document.text[start:end]`.
 
     Attributes:
-      document: the whole page.
+      document: the full page.
       start: offset of the first code point shown.
       end: offset after the last code point shown.
 

@@ -1,19 +1,19 @@
-"""Inline evidence (GopherCite, section 2.1): answer and proof in one string.
+"""Inline evidence (GopherCite, section 2.1): answer and supporting quote in one string.
 
     %<claim>%(title of a document)%[quote from that document]%
 
-The grammar, in full (`docs/evidence.md` discusses it with examples):
+The complete grammar (`docs/evidence.md` explains it with examples):
 
     response = space triple { space triple } rest
     triple   = "%<" claim ">%(" title ")%[" quote "]%"
 
-`claim` and `title` hold none of the four marks `%<`, `>%(`, `)%[` and `]%`; `quote` ends at the
-first `]%`; `space` is any white space, none included; `rest` is any text without a mark, and is
-ignored. Neighbouring marks share their `%`, also where one triple follows another: `]%<` both ends
-a quote and begins a claim, as `]%%<` and `]% %<` do. A text that is not a response is malformed.
+`claim` and `title` contain none of the four marks `%<`, `>%(`, `)%[` and `]%`; `quote` ends at the
+first `]%`; `space` is any white space, possibly empty; `rest` is any text without a mark, and is
+ignored. Adjacent marks share their `%`, also between triples: `]%<` ends a quote and begins a
+claim, like `]%%<` and `]% %<`. A text that is not a response is malformed.
 
-A quote that holds `%<`, `>%(` or `)%[` still parses, so that a quote that was never closed can be
-told from other faults: that is `Fault.RESERVED_SYNTAX`.
+A quote that contains `%<`, `>%(` or `)%[` still parses, so that an unclosed quote can be told apart
+from other faults: it is `Fault.RESERVED_SYNTAX`.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ QUOTE_MARK = ")%["
 END_MARK = "]%"
 MARKS = (CLAIM_MARK, TITLE_MARK, QUOTE_MARK, END_MARK)
 
-OMISSION = " [...] "  # where a quote leaves words out; plain text unless that is allowed
+OMISSION = " [...] "  # marks omitted words in a quote; plain text unless omissions are allowed
 
 MINIMUM_QUOTE_LENGTH = 5  # characters; `min_quote_length` in appendix F.1
 
@@ -41,7 +41,7 @@ _ASCII_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 
 @dataclasses.dataclass(frozen=True)
 class Evidence:
-    """One claim with the quote that supports it, and the title of the document it is from."""
+    """A claim, the quote that supports it, and the title of the quote's document."""
 
     claim: str
     title: str
@@ -49,7 +49,7 @@ class Evidence:
 
 
 class Fault(enum.Enum):
-    """What can be wrong with a response: the criteria of the bad-syntax penalty (appendix F.1)."""
+    """The faults of a response: the criteria of the bad-syntax penalty (appendix F.1)."""
 
     MALFORMED = "malformed"
     RESERVED_SYNTAX = "reserved syntax in quote"
@@ -61,7 +61,7 @@ class Fault(enum.Enum):
 
 
 class SyntaxFault(ValueError):  # noqa: N818 (the contract's name; a `Fault` of the syntax)
-    """A text that is no response; `position` is the offset where it stops being one."""
+    """A text that is not a response; `position` is the offset of the first error."""
 
     def __init__(self, message: str, position: int) -> None:
         super().__init__(f"{message} (at character {position})")
@@ -121,12 +121,12 @@ def format(*evidence: Evidence) -> str:
 
 
 def holds_mark(text: str) -> bool:
-    """Whether `text` holds a reserved mark, so that `format` refuses it."""
+    """Whether `text` contains a reserved mark, so that `format` refuses it."""
     return _MARK.search(text) is not None
 
 
 def named_mark(text: str) -> str | None:
-    """Names the first reserved mark in `text` and where it is, for people; None without one."""
+    """Describes the first reserved mark in `text` and its position for users; None if none."""
     mark = _MARK.search(text)
     if mark is None:
         return None
@@ -140,19 +140,19 @@ def faults(
     minimum_quote_length: int = MINIMUM_QUOTE_LENGTH,
     maximum_omissions: int = 0,
 ) -> frozenset[Fault]:
-    """Says what is wrong with a response; the empty set means nothing is. Never raises.
+    """Finds the faults of a response; the empty set means that there are none. Never raises.
 
-    Each fault is judged by itself, and holds for the response when it holds for any of its triples;
-    only of a malformed text nothing else is said.
+    Each fault is checked independently, and the response has it if any of its triples has it. A
+    malformed text has no other faults.
 
     Args:
       text: a raw sample.
-      documents: what may be cited: whole pages when judging an answer (the paper's "full source"),
-        windows when only what the prompt showed counts.
-      minimum_quote_length: a quote with fewer characters is short.
-      maximum_omissions: ` [...] ` that a quote may have, where it leaves words out. Each run
-        between them must then be verbatim, long enough and not blank (`is_blank`). With none,
-        ` [...] ` is text like any other.
+      documents: what may be cited: full pages to judge an answer (the paper's "full source"),
+        windows if only the text shown in the prompt counts.
+      minimum_quote_length: a quote with fewer characters is too short.
+      maximum_omissions: maximum number of ` [...] ` in a quote, which mark omitted words. Each run
+        between them must be verbatim, long enough and not blank (`is_blank`). With 0, ` [...] ` is
+        ordinary text.
     """
     try:
         triples = parse(text)
@@ -166,30 +166,30 @@ def faults(
 
 
 def runs_of(quote: str, maximum_omissions: int) -> list[str]:
-    """The runs of a quote: one, but between its omissions where it may have some."""
+    """The runs of a quote: split at its omissions if these are allowed, else the entire quote."""
     return quote.split(OMISSION) if maximum_omissions else [quote]
 
 
 def is_blank(run: str, omissions: bool = False) -> bool:
     """Whether a quote, or a run of one, has nothing but white space.
 
-    Where quotes may leave words out, dots and square brackets are nothing, either: what is left of
-    a run when its end turns out to be the beginning of ` [...] ` then always is a run, too.
+    If omissions are allowed, dots and square brackets count as blank, too. So a non-blank run stays
+    non-blank if its end turns out to be the beginning of ` [...] `.
     """
     return not (run.translate(_NO_OMISSION) if omissions else run).strip()
 
 
 def is_verbatim(quote: str, text: str) -> bool:
-    """Whether `quote` is a run of `text`, but for the case of ASCII letters.
+    """Whether `quote` is a run of `text`, ignoring the case of ASCII letters.
 
-    Only ASCII letters are folded: Unicode's foldings change lengths and conflate letters (`ß` and
-    `ss`), so that an offset in the folded text would mean nothing in the page.
+    Only ASCII letters are folded: Unicode's case folding changes lengths and conflates letters (`ß`
+    and `ss`), so that offsets in the folded text would not be valid in the page.
     """
     return quote in text or fold_case(quote) in fold_case(text)
 
 
 def fold_case(text: str) -> str:
-    """Lower-cases the ASCII letters of `text` and nothing else; lengths stay."""
+    """Lower-cases only the ASCII letters of `text`; the length does not change."""
     return text.lower() if text.isascii() else text.translate(_ASCII_LOWER)
 
 
@@ -199,8 +199,9 @@ def _faults_of_triple(
     minimum_quote_length: int,
     maximum_omissions: int,
 ) -> set[Fault]:
-    # Titles are not unique: the quote may come from any document of that name. Where the title
-    # names none, the quote is sought in all, so that a wrong title alone is one fault, not two.
+    # Titles are not unique: the quote may come from any document with that title. If no document
+    # has it, the quote is searched for in all documents, so that a wrong title alone is one fault,
+    # not two.
     named = [source for source in sources if source.title == triple.title]
     runs, omits = runs_of(triple.quote, maximum_omissions), maximum_omissions > 0
     holds = {

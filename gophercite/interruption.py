@@ -1,10 +1,10 @@
-"""Signals that are heard at once, whatever the process is at.
+"""Handles signals immediately, whatever the process is doing.
 
-Python runs its handlers between two steps of the main thread. That thread may be in a compiler or
-an import for a minute, and what a handler raises there can end in a callback of a library, which
-prints or swallows it; and an interpreter that is taken down while a library's threads are at work
-can crash. Here a thread of its own hears signals, and ends the process without taking anything
-down. So files have to be whole at every moment, as they have to be for SIGKILL.
+Python runs signal handlers between two bytecode instructions of the main thread. That thread may be
+in a compiler or an import for a minute. An exception from a handler may be raised inside a
+library's callback, which prints or swallows it. And an interpreter that shuts down while a
+library's threads are running can crash. Here a separate thread waits for signals, and ends the
+process without any shutdown. So files must be consistent at every moment, as for SIGKILL.
 """
 
 import contextlib
@@ -15,29 +15,29 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 
-INTERRUPTED = 130  # the exit status that shells give Ctrl-C
-_STDERR = 2  # the descriptor, which libraries write to as well
+INTERRUPTED = 130  # the shells' exit status for Ctrl-C
+_STDERR = 2  # the file descriptor, which libraries write to, too
 
 
 class _Terminal:
-    """Where the last line goes, also while what libraries write is held back."""
+    """The descriptor for the last line, also while libraries' output is suppressed."""
 
     stderr = _STDERR
 
 
 def heard(number: int, frame: FrameType | None) -> None:
-    """The handler in the main thread while `hear` is in force: it does nothing."""
+    """The main thread's handler while `hear` is active: it does nothing."""
 
 
 def hear(numbers: Sequence[int], action: Callable[[int], None]) -> None:
-    """Calls a function in a thread as soon as one of some signals comes, until the process ends.
+    """Calls a function in a thread whenever one of some signals arrives, until the process ends.
 
-    It goes on being called when others put handlers of theirs in place of `heard`, but not when
-    they put one of the system's (`signal.SIG_DFL`).
+    This keeps working if other code replaces the handler `heard` by its own, but not if it installs
+    a system handler (`signal.SIG_DFL`).
 
     Args:
       numbers: the signals.
-      action: what to do, given the signal.
+      action: the function to call with the signal.
     """
     _Terminal.stderr = os.dup(_STDERR)
     ours, pythons = socket.socketpair()
@@ -56,9 +56,10 @@ def hear(numbers: Sequence[int], action: Callable[[int], None]) -> None:
 
 
 def end_at_once(status: int = INTERRUPTED) -> None:
-    """From now on Ctrl-C ends the process with a status, and nothing is printed.
+    """From now on, Ctrl-C ends the process with a status and without output.
 
-    It does so until somebody puts another handler in place, as a command does that has to clean up.
+    This is in force until another handler is installed, for example by a command that has to clean
+    up.
 
     Args:
       status: the exit status.
@@ -72,24 +73,25 @@ def end_at_once(status: int = INTERRUPTED) -> None:
 
 
 def end(status: int, message: str = "") -> None:
-    """Ends the process without taking anything down; from any thread.
+    """Ends the process without any shutdown; can be called from any thread.
 
     Args:
       status: the exit status.
-      message: a line for people; none when empty.
+      message: a line for the user; none if empty.
     """
-    with contextlib.suppress(OSError):  # nobody reads it, or it is closed
+    with contextlib.suppress(OSError):  # it is closed, or has no reader
         if os.isatty(_Terminal.stderr):
-            os.write(_Terminal.stderr, b"\r\x1b[K")  # what was to be shown for a while
+            os.write(_Terminal.stderr, b"\r\x1b[K")  # clears a progress line
         if message:
             os.write(_Terminal.stderr, (message + "\n").encode())
     os._exit(status)
 
 
 def over(numbers: Sequence[int] = (signal.SIGINT,)) -> None:
-    """From now on signals change nothing: the work is done, and the interpreter takes itself down.
+    """From now on, signals have no effect, because the work is done and the interpreter shuts down.
 
-    It would give signals back to the system on the way, which ends the process by them.
+    During shutdown, the interpreter would restore the system's handlers, and a signal would kill
+    the process.
 
     Args:
       numbers: the signals.
@@ -100,9 +102,9 @@ def over(numbers: Sequence[int] = (signal.SIGINT,)) -> None:
 
 @contextlib.contextmanager
 def libraries_silenced() -> Iterator[None]:
-    """Keeps what libraries write to stderr while they are imported from people.
+    """Suppresses what libraries write to stderr while they are imported.
 
-    TensorFlow says twice that there is no GPU, whatever its own setting for logs says.
+    TensorFlow says twice that there is no GPU, whatever its own log level.
     """
     kept = os.dup(_STDERR)
     with open(os.devnull, "wb") as nowhere:

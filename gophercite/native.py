@@ -1,8 +1,8 @@
-"""Functions that numba compiles to machine code, which it keeps until one of their sources changes.
+"""Functions that numba compiles to machine code, cached until one of their sources changes.
 
-By itself numba looks at the file of a function alone. But what the function calls, and constants of
-other files, are compiled into it, and may have changed since: a run would do what last week's code
-said. Here machine code is kept for a folder's sources as a whole.
+numba itself checks only the file of a function. But functions that it calls, and constants from
+other files, are compiled into it and may have changed: a run would then execute last week's code.
+Here the cache depends on all sources of a folder.
 """
 
 import functools
@@ -21,24 +21,24 @@ _STAMP = "native_sources.sha256"
 
 
 def native(function: _Function) -> _Function:
-    """Compiles a function for the types that it is called with, without Python's lock."""
+    """Compiles a function for the types that it is called with; it runs without Python's lock."""
     return _kept(numba.njit(cache=True, nogil=True), function)
 
 
 def native_inline(function: _Function) -> _Function:
-    """Likewise, and takes it into those that call it."""
+    """Like `native`, but inlines the function into its callers."""
     return _kept(numba.njit(cache=True, nogil=True, inline="always"), function)
 
 
 def _kept(compiled: Callable[[Any], Any], function: Any) -> Any:
-    made = compiled(function)  # reads nothing that was kept before its first call
+    made = compiled(function)  # does not read the cache before its first call
     _forget_what_is_stale(pathlib.Path(inspect.getfile(function)).parent, made.stats.cache_path)
     return made
 
 
 @functools.cache
 def _forget_what_is_stale(sources: pathlib.Path, kept: str) -> None:
-    """Takes away machine code of other sources than those that are there now."""
+    """Deletes cached machine code of other versions of the sources."""
     together = hashlib.sha256()
     for source in sorted(sources.glob("*.py")):
         together.update(f"{source.name}\n".encode() + source.read_bytes())

@@ -1,8 +1,8 @@
-"""Where arrays live: one mesh, one table of logical axis rules, for one device or a pod.
+"""Array sharding: one mesh and one table of logical axis rules, for one device or a pod.
 
-Model and optimiser name the axes of their arrays ("embed", "mlp", "batch" …); a run's rules say
-which mesh axis each name is cut along. On one device every rule is trivially met, so the same
-program runs on a laptop, on simulated devices, over several processes and on a TPU slice.
+Model and optimiser name the axes of their arrays ("embed", "mlp", "batch" …); a run's rules map
+each name to the mesh axis that it is sharded over. On one device every rule is trivially met, so
+the same program runs on a laptop, on simulated devices, over several processes and on a TPU slice.
 """
 
 import contextlib
@@ -20,10 +20,10 @@ MESH_AXES = ("data", "fsdp", "model")
 
 Rules = tuple[tuple[str, str | tuple[str, ...] | None], ...]
 
-# Parameters are cut twice: along the width of the residual stream over `fsdp` (gathered a layer at
-# a time when used; Rajbhandari et al. 2020) and along heads, MLP and vocabulary over `model`
-# (Shoeybi et al. 2019). Between blocks the residual stream is cut along the sequence over `model`
-# (Korthikanti et al. 2022), which also divides what rematerialisation keeps.
+# Parameters are sharded twice: along the width of the residual stream over `fsdp` (gathered layer
+# by layer when used; Rajbhandari et al. 2020) and along heads, MLP and vocabulary over `model`
+# (Shoeybi et al. 2019). Between blocks, the residual stream is sharded along the sequence over
+# `model` (Korthikanti et al. 2022), which also divides the activations kept for rematerialisation.
 DEFAULT_RULES: Rules = (
     ("batch", ("data", "fsdp")),
     ("length", None),
@@ -43,25 +43,25 @@ class Partitioner:
     """A mesh and the rules that map logical axes to it.
 
     Attributes:
-      mesh: devices in the axes `data` (copies of the parameters), `fsdp` (parameters cut, gathered
-        for use) and `model` (tensor parallelism).
-      rules: logical axis to mesh axis; the first rule for a name holds. A name without a rule is
-        an error, so that a new axis is never replicated by oversight.
+      mesh: devices along the axes `data` (parameters replicated), `fsdp` (parameters sharded, and
+        gathered for use) and `model` (tensor parallelism).
+      rules: logical axis to mesh axis; the first rule for a name applies. A name without a rule is
+        an error, so that a new axis is never replicated by mistake.
     """
 
     mesh: Mesh
     rules: Rules = DEFAULT_RULES
 
     def spec(self, axes: Sequence[str | None], shape: Sequence[int] | None = None) -> PartitionSpec:
-        """The mesh axes that an array's logical axes are cut along.
+        """The mesh axes that an array's logical axes are sharded over.
 
         Args:
-          axes: logical name of each axis; None is never cut.
-          shape: the array's shape. An axis that its mesh axes don't divide is not cut (a norm's
+          axes: logical name of each axis; None is never sharded.
+          shape: the array's shape. An axis that its mesh axes don't divide is not sharded (a norm's
             512 values over 96 devices, 2 key heads over 8).
 
         Returns:
-          One entry an axis.
+          One entry per axis.
 
         Raises:
           ValueError: a name has no rule.
@@ -87,23 +87,23 @@ class Partitioner:
 
     @property
     def batch_sharding(self) -> NamedSharding:
-        """How a batch's arrays, [batch, length], are cut."""
+        """The sharding of a batch's arrays, [batch, length]."""
         return NamedSharding(self.mesh, self.spec(("batch", "length")))
 
     @property
     def replicated(self) -> NamedSharding:
-        """A whole copy on every device."""
+        """A full copy on every device."""
         return NamedSharding(self.mesh, PartitionSpec())
 
     @contextlib.contextmanager
     def activate(self) -> Iterator[None]:
-        """Makes `constrain` apply this mesh and these rules to what is traced inside."""
+        """Makes `constrain` use this mesh and these rules for everything traced inside."""
         with jax.set_mesh(self.mesh), nn.logical_axis_rules(self.rules):
             yield
 
 
 def is_axes(leaf: object) -> bool:
-    """Whether a tree's node is a tuple of logical axis names."""
+    """Whether a tree node is a tuple of logical axis names."""
     return isinstance(leaf, tuple) and all(name is None or isinstance(name, str) for name in leaf)
 
 
@@ -115,12 +115,13 @@ def make_mesh(
 ) -> Mesh:
     """A mesh over all devices (or those given).
 
+    At most one of the sizes may be -1, which stands for the number of remaining devices.
+
     Args:
-      data: replicas of the parameters.
-      fsdp: cuts of the parameters that are gathered for use.
-      model: tensor-parallel cuts.
-      devices: default is all devices of all processes. Exactly one of the sizes may be -1: what
-        the others leave.
+      data: number of replicas of the parameters.
+      fsdp: number of parameter shards that are gathered for use.
+      model: number of tensor-parallel shards.
+      devices: the devices; all devices of all processes by default.
 
     Returns:
       A mesh with the axes `MESH_AXES`.
@@ -145,7 +146,7 @@ def make_mesh(
 
 
 def constrain(x: jax.Array, *axes: str | None) -> jax.Array:
-    """Cuts an activation along its logical axes, inside `Partitioner.activate`; else unchanged.
+    """Shards an activation by its logical axes inside `Partitioner.activate`; else does nothing.
 
     Args:
       x: an array.
@@ -160,15 +161,16 @@ def constrain(x: jax.Array, *axes: str | None) -> jax.Array:
 
 
 def active_spec(axes: Sequence[str | None], shape: Sequence[int]) -> PartitionSpec:
-    """The mesh axes that an array's logical axes are cut along inside `Partitioner.activate`."""
+    """The mesh axes that logical axes are sharded over inside `Partitioner.activate`."""
     rules = tuple(nn.get_logical_axis_rules())
     return _spec(dict(jax.sharding.get_abstract_mesh().shape), rules, axes, shape)
 
 
 def active_platform() -> str:
-    """What is traced now will run on: "tpu", "gpu" or "cpu".
+    """The platform that the traced program will run on: "tpu", "gpu" or "cpu".
 
-    The mesh's devices decide, which may be those of a slice that is not here; else JAX's default.
+    It is that of the mesh's devices, which may belong to a slice that is not present; without a
+    mesh, JAX's default.
     """
     device = jax.sharding.get_abstract_mesh().abstract_device
     return device.platform if device is not None else jax.default_backend()

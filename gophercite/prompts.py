@@ -1,7 +1,7 @@
 """The prompt of GopherCite (table 12): one place for training and inference.
 
-Prompt and response are tokenised apart, so that a response has the same tokens whatever stands
-before it: the prompt up to and including `Answer:`, the response from the space after it on.
+Prompt and response are tokenised separately, so that a response's tokens don't depend on the
+prompt: the prompt ends with `Answer:`, and the response begins with the space after it.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ def prompt(question: str, sources: Sequence[Window | Document]) -> str:
 
 
 def frame(question: str, sources: Sequence[Window | Document]) -> tuple[list[str], str]:
-    """Returns what a prompt has before the text of each source, and what it ends with."""
+    """Returns a prompt's text before each source's text, and its end."""
     titles = [f"Page: {source.title}\n" for source in sources]
     before = [f"\n\n{title}" if place else title for place, title in enumerate(titles)]
     asked = f"Question: {question}\nAnswer:"
@@ -28,7 +28,7 @@ def frame(question: str, sources: Sequence[Window | Document]) -> tuple[list[str
 
 
 def response(*triples: Evidence) -> str:
-    """Returns what follows a prompt: a space and the evidence.
+    """Returns the response that follows a prompt: a space and the evidence.
 
     Raises:
       ValueError: as `evidence.format` does.
@@ -39,27 +39,27 @@ def response(*triples: Evidence) -> str:
 def encode_prompt(
     vocabulary: Vocabulary, question: str, sources: Sequence[Window | Document]
 ) -> list[int]:
-    """Returns the ids of a prompt, with what the model expects at the start of a text.
+    """Returns the ids of a prompt, including what the model expects at the start of a text.
 
-    That is a beginning of sequence where the vocabulary has one, and the space of a dummy prefix
-    where the model was trained with it: the ids are then the model's own tokenizer's.
+    That is a beginning-of-sequence token if the vocabulary has one, and the space of a dummy prefix
+    if the model was trained with it, so that the ids equal those of the model's own tokenizer.
     """
     return encode_text(vocabulary, prompt(question, sources))
 
 
 def encode_text(vocabulary: Vocabulary, text: str) -> list[int]:
-    """Returns the ids of any text that a model reads from its start, as `encode_prompt` does."""
+    """Returns the ids of any text at the start of a model's input, as in `encode_prompt`."""
     prefix = " " if vocabulary.dummy_prefix else ""
     return beginning(vocabulary) + vocabulary.encode(prefix + text)
 
 
 def beginning(vocabulary: Vocabulary) -> list[int]:
-    """Returns what every sequence of tokens begins with: one id, or none."""
+    """Returns the ids that every sequence begins with: one, or none."""
     return [] if vocabulary.bos_id is None else [vocabulary.bos_id]
 
 
 def encode_response(vocabulary: Vocabulary, *triples: Evidence) -> list[int]:
-    """Returns the ids of a response, end of sequence included.
+    """Returns the ids of a response, including the end of sequence.
 
     Raises:
       ValueError: as `evidence.format` does.
@@ -68,20 +68,20 @@ def encode_response(vocabulary: Vocabulary, *triples: Evidence) -> list[int]:
 
 
 def encode_response_text(vocabulary: Vocabulary, text: str) -> list[int]:
-    """Returns the ids of a response of any form, after one space, without an end of sequence."""
+    """Returns the ids of any response after one space, without an end of sequence."""
     return vocabulary.encode(f" {text.lstrip(' ')}")
 
 
 def encode_judged(
     vocabulary: Vocabulary, question: str, answer: tuple[Evidence, ...] | str
 ) -> list[int]:
-    """Returns the ids of what a reward model reads: the question and a response, no documents.
+    """Returns the ids of a reward model's input: the question and a response, without documents.
 
     Args:
-      vocabulary: the model's.
-      question: its text.
-      answer: claims with their evidence, or the text of an answer that has another form. Both give
-        the tokens of a response to a prompt, end of sequence included.
+      vocabulary: the model's vocabulary.
+      question: the question's text.
+      answer: claims with their evidence, or the text of an answer in another form. Both are encoded
+        like a response to a prompt, including the end of sequence.
 
     Raises:
       ValueError: as `evidence.format` does.
