@@ -1,4 +1,4 @@
-"""Passages put together again as the articles that they are from."""
+"""Joins passages into the articles that they come from."""
 
 import dataclasses
 import itertools
@@ -11,10 +11,10 @@ _BETWEEN = "\n\n"  # an empty line: windows may start after it
 
 
 def join_passages(gold: Sequence[GoldQuestion]) -> list[GoldQuestion]:
-    """Returns the questions with whole articles in place of passages, and their spans moved along.
+    """Returns the questions with whole articles instead of passages, and their spans moved along.
 
-    An article is the passages of one group and title in the order of the source; those that nobody
-    asked about are not in it, as converters do not give them.
+    An article consists of the passages of one group and title in the order of the source. Passages
+    that nobody asked about are missing, because converters don't return them.
 
     Args:
       gold: all questions of a source.
@@ -31,7 +31,7 @@ def _article(item: GoldQuestion) -> tuple[str, str]:
 
 
 def _join(parts: Sequence[Document]) -> tuple[Document, dict[str, int]]:
-    """Returns an article, and where in it each passage begins, by its id."""
+    """Returns an article, and the offset of each passage in it, by its id."""
     lengths = [len(part.text) + len(_BETWEEN) for part in parts]
     starts = itertools.accumulate(lengths, initial=0)
     source = parts[0].id.rpartition("-")[0]

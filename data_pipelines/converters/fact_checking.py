@@ -1,4 +1,4 @@
-"""Fact checking: claims with what proves or refutes them, and as questions: is the claim true?
+"""Fact checking: claims with evidence for or against them, also as questions: is the claim true?
 
 Licences of the sets: FEVER CC BY-SA 3.0, FoolMeTwice Apache-2.0, FEVER-symmetric MIT (its texts as
 FEVER's).
@@ -24,7 +24,7 @@ from gophercite.documents import Document, normalise_text
 _LABELS = {"SUPPORTS": True, "REFUTES": False}
 _BRACKETS = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-COLON-": ":"}
 _BRACKET = re.compile("|".join(_BRACKETS))
-_ADDED = re.compile(r"0{6}\d$")  # to an id of FEVER's, in FEVER-symmetric
+_ADDED = re.compile(r"0{6}\d$")  # suffix that FEVER-symmetric adds to FEVER's ids
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,12 @@ class CheckedClaim:
     """A claim that a passage proves or refutes.
 
     Attributes:
-      id: names the claim within its file.
+      id: identifies the claim within its file.
       claim: its text, without a full stop at the end.
-      supported: whether the passage proves it; else it refutes it.
-      document: the page, or what the set gives of it.
-      span: of the evidence in the document's text.
-      group: what must not be divided between splits: the claims about one page.
+      supported: whether the passage proves it; otherwise it refutes it.
+      document: the page, or the part of it in the data set.
+      span: span of the evidence in the document's text.
+      group: the claims about one page, which must not be split.
     """
 
     id: str
@@ -53,7 +53,7 @@ ClaimReader = Callable[[Path, ConversionReport], Iterator[CheckedClaim]]
 
 class _Page(NamedTuple):
     document: Document
-    sentences: dict[int, tuple[int, int]]  # where each stands, by its number
+    sentences: dict[int, tuple[int, int]]  # span of each, by its number
 
 
 def as_question(claim: str) -> str:
@@ -62,7 +62,7 @@ def as_question(claim: str) -> str:
 
 
 def convert_fever(path: Path, report: ConversionReport) -> Iterator[GoldQuestion]:
-    """Yields FEVER's claims as questions, answered by yes or no; see `read_fever`."""
+    """Yields FEVER's claims as yes-or-no questions; see `read_fever`."""
     return map(_gold_question, read_fever(path, report))
 
 
@@ -74,16 +74,16 @@ def convert_fool_me_twice(path: Path, report: ConversionReport) -> Iterator[Gold
 def read_fever(path: Path, report: ConversionReport) -> Iterator[CheckedClaim]:
     """Yields FEVER's claims with the sentences that prove or refute them.
 
-    Of several sets of evidence the first that is on one page counts. Claims without enough
-    information, or with evidence on several pages only, are counted and left out.
+    If there are several sets of evidence, the first one on a single page counts. Claims without
+    enough information, or only with evidence on several pages, are counted and left out.
 
     Args:
-      path: JSON lines with `id`, `label`, `claim` and `evidence`; beside the file stands the folder
-        `wiki-pages` with the pages in JSON lines.
-      report: is told what was left out.
+      path: JSON lines with `id`, `label`, `claim` and `evidence`; the folder `wiki-pages` with the
+        pages in JSON lines is next to the file.
+      report: counts what was left out.
 
     Raises:
-      FileNotFoundError: when there is no such file or no such folder.
+      FileNotFoundError: the file or the folder does not exist.
     """
     folder = path.parent / "wiki-pages"
     files = sorted(folder.glob("*.jsonl*"))
@@ -113,11 +113,11 @@ def read_fever(path: Path, report: ConversionReport) -> Iterator[CheckedClaim]:
 
 
 def read_fool_me_twice(path: Path, report: ConversionReport) -> Iterator[CheckedClaim]:
-    """Yields FoolMeTwice's claims; the document is the gold evidence, all of it the proof.
+    """Yields FoolMeTwice's claims; the document is the gold evidence, all of which is the proof.
 
     Args:
       path: JSON lines with `id`, `label`, `text`, `wikipedia_page` and `gold_evidence`.
-      report: is told what was left out.
+      report: counts what was left out.
     """
     for number, value in gold.read_lines(path, report):
         with report.skipping(f"{path}:{number}"):
@@ -135,12 +135,12 @@ def read_fool_me_twice(path: Path, report: ConversionReport) -> Iterator[Checked
 def read_fever_symmetric(path: Path, report: ConversionReport) -> Iterator[CheckedClaim]:
     """Yields FEVER-symmetric's claims; the document is the evidence, its first words the title.
 
-    Each claim of FEVER stands there with evidence for it and against it, and so does another claim,
-    with the same evidence. The ids of the three that were added are FEVER's with a number behind.
+    Each claim of FEVER appears with evidence for it and against it, and so does another claim,
+    with the same evidence. The ids of the three added pairs are FEVER's with a number appended.
 
     Args:
       path: JSON lines with `id`, `label`, `claim` and `evidence`, a text.
-      report: is told what was left out.
+      report: counts what was left out.
     """
     found = []
     for number, value in gold.read_lines(path, report):
@@ -183,7 +183,7 @@ def _claim(value: Any, field: str) -> str:
 
 
 def _citations(evidence: Any) -> list[tuple[str, int]]:
-    """Returns title, as it is written, and number of the sentences of one set of evidence."""
+    """Returns title, as it is spelled, and number of the sentences in one set of evidence."""
     items = evidence if isinstance(evidence, list) else []
     quadruples = (item for item in items if isinstance(item, list) and len(item) == 4)
     return [
@@ -196,7 +196,7 @@ def _citations(evidence: Any) -> list[tuple[str, int]]:
 def _read_pages(
     files: list[Path], wanted: Collection[str], report: ConversionReport
 ) -> dict[str, _Page]:
-    """Returns the pages that are cited, by the titles that cite them."""
+    """Returns the cited pages, by the titles that cite them."""
     pages: dict[str, _Page] = {}
     for file in files:
         for number, value in gold.read_lines(file, report):
@@ -208,7 +208,7 @@ def _read_pages(
 
 
 def _page(name: str, lines: str) -> _Page:
-    """Makes a page of FEVER's lines: number, sentence and links, with tabs between."""
+    """Builds a page from FEVER's lines: number, sentence and links, separated by tabs."""
     text, sentences = "", {}
     for line in lines.split("\n"):
         number, _, rest = line.partition("\t")

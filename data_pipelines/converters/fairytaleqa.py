@@ -1,4 +1,4 @@
-"""FairytaleQA: questions about stories, with answers in free words."""
+"""FairytaleQA: questions about stories, with free-text answers."""
 
 import re
 from collections.abc import Iterator
@@ -27,13 +27,13 @@ def convert_fairytaleqa(path: Path, report: ConversionReport) -> Iterator[GoldQu
     """Yields each question with the section of the story that answers it.
 
     Sections are documents, titled with the story and their number; their hard line breaks become
-    spaces. The first answer is the claim; it has a span when the data set calls it explicit and a
-    section has its words, or a sentence most of them (`sentences.find_answer`). A story's sections
-    are one group.
+    spaces. The first answer is the claim; it has a span if the data set calls it explicit and a
+    section contains its words, or a sentence contains most of them (`sentences.find_answer`). A
+    story's sections are one group.
 
     Args:
-      path: `.jsonl` or `.jsonl.gz`, one story a line.
-      report: is told what was left out.
+      path: `.jsonl` or `.jsonl.gz`, one story per line.
+      report: counts what was left out.
     """
     source = f"fairytaleqa_{path.name.split('.')[0]}"
     for number, story in read_lines(path, report):

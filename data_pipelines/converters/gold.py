@@ -1,4 +1,4 @@
-"""The form that every converter produces: a question, its passage, and where the answer stands."""
+"""The output of every converter: a question, its passage, and the place of the answer."""
 
 import collections
 import contextlib
@@ -20,13 +20,13 @@ class GoldQuestion:
     """A question of a data set with the passage that answers it.
 
     Attributes:
-      id: names the question within its file.
+      id: identifies the question within its file.
       question: its text.
       document: the passage.
-      group: what must not be divided between train, validation and test: an article, a story.
-      answers: what is accepted, the best first, each once.
-      span: where `answers[0]` stands in the document's text, or the sentence that says it in other
-        words; None when nothing there says it.
+      group: an article or story, which must not be divided between train, validation and test.
+      answers: accepted answers, the best first, without duplicates.
+      span: span of `answers[0]` in the document's text, or of the sentence that says it in other
+        words; None if nothing there says it.
     """
 
     id: str
@@ -43,10 +43,10 @@ class BadRecord(ValueError):  # noqa: N818 (it is named, counted and passed over
 
 @dataclasses.dataclass
 class ConversionReport:
-    """What became of the records of a source file.
+    """What happened to the records of a source file.
 
     Attributes:
-      counts: how many records were written of each kind, and left out for each reason.
+      counts: number of records written, by kind, and left out, by reason.
       problems: the first `KEPT_PROBLEMS` bad records, each named by its place in the file.
       strict: whether the first bad record ends the conversion.
     """
@@ -69,7 +69,7 @@ class ConversionReport:
 
     @contextlib.contextmanager
     def skipping(self, place: str) -> Iterator[None]:
-        """Skips, under this name, the bad record that its block finds."""
+        """Skips a bad record that its block finds, under this name."""
         try:
             yield
         except BadRecord as problem:
@@ -80,7 +80,7 @@ class ConversionReport:
         return "\n".join(f"{count:7d} {what}" for what, count in self.counts.items())
 
     def named_problems(self) -> list[str]:
-        """Returns one line for each problem kept, and one for those that were not."""
+        """Returns one line for each problem kept, and one for the others."""
         more = self.counts["bad records skipped"] - len(self.problems)
         return [*self.problems, *([f"… and {more} more"] if more > 0 else [])]
 
@@ -93,7 +93,7 @@ def read_lines(path: Path, report: ConversionReport) -> Iterator[tuple[int, Any]
 
     Args:
       path: `.jsonl` or `.jsonl.gz`.
-      report: is told which lines cannot be read.
+      report: counts the lines that can't be read.
 
     Raises:
       FileNotFoundError, RecordError: as `gophercite.storage.json_lines.read_json_lines`.
@@ -109,7 +109,7 @@ def text_field(value: Any, name: str) -> str:
     """Returns string field `name` of a JSON object.
 
     Raises:
-      BadRecord: when the value is no object, or the field is missing, empty or no string.
+      BadRecord: the value is not an object, or the field is missing, empty or not a string.
     """
     if not isinstance(value, dict):
         raise BadRecord(f"expected an object, got {type(value).__name__}")
@@ -120,7 +120,7 @@ def text_field(value: Any, name: str) -> str:
 
 
 def list_field(value: Any, name: str) -> list[Any]:
-    """Returns list field `name` of a JSON object; raises `BadRecord` as `text_field` does."""
+    """Returns list field `name` of a JSON object; raises `BadRecord` like `text_field`."""
     items = value.get(name) if isinstance(value, dict) else None
     if not isinstance(items, list):
         raise BadRecord(f"field {name!r}: expected a list, got {items!r:.40}")
@@ -128,16 +128,16 @@ def list_field(value: Any, name: str) -> list[Any]:
 
 
 def document_of(source: str, title: str, text: str) -> Document:
-    """Returns a passage as a document whose id says where it is from and what it holds."""
+    """Returns a passage as a document whose id depends on its source and content."""
     digest = hashlib.sha256(f"{title}\n{text}".encode("utf-8", "replace")).hexdigest()
     return Document(f"{source}-{digest[:12]}", title, text)
 
 
 def normalised_span(text: str, start: int, answer: str) -> tuple[int, int]:
-    """Returns where `answer`, which begins at `text[start]`, stands in the normalised text.
+    """Returns the span in the normalised text of `answer`, which begins at `text[start]`.
 
     Raises:
-      BadRecord: when the text does not have the answer there.
+      BadRecord: the answer is not there.
     """
     end = start + len(answer)
     if not start >= 0 or text[start:end] != answer:
@@ -150,7 +150,7 @@ def normalised_span(text: str, start: int, answer: str) -> tuple[int, int]:
 
 
 def distinct(answers: list[str]) -> tuple[str, ...]:
-    """Returns answers without surrounding space, each once, the most frequent first."""
+    """Returns answers without surrounding space or duplicates, the most frequent first."""
     counts = collections.Counter(normalise_text(a).strip() for a in answers if a.strip())
     return tuple(answer for answer, _ in counts.most_common())
 

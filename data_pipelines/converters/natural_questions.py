@@ -1,4 +1,4 @@
-"""Natural Questions: with gold passages as "lost in the middle" published them, and the original.
+"""Natural Questions: the original, and with gold passages as "lost in the middle" published them.
 
 A passage is the annotated long answer, whose sentence with the short answer is the evidence.
 """
@@ -24,11 +24,11 @@ from data_pipelines.converters.gold import (
 )
 from data_pipelines.converters.sentences import find_answer
 
-# Tokens of the original that stand without a space before or after them.
+# Tokens of the original without a space before or after them.
 _CLOSING = frozenset({",", ".", ";", ":", "!", "?", ")", "]", "%", "'s", "n't", "'", "''", "'re"})
 _OPENING = frozenset({"(", "[", "$", "``"})
 
-# Where a long answer begins and ends among a page's tokens, and the same of its short answers.
+# The token range of a long answer on its page, and those of its short answers.
 Annotation = tuple[Sequence[int], Sequence[int], Sequence[int]]
 
 
@@ -40,7 +40,7 @@ def convert_natural_questions(path: Path, report: ConversionReport) -> Iterator[
 
     Args:
       path: `.jsonl` or `.jsonl.gz`, each line with `question`, `answers` and `nq_annotated_gold`.
-      report: is told what was left out.
+      report: counts what was left out.
     """
     source = path.name.split(".")[0]
     for number, value in read_lines(path, report):
@@ -74,7 +74,7 @@ def convert_simplified(path: Path, report: ConversionReport) -> Iterator[GoldQue
     Args:
       path: `.jsonl` or `.jsonl.gz`, each line with `example_id`, `question_text`, `document_url`,
         `document_text` and `annotations`.
-      report: is told what was left out, and counts the questions that have no answer to quote.
+      report: counts what was left out, and the questions that have no answer to quote.
     """
     for number, value in read_lines(path, report):
         with report.skipping(f"{path}:{number}"):
@@ -99,17 +99,17 @@ def question_of_tokens(
     tokens: Sequence[tuple[str, bool]],
     annotations: Iterable[Annotation],
 ) -> GoldQuestion:
-    """Returns a question with the first long answer that holds a short one.
+    """Returns a question with the first long answer that contains a short one.
 
     Args:
-      id: of the question.
+      id: the question's id.
       question: its text.
-      title: of its page.
-      tokens: of the page, and whether each is markup.
-      annotations: by the annotators.
+      title: title of its page.
+      tokens: tokens of the page, and whether each is markup.
+      annotations: the annotators' annotations.
 
     Raises:
-      BadRecord: when no long answer holds a short one.
+      BadRecord: no long answer contains a short one.
     """
     for (first, last), starts, ends in annotations:
         if first < 0 or not starts or starts[0] < first or ends[0] > last:
@@ -124,7 +124,7 @@ def question_of_tokens(
 
 
 def _join(tokens: Sequence[tuple[str, bool]]) -> tuple[str, list[tuple[int, int]]]:
-    """Returns the text of tokens without markup, and where in it each token stands."""
+    """Returns the text of tokens without markup, and the span of each token in it."""
     text, places = "", []
     after_opening = True
     for token, markup in tokens:
@@ -141,7 +141,7 @@ def _join(tokens: Sequence[tuple[str, bool]]) -> tuple[str, list[tuple[int, int]
 
 
 def _annotation(value: Any, tokens: int) -> Annotation:
-    """Returns the places of an annotation's answers, which lie within the page."""
+    """Returns the ranges of an annotation's answers, which are within the page."""
     long_answer = value.get("long_answer") if isinstance(value, dict) else None
     (first, last), *others = [
         _places(answer, tokens) for answer in (long_answer, *list_field(value, "short_answers"))
@@ -162,7 +162,7 @@ def _places(answer: Any, tokens: int) -> tuple[int, int]:
 
 
 def _title_in(url: str) -> str:
-    """Returns a page's title, which the simplified set has in its address alone."""
+    """Returns a page's title, which the simplified set has only in its address."""
     parts = urllib.parse.urlsplit(html.unescape(url))
     (title,) = urllib.parse.parse_qs(parts.query).get("title") or [parts.path.rpartition("/")[2]]
     return urllib.parse.unquote(title) or url

@@ -1,4 +1,4 @@
-"""Questions without pages of their own: Natural Questions Open, ELI5, ASQA and TruthfulQA.
+"""Questions without pages: Natural Questions Open, ELI5, ASQA and TruthfulQA.
 
 Their pages come from a search (`data_pipelines.search`). Licences of the sets: NQ-open and ASQA
 CC BY-SA 3.0 and Apache-2.0, TruthfulQA Apache-2.0; ELI5's texts belong to those who wrote them.
@@ -20,7 +20,7 @@ from gophercite.storage.json_lines import open_bytes, read_json
 
 QuestionConverter = Callable[[Path, ConversionReport], Iterator[Question]]
 
-_NO_CONTEXT = "No context provided"  # what ASQA writes where a reading has no passage
+_NO_CONTEXT = "No context provided"  # ASQA's value if a reading has no passage
 
 
 def convert_natural_questions_open(path: Path, report: ConversionReport) -> Iterator[Question]:
@@ -39,17 +39,17 @@ def convert_natural_questions_open(path: Path, report: ConversionReport) -> Iter
 def convert_eli5(
     path: Path, report: ConversionReport, *, webgpt: bool = False
 ) -> Iterator[Question]:
-    """Yields the questions of ELI5, the answer with most votes first.
+    """Yields the questions of ELI5, with the answer with most votes first.
 
     Args:
-      path: JSON lines, as KILT has them (`id`, `input` and `output`, a list of which some have
-        `answer` and `meta.score`), or as the set itself has them (`q_id`, `title`, `selftext`,
-        `answers` with lists of `text` and `score`, and what the tokens `_URL_0_` of title and
-        selftext stand for as `title_urls` and `selftext_urls`).
-      report: is told what was left out.
-      webgpt: whether questions are those that WebGPT's model was asked (its appendix B): the title
-        and the selftext, `Explain: ` before what is no question, deleted ones counted and left out.
-        Otherwise they are the titles.
+      path: JSON lines, in KILT's form (`id`, `input` and `output`, a list of which some have
+        `answer` and `meta.score`), or in the set's own (`q_id`, `title`, `selftext`,
+        `answers` with lists of `text` and `score`, and the replacements for the tokens `_URL_0_` of
+        title and selftext as `title_urls` and `selftext_urls`).
+      report: counts what was left out.
+      webgpt: whether questions are in the form in which WebGPT's model was asked (its appendix B):
+        title and selftext, `Explain: ` before anything that is not a question, deleted ones counted
+        and left out. Otherwise they are the titles.
     """
     for number, value in gold.read_lines(path, report):
         with report.skipping(f"{path}:{number}"):
@@ -77,15 +77,15 @@ def convert_eli5(
 
 
 def convert_alce(path: Path, report: ConversionReport) -> Iterator[Question]:
-    """Yields the questions of ALCE's files (ELI5 and ASQA), with the passages that it retrieved.
+    """Yields the questions of ALCE's files (ELI5 and ASQA), with ALCE's retrieved passages.
 
     Args:
       path: a JSON list of objects with `question`, `answer` and `docs`, each with `title` and
         `text`.
-      report: is told what was left out.
+      report: counts what was left out.
 
     Raises:
-      ValueError: when the file holds no list.
+      ValueError: the file does not contain a list.
     """
     source = _stem(path)
     values = read_json(path)
@@ -110,14 +110,14 @@ def convert_alce(path: Path, report: ConversionReport) -> Iterator[Question]:
 def convert_asqa(path: Path, report: ConversionReport) -> Iterator[Question]:
     """Yields ASQA's ambiguous questions: long answers, and a passage for each reading.
 
-    Where a reading's passage says its short answer, the sentence is gold evidence.
+    If a reading's passage contains its short answer, the sentence is gold evidence.
 
     Args:
       path: a JSON object of splits, each an object of questions by their id.
-      report: is told what was left out.
+      report: counts what was left out.
 
     Raises:
-      ValueError: when the file holds no object of objects.
+      ValueError: the file does not contain an object of objects.
     """
     splits = read_json(path)
     if not isinstance(splits, dict) or not all(isinstance(v, dict) for v in splits.values()):
@@ -138,14 +138,14 @@ def convert_asqa(path: Path, report: ConversionReport) -> Iterator[Question]:
 
 
 def convert_truthfulqa(path: Path, report: ConversionReport) -> Iterator[Question]:
-    """Yields TruthfulQA's questions with what is right, the best answer first, and what is wrong.
+    """Yields TruthfulQA's questions with right answers, the best first, and wrong ones.
 
     Args:
       path: CSV with `Question`, `Best Answer`, `Correct Answers` and `Incorrect Answers`.
-      report: is told what was left out.
+      report: counts what was left out.
 
     Raises:
-      ValueError: when the file has not these columns.
+      ValueError: the file lacks these columns.
     """
     with open_bytes(path) as raw:
         rows = csv.DictReader(io.TextIOWrapper(raw, "utf-8-sig", errors="replace", newline=""))
@@ -170,7 +170,7 @@ def _stem(path: Path) -> str:
 
 
 def _texts(values: list[Any]) -> tuple[str, ...]:
-    """Returns the texts that say something, each once, in their order."""
+    """Returns the non-empty texts, without duplicates, in order."""
     texts = tuple(dict.fromkeys(v.strip() for v in values if isinstance(v, str) and v.strip()))
     if not texts:
         raise BadRecord("the question has no answer")
@@ -192,7 +192,7 @@ def _ranked(answers: Any) -> list[Any]:
 
 
 def _urls(value: dict[str, Any], name: str) -> list[str]:
-    """Addresses, which some copies of the set have in a list of their own."""
+    """Addresses, which some copies of the set have in a separate list."""
     urls = value.get(name) or []
     urls = urls.get("url") if isinstance(urls, dict) else urls
     if not isinstance(urls, list) or not all(isinstance(url, str) for url in urls):

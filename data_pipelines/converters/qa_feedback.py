@@ -9,20 +9,20 @@ from data_pipelines.converters.gold import BadRecord, ConversionReport, list_fie
 from gophercite.records import Comparison
 
 _ANSWERS = 4
-_PAIRS = tuple(itertools.combinations(range(_ANSWERS), 2))  # in the order of the file
+_PAIRS = tuple(itertools.combinations(range(_ANSWERS), 2))  # in the file's order
 _PREFERRED = {0: 0.5, 1: 0.0, 2: 1.0}
 
 
 def convert_qa_feedback(path: Path, report: ConversionReport) -> Iterator[Comparison]:
     """Yields the six comparisons of each question's four answers.
 
-    Pairs of the same text say nothing, and are counted and left out.
+    Pairs of identical texts are useless; they are counted and left out.
 
     Args:
       path: JSON lines with `question`, `prediction 1` to `prediction 4`, and `preference`: for the
-        pairs 1 and 2, 1 and 3, 1 and 4, 2 and 3, 2 and 4, 3 and 4 which is better, the first (1),
+        pairs 1 and 2, 1 and 3, 1 and 4, 2 and 3, 2 and 4, 3 and 4, which is better: the first (1),
         the second (2), or neither (0).
-      report: is told what was left out.
+      report: counts what was left out.
     """
     for number, value in gold.read_lines(path, report):
         with report.skipping(f"{path}:{number}"):

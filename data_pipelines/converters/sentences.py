@@ -1,4 +1,4 @@
-"""Which sentences of a text hold an answer."""
+"""Finds the sentences of a text that contain an answer."""
 
 import re
 from collections.abc import Sequence
@@ -8,33 +8,34 @@ from gophercite.text.sentences import sentence_spans
 
 Span = tuple[int, int]
 
-# An answer in other words than the passage's: the share of its words that a sentence must have.
+# Minimum share of an answer's words that a sentence must contain if the passage words it otherwise.
 _MINIMUM_RECALL = 0.75
 
 
 def covering(text: str, span: Span) -> Span:
-    """Returns the span of the sentence, or of the few sentences, that hold `text[span]`."""
+    """Returns the span of the sentence, or of the few sentences, that contain `text[span]`."""
     touched = [s for s in sentence_spans(text) if s[0] < span[1] and span[0] < s[1]]
     return min(first for first, _ in touched), max(last for _, last in touched)
 
 
 def find_verbatim(text: str, answer: str) -> Span | None:
-    """Returns where a text first has the words of an answer, in any case; None where it has not."""
+    """Returns where a text first contains the words of an answer, ignoring case, or None."""
     words = re.escape(normalise_text(answer).strip())
     found = re.search(rf"(?<!\w){words}(?!\w)", text, re.IGNORECASE)
     return found.span() if found else None
 
 
 def find_answer(text: str, answers: Sequence[str]) -> tuple[str, Span] | None:
-    """Returns the first of some answers that a text says, and where.
+    """Returns the first of some answers that a text contains, and where.
 
     Args:
       text: a passage.
       answers: as people wrote them, the best first.
 
     Returns:
-      The answer whose words stand there, and their place; else one of which a sentence has at
-      least three quarters of the words, articles apart, and that sentence; None when there is none.
+      The answer whose words occur in the text, and their span; otherwise an answer with at
+      least three quarters of its words, ignoring articles, in one sentence, and that sentence; None
+      if there is none.
     """
     for answer in answers:
         span = find_verbatim(text, answer)

@@ -20,19 +20,19 @@ from gophercite.storage.json_lines import read_json
 
 
 def convert_squad(path: Path, report: ConversionReport) -> Iterator[GoldQuestion]:
-    """Yields the questions of a SQuAD file, each with the paragraph it was asked about.
+    """Yields the questions of a SQuAD file, each with its paragraph.
 
-    A paragraph has its article's title. Where that says nothing (`titles.says_nothing`), each gets
-    a title of its own from its first words. An article's paragraphs are one group; when the file
-    has one article only, each paragraph is a group.
+    A paragraph has its article's title. If the titles say nothing (`titles.says_nothing`), each
+    paragraph gets its first words as its title. An article's paragraphs are one group; if the file
+    has only one article, each paragraph is a group.
 
     Args:
       path: `.json` or `.json.gz`.
-      report: is told what was left out.
+      report: counts what was left out.
 
     Raises:
       FileNotFoundError, RecordError: as `gophercite.storage.json_lines.read_json`.
-      ValueError: when the file is no SQuAD JSON at all.
+      ValueError: the file is not SQuAD JSON.
     """
     source = path.name.split(".")[0]
     try:

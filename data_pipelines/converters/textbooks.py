@@ -15,7 +15,7 @@ from data_pipelines.converters.titles import readable
 from gophercite.documents import Document
 from gophercite.text.sentences import sentence_spans
 
-# About 250 tokens, as long as the paragraphs that people were asked about in most data sets.
+# About 250 tokens, as long as the paragraphs in most question-answering data sets.
 PAGE_CHARACTERS = 1000
 
 
@@ -24,13 +24,13 @@ def convert_textbooks(
 ) -> Iterator[tuple[str, Document]]:
     """Yields the group and the text of each page; a section's pages are one group.
 
-    A page has as many of a section's paragraphs as fit `PAGE_CHARACTERS`; a longer paragraph is
-    cut between sentences. It has the section's title, with the book's before it where several
+    A page has as many of a section's paragraphs as fit into `PAGE_CHARACTERS`; a longer paragraph
+    is cut between sentences. It has the section's title, preceded by the book's if several
     sections share one ("Introduction").
 
     Args:
-      paths: `.jsonl` or `.jsonl.gz`, each line a section with `title`, `book` and `text`.
-      report: is told what was left out.
+      paths: `.jsonl` or `.jsonl.gz`, one section per line, with `title`, `book` and `text`.
+      report: counts what was left out.
     """
     sections = [section for path in paths for section in _sections(path, report)]
     shared = collections.Counter(title for _, title, _ in sections)
@@ -38,12 +38,12 @@ def convert_textbooks(
         name = f"{readable(book.replace('-', ' ')).capitalize()}: {title}"
         shown = name if shared[title] > 1 else title
         for page in pages(text):
-            # Sections that share book and title stay together, too.
+            # Sections that share book and title also stay together.
             yield f"{book}:{title}", document_of(book, shown, page)
 
 
 def pages(text: str) -> Iterator[str]:
-    """Yields a text in pages of whole paragraphs, cut between sentences where one is too long."""
+    """Yields a text in pages of whole paragraphs, cutting too long ones between sentences."""
     page = ""
     for paragraph in text.split("\n"):
         for piece in _pieces(paragraph.strip()):
@@ -56,9 +56,9 @@ def pages(text: str) -> Iterator[str]:
 
 
 def _pieces(paragraph: str) -> Iterator[str]:
-    """Yields a paragraph whole, or runs of its sentences that fit a page.
+    """Yields a complete paragraph, or runs of its sentences that fit on a page.
 
-    One sentence that is longer than a page stays whole.
+    A single sentence that is longer than a page stays whole.
     """
     start = end = 0
     for first, last in sentence_spans(paragraph):

@@ -1,4 +1,4 @@
-"""Titles for passages whose source has none of their own."""
+"""Titles for passages whose source has none."""
 
 import itertools
 import re
@@ -12,18 +12,18 @@ _TRAILING = ",.;:!?-–(\"'“ "
 
 
 def says_nothing(titles: Collection[str], passages: int) -> bool:
-    """Returns whether a source's titles tell its passages apart no better than a number would.
+    """Returns whether a source's titles distinguish its passages no better than a number would.
 
-    That is so when several passages stand under titles that are all equal but for digits, as
-    "Amazon_Reviews_2030" and "Amazon_Reviews_55" are.
+    This is the case if several passages have titles that are all equal except for digits, such as
+    "Amazon_Reviews_2030" and "Amazon_Reviews_55".
     """
     return passages > 1 and len({re.sub(r"\d+", "", title) for title in titles}) == 1
 
 
 def mint_titles(texts: Sequence[str]) -> list[str]:
-    """Returns a title for each text: its first sentence when that is short, or its first words.
+    """Returns a title for each text: its first sentence if that is short, or its first words.
 
-    Where two texts begin alike, the later one's title is longer, and at last gets a number.
+    If two texts begin alike, the later one's title is longer, and as a last resort gets a number.
     """
     taken: set[str] = set()
     titles = []

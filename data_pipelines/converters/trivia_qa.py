@@ -1,6 +1,6 @@
 """TriviaQA: trivia with evidence pages from Wikipedia and the web (licence of the set: Apache-2.0).
 
-The official archive has `qa/*.json` and, beside that folder, `evidence/wikipedia` and
+The official archive has `qa/*.json` and, next to that folder, `evidence/wikipedia` and
 `evidence/web` with the pages' texts.
 """
 
@@ -18,18 +18,18 @@ _FOLDERS = {"EntityPages": "wikipedia", "SearchResults": "web"}
 
 
 def convert_trivia_qa(path: Path, report: ConversionReport) -> Iterator[GoldQuestion]:
-    """Yields each question with the first of its pages that says the answer or an alias.
+    """Yields each question with the first of its pages that contains the answer or an alias.
 
-    A page's questions are one group. Questions of which no page says the answer are counted as bad:
+    A page's questions are one group. Questions without such a page are counted as bad:
     there is nothing to quote for them.
 
     Args:
-      path: `qa/….json` of the archive; its `evidence` folder stands beside `qa`.
-      report: is told what was left out.
+      path: `qa/….json` of the archive; its `evidence` folder is next to `qa`.
+      report: counts what was left out.
 
     Raises:
       FileNotFoundError, RecordError: as `gophercite.storage.json_lines.read_json`.
-      ValueError: when the file is no TriviaQA JSON, or has no `evidence` folder.
+      ValueError: the file is not TriviaQA JSON, or has no `evidence` folder.
     """
     evidence = path.resolve().parent.parent / "evidence"
     if not evidence.is_dir():
@@ -55,17 +55,17 @@ def convert_trivia_qa(path: Path, report: ConversionReport) -> Iterator[GoldQues
 def question_of_pages(
     id: str, question: str, value: str, aliases: Sequence[str], pages: Iterable[tuple[str, str]]
 ) -> GoldQuestion:
-    """Returns a question with the first page that says the answer.
+    """Returns a question with the first page that contains the answer.
 
     Args:
-      id: of the question.
+      id: the question's id.
       question: its text.
       value: the answer.
       aliases: other forms of it.
-      pages: title and text of each, in rank order.
+      pages: title and text of each page, in rank order.
 
     Raises:
-      BadRecord: when no page says it.
+      BadRecord: no page contains it.
     """
     answers = gold.distinct([value, *aliases])
     for title, text in pages:
@@ -79,7 +79,7 @@ def question_of_pages(
 
 
 def _pages(value: dict[str, Any], evidence: Path) -> Iterator[tuple[str, str]]:
-    """Yields title and text of the pages that are in the archive."""
+    """Yields title and text of the pages that exist in the archive."""
     for kind, folder in _FOLDERS.items():
         for page in gold.list_field(value, kind) if value.get(kind) else []:
             file = _inside(evidence / folder, gold.text_field(page, "Filename"))
@@ -90,7 +90,7 @@ def _pages(value: dict[str, Any], evidence: Path) -> Iterator[tuple[str, str]]:
 
 
 def _inside(folder: Path, name: str) -> Path:
-    """Returns the path of a page, whose name comes from strangers."""
+    """Returns the path of a page, whose name is not trusted."""
     file = (folder / name).resolve()
     if not file.is_relative_to(folder.resolve()):
         raise BadRecord(f"field 'Filename': {name!r:.60} leads out of the evidence folder")

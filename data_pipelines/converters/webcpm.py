@@ -1,10 +1,10 @@
-"""WebCPM's demonstrations of browsing (Qin et al., 2023): what its `data.json` says.
+"""WebCPM's demonstrations of browsing (Qin et al., 2023): the contents of its `data.json`.
 
-The file is a list of objects (or `{"data": [...]}`, as its authors' division into splits has it) of
-`question`, `answer`, `digests` and `actions`. An action has `action`, its name; `details`, by the
-name `keyword`, `href` or `text`; `pageContentInViewport`, after it: three search results with
-`title`, `summary` and `href`, or some 500 characters of a page; and `digests`. Where `details` of a
-search have the whole `result`, or those of a page its `pageMainContent`, these are read, too.
+The file is a list of objects (or `{"data": [...]}`, as in its authors' splits) with
+`question`, `answer`, `digests` and `actions`. An action has `action`, its name; `details`, with
+`keyword`, `href` or `text`; `pageContentInViewport`, the view after it: three search results with
+`title`, `summary` and `href`, or about 500 characters of a page; and `digests`. If `details` of a
+search have the whole `result`, or those of a page its `pageMainContent`, these are also read.
 """
 
 import dataclasses
@@ -22,21 +22,21 @@ DOWN, UP, TOP = "TRIGGER_SCROLL_DOWN", "TRIGGER_SCROLL_UP", "TRIGGER_SCROLL_TO_T
 BACK, MERGE = "PAGE_GO_BACK", "MERGE_DIGEST"
 START, CLOSE, REJECT = "RECORD_START", "RECORD_CLOSE", "RECORD_REJECT"
 
-# What is asked of `details` of an action.
+# The keys that are read from `details` of an action.
 _DETAILS = {SEARCH: "keyword", OPEN: "href", QUOTE: "text"}
 _LINE_END = re.compile(r"<br\s{0,3}/?>", re.IGNORECASE)
 
 
 @dataclasses.dataclass(frozen=True)
 class WebcpmAction:
-    """An action of a person.
+    """A person's action.
 
     Attributes:
       name: one of the constants above, or another.
-      detail: the query, the address, or the text that was quoted.
-      results: search results that are seen after it, and those of the whole search.
-      text: of the page, what is seen after it, or all of it.
-      whole: whether that is all of it.
+      detail: the query, the address, or the quoted text.
+      results: search results in view after it, and those of the whole search.
+      text: the text of the page in view after it, or all of it.
+      whole: whether `text` is all of the page.
     """
 
     name: str
@@ -48,14 +48,14 @@ class WebcpmAction:
 
 @dataclasses.dataclass(frozen=True)
 class WebcpmDemonstration:
-    """A question, how a person browsed for it, and the answer.
+    """A question, a person's browsing, and the answer.
 
     Attributes:
       question: in Chinese.
-      actions: in their order.
-      digests: what was kept in the end, in the order of the answer's numbers: each of one or
-        several quotes, which were merged. Where the file does not say, all that was quoted.
-      answer: with `【1】` or `<1>` behind what a digest proves.
+      actions: the actions in order.
+      digests: the digests kept at the end, in the order of the answer's numbers, each merged from
+        one or several quotes. If the file does not have them, everything that was quoted.
+      answer: with `【1】` or `<1>` after what a digest proves.
     """
 
     question: str
@@ -65,15 +65,15 @@ class WebcpmDemonstration:
 
 
 def read_webcpm(path: Path, report: ConversionReport) -> Iterator[tuple[int, WebcpmDemonstration]]:
-    """Yields the demonstrations of a file, each with its place in the list, from 0.
+    """Yields the demonstrations of a file, each with its index in the list, from 0.
 
     Args:
-      path: `data.json`, `data_zhihu.json`, or what their authors' `split.py` makes of them.
-      report: is told what was left out.
+      path: `data.json`, `data_zhihu.json`, or the output of their authors' `split.py`.
+      report: counts what was left out.
 
     Raises:
       FileNotFoundError, RecordError: as `gophercite.storage.json_lines.read_json`.
-      ValueError: when the file holds no list.
+      ValueError: the file does not contain a list.
     """
     values = read_json(path)
     if isinstance(values, dict):

@@ -1,9 +1,9 @@
-"""WebCPM's demonstrations as episodes of the text browser, with the recorded world they are of.
+"""WebCPM's demonstrations as episodes of the text browser, with their recorded world.
 
-What people saw becomes a world: their searches' results, the pages that they opened. In it each
-demonstration is played again by the commands of WebGPT's table 1. A screen there has three results
-or 500 characters, here eight lines of 68; where that leaves a link or a quote off the screen, a
-scroll is added. What has no counterpart is left out and counted.
+What people saw becomes a world: the results of their searches, and the pages that they opened. Each
+demonstration is replayed in it with the commands of WebGPT's table 1. WebCPM's screen has three
+results or 500 characters, here eight lines of 68. If a link or a quote would be off the screen, a
+scroll is added. Actions without a counterpart are left out and counted.
 """
 
 import random
@@ -30,7 +30,7 @@ from gophercite.documents import Document, normalise_text
 from gophercite.retrieval.engine import Hit
 
 BY = "webcpm"
-# A screen is about as large as theirs. Nothing is censored: people were not.
+# A screen is about as large as WebCPM's. Nothing is censored, as for people.
 SETTINGS = Settings(
     actions=200, reference_characters=20_000, results=20, view_lines=8, censored_words=0
 )
@@ -42,16 +42,17 @@ _SCROLLS = {webcpm.DOWN: "down", webcpm.UP: "up"}
 def convert_webcpm(
     paths: Iterable[Path], out: Path, settings: ConversionSettings, report: ConversionReport
 ) -> int:
-    """Writes `world` and `demonstrations_SPLIT.jsonl.gz`; returns how many were read.
+    """Writes `world` and `demonstrations_SPLIT.jsonl.gz`; returns the number of demonstrations
+    read.
 
     Args:
-      paths: files of WebCPM's.
-      out: the folder, made when it is missing; it must not have a `world` yet.
-      settings: the shares of the splits; a question is always of one.
-      report: is told what was written and what was left out.
+      paths: WebCPM's files.
+      out: the folder, created if it is missing; it must not contain a `world` yet.
+      settings: the shares of the splits; a question is always in one.
+      report: counts what was written and what was left out.
 
     Raises:
-      FileExistsError: when the world is there already.
+      FileExistsError: the world already exists.
       FileNotFoundError, RecordError, ValueError: as `webcpm.read_webcpm`.
     """
     read = [
@@ -84,7 +85,7 @@ def convert_webcpm(
 
 
 class _Web:
-    """What people saw: results by query, pages by address. It is its own search engine."""
+    """What people saw: results by query, pages by address. It is also a search engine."""
 
     def __init__(self, demonstrations: Iterable[WebcpmDemonstration]) -> None:
         self._hits: dict[str, dict[str, Hit]] = {}
@@ -98,11 +99,11 @@ class _Web:
         return list(self._hits.get(query, {}).values())[:k]
 
     def queries(self) -> list[str]:
-        """Returns all that was asked."""
+        """Returns all queries."""
         return list(self._hits)
 
     def pages(self) -> list[Page]:
-        """Returns all pages that were opened and have a text."""
+        """Returns all opened pages that have a text."""
         return [
             Page(Document(address, self._titles.get(address, address), text, address))
             for address, text in self._texts.items()
@@ -136,13 +137,13 @@ class _Web:
                     self._keep(address, "".join(screens[each] for each in sorted(screens)))
 
     def _keep(self, address: str, text: str) -> None:
-        """Keeps the longest text of a page: others saw less of it."""
+        """Keeps the longest text of a page: other people saw less of it."""
         if len(text) > len(self._texts.get(address, "")):
             self._texts[address] = text
 
 
 class _Play:
-    """A demonstration that is played again."""
+    """A demonstration that is being replayed."""
 
     def __init__(
         self,
@@ -156,13 +157,13 @@ class _Play:
         self._start = start
         self._walk = Walk(world, start, random.Random(0), Noise().times(0))
         self._kept = {_squeeze(text) for digest in demonstration.digests for text in digest}
-        self._numbers: dict[str, int] = {}  # of the references, by what was quoted
+        self._numbers: dict[str, int] = {}  # reference numbers, by quoted text
 
     def episode(self) -> Episode:
-        """The episode.
+        """Replays the demonstration and returns the episode.
 
         Raises:
-          BadRecord: when nothing of it can be quoted, or a page can't be reached.
+          BadRecord: nothing of it can be quoted, or a page can't be reached.
         """
         walk = self._walk
         try:
@@ -185,7 +186,7 @@ class _Play:
         )
 
     def _browse(self) -> None:
-        scrolls = 0  # of those that follow each other: positive is down
+        scrolls = 0  # sum of consecutive ones: positive is down
         for action in self._said.actions:
             if action.name in _SCROLLS:
                 step = 1 if action.name == webcpm.DOWN else -1
@@ -246,12 +247,12 @@ class _Play:
             return
         self._bring(span)
         written = " ".join(walk.shown.plain[slice(*span)].split())
-        # What ends browsing, too, has been quoted.
+        # The quote that ends browsing has also been taken.
         self._numbers.setdefault(_squeeze(text), len(walk.state.references) + 1)
         walk.do(f"Quote: {written}")
 
     def _scroll(self, times: int) -> None:
-        """Scrolls as a person did, at most three screens at a time, and not past an end."""
+        """Scrolls like the person, at most three screens at a time, and not past an end."""
         walk = self._walk
         while times:
             first, last = walk.state.view.first, walk.state.view.last
@@ -275,7 +276,7 @@ class _Play:
             walk.do(f"Scrolled {'down' if away > 0 else 'up'} {step}")
 
     def _answer(self) -> str:
-        """The answer with `[1]` for what it cites, by the numbers of the references."""
+        """The answer with citations `[1]`, by the numbers of the references."""
         digests = self._said.digests
 
         def cited(match: re.Match[str]) -> str:
@@ -294,7 +295,7 @@ class _Play:
 
 
 def _query(text: str) -> str:
-    """A query as the environment asks it."""
+    """A query in the environment's form."""
     return " ".join(normalise_text(text).split())
 
 

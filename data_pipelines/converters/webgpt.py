@@ -1,7 +1,7 @@
 """WebGPT's released comparisons (its appendix K; MIT licence): read, written, and as records.
 
 They come in two forms: as released, each line a list of two records, and flattened, each line one
-object with the fields of the first record in `…_0` and of the second in `…_1`. `quotes` are a list
+object with the fields of the first record in `…_0` and of the second in `…_1`. `quotes` is a list
 of objects, or an object of lists.
 """
 
@@ -23,10 +23,10 @@ class ReleasedAnswer:
     """One of two answers.
 
     Attributes:
-      answer: composed from the quotes.
+      answer: its text, based on the quotes.
       quotes: title (with domain) and extract of each, in the order of their numbers.
       score: how strongly it is preferred, from -1 to 1; the two of a pair sum to zero.
-      prefix: tokens of GPT-2 of what the model was given: question and quotes, truncated.
+      prefix: GPT-2 tokens of the model's input: question and quotes, truncated.
       completion: tokens of the answer.
     """
 
@@ -43,8 +43,8 @@ class ReleasedComparison:
 
     Attributes:
       question: its text.
-      dataset: the data set that it is from.
-      id: names it there.
+      dataset: the data set that it comes from.
+      id: its id there.
       answers: the two.
     """
 
@@ -63,11 +63,11 @@ class ReleasedComparison:
 def read_webgpt_comparisons(
     path: Path, report: ConversionReport
 ) -> Iterator[tuple[int, ReleasedComparison]]:
-    """Yields the comparisons of a file in either form, each with the number of its line.
+    """Yields the comparisons of a file in either form, each with its line number.
 
     Args:
       path: JSON lines.
-      report: is told what was left out.
+      report: counts what was left out.
     """
     for number, value in gold.read_lines(path, report):
         with report.skipping(f"{path}:{number}"):
@@ -77,7 +77,7 @@ def read_webgpt_comparisons(
 def write_webgpt_comparisons(
     path: Path, comparisons: Iterable[ReleasedComparison], *, flat: bool = False
 ) -> int:
-    """Writes comparisons as they were released, or flattened; returns their number."""
+    """Writes comparisons as released, or flattened; returns their number."""
     count = 0
     with path.open("w", encoding="utf-8") as file:
         for comparison in comparisons:
@@ -103,12 +103,12 @@ def convert_webgpt_comparisons(path: Path, report: ConversionReport) -> Iterator
     """Yields the comparisons: two answers with their numbered references, and which is better.
 
     A response is the answer, an empty line, and its references as `[1] title` with the extract on
-    the next line. The preference is the sign of the scores, a tie where they are equal: WebGPT's
-    reward model, too, merges "much better" into "better" (its section 3.2).
+    the next line. The preference is the sign of the scores, or a tie if they are equal: WebGPT's
+    reward model also merges "much better" into "better" (its section 3.2).
 
     Args:
       path: JSON lines, in either form.
-      report: is told what was left out.
+      report: counts what was left out.
     """
     for number, released in read_webgpt_comparisons(path, report):
         first, second = released.answers

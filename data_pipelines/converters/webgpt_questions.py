@@ -1,7 +1,7 @@
-"""The other question sets of WebGPT (its appendix B), without pages: they are found by browsing.
+"""WebGPT's other question sets (its appendix B), without pages, which are found by browsing.
 
-TriviaQA (Apache-2.0), the AI2 Reasoning Challenge (CC BY-SA 4.0) with its options, questions that
-somebody wrote, and answers whose claims are to be checked.
+TriviaQA (Apache-2.0), the AI2 Reasoning Challenge (CC BY-SA 4.0) with its options, hand-written
+questions, and answers whose claims are to be checked.
 """
 
 from collections.abc import Iterator
@@ -16,16 +16,16 @@ from gophercite.storage.json_lines import open_bytes, read_json
 
 
 def convert_trivia_qa_open(path: Path, report: ConversionReport) -> Iterator[Question]:
-    """Yields TriviaQA's questions with what is accepted: the value, its aliases, people's answers.
+    """Yields TriviaQA's questions with accepted answers: the value, aliases, people's answers.
 
     Args:
       path: a JSON file of the archive, unfiltered or for reading comprehension; its pages are not
-        looked at. Of a test set, which has no answers, there are none.
-      report: is told what was left out.
+        used. Questions of a test set have no answers.
+      report: counts what was left out.
 
     Raises:
       FileNotFoundError, RecordError: as `gophercite.storage.json_lines.read_json`.
-      ValueError: when the file is no TriviaQA JSON.
+      ValueError: the file is not TriviaQA JSON.
     """
     try:
         asked = list_field(read_json(path), "Data")
@@ -45,13 +45,13 @@ def convert_trivia_qa_open(path: Path, report: ConversionReport) -> Iterator[Que
 
 
 def convert_arc(path: Path, report: ConversionReport) -> Iterator[Question]:
-    """Yields ARC's questions with their options, `A. <option>` a line (WebGPT, appendix B).
+    """Yields ARC's questions with their options, `A. <option>` on each line (WebGPT, appendix B).
 
     Args:
       path: JSON lines, Easy or Challenge: `id`, `question` and `answerKey`. The options are
         `question.choices`, a list of `text` and `label`, with `question.stem` the question; or
-        `choices`, an object of both lists, beside the question.
-      report: is told what was left out.
+        `choices`, an object of both lists, next to the question.
+      report: counts what was left out.
     """
     for number, value in gold.read_lines(path, report):
         with report.skipping(f"{path}:{number}"):
@@ -73,12 +73,12 @@ def convert_arc(path: Path, report: ConversionReport) -> Iterator[Question]:
 
 
 def convert_hand_written(path: Path, report: ConversionReport) -> Iterator[Question]:
-    """Yields questions that somebody wrote.
+    """Yields hand-written questions.
 
     Args:
-      path: JSON lines with `question`, and with `answers` where they are known; or, by any other
-        name than `.jsonl` and `.jsonl.gz`, text with a question a line.
-      report: is told what was left out.
+      path: JSON lines with `question`, and with `answers` if known; or, with any extension other
+        than `.jsonl` and `.jsonl.gz`, text with one question per line.
+      report: counts what was left out.
     """
     stem = path.name.split(".")[0]
     if not path.name.endswith((".jsonl", ".jsonl.gz")):
@@ -95,11 +95,11 @@ def convert_hand_written(path: Path, report: ConversionReport) -> Iterator[Quest
 
 
 def convert_fact_check(path: Path, report: ConversionReport) -> Iterator[Question]:
-    """Yields questions whether the claims of an answer are right (WebGPT, appendix B).
+    """Yields questions whether the claims in an answer are right (WebGPT, appendix B).
 
     Args:
-      path: JSON lines with `question`, of ELI5, and `answer`, a model's.
-      report: is told what was left out.
+      path: JSON lines with `question`, from ELI5, and `answer`, a model's.
+      report: counts what was left out.
     """
     stem = path.name.split(".")[0]
     for number, value in gold.read_lines(path, report):
@@ -124,7 +124,7 @@ def _options(value: dict[str, Any]) -> tuple[str, list[tuple[str, str]]]:
 
 
 def _texts(values: list[Any]) -> tuple[str, ...]:
-    """The texts that say something, each once, in their order."""
+    """The non-empty texts, without duplicates, in order."""
     if not all(isinstance(value, str) for value in values):
         raise BadRecord("an answer is no string")
     return tuple(dict.fromkeys(value.strip() for value in values if value.strip()))

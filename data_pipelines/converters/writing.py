@@ -1,4 +1,5 @@
-"""Gold questions and documents as files of records: splits, evidence, distractors, answers."""
+"""Writes gold questions and documents as files of records: splits, evidence, distractors,
+answers."""
 
 import hashlib
 import random
@@ -24,10 +25,10 @@ class ConversionSettings:
     """How gold questions become records.
 
     Attributes:
-      validation: share of the groups (articles, stories) that are for validation.
-      test: share of the groups that are for the test.
-      distractors: how many other documents of the split stand beside the right one.
-      quote: whether evidence is the sentence that holds the answer, or the whole passage.
+      validation: share of the groups (articles, stories) for validation.
+      test: share of the groups for testing.
+      distractors: number of other documents of the split next to the right one.
+      quote: whether evidence is the sentence that contains the answer, or the whole passage.
     """
 
     validation: float = 0.1
@@ -46,7 +47,7 @@ class ConversionSettings:
 
 
 def split_of(group: str, settings: ConversionSettings) -> str:
-    """Returns the split of a group, by its name's hash alone: the same in every run and file."""
+    """Returns the split of a group, which depends only on a hash of its name."""
     digest = hashlib.sha256(group.encode("utf-8", "replace")).digest()
     place = int.from_bytes(digest[:8], "big") / 2**64
     if place < settings.test:
@@ -64,11 +65,11 @@ def write_records(
     """Writes `documents_SPLIT`, `questions_SPLIT` and `rated_answers_SPLIT` as JSON lines.
 
     Args:
-      out: the folder, made when it is missing.
-      source: name of the data set, which questions carry.
-      gold: in the order of the source.
-      settings: of the conversion.
-      report: is told how many records each file got and what was left out.
+      out: the folder; created if it is missing.
+      source: name of the data set, stored in the questions.
+      gold: questions in the order of the source.
+      settings: conversion settings.
+      report: counts the records in each file, and what was left out.
     """
     out.mkdir(parents=True, exist_ok=True)
     for split in SPLITS:
@@ -101,13 +102,13 @@ def write_documents(
     settings: ConversionSettings,
     report: ConversionReport,
 ) -> None:
-    """Writes `documents_SPLIT` as JSON lines; of equal documents one is kept.
+    """Writes `documents_SPLIT` as JSON lines; of equal documents only one is kept.
 
     Args:
-      out: the folder, made when it is missing.
+      out: the folder; created if it is missing.
       found: groups, and documents that belong to them.
       settings: the shares of the splits.
-      report: is told how many records each file got.
+      report: counts the records in each file.
     """
     out.mkdir(parents=True, exist_ok=True)
     documents: dict[str, dict[str, Document]] = {split: {} for split in SPLITS}
@@ -120,13 +121,13 @@ def write_documents(
 def write_questions(
     out: Path, questions: Iterable[Question], settings: ConversionSettings, report: ConversionReport
 ) -> None:
-    """Writes `questions_SPLIT`, and `documents_SPLIT` where they have pages, as JSON lines.
+    """Writes `questions_SPLIT`, and `documents_SPLIT` if they have pages, as JSON lines.
 
     Args:
-      out: the folder, made when it is missing.
-      questions: in the order of the source; the same question is always of one split.
+      out: the folder; created if it is missing.
+      questions: in the order of the source; the same question is always in the same split.
       settings: the shares of the splits.
-      report: is told how many records each file got and what was left out.
+      report: counts the records in each file, and what was left out.
     """
     mine = _divide(questions, Question, settings, report)
     for split, asked in mine.items():
@@ -143,10 +144,10 @@ def write_comparisons(
     report: ConversionReport,
     groups: Mapping[str, str] | None = None,
 ) -> None:
-    """Writes `comparisons_SPLIT` as JSON lines; arguments as for `write_questions`.
+    """Writes `comparisons_SPLIT` as JSON lines; arguments as in `write_questions`.
 
     Args:
-      groups: by the id of a comparison what must not be divided; None divides by the questions.
+      groups: by comparison id, what must not be split; None splits by question.
     """
     for split, compared in _divide(comparisons, Comparison, settings, report, groups).items():
         _write(out, f"comparisons_{split}.jsonl", compared, report)
@@ -159,7 +160,7 @@ def _divide(
     report: ConversionReport,
     groups: Mapping[str, str] | None = None,
 ) -> dict[str, list[R]]:
-    """Returns the valid records of each split, divided by groups or the questions' texts."""
+    """Returns the valid records of each split, by groups or by the questions' texts."""
     divided: dict[str, list[R]] = {split: [] for split in SPLITS}
     for record in found:
         try:
@@ -182,13 +183,13 @@ def _write(
 def to_records(
     item: GoldQuestion, shown: tuple[Document, ...], source: str, settings: ConversionSettings
 ) -> tuple[Question, RatedAnswer | None]:
-    """Returns a gold question as a record, and its Rated-Good answer where a text says it.
+    """Returns a gold question as a record, and its Rated-Good answer if a text contains it.
 
     Args:
       item: the question.
-      shown: its documents, in the order of the prompt; the item's own is one of them.
+      shown: its documents, in the order of the prompt, including the item's own.
       source: name of the data set.
-      settings: what is quoted.
+      settings: determine what is quoted.
     """
     document = item.document
     evidence: tuple[Span, ...] = ()
@@ -225,7 +226,7 @@ def to_records(
 def _with_distractors(
     item: GoldQuestion, pool: Sequence[Document], number: int
 ) -> tuple[Document, ...]:
-    """Returns the question's document among others, whose titles differ, in an order of its own."""
+    """Returns the question's document among others with different titles, in random order."""
     draw = random.Random(f"distractors/{item.id}")
     others = draw.sample(pool, min(len(pool), 4 * number))
     chosen = [document for document in others if document.title != item.document.title]

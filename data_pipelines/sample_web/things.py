@@ -1,9 +1,9 @@
 """The things that the sample web has pages about: their names, namesakes, and what is true of them.
 
-Kinds, wordings and names are those of the sample world. What the web adds: a fact may lead to
-another thing (the mayor of a town has a page), some things share their names with others of their
-kind, some have pages so long that a fact lies three screens down, some keep half of their facts on
-a page of records, and some pages no search finds.
+Kinds, wordings and names are those of the sample world. The web adds several things: a fact may
+lead to another thing (the mayor of a town has a page), some things share their names with others of
+their kind, some have pages so long that a fact is three screens down, some keep half of their facts
+on a page of records, and some pages can't be found by search.
 """
 
 import dataclasses
