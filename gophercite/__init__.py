@@ -1,4 +1,4 @@
-"""Language models that answer questions and support the answers with verbatim quotes, in JAX.
+"""Language models that answer a question and prove it with a verbatim quote, in JAX.
 
     answer = gophercite.answer("When was the lighthouse built?", "notes/", "runs/quickstart")
     gophercite.highlight(answer, "notes/")  # the quotes in their pages, for a notebook

@@ -31,9 +31,11 @@ def native_inline(function: _Function) -> _Function:
 
 
 def _kept(compiled: Callable[[Any], Any], function: Any) -> Any:
-    made = compiled(function)  # does not read the cache before its first call
-    _forget_what_is_stale(pathlib.Path(inspect.getfile(function)).parent, made.stats.cache_path)
-    return made
+    dispatcher = compiled(function)  # does not read the cache before its first call
+    _forget_what_is_stale(
+        pathlib.Path(inspect.getfile(function)).parent, dispatcher.stats.cache_path
+    )
+    return dispatcher
 
 
 @functools.cache

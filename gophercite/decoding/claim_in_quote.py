@@ -268,12 +268,12 @@ def put_into(samples: Samples, redraws: Redraws, drawn: Samples) -> Samples:
     for part, new in zip(merged, drawn[:5], strict=True):
         if part is not None and new is not None:
             part[redraws.rows] = new[again]
-    made = Samples(*merged, samples.passes + drawn.passes)  # type: ignore[arg-type, call-arg]
-    before, after = samples.constrained_log_probs, made.constrained_log_probs
+    combined = Samples(*merged, samples.passes + drawn.passes)  # type: ignore[arg-type, call-arg]
+    before, after = samples.constrained_log_probs, combined.constrained_log_probs
     if before is not None and after is not None:
         forced = np.arange(before.shape[1]) < redraws.begun[:, None]
         after[redraws.rows] = np.where(forced, before[redraws.rows], after[redraws.rows])
-    return made
+    return combined
 
 
 def by_sample(quotes: QuoteTables, samples: int) -> QuoteTables:
@@ -289,9 +289,9 @@ def _single(text: str) -> Evidence | None:
 def _up_to_title(vocabulary: Vocabulary, tokens: Sequence[int], claim: str) -> list[int] | None:
     """The tokens up to and including `>%(`; None if no token ends exactly there."""
     size = len(f" {evidence.CLAIM_MARK}{claim}{evidence.TITLE_MARK}".encode())
-    read = 0
+    byte_count = 0
     for place, token in enumerate(tokens):
-        if read == size:
+        if byte_count == size:
             return list(tokens[:place])
-        read += len(vocabulary.token_bytes(token) or b"")
+        byte_count += len(vocabulary.token_bytes(token) or b"")
     return None

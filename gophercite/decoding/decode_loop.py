@@ -91,17 +91,17 @@ def decode(
         if some_wait
         else capacities(plan.transformer.config, len(prompts) * plan.rows, capacity)
     )
-    read = partial(_read, plan, params, capacity, first)
+    prefill = partial(_read, plan, params, capacity, first)
     loop = _Loop(plan, work, drafts, some_wait)
-    state = _beginning(plan, work, read(prompts[:slots], lengths[:slots]), some_wait)
-    for more in larger:
+    state = _beginning(plan, work, prefill(prompts[:slots], lengths[:slots]), some_wait)
+    for larger_capacity in larger:
         state = jax.lax.while_loop(loop.decodes_without_growing, loop.steps, state)
-        state = state._replace(cache=with_capacity(state.cache, more))
+        state = state._replace(cache=with_capacity(state.cache, larger_capacity))
     if not some_wait:
         return loop.to_the_end(state).made
 
     def refill_and_decode(state: DecodeState) -> DecodeState:
-        slot = partial(refill, lambda some: read(prompts[some], lengths[some]), work)
+        slot = partial(refill, lambda some: prefill(prompts[some], lengths[some]), work)
         return loop.to_the_end(jax.lax.while_loop(loop.can_refill, slot, state))
 
     return jax.lax.while_loop(loop.is_unfinished, refill_and_decode, state).made
@@ -251,8 +251,8 @@ def _step(plan: Plan, work: Work, drafts: int, state: DecodeState) -> DecodeStat
         goes_on = (at_work & ~ended)[..., None]
         hidden, cache, frozen = _pass(plan, work, state, token[..., None], goes_on)
         last = state.position - 1
-        made = with_frozen_activations(state.made, state.sample, last, frozen, goes_on)
-        state = state._replace(made=made, hidden=hidden[:, 0], cache=cache)
+        decoded = with_frozen_activations(state.made, state.sample, last, frozen, goes_on)
+        state = state._replace(made=decoded, hidden=hidden[:, 0], cache=cache)
 
     # Assign the prompt's next samples to the rows that have just become free.
     dealt = jnp.max(state.sample, axis=1, keepdims=True) + jnp.cumsum(ended, axis=1)
@@ -298,8 +298,8 @@ def _with_draft(
     kept = by_row(after < count[:, None])
     was_read = jnp.concatenate([goes_on[..., None], kept], axis=2)
     last = state.position - 1
-    made = with_frozen_activations(state.made, state.sample, last, frozen, was_read)
-    state = state._replace(made=made)
+    decoded = with_frozen_activations(state.made, state.sample, last, frozen, was_read)
+    state = state._replace(made=decoded)
     state = _with_tokens(work, state, tokens[..., 1:], kept, drawn, everything)
     return state._replace(
         hidden=jnp.take_along_axis(hidden, count[:, None, None], axis=1)[:, 0],
@@ -353,11 +353,11 @@ def _logits(
     if work.quotes is None or plan.settings.free_log_probs:
         everything = of_all(hidden)
         return given(everything), everything
-    some = LogitsOf(
+    on_demand = LogitsOf(
         lambda chosen: of_all(hidden[chosen]),
         lambda tokens: plan.transformer.logits_of(work.params, hidden, tokens),
     )
-    return some, None
+    return on_demand, None
 
 
 def _with_tokens(
@@ -386,12 +386,16 @@ def _with_tokens(
     def put_some(old: Array | None, new: Array | None) -> Array | None:
         return put(old, new) if old is not None and new is not None else None
 
-    faults, seen = made.faults, state.faults
-    if work.fault_tables is not None and seen is not None and faults is not None:
+    faults, fault_states = made.faults, state.faults
+    if work.fault_tables is not None and fault_states is not None and faults is not None:
         for i in range(tokens.shape[2]):
-            read = fault_tracking.advance(work.fault_tables, seen, tokens[..., i].reshape(-1))
-            seen = jax.tree.map(partial(jnp.where, kept[..., i].reshape(-1)), read, seen)
-        found = fault_tracking.faults(work.fault_tables, seen).reshape(kept.shape[:2])
+            advanced = fault_tracking.advance(
+                work.fault_tables, fault_states, tokens[..., i].reshape(-1)
+            )
+            fault_states = jax.tree.map(
+                partial(jnp.where, kept[..., i].reshape(-1)), advanced, fault_states
+            )
+        found = fault_tracking.faults(work.fault_tables, fault_states).reshape(kept.shape[:2])
         faults = faults.at[prompt[..., 0], sample[..., 0]].set(found, mode="drop")
     return state._replace(
         made=Decoded(
@@ -404,5 +408,5 @@ def _with_tokens(
             made.frozen_activations,
         ),
         position=state.position + jnp.sum(kept, axis=2),
-        faults=seen,
+        faults=fault_states,
     )

@@ -57,10 +57,10 @@ def nothing_yet(
       Samples without tokens.
     """
     zeros = jnp.zeros(shape, jnp.float32)
-    read = None
+    activations = None
     if frozen_activations is not None:
         own = jnp.zeros((*shape, frozen_activations.shape[-1]), frozen_activations.dtype)
-        read = FrozenActivations(frozen_activations, own)
+        activations = FrozenActivations(frozen_activations, own)
     return Decoded(
         tokens=jnp.full(shape, pad_id, jnp.int32),
         lengths=jnp.zeros(shape[:2], jnp.int32),
@@ -68,7 +68,7 @@ def nothing_yet(
         constrained_log_probs=zeros if constrained else None,
         faults=jnp.zeros(shape[:2], jnp.int32) if faults else None,
         passes=jnp.zeros((), jnp.int32),
-        frozen_activations=read,
+        frozen_activations=activations,
     )
 
 
@@ -98,6 +98,6 @@ def with_frozen_activations(
     # Other tokens get an index past the last sample, which drops the write.
     samples = jnp.where(was_read, sample[..., None], made.tokens.shape[1])
     positions = position[..., None] + jnp.arange(length)
-    read = frozen_activations.reshape(prompts, rows, length, -1)
+    by_row = frozen_activations.reshape(prompts, rows, length, -1)
     at = kept.samples.at[jnp.arange(prompts)[:, None, None], samples, positions]
-    return made._replace(frozen_activations=kept._replace(samples=at.set(read, mode="drop")))
+    return made._replace(frozen_activations=kept._replace(samples=at.set(by_row, mode="drop")))

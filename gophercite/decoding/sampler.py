@@ -130,8 +130,14 @@ def sample(
         other_eos_ids=tuple(other_eos_ids),
         slots=min(at_a_time, len(prompts)),
     )
-    made = decode(plan, params, tokens, lengths, keys, quotes, fault_tables, counts)
-    by_sample = made.tokens, made.lengths, made.log_probs, made.constrained_log_probs, made.faults
+    decoded = decode(plan, params, tokens, lengths, keys, quotes, fault_tables, counts)
+    by_sample = (
+        decoded.tokens,
+        decoded.lengths,
+        decoded.log_probs,
+        decoded.constrained_log_probs,
+        decoded.faults,
+    )
     drawn = np.arange(most) < counts[:, None]
     flat = [np.asarray(part)[drawn] if part is not None else None for part in by_sample]
-    return Samples(*flat, int(made.passes))  # type: ignore[arg-type, call-arg]
+    return Samples(*flat, int(decoded.passes))  # type: ignore[arg-type, call-arg]

@@ -71,8 +71,8 @@ def score(
     shown, lengths = padded_rows(prompts, pad_id, "prompt")
     rows, sizes = padded_rows([text for of_prompt in texts for text in of_prompt], pad_id, "text")
     longest = int(sizes.max())
-    made = _score(transformer, max_tokens or longest, params, shown, lengths, rows, sizes, quotes)
-    return Scores(*(np.asarray(part)[:, :longest] if part is not None else None for part in made))  # type: ignore[arg-type]
+    found = _score(transformer, max_tokens or longest, params, shown, lengths, rows, sizes, quotes)
+    return Scores(*(np.asarray(part)[:, :longest] if part is not None else None for part in found))  # type: ignore[arg-type]
 
 
 @partial(jax.jit, static_argnums=(0, 1))

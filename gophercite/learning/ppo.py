@@ -358,14 +358,15 @@ class PPOLearner(GradientLearner):
 
     def _step_metrics(self, steps: Metrics, tokens: Array) -> Metrics:
         """Means over tokens of the minibatches' sums; last values of metrics that are not sums."""
-        made = {
+        averages = {
             name: jnp.sum(values) / tokens
             for name, values in steps.items()
             if not name.startswith("optimizer/")
         }
         return {
-            **made,
-            "loss/total": made["loss/policy_avg"] + self.value_weight * made["loss/value_avg"],
+            **averages,
+            "loss/total": averages["loss/policy_avg"]
+            + self.value_weight * averages["loss/value_avg"],
             "optimizer/grad_norm": jnp.mean(steps["optimizer/grad_norm"]),
             "optimizer/learning_rate": steps["optimizer/learning_rate"][-1, -1],
         }

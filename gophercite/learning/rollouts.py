@@ -108,18 +108,20 @@ def roll_out(
     policy = {name: part for name, part in params.items() if name != REWARD_MODEL}
     quotes = batch.get("quotes")
     with phase("sampling"):
-        made = _decode(plan, policy, batch, keys, pieces)
+        decoded = _decode(plan, policy, batch, keys, pieces)
 
     of_row = jnp.repeat(jnp.arange(count), plan.samples)
     flat = lambda part: part.reshape(-1, *part.shape[2:])  # noqa: E731
-    responses, sizes = flat(made.tokens), flat(made.lengths)
+    responses, sizes = flat(decoded.tokens), flat(decoded.lengths)
     frozen_activations = None
-    if made.frozen_activations is not None:
-        read = made.frozen_activations
-        frozen_activations = append(read.prompts[of_row], lengths[of_row], flat(read.samples))
+    if decoded.frozen_activations is not None:
+        activations = decoded.frozen_activations
+        frozen_activations = append(
+            activations.prompts[of_row], lengths[of_row], flat(activations.samples)
+        )
     with phase("rewards"):
         verdicts = _judge(plan, rewards, params, batch, responses, sizes)
-    faults = _faults(made)
+    faults = _faults(decoded)
     return Rollouts(
         tokens=append(prompts[of_row], lengths[of_row], responses),
         prompt_lengths=lengths[of_row],
@@ -215,8 +217,8 @@ def _decode(
 
     if pieces == 1:
         return some((prompts, keys))
-    made: Decoded = jax.lax.map(some, cut_rows((prompts, keys), pieces))
-    joined: Decoded = join_rows(made._replace(passes=made.passes[:, None]))
+    by_piece: Decoded = jax.lax.map(some, cut_rows((prompts, keys), pieces))
+    joined: Decoded = join_rows(by_piece._replace(passes=by_piece.passes[:, None]))
     return joined._replace(passes=jnp.sum(joined.passes))
 
 

@@ -53,9 +53,11 @@ def token_log_probs(
         return chosen, -jnp.sum(jnp.exp(log_p) * log_p, axis=-1)
 
     parts = (hidden, tokens) if allowed is None else (hidden, tokens, allowed)
-    made = jax.lax.map(of_chunk, in_chunks(chunk, *parts))
+    by_chunk = jax.lax.map(of_chunk, in_chunks(chunk, *parts))
     rows, places = tokens.shape
-    log_prob, entropy = (jnp.moveaxis(part, 0, 1).reshape(rows, -1)[:, :places] for part in made)
+    log_prob, entropy = (
+        jnp.moveaxis(part, 0, 1).reshape(rows, -1)[:, :places] for part in by_chunk
+    )
     return TokenLogProbs(log_prob, jax.lax.stop_gradient(entropy))
 
 

@@ -209,10 +209,10 @@ def with_capacity(cache: Cache, capacity: int) -> Cache:
     Returns:
       The cache; existing tokens stay where they were.
     """
-    more = capacity - cache.entries.filled.shape[2]
+    added = capacity - cache.entries.filled.shape[2]
 
     def longer(x: Array, axis: int) -> Array:
-        return jnp.pad(x, [(0, more if i == axis % x.ndim else 0) for i in range(x.ndim)])
+        return jnp.pad(x, [(0, added if i == axis % x.ndim else 0) for i in range(x.ndim)])
 
     def enlarged(layer: LayerCache) -> LayerCache:
         return layer._replace(keys=longer(layer.keys, -2), values=longer(layer.values, -2))

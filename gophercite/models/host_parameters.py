@@ -152,8 +152,8 @@ def _read_adapters(root: epath.Path, adapted: Adapted) -> dict[str, dict[str, np
     """A run's adapters, by the names of the parameters that they adapt."""
     here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     places = jax.tree.map(lambda _: here, {ADAPTERS: adapted.shapes[ADAPTERS]})
-    read = read_parameters(root, adapted.step, places)[ADAPTERS]
+    adapters = read_parameters(root, adapted.step, places)[ADAPTERS]
     return {
         f"{TRAINED}/{name}": {key: np.asarray(array) for key, array in adapter.items()}
-        for name, adapter in read.items()
+        for name, adapter in adapters.items()
     }

@@ -170,8 +170,8 @@ def run_cached_stack(
         return (x, after.keys, after.values), None
 
     last = first + depth(stack[0])
-    read = (cache.prompt_keys, cache.prompt_values, cache.relative)
-    read = jax.tree.map(lambda leaf: leaf[first:last], read)
-    leaves = (stack, *read, jnp.arange(first, last))
+    constant_parts = (cache.prompt_keys, cache.prompt_values, cache.relative)
+    constant_parts = jax.tree.map(lambda leaf: leaf[first:last], constant_parts)
+    leaves = (stack, *constant_parts, jnp.arange(first, last))
     (x, keys, values), _ = jax.lax.scan(body, (x, cache.keys, cache.values), leaves)
     return x, cache._replace(keys=keys, values=values)

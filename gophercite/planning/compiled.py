@@ -81,10 +81,10 @@ def costs(
                 # Operations fused into another one don't access main memory.
                 traffic += times * inner_traffic * (operation.opcode in _RUNNING)
                 for channel, each in inner.items():
-                    now = each._replace(
+                    repeated = each._replace(
                         times=times * each.times, asynchronous=each.asynchronous or hidden
                     )
-                    _keep(sent, channel, now)
+                    _keep(sent, channel, repeated)
             if (kind := operation.opcode.removesuffix("-start")) in KINDS:
                 numbered = _CHANNEL.search(operation.rest)
                 key = numbered[1] if numbered else f"{name} {operation.name}"

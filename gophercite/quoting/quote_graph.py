@@ -323,7 +323,7 @@ def _quote_edges(
     # A suffix automaton has at most as many steps as it has states and its texts have letters,
     # together. Its twins may repeat them at two levels.
     most = 3 * (states + text.shape[0]) + 2 * nodes
-    read = np.empty(most, np.uint8)
+    edge_byte = np.empty(most, np.uint8)
     leads = np.empty(most, np.int32)
     event = np.zeros(most, np.uint8)
     size = 0
@@ -339,7 +339,7 @@ def _quote_edges(
             after = step[state, letter]
             if after < 0 or (at < 0 and (byte[letter] & 0xC0) == 0x80):
                 continue  # runs don't begin inside a character
-            read[size] = byte[letter]
+            edge_byte[size] = byte[letter]
             if level > 0:
                 leads[size] = quote + after
                 if byte[letter] == BRACKET and not may_end[state]:
@@ -353,10 +353,10 @@ def _quote_edges(
             closed = closed or byte[letter] == BRACKET
             size += 1
         if ends and not closed:
-            read[size], leads[size], event[size] = BRACKET, start + AFTER_BRACKET, CLOSES
+            edge_byte[size], leads[size], event[size] = BRACKET, start + AFTER_BRACKET, CLOSES
             size += 1
         if level == 2 and at >= 0 and text[at] == BRACKET:
-            read[size], leads[size], event[size] = PERCENT, start + ENDED, CLOSED_BEFORE
+            edge_byte[size], leads[size], event[size] = PERCENT, start + ENDED, CLOSED_BEFORE
             size += 1
     begins[nodes] = size
-    return begins, read[:size], leads[:size], event[:size]
+    return begins, edge_byte[:size], leads[:size], event[:size]

@@ -166,7 +166,7 @@ def _walk(
     states, tokens = next_state.shape[0], spelled.shape[0] - 1
     after = np.full((states, tokens), REFUSED, np.uint8)
     added = np.zeros((states, tokens), np.int16)
-    read = np.zeros((states, tokens), np.int16)
+    bytes_read = np.zeros((states, tokens), np.int16)
     for start in range(states):
         for token in range(tokens):
             state, characters = start, pending[start]
@@ -179,9 +179,9 @@ def _walk(
                 if state == CLOSED:
                     after[start, token] = LEAVES
                     added[start, token] = characters - 3  # without the mark's three
-                    read[start, token] = place + 1 - spelled[token]
+                    bytes_read[start, token] = place + 1 - spelled[token]
                     break
             if state >= 0 and spelled[token] < spelled[token + 1]:
                 after[start, token] = state
                 added[start, token] = characters - pending[state]
-    return after, added, read
+    return after, added, bytes_read

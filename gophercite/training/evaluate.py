@@ -80,11 +80,11 @@ class Evaluator:
                 # The same random draws at every evaluation.
                 key = jax.random.fold_in(jax.random.key(0), number)
                 params = evaluated_params(state)
-                made = self._collector.rehearse(params, batch, key, interrupted)
-                if made is None:
+                collected = self._collector.rehearse(params, batch, key, interrupted)
+                if collected is None:
                     return None
-                batch = made.experience
-                parts.append(made.totals)
+                batch = collected.experience
+                parts.append(collected.totals)
             placed = put(self._program.partitioner, batch)
             shapes = shapes_of(placed)
             if shapes not in self._compiled:

@@ -311,12 +311,12 @@ class _Run:
         key = jax.random.fold_in(self.state.key, _COLLECTED)
         key = jax.random.fold_in(key, self.clock.step)
         begun = time.monotonic()
-        made = collector.collect(self.state.params, batch, key, self._asked_to_stop)
-        if made is None:
+        collected = collector.collect(self.state.params, batch, key, self._asked_to_stop)
+        if collected is None:
             return None
-        of_host = means_of_host(made, time.monotonic() - begun)
+        of_host = means_of_host(collected, time.monotonic() - begun)
         self.clock = dataclasses.replace(self.clock, environments=collector.environments())
-        return put(self.program.partitioner, made.experience), of_host
+        return put(self.program.partitioner, collected.experience), of_host
 
     def _update_of(self, batch: DeviceBatch) -> jax.stages.Compiled:
         """The compiled update for the batch's shapes, which nearly all batches share."""

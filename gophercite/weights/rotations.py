@@ -83,10 +83,10 @@ def read_rotation(
                 )
     # If given under other families' or versions' names, too, the values must be equal.
     for name, value in (("rope_theta", taken.theta), ("partial_rotary_factor", taken.fraction)):
-        other = fields.optional_number(name)
-        if name not in (base, share) and other is not None and other != value:
+        elsewhere = fields.optional_number(name)
+        if name not in (base, share) and elsewhere is not None and elsewhere != value:
             raise fields.error(
-                name, f"{other:g} is not what the rotation has elsewhere ({value:g})"
+                name, f"{elsewhere:g} is not what the rotation has elsewhere ({value:g})"
             )
     return taken
 
