@@ -1,7 +1,7 @@
-# Makes and enters the project's Python environment; sourced by the commands beside it.
+# Creates and activates the project's Python environment; sourced by the other commands here.
 #
 # The first time, and whenever requirements.lock has changed, it installs the pinned versions into
-# .venv from a bare Python 3.11 or 3.12 (PYTHON names another interpreter); later starts only look.
+# .venv with a bare Python 3.11 or 3.12 (PYTHON names another interpreter); later starts only check.
 
 set -o pipefail
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
@@ -22,7 +22,7 @@ find_python() {
   done
 }
 
-# Turns pip's lines into a count, on a terminal; elsewhere they are dropped.
+# Shows pip's output as a count on a terminal, and drops it elsewhere.
 show_progress() {
   local line count=0 total
   total="$(grep -c '==' "$ROOT/requirements.lock")"
@@ -45,7 +45,7 @@ make_environment() {
     fail "No Python 3.11 or 3.12 found (looked for: ${PYTHON:-python3.11 python3.12 python3 python})." \
       "Install one, or name it: PYTHON=/path/to/python3.11 $0"
   fi
-  # An environment whose Python is gone, or of a checkout that has moved, is made anew.
+  # An environment without its Python, or from a checkout that has moved, is rebuilt.
   if ! "$ROOT/.venv/bin/python" -c '' >/dev/null 2>&1 ||
     { [ -e "$STAMP" ] && [ "$(tail -n 1 "$STAMP")" != "$ROOT" ]; }; then
     echo "Making .venv with $("$python" --version 2>&1)" >&2
@@ -61,7 +61,7 @@ make_environment() {
   environment_stamp >"$STAMP"
 }
 
-# What .venv was made for: checksums of what was installed, and where it lies.
+# Identifies what .venv was built for: checksums of what was installed, and its location.
 environment_stamp() {
   cksum <"$ROOT/requirements.lock"
   cksum <"$ROOT/pyproject.toml"
@@ -77,7 +77,7 @@ export PATH="$ROOT/.venv/bin:$PATH"
 # Compiled programs are kept, so that a second start compiles nothing.
 export JAX_COMPILATION_CACHE_DIR="${JAX_COMPILATION_CACHE_DIR:-$ROOT/.jax_cache}"
 export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="${JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS:-0.2}"
-# TensorFlow reads data here; what it says of missing GPUs does not matter.
+# TensorFlow only reads data here; its messages about missing GPUs don't matter.
 export TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-3}"
 export TF_ENABLE_ONEDNN_OPTS="${TF_ENABLE_ONEDNN_OPTS:-0}"
 cd "$ROOT"

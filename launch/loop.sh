@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The loop of figure 3: sample, rate, train, evaluate, and again (docs/loop.md).
+# The loop of figure 3: sample, rate, train, evaluate, and repeat (docs/loop.md).
 #
 #   launch/loop.sh FOLDER --gin_file=FILE [--gin.NAME=VALUE …] [--seeds N] [--help]
 #
-# Started again, it goes on where it was.
+# Started again, it resumes.
 set -euo pipefail
 source "$(dirname "$0")/environment.sh"
 exec python launch/loop.py "$@"

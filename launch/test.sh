@@ -6,12 +6,12 @@
 set -euo pipefail
 source "$(dirname "$0")/environment.sh"
 
-# Tests run the same everywhere; those of many devices simulate them on the CPU.
+# Tests run the same everywhere; tests with many devices simulate them on the CPU.
 export JAX_PLATFORMS=cpu
-# The tests' many processes read what Python has made of the sources, where they may keep it.
+# The tests' many processes share Python's compiled bytecode, if it can be stored.
 unset PYTHONDONTWRITEBYTECODE
 
-# The TPU's own compiler, by which plans are tested; apart, so that nothing else looks for TPUs.
+# The TPU's own compiler, for testing plans; kept apart, so that nothing else looks for TPUs.
 LIBTPU="libtpu==0.0.42.1" # the one that the pinned jax asks for
 if [ "$(cat .venv/libtpu/installed 2>/dev/null)" != "$LIBTPU" ]; then
   rm -rf .venv/libtpu
@@ -20,14 +20,14 @@ if [ "$(cat .venv/libtpu/installed 2>/dev/null)" != "$LIBTPU" ]; then
     echo "libtpu could not be fetched: the tests that need it are skipped" >&2
 fi
 
-# numba compiles the kernels once for all processes, beside the checks.
+# numba compiles the kernels once for all processes, in parallel with the checks.
 python -c "import gophercite.kernels.attention" &
 
 ruff check .
 ruff format --check .
 mypy
 wait
-# Whole files side by side, so that what a file's tests share is made once, in the order of
-# tests/conftest.py. A process that dies ends the run: its test would only die again.
+# Whole files run in parallel, so that fixtures shared within a file are built once, in the order of
+# tests/conftest.py. If a process dies, the run ends: its test would only die again.
 exec python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder \
   --max-worker-restart 0 "$@"

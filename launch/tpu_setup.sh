@@ -1,5 +1,5 @@
-# Sourced in a checkout on a TPU VM: the environment of requirements.lock, JAX for TPUs, and Google's
-# storage. Once made it is only looked at.
+# Sourced in a checkout on a TPU VM: installs requirements.lock, JAX for TPUs, and Google's
+# storage packages. An existing environment is only checked.
 
 # The system's Python of TPU VMs is 3.10.
 if [ ! -x .venv/bin/python ] && ! command -v python3.11 python3.12 >/dev/null; then

@@ -1,19 +1,22 @@
 #!/usr/bin/env bash
-# On a worker of a TPU VM, where launch/tpu.py copies it: a training that outlives the connection.
+# Runs on a worker of a TPU VM, where launch/tpu.py copies it: a training run that outlives the
+# connection.
 #
 #   tpu_worker.sh start RUN ARCHIVE [FLAGS]   unpacks the code, makes the environment, trains
-#   tpu_worker.sh status                      says where the training stands
-#   tpu_worker.sh logs LINES                  the end of its log
-#   tpu_worker.sh stop                        has it save and end
+#   tpu_worker.sh status                      reports the state of the training run
+#   tpu_worker.sh logs LINES                  prints the end of its log
+#   tpu_worker.sh stop                        tells it to save and end
 #
-# RUN names the training. One that is at work is not started again: a lock is held as long as any of
-# its processes lives. One that is done starts again, for other workers may need it to end with them.
+# RUN identifies the training run. An active one is not started again: a lock is held as long as
+# any of
+# its processes lives. A finished one starts again, because other workers may need it to end with
+# them.
 set -u
 CODE="$HOME/gophercite"
 STATE="$HOME/gophercite-run"
 WORKER="$(hostname)"
 
-# One line for launch/tpu.py: who, absent, running or ended, which run, exit status, last line.
+# One line for launch/tpu.py: host, absent, running or ended, which run, exit status, last line.
 report() {
   local state=absent run=- status=- line=
   [ -s "$STATE/run" ] && run="$(cat "$STATE/run")"
@@ -33,14 +36,14 @@ start() {
   if flock -n 9; then
     rm -f "$STATE/status" "$STATE/pid"
     echo "$1" >"$STATE/run"
-    # Descriptor 9, and with it the lock, goes on to all that it starts.
+    # Descriptor 9, and with it the lock, is inherited by everything it starts.
     setsid nohup bash "$0" work "${@:2}" >>"$STATE/log" 2>&1 </dev/null &
     exec 9>&-
   fi
   report
 }
 
-# What `start` leaves running: its exit status is kept before the lock goes.
+# The process that `start` leaves running: its exit status is saved before the lock is released.
 work() {
   local told= child= code
   trap 'told=1; [ -n "$child" ] && kill -TERM "$child"' TERM
