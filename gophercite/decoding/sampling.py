@@ -115,7 +115,7 @@ def _first_above(
 
 
 def _nucleus(weights: Float[Array, "samples choices"], top_p: float) -> Array:
-    """Zeroes all but the smallest set of largest weights whose sum is `top_p` of the total."""
+    """Keeps only the largest weights that together reach `top_p` of the total, and any ties."""
     falling = jnp.flip(jnp.sort(weights, axis=-1), -1)
     before = jnp.cumsum(falling, axis=-1) - falling
     inside = before < top_p * jnp.sum(falling, axis=-1, keepdims=True)

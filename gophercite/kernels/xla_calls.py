@@ -185,7 +185,7 @@ def _request(job: int, function: int, x: int, y: int, z: int) -> bool:
 
 @native
 def hand_out(frame: int, job: int, task: int, most: int) -> None:
-    """Lets XLA's threads take pieces of a job; the caller then works on pieces, too.
+    """Lets XLA's threads take pieces of a job; the caller must then work on pieces, too.
 
     Args:
       frame: the call frame.

@@ -10,9 +10,8 @@ a run that is cut back like this is always still a run.
 
 With omissions, a graph (`quote_graph.py`) also has these nodes for each title:
 
-    omissions              six nodes, after each prefix of ` [...] ` that is no longer part of the
-    run brackets               one node, after a run's own ` [...` and a "]" that is not part of the
-    run:
+    omissions              six nodes, after each prefix of ` [...] ` that is no longer the run's
+    brackets               one node, after a run's own ` [...` and a "]" that is not the run's:
                            either the quote ends with it, or an omission continues
 """
 

@@ -4,13 +4,13 @@ A legal answer is `prompts.response(*triples)`: a space, then one or more triple
 each with a claim that is not empty, the title of a document in context, and a run of that
 document's text. The graph's nodes, by number:
 
-    claim states           the same for all prompts (`claims.py`) title prefixes         one for
-    each prefix of "title)%[" of the titles in context, the
-                           empty one first
-    start + 0, 1, 2        nothing yet; after " "; after " %" start + 3, 4, 5        after the "]"
-    that ends a quote; after its "%"; after end of sequence omissions              usually none; see
-    `omissions.py`, also for what else they change quotes                 states of an automaton for
-    each title, which reads the runs of its texts
+    claim states           the same for all prompts (`claims.py`)
+    title prefixes         one for each prefix of "title)%[" of the titles in context, the empty
+                           one first
+    start + 0, 1, 2        nothing yet; after " "; after " %"
+    start + 3, 4, 5        after the "]" that ends a quote; after its "%"; after end of sequence
+    omissions              usually none; see `omissions.py`, also for what else they change
+    quotes                 states of an automaton for each title, which reads the runs of its texts
                            that begin at a permitted position; then twins of the states that can be
                            reached by white space alone, or by a "]" before which no run may end
 

@@ -24,11 +24,11 @@ _NEAR = 256  # characters searched first for such a position
 
 
 class RunBoundaries(NamedTuple):
-    """The boundaries of a text.
+    """The boundaries of a text, for each position from before its first character to its end.
 
     Attributes:
-      begins: for each character, whether a run may begin right before it.
-      ends: for each character, whether a run may end right after it.
+      begins: whether a run may begin there; meaningless at the text's end.
+      ends: whether a run may end there; meaningless at the text's beginning.
     """
 
     begins: Bool[np.ndarray, " characters_and_one"]

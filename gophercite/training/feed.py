@@ -54,7 +54,7 @@ def put(partitioner: Partitioner, batch: HostBatch) -> DeviceBatch:
       Global arrays.
 
     Raises:
-      ValueError: the batch size is not a multiple of the devices' number of shards.
+      ValueError: the number of rows is not a multiple of the number of data shards.
     """
     _, count = process_share(partitioner)
 

@@ -153,7 +153,7 @@ class OwnerMark:
         return generation, Owner.from_json(content), updated
 
     def _write(self, generation: int) -> int | None:
-        """Writes the mark if it still has a generation (0: no mark); returns the new one."""
+        """Writes the mark if its generation is still as given (0: no mark); returns the new one."""
         from google.api_core import exceptions
 
         blob = self._blob()

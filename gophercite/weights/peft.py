@@ -1,8 +1,8 @@
 """Exports adapters without their model, as folders that Hugging Face's PEFT loads.
 
-    adapter_config.json        the adapted modules, rank and alpha adapter_model.safetensors  two
-    tensors per module: lora_A [rank, in], lora_B [out, rank] gophercite.json            the digest
-    of the base's parameters, which our own merge checks
+    adapter_config.json        the adapted modules, rank and alpha
+    adapter_model.safetensors  two tensors per module: lora_A [rank, in], lora_B [out, rank]
+    gophercite.json            the digest of the base's parameters, which our own merge checks
 
 If a family has queries, keys and values in one matrix, their adapters become a single one whose
 rank is the sum of theirs: the A's are stacked, and each B writes only to its own outputs.

@@ -1,8 +1,8 @@
 """Merges adapters in PEFT's format into the model that they were trained on.
 
-    adapter_config.json        the kind of adapters, and their alpha adapter_model.safetensors  two
-    tensors per module: lora_A [rank, in], lora_B [out, rank] gophercite.json            the digest
-    of the base's parameters; only in our own exports
+    adapter_config.json        the kind of adapters, and their alpha
+    adapter_model.safetensors  two tensors per module: lora_A [rank, in], lora_B [out, rank]
+    gophercite.json            the digest of the base's parameters; only in our own exports
 
 The merged matrix is W + (alpha / rank) A B, computed in float32. Kinds of adapters that compute
 something else are refused; the message names the field.
