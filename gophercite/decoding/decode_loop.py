@@ -36,8 +36,8 @@ from gophercite.models.parameters import Params, join_projections, unstack_layer
 from gophercite.models.transformer import Reading
 from gophercite.quoting.quote_state import QuoteTables, advance, initial
 
-# Drafted tokens that were not drawn leave empty entries in the cache. It is compacted at most once
-# in this many steps.
+# Drafted tokens that were not drawn leave empty entries in the cache, which is compacted at most
+# once in this many steps.
 _STEPS_BETWEEN_COMPACTIONS = 4
 
 

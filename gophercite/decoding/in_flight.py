@@ -30,9 +30,9 @@ _WORTH_GROWING = 2**25
 # CPU has no such surplus (benchmarks/batch_size.py).
 _ON_CPU, _ON_ACCELERATOR = 64, 256
 
-# A batch has enough questions for this many times the samples in flight, because the device idles
-# while a batch's last samples finish. But all their tables are in memory, about a mebibyte per
-# page.
+# A batch has enough questions for this many times the samples in flight, because the device is
+# underused while a batch's last samples finish. But all their tables are in memory, about a
+# mebibyte per page.
 _TIMES_BUSY, _MOST_PROMPTS = 8, 256
 
 

@@ -15,7 +15,7 @@ class AdafactorRule:
     """The second moment of a matrix's gradient as the product of a row and a column of means.
 
     Attributes:
-      decay_rate: at step t, the moving average decays by 1 - t**-decay_rate.
+      decay_rate: at step t, the old moving average has weight 1 - t**-decay_rate.
       clipping_threshold: maximum root mean square of a matrix's update; None never clips.
       min_dim_size_to_factor: the second moment of a matrix with a smaller side is not factored.
       multiply_by_parameter_scale: make the learning rate relative to the matrix's root mean square.

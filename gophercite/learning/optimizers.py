@@ -222,7 +222,7 @@ def adafactor(
     """Adafactor as in T5X and Optax, with float32 statistics for any parameter dtype.
 
     Args:
-      decay_rate: at step t, the moving average decays by 1 - t**-decay_rate.
+      decay_rate: at step t, the old moving average has weight 1 - t**-decay_rate.
       clipping_threshold: maximum root mean square of a matrix's update; None never clips.
       min_dim_size_to_factor: the second moment of a matrix with a smaller side is not factored.
       multiply_by_parameter_scale: make the learning rate relative to a matrix's root mean square

@@ -189,7 +189,7 @@ def read_arrays(
             raise trouble from error
         reason = "files are missing, cut short or damaged: the arrays can't be read"
         raise _damaged(path, reason, metadata.step) from error
-    # If an array's files are damaged beyond recognition, Orbax returns the request unread.
+    # If damage hides an array's files, Orbax returns the requested shape without reading anything.
     if arrays.keys() != wanted.keys() or not all(
         isinstance(array, jax.Array) for array in arrays.values()
     ):
