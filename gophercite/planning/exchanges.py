@@ -126,8 +126,12 @@ def _axes(groups: Sequence[Sequence[int]], mesh: Mapping[str, int]) -> tuple[str
 def by_kind_and_axis(
     found: Sequence[Collective],
 ) -> dict[tuple[str, tuple[str, ...]], tuple[int, int, int]]:
-    """Returns for each kind of exchange along the same axes: bytes that a device sends, how many
-    exchanges, how many of them asynchronous."""
+    """Sums collectives by kind and axes.
+
+    Returns:
+      For each kind and axes: bytes that a device sends, number of exchanges, and number of
+      asynchronous ones.
+    """
     table: dict[tuple[str, tuple[str, ...]], tuple[int, int, int]] = {}
     for each in found:
         sent, count, hidden = table.get((each.kind, each.axes), (0, 0, 0))

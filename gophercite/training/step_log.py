@@ -112,7 +112,7 @@ class StepLog:
         }
 
     def _waiting(self, input_wait: float, seconds: float) -> dict[str, float]:
-        """Reports the process whose input holds up the others, each time that it changes."""
+        """Reports the process whose input holds up the others, whenever it changes or recurs."""
         found = straggler(input_waits(input_wait), seconds)
         if found is None:
             self._told = None
