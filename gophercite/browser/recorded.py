@@ -122,13 +122,13 @@ class RecordedWorld:
         return error_page(address, at) if isinstance(at, str) else self._page_at(at)
 
     def _page_at(self, at: int) -> Page:
-        self._file.seek(at)
-        line = self._file.readline(MAXIMUM_LINE_BYTES + 1)
         try:
+            self._file.seek(at)
+            line = self._file.readline(MAXIMUM_LINE_BYTES + 1)
             return page_from_json(json.loads(line))
         except RecordError as error:
             raise self._damaged(at, str(error)) from None
-        except (ValueError, RecursionError):
+        except (ValueError, OverflowError, RecursionError):
             raise self._damaged(at, "is no line of JSON") from None
 
     def _damaged(self, at: int, problem: str) -> RecordError:
@@ -273,18 +273,23 @@ def page_from_json(value: object) -> Page:
     links = []
     for index, link in enumerate(_listed(fields, "links")):
         match link:
-            case [int(start), int(end), str(url)] if 0 <= start < end <= length:
+            case [int(start), int(end), str(url)] if _are_offsets(start, end, length):
                 links.append(Link(start, end, url))
             case _:
                 raise fields.error(f"links[{index}]", f"is no link: {describe(link)}")
     anchors = {}
     for index, anchor in enumerate(_listed(fields, "anchors")):
         match anchor:
-            case [str(name), int(place)] if 0 <= place <= length:
+            case [str(name), int(place)] if type(place) is int and 0 <= place <= length:
                 anchors[name] = place
             case _:
                 raise fields.error(f"anchors[{index}]", f"is no anchor: {describe(anchor)}")
     return Page(document, tuple(links), anchors)
+
+
+def _are_offsets(start: int, end: int, length: int) -> bool:
+    """Whether two values are offsets of a text; true and false are integers of Python's, too."""
+    return type(start) is int and type(end) is int and 0 <= start < end <= length
 
 
 _DOCUMENT_FIELDS = frozenset(field.name for field in dataclasses.fields(Document))

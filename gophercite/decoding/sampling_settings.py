@@ -1,6 +1,7 @@
 """How tokens are drawn, and how many."""
 
 import dataclasses
+import math
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +41,7 @@ class SamplingSettings:
             raise ValueError(f"max_tokens = {self.max_tokens}: must be at least 1")
         if self.draft_tokens < 0:
             raise ValueError(f"draft_tokens = {self.draft_tokens}: must be 0 (none) or more")
-        if not self.temperature >= 0:
+        if not 0 <= self.temperature < math.inf:
             raise ValueError(f"temperature = {self.temperature}: must be 0 (greedy) or more")
         if self.top_k is not None and self.top_k < 1:
             raise ValueError(f"top_k = {self.top_k}: must be at least 1, or None for all tokens")

@@ -29,7 +29,7 @@ from gophercite.quoting.constraint import QuoteConstraint
 from gophercite.quoting.quote_settings import QuoteSettings
 from gophercite.quoting.run_boundaries import Boundaries
 from gophercite.records import Question, to_json
-from gophercite.storage.result_file import ResultFile, files_in, read_results
+from gophercite.storage.result_file import ResultFile, ResultFileError, files_in, read_results
 
 _BATCHES_IN_BLOCK = 8  # enough to find prompts of similar length for each batch
 _SCORES = ("evidence_score", "reward", "supported_and_plausible")  # fields of `JudgedSample`
@@ -119,8 +119,13 @@ class AnswerLog:
         """
         # In a bucket, a file that is being written exists only as its parts.
         names = {path.name.removesuffix(".parts") for path in files_in(self.folder)}
-        lines = (read_results(self.folder / n) for n in sorted(names) if n.endswith(".jsonl"))
-        return {line["question_id"]: line for file in lines for line in file}
+        found: dict[str, dict[str, Any]] = {}
+        for name in sorted(names):
+            if name.endswith(".jsonl"):
+                for line in read_results(self.folder / name):
+                    _check(line, self.folder / name)
+                    found[line["question_id"]] = line
+        return found
 
     def ask(
         self,
@@ -180,6 +185,30 @@ class AnswerLog:
                 finished += len(declined)
                 yield finished
                 total.add(block_report, indices.start)
+
+
+def _check(line: Mapping[str, Any], path: epath.Path) -> None:
+    """Refuses a line that is no answer, as one may be that somebody has edited."""
+    samples = line.get("samples")
+    if "declined" not in line and not (
+        isinstance(samples, list)
+        and all(isinstance(sample, dict) and _is_sample(sample) for sample in samples)
+    ):
+        question = line["question_id"]
+        raise ResultFileError(f"{path}: the line of question {question!r} is no answer: remove it")
+
+
+def _is_sample(sample: Mapping[str, Any]) -> bool:
+    tokens = sample.get("tokens")
+    return (
+        isinstance(sample.get("text"), str)
+        and isinstance(sample.get("answer", ""), str)
+        and isinstance(tokens, list)
+        and all(isinstance(token, int) for token in tokens)
+        and isinstance(sample.get("log_prob"), int | float)
+        and isinstance(sample.get("document"), str | None)
+        and all(isinstance(sample.get(name), int | float | None) for name in _SCORES)
+    )
 
 
 def shared_questions(questions: int, batch_size: int, process: int, processes: int) -> int:

@@ -66,7 +66,8 @@ def best_of(lines: Iterable[Line], score: str, good: str) -> dict[int, Estimate]
     """Returns how often the best of N samples is good, for N = 1, 2, 4 … and all.
 
     Estimated without bias from all subsets of the samples (`best_of_n`). The intervals are over
-    questions; questions with fewer samples than the most common number are left out.
+    questions; questions with fewer samples than the most common number are left out, and those with
+    more count with all of their samples.
 
     Args:
       lines: all samples of all questions.
@@ -81,11 +82,17 @@ def best_of(lines: Iterable[Line], score: str, good: str) -> dict[int, Estimate]
         return {}
     counts = [len(samples) for samples in by_question.values()]
     count = max(set(counts), key=counts.count)
-    kept = [samples[:count] for samples in by_question.values() if len(samples) >= count]
+    kept = [samples for samples in by_question.values() if len(samples) >= count]
     sizes = sorted({2**power for power in range(count.bit_length()) if 2**power <= count} | {count})
-    chosen_by = np.array([[line[score] for line in samples] for samples in kept], float)
-    judged_by = np.array([[float(line[good]) for line in samples] for samples in kept], float)
-    worth = np.clip(best_of_n(chosen_by, judged_by, sizes), 0.0, 1.0)
+    of_question = [
+        best_of_n(
+            np.array([[line[score] for line in samples]], float),
+            np.array([[line[good] for line in samples]], float),
+            sizes,
+        )
+        for samples in kept
+    ]
+    worth = np.clip(np.concatenate(of_question), 0.0, 1.0)
     return {size: estimate(worth[:, place].tolist()) for place, size in enumerate(sizes)}
 
 

@@ -150,4 +150,4 @@ def _preferred(comparison: Comparison) -> float | None:
 
 
 def _both(one: bool | None, other: bool | None) -> bool | None:
-    return None if one is None or other is None else one and other
+    return False if False in (one, other) else None if None in (one, other) else True

@@ -6,7 +6,7 @@ from typing import Any
 
 from etils import epath
 
-from gophercite.evaluation.curves import Line
+from gophercite.evaluation.curves import GOOD, SCORES, Line
 from gophercite.evaluation.differences import mean_difference
 from gophercite.evaluation.figure_sections import SavedSystem
 from gophercite.evaluation.intervals import Estimate, estimate
@@ -125,11 +125,19 @@ def preference_by_score(
     return estimate(points) if points else None
 
 
+# The fields that figures and tables compute with; true and false count as 1 and 0.
+_NUMBERS = {*HEADINGS.values(), *SCORES, *GOOD}
+
+
 def _lines(path: epath.Path) -> list[dict[str, Any]]:
     if not path.exists():
         raise SavedResultsError(f"{path}: there is no such file; launch/eval.py --output writes it")
     lines = []
-    for number, text in enumerate(path.read_text().split("\n"), start=1):
+    try:
+        content = path.read_bytes().decode()
+    except UnicodeDecodeError:
+        raise SavedResultsError(f"{path}: is not UTF-8") from None
+    for number, text in enumerate(content.split("\n"), start=1):
         if not text.strip():
             continue
         try:
@@ -137,6 +145,9 @@ def _lines(path: epath.Path) -> list[dict[str, Any]]:
             line["question_id"] = str(line["question_id"])
         except (ValueError, KeyError, TypeError):
             raise SavedResultsError(f"{path}:{number}: is no line of results") from None
+        for field in _NUMBERS & line.keys():
+            if not isinstance(line[field], int | float | None):
+                raise SavedResultsError(f"{path}:{number}: {field} is no number")
         lines.append(line)
     return lines
 

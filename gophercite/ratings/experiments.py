@@ -1,6 +1,7 @@
 """Experiments and their settings; pools and the raters in them."""
 
 import dataclasses
+import math
 import typing
 from collections.abc import Mapping
 from typing import Any
@@ -49,6 +50,8 @@ class Settings:
             numbers = (int, float) if kind is float else kind
             if not isinstance(value, numbers) or isinstance(value, bool) != (kind is bool):
                 raise StudyError(f"{field.name} = {value!r}: must be {_KINDS[kind]}")
+            if isinstance(value, float) and not math.isfinite(value):
+                raise StudyError(f"{field.name} = {value!r}: must be a finite number")
         for name, least in (("raters", 1), ("check_tries", 1), ("lease_minutes", 0.01)):
             if getattr(self, name) < least:
                 raise StudyError(f"{name} = {getattr(self, name)}: must be at least {least}")

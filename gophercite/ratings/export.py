@@ -13,6 +13,7 @@ import hmac
 import json
 import os
 import pathlib
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -39,6 +40,8 @@ from gophercite.records import Comparison, Extract, Hit, LongAnswer, RatedAnswer
 from gophercite.storage.json_fields import RecordError
 
 KINDS = ("rated-answers", "comparisons", "dpo", "webgpt", "votes", "episodes")
+# A value on a scale, as the forms have them: 0 to 6, or -2 to 2.
+_SCALE = re.compile(r"-?[0-9]{1,2}")
 _JUDGED = ("plausible", "supported", "truthful", "informative")
 _TIES = frozenset({"both_good", "both_bad", "tie"})
 
@@ -290,7 +293,7 @@ class Exporter:
         scales = {
             name: int(value)
             for name, value in vote.values.items()
-            if value.lstrip("-").isdecimal() and name != "preferred"
+            if name not in ("preferred", "comment") and _SCALE.fullmatch(value)
         }
         return {**found, **scales, **self._comment(vote)}
 

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import math
 import os
 import pathlib
 from collections.abc import Iterator, Mapping
@@ -81,7 +82,7 @@ def import_votes(store: Store, experiment: Experiment, path: str | os.PathLike[s
 
 
 def _rows(path: pathlib.Path) -> Iterator[tuple[int, Mapping[str, Any] | RecordError]]:
-    if path.suffix != ".csv":
+    if path.suffix.lower() != ".csv":
         for number, value in read_json_lines(path):
             is_row = isinstance(value, dict | RecordError)
             yield number, value if is_row else RecordError("expected an object")  # type: ignore[misc]
@@ -116,9 +117,12 @@ def _name_of(row: Mapping[str, Any]) -> str:
 
 def _seconds(row: Mapping[str, Any]) -> float:
     try:
-        return max(0.0, float(row.get("seconds") or 0))
-    except (TypeError, ValueError):
-        raise RecordError("expected a number", "seconds") from None
+        seconds = float(row.get("seconds") or 0)
+    except (TypeError, ValueError, OverflowError):
+        seconds = math.nan
+    if not math.isfinite(seconds):
+        raise RecordError("expected a number", "seconds")
+    return max(0.0, seconds)
 
 
 def _values(row: Mapping[str, Any], stored: StoredItem, experiment: Experiment) -> dict[str, str]:

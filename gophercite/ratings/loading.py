@@ -9,6 +9,7 @@ import collections
 import dataclasses
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from gophercite import evidence, records
 from gophercite.documents import Document
@@ -226,7 +227,10 @@ def _comparison(record: Comparison, by_title: _Pages) -> _Found:
 
 
 def _labels(record: Comparison) -> dict[str, str]:
-    """The researchers' labels, by the form's fields; by majority, as everywhere."""
+    """The researchers' labels, by the form's fields; by majority, as everywhere.
+
+    A rating has them by the form's fields, or as exports have them: `"plausible": [true, false]`.
+    """
     labels: dict[str, str] = {}
     if record.preferred in (0.0, 1.0):
         labels["preferred"] = str(int(record.preferred))
@@ -234,13 +238,20 @@ def _labels(record: Comparison) -> dict[str, str]:
         labels["preferred"] = "tie"  # ignored when agreement is computed
     for a in (0, 1):
         for name in ("plausible", "supported"):
-            votes = [rating.get(f"{name}_{a}") for rating in record.ratings]
-            decided = majority(vote == "yes" for vote in votes if vote in ("yes", "no"))
+            votes = [_label(rating, name, a) for rating in record.ratings]
+            decided = majority(vote for vote in votes if vote is not None)
             if decided is not None:
                 labels[f"{name}_{a}"] = "yes" if decided else "no"
             elif record.supported_and_plausible[a]:
                 labels[f"{name}_{a}"] = "yes"
     return labels
+
+
+def _label(rating: Mapping[str, Any], name: str, answer: int) -> bool | None:
+    match rating.get(name):
+        case [bool() | None, bool() | None] as both:
+            return both[answer]
+    return {"yes": True, "no": False}.get(str(rating.get(f"{name}_{answer}")))
 
 
 def _rated_answer(record: RatedAnswer, by_title: _Pages) -> _Single:

@@ -309,8 +309,7 @@ async def _bounded(
     encoding = response.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("identity", "", "gzip", "x-gzip", "deflate"):
         raise FetchError(address, f"is compressed by {printable(encoding[:50])!r}, unasked for")
-    # 32: zlib's own format or gzip's, detected from the first bytes.
-    decompressor = None if encoding in ("identity", "") else zlib.decompressobj(32 + zlib.MAX_WBITS)
+    decompressor = None if encoding in ("identity", "") else _Decompressor()
     left = limit
     async for chunk in response.aiter_raw():
         if decompressor is not None:
@@ -325,3 +324,38 @@ async def _bounded(
             return
         left -= len(chunk)
         yield chunk
+    if decompressor is not None and not decompressor.is_complete:
+        raise FetchError(address, "is compressed wrongly: it ends too early")
+
+
+class _Decompressor:
+    """Decompresses zlib's own format, or gzip's, of one or more members (RFC 1952)."""
+
+    def __init__(self) -> None:
+        self._member = _new_member()
+        self._is_new = True
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all that was begun has ended; a response without content is complete, too."""
+        return self._is_new or self._member.eof
+
+    def decompress(self, chunk: bytes, most: int) -> bytes:
+        """Returns at most so many bytes; what is longer is not decompressed.
+
+        Raises:
+          zlib.error: the content is damaged.
+        """
+        found = b""
+        while chunk and len(found) < most:
+            if self._member.eof:
+                self._member = _new_member()
+            self._is_new = False
+            found += self._member.decompress(chunk, most - len(found))
+            chunk = self._member.unused_data if self._member.eof else b""
+        return found
+
+
+def _new_member() -> "zlib._Decompress":
+    # 32: zlib's own format or gzip's, detected from the first bytes.
+    return zlib.decompressobj(32 + zlib.MAX_WBITS)

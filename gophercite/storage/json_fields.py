@@ -98,7 +98,10 @@ class JsonFields:
         value = self.values.get(name)
         if isinstance(value, bool) or not isinstance(value, int | float | None):
             raise self.error(name, f"expected a number or null, got {describe(value)}")
-        return None if value is None else float(value)
+        try:
+            return None if value is None else float(value)
+        except OverflowError:
+            raise self.error(name, "is too large a number") from None
 
     def flag(self, name: str) -> bool | None:
         """Returns true or false, or None if the field is absent or null."""

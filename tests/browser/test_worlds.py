@@ -4,6 +4,7 @@ import hashlib
 import itertools
 import json
 import pathlib
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -188,6 +189,16 @@ def test_a_damaged_recording_is_named(tmp_path: pathlib.Path) -> None:
         pytest.raises(RecordError, match="no line of JSON"),
     ):
         page_of(world, state)
+    addresses = tmp_path / "w/addresses.jsonl"
+    kept = addresses.read_text("utf-8")
+    addresses.write_text(re.sub(r'"at": \d+', f'"at": {10**30}', kept), "utf-8")
+    assert addresses.read_text("utf-8") != kept
+    with (
+        pytest.raises(RecordError, match=r"at byte 10{30}"),
+        RecordedWorld(tmp_path / "w") as world,
+    ):
+        page_of(world, state)
+    addresses.write_text(kept, "utf-8")
     searches = tmp_path / "w/searches.jsonl"
     searches.write_text('{"query": "x", "k": "ten"}\n', "utf-8")
     with pytest.raises(RecordError, match=r"searches.jsonl:1: field 'k'"):

@@ -292,6 +292,7 @@ def test_one_program_serves_all_pages_of_a_bucket():
     [
         ({"max_tokens": 0}, "max_tokens"),
         ({"temperature": -1}, "temperature"),
+        ({"temperature": float("inf")}, "temperature"),
         ({"top_p": 0}, "top_p"),
         ({"top_k": 0}, "top_k"),
     ],

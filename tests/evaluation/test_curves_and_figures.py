@@ -1,6 +1,7 @@
 """Curves from result lines, and the figures that show them."""
 
 import io
+import math
 import re
 
 import numpy as np
@@ -32,6 +33,16 @@ def test_the_best_of_n_by_each_score() -> None:
     )
     assert found[4].count == 2
     assert curves.best_of([line(0, 0.0, None)], "log_prob", "supported") == {}
+
+
+def test_questions_with_more_samples_count_with_all_of_them() -> None:
+    """Lines come with the likeliest first: the first four would be the best four."""
+    many = [line(2, -n, n < 4) for n in range(8)]
+    found = curves.best_of([*SAMPLES, *many], "log_prob", "supported")
+    assert found[1].mean == pytest.approx(0.5)
+    chances = 1 - 1 / math.comb(8, 4)  # that one of the better half is among four
+    assert found[4].mean == pytest.approx((1 + 1 + chances) / 3)
+    assert found[4].count == 3
 
 
 def test_curves_are_of_scores_that_all_answers_have() -> None:

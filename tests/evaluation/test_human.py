@@ -45,6 +45,8 @@ def test_a_verdict_is_the_answers_own_or_its_raters() -> None:
     assert found.truthful_and_informative is False
     assert verdict(rated(*ratings, supported=True)).supported_and_plausible is True
     assert verdict(RATED).supported_and_plausible is None
+    assert verdict(rated({"supported": False})).supported_and_plausible is False, "as exports"
+    assert verdict(rated({"supported": True})).supported_and_plausible is None
 
 
 def test_only_questions_rated_for_every_system_count() -> None:

@@ -146,6 +146,15 @@ def test_a_line_that_is_no_result_is_named(
         file.write("nonsense\n")
     assert compare.main([*saved, "--output", str(tmp_path / "out")]) == 1
     assert "rl.jsonl:6: is no line of results" in capsys.readouterr().err
+    good = (tmp_path / "rl.jsonl").read_text().splitlines()[:5]
+    for field, wrong in (("reward", "high"), ("supported", "yes"), ("claim_f1", [1])):
+        lines = [*good[:4], json.dumps(json.loads(good[4]) | {field: wrong})]
+        (tmp_path / "rl.jsonl").write_text("\n".join(lines))
+        assert compare.main([*saved, "--output", str(tmp_path / "out")]) == 1
+        assert f"rl.jsonl:5: {field} is no number" in capsys.readouterr().err
+    (tmp_path / "rl.jsonl").write_bytes(b"\xff\n")
+    assert compare.main([*saved, "--output", str(tmp_path / "out")]) == 1
+    assert "rl.jsonl: is not UTF-8" in capsys.readouterr().err
     empty = tmp_path / "empty.jsonl"
     empty.write_text("")
     assert compare.main([saved[0], f"none={tmp_path / 'empty'}", "--output", str(empty)]) == 1

@@ -206,6 +206,10 @@ def test_claims_that_contain_an_answer_may_count_without_asking_again(
         assert first.split("|")[5].strip().startswith("100.0" if correct else "0.0")
         assert json.loads((tmp_path / "out.json").read_text())["claims"] == rule
         assert ("if it contains an accepted answer" in (tmp_path / "out.md").read_text()) == correct
+    for damaged in ({}, {"samples": [{}]}, {"samples": [line["samples"][0] | {"tokens": "x"}]}):
+        log.write_text(json.dumps({"question_id": "q0", **damaged}) + "\n")
+        assert run(*flags) == 1
+        assert f"{log}: the line of question 'q0' is no answer" in capsys.readouterr().err
 
 
 def test_a_run_that_is_killed_ends_with_what_one_that_is_not_has(

@@ -212,6 +212,59 @@ def test_import_status_undo_and_export(study: str, tmp_path: pathlib.Path, capsy
     capsys.readouterr()
 
 
+def test_a_comment_is_text_whatever_is_in_it(study: str, tmp_path: pathlib.Path) -> None:
+    rows = [vote("c0", "ada", comment="--5"), vote("c1", "ada", comment="42")]
+    rows += [vote("c2", "ada", comment="٣"), vote("c3", "ada", comment="-" + "9" * 3900)]
+    assert rate("import", study, "nq", votes_file(tmp_path, rows)) == 0
+    path = str(tmp_path / "out.jsonl")
+    for kind in ("comparisons", "dpo", "rated-answers", "votes"):
+        assert rate("export", study, "nq", kind, path) == 0
+        assert "comment" not in pathlib.Path(path).read_text(), "it is nobody's but the raters'"
+    assert rate("export", study, "nq", "comparisons", path, "--comments") == 0
+    said = {
+        record.id: record.ratings[0]["comment"]
+        for record in records.read(path, Comparison, strict=True)
+    }
+    assert said == {row["item"]: row["comment"] for row in rows}
+
+
+def test_exported_comparisons_come_back_as_items_with_labels(
+    study: str, tmp_path: pathlib.Path
+) -> None:
+    no = {"supported_1": "no", "plausible_0": "no"}
+    assert rate("import", study, "nq", votes_file(tmp_path, [vote("c0", "ada", **no)])) == 0
+    path, other = str(tmp_path / "out.jsonl"), str(tmp_path / "other")
+    assert rate("export", study, "nq", "comparisons", path) == 0
+    assert rate("new", other, path, "--screening", "--experiment", "screening") == 0
+    with Study(other).store.reading() as connection:
+        experiment = experiment_named(connection, "screening")
+        (item,) = (i for i in items_of(connection, experiment, *list_roles()) if i.name == "c0")
+    expected = {f"{name}_{a}": "yes" for name in ("plausible", "supported") for a in (0, 1)}
+    assert item.expected == {**expected, **no, "preferred": "0"}
+
+
+@pytest.mark.parametrize("seconds", ["inf", "1e400", "nan", "9" * 400])
+def test_times_that_cannot_be_are_left_out_by_name(
+    study: str, tmp_path: pathlib.Path, capsys: Says, seconds: str
+) -> None:
+    rows = [vote("c0", "ada", seconds=seconds), vote("c1", "ada")]
+    file = votes_file(tmp_path, rows)
+    lines = write(tmp_path / "votes.jsonl", *rows, {**rows[0], "seconds": 10**400})
+    capital = pathlib.Path(file).with_name("OTHER.CSV")
+    capital.write_text(pathlib.Path(file).read_text())
+    for path, bad in ((file, 1), (lines, 2), (str(capital), 1)):
+        assert rate("import", study, "nq", path) == 1
+        assert capsys.readouterr().err.count("field 'seconds': expected a number") == bad
+
+
+@pytest.mark.parametrize(
+    "setting", ["lease_minutes=NaN", "lease_minutes=Infinity", "minimum_seconds=NaN"]
+)
+def test_settings_are_numbers(tmp_path: pathlib.Path, capsys: Says, setting: str) -> None:
+    assert rate("new", str(tmp_path / "study"), "--set", setting) == 1
+    assert "must be a finite number" in capsys.readouterr().err
+
+
 def test_adjudication_decides(study: str, tmp_path: pathlib.Path, capsys: Says) -> None:
     rows = [vote("c0", "ada"), vote("c0", "bob", "1"), vote("c0", "eve", "1")]
     rows += [vote("c1", "ada"), vote("c1", "bob")]

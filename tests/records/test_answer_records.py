@@ -184,6 +184,7 @@ def test_an_answer_is_given_or_declined(change: dict[str, Any]) -> None:
         ({"declined": True}, "declined", "must be true where there is no answer"),
         ({"score": "high"}, "score", "expected a number or null, got the string"),
         ({"score": True}, "score", "expected a number or null, got true"),
+        ({"score": 10**400}, "score", "is too large a number"),
         ({"model": None}, "model", "is missing"),
         ({"answer": [], "declined": True}, "reason", "is missing"),
         ({"samples": [{"answer": [], "text": ""}]}, "samples[0].score", "is missing"),

@@ -235,6 +235,14 @@ def test_size(server: Server) -> None:
     assert problem(f"{server.base}/bomb", settings) == "is longer than 1000 bytes"
     assert "compressed by 'gzip, gzip', unasked for" in problem(f"{server.base}/twice", settings)
     assert "is compressed wrongly" in problem(f"{server.base}/wrong", settings)
+    for name, content in (("half", compressed[:-9]), ("more", compressed + b"xxx")):
+        server.answers[f"/{name}"] = answer(content, type="text/plain", Content_Encoding="gzip")
+        assert "is compressed wrongly" in problem(f"{server.base}/{name}", settings)
+    parts = gzip.compress(b"x" * 600) + gzip.compress(b"y" * 400)  # RFC 1952: members in a row
+    server.answers["/parts"] = answer(parts, type="text/plain", Content_Encoding="gzip")
+    assert fetch(f"{server.base}/parts", settings).content == b"x" * 600 + b"y" * 400
+    server.answers["/parts"] = answer(parts * 2, type="text/plain", Content_Encoding="gzip")
+    assert problem(f"{server.base}/parts", settings) == "is longer than 1000 bytes"
 
 
 def test_answers_without_end(server: Server) -> None:
