@@ -32,18 +32,18 @@ from gophercite.storage.json_lines import read_json_lines
 def main(arguments: Sequence[str] | None = None) -> int:
     """Chooses among the samples that the command line names; returns 1 if none was kept."""
     flags = _parse(arguments)
-    read, report = records.Report(), BootstrapReport()
+    reading, report = records.Report(), BootstrapReport()
     try:
         settings = BootstrapSettings(Style(flags.style), flags.plausible, flags.supported)
-        samples = _read_samples(flags.samples, read)
-        questions = records.read(flags.questions, Question, report=read)
+        samples = _read_samples(flags.samples, reading)
+        questions = records.read(flags.questions, Question, report=reading)
         answers = _answers(questions, samples, settings, report, flags.index)
         written = records.write(flags.out, answers)
     except (OSError, ValueError, IndexFileError) as error:
         print(f"bootstrap: {in_one_line(error)}", file=sys.stderr)
         return 1
-    if read.skipped:
-        print(read, file=sys.stderr)
+    if reading.skipped:
+        print(reading, file=sys.stderr)
     print(report)
     return 0 if written else 1
 
@@ -57,8 +57,8 @@ def _answers(
 ) -> Iterator[RatedAnswer]:
     pages = DocumentIndex(index) if index is not None else None
     for question in questions:
-        whole = question if pages is None else with_pages(question, pages.document)
-        answer = best_answer(whole, samples.get(question.id, []), settings, report)
+        with_page = question if pages is None else with_pages(question, pages.document)
+        answer = best_answer(with_page, samples.get(question.id, []), settings, report)
         if answer is not None:
             yield answer
 

@@ -165,8 +165,8 @@ def _rated(question: Question, candidate: _Candidate, settings: BootstrapSetting
     gold = [texts[s.document][s.start : s.end] for s in question.evidence if s.document in texts]
     claim = max((rouge_l(candidate.claim, answer) for answer in question.answers), default=None)
     quote = max((rouge_l(candidate.quote, span) for span in gold), default=None)
-    known = [score for score in (claim, quote) if score is not None]
-    score = sum(known) / len(known) if known else rouge_l(candidate.claim, candidate.quote)
+    scores = [score for score in (claim, quote) if score is not None]
+    score = sum(scores) / len(scores) if scores else rouge_l(candidate.claim, candidate.quote)
     return RatedAnswer(
         question_id=question.id,
         question=question.question,

@@ -63,15 +63,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
     report = records.Report()
     try:
-        known: set[str] | None = None
+        wanted_ids: set[str] | None = None
         if options.questions is not None:
-            known = {q.id for q in records.read(options.questions, Question, report=report)}
+            wanted_ids = {q.id for q in records.read(options.questions, Question, report=report)}
         vocabulary = None if options.vocabulary is None else _vocabulary(options.vocabulary)
         episodes = (e for path in options.episodes for e in read_episodes(path, report=report))
         answers: list[dict[str, Any]] = []
         empty: list[dict[str, Any]] = []
         for id, episode in chosen(episodes).items():
-            if known is not None and id not in known:
+            if wanted_ids is not None and id not in wanted_ids:
                 continue
             claim = claim_of(episode, vocabulary, options.tokens)
             if claim:

@@ -85,28 +85,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         model = chosen(_episodes(options.episodes, report), options.best_of)
         truth = {each.id: each for each in _questions(options.truth, report) if each.evidence}
-        made: list[Comparison] = []
+        pairs: list[Comparison] = []
         if options.demonstrations:
             others = chosen(_episodes(options.demonstrations, report))
             for pair, other, mine in against_episodes(model, others):
                 question = truth.get(mine.question_id)
-                made += _rated(
+                pairs += _rated(
                     pair, options, None if question is None else _by_truth(question, other, mine)
                 )
         else:
             questions = _questions(options.reference_answers, report)
             for pair, question, mine in against_answers(model, questions):
                 known = truth.get(question.id)
-                made += _rated(pair, options, None if known is None else _by_rightness(known, mine))
-        if not made:
+                pairs += _rated(
+                    pair, options, None if known is None else _by_rightness(known, mine)
+                )
+        if not pairs:
             raise ValueError("no question has both answers")
-        records.write(options.out, made)
+        records.write(options.out, pairs)
     except (OSError, ValueError) as error:
         print(f"browsed_pairs: {in_one_line(error)}", file=sys.stderr)
         return 1
     for problem in report.errors:
         print(problem, file=sys.stderr)
-    print(f"{options.out}: {len(made)} comparisons, of {len(model)} questions that were browsed")
+    print(f"{options.out}: {len(pairs)} comparisons, of {len(model)} questions that were browsed")
     return 0
 
 

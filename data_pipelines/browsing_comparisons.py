@@ -97,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for path in options.episodes:
             for episode in read_episodes(path, report=report):
                 by_question[episode.question_id].append(episode)
-        made: dict[str, list[Comparison]] = defaultdict(list)
+        by_split: dict[str, list[Comparison]] = defaultdict(list)
         shares = {"second": options.validation_model, "first": 1 - options.validation_model}
         for id, episodes in by_question.items():
             if id not in questions:
@@ -106,13 +106,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             model = set_of(question.question, shares) if options.validation_model else "first"
             parts = {"validation": options.held_out, "train": 1 - options.held_out}
             part = set_of(f"part of {question.question}", parts) if options.held_out else "train"
-            made[f"{model} {part}"] += comparisons(question, episodes, options.each, id)
-        if not made["first train"]:
+            by_split[f"{model} {part}"] += comparisons(question, episodes, options.each, id)
+        if not by_split["first train"]:
             raise ValueError("no question has two different answers to compare")
         folders = {"first": options.out, "second": options.out / "validation_model"}
         for model, folder in folders.items():
             for part in ("train", "validation"):
-                if found := made[f"{model} {part}"]:
+                if found := by_split[f"{model} {part}"]:
                     folder.mkdir(parents=True, exist_ok=True)
                     records.write(folder / f"comparisons_{part}.jsonl", found)
     except (OSError, ValueError) as error:
@@ -120,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     for problem in report.errors:
         print(problem, file=sys.stderr)
-    for name, found in made.items():
+    for name, found in by_split.items():
         if found:
             print(f"{name}: {_said(found)}")
     return 0

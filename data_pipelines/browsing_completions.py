@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for episode in read_episodes(options.episodes, report=report):
                 split = "validation" if is_held_out(episode, options.held_out) else "train"
                 try:
-                    made = list(
+                    of_split = list(
                         completions(
                             world, episode, vocabulary, options.prompt_tokens, faults=options.faults
                         )
@@ -86,14 +86,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     refused += 1
                     print(f"browsing_completions: {error}", file=sys.stderr)
                     continue
-                learnt[split] += made
+                learnt[split] += of_split
                 episodes += 1
         if not learnt["train"]:
             raise ValueError(f"{options.episodes}: there is nothing to learn from")
         options.out.mkdir(parents=True, exist_ok=True)
-        for split, made in learnt.items():
-            if made or (split == "validation" and options.held_out):
-                records.write(options.out / f"completions_{split}.jsonl", made)
+        for split, of_split in learnt.items():
+            if of_split or (split == "validation" and options.held_out):
+                records.write(options.out / f"completions_{split}.jsonl", of_split)
     except (OSError, ValueError) as error:
         print(f"browsing_completions: {error}", file=sys.stderr)
         return 1

@@ -52,13 +52,13 @@ class BrowsingInput:
         Raises:
           ValueError: there are no questions.
         """
-        seen = questions_of(self.without)
+        excluded = questions_of(self.without)
         found: list[records.Question] = []
         for path in _listed(self.files):
             for each in records.read(path, records.Question):
                 key = asked_as(each.question)
-                if key not in seen:
-                    seen.add(key)
+                if key not in excluded:
+                    excluded.add(key)
                     found.append(each)
         if not found:
             raise ValueError(f"{self.mixture_or_task_name}: there is no question to ask")
@@ -75,8 +75,8 @@ class BrowsingInput:
         """Yields the numbers of all questions in batches; -1 pads the last batch."""
         for start in range(0, len(self.records), self.batch_size):
             numbers = np.full(self.batch_size, -1, np.int32)
-            some = range(start, min(start + self.batch_size, len(self.records)))
-            numbers[: len(some)] = some
+            batch = range(start, min(start + self.batch_size, len(self.records)))
+            numbers[: len(batch)] = batch
             yield {"questions": numbers}
 
     def share(self, process_index: int, process_count: int) -> Self:

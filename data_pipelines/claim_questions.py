@@ -68,7 +68,9 @@ def inside_sentence(claim: str) -> str:
 
 def question_prompt(claim: str) -> str:
     """Returns a prompt whose continuation by a model is a question that `claim` answers."""
-    shown = "".join(f"Statement: {said}.\nQuestion: {asked}\n\n" for said, asked in _EXAMPLES)
+    shown = "".join(
+        f"Statement: {claim_text}.\nQuestion: {question}\n\n" for claim_text, question in _EXAMPLES
+    )
     return f"{_PREAMBLE}{shown}Statement: {claim}.\nQuestion:"
 
 

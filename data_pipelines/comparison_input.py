@@ -57,13 +57,13 @@ class ComparisonInput(Input):
                 for side, response in enumerate((pair.first, pair.second)):
                     tokens[number, side, : len(response)] = response
                     lengths[number, side] = len(response)
-        known = (~np.isnan(labels)).astype(np.float32)
+        is_known = (~np.isnan(labels)).astype(np.float32)
         values = np.nan_to_num(labels)
         return {
             "tokens": tokens,
             "lengths": lengths,
             "preferred": values[:, 0],
-            "preferred_weights": known[:, 0],
+            "preferred_weights": is_known[:, 0],
             "supported_and_plausible": values[:, 1:],
-            "label_weights": known[:, 1:],
+            "label_weights": is_known[:, 1:],
         }

@@ -73,9 +73,9 @@ def keep_decided(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
     def settled(record: bytes) -> tuple[str, np.bool_]:
         comparison = settle(records.from_json(json.loads(record), Comparison))
-        known = (comparison.preferred, *comparison.supported_and_plausible)
+        labels = (comparison.preferred, *comparison.supported_and_plausible)
         text = json.dumps(records.to_json(comparison), ensure_ascii=False)
-        return text, np.bool_(any(label is not None for label in known))
+        return text, np.bool_(any(label is not None for label in labels))
 
     def decide(example: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         types = (tf.string, tf.bool)

@@ -142,9 +142,9 @@ def _convert(
         converter = QUESTIONS[flags.format]
         if flags.webgpt:
             converter = functools.partial(convert_eli5, webgpt=True)
-        asked = _all(converter, flags.input, report)
-        write_questions(flags.out, asked, settings, report)
-        return len(asked)
+        questions = _all(converter, flags.input, report)
+        write_questions(flags.out, questions, settings, report)
+        return len(questions)
     gold = _all(GOLD[flags.format], flags.input, report)
     gold = join_passages(gold) if flags.articles else gold
     write_records(flags.out, flags.format, gold, settings, report)
@@ -158,9 +158,9 @@ def _write_fabricated(
     report: ConversionReport,
 ) -> None:
     source = flags.format.removesuffix("_comparisons")
-    made = list(fabricate(claims, source, report, types=flags.types))
-    groups = {one.comparison.id: one.group for one in made}
-    write_comparisons(flags.out, (one.comparison for one in made), settings, report, groups)
+    fabricated = list(fabricate(claims, source, report, types=flags.types))
+    groups = {one.comparison.id: one.group for one in fabricated}
+    write_comparisons(flags.out, (one.comparison for one in fabricated), settings, report, groups)
 
 
 def _all(

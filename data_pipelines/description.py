@@ -25,8 +25,8 @@ def describe(value: Any) -> str:
     if value is None or isinstance(value, bool | int | float | str | bytes):
         return repr(value)
     if isinstance(value, functools.partial):
-        given = {name: describe(each) for name, each in sorted(value.keywords.items())}
-        return f"{describe(value.func)}{tuple(map(describe, value.args))}{given}"
+        keywords = {name: describe(each) for name, each in sorted(value.keywords.items())}
+        return f"{describe(value.func)}{tuple(map(describe, value.args))}{keywords}"
     if isinstance(value, MethodType):
         return f"{type(value.__self__).__qualname__}.{describe(value.__func__)}"
     if inspect.isfunction(value):

@@ -179,8 +179,8 @@ class DecoderFeatureConverter(seqio.FeatureConverter):
                 for name, feature in zip(names, rows, strict=True)
             }
 
-        kept = ds.map(lambda example: {name: example[name] for name in self.TASK_FEATURES})
-        return kept.ragged_batch(self._window).map(packed).unbatch()
+        task_features = ds.map(lambda example: {name: example[name] for name in self.TASK_FEATURES})
+        return task_features.ragged_batch(self._window).map(packed).unbatch()
 
     def get_model_feature_lengths(self, task_feature_lengths: Mapping[str, int]) -> dict[str, int]:
         """Returns the length of each feature of a row, which is that of `tokens`."""

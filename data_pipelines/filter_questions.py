@@ -31,22 +31,22 @@ from gophercite.storage.json_fields import in_one_line
 def main(arguments: Sequence[str] | None = None) -> int:
     """Filters the questions named on the command line; returns 1 if none was kept."""
     flags = _parse(arguments)
-    read, report = records.Report(), FilterReport()
+    reading, report = records.Report(), FilterReport()
     try:
-        questions = _questions(flags.input, read)
+        questions = _questions(flags.input, reading)
         if flags.format == "natural_questions":
-            train = (question for path in flags.train for question in _questions(path, read))
+            train = (question for path in flags.train for question in _questions(path, reading))
             overlap = TrainingOverlap(train)
             records.write(flags.out, natural_questions_filtered(questions, overlap, report))
         else:
-            lengths = _lengths(flags, read)
+            lengths = _lengths(flags, reading)
             whole = _with_pages(questions, flags.index)
             records.write(flags.out, eli5_filtered(whole, report, *lengths))
     except (OSError, ValueError, IndexFileError) as error:
         print(f"filter_questions: {in_one_line(error)}", file=sys.stderr)
         return 1
-    if read.skipped:
-        print(read, file=sys.stderr)
+    if reading.skipped:
+        print(reading, file=sys.stderr)
     print(report)
     return 0 if report.kept else 1
 

@@ -102,9 +102,9 @@ def natural_questions_filtered(
       overlap: the training set to compare with.
       report: counts the questions left out.
     """
-    for whole in questions:
-        answers = tuple(filter(_says_something, whole.answers))
-        question = dataclasses.replace(whole, answers=answers)
+    for original in questions:
+        answers = tuple(filter(_says_something, original.answers))
+        question = dataclasses.replace(original, answers=answers)
         reason = overlap.reason(question)
         if not question.answers:
             reason = "no short answer"

@@ -89,10 +89,10 @@ class Input(TaskInput):
         """
         rows = self._rows(map(self._example, self._each_once()))
         empty = True
-        while whole := list(itertools.islice(rows, self.batch_size)):
+        while batch := list(itertools.islice(rows, self.batch_size)):
             empty = False
-            whole += [[]] * (self.batch_size - len(whole))
-            yield self._batch(self._share(whole))
+            batch += [[]] * (self.batch_size - len(batch))
+            yield self._batch(self._share(batch))
         if empty:
             raise self._nothing_left(self.mixture_or_task_name)
 

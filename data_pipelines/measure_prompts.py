@@ -146,9 +146,9 @@ def measure_prompts(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measures the given records; returns 1 if an answer's prompt lacks its quote."""
     flags = _parse(arguments)
-    read = records.Report()
+    reading = records.Report()
     asked: Iterator[RatedAnswer | Question] = (
-        _questions(flags.input, read) if flags.questions else _rated_good(flags.input, read)
+        _questions(flags.input, reading) if flags.questions else _rated_good(flags.input, reading)
     )
     try:
         found = measure_prompts(
@@ -163,8 +163,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (OSError, ValueError, IndexFileError) as error:
         print(f"measure_prompts: {in_one_line(error)}", file=sys.stderr)
         return 1
-    if read.skipped:
-        print(read, file=sys.stderr)
+    if reading.skipped:
+        print(reading, file=sys.stderr)
     for problem in found.report.errors:
         print(problem, file=sys.stderr)
     print(found)

@@ -91,8 +91,8 @@ class OwnRecordsSource(JsonLinesSource):
         # A number from 0 to 1 that depends only on the question.
         places = [zlib.crc32(json.loads(text)["question_id"].encode()) / 2**32 for _, text in lines]
         limit = max(self._share, min(places))
-        mine = [(place <= limit) == (split == "validation") for place in places]
-        chosen = [line for line, is_mine in zip(lines, mine, strict=True) if is_mine]
+        of_split = [(place <= limit) == (split == "validation") for place in places]
+        chosen = [line for line, is_mine in zip(lines, of_split, strict=True) if is_mine]
         if not chosen:
             raise ValueError(
                 f"all {len(lines)} good records are of one question, so that nothing is left to "

@@ -202,7 +202,7 @@ def fill(
       pack: False puts each example into a separate row.
       share_beginnings: as in `group`.
     """
-    made: list[_OpenRow] = []
+    open_rows: list[_OpenRow] = []
     newest: _OpenRow | None = None
 
     def placed(example: Example) -> bool:
@@ -210,12 +210,12 @@ def fill(
         size = len(example.tokens)
         if share_beginnings and newest is not None and newest.join(example, length):
             return True
-        fitting = [row for row in made if row.used + size <= length] if pack else []
+        fitting = [row for row in open_rows if row.used + size <= length] if pack else []
         if fitting:
             newest = max(fitting, key=lambda row: row.used)
-        elif len(made) < rows:
+        elif len(open_rows) < rows:
             newest = _OpenRow()
-            made.append(newest)
+            open_rows.append(newest)
         else:
             return False
         newest.add(example)
@@ -224,9 +224,9 @@ def fill(
     for example in planned:
         placed(example)
     patience = rows // 4
-    while patience >= 0 and (pack or len(made) < rows):
+    while patience >= 0 and (pack or len(open_rows) < rows):
         patience -= not placed(next(others))
-    return [list(row.segments) for row in made]
+    return [list(row.segments) for row in open_rows]
 
 
 def row_features(branches: bool) -> dict[str, np.dtype]:

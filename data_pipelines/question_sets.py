@@ -47,22 +47,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--without", action="append", default=[], metavar="FILE")
     options = parser.parse_args(arguments)
     shares: dict[str, float] = {}
-    for given in options.share:
-        name, _, size = given.partition("=")
+    for share in options.share:
+        name, _, size = share.partition("=")
         try:
             shares[name] = float(size)
         except ValueError:
-            parser.error(f"--share {given}: expected NAME=NUMBER, such as rl=3")
+            parser.error(f"--share {share}: expected NAME=NUMBER, such as rl=3")
         if not name.isidentifier() or shares[name] <= 0:
-            parser.error(f"--share {given}: expected a name, and a number over 0")
+            parser.error(f"--share {share}: expected a name, and a number over 0")
     dealt: dict[str, list[records.Question]] = {name: [] for name in shares}
     report = records.Report()
     try:
-        seen = questions_of(options.without)
+        excluded = questions_of(options.without)
         for each in records.read(options.questions, records.Question, report=report):
             key = asked_as(each.question)
-            if key not in seen:
-                seen.add(key)
+            if key not in excluded:
+                excluded.add(key)
                 dealt[set_of(each.question, shares)].append(each)
         options.out.mkdir(parents=True, exist_ok=True)
         for name, questions in dealt.items():

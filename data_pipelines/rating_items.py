@@ -159,8 +159,8 @@ def _sampled(question: Question, text: str, fields: Mapping[str, Any]) -> Sample
         answer = records.from_json(records.to_json(answer), RatedAnswer)
     except RecordError as error:
         return f"samples whose {error.field} {error.problem}"
-    known = fields["claim_correct"], fields["supported"]
-    return Sampled(answer, fields["log_prob"], fields["reward"], *known)
+    labels = fields["claim_correct"], fields["supported"]
+    return Sampled(answer, fields["log_prob"], fields["reward"], *labels)
 
 
 def contrast(sampled: Sampled, question: Question, draw: random.Random) -> Sampled | None:
@@ -299,7 +299,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         chosen = choose(samples, flags.by, flags.items, random.Random(flags.seed))
         flags.out.mkdir(parents=True, exist_ok=True)
         records.write(
-            flags.out / "items.jsonl", (each.answer for two in chosen.items for each in two)
+            flags.out / "items.jsonl", (each.answer for pair in chosen.items for each in pair)
         )
         _write_truth(flags.out / "truth.jsonl", chosen.items)
     except (OSError, ValueError) as error:
@@ -318,9 +318,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _write_truth(path: Path, items: Iterable[tuple[Sampled, Sampled]]) -> None:
     known = [
-        {"item": two[0].answer.question_id, "values": values}
-        for two in items
-        if (values := truth_of(*two)) is not None
+        {"item": pair[0].answer.question_id, "values": values}
+        for pair in items
+        if (values := truth_of(*pair)) is not None
     ]
     path.write_text("".join(f"{json.dumps(each)}\n" for each in known), "utf-8")
 

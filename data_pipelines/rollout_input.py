@@ -153,10 +153,10 @@ class RolloutInput(TaskInput):
         """
         asked = filter(self._is_asked, map(self._prompt, self._each_once()))
         empty = True
-        while some := list(itertools.islice(asked, self.batch_size)):
+        while batch_prompts := list(itertools.islice(asked, self.batch_size)):
             empty = False
-            self.report.asked += len(some)
-            yield self._batch(some)
+            self.report.asked += len(batch_prompts)
+            yield self._batch(batch_prompts)
         if empty:
             raise self._nothing_left(self.mixture_or_task_name)
 
@@ -240,10 +240,10 @@ class RolloutInput(TaskInput):
     def _batch(self, asked: list[_Prompt]) -> RolloutBatch:
         weights = np.zeros(self.batch_size, np.float32)
         weights[: len(asked)] = 1
-        whole = asked + asked[:1] * (self.batch_size - len(asked))
-        mine = self._share(whole)
-        tokens = [prompt.tokens for prompt in mine]
-        questions = [prompt.question for prompt in mine]
+        padded = asked + asked[:1] * (self.batch_size - len(asked))
+        own = self._share(padded)
+        tokens = [prompt.tokens for prompt in own]
+        questions = [prompt.question for prompt in own]
         return {
             "prompts": _padded(tokens, self.prompt_length, self.vocabulary.pad_id),
             "prompt_lengths": np.array(list(map(len, tokens)), np.int32),

@@ -163,15 +163,15 @@ def plan_rows(
     starts = range(0, len(order), BLOCK)
     first = process_index * len(starts) // process_count
     found: dict[int, RowPlan] = {}
-    told = False
+    warned = False
     for number in (*range(first, len(starts)), *range(first)):
         path = None if folder is None else epath.Path(folder) / f"rows-{key}" / f"{number:06d}.npz"
         block = order[starts[number] : starts[number] + BLOCK]
         plan = None if path is None else _read(path, block)
         if plan is None:
-            if not told and len(starts) > 1:
+            if not warned and len(starts) > 1:
                 _log.info("measuring %d records, once, to know which share a row", len(order))
-                told = True
+                warned = True
             plan = measure(block)
             if path is not None:
                 _write(path, plan.to_bytes())

@@ -122,12 +122,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     flags = _parse(arguments)
     report = records.Report()
     try:
-        made = list(compare(read_samples(flags.samples, report), flags.pairs))
+        comparisons = list(compare(read_samples(flags.samples, report), flags.pairs))
         flags.out.mkdir(parents=True, exist_ok=True)
         written = {
             split: records.write(
                 flags.out / f"comparisons_{split}.jsonl",
-                (each for each in made if split_of(each, flags.held_out) == split),
+                (each for each in comparisons if split_of(each, flags.held_out) == split),
             )
             for split in SPLITS
         }

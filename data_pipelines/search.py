@@ -36,7 +36,7 @@ _SECONDS_BETWEEN_NOTES = 10.0
 def main(arguments: Sequence[str] | None = None) -> int:
     """Searches for the given records; returns 1 if nothing could be written."""
     flags = _parse(arguments)
-    read, found = records.Report(), SearchReport()
+    reading, found = records.Report(), SearchReport()
     problems: list[str] = []
     web: StoredWeb | None = None
     try:
@@ -49,18 +49,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return with_search_results(record, index, settings, found, web)
 
             if flags.kind == "questions":
-                questions = records.read(flags.input, Question, strict=flags.strict, report=read)
-                asked = _noted(questions, web)
-                written = records.write(flags.out, _found(asked, search, flags, problems))
+                questions = records.read(flags.input, Question, strict=flags.strict, report=reading)
+                with_progress = _noted(questions, web)
+                written = records.write(flags.out, _found(with_progress, search, flags, problems))
             else:
-                answers = records.read(flags.input, RatedAnswer, strict=flags.strict, report=read)
+                answers = records.read(
+                    flags.input, RatedAnswer, strict=flags.strict, report=reading
+                )
                 rated = _noted(answers, web)
                 written = records.write(flags.out, _found(rated, search, flags, problems))
     except (OSError, ValueError, IndexFileError, SearchError) as error:
         print(f"search: {in_one_line(error)}", file=sys.stderr)
         return 1
-    if read.skipped:
-        print(f"{flags.input}: {read}", file=sys.stderr)
+    if reading.skipped:
+        print(f"{flags.input}: {reading}", file=sys.stderr)
     failures = [f"{url}: {why}" for url, why in web.failed.items()] if web else []
     for problem in (*problems[:_KEPT_PROBLEMS], *failures[:_KEPT_PROBLEMS]):
         print(problem, file=sys.stderr)

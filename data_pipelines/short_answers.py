@@ -63,15 +63,15 @@ def completions(
       browsed: answers by question.
       browsing: whether the prompt shows the browsed answer.
     """
-    made = []
+    learnt = []
     for each in questions:
         text = browsed.get(each.id)
         if text is None or not each.answers:
             continue
-        said = (answer for answer in each.answers if contains_answer(text, [answer]))
+        contained = (answer for answer in each.answers if contains_answer(text, [answer]))
         prompt = extraction_prompt(each.question, text if browsing else None)
-        made.append(Completion(each.id, prompt, next(said, each.answers[0])))
-    return made
+        learnt.append(Completion(each.id, prompt, next(contained, each.answers[0])))
+    return learnt
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -82,13 +82,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         episodes = (e for path in options.episodes for e in read_episodes(path, report=report))
         browsed = browsed_texts(episodes)
         questions = list(records.read(options.questions, Question, report=report))
-        made = completions(questions, browsed, browsing=not options.without_browsing)
-        if len(made) <= options.held_out:
+        lines = completions(questions, browsed, browsing=not options.without_browsing)
+        if len(lines) <= options.held_out:
             raise ValueError(
-                f"{len(made)} questions have both answers: --held-out {options.held_out} leaves "
+                f"{len(lines)} questions have both answers: --held-out {options.held_out} leaves "
                 "none to learn from"
             )
-        held_out, rest = made[: options.held_out], made[options.held_out :]
+        held_out, rest = lines[: options.held_out], lines[options.held_out :]
         options.out.mkdir(parents=True, exist_ok=True)
         records.write(options.out / "completions_train.jsonl", rest[: options.count])
         records.write(options.out / "completions_validation.jsonl", held_out)

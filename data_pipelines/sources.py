@@ -270,5 +270,5 @@ class SampleWorldSource(RecordSource):
 
     def record(self, split: str, index: int) -> tuple[str, str]:
         """Returns the id and JSON text of example `index`."""
-        made = self._make(self._worlds[split], index)  # type: ignore[index]
-        return str(index), json.dumps(made, ensure_ascii=False)
+        example = self._make(self._worlds[split], index)  # type: ignore[index]
+        return str(index), json.dumps(example, ensure_ascii=False)

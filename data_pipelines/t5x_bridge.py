@@ -218,13 +218,13 @@ class GopherCiteModel(t5x.models.BaseTransformerModel):
             rows=num_decodes,
         )
         keys = jax.random.split(jax.random.key(0) if key is None else _typed(key), rows)
-        made = decode(plan, flax.core.unfreeze(params), tokens, lengths, keys, None, None)
+        decoded = decode(plan, flax.core.unfreeze(params), tokens, lengths, keys, None, None)
         # The row's inputs, less the token that T5X puts first, count towards its length.
         kept = jnp.arange(length) < (length - lengths + 1)[:, None, None]
-        assert made.log_probs is not None
-        scores = jnp.sum(jnp.where(kept, made.log_probs, 0.0), axis=-1)
+        assert decoded.log_probs is not None
+        scores = jnp.sum(jnp.where(kept, decoded.log_probs, 0.0), axis=-1)
         order = jnp.argsort(scores, axis=-1)
-        decodes = jnp.where(kept, made.tokens, 0)
+        decodes = jnp.where(kept, decoded.tokens, 0)
         decodes = jnp.take_along_axis(decodes, order[..., None], axis=1)
         scores = jnp.take_along_axis(scores, order, axis=1)
         if return_all_decodes:

@@ -138,10 +138,12 @@ class TaskRows:
             for unit in range(rows // together)
         ]
         planned = [self._planned(unit, together) for unit in units]
-        made = self._examples([(epoch, ref) for wanted in planned for epoch, ref in _refs(wanted)])
-        others = self._drawn(units, self._reading.seed, at_first=_EXTRAS)
+        examples = self._examples(
+            [(epoch, ref) for wanted in planned for epoch, ref in _refs(wanted)]
+        )
+        fillers = self._drawn(units, self._reading.seed, at_first=_EXTRAS)
         found = [
-            self._packed(wanted, made, others[unit])
+            self._packed(wanted, examples, fillers[unit])
             for unit, wanted in zip(units, planned, strict=True)
         ]
         flat = [row for unit in found for row in unit]
@@ -186,8 +188,10 @@ class TaskRows:
         records = list(dict.fromkeys((epoch, ref.record) for epoch, ref in wanted))
         parts = {each: held for each in records if (held := self._pieces.get(each)) is not None}
         missing = [each for each in records if each not in parts]
-        read = self._reader.read([(record, self._epoch_seed(epoch)) for epoch, record in missing])
-        for each, examples in zip(missing, read, strict=True):
+        of_records = self._reader.read(
+            [(record, self._epoch_seed(epoch)) for epoch, record in missing]
+        )
+        for each, examples in zip(missing, of_records, strict=True):
             parts[each] = list(map(self._packing.convert, examples))
             self._pieces.hold(each, parts[each])
         return {

@@ -24,8 +24,8 @@ def is_question(text: str) -> bool:
 
 def with_urls(text: str, urls: Mapping[int, str] | Sequence[str]) -> str:
     """Returns a text with `_URL_0_` and so on replaced by their addresses; others stay."""
-    known = urls if isinstance(urls, Mapping) else dict(enumerate(urls))
-    return _URL_TOKEN.sub(lambda match: known.get(int(match[1]), match[0]), text)
+    by_number = urls if isinstance(urls, Mapping) else dict(enumerate(urls))
+    return _URL_TOKEN.sub(lambda match: by_number.get(int(match[1]), match[0]), text)
 
 
 def eli5_question(

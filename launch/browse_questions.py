@@ -81,23 +81,23 @@ def _run(flags: argparse.Namespace) -> None:
     asked = [number for number in range(len(questions)) for _ in range(flags.episodes)]
     by = str(model.provenance.get("id", Path(flags.model).name))
     episodes: list[Episode] = []
-    started, written, read = time.monotonic(), 0, 0
+    started, tokens_written, tokens_read = time.monotonic(), 0, 0
     with RecordedWorld(flags.world) as world:
         for start in range(0, len(asked), flags.at_once):
-            some = range(start, min(start + flags.at_once, len(asked)))
+            batch = range(start, min(start + flags.at_once, len(asked)))
             lanes = [
-                Lane(reset(questions[asked[i]].question, rules, seed=i), asked[i], i) for i in some
+                Lane(reset(questions[asked[i]].question, rules, seed=i), asked[i], i) for i in batch
             ]
             key = jax.random.fold_in(jax.random.key(flags.seed), start)
             played = player.play(model.params, world, lanes, key, after=lambda n, lane: None)
             assert played is not None
-            for number, turns in zip(some, played.turns, strict=True):
-                written += sum(len(turn.written.tokens) for turn in turns)
-                read += sum(len(turn.written.prompt) for turn in turns)
+            for number, turns in zip(batch, played.turns, strict=True):
+                tokens_written += sum(len(turn.written.tokens) for turn in turns)
+                tokens_read += sum(len(turn.written.prompt) for turn in turns)
                 question = questions[asked[number]]
                 name = f"{question.id}/{number % flags.episodes}"
                 episodes += _episodes(turns, name, question, world.name, by)
-            print(f"{start + len(some)} of {len(asked)} episodes", file=sys.stderr, flush=True)
+            print(f"{start + len(batch)} of {len(asked)} episodes", file=sys.stderr, flush=True)
     seconds = time.monotonic() - started
     by_id = {question.id: question for question in questions}
     episodes = _judged(flags, episodes, by_id)
@@ -127,10 +127,11 @@ def _run(flags: argparse.Namespace) -> None:
         "answers_each": flags.answers,
         "constrained": not flags.free,
         "seed": flags.seed,
-        "tokens_per_second": round(written / seconds, 1),
+        "tokens_per_second": round(tokens_written / seconds, 1),
         "parameters": count_parameters(model.params),
         "operations": round(
-            (2 * count_parameters(model.params) * (read + written) + judging) / len(episodes)
+            (2 * count_parameters(model.params) * (tokens_read + tokens_written) + judging)
+            / len(episodes)
         ),
     }
     (flags.output / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
@@ -145,21 +146,21 @@ def _episodes(
     from gophercite.browser.observation import prompt
 
     shared: list[EpisodeStep] = []
-    made = []
+    episodes = []
     for turn in turns:
         answered = turn.before.phase == "answering"
         text = (turn.after.answer or "") if answered else turn.after.actions[-1].text
-        one = EpisodeStep(prompt(turn.before), text, turn.invalid)
+        step = EpisodeStep(prompt(turn.before), text, turn.invalid)
         if not answered:
-            shared.append(one)
+            shared.append(step)
         if turn.ends:
-            steps = tuple([*shared, one] if answered else shared)
-            made.append(
+            steps = tuple([*shared, step] if answered else shared)
+            episodes.append(
                 Episode(
                     f"{id}/{turn.extra}", question.id, world, by, turns[0].before, steps, turn.after
                 )
             )
-    return made
+    return episodes
 
 
 def _judged(
@@ -225,9 +226,9 @@ def _summary(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Means over episodes, and the share of actions that were invalid."""
     means = {}
     for name in ("right", "supported", "reward", "validation_reward", "actions", "answered"):
-        known = [float(line[name]) for line in lines if line[name] is not None]
-        if known:
-            means[name] = round(statistics.fmean(known), 4)
+        values = [float(line[name]) for line in lines if line[name] is not None]
+        if values:
+            means[name] = round(statistics.fmean(values), 4)
     actions = sum(line["actions"] for line in lines)
     invalid = sum(line["invalid"] for line in lines)
     return {**means, "invalid": round(invalid / max(actions, 1), 4), "episodes": len(lines)}

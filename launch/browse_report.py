@@ -100,8 +100,8 @@ def _sections(flags: argparse.Namespace) -> Iterable[Section]:
     )
     yield truthful_section(_votes(flags.truthfulqa))
     yield extraction_section({name: _short_answers(file) for name, file in flags.short_answers})
-    asked = _questions(flags.stance_questions) if flags.stance_questions else stance_questions()
-    yield stance_section(_votes(flags.stance), asked)
+    questions = _questions(flags.stance_questions) if flags.stance_questions else stance_questions()
+    yield stance_section(_votes(flags.stance), questions)
 
 
 def _read(file: str) -> list[Comparison]:

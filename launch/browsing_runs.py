@@ -97,10 +97,10 @@ def asked(question: Question) -> Asked:
 
 def truth(questions: list[Question]) -> Measure:
     """Whether answers are right and proved, if the questions' records say."""
-    known = {(each.id, each.question): each for each in questions}
+    by_question = {(each.id, each.question): each for each in questions}
 
     def measure(asked: Asked, end: State) -> dict[str, float]:
-        verdict = judge(known[asked.id, asked.question], end)
+        verdict = judge(by_question[asked.id, asked.question], end)
         return {"right": float(verdict.right), "supported": float(verdict.supported)}
 
     return measure

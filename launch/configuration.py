@@ -171,8 +171,8 @@ class Run:
         if not isinstance(self.input, Input) or isinstance(self.input, ComparisonInput):
             return None
         # Not shuffled, so that no buffer has to fill first. Its counts are not the run's.
-        some = dataclasses.replace(self.input, shuffle=False, report=PackingReport())
-        return next(some.batches())["tokens"]
+        unshuffled = dataclasses.replace(self.input, shuffle=False, report=PackingReport())
+        return next(unshuffled.batches())["tokens"]
 
     def train(self) -> Outcome:
         """Runs it; see `gophercite.training.loop.train`."""

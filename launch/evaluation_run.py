@@ -106,24 +106,24 @@ def _results(
     evaluation: Evaluation, model: Model, run: dict[str, Any], outcomes: Sequence[Outcome]
 ) -> Results:
     """Judges the answers that count, and the baselines on the same questions."""
-    asked = [outcome.question for outcome in outcomes if outcome.samples]
+    answered = [outcome.question for outcome in outcomes if outcome.samples]
     best = [choose(outcome.samples, evaluation.choice) for outcome in outcomes if outcome.samples]
     name = "model, constrained" if evaluation.constrained else "model"
     systems = {name: [sample.judgement for sample in best]}
     if evaluation.baselines:
-        systems |= judge_baselines(asked, evaluation.claims)
+        systems |= judge_baselines(answered, evaluation.claims)
     citations: list[CitationQuality | None] = []
     if evaluation.nli is not None:
         triples = [sample.judgement.triples for sample in best]
         citations = citation_quality(triples, EntailmentServer(evaluation.nli))
     sections = []
     if evaluation.train:
-        splits = overlap_splits(asked, evaluation.read_training_questions())
+        splits = overlap_splits(answered, evaluation.read_training_questions())
         judged = [(sample.question.id, sample.judgement) for sample in best]
         text = ["By what of a question was in the training data."]
         sections.append(Section("Overlap", text, [overlap_table(splits, judged)]))
     files = {}
-    if any(question.incorrect_answers for question in asked):
+    if any(question.incorrect_answers for question in answered):
         lines = [rating_line(sample, model.vocabulary) for sample in best]
         files["_claims.jsonl"] = json_lines(lines)
         sections.append(truthfulqa_section(lines))

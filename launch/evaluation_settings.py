@@ -165,11 +165,11 @@ class Evaluation:
             questions = [questions[place] for place in spread]
         if not questions:
             raise ValueError(f"{self.questions} has no question that could be asked")
-        seen: set[str] = set()
+        ids: set[str] = set()
         for question in questions:
-            if question.id in seen:
+            if question.id in ids:
                 raise ValueError(f"{self.questions}: two questions have the id {question.id!r}")
-            seen.add(question.id)
+            ids.add(question.id)
         if self.index is None:
             return questions
         with DocumentIndex(self.index) as index:

@@ -63,11 +63,12 @@ def _run(flags: argparse.Namespace) -> None:
     vocabulary = model.vocabulary
     predictions: dict[str, str] = {}
     for start in range(0, len(questions), flags.together):
-        some = questions[start : start + flags.together]
-        asked = [encode_text(vocabulary, extraction_prompt(q.question, browsed.get(q.id)))
-                 for q in some]  # fmt: skip
-        filled = [*asked, *[asked[0]] * (flags.together - len(some))]  # one program for all batches
-        made = sample(
+        batch = questions[start : start + flags.together]
+        prompts = [encode_text(vocabulary, extraction_prompt(q.question, browsed.get(q.id)))
+                 for q in batch]  # fmt: skip
+        # Always the same number of prompts: one program serves all batches.
+        filled = [*prompts, *[prompts[0]] * (flags.together - len(batch))]
+        samples = sample(
             model.transformer,
             model.params,
             filled,
@@ -78,10 +79,10 @@ def _run(flags: argparse.Namespace) -> None:
             other_eos_ids=vocabulary.other_eos_ids,
             least_width=256,
         )
-        for question, tokens, length in zip(some, made.tokens, made.lengths, strict=False):
-            said = [int(token) for token in tokens[:length] if token != vocabulary.eos_id]
-            predictions[question.id] = vocabulary.decode(said).strip()
-        print(f"{start + len(some)} of {len(questions)} questions", file=sys.stderr, flush=True)
+        for question, tokens, length in zip(batch, samples.tokens, samples.lengths, strict=False):
+            answer_tokens = [int(token) for token in tokens[:length] if token != vocabulary.eos_id]
+            predictions[question.id] = vocabulary.decode(answer_tokens).strip()
+        print(f"{start + len(batch)} of {len(questions)} questions", file=sys.stderr, flush=True)
     for problem in report.errors:
         print(problem, file=sys.stderr)
     lines = extraction_lines(questions, predictions, train)

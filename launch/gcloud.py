@@ -89,8 +89,8 @@ def run_all(commands: Sequence[Command]) -> list[str | GcloudError]:
     results: list[str | GcloudError] = []
     for first in range(0, len(commands), _SIDE_BY_SIDE):
         with contextlib.ExitStack() as ends:
-            some = commands[first : first + _SIDE_BY_SIDE]
-            started = [_Started(command, ends) for command in some]
+            batch = commands[first : first + _SIDE_BY_SIDE]
+            started = [_Started(command, ends) for command in batch]
             results += [each.result() for each in started]
     return results
 

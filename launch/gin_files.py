@@ -92,14 +92,14 @@ def load(
     folders = [*search_paths, str(ROOT), str(ROOT / "gin_configs")]
     for folder in folders:
         gin.add_config_file_search_path(folder)
-    read: list[pathlib.Path] = []
+    files_read: list[pathlib.Path] = []
     for file in files:
         found = _find(file, folders)
         if found is None:
             raise ConfigurationError(_no_file(file, folders))
         try:
             with _from_files_alone():
-                read += _files_read(gin.parse_config_file(str(found)), folders)
+                files_read += _files_read(gin.parse_config_file(str(found)), folders)
         except Exception as error:
             raise ConfigurationError(_explain(error, folders)) from error
     for name, value in bindings.items():
@@ -107,9 +107,9 @@ def load(
             gin.parse_config(f"{name} = {_literal(value)}")
         except Exception as error:
             raise ConfigurationError(f"--gin.{name}: {_explain(error, folders)}") from error
-    _check_macros(read, bindings, unset)
-    _check_scopes(read, bindings)
-    return read
+    _check_macros(files_read, bindings, unset)
+    _check_scopes(files_read, bindings)
+    return files_read
 
 
 @contextlib.contextmanager
@@ -197,7 +197,9 @@ def _find(file: str, folders: Iterable[str]) -> pathlib.Path | None:
 def _files_read(parsed: Any, folders: Sequence[str]) -> list[pathlib.Path]:
     """The files that gin read: a file and those it includes."""
     path = _find(parsed.filename, folders)
-    included = [read for part in parsed.includes for read in _files_read(part, folders)]
+    included = [
+        included_file for part in parsed.includes for included_file in _files_read(part, folders)
+    ]
     return [path, *included] if path else included
 
 
@@ -260,8 +262,8 @@ def _explain(error: Exception, folders: Sequence[str]) -> str:
     ):
         return prefix + unknown_parameter(unknown[1], unknown[2])
     if unknown := re.search(r"No configurable matching (?:reference )?'@?(.+?)(?:\(\))?'", message):
-        known = [selector.split(".")[-1] for selector, _ in gin.config._REGISTRY.items()]
-        return f"{prefix}nothing is named {unknown[1]!r}{nearest(unknown[1], known)}"
+        names = [selector.split(".")[-1] for selector, _ in gin.config._REGISTRY.items()]
+        return f"{prefix}nothing is named {unknown[1]!r}{nearest(unknown[1], names)}"
     first = next((line.strip() for line in message.splitlines() if line.strip()), repr(error))
     if isinstance(error, SyntaxError) and error.lineno:
         return f"{error.filename or 'the value'}:{error.lineno}: {error.msg}: {error.text!r}"
@@ -293,10 +295,10 @@ def unknown_parameter(configurable: str, parameter: str) -> str:
     Returns:
       One line with the nearest right name.
     """
-    known: list[str] = []
+    names: list[str] = []
     for selector in gin.config._REGISTRY.matching_selectors(configurable):
-        known += inspect.signature(gin.config._REGISTRY[selector].wrapped).parameters
-    near = nearest(parameter, known, configurable + ".")
+        names += inspect.signature(gin.config._REGISTRY[selector].wrapped).parameters
+    near = nearest(parameter, names, configurable + ".")
     return f"{configurable} has no parameter {parameter!r}{near}"
 
 
@@ -351,8 +353,8 @@ def _as_typed(message: str, files: Sequence[pathlib.Path], bindings: Mapping[str
     if about is None:
         return message
     for (scope, selector), parameters in gin.config._CONFIG.items():
-        made = gin.config._REGISTRY.get(selector)
-        if made and made.wrapped.__name__ == about[1] and about[2] in parameters:
+        configurable = gin.config._REGISTRY.get(selector)
+        if configurable and configurable.wrapped.__name__ == about[1] and about[2] in parameters:
             name = "/".join(filter(None, [scope, selector.removeprefix("gophercite.")]))
             typed, _ = follow(f"{name}.{about[2]}", parameters[about[2]])
             return f"{where_set(typed, files, bindings)} {about[3]} ({about[1]}.{about[2]})"

@@ -63,11 +63,13 @@ def _answer_all(
     progress = Progress(sys.stderr, len(questions) - had, unit="question")
     progress.note(f"{len(questions)} questions, {had} answered already; {size} at a time")
     declined: collections.Counter[str] = collections.Counter()
-    asked = (_asked(question, index, flags) for question in left)
-    made = answer_each(answerer, asked, keep_samples=flags.all_samples, batch_size=size)
+    questions_asked = (_asked(question, index, flags) for question in left)
+    answered = answer_each(
+        answerer, questions_asked, keep_samples=flags.all_samples, batch_size=size
+    )
     number = 0
-    with contextlib.closing(made):
-        for question, answer in zip(left, made, strict=True):
+    with contextlib.closing(answered):
+        for question, answer in zip(left, answered, strict=True):
             if question.id in done:
                 continue
             answers.append({"question_id": question.id, **answer_to_json(answer)})

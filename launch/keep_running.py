@@ -173,14 +173,14 @@ def model_dir(command: Sequence[str]) -> str | None:
       The folder, without gin's quotes; None if no flag names one.
     """
     name = "--gin.MODEL_DIR="
-    given = [one.removeprefix(name) for one in command if one.startswith(name)]
-    if not given:
+    values = [argument.removeprefix(name) for argument in command if argument.startswith(name)]
+    if not values:
         return None
     try:
-        value = ast.literal_eval(given[-1])
+        value = ast.literal_eval(values[-1])
     except (SyntaxError, ValueError):
-        return given[-1]
-    return value if isinstance(value, str) else given[-1]
+        return values[-1]
+    return value if isinstance(value, str) else values[-1]
 
 
 if __name__ == "__main__":

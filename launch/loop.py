@@ -98,12 +98,12 @@ def take_questions(place: Place, number: int) -> None:
     path = place.questions(number)
     if path.exists():
         return
-    each, taken = place.loop.questions_per_round, set[str]()
+    each, used = place.loop.questions_per_round, set[str]()
     for earlier in range(number):
-        taken.update(_lines(place.questions(earlier)))
+        used.update(_lines(place.questions(earlier)))
     named = pathlib.Path(place.named(place.loop.questions))
     # In the files, questions about the same page are adjacent.
-    left = sorted({*_lines(named)} - taken, key=_shuffled(place.seed))
+    left = sorted({*_lines(named)} - used, key=_shuffled(place.seed))
     if not left:
         raise ValueError(
             f"{named}: has no questions left for round {number}: "

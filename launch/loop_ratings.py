@@ -67,8 +67,8 @@ def _study(folder: pathlib.Path) -> Study:
 def _experiment(study: Study, flags: argparse.Namespace) -> Experiment:
     """The round's experiment with all its items; creates whatever is missing."""
     with study.store.reading() as connection:
-        there = {each.name: each for each in experiments(connection)}
-    experiment = there.get(flags.experiment)
+        existing = {each.name: each for each in experiments(connection)}
+    experiment = existing.get(flags.experiment)
     if experiment is None:
         # Simulated raters write no comments, and people's settings are the paper's.
         settings = Settings(raters=flags.simulated, comment_words=0) if flags.simulated else None
@@ -107,25 +107,25 @@ def _truth(path: pathlib.Path) -> dict[str, Any]:
 
 def _wait(study: Study, experiment: Experiment, flags: argparse.Namespace) -> int:
     """Reports the raters' progress until everything is rated."""
-    said = ""
+    last_line = ""
     while True:
         with study.store.reading() as connection:
-            now = reports.report(connection, experiment)
-        if now.complete == now.items:
-            print(f"{experiment.name}: all {now.items} items are rated")
+            progress = reports.report(connection, experiment)
+        if progress.complete == progress.items:
+            print(f"{experiment.name}: all {progress.items} items are rated")
             return 0
         if flags.simulated:
             raise StudyError(
-                f"only {now.complete} of {now.items} items have {experiment.settings.raters} "
-                "votes: of the others it is not known what is right"
+                f"only {progress.complete} of {progress.items} items have "
+                f"{experiment.settings.raters} votes: of the others it is not known what is right"
             )
         line = (
-            f"waiting for people: {now.complete} of {now.items} items are rated; they rate with "
-            f"`gophercite rate serve {flags.study}`"
+            f"waiting for people: {progress.complete} of {progress.items} items are rated; "
+            f"they rate with `gophercite rate serve {flags.study}`"
         )
-        if line != said:
+        if line != last_line:
             print(line, flush=True)
-        said = line
+        last_line = line
         time.sleep(flags.poll)
 
 

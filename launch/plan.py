@@ -163,8 +163,10 @@ def _several(flags: argparse.Namespace, bindings: Mapping[str, str]) -> list[dic
     ]
     plans, problems = [], []
     with concurrent.futures.ThreadPoolExecutor(flags.processes) as pool:
-        made = pool.map(lambda job: _in_process(flags, *job), jobs)
-        for number, ((name, settings), plan) in enumerate(zip(jobs, made, strict=True), start=1):
+        outcomes = pool.map(lambda job: _in_process(flags, *job), jobs)
+        for number, ((name, settings), plan) in enumerate(
+            zip(jobs, outcomes, strict=True), start=1
+        ):
             said = ", ".join(
                 f"{key}={value}" for key, value in settings.items() if key not in bindings
             )
@@ -215,20 +217,20 @@ def _in_process(
     if flags.gin_search_paths:
         command.append(f"--gin_search_paths={','.join(flags.gin_search_paths)}")
     command += [f"--gin.{key}={value}" for key, value in settings.items()]
-    kept = flags.cache / f"{_digest(command[2:])}.json" if flags.cache else None
-    if kept is not None and kept.is_file():
-        found: dict[str, Any] = json.loads(kept.read_text("utf-8"))
+    cached = flags.cache / f"{_digest(command[2:])}.json" if flags.cache else None
+    if cached is not None and cached.is_file():
+        found: dict[str, Any] = json.loads(cached.read_text("utf-8"))
         return found
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode not in (0, _NONE_FITS):
-        lines = done.stderr.strip().splitlines()
-        return lines[-1] if lines else f"plan: ended with status {done.returncode}"
-    found = json.loads(done.stdout.splitlines()[-1])
-    if kept is not None:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = kept.with_suffix(f".{os.getpid()}.unfinished")
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    if process.returncode not in (0, _NONE_FITS):
+        lines = process.stderr.strip().splitlines()
+        return lines[-1] if lines else f"plan: ended with status {process.returncode}"
+    found = json.loads(process.stdout.splitlines()[-1])
+    if cached is not None:
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = cached.with_suffix(f".{os.getpid()}.unfinished")
         unfinished.write_text(json.dumps(found), "utf-8")
-        unfinished.replace(kept)
+        unfinished.replace(cached)
     return found
 
 

@@ -65,12 +65,12 @@ def find(
         raise DisagreementError(f"--coordinator_address is {coordinator!r}: must be HOST:PORT")
     found = [
         place
-        for read in (_slurm, _tpu_pod, _indexed_job)
-        if (place := read(environment, coordinator))
+        for reader in (_slurm, _tpu_pod, _indexed_job)
+        if (place := reader(environment, coordinator))
     ]
-    for other in found[1:]:
-        if (other.count, other.index) != (found[0].count, found[0].index):
-            raise DisagreementError(f"{_says(found[0])}, and {_says(other)}: unset one of them")
+    for another in found[1:]:
+        if (another.count, another.index) != (found[0].count, found[0].index):
+            raise DisagreementError(f"{_says(found[0])}, and {_says(another)}: unset one of them")
     complete = None not in (coordinator, count, index)
     if not found and not complete:
         found = [place for place in [_tpu_vm(environment, coordinator)] if place]
@@ -192,8 +192,8 @@ def _tpu_vm(environment: Mapping[str, str], coordinator: str | None) -> Place | 
         raise JoinError(f"the TPU VM's metadata server does not answer: {error}") from error
     # A worker is a host name or, in an older form, NAME:ID:ADDRESS.
     hosts = [each.strip().split(":")[-1] for each in endpoints.split(",")]
-    said = dict(re.findall(r"^\s*(\w+)\s*:\s*'?([^'\n]*?)'?\s*$", settings, re.MULTILINE))
-    slices = {name: value for name, value in said.items() if name.startswith("MEGASCALE_")}
+    attributes = dict(re.findall(r"^\s*(\w+)\s*:\s*'?([^'\n]*?)'?\s*$", settings, re.MULTILINE))
+    slices = {name: value for name, value in attributes.items() if name.startswith("MEGASCALE_")}
     values = {**slices, **environment, "agent-worker-number": worker}
     index = _number(values, "agent-worker-number")
     return _of_slices(values, "the TPU VM", hosts, index, coordinator)

@@ -37,12 +37,12 @@ def check(
       ConfigurationError: something is wrong; the message names what was typed, and where.
     """
     with setting_names.names_only(source) as settings:
-        read = gin_files.load(files, bindings, search_paths)
+        files_read = gin_files.load(files, bindings, search_paths)
         imports = r"^\s*(import|from)\s"
-        if any(re.search(imports, file.read_text(), re.MULTILINE) for file in read):
+        if any(re.search(imports, file.read_text(), re.MULTILINE) for file in files_read):
             return  # the user's modules may register more names
-        _check_kinds(settings, read, bindings)
-        _check_tasks(read, bindings)
+        _check_kinds(settings, files_read, bindings)
+        _check_tasks(files_read, bindings)
 
 
 def _values() -> list[tuple[str, str, str, Any]]:
@@ -81,8 +81,8 @@ def _check_kinds(
 def _check_tasks(files: Sequence[pathlib.Path], bindings: Mapping[str, str]) -> None:
     """Raises for a task or mixture that neither exists nor is built from the user's files."""
     values = _values()
-    made = [value for _, name, parameter, value in values if _makes_task(name, parameter)]
-    known = [*setting_names.read_tasks(), *filter(_is_text, made), *_registered()]
+    task_values = [value for _, name, parameter, value in values if _makes_task(name, parameter)]
+    known = [*setting_names.read_tasks(), *filter(_is_text, task_values), *_registered()]
     for typed, _, parameter, value in values:
         if parameter != "mixture_or_task_name" or not _is_text(value):
             continue

@@ -64,8 +64,8 @@ def _module(path: pathlib.Path) -> _Module:
 def _file_of(module: str) -> pathlib.Path | None:
     """The source of one of our modules; None for other modules."""
     path = ROOT.joinpath(*module.split("."))
-    beside = CONFIGURATION.with_name(f"{module}.py")  # in the same folder as the configuration
-    found = (path.with_suffix(".py"), path / "__init__.py", beside)
+    neighbour = CONFIGURATION.with_name(f"{module}.py")  # in the same folder as the configuration
+    found = (path.with_suffix(".py"), path / "__init__.py", neighbour)
     return next((file for file in found if file.is_file()), None)
 
 
@@ -97,9 +97,9 @@ def _parameters(place: _Module, node: Definition) -> tuple[dict[str, str], bool]
     if isinstance(node, ast.FunctionDef):
         arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
         named = {each.arg: _text(each.annotation) for each in arguments if each.arg != "self"}
-        made = _resolve(place, node.returns) if node.args.kwarg and node.returns else None
-        if made and isinstance(made[1], ast.ClassDef):  # other arguments are passed on to it
-            return {**_parameters(*made)[0], **named}, False
+        result = _resolve(place, node.returns) if node.args.kwarg and node.returns else None
+        if result and isinstance(result[1], ast.ClassDef):  # other arguments are passed on to it
+            return {**_parameters(*result)[0], **named}, False
         return named, node.args.kwarg is not None
     for inner in node.body:
         if isinstance(inner, ast.FunctionDef) and inner.name == "__init__":

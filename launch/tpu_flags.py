@@ -208,12 +208,12 @@ def check_training(parser: argparse.ArgumentParser, training: Sequence[str]) -> 
 
 def creation(flags: argparse.Namespace) -> list[str]:
     """The gcloud flags that request the machine."""
-    given = [f"--accelerator-type={flags.accelerator}", f"--runtime-version={flags.runtime}"]
+    flags_given = [f"--accelerator-type={flags.accelerator}", f"--runtime-version={flags.runtime}"]
     if flags.slices == 1:
-        given.append(f"--node-id={flags.name}")
+        flags_given.append(f"--node-id={flags.name}")
     else:
-        given += [f"--node-count={flags.slices}", f"--node-prefix={flags.name}"]
-    given += [f"--{tier.replace('_', '-')}" for tier in TIERS if getattr(flags, tier)]
+        flags_given += [f"--node-count={flags.slices}", f"--node-prefix={flags.name}"]
+    flags_given += [f"--{tier.replace('_', '-')}" for tier in TIERS if getattr(flags, tier)]
     for field, flag in (
         ("service_account", "service-account"),
         ("network", "network"),
@@ -221,5 +221,5 @@ def creation(flags: argparse.Namespace) -> list[str]:
         ("valid_until", "valid-until-duration"),
     ):
         if value := getattr(flags, field):
-            given.append(f"--{flag}={value}")
-    return [*given, "--internal-ips"] if flags.internal_ips else given
+            flags_given.append(f"--{flag}={value}")
+    return [*flags_given, "--internal-ips"] if flags.internal_ips else flags_given

@@ -204,10 +204,10 @@ class Pursuit:
         gone = machine is None or machine.state is State.NO_MACHINE
         if gone and not self._asked:
             return None
-        seen = "asked for" if machine is None or gone else f"{machine.state.value}: {machine.said}"
+        state = "asked for" if machine is None or gone else f"{machine.state.value}: {machine.said}"
         words = ["python", "launch/tpu.py", "delete", self._flags.name, *self._place.flags]
         return (
-            f"{self._flags.name} is still there ({seen}) and costs money as long as it has "
+            f"{self._flags.name} is still there ({state}) and costs money as long as it has "
             f"machines; to remove it: {shlex.join(words)}"
         )
 

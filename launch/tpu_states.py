@@ -119,14 +119,14 @@ def read_machine(
     by_name = {str(node["name"]).rpartition("/")[2]: node for node in nodes}
     if queued is None:
         # A node left behind by a queued resource costs as much as any other.
-        mine = [
-            one
-            for one, node in sorted(by_name.items())
-            if one == name or str(node.get("queuedResource", "")).rpartition("/")[2] == name
+        own_nodes = [
+            node_name
+            for node_name, node in sorted(by_name.items())
+            if node_name == name or str(node.get("queuedResource", "")).rpartition("/")[2] == name
         ]
-        if not mine:
+        if not own_nodes:
             return Machine(State.NO_MACHINE, "there is none")
-        return _of_nodes(mine, by_name, queued=False)
+        return _of_nodes(own_nodes, by_name, queued=False)
     state = str(queued["state"]["state"])
     names = _node_names(name, queued)
     if state in _WAITING:
@@ -163,13 +163,20 @@ def _of_nodes(
     names: Sequence[str], by_name: Mapping[str, Mapping[str, Any]], *, queued: bool
 ) -> Machine:
     """A machine whose request was granted: its state is that of its worst node."""
-    states = {one: str(by_name[one]["state"]) if one in by_name else "gone" for one in names}
+    states = {
+        node_name: str(by_name[node_name]["state"]) if node_name in by_name else "gone"
+        for node_name in names
+    }
     workers = sum(
-        len(by_name[one].get("networkEndpoints", ())) or 1 for one in names if one in by_name
+        len(by_name[node_name].get("networkEndpoints", ())) or 1
+        for node_name in names
+        if node_name in by_name
     )
 
     def machine(state: State, which: set[str]) -> Machine:
-        said = ", ".join(f"{one} is {each}" for one, each in states.items() if each in which)
+        said = ", ".join(
+            f"{node_name} is {each}" for node_name, each in states.items() if each in which
+        )
         return Machine(state, said or "READY", tuple(names), workers, queued)
 
     found = set(states.values())

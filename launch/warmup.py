@@ -13,7 +13,7 @@ def shorten() -> list[str]:
     Returns:
       One line for each.
     """
-    said = []
+    lines = []
     for (scope, selector), parameters in list(gin.config._CONFIG.items()):
         name = selector.removeprefix("gophercite.")
         if name not in _SCHEDULES:
@@ -27,11 +27,11 @@ def shorten() -> list[str]:
             continue
         fitting = total[1] // _SHARE
         gin.bind_parameter(f"{full}.warmup_steps", fitting)
-        said.append(
+        lines.append(
             f"{steps[0]} = {steps[1]} does not fit into {total[0]} = {total[1]}: this run warms up "
             f"for {fitting} steps"
         )
-    return said
+    return lines
 
 
 def _is_count(value: object) -> bool:

@@ -43,9 +43,9 @@ def convert_fairytaleqa(path: Path, report: ConversionReport) -> Iterator[GoldQu
         except BadRecord as problem:
             report.skip(f"{path}:{number}", str(problem))
             continue
-        for index, asked in enumerate(questions):
+        for index, entry in enumerate(questions):
             try:
-                yield _question(asked, sections, f"{name}-{index + 1}", f"{source}:{name}")
+                yield _question(entry, sections, f"{name}-{index + 1}", f"{source}:{name}")
             except BadRecord as problem:
                 report.skip(f"{path}:{number}: questions[{index}]", str(problem))
 

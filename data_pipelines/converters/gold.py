@@ -81,8 +81,8 @@ class ConversionReport:
 
     def named_problems(self) -> list[str]:
         """Returns one line for each problem kept, and one for the others."""
-        more = self.counts["bad records skipped"] - len(self.problems)
-        return [*self.problems, *([f"… and {more} more"] if more > 0 else [])]
+        unnamed = self.counts["bad records skipped"] - len(self.problems)
+        return [*self.problems, *([f"… and {unnamed} more"] if unnamed > 0 else [])]
 
 
 Converter = Callable[[Path, ConversionReport], Iterator[GoldQuestion]]

@@ -143,10 +143,10 @@ def _join(tokens: Sequence[tuple[str, bool]]) -> tuple[str, list[tuple[int, int]
 def _annotation(value: Any, tokens: int) -> Annotation:
     """Returns the ranges of an annotation's answers, which are within the page."""
     long_answer = value.get("long_answer") if isinstance(value, dict) else None
-    (first, last), *others = [
+    (first, last), *short_answers = [
         _places(answer, tokens) for answer in (long_answer, *list_field(value, "short_answers"))
     ]
-    return (first, last), [start for start, _ in others], [end for _, end in others]
+    return (first, last), [start for start, _ in short_answers], [end for _, end in short_answers]
 
 
 def _places(answer: Any, tokens: int) -> tuple[int, int]:

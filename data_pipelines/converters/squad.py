@@ -51,9 +51,9 @@ def convert_squad(path: Path, report: ConversionReport) -> Iterator[GoldQuestion
         name = minted[number] if minted else titles.readable(title)
         document = document_of(source, name, context)
         group = context if len(articles) == 1 else title
-        for index, asked in enumerate(list_field(paragraph, "qas")):
+        for index, entry in enumerate(list_field(paragraph, "qas")):
             try:
-                yield _question(asked, context, document, f"{source}:{group}")
+                yield _question(entry, context, document, f"{source}:{group}")
             except BadRecord as problem:
                 report.skip(f"{path}: {place}.qas[{index}]", str(problem))
 

@@ -35,10 +35,10 @@ def convert_trivia_qa(path: Path, report: ConversionReport) -> Iterator[GoldQues
     if not evidence.is_dir():
         raise ValueError(f"{path}: the pages should be in {evidence}, which is no folder")
     try:
-        asked = gold.list_field(read_json(path), "Data")
+        entries = gold.list_field(read_json(path), "Data")
     except BadRecord as error:
         raise ValueError(f"{path} is no TriviaQA JSON: {error}") from None
-    for index, value in enumerate(asked):
+    for index, value in enumerate(entries):
         try:
             answer = value.get("Answer") if isinstance(value, dict) else None
             yield question_of_pages(

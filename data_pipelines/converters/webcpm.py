@@ -104,13 +104,13 @@ def _action(value: Any) -> WebcpmAction:
     name = text_field(value, "action")
     details = value.get("details")
     detail = text_field(details, _DETAILS[name]).strip() if name in _DETAILS else ""
-    seen = value.get("pageContentInViewport")
+    viewport = value.get("pageContentInViewport")
     results: list[Hit] = []
     if name == SEARCH and isinstance(details.get("result"), list):
         results += _hits(details["result"])
-    if isinstance(seen, list):
-        results += _hits(seen)
-    text, whole = (_plain(seen), False) if isinstance(seen, str) else (None, False)
+    if isinstance(viewport, list):
+        results += _hits(viewport)
+    text, whole = (_plain(viewport), False) if isinstance(viewport, str) else (None, False)
     if name == OPEN and isinstance(details.get("pageMainContent"), list):
         parts = [part for part in details["pageMainContent"] if isinstance(part, str)]
         text, whole = _plain("".join(parts)), True

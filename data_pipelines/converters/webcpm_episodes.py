@@ -55,14 +55,14 @@ def convert_webcpm(
       FileExistsError: the world already exists.
       FileNotFoundError, RecordError, ValueError: as `webcpm.read_webcpm`.
     """
-    read = [
+    demonstrations = [
         (f"{path.name.split('.')[0]}-{index}", demonstration)
         for path in paths
         for index, demonstration in read_webcpm(path, report)
     ]
-    if not read:
+    if not demonstrations:
         return 0
-    web = _Web(demonstration for _, demonstration in read)
+    web = _Web(demonstration for _, demonstration in demonstrations)
     out.mkdir(parents=True, exist_ok=True)
     folder = out / "world"
     record(web.pages(), folder, BY)
@@ -72,16 +72,16 @@ def convert_webcpm(
             recorder.search(query, SETTINGS.results)
     episodes: dict[str, list[Episode]] = {split: [] for split in SPLITS}
     with RecordedWorld(folder) as world:
-        for id, demonstration in read:
+        for id, demonstration in demonstrations:
             with report.skipping(f"demonstration {id!r}"):
                 episode = _Play(world, demonstration, id, report).episode()
                 split = split_of(demonstration.question.lower(), settings)
                 episodes[split].append(episode)
-    for split, mine in episodes.items():
+    for split, of_split in episodes.items():
         name = f"demonstrations_{split}.jsonl.gz"
-        report.counts[name] += write_episodes(out / name, mine)
+        report.counts[name] += write_episodes(out / name, of_split)
     report.counts["pages of the world"] += len(web.pages())
-    return len(read)
+    return len(demonstrations)
 
 
 class _Web:

@@ -28,10 +28,10 @@ def convert_trivia_qa_open(path: Path, report: ConversionReport) -> Iterator[Que
       ValueError: the file is not TriviaQA JSON.
     """
     try:
-        asked = list_field(read_json(path), "Data")
+        entries = list_field(read_json(path), "Data")
     except BadRecord as error:
         raise ValueError(f"{path} is no TriviaQA JSON: {error}") from None
-    for index, value in enumerate(asked):
+    for index, value in enumerate(entries):
         with report.skipping(f"{path}: Data[{index}]"):
             id, question = text_field(value, "QuestionId"), text_field(value, "Question")
             answers: tuple[str, ...] = ()

@@ -73,11 +73,11 @@ def write_records(
     """
     out.mkdir(parents=True, exist_ok=True)
     for split in SPLITS:
-        mine = [item for item in gold if split_of(item.group, settings) == split]
-        documents = {item.document.id: item.document for item in mine}
+        of_split = [item for item in gold if split_of(item.group, settings) == split]
+        documents = {item.document.id: item.document for item in of_split}
         pool = list(documents.values())
         questions, answers = [], []
-        for item in mine:
+        for item in of_split:
             shown = _with_distractors(item, pool, settings.distractors)
             question, answer = to_records(item, shown, source, settings)
             try:
@@ -114,8 +114,8 @@ def write_documents(
     documents: dict[str, dict[str, Document]] = {split: {} for split in SPLITS}
     for group, document in found:
         documents[split_of(group, settings)].setdefault(document.id, document)
-    for split, mine in documents.items():
-        _write(out, f"documents_{split}.jsonl", list(mine.values()), report)
+    for split, of_split in documents.items():
+        _write(out, f"documents_{split}.jsonl", list(of_split.values()), report)
 
 
 def write_questions(
@@ -129,8 +129,8 @@ def write_questions(
       settings: the shares of the splits.
       report: counts the records in each file, and what was left out.
     """
-    mine = _divide(questions, Question, settings, report)
-    for split, asked in mine.items():
+    by_split = _divide(questions, Question, settings, report)
+    for split, asked in by_split.items():
         pages = {d.id: d for q in asked for d in q.documents if isinstance(d, Document)}
         _write(out, f"questions_{split}.jsonl", asked, report)
         if pages:
@@ -228,8 +228,8 @@ def _with_distractors(
 ) -> tuple[Document, ...]:
     """Returns the question's document among others with different titles, in random order."""
     draw = random.Random(f"distractors/{item.id}")
-    others = draw.sample(pool, min(len(pool), 4 * number))
-    chosen = [document for document in others if document.title != item.document.title]
+    distractors = draw.sample(pool, min(len(pool), 4 * number))
+    chosen = [document for document in distractors if document.title != item.document.title]
     shown = [item.document, *chosen[:number]]
     draw.shuffle(shown)
     return tuple(shown)

@@ -34,13 +34,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of what is left to chance (default 0)")
     add_options(parser)
     options = parser.parse_args(arguments)
-    report, read = DemonstrationReport(), records.Report()
+    report, reading = DemonstrationReport(), records.Report()
     try:
         styles, settings = styles_of(options), settings_of(options)
-        questions = list(records.read(options.questions, records.Question, report=read))
+        questions = list(records.read(options.questions, records.Question, report=reading))
         with RecordedWorld(options.world) as world:
             addresses = {page.id: page.url for page in world.documents() if page.url}
-            made = demonstrations(
+            episodes = demonstrations(
                 world,
                 questions,
                 styles,
@@ -50,11 +50,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 addresses=addresses,
                 progress=progress_of("demonstrations", len(questions)),
             )
-            number = write_episodes(options.out, made)
+            number = write_episodes(options.out, episodes)
     except (OSError, ValueError) as error:
         print(f"demonstrators: {error}", file=sys.stderr)
         return 1
-    for problem in (*read.errors, *report.problems):
+    for problem in (*reading.errors, *report.problems):
         print(problem, file=sys.stderr)
     if number:
         print(report)

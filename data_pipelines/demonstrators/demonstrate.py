@@ -95,8 +95,8 @@ class _Demonstration:
             said = [(f"{value[0].upper()}{value[1:]}.", tuple(each.number for each in noted))]
         wrong = self._question.incorrect_answers
         if value and wrong and self._walk.chance(self._noise.wrong_answer):
-            other = self._walk.draw.choice(wrong)
-            said = [(sentence.replace(value, other), numbers) for sentence, numbers in said]
+            wrong_value = self._walk.draw.choice(wrong)
+            said = [(sentence.replace(value, wrong_value), numbers) for sentence, numbers in said]
             mistakes.append("wrong answer")
         if self._walk.chance(self._noise.uncited):
             said = [(sentence, ()) for sentence, _ in said]

@@ -69,8 +69,8 @@ class Walk:
 
     def write(self, answer: str, mistake: str | None = None) -> None:
         """Writes the answer."""
-        one, self.state = taken(self.world, self.state, answer, mistake)
-        self.steps.append(one)
+        step, self.state = taken(self.world, self.state, answer, mistake)
+        self.steps.append(step)
 
     def sees(self, span: tuple[int, int]) -> bool:
         """Whether all of a part of the page is on the screen."""
@@ -128,9 +128,9 @@ class Walk:
         ]
 
     def _issue(self, text: str, mistake: str | None) -> None:
-        one, self.state = taken(self.world, self.state, text, mistake)
+        step, self.state = taken(self.world, self.state, text, mistake)
         self.page = page_of(self.world, self.state)
-        self.steps.append(one)
+        self.steps.append(step)
         if self.state.phase != "browsing":
             raise BrowsingOverError
 

@@ -34,30 +34,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
     try:
         settings, styles = settings_of(options), styles_of(options)
-        if there := [split for split in SPLITS if (options.out / f"world_{split}").exists()]:
+        if existing := [split for split in SPLITS if (options.out / f"world_{split}").exists()]:
             raise FileExistsError(
-                f"{options.out / f'world_{there[0]}'}: is there already; name a new folder"
+                f"{options.out / f'world_{existing[0]}'}: is there already; name a new folder"
             )
         for split in SPLITS:
             began = time.monotonic()
             held_out = split != "train"
-            asked = options.held_out_questions if held_out else options.questions
+            questions = options.held_out_questions if held_out else options.questions
             made = make_split(
                 options.out,
                 split,
                 seed=options.seed,
                 pages=options.pages,
-                questions=asked,
-                demonstrated=asked if held_out else options.demonstrations,
+                questions=questions,
+                demonstrated=questions if held_out else options.demonstrations,
                 steps=options.steps,
                 settings=settings,
                 styles=styles,
                 progress=progress_of,
             )
             print(_said(split, made, time.monotonic() - began), flush=True)
-            if sum(made.questions.values()) < asked:
+            if sum(made.questions.values()) < questions:
                 few = f"{split}: the site has only {sum(made.questions.values())} such questions"
-                print(f"{few}; {asked} were asked for", file=sys.stderr)
+                print(f"{few}; {questions} were asked for", file=sys.stderr)
     except (OSError, ValueError) as error:
         print(f"sample_web: {error}", file=sys.stderr)
         return 1

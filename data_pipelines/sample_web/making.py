@@ -88,15 +88,15 @@ def make_split(
       ValueError: there are too few pages.
     """
     settings = settings or Settings()
-    whole = site(seed, split, pages, settings)
-    hidden = {page.address for page in whole if page.hidden}
+    site_pages = site(seed, split, pages, settings)
+    hidden = {page.address for page in site_pages if page.hidden}
     folder = out / f"world_{split}"
     out.mkdir(parents=True, exist_ok=True)
     tell = progress(f"{split}: pages", pages)
-    record([page.page for page in whole], folder, f"sample-web-{split}-{seed}", hidden, tell)
+    record([page.page for page in site_pages], folder, f"sample-web-{split}-{seed}", hidden, tell)
     report = DemonstrationReport()
     with RecordedWorld(folder) as world:
-        maker = QuestionMaker(whole, world, split, seed, settings.results)
+        maker = QuestionMaker(site_pages, world, split, seed, settings.results)
         asked: list[Question] = []
         tell = progress(f"{split}: questions", questions)
         for question in maker.questions(questions, steps):
@@ -104,13 +104,13 @@ def make_split(
             tell(len(asked))
         records.write(out / f"questions_{split}.jsonl", asked)
         tell = progress(f"{split}: demonstrations", min(demonstrated, len(asked)))
-        made = demonstrations(
+        episodes = demonstrations(
             world, asked[:demonstrated], styles, report, settings=settings, seed=seed, progress=tell
         )
-        write_episodes(out / f"demonstrations_{split}.jsonl.gz", made)
+        write_episodes(out / f"demonstrations_{split}.jsonl.gz", episodes)
     return Made(
-        pages=len(whole),
-        links=sum(len(page.page.links) for page in whole),
+        pages=len(site_pages),
+        links=sum(len(page.page.links) for page in site_pages),
         hidden=len(hidden),
         questions=collections.Counter(len(question.documents) for question in asked),
         demonstrations=report,

@@ -198,8 +198,8 @@ def _paragraph(
         if place:
             written.add(" ")
         named, *leaning = attribute.statements
-        said = draw.choice([named, *leaning, *leaning]) if place else named
-        written.state(thing, attribute, things, said)
+        statement = draw.choice([named, *leaning, *leaning]) if place else named
+        written.state(thing, attribute, things, statement)
 
 
 def _list(listed: list[list[Thing]], number: int) -> SitePage:

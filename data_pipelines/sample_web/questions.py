@@ -81,7 +81,7 @@ class QuestionMaker:
           number: number of questions.
           steps: how often one page is needed, two, and so on up to four.
         """
-        taken: set[str] = set()
+        used: set[str] = set()
         missed = collections.Counter[int]()
         for place in range(number):
             draw = random.Random(f"{self._seed}/{self._split}/web/question/{place}")
@@ -90,8 +90,8 @@ class QuestionMaker:
                 continue
             for _ in range(_TRIES):
                 question = self._question(draw, wanted, f"{self._split}-{self._seed}-{place}")
-                if question is not None and question.question not in taken:
-                    taken.add(question.question)
+                if question is not None and question.question not in used:
+                    used.add(question.question)
                     yield question
                     missed[wanted] = 0
                     break

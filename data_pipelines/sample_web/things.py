@@ -120,27 +120,27 @@ def things_of(seed: int, split: Split, pages: int) -> tuple[list[Thing], int]:
     if pages < SMALLEST:
         raise ValueError(f"a site has at least {SMALLEST} pages, not {pages}")
     things: list[Thing] = []
-    taken = 0
+    used_pages = 0
     while True:
         thing = _outline(seed, split, things)
-        with_it = taken + _pages_with(thing, things)
+        with_it = used_pages + _pages_with(thing, things)
         if with_it > pages:
             break
         things.append(thing)
         for other in thing.namesakes[:-1]:
             things[other].namesakes = thing.namesakes
             things[other].hidden = False
-        taken = with_it
+        used_pages = with_it
     for thing in things:  # one or two remaining pages
-        if taken < pages and not thing.records:
+        if used_pages < pages and not thing.records:
             thing.records, thing.long = True, False
-            taken += 1
+            used_pages += 1
     for thing in things:
         draw = random.Random(f"{seed}/{split}/web/values/{thing.number}")
         _give_values(thing, things, split, draw)
     for thing in things:
         _give_titles(thing)
-    return things, taken
+    return things, used_pages
 
 
 def lists_of(things: list[Thing]) -> Mapping[str, list[list[Thing]]]:
@@ -199,9 +199,9 @@ def _give_values(thing: Thing, things: list[Thing], split: Split, draw: random.R
         thing.values[attribute.key] = value
     order = draw.sample(thing.kind.attributes, len(thing.kind.attributes))
     order.sort(key=lambda attribute: attribute.key != apart)
-    told = 3 if thing.records else 6 if thing.long else draw.choice((3, 4, 4, 5, 6))
-    thing.told = tuple(order[:told])
-    thing.filed = tuple(order[told:]) if thing.records else ()
+    count = 3 if thing.records else 6 if thing.long else draw.choice((3, 4, 4, 5, 6))
+    thing.told = tuple(order[:count])
+    thing.filed = tuple(order[count:]) if thing.records else ()
 
 
 def _value(attribute: Attribute, things: list[Thing], split: Split, draw: random.Random) -> Value:

@@ -82,11 +82,11 @@ def resembling(text: str, draw: random.Random) -> str | None:
     start, ending = parts
     while True:
         if draw.random() < 0.7:
-            other = draw.choice(_STARTS) + _ENDINGS[ending]
+            candidate = draw.choice(_STARTS) + _ENDINGS[ending]
         else:
-            other = _STARTS[start] + draw.choice(_ENDINGS)
-        if other != text and split_of(other) == split_of(text):
-            return other
+            candidate = _STARTS[start] + draw.choice(_ENDINGS)
+        if candidate != text and split_of(candidate) == split_of(text):
+            return candidate
 
 
 def _parts(text: str) -> tuple[int, int] | None:

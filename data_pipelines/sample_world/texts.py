@@ -48,10 +48,13 @@ def cited(world: World, index: int) -> list[Part]:
         Part(prompts.prompt(question.text, pages), False),
         _answer(style, question.target, question.fact),
     ]
-    others = [(p, f) for p in question.pages for f in p.facts if f is not question.fact]
-    for page, fact in draw.sample(others, len(others)):
-        asked = draw.choice(fact.attribute.questions).format(name=page.document.title)
-        prompt, answer = Part("\n\n" + prompts.prompt(asked, []), False), _answer(style, page, fact)
+    other_facts = [(p, f) for p in question.pages for f in p.facts if f is not question.fact]
+    for page, fact in draw.sample(other_facts, len(other_facts)):
+        question_text = draw.choice(fact.attribute.questions).format(name=page.document.title)
+        prompt, answer = (
+            Part("\n\n" + prompts.prompt(question_text, []), False),
+            _answer(style, page, fact),
+        )
         if _length([*parts, prompt, answer]) > _MOST_CHARACTERS:
             break
         parts += [prompt, answer]

@@ -208,10 +208,10 @@ class World:
         pages = [target]
         sentences = _count_sentences(target)
         for _ in range(draw.randint(1, self.max_documents) - 1):
-            other = self.page(self._distractor(draw, target))
-            sentences += _count_sentences(other)
-            if sentences <= self.max_sentences and other.index not in {p.index for p in pages}:
-                pages.append(other)
+            distractor = self.page(self._distractor(draw, target))
+            sentences += _count_sentences(distractor)
+            if sentences <= self.max_sentences and distractor.index not in {p.index for p in pages}:
+                pages.append(distractor)
         draw.shuffle(pages)
         name = f"{self.split}-{self.seed}-q{index}"
         return WorldQuestion(name, text, target, fact, tuple(pages))
@@ -260,9 +260,11 @@ class World:
             stated, quoted = draw.sample([other for other in target.facts if other is not fact], 2)
             claim, quote = stated.value, target.sentence(quoted)
         elif fault == "alike":
-            others = [other for other in target.facts if other is not fact]
-            alike = [o for o in others if _form(o.attribute.value) == _form(fact.attribute.value)]
-            stated = draw.choice(alike or others)
+            other_facts = [other for other in target.facts if other is not fact]
+            alike = [
+                o for o in other_facts if _form(o.attribute.value) == _form(fact.attribute.value)
+            ]
+            stated = draw.choice(alike or other_facts)
             claim, quote = stated.value, target.sentence(stated)
         elif fault == "sentence":
             sentences = re.findall(r"[^ .][^.]*\.", target.document.text)
