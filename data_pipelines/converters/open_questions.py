@@ -170,7 +170,7 @@ def _stem(path: Path) -> str:
 
 
 def _texts(values: list[Any]) -> tuple[str, ...]:
-    """Returns the non-empty texts, without duplicates, in order."""
+    """Returns the non-empty texts, without duplicates, in order; raises `BadRecord` for none."""
     texts = tuple(dict.fromkeys(v.strip() for v in values if isinstance(v, str) and v.strip()))
     if not texts:
         raise BadRecord("the question has no answer")

@@ -124,7 +124,7 @@ def _options(value: dict[str, Any]) -> tuple[str, list[tuple[str, str]]]:
 
 
 def _texts(values: list[Any]) -> tuple[str, ...]:
-    """The non-empty texts, without duplicates, in order."""
+    """The non-empty texts, without duplicates, in order; raises `BadRecord` if one is no text."""
     if not all(isinstance(value, str) for value in values):
         raise BadRecord("an answer is no string")
     return tuple(dict.fromkeys(value.strip() for value in values if value.strip()))
