@@ -1,5 +1,6 @@
 """Describes a function or setting as text that is the same in every process and on every day."""
 
+import ast
 import dataclasses
 import functools
 import hashlib
@@ -16,8 +17,9 @@ from data_pipelines.features import SeqioVocabulary
 def describe(value: Any) -> str:
     """Returns a text that differs if two values would give different examples.
 
-    For functions it includes the file that they are in, so that an edit there shows. Counters,
-    reports and other objects without a description are represented by their type.
+    For functions it includes the code of the file that they are in, so that an edit there shows;
+    comments and docstrings don't count. Counters, reports and other objects without a description
+    are represented by their type.
 
     Args:
       value: a preprocessor, or one of its arguments.
@@ -51,12 +53,25 @@ def describe(value: Any) -> str:
 
 @functools.cache
 def _source_of(function: Any) -> str:
-    """A digest of the file in which a function is written; empty if there is none."""
+    """A digest of the code of the file that a function is written in; empty if there is none."""
     try:
         file = inspect.getsourcefile(function)
-        return "" if file is None else hashlib.sha256(pathlib.Path(file).read_bytes()).hexdigest()
-    except (OSError, TypeError):
+        tree = ast.parse("" if file is None else pathlib.Path(file).read_bytes())
+    except (OSError, TypeError, SyntaxError, ValueError):
         return ""
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list) and body and _is_docstring(body[0]):
+            del body[0]
+    return hashlib.sha256(ast.dump(tree).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _is_docstring(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
 
 
 def _file(path: str) -> str:

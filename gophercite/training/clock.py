@@ -62,6 +62,6 @@ def judge(
     score = values.get(name) if name else None
     if beyond or score is None or not math.isfinite(score):
         score = None  # a set without targets has no loss, so such a state can't be the best
-    elif rule and rule.higher_is_better and name in rule.metrics:
+    elif name is not None and settings.is_better_high(name):
         score = -score
     return dataclasses.replace(clock, evaluated=True, watch=watch, stopped=stopped), score

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Mapping
+from typing import Literal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +43,11 @@ class EarlyStopping:
                 f"EarlyStopping.patience = {self.patience}, min_delta = {self.min_delta}: "
                 "must be at least 1 and at least 0"
             )
+
+    @property
+    def best_mode(self) -> Literal["min", "max"]:
+        """Which of a metric's values is the best one."""
+        return "max" if self.higher_is_better else "min"
 
     def beyond(self, values: Mapping[str, float]) -> str | None:
         """The limit that an evaluation exceeds, in words, or None.

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Collection
+from typing import Literal
 
 from gophercite.training.early_stopping import EarlyStopping
 
@@ -22,8 +23,11 @@ class TrainSettings:
       keep_newest: number of newest checkpoints to keep; with 2 or more there is an older one to use
         if one is damaged.
       keep_best: number of checkpoints with the best scores to keep.
-      best_metric: the metric that scores a checkpoint ("eval/SET/loss", lower is better); when
-        None, early stopping's first metric, or the first evaluation set's loss.
+      best_metric: the metric that scores a checkpoint ("eval/SET/loss"); when None, early
+        stopping's first metric, or the first evaluation set's loss.
+      best_mode: whether the best checkpoint has the lowest ("min") or the highest ("max") score;
+        when None, as early stopping has it if it watches the same metric, and "min" for losses and
+        perplexities. For any other metric it has to be given.
       early_stopping: when to stop before `total_steps`; None never does.
       profile_step: the step to run under the profiler, to measure its phases; not the first step,
         in which buffers are new. None for no step.
@@ -44,6 +48,7 @@ class TrainSettings:
     keep_newest: int = 2
     keep_best: int = 1
     best_metric: str | None = None
+    best_mode: Literal["min", "max"] | None = None
     early_stopping: EarlyStopping | None = None
     profile_step: int | None = None
     profiler_port: int | None = None
@@ -68,6 +73,37 @@ class TrainSettings:
         seconds = self.stalled_after
         if seconds is not None and not seconds > 0:
             raise ValueError(f"TrainSettings.stalled_after = {seconds!r}: must be above 0, or None")
+        if self.best_mode not in ("min", "max", None):
+            raise ValueError(
+                f"TrainSettings.best_mode = {self.best_mode!r}: must be 'min' or 'max'"
+            )
+        rule = self.early_stopping
+        watched = rule is not None and self.best_metric in rule.metrics
+        if rule is not None and watched and self.best_mode not in (None, rule.best_mode):
+            raise ValueError(
+                f"TrainSettings.best_mode = {self.best_mode!r}, but EarlyStopping.higher_is_better "
+                f"= {rule.higher_is_better} for the same metric, {self.best_metric!r}"
+            )
+        if self.best_metric is None or watched:
+            return
+        is_loss = self.best_metric.endswith(("/loss", "/perplexity"))
+        if is_loss and self.best_mode == "max":
+            raise ValueError(
+                f"TrainSettings.best_metric = {self.best_metric!r} with best_mode = 'max': the "
+                "highest loss is the worst one"
+            )
+        if not is_loss and self.best_mode is None:
+            raise ValueError(
+                f"TrainSettings.best_metric = {self.best_metric!r}: set best_mode to 'max' if high "
+                "values are good, else to 'min'"
+            )
+
+    def is_better_high(self, metric: str) -> bool:
+        """Whether high values of the metric that scores checkpoints are good."""
+        if self.best_mode is not None:
+            return self.best_mode == "max"
+        rule = self.early_stopping
+        return rule is not None and rule.higher_is_better and metric in rule.metrics
 
 
 def refuse_unknown_sets(settings: TrainSettings, evaluations: Collection[str]) -> None:

@@ -38,13 +38,13 @@ class StepLog:
         self._seconds: deque[float] = deque(maxlen=_REMEMBERED)
         self._told: int | None = None  # the process last reported as holding up the others
         self._pending = PendingMetrics()
-        self._waited: dict[int, float] = {}
+        self._of_step: dict[int, tuple[int, float]] = {}  # tokens, and the wait for the batch
         self.resume()
 
     def resume(self) -> None:
         """Restarts the clock, because time for evaluating and saving does not count for steps."""
         self._since = self._last = time.monotonic()
-        self._steps = 0
+        self._steps = self._tokens = 0
         self._input = 0.0
         self._progress.pause()
 
@@ -62,8 +62,7 @@ class StepLog:
         Raises:
           NonFiniteLossError: see `PendingMetrics.arrived`.
         """
-        self._tokens = tokens
-        self._waited[step] = input_wait
+        self._of_step[step] = tokens, input_wait
         self._pending.add(step, metrics)
         self._log(wait=False)
 
@@ -82,17 +81,19 @@ class StepLog:
             self._seconds.append(arrived - self._last)
             self._last = arrived
             self._steps += 1
-            self._input += self._waited.pop(step)
+            tokens, input_wait = self._of_step.pop(step)
+            self._tokens += tokens
+            self._input += input_wait
             if step % self._every and step != 1:
                 continue
             now = time.monotonic()
-            seconds = max(now - self._since, 1e-9) / self._steps
-            input_wait = self._input / self._steps
+            passed = max(now - self._since, 1e-9)
+            seconds, input_wait = passed / self._steps, self._input / self._steps
             times = {
                 "time/step": seconds,
                 "time/input_wait": input_wait,
                 "time/input_wait_share": input_wait / seconds,
-                "time/tokens_per_second": self._tokens / seconds,
+                "time/tokens_per_second": self._tokens / passed,
                 **self._percentiles(),
                 **self._account.metrics(),
                 **self._waiting(input_wait, seconds),
@@ -101,7 +102,7 @@ class StepLog:
             self._writer.write(step, TRAIN, {**values, **times})
             shown = {name.split("/")[-1]: values[name] for name in _SHOWN if name in values}
             self._progress.step(step, shown)
-            self._since, self._steps, self._input = now, 0, 0.0
+            self._since, self._steps, self._tokens, self._input = now, 0, 0, 0.0
 
     def _percentiles(self) -> dict[str, float]:
         """Percentiles of the seconds between the arrivals of the last steps' metrics."""
@@ -112,10 +113,9 @@ class StepLog:
         }
 
     def _waiting(self, input_wait: float, seconds: float) -> dict[str, float]:
-        """Reports the process whose input holds up the others, whenever it changes or recurs."""
+        """Reports the process whose input holds up the others, whenever it is another one."""
         found = straggler(input_waits(input_wait), seconds)
         if found is None:
-            self._told = None
             return {}
         process, line = found
         if process != self._told:

@@ -43,9 +43,10 @@ class Watchdog:
         self._allowed = seconds
         self._act = act
         self._look = min((seconds or 0) / _LOOKS, _LONGEST_LOOK)
-        self._left = seconds or 0.0
         self._doing = "starting"
-        self._signs = 0
+        # The number of signs of life so far, and the time allowed after the last one: one value,
+        # so that no sign is lost between two threads.
+        self._sign = 0, seconds or 0.0
         self._suspended = 0
         self._over = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -75,8 +76,7 @@ class Watchdog:
           patience: factor on the allowed time for this activity.
         """
         self._doing = doing
-        self._left = (self._allowed or 0.0) * patience
-        self._signs += 1
+        self._sign = self._sign[0] + 1, (self._allowed or 0.0) * patience
 
     def doing(self) -> str:
         """What the run is doing, in words."""
@@ -100,17 +100,22 @@ class Watchdog:
 
     def _watch(self) -> None:
         before = time.monotonic()
+        sign = self._sign
+        _, left = sign
         while not self._over.wait(self._look):
             now = time.monotonic()
             # If this process itself was stopped and continued, that time is not counted.
             passed, before = min(now - before, 2 * self._look), now
             if self._suspended:
                 continue
-            self._left -= passed
-            if self._left <= 0:
+            if self._sign is not sign:
+                sign = self._sign
+                _, left = sign
+            left -= passed
+            if left <= 0:
                 doing, allowed = self._doing, self._allowed
                 because = self._reason()
-                if self._over.is_set() or self._left > 0:  # the run continued after all
+                if self._over.is_set() or self._sign is not sign:  # the run continued after all
                     continue
                 self._act(
                     f"the training stands still: nothing has come of {doing} for {allowed:g} s "
@@ -125,7 +130,7 @@ class Watchdog:
         while client is not None and not self._over.wait(self._look):
             number += 1
             with contextlib.suppress(RuntimeError):  # the others are gone, or about to exit
-                said = f"{number} {self._signs}"
+                said = f"{number} {self._sign[0]}"
                 client.key_value_set(f"{_PREFIX}{jax.process_index()}", said, True)
 
     def _reason(self) -> str:

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gophercite.training.clock import Clock, judge
 from gophercite.training.early_stopping import EarlyStopping, Watch
+from gophercite.training.settings import TrainSettings
 
 values = st.floats(0, 10, allow_nan=False)
 
@@ -59,3 +61,37 @@ def test_wrong_settings_are_refused():
         EarlyStopping(("a",), patience=0)
     with pytest.raises(ValueError, match="names 'b'; evaluations give a"):
         Watch().observe(EarlyStopping(("b",)), {"a": 1.0})
+
+
+def scores(values, **settings):
+    """The scores of states, by which the lowest is the best."""
+    made = TrainSettings("x", 4, 4, **settings)
+    return [judge(made, Clock(), {"set": {METRIC: value}})[1] for value in values]
+
+
+METRIC = "eval/set/accuracy"
+RISING = EarlyStopping((METRIC,), higher_is_better=True)
+
+
+def test_the_best_checkpoint_has_the_highest_accuracy_with_and_without_early_stopping():
+    for settings in ({"early_stopping": RISING}, {"best_mode": "max"},
+                     {"early_stopping": RISING, "best_mode": "max"}):  # fmt: skip
+        assert scores([0.5, 0.9, 0.7], best_metric=METRIC, **settings) == [-0.5, -0.9, -0.7]
+    assert scores([0.5, 0.9], early_stopping=RISING) == [-0.5, -0.9]
+    assert scores([0.5, 0.9], best_metric=METRIC, best_mode="min") == [0.5, 0.9]
+    other = EarlyStopping(("eval/set/reward",), higher_is_better=True)
+    assert TrainSettings("x", 4, 4, best_metric="eval/set/loss", early_stopping=other)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"best_metric": METRIC}, "set best_mode to 'max' if high values"),
+        ({"best_metric": METRIC, "best_mode": "highest"}, "must be 'min' or 'max'"),
+        ({"best_metric": METRIC, "best_mode": "min", "early_stopping": RISING}, "same metric"),
+        ({"best_metric": "eval/set/loss", "best_mode": "max"}, "highest loss is the worst"),
+    ],
+)
+def test_it_is_never_guessed_which_way_is_better(settings, said):
+    with pytest.raises(ValueError, match=said):
+        TrainSettings("x", 4, 4, **settings)
