@@ -40,12 +40,10 @@ class Break(NamedTuple):
     setting: str
 
 
-DRAFTS, BUSY = "drafts, omissions, three", "drafts, prompts wait"
+SEVERAL, BUSY = "omissions, three triples", "rows refilled, prompts wait"
 LIMITS, SCARCE = "limits of length", "hardly any tokens"
 COST = "legal &= tables.cost[tables.node[edge], missing] < tokens_left[:, None]"
 CLAIM_COST = "(costs[:, :, 0] < tokens_left[:, None])"
-DRAFTED = "rank = jnp.where(legal & (tokens != eos_id), rank, 0)"
-ACCEPTED = "same = plan.made & (plan.tokens == drawn)"
 
 BREAKS = [
     Break(
@@ -57,26 +55,6 @@ BREAKS = [
         "a token too few is left for the rest, in claims",
         (Edit("quoting/quote_state.py", CLAIM_COST, CLAIM_COST.replace("<", "<=")),),
         SCARCE,
-    ),
-    Break(
-        "a draft's tokens are not counted off those left",
-        (
-            Edit(
-                "decoding/decode_loop.py",
-                "(left - after).reshape(-1),",
-                "(left - 0 * after).reshape(-1),",
-            ),
-            Edit("decoding/speculation.py", "left - place, 0, THIN", "left, 0, THIN"),
-        ),
-        BUSY,
-    ),
-    Break(
-        "drafts are accepted without a mask",
-        (
-            Edit("decoding/speculation.py", DRAFTED, "rank = jnp.where(tokens != eos_id, rank, 0)"),
-            Edit("decoding/speculation.py", ACCEPTED, "same = plan.made"),
-        ),
-        DRAFTS,
     ),
     Break(
         "where few tokens are allowed, all that the node has are",
@@ -127,7 +105,7 @@ BREAKS = [
                 "        quote = quote._replace(node=anew(begun.node, quote.node))",
             ),
         ),
-        DRAFTS,
+        SEVERAL,
     ),
     Break(
         "triples are not counted",
@@ -138,7 +116,7 @@ BREAKS = [
                 "state.triples + 0 * jnp.where(moves, triples, 0)",
             ),
         ),
-        DRAFTS,
+        SEVERAL,
     ),
     Break(
         "one omission too many",
@@ -149,7 +127,7 @@ BREAKS = [
                 "state.omissions[:, None] + omissions <= settings.maximum_omissions + 1",
             ),
         ),
-        DRAFTS,
+        SEVERAL,
     ),
     Break(
         "a quote or claim may be a character too long",

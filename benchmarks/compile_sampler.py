@@ -5,7 +5,7 @@
 
 The whole program, prefill and the loop over tokens, for a model of the Gopher family laid out over
 a slice, compiled ahead of time: freely, tracked for faults, under the quote constraint, with
-omissions, with drafts, with prompts that wait for others' places. Of each: how much of a device's
+omissions, with prompts that wait for others' places. Of each: how much of a device's
 memory it needs, how many loops it has, what it calls, and what in it would leave the device, of
 which there must be nothing, or the command fails. Each takes a minute or so to compile.
 """
@@ -68,7 +68,6 @@ def cases(
 
     free = SamplingSettings(TOKENS)
     thin = SamplingSettings(TOKENS, free_log_probs=False)
-    drafts = SamplingSettings(TOKENS, free_log_probs=False, draft_tokens=3)
     return {
         "free": (free, lambda: (None, None), None),
         "fault tracking": (free, lambda: (None, tracked()), None),
@@ -77,7 +76,6 @@ def cases(
             free, lambda: (held(), tracked()), None,
         ),
         "constrained, omissions": (thin, lambda: (held(maximum_omissions=2), None), None),
-        "constrained, drafts": (drafts, lambda: (held(), None), None),
         "constrained, half of the prompts wait": (thin, lambda: (held(), None), PROMPTS // 2),
     }  # fmt: skip
 

@@ -6,7 +6,7 @@ Caches of six layers are read in turn, so that none stays in a core's cache, as 
 model. Both give the same mixtures; the largest difference between them is in the table. Shapes: of
 the sampling benchmark (64 samples of a prompt of 512 tokens, 8 heads of 32) with a quarter, three
 quarters and all of 64 own entries taken, and with 256; with fewer samples; with four new tokens a
-row, as drafts have; 16 prompts with one sample each; 4 prompts and heads of 128 with groups. Then
+row; 16 prompts with one sample each; 4 prompts and heads of 128 with groups. Then
 prompts that are read, beside our attention in blocks of 128 rows.
 """
 

@@ -88,12 +88,6 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--top-p", type=float, default=1.0, help="nucleus to sample from (default: 1, everything)")
     add("--seed", type=int, default=0, help="of the sampling (default: 0)")
     add(
-        "--draft-tokens",
-        type=int,
-        default=0,
-        help="tokens of the page read ahead: the same answers in fewer, larger steps (default: 0)",
-    )
-    add(
         "--batch-size",
         type=int,
         metavar="N",

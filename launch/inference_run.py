@@ -137,13 +137,7 @@ def _answerer(flags: argparse.Namespace) -> Answerer:
         likelihood=flags.likelihood,
         max_num_seqs=flags.max_num_seqs,
         claim_in_quote=flags.claim_in_quote,
-        sampling=SamplingSettings(
-            flags.max_tokens,
-            flags.temperature,
-            flags.top_k,
-            flags.top_p,
-            draft_tokens=flags.draft_tokens,
-        ),
+        sampling=SamplingSettings(flags.max_tokens, flags.temperature, flags.top_k, flags.top_p),
         quotes=QuoteSettings(
             maximum_triples=flags.claims,
             maximum_omissions=flags.omissions,

@@ -87,11 +87,11 @@ class Calibration:
 def answering_settings(answerer: Answerer, pages: int) -> dict[str, Any]:
     """How an answerer answers, as JSON: its settings, its models' provenance, the number of pages.
 
-    Leaves out the drafts and the number of answers drawn at a time: these change speed and memory,
-    not the answers.
+    Leaves out the number of answers drawn at a time, which changes speed and memory, not the
+    answers.
     """
     value = dataclasses.asdict(answerer.settings)
-    del value["sampling"]["draft_tokens"], value[_AT_A_TIME]
+    del value[_AT_A_TIME]
     value |= {"pages": pages, "provenance": answerer.provenance}
     settings: dict[str, Any] = json.loads(json.dumps(value))
     return settings

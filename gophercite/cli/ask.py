@@ -132,14 +132,6 @@ def _add_model(group: argparse._ActionsContainer) -> None:
     add_argument("--temperature", type=float, default=1.0, help="of the sampling (default: 1)")
     add_argument("--seed", type=seed, default=0, help="of the sampling (default: 0)")
     add_argument(
-        "--draft-tokens",
-        type=count,
-        default=0,
-        metavar="N",
-        help="read so many tokens of the page ahead: the same answers in fewer, larger steps "
-        "(default: 0)",
-    )
-    add_argument(
         "--max-num-seqs",
         type=positive,
         metavar="N",
@@ -348,9 +340,7 @@ def _settings(options: argparse.Namespace) -> "AnsweringSettings":
         likelihood=options.likelihood,
         max_num_seqs=options.max_num_seqs,
         claim_in_quote=options.claim_in_quote,
-        sampling=SamplingSettings(
-            options.max_tokens, options.temperature, draft_tokens=options.draft_tokens
-        ),
+        sampling=SamplingSettings(options.max_tokens, options.temperature),
         quotes=QuoteSettings(
             maximum_triples=options.claims,
             maximum_omissions=options.omissions,

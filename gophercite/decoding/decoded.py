@@ -76,17 +76,17 @@ def with_frozen_activations(
     made: Decoded,
     sample: Int[Array, "prompts rows"],
     position: Int[Array, "prompts rows"],
-    frozen_activations: Float[Array, "batch length d_model"],
-    was_read: Bool[Array, "prompts rows length"],
+    frozen_activations: Float[Array, "batch 1 d_model"],
+    was_read: Bool[Array, "prompts rows"],
 ) -> Decoded:
-    """Adds the trained layers' inputs at some tokens to the samples, where these are wanted.
+    """Adds the trained layers' inputs at a token to the samples, where these are wanted.
 
     Args:
       made: the samples so far.
       sample: the index of each row's sample within its prompt.
-      position: position of the first of the tokens in the sample.
-      frozen_activations: the activations of each token; a prompt's rows are adjacent.
-      was_read: False for tokens that are not part of the sample.
+      position: position of the token in the sample.
+      frozen_activations: the activations at each token; a prompt's rows are adjacent.
+      was_read: False for rows whose token is not part of the sample.
 
     Returns:
       The samples with these activations.
@@ -94,10 +94,9 @@ def with_frozen_activations(
     kept = made.frozen_activations
     if kept is None:
         return made
-    prompts, rows, length = was_read.shape
-    # Other tokens get an index past the last sample, which drops the write.
-    samples = jnp.where(was_read, sample[..., None], made.tokens.shape[1])
-    positions = position[..., None] + jnp.arange(length)
-    by_row = frozen_activations.reshape(prompts, rows, length, -1)
-    at = kept.samples.at[jnp.arange(prompts)[:, None, None], samples, positions]
+    prompts, rows = was_read.shape
+    # Other rows get an index past the last sample, which drops the write.
+    samples = jnp.where(was_read, sample, made.tokens.shape[1])
+    by_row = frozen_activations.reshape(prompts, rows, -1)
+    at = kept.samples.at[jnp.arange(prompts)[:, None], samples, position]
     return made._replace(frozen_activations=kept._replace(samples=at.set(by_row, mode="drop")))

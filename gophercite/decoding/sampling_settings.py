@@ -17,11 +17,6 @@ class SamplingSettings:
         applied after temperature and top-k.
       free_log_probs: under a constraint, also report each token's unconstrained log-probability
         under the model. If False, the logits of tokens that are not allowed need not be computed.
-      draft_tokens: under a constraint, number of tokens of the document's own continuation to try
-        in one pass of the model inside titles and quotes; the samples are the same (`speculation`).
-        This pays off where a pass costs about as much for several tokens per row as for one, as it
-        should on accelerators (not measured); on a CPU it hardly ever does
-        (docs/measurements/sampling.md).
     """
 
     max_tokens: int = 256
@@ -29,7 +24,6 @@ class SamplingSettings:
     top_k: int | None = None
     top_p: float = 1.0
     free_log_probs: bool = True
-    draft_tokens: int = 0
 
     def __post_init__(self) -> None:
         """Checks that each field is in its range.
@@ -39,8 +33,6 @@ class SamplingSettings:
         """
         if self.max_tokens < 1:
             raise ValueError(f"max_tokens = {self.max_tokens}: must be at least 1")
-        if self.draft_tokens < 0:
-            raise ValueError(f"draft_tokens = {self.draft_tokens}: must be 0 (none) or more")
         if not 0 <= self.temperature < math.inf:
             raise ValueError(f"temperature = {self.temperature}: must be 0 (greedy) or more")
         if self.top_k is not None and self.top_k < 1:

@@ -154,51 +154,6 @@ def replace_prompts(cache: Cache, places: Int[Array, " some"], other: Cache) -> 
     return cache._replace(layers=layers, entries=cache.entries._replace(lengths=lengths))
 
 
-def keep_first(cache: Cache, kept: Int[Array, "prompts samples"], length: int) -> Cache:
-    """Removes all but the first of the tokens that were just added.
-
-    Args:
-      cache: the cache with the tokens.
-      kept: number of tokens to keep in each row.
-      length: number of tokens that were added.
-
-    Returns:
-      The cache; entries of the removed tokens stay empty until `compact`.
-    """
-    entries = cache.entries
-    added = jnp.arange(entries.filled.shape[2]) - first_entry(entries, length)
-    dropped = (added >= kept[..., None]) & (added < length)
-    return cache._replace(entries=entries._replace(filled=entries.filled & ~dropped))
-
-
-def compact(cache: Cache) -> Cache:
-    """Moves each row's tokens to its first entries, so that the other entries can be used again."""
-    entries = cache.entries
-    order = jnp.argsort(~entries.filled, axis=-1, stable=True)
-    moved = lambda x: jnp.take_along_axis(x, order, axis=-1)  # noqa: E731
-    filled = moved(entries.filled)
-
-    # For one sample of one prompt; moves entire rows of a head, not single elements.
-    of_sample = lambda rows, order: jnp.take(rows, order, axis=1, mode="clip")  # noqa: E731
-    of_all = jax.vmap(jax.vmap(of_sample, in_axes=(1, 0), out_axes=1))
-
-    def move(layer: LayerCache) -> LayerCache:
-        prompts, kv_heads = layer.prompt_keys.shape[:2]
-        shape = (prompts, kv_heads, entries.filled.shape[1], *layer.keys.shape[-2:])
-        keys, values = (
-            _stored(of_all(rows.reshape(shape), order)) for rows in (layer.keys, layer.values)
-        )
-        return layer._replace(keys=keys, values=values)
-
-    if isinstance(cache.layers, LayerCache):
-        layers: LayerCache | tuple[LayerCache, ...] = jax.vmap(move)(cache.layers)
-    else:
-        layers = tuple(move(layer) for layer in cache.layers)
-    taken = jnp.max(jnp.sum(filled, axis=-1)).astype(jnp.int32)
-    entries = Entries(entries.lengths, moved(entries.positions), filled, taken)
-    return cache._replace(layers=layers, entries=entries)
-
-
 def with_capacity(cache: Cache, capacity: int) -> Cache:
     """Adds entries to each row; no entry may have been overwritten yet.
 

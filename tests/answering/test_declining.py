@@ -109,8 +109,7 @@ def test_it_is_for_the_same_way_of_answering_alone() -> None:
         "tiny", None, answerer().scored_by, "score", answering_settings(answerer(), 5), (), ()
     )
     here.require_same(answerer(), pages=5)
-    drafting = dataclasses.replace(answerer().settings.sampling, draft_tokens=3)
-    sooner = dataclasses.replace(answerer().settings, sampling=drafting, max_num_seqs=2)
+    sooner = dataclasses.replace(answerer().settings, max_num_seqs=2)
     here.require_same(Answerer(load_model(MODEL), sooner, "tiny"), pages=5)
     settings = dict(here.settings or {})
     for change, said in (

@@ -206,7 +206,6 @@ def test_what_is_wrong_is_said_in_one_line(
         ("--pages", "x"),
         ("--omissions", "-1"),
         ("--boundaries", "word"),
-        ("--draft-tokens", "-1"),
         ("--allow-network", "nonsense"),
         ("--seed", "-1"),
         ("--min-quality", "90"),

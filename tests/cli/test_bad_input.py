@@ -152,7 +152,7 @@ def test_what_can_not_be_done_is_said_in_one_line(
         [*BASELINE, "--top", "0"],
         *(
             [*ASK_MODEL, flag, value]
-            for flag in ("--max-tokens", "--prompt-tokens", "--samples", "--draft-tokens")
+            for flag in ("--max-tokens", "--prompt-tokens", "--samples")
             for value in ("-1", "9" * 30)
         ),
         *([*ASK_MODEL, flag, "-1"] for flag in ("--few-shot", "--omissions", "--claims")),

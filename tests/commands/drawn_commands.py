@@ -66,9 +66,7 @@ class Drawing:
 
 DRAWINGS = {
     "defaults": Drawing(SamplingSettings(64)),
-    "drafts, rows refilled": Drawing(
-        SamplingSettings(48, 1.3, free_log_probs=False, draft_tokens=3), rows=6, model=KERNEL
-    ),
+    "rows refilled": Drawing(SamplingSettings(48, 1.3, free_log_probs=False), rows=6, model=KERNEL),
     "hardly any tokens, top-k": Drawing(SamplingSettings(12, 2.0, top_k=5), rows=8),
     "greedy, bfloat16": Drawing(
         SamplingSettings(40, 0.0), samples=2, rounds=12, model=(("dtype", "bfloat16"),)

@@ -18,10 +18,8 @@ from tests.quoting.drawn_answers import KERNEL
 from tests.quoting.test_drawn_answers import TOKENIZERS
 
 SIZES = TableSizes(1 << 15, 1 << 18)
-# All that the sampler does at once: rows that are refilled, drafts.
-BUSY = Drawing(
-    SamplingSettings(32, 1.2, draft_tokens=2), episodes=6, rounds=6, rows=5, model=KERNEL
-)
+# Rows that are refilled.
+BUSY = Drawing(SamplingSettings(32, 1.2), episodes=6, rounds=6, rows=5, model=KERNEL)
 PLAIN = Drawing(SamplingSettings(24), episodes=6, samples=8, rounds=8)
 
 

@@ -38,18 +38,16 @@ def config(position: str, scan_layers: bool) -> TransformerConfig:
 
 
 @pytest.mark.parametrize(
-    ("position", "scan_layers", "frozen", "drafts"),
-    [("rope", False, 2, 3), ("transformer_xl", True, 1, 0)],
+    ("position", "scan_layers", "frozen"), [("rope", False, 2), ("transformer_xl", True, 1)]
 )
-def test_boundary_of_samples(position: str, scan_layers: bool, frozen: int, drafts: int) -> None:
+def test_frozen_activations_of_samples(position: str, scan_layers: bool, frozen: int) -> None:
     model = Transformer(config(position, scan_layers))
     params = jax.jit(model.init, static_argnums=1)(jax.random.key(0), frozen)
     constraint = QuoteConstraint(BYTES, QuoteSettings(minimum_quote=8, maximum_claim=5))
     tables = constraint.tables([constraint.graph(shown) for shown in PAGES], SETTINGS.max_tokens)
     tokens, lengths = padded_rows(PROMPTS, BYTES.pad_id, "prompt")
-    settings = SamplingSettings(max_tokens=SETTINGS.max_tokens, draft_tokens=drafts)
     plan = Plan(
-        model, settings, BYTES.eos_id, BYTES.pad_id, BYTES.size, 3, 2, frozen_activations=True
+        model, SETTINGS, BYTES.eos_id, BYTES.pad_id, BYTES.size, 3, 2, frozen_activations=True
     )
     keys = jax.random.split(jax.random.key(1), len(PROMPTS))
     made = decode(plan, params, tokens, lengths, keys, tables, None)

@@ -17,7 +17,6 @@ from gophercite.models.transformer import Transformer
 from gophercite.partitioning import Partitioner, make_mesh
 from gophercite.quoting.constraint import QuoteConstraint
 from gophercite.quoting.quote_settings import QuoteSettings
-from tests.long_forms import LONG
 from tests.quoting.quote_worlds import TokenList
 
 BYTES = TokenList(())  # bytes alone
@@ -47,8 +46,7 @@ def model_and_parameters(**changed):
 
 
 def run(model, params, max_tokens=24, **options) -> Samples:
-    drafts = options.pop("drafts", 0)
-    settings = SamplingSettings(max_tokens=max_tokens, temperature=1.5, draft_tokens=drafts)
+    settings = SamplingSettings(max_tokens=max_tokens, temperature=1.5)
     ends = {"eos_id": BYTES.eos_id, "pad_id": BYTES.pad_id, "vocabulary_size": BYTES.size}
     if "quotes" not in options:
         ends["other_eos_ids"] = range(10, 34)  # one token alone would hardly be drawn
@@ -89,11 +87,8 @@ def test_prompts_that_wait_have_the_samples_that_they_have_at_once(changed, slot
     assert_same(found, wanted)
 
 
-@pytest.mark.parametrize(
-    ("head_dim", "drafts"),
-    [(4, 0), (16, 3), pytest.param(4, 3, marks=LONG), pytest.param(16, 0, marks=LONG)],
-)
-def test_each_prompt_that_waited_is_quoted_and_watched_as_itself(head_dim, drafts):
+@pytest.mark.parametrize("head_dim", [4, 16])  # the second with a kernel
+def test_each_prompt_that_waited_is_quoted_and_tracked_as_itself(head_dim):
     model, params = model_and_parameters(head_dim=head_dim, scan_layers=False)
     constraint = QuoteConstraint(BYTES, QuoteSettings(minimum_quote=10, maximum_claim=6))
     tracker = FaultTracker(BYTES)
@@ -105,11 +100,11 @@ def test_each_prompt_that_waited_is_quoted_and_watched_as_itself(head_dim, draft
     }
     wanted = run(model, params, **options)
     assert not np.any(wanted.faults)
-    found = run(model, params, drafts=drafts, prompts_in_flight=4, rows_per_prompt=2, **options)
+    found = run(model, params, prompts_in_flight=4, rows_per_prompt=2, **options)
     assert_same(found, wanted)
 
 
-def test_free_samples_are_watched_as_their_prompts():
+def test_free_samples_are_tracked_as_their_prompts():
     """Faults differ from page to page, as most samples quote nothing that is on any."""
     model, params = model_and_parameters()
     tracker = FaultTracker(BYTES)
@@ -118,7 +113,7 @@ def test_free_samples_are_watched_as_their_prompts():
     assert_same(run(model, params, prompts_in_flight=2, **options), run(model, params, **options))
 
 
-def test_seats_are_taken_as_they_become_free():
+def test_slots_are_taken_as_they_become_free():
     """Not in turns that each wait for their longest sample."""
     model, params = model_and_parameters(scan_layers=False)
     whole = run(model, params, max_tokens=64)
@@ -135,7 +130,6 @@ def test_seats_are_taken_as_they_become_free():
 def test_prompts_wait_on_eight_devices_too(scan_layers, quoting):
     model, params = model_and_parameters(scan_layers=scan_layers)
     options = {"samples_per_prompt": 2}
-    drafts = 3 if quoting else 0
     if quoting:
         constraint = QuoteConstraint(BYTES, QuoteSettings(minimum_quote=10, maximum_claim=6))
         tables = constraint.tables([constraint.graph(pages) for pages in PAGES], 80)
@@ -144,7 +138,7 @@ def test_prompts_wait_on_eight_devices_too(scan_layers, quoting):
     partitioner = Partitioner(make_mesh(data=2, fsdp=2, model=2))
     placed = jax.device_put(params, partitioner.shardings(model.logical_axes(), params))
     with partitioner.activate():
-        cut = run(model, placed, prompts_in_flight=4, drafts=drafts, **options)
+        cut = run(model, placed, prompts_in_flight=4, **options)
     assert_same(cut, alone)
 
 

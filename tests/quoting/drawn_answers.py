@@ -92,15 +92,8 @@ SETTINGS = {
     "rows refilled, prompts wait": Setting(
         SamplingSettings(96, free_log_probs=False), rows=10, slots=4, varied=True, model=KERNEL
     ),
-    "drafts, prompts wait": Setting(
-        SamplingSettings(96, 1.3, free_log_probs=False, draft_tokens=4),
-        rows=12,
-        slots=4,
-        varied=True,
-        model=KERNEL,
-    ),
-    "drafts, omissions, three triples": Setting(
-        SamplingSettings(128, draft_tokens=3),
+    "omissions, three triples": Setting(
+        SamplingSettings(128),
         QuoteSettings(minimum_quote=3, maximum_triples=3, maximum_omissions=2),
         rows=16,
         model=(("position", "transformer_xl"),),
@@ -114,14 +107,14 @@ SETTINGS = {
         SamplingSettings(40, 2.0, top_k=5), tight=7, rows=16, slots=4
     ),
     "greedy with omissions, bfloat16": Setting(
-        SamplingSettings(96, 0.0, draft_tokens=2),
+        SamplingSettings(96, 0.0),
         QuoteSettings(maximum_omissions=1),
         samples=4,
         tight=3,
         model=(("dtype", "bfloat16"),),
     ),
-    "eight devices, drafts, prompts wait": Setting(
-        SamplingSettings(64, draft_tokens=3),
+    "eight devices, prompts wait": Setting(
+        SamplingSettings(64),
         QuoteSettings(maximum_triples=2),
         prompts=8,
         samples=12,

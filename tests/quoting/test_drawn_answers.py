@@ -31,9 +31,9 @@ TOKENIZERS = [
     ROOT / "data_pipelines/sample_world/model/vocabulary/vocabulary.model",
 ]
 
-# All that the sampler does at once: rows that are refilled, prompts that wait, drafts.
+# All that the sampler does at once: rows that are refilled, prompts that wait.
 BUSY = Setting(
-    SamplingSettings(64, 1.2, draft_tokens=3),
+    SamplingSettings(64, 1.2),
     QuoteSettings(maximum_triples=2, maximum_omissions=1),
     prompts=6,
     samples=12,
