@@ -91,12 +91,14 @@ class OwnerMark:
     def release(self) -> None:
         """Removes the mark."""
         from google.api_core import exceptions
+        from google.auth.exceptions import GoogleAuthError
 
         self._stop.set()
         self._thread.join()
         if self._lost:
             return
-        with contextlib.suppress(exceptions.GoogleAPICallError, OSError):  # it will expire
+        # If the bucket can't be reached, the mark will expire.
+        with contextlib.suppress(exceptions.GoogleAPIError, GoogleAuthError, OSError):
             self._blob().delete(if_generation_match=self._generation)
 
     def _blob(self) -> Any:
@@ -176,13 +178,14 @@ class OwnerMark:
     def _renew(self) -> None:
         """Renews the mark; an unreachable bucket is tried again the next time."""
         from google.api_core import exceptions
+        from google.auth.exceptions import GoogleAuthError
 
         with self._writing:
             if self._lost:
                 return
             try:
                 generation: Any = self._write(self._generation)
-            except (exceptions.GoogleAPICallError, exceptions.RetryError, OSError):
+            except (exceptions.GoogleAPIError, GoogleAuthError, OSError):
                 return
             if generation is None:
                 self._lost = (

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,9 @@ import pytest
 import tiny_learner as tiny
 from bucket import Bucket, bucket
 from etils import epath
+from google.api_core.exceptions import RetryError
+from google.auth.exceptions import RefreshError
+from google.cloud import storage
 
 from gophercite.models.checkpoint_files import saved_steps
 from gophercite.training.loop import train
@@ -90,8 +94,8 @@ def server(monkeypatch) -> Iterator[Bucket]:
         yield found
 
 
-def mark(say: Callable[[str], None] = print) -> OwnerMark:
-    owner = Owner(7, "second", "2026-01-02T03:04:05+00:00")
+def mark(say: Callable[[str], None] = print, host: str = "second") -> OwnerMark:
+    owner = Owner(7, host, "2026-01-02T03:04:05+00:00")
     return OwnerMark(epath.Path("gs://b/run"), owner, say, renewal=EXPIRY / 10, expiry=EXPIRY)
 
 
@@ -122,6 +126,25 @@ def test_in_a_bucket_a_mark_is_renewed_expires_and_is_missed_by_its_owner(server
         assert first.stdout.readline() == "held\n"
     assert Owner.from_json(server.objects[name]).pid == first.pid
     mark().release()
+    assert server.objects == {}
+
+
+@pytest.mark.parametrize("error", [RefreshError("expired"), RetryError("gone", None), OSError()])
+def test_a_mark_is_renewed_again_when_credentials_and_network_are_back(server, monkeypatch, error):
+    held = mark()
+    tried = threading.Event()
+
+    def fail(*_, **__):
+        tried.set()
+        raise error
+
+    with monkeypatch.context() as broken:
+        broken.setattr(storage.Blob, "upload_from_string", fail)
+        assert tried.wait(PATIENCE)
+    with pytest.raises(RunInUseError, match="has renewed"):
+        mark(host="third")
+    held.confirm()
+    held.release()
     assert server.objects == {}
 
 
