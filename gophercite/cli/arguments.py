@@ -1,6 +1,7 @@
 """Arguments that several commands share, so that they mean the same everywhere."""
 
 import argparse
+import math
 import ipaddress
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -140,6 +141,22 @@ def fraction(text: str) -> float:
     number = float(text)
     if not 0 <= number < 1:
         raise argparse.ArgumentTypeError(f"{text}: must be from 0 to below 1")
+    return number
+
+
+def portion(text: str) -> float:
+    """A number in [0, 1]."""
+    number = float(text)
+    if not 0 <= number <= 1:
+        raise argparse.ArgumentTypeError(f"{text}: must be from 0 to 1")
+    return number
+
+
+def amount(text: str) -> float:
+    """A finite number of at least 0."""
+    number = float(text)
+    if not 0 <= number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text}: must be a number from 0")
     return number
 
 

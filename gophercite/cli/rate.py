@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from gophercite.cli.arguments import positive, share
+from gophercite.cli.arguments import amount, portion, positive, share
 from gophercite.cli.output import RefusedError
 from gophercite.retrieval.apis import ENGINES
 
@@ -226,10 +226,10 @@ def _add_results(action: Add) -> None:
     export.add_argument("kind", choices=_KINDS)
     export.add_argument("out", metavar="FILE")
     export.add_argument(
-        "--minimum-seconds", type=float, default=0.0, help="votes that took less don't count"
+        "--minimum-seconds", type=amount, default=0.0, help="votes that took less don't count"
     )
     export.add_argument(
-        "--gold-right", type=float, default=0.0, help="raters with less gold right don't count"
+        "--gold-right", type=portion, default=0.0, help="raters with less gold right don't count"
     )
     export.add_argument(
         "--surplus", action="store_true", help="count also votes that came when enough were there"

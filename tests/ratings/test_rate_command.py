@@ -212,6 +212,16 @@ def test_import_status_undo_and_export(study: str, tmp_path: pathlib.Path, capsy
     capsys.readouterr()
 
 
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [("--gold-right", "nan"), ("--gold-right", "2"), ("--minimum-seconds", "inf")],
+)
+def test_what_counts_is_a_number(study: str, capsys: Says, flag: str, value: str) -> None:
+    with pytest.raises(SystemExit):
+        rate("export", study, "nq", "votes", "out.jsonl", flag, value)
+    assert f"argument {flag}: {value}: must be" in capsys.readouterr().err
+
+
 def test_a_comment_is_text_whatever_is_in_it(study: str, tmp_path: pathlib.Path) -> None:
     rows = [vote("c0", "ada", comment="--5"), vote("c1", "ada", comment="42")]
     rows += [vote("c2", "ada", comment="٣"), vote("c3", "ada", comment="-" + "9" * 3900)]
