@@ -1,8 +1,8 @@
 """Arguments that several commands share, so that they mean the same everywhere."""
 
 import argparse
-import math
 import ipaddress
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
