@@ -329,16 +329,22 @@ async def _bounded(
 
 
 class _Decompressor:
-    """Decompresses zlib's own format, or gzip's, of one or more members (RFC 1952)."""
+    """Decompresses zlib's own format, or gzip's, of one or more members (RFC 1952).
+
+    What follows a complete member and is no member is ignored, as browsers do.
+    """
 
     def __init__(self) -> None:
         self._member = _new_member()
-        self._is_new = True
+        self._is_first = True
+        self._has_begun = self._has_content = False  # the present member
+        self._is_over = False
 
     @property
     def is_complete(self) -> bool:
-        """Whether all that was begun has ended; a response without content is complete, too."""
-        return self._is_new or self._member.eof
+        """Whether no member has been cut off; a response without content is complete, too."""
+        begun = self._has_begun if self._is_first else self._has_content
+        return self._is_over or self._member.eof or not begun
 
     def decompress(self, chunk: bytes, most: int) -> bytes:
         """Returns at most so many bytes; what is longer is not decompressed.
@@ -347,11 +353,19 @@ class _Decompressor:
           zlib.error: the content is damaged.
         """
         found = b""
-        while chunk and len(found) < most:
+        while chunk and len(found) < most and not self._is_over:
             if self._member.eof:
-                self._member = _new_member()
-            self._is_new = False
-            found += self._member.decompress(chunk, most - len(found))
+                self._member, self._is_first, self._has_content = _new_member(), False, False
+            self._has_begun = True
+            try:
+                content = self._member.decompress(chunk, most - len(found))
+            except zlib.error:
+                if self._is_first or self._has_content:
+                    raise
+                self._is_over = True
+                break
+            found += content
+            self._has_content |= bool(content)
             chunk = self._member.unused_data if self._member.eof else b""
         return found
 

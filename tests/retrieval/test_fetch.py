@@ -5,6 +5,7 @@ import dataclasses
 import gzip
 import http.server
 import ipaddress
+import itertools
 import pathlib
 import socket
 import threading
@@ -17,6 +18,7 @@ from pages import HTML, HTML_IN_FULL
 from servers import Server, answer, self_signed, serving
 
 from gophercite.documents import Document
+from gophercite.retrieval import fetch as fetch_module
 from gophercite.retrieval.addresses import AddressPolicy
 from gophercite.retrieval.extraction import Extractor
 from gophercite.retrieval.fetch import FetchedPage, Fetcher, FetchError, FetchSettings
@@ -235,14 +237,43 @@ def test_size(server: Server) -> None:
     assert problem(f"{server.base}/bomb", settings) == "is longer than 1000 bytes"
     assert "compressed by 'gzip, gzip', unasked for" in problem(f"{server.base}/twice", settings)
     assert "is compressed wrongly" in problem(f"{server.base}/wrong", settings)
-    for name, content in (("half", compressed[:-9]), ("more", compressed + b"xxx")):
-        server.answers[f"/{name}"] = answer(content, type="text/plain", Content_Encoding="gzip")
-        assert "is compressed wrongly" in problem(f"{server.base}/{name}", settings)
+    for content in (compressed[:-9], compressed + compressed[:-9], compressed[:3]):
+        server.answers["/half"] = answer(content, type="text/plain", Content_Encoding="gzip")
+        quick = dataclasses.replace(settings, maximum_bytes=2000)
+        assert "wrongly: it ends too early" in problem(f"{server.base}/half", quick)
+    for rest in (b"xxx", bytes(500)):
+        padded = compressed + rest
+        server.answers["/padded"] = answer(padded, type="text/plain", Content_Encoding="gzip")
+        assert fetch(f"{server.base}/padded", settings).content == b"x" * 1000
     parts = gzip.compress(b"x" * 600) + gzip.compress(b"y" * 400)  # RFC 1952: members in a row
     server.answers["/parts"] = answer(parts, type="text/plain", Content_Encoding="gzip")
     assert fetch(f"{server.base}/parts", settings).content == b"x" * 600 + b"y" * 400
     server.answers["/parts"] = answer(parts * 2, type="text/plain", Content_Encoding="gzip")
     assert problem(f"{server.base}/parts", settings) == "is longer than 1000 bytes"
+
+
+@given(
+    parts=st.lists(st.binary(max_size=40), min_size=1, max_size=3),
+    rest=st.sampled_from([b"", b"x", b"xxx", bytes(9), b"<html>"]),
+    cut=st.none() | st.integers(0, 200),
+    size=st.integers(1, 9),
+)
+def test_compressed_content_in_any_pieces(
+    parts: list[bytes], rest: bytes, cut: int | None, size: int
+) -> None:
+    members = [gzip.compress(part) for part in parts]
+    ends = list(itertools.accumulate(map(len, members)))
+    data = (b"".join(members) + rest)[:cut]
+    decompressor, found = fetch_module._Decompressor(), b""
+    for start in range(0, len(data), size):
+        found += decompressor.decompress(data[start : start + size], 1 << 20)
+    complete = b"".join(part for part, end in zip(parts, ends, strict=True) if end <= len(data))
+    if decompressor.is_complete:
+        assert found == complete
+        assert not data or len(data) >= ends[0]
+    else:
+        assert len(data) < ends[-1]
+        assert found.startswith(complete)
 
 
 def test_answers_without_end(server: Server) -> None:
