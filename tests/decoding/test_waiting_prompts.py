@@ -17,6 +17,7 @@ from gophercite.models.transformer import Transformer
 from gophercite.partitioning import Partitioner, make_mesh
 from gophercite.quoting.constraint import QuoteConstraint
 from gophercite.quoting.quote_settings import QuoteSettings
+from tests.long_forms import LONG
 from tests.quoting.quote_worlds import TokenList
 
 BYTES = TokenList(())  # bytes alone
@@ -87,7 +88,8 @@ def test_prompts_that_wait_have_the_samples_that_they_have_at_once(changed, slot
     assert_same(found, wanted)
 
 
-@pytest.mark.parametrize("head_dim", [4, 16])  # the second with a kernel
+# Heads of 16 have a kernel.
+@pytest.mark.parametrize("head_dim", [pytest.param(4, marks=LONG), 16])
 def test_each_prompt_that_waited_is_quoted_and_tracked_as_itself(head_dim):
     model, params = model_and_parameters(head_dim=head_dim, scan_layers=False)
     constraint = QuoteConstraint(BYTES, QuoteSettings(minimum_quote=10, maximum_claim=6))
