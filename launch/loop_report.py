@@ -190,6 +190,8 @@ def _by_seed(
 
 def _said(found: dict[str, list[list[Float[np.ndarray, " questions"]]]]) -> str:
     """By how much the last round improves on the first, in words."""
+    if all(len(rounds) == 1 for rounds in found.values()):
+        return "There is one round so far, so nothing can be said about gains."
     gains = []
     for name, rounds in found.items():
         by_seed = [
