@@ -126,20 +126,9 @@ def train(
             base=initialisation.base(),
             say=progress.note,
         )
-        # A checkpoint is the state and the run's position. Metrics after its step are dropped,
-        # because they will be written again.
-        restored = checkpoints.restore(
-            target, learner.init_state, partial(program.initial_parameters, settings.seed)
-        )
-        if restored is None:
-            clock, state = Clock(), program.initial_state(settings.seed)
-        else:
-            clock, state = Clock.from_json(restored.progress), restored.state
-            if collector is not None:
-                collector.resume(clock.environments)
-            for line in restored.passed_over:
-                progress.note(line)
-            progress.note(f"going on from checkpoint {clock.step} of {folder}")
+        clock, state = _start(program, settings, checkpoints, progress.note)
+        if collector is not None:
+            collector.resume(clock.environments)
         overview = parameter_table(target.params, trained_parts(target))
         write_text(folder, {"versions.json": versions_json(), "parameters.txt": overview})
         if describe and first_process:
@@ -189,13 +178,38 @@ def train(
                 "there"
             )
         reason = clock.stopped or f"all {settings.total_steps} steps are done"
+        ended = f"ended at step {clock.step}: {reason}"
         if first_process and not (is_done_already and (folder / "report.md").exists()):
-            lines = [f"ended at step {clock.step}: {reason}", overview.splitlines()[-1]]
+            lines = [ended, overview.splitlines()[-1]]
             curves = draw_curves(folder)
             text = report(folder, lines, best_step(folder), curves, times.table())
             write_text(folder, {"report.md": text})
-        progress.note(f"ended at step {clock.step}: {reason}")
+        progress.note(ended)
         return Outcome(run.state, reason)
+
+
+def _start(
+    program: Program,
+    settings: TrainSettings,
+    checkpoints: Checkpoints,
+    note: Callable[[str], None],
+) -> tuple[Clock, TrainState]:
+    """The position and state to start from: those of the newest intact checkpoint, or new ones.
+
+    Metrics after a checkpoint's step are dropped, because they will be written again.
+    """
+    restored = checkpoints.restore(
+        program.state_target(),
+        program.learner.init_state,
+        partial(program.initial_parameters, settings.seed),
+    )
+    if restored is None:
+        return Clock(), program.initial_state(settings.seed)
+    clock = Clock.from_json(restored.progress)
+    for line in restored.passed_over:
+        note(line)
+    note(f"going on from checkpoint {clock.step} of {settings.model_dir}")
+    return clock, restored.state
 
 
 @dataclasses.dataclass
