@@ -174,6 +174,12 @@ def test_examples_whose_length_varies_come_about_once_an_epoch(kinds):
     assert filled > 0.8
 
 
+def test_an_endless_task_hardly_repeats_itself(kinds):
+    found = seen(take(Input("endless", "train", LENGTH, 8, seed=1), 24))
+    assert sum(found.values()) > 500
+    assert max(found.values()) <= 2
+
+
 @pytest.mark.parametrize("name", ["plain", "varied", "endless"])
 def test_each_host_makes_its_own_rows_and_none_before_them(kinds, name, tmp_path):
     source = Input(name, "train", LENGTH, 4, seed=0, plan_folder=str(tmp_path))
