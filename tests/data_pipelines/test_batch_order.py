@@ -174,6 +174,12 @@ def test_examples_whose_length_varies_come_about_once_an_epoch(kinds):
     assert filled > 0.8
 
 
+def test_without_shuffling_each_epoch_has_the_records_order(kinds):
+    source = Input("plain", "train", LENGTH, 1, seed=3, pack=False, shuffle=False)
+    numbers = [int(batch["tokens"][0, 0]) - 1 for batch in take(source, 80)]
+    assert numbers == [*range(40), *range(40)]
+
+
 def test_an_endless_task_hardly_repeats_itself(kinds):
     found = seen(take(Input("endless", "train", LENGTH, 8, seed=1), 24))
     assert sum(found.values()) > 500
