@@ -174,6 +174,36 @@ def test_examples_whose_length_varies_come_about_once_an_epoch(kinds):
     assert filled > 0.8
 
 
+def lengths(batches):
+    """How long the examples of each record are, in the order of the rows."""
+    found = collections.defaultdict(list)
+    for batch in batches:
+        for tokens, segments in zip(batch["tokens"], batch["segments"], strict=True):
+            for segment in range(1, segments.max() + 1):
+                own = tokens[segments == segment]
+                found[int(own[0]) - 1].append(len(own))
+    return found
+
+
+def test_random_draws_differ_from_epoch_to_epoch_and_from_run_to_run(kinds):
+    def epochs(number, **changes):
+        source = Input("varied", "train", LENGTH, 1, seed=1, pack=False, shuffle=False)
+        return lengths(take(dataclasses.replace(source, **changes), 35 * number))
+
+    of_three = epochs(3)
+    assert all(len(own) == 3 for own in of_three.values())
+    assert sum(len(set(own)) > 1 for own in of_three.values()) > 25
+    first, other = epochs(1), epochs(1, seed=2)
+    assert first.keys() == other.keys()
+    assert sum(first[number] != other[number] for number in first) > 25
+
+
+def test_random_draws_differ_from_group_to_group_of_an_endless_task():
+    register("few", 12, varied=True, endless=True)
+    found = lengths(take(Input("few", "train", LENGTH, 4, seed=1), 48))
+    assert all(len(set(own)) > 3 for own in found.values())
+
+
 def test_without_shuffling_each_epoch_has_the_records_order(kinds):
     source = Input("plain", "train", LENGTH, 1, seed=3, pack=False, shuffle=False)
     numbers = [int(batch["tokens"][0, 0]) - 1 for batch in take(source, 80)]
