@@ -185,6 +185,15 @@ def lengths(batches):
     return found
 
 
+def test_all_examples_have_their_turn_where_lengths_vary():
+    """Rows come in groups of 16: so many batches of 16 rows are some epochs of a small task."""
+    register("many", 400, varied=True)
+    found = lengths(take(Input("many", "train", LENGTH, 16, seed=1), 16))
+    counts = [len(found[number]) for number in range(400)]
+    assert sum(count > 0 for count in counts) > 380, counts
+    assert max(counts) < 3 * np.mean(counts)
+
+
 def test_random_draws_differ_from_epoch_to_epoch_and_from_run_to_run(kinds):
     def epochs(number, **changes):
         source = Input("varied", "train", LENGTH, 1, seed=1, pack=False, shuffle=False)
