@@ -222,7 +222,7 @@ class _Demonstration:
         lines, first = walk.state.settings.view_lines, walk.state.view.first
         if walk.state.view.last + 1 >= len(walk.shown):
             return
-        walk.do(f"Scrolled down {walk.draw.randint(1, 3)}", "scrolled past")
+        walk.scroll_down(walk.draw.randint(1, 3), "scrolled past")
         past = -(-(walk.state.view.first - first) // lines)  # screens, including a partial last one
         walk.do(f"Scrolled up {past}" if first else "Top")
         walk.bring(span, (), "scroll")

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from data_pipelines.demonstrators.styles import STYLES, Noise, Style
+from data_pipelines.demonstrators.styles import STYLES, VARIED, Noise, Style
 from gophercite.browser.settings import Settings
 
 _RATES = tuple(field.name for field in dataclasses.fields(Noise))
@@ -18,9 +18,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     styles = parser.add_argument_group("demonstrators")
     styles.add_argument(
         "--styles",
-        default=",".join(STYLES),
+        default=",".join(VARIED),
         metavar="STYLE,…",
-        help="who demonstrates, in turn (default %(default)s)",
+        help=f"who demonstrates, in turn, of {', '.join(STYLES)} (default: all but the direct one)",
     )
     styles.add_argument(
         "--noise",

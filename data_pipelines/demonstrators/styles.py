@@ -73,6 +73,7 @@ class Style:
 STYLES: dict[str, Style] = {
     style.name: style
     for style in (
+        Style("direct", looks="find"),
         Style("follower"),
         Style("searcher", goes="search", asks="either", quotes="ends"),
         Style("finder", looks="find", quotes="ends"),
@@ -99,3 +100,7 @@ STYLES: dict[str, Style] = {
         ),
     )
 }
+
+# Who demonstrates if nobody is named: as many ways as there are. A small model learns more from one
+# way alone, the direct one, whose next action is mostly determined by what it reads.
+VARIED = tuple(name for name in STYLES if name != "direct")

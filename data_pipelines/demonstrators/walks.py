@@ -107,8 +107,14 @@ class Walk:
                 far = self.shown.line_of(span[0]) + 3 * self.state.settings.view_lines
                 self.do("Top" if far < self.state.view.first else "Scrolled up 1")
             else:
-                self.do(f"Scrolled down {self.draw.choice((1, 1, 1, 2, 3))}")
+                self.scroll_down(self.draw.choice((1, 1, 1, 2, 3)))
         return False
+
+    def scroll_down(self, screens: int, mistake: str | None = None) -> None:
+        """Scrolls down, as people do: no further than the page's end."""
+        left = len(self.shown) - 1 - self.state.view.last
+        screens = min(screens, -(-left // self.state.settings.view_lines))
+        self.do(f"Scrolled down {max(screens, 1)}", mistake)
 
     def link_to(self, address: str, near: int = 0) -> int | None:
         """Returns the number of the link to an address; of several, the one nearest to a place."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from data_pipelines.demonstrators.many import DemonstrationReport, demonstrations
-from data_pipelines.demonstrators.styles import STYLES, Style
+from data_pipelines.demonstrators.styles import STYLES, VARIED, Style
 from data_pipelines.record_web import record
 from data_pipelines.sample_web.pages import SitePage, pages_of
 from data_pipelines.sample_web.questions import STEPS, QuestionMaker
@@ -66,7 +66,7 @@ def make_split(
     demonstrated: int = 1000,
     steps: Sequence[float] = STEPS,
     settings: Settings | None = None,
-    styles: Sequence[Style] = tuple(STYLES.values()),
+    styles: Sequence[Style] = tuple(STYLES[name] for name in VARIED),
     progress: Progress = lambda _what, _number: lambda _: None,
 ) -> Made:
     """Writes `world_SPLIT`, `questions_SPLIT.jsonl` and `demonstrations_SPLIT.jsonl.gz`.

@@ -197,6 +197,21 @@ def test_each_rate_makes_its_mistakes_and_says_so(
         assert "Top" in commands(episodes)
 
 
+def test_nobody_scrolls_past_the_end_of_a_page(asked: Asked) -> None:
+    """A person can't: the button is disabled there. One screen less shows another last line."""
+    several = 0
+    for episode in asked.played(noisy("scroller", overshoots=1.0)):
+        state = reset(episode.start.question, SCREEN)
+        for text in episode.end.texts[: len(episode.end.actions)]:
+            down = re.fullmatch(r"Scrolled down ([23])", text)
+            if down:
+                several += 1
+                less = replay(asked.world, state, [f"Scrolled down {int(down[1]) - 1}"])
+                assert less.view.last < replay(asked.world, state, [text]).view.last
+            state = replay(asked.world, state, [text])
+    assert several > 3
+
+
 def test_wrong_quotes_prove_nothing(asked: Asked) -> None:
     wrong = 0
     for episode in asked.played(noisy(wrong_quote=1.0)):

@@ -14,7 +14,7 @@ from sample_webs import SCREEN, web
 
 from data_pipelines.demonstrators.demonstrate import demonstrate
 from data_pipelines.demonstrators.routes import name_query, route_of
-from data_pipelines.demonstrators.styles import STYLES, Noise
+from data_pipelines.demonstrators.styles import STYLES, VARIED, Noise
 from data_pipelines.sample_web.__main__ import main
 from data_pipelines.sample_web.making import site
 from data_pipelines.sample_web.questions import QuestionMaker
@@ -273,7 +273,7 @@ def test_what_is_written_is_valid_and_replayed(
             check(question, world)
         episodes = list(read_episodes(made / "demonstrations_test.jsonl.gz", strict=True))
         assert [episode.question_id for episode in episodes] == [question.id for question in asked]
-        assert {episode.by for episode in episodes} == set(STYLES)
+        assert {episode.by for episode in episodes} == set(VARIED)
         for episode in episodes:
             assert episode_to_json(replayed(world, episode)) == episode_to_json(episode)
             pairs = list(examples(world, episode, faults=True))
@@ -299,7 +299,7 @@ def test_a_world_of_long_pages_is_long_where_it_is_read(made: pathlib.Path) -> N
     ("flags", "problem"),
     [
         (["--pages", "10"], "at least 40 pages, not 10"),
-        (["--styles", "follower,nobody"], "--styles: 'nobody' is none of follower"),
+        (["--styles", "follower,nobody"], "--styles: 'nobody' is none of direct, follower"),
         (["--noise", "-1"], "--noise: -1.0 is negative"),
         (["--rate", "invalid=2"], "invalid: 2.0 is no probability"),
         (["--rate", "typos=0.1"], "--rate: 'typos' is none of invalid"),
