@@ -12,9 +12,17 @@ examples:
   python launch/plan.py --gin_file=gin_configs/sft_gopher_280b.gin --topology=v5p:4x4x4 --search
   python launch/plan.py … --try=partitioner.model=8,16,32 --try=SupervisedLearner.microbatches=8,16
 
+  # the paper's reinforcement learning, against a reward model of 7.1 billion parameters
+  python launch/plan.py --gin_file=gin_configs/a2c_gopher_280b.gin --topology=v3:8x8 \\
+    --reward_model=gin_configs/rm_gopher_7b.gin
+
+  # sampling: 64 answers to each of 4 prompts
+  python launch/plan.py --gin_file=gin_configs/models/gopher_7_1b.gin --topology=v5e:2x4 \\
+    --gin.partitioner.model=8 --sampling --prompts=4 --samples=64
+
 The run's real step is compiled ahead of time: for TPUs by the TPU's own compiler (which needs
 `pip install 'gophercite[tpu]'` and no TPU), for `cpu-256` and `gpu-64` by this machine's
-CPU compiler for that number of devices. Supervised fine-tuning and reward models need no data here.
+CPU compiler for that number of devices. Neither data nor models are needed here.
 Times are estimates from published peaks; memory is what the compiler reports.
 
 Exit status: 0 some plan fits; 1 refused, with one line that says why; 2 wrong usage; 3 none fits.
@@ -75,15 +83,21 @@ def _one(flags: argparse.Namespace, bindings: Mapping[str, str]) -> dict[str, An
     import configuration  # noqa: F401 -- makes the library known to gin
     import planned_runs
 
-    from gophercite.planning.plan import plan_update
+    from gophercite.planning.plan import plan_step
 
+    judge = planned_runs.model_of(flags.reward_model) if flags.reward_model else None
+    sampling = None
+    if flags.sampling:
+        sampling = planned_runs.Sampling(
+            flags.prompts, flags.samples, flags.prompt_tokens, flags.max_tokens
+        )
     unset: list[str] = []
     files = gin_files.load(flags.gin_file, bindings, flags.gin_search_paths, unset=unset)
     if unset:
         print(f"plan: not set, and taken as None: {', '.join(unset)}", file=sys.stderr)
     with gin_files.one_line(files, bindings):
-        run = planned_runs.planned_run(slice_)
-    plan = plan_update(run.program, run.batch, slice_, run.needed_flops, run.turns)
+        run = planned_runs.planned_run(slice_, judge, sampling)
+    plan = plan_step(run.step, slice_)
     found = {"parameters": run.parameters, "settings": dict(bindings), **plan.to_json()}
     if flags.json:
         print(json.dumps(found))
@@ -113,34 +127,38 @@ def _show(plan: Mapping[str, Any], source: str) -> None:
         return
     left = (memory["usable"] - memory["peak"]) / GIB
     print(f"{'fits' if plan['fits'] else 'DOES NOT FIT'}: {left:+.2f} GiB left on each device\n")
-    print("Memory of a device, GiB")
+    print("Memory per device, GiB")
     for label, field in (
         ("parameters", "parameters"),
         ("optimiser", "optimizer"),
-        ("averages and the like", "other"),
+        ("averages and other state", "other"),
         ("batch", "batch"),
         ("temporaries (activations, gradients)", "temporaries"),
-        ("peak, by the compiler", "peak"),
+        ("peak, as reported by the compiler", "peak"),
     ):
         print(f"  {label:<40}{memory[field] / GIB:>10.3f}")
-    print("\nA step, of each device")
-    print(f"  {'operations of matrix products':<40}{plan['flops']:>10.3g}")
+    print("\nOne step, per device")
+    print(f"  {'matrix product FLOPs':<40}{plan['flops']:>10.3g}")
     if plan["needed_flops"]:
         ratio = plan["flops"] / plan["needed_flops"]
-        print(f"  {'of what must be done, by analysis':<40}{ratio:>10.3f} ×")
-    print(f"  {'bytes to and from memory, at most':<40}{plan['traffic']:>10.3g}")
+        print(f"  {'relative to the necessary FLOPs':<40}{ratio:>10.3f} ×")
+    print(f"  {'memory traffic in bytes, at most':<40}{plan['traffic']:>10.3g}")
     if plan["unknown_loops"]:
-        print(f"  {'loops that end when their data says so':<40}{plan['unknown_loops']:>10}")
+        print(f"  {'loops whose length depends on the data':<40}{plan['unknown_loops']:>10}")
+    if plan["host_operations"]:
+        print(f"  {'operations that go to the host':<40}{plan['host_operations']:>10}")
     for kind, axes, sent, count, hidden in plan["exchanges"]:
         along = " and ".join(axes) or "no axis"
         print(
-            f"  {f'{kind} along {along}':<40}{sent:>10.3g} bytes in {count}, {hidden} asynchronous"
+            f"  {f'{kind} along {along}':<40}{sent:>10.3g} bytes in {count} operations, {hidden} "
+            "of them asynchronous"
         )
     seconds = plan["seconds"]
     print(f"\nAn ESTIMATE from published peaks ({source}): {seconds['step']:.3g} s a step")
     print(
         f"  matrix products {seconds['compute']:.3g} s, memory {seconds['memory']:.3g} s, "
-        f"exchanges {seconds['exchanges']:.3g} s, of which {seconds['hidden']:.3g} s can be hidden"
+        f"exchanges {seconds['exchanges']:.3g} s ({seconds['hidden']:.3g} s of them can overlap "
+        "with computation)"
     )
     if plan["mfu"] is not None:
         print(f"  model FLOPs utilisation at that time: {100 * plan['mfu']:.0f} %")
@@ -217,6 +235,11 @@ def _in_process(
     if flags.gin_search_paths:
         command.append(f"--gin_search_paths={','.join(flags.gin_search_paths)}")
     command += [f"--gin.{key}={value}" for key, value in settings.items()]
+    if flags.reward_model:
+        command.append(f"--reward_model={flags.reward_model}")
+    if flags.sampling:
+        sizes = ("prompts", "samples", "prompt_tokens", "max_tokens")
+        command += ["--sampling", *(f"--{name}={getattr(flags, name)}" for name in sizes)]
     cached = flags.cache / f"{_digest(command[2:])}.json" if flags.cache else None
     if cached is not None and cached.is_file():
         found: dict[str, Any] = json.loads(cached.read_text("utf-8"))
@@ -279,8 +302,22 @@ def _parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, dict[st
         required=True,
         metavar="SLICE",
         help="such as v3:8x8, v4:2x2x4, v5e:16x16, v5p:4x4x8, v6e:4x8, cpu-256, gpu-64; may be "
-        "given again",
+        "repeated",
     )
+    add(
+        "--reward_model",
+        metavar="FILE",
+        help="a gin file with the reward model's architecture, for reinforcement learning whose "
+        "REWARD_MODEL is not a folder on this machine (default: the policy's architecture)",
+    )
+    add(
+        "--sampling",
+        action="store_true",
+        help="plan constrained sampling with the model of the gin file instead of training",
+    )
+    sizes = (("prompts", 8), ("samples", 16), ("prompt_tokens", 3840), ("max_tokens", 256))
+    for name, size in sizes:
+        add(f"--{name}", type=int, default=size, help=f"for --sampling (default: {size})")
     add(
         "--try",
         dest="tried",
@@ -288,23 +325,34 @@ def _parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, dict[st
         default=[],
         type=_values,
         metavar="NAME=A,B,…",
-        help="plan with each value of a setting, and each of others that are given so",
+        help="make a plan for each value of this setting; repeated, for each combination of values",
     )
     add(
         "--search",
         nargs="?",
         const="SupervisedLearner",
         metavar="LEARNER",
-        help="try tensor-parallel cuts, and microbatches of this learner (SupervisedLearner)",
+        help="try degrees of tensor parallelism and, for this learner, microbatches (default: "
+        "SupervisedLearner)",
     )
-    add("--most_cuts", type=int, default=64, help="tensor-parallel cuts of a search (default: 64)")
-    add("--processes", type=int, default=os.cpu_count(), help="plans at once (default: cores)")
+    add(
+        "--most_cuts",
+        type=int,
+        default=64,
+        help="highest degree of tensor parallelism in a search (default: 64)",
+    )
+    add(
+        "--processes",
+        type=int,
+        default=os.cpu_count(),
+        help="plans made at the same time (default: the number of cores)",
+    )
     add(
         "--cache",
         type=pathlib.Path,
         metavar="FOLDER",
         default=pathlib.Path.home() / ".cache" / "gophercite" / "plans",
-        help="where plans of a search are kept (default: %(default)s)",
+        help="where the plans of a search are cached (default: %(default)s)",
     )
     add("--output", metavar="FILE", help="write the plans as JSON lines")
     add("--json", action="store_true", help="print the plan as one line of JSON")

@@ -1,7 +1,6 @@
-"""Builds the parts of a run that planning needs from gin files, without data if possible."""
+"""Builds the steps that planning compiles from gin files, without data or models if possible."""
 
 import dataclasses
-import math
 import pathlib
 from typing import Any
 
@@ -12,15 +11,37 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from data_pipelines.sample_world.vocabulary import bundled_vocabulary
+from gophercite.decoding.decode_loop import decode
+from gophercite.decoding.decode_state import Plan
+from gophercite.decoding.sampling_settings import SamplingSettings
+from gophercite.documents import Document
 from gophercite.learning.a2c import A2CLearner
+from gophercite.learning.experience import nothing, to_batch
+from gophercite.learning.ppo import PPOLearner
 from gophercite.learning.reward import RewardLearner
+from gophercite.learning.rollouts import Rewards
 from gophercite.learning.supervised import SupervisedLearner
+from gophercite.models.config import TransformerConfig
+from gophercite.models.folder import read_description
+from gophercite.models.parameters import HEADS, Params
+from gophercite.models.reward_model import RewardModel
+from gophercite.models.transformer import Transformer
 from gophercite.partitioning import Partitioner, make_mesh
 from gophercite.planning.chips import Topology
+from gophercite.planning.needed_flops import a2c_flops, ppo_flops, sampling_flops
+from gophercite.planning.plan import Step, device_bytes, update_step
+from gophercite.quoting.constraint import QuoteConstraint
+from gophercite.quoting.quote_settings import QuoteSettings
+from gophercite.quoting.table_sizes import TableSizes
 from gophercite.training.feed import batch_sharding, refuse_uneven
+from gophercite.training.initialisation import count_frozen
 from gophercite.training.program import Program
 
 _AXES = ("data", "fsdp", "model")
+# Nodes and edges of a prompt's quote graph per token of the prompt, rounded up from real pages
+# (docs/measurements/quote_constraint.md).
+_NODES, _EDGES = 11, 32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,46 +49,98 @@ class PlannedRun:
     """A run's step on a slice.
 
     Attributes:
-      program: the compiled step, on a mesh over the slice.
-      batch: shapes with shardings.
+      step: what is compiled.
       parameters: number of the model's parameters.
-      needed_flops: operations of a step by analysis, as if all parameters were trained; None if
-        unknown.
-      turns: iterations of loops whose end depends on data, by name.
     """
 
-    program: Program
-    batch: Any
+    step: Step
     parameters: int
-    needed_flops: float | None
-    turns: dict[str, int]
 
 
-def planned_run(topology: Topology) -> PlannedRun:
+@dataclasses.dataclass(frozen=True)
+class Sampling:
+    """Batch inference to plan.
+
+    Attributes:
+      prompts: number of prompts at a time.
+      samples: number of samples per prompt.
+      length: number of tokens per prompt.
+      max_tokens: number of tokens per sample.
+    """
+
+    prompts: int
+    samples: int
+    length: int
+    max_tokens: int
+
+
+def planned_run(
+    topology: Topology,
+    reward_model: TransformerConfig | None = None,
+    sampling: Sampling | None = None,
+) -> PlannedRun:
     """Builds what gin files describe for a slice.
 
-    Supervised fine-tuning and reward models are built from shapes alone. Other runs are built as
-    they would be trained, with their models and their first batch.
+    Training is built from shapes alone, without data; reinforcement learning, too, unless its
+    models are folders on this machine: then it is built as it would be trained, with its models and
+    its first batch.
+
+    Args:
+      topology: the slice.
+      reward_model: the reward model's architecture, if `REWARD_MODEL` is not a folder; by default
+        the policy's.
+      sampling: plans sampling with the gin files' model instead of training.
 
     Raises:
       ValueError: the slice can't be divided in this way, or something is missing.
     """
-    cuts = {axis: _setting(f"partitioner.{axis}") for axis in _AXES}
-    mesh = make_mesh(
-        **{axis: size for axis, size in cuts.items() if size is not None}, devices=topology.devices
-    )
-    partitioner = Partitioner(mesh)
+    partitioner = Partitioner(_mesh(topology))
     for axis, size in (("data", 1), ("fsdp", -1), ("model", 1)):
         gin.bind_parameter(f"partitioner.{axis}", size)  # for what is built on this machine
-    selector = gin.query_parameter("Run.learner").selector.rpartition(".")[2]
-    if selector in ("SupervisedLearner", "RewardLearner"):
+    if sampling is not None:
+        return _sampled(partitioner, sampling)
+    learner = gin.query_parameter("Run.learner").selector.rpartition(".")[2]
+    if learner in ("SupervisedLearner", "RewardLearner"):
         return _of_shapes(partitioner)
-    return _built(partitioner)
+    if learner == "PPOLearner":
+        return _ppo(partitioner, reward_model)
+    if _is_folder("INITIAL_CHECKPOINT") and _is_folder("REWARD_MODEL"):
+        return _built(partitioner)
+    return _actor_critic(partitioner, reward_model)
+
+
+def model_of(gin_file: str) -> TransformerConfig:
+    """The architecture that a gin file describes, such as gin_configs/rm_gopher_7b.gin.
+
+    Afterwards the configuration is empty.
+
+    Raises:
+      ConfigurationError: the file is missing or wrong.
+      ValueError: it describes no model.
+    """
+    gin_files.load([gin_file], {}, [], unset=[])
+    config = _architecture()
+    gin.clear_config()
+    return config
+
+
+def _mesh(topology: Topology) -> jax.sharding.Mesh:
+    cuts = {axis: _setting(f"partitioner.{axis}") for axis in _AXES}
+    sizes = {axis: size for axis, size in cuts.items() if size is not None}
+    return make_mesh(**sizes, devices=topology.devices)
+
+
+def _architecture() -> TransformerConfig:
+    """The configuration's model; one that is read from a missing folder can't be known."""
+    config: TransformerConfig = gin.get_configurable(Transformer)().config
+    return config
+
+
+# --- Supervised fine-tuning and reward models ---
 
 
 def _of_shapes(partitioner: Partitioner) -> PlannedRun:
-    _, folder = gin_files.follow("INITIAL_CHECKPOINT", _macro("INITIAL_CHECKPOINT"))
-    if folder is not None and not pathlib.Path(str(folder)).is_dir():
+    if not _is_folder("INITIAL_CHECKPOINT"):
         gin.bind_parameter("INITIAL_CHECKPOINT/gin.macro.value", None)  # its values don't matter
     learner = _made("Run.learner")
     initialisation = _made("Run.initialisation")
@@ -92,41 +165,216 @@ def _of_shapes(partitioner: Partitioner) -> PlannedRun:
         needed = config.training_flops(rows, length)
     refuse_uneven(partitioner, rows)
     batch = {
-        name: jax.ShapeDtypeStruct(shape, dtype, sharding=batch_sharding(partitioner, len(shape)))
+        name: _rows(partitioner, jax.ShapeDtypeStruct(shape, dtype))
         for name, (shape, dtype) in shapes.items()
     }
-    program = Program(learner, initialisation, partitioner)
-    return PlannedRun(program, batch, config.parameters, needed, {})
+    step = update_step(Program(learner, initialisation, partitioner), batch, needed)
+    return PlannedRun(step, config.parameters)
+
+
+# --- Reinforcement learning ---
+
+
+@dataclasses.dataclass(frozen=True)
+class _Shapes:
+    """The initial parameters of reinforcement learning, as shapes.
+
+    Attributes:
+      learner: an A2C or PPO learner.
+      frozen: number of the policy's layers that are not trained.
+      judge: the reward model.
+    """
+
+    learner: A2CLearner | PPOLearner
+    frozen: int
+    judge: RewardModel
+
+    def shapes(self) -> Params:
+        """Shapes and dtypes of all parts."""
+        made: Params = jax.eval_shape(
+            self.learner.with_extra_parts,
+            self.learner.transformer.abstract(self.frozen),
+            {**self.judge.transformer.abstract(), HEADS: self.judge.abstract_heads()},
+            self.learner.value_head.abstract(),
+        )
+        return made
+
+    def parameters(self, key: Any, shardings: Params) -> Params:
+        """Never called: nothing runs."""
+        raise NotImplementedError("a plan has no parameters")
+
+    def base(self) -> None:
+        """None: there are no adapters."""
+
+
+def _actor_critic(partitioner: Partitioner, reward_model: TransformerConfig | None) -> PlannedRun:
+    config = _architecture()
+    judge = _judge(reward_model)
+    names = ("batch_size", "prompt_length", "question_length", "max_tokens")
+    prompts, length, question, tokens = (_setting(f"RolloutInput.{name}") for name in names)
+    refuse_uneven(partitioner, prompts)
+    samples = _setting("rollout_plan.samples_per_prompt") or 1
+    drawn = SamplingSettings(tokens)
+    plan = Plan(Transformer(config), drawn, 1, 0, config.vocab_size, samples, samples)
+    gin.bind_parameter("A2CLearner.plan", plan)
+    penalty = _setting("rewards.syntax_penalty")
+    rewards = Rewards(judge) if penalty is None else Rewards(judge, penalty)
+    gin.bind_parameter("A2CLearner.rewards", rewards)
+    learner = _made("Run.learner")
+    fraction = _setting("actor_critic_initialisation.frozen_fraction")
+    frozen = count_frozen(config, fraction)
+    quotes = _setting("RolloutInput.quotes")
+    if quotes is None:
+        raise ValueError("QUOTES = None: without models, only constrained samples can be planned")
+    settings = quotes if isinstance(quotes, QuoteSettings) else quotes.scoped_configurable_fn()
+    batch = _prompts(partitioner, settings, prompts, length, question, tokens, config.vocab_size)
+    program = Program(learner, _Shapes(learner, frozen, judge), partitioner)
+    needed = a2c_flops(learner, frozen, prompts, length, question)
+    step = update_step(program, batch, needed)
+    return PlannedRun(step, config.parameters)
+
+
+def _prompts(
+    partitioner: Partitioner,
+    quotes: QuoteSettings,
+    prompts: int,
+    length: int,
+    question_length: int,
+    max_tokens: int,
+    vocabulary_size: int,
+) -> dict[str, Any]:
+    """The shapes of a batch of `RolloutInput`."""
+    shapes = {
+        "prompts": ((prompts, length), jnp.int32),
+        "prompt_lengths": ((prompts,), jnp.int32),
+        "questions": ((prompts, question_length), jnp.int32),
+        "question_lengths": ((prompts,), jnp.int32),
+        "weights": ((prompts,), jnp.float32),
+    }
+    batch: dict[str, Any] = {
+        name: _rows(partitioner, jax.ShapeDtypeStruct(shape, dtype))
+        for name, (shape, dtype) in shapes.items()
+    }
+    tables = _tables(partitioner, quotes, prompts, length, max_tokens, vocabulary_size)
+    return batch | {"quotes": tables}
+
+
+def _ppo(partitioner: Partitioner, reward_model: TransformerConfig | None) -> PlannedRun:
+    """The update alone: experience is collected on the host and by separate programs."""
+    config = _architecture()
+    judge = _judge(reward_model)
+    gin.bind_parameter("PPOLearner.reward_model", judge)
+    if _setting("PPOLearner.vocabulary_size") is None:
+        gin.bind_parameter("PPOLearner.vocabulary_size", config.vocab_size)
+    gin.bind_parameter("PPOLearner.widths", 1)  # planned for a rollout whose rows are all full
+    learner = _made("Run.learner")
+    rollout = _made("browsing_collector.rollout")
+    browsing = _made("browsing_collector.browsing")
+    length = browsing.prompt_tokens + browsing.sampling.max_tokens
+    # One more row for each environment: the value of an episode that goes on.
+    rows = rollout.environments * (rollout.steps + 1)
+    allowed = learner.vocabulary_size if browsing.constrained else None
+    refuse_uneven(partitioner, rows // learner.minibatches)
+    experience = jax.eval_shape(lambda: to_batch(nothing(1, length, rollout.chunk, 0, allowed)))
+    batch = {
+        name: _rows(partitioner, jax.ShapeDtypeStruct((rows, *part.shape[1:]), part.dtype))
+        for name, part in experience.items()
+    }
+    program = Program(learner, _Shapes(learner, 0, judge), partitioner)
+    needed = ppo_flops(learner, rows, length, rollout.chunk)
+    return PlannedRun(update_step(program, batch, needed), config.parameters)
 
 
 def _built(partitioner: Partitioner) -> PlannedRun:
     run = configuration.build()
-    if run.collector is not None:
-        raise ValueError("runs that browse collect on the host: plan their updates by --dry_run")
     first = next(run.input.batches())
     refuse_uneven(partitioner, run.input.batch_size)
-
-    def rows(array: np.ndarray) -> jax.ShapeDtypeStruct:
-        place = batch_sharding(partitioner, array.ndim)
-        return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=place)
-
-    def whole(array: np.ndarray) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=partitioner.replicated)
-
     batch = {
-        name: rows(part) if isinstance(part, np.ndarray) else jax.tree.map(whole, part)
+        name: _rows(partitioner, part)
+        if isinstance(part, np.ndarray)
+        else jax.tree.map(lambda leaf: _everywhere(partitioner, leaf), part)
         for name, part in first.items()
     }
     program = Program(run.learner, run.initialisation, partitioner)
-    turns = {}
-    if isinstance(run.learner, A2CLearner):
-        turns["phase.sampling"] = run.learner.plan.settings.max_tokens
-    return PlannedRun(program, batch, run.transformer.config.parameters, None, turns)
+    return PlannedRun(update_step(program, batch), run.transformer.config.parameters)
 
 
-def cuts_of(devices: int) -> list[int]:
-    """The tensor-parallel degrees that a search tries: powers of two that divide the devices."""
-    return [2**power for power in range(int(math.log2(devices)) + 1) if devices % 2**power == 0]
+# --- Sampling ---
+
+
+def _sampled(partitioner: Partitioner, sampling: Sampling) -> PlannedRun:
+    transformer = Transformer(_architecture())
+    config = transformer.config
+    prompts, tokens = sampling.prompts, sampling.max_tokens
+    plan = Plan(
+        transformer, SamplingSettings(tokens), 1, 0, config.vocab_size,
+        sampling.samples, sampling.samples,
+    )  # fmt: skip
+    shapes = transformer.abstract()
+    params = jax.tree.map(
+        lambda leaf, place: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place),
+        shapes,
+        partitioner.shardings(transformer.logical_axes(), shapes),
+    )
+    keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), prompts))
+    inputs = (
+        jax.ShapeDtypeStruct((prompts, sampling.length), jnp.int32),
+        jax.ShapeDtypeStruct((prompts,), jnp.int32),
+        keys,
+    )
+    inputs = jax.tree.map(lambda leaf: _everywhere(partitioner, leaf), inputs)
+    quotes = _tables(
+        partitioner, QuoteSettings(), prompts, sampling.length, tokens, config.vocab_size
+    )
+
+    def compile() -> jax.stages.Compiled:
+        with partitioner.activate():
+            return decode.lower(plan, params, *inputs, quotes, None).compile()
+
+    needed = sampling_flops(config, prompts, sampling.length, sampling.samples, tokens)
+    step = Step(
+        partitioner.mesh.shape,
+        compile,
+        device_bytes(params),
+        batch=device_bytes((inputs, quotes)),
+        needed_flops=needed,
+    )
+    return PlannedRun(step, config.parameters)
+
+
+# --- Parts ---
+
+
+def _rows(partitioner: Partitioner, array: Any) -> jax.ShapeDtypeStruct:
+    place = batch_sharding(partitioner, len(array.shape))
+    return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=place)
+
+
+def _everywhere(partitioner: Partitioner, array: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=partitioner.replicated)
+
+
+def _tables(
+    partitioner: Partitioner,
+    settings: QuoteSettings,
+    prompts: int,
+    length: int,
+    max_tokens: int,
+    vocabulary_size: int,
+) -> Any:
+    """The shapes of a batch's quote tables: those of a small vocabulary, enlarged."""
+    small = bundled_vocabulary()
+    constraint = QuoteConstraint(small, settings)
+    text = "Some text to quote from, long enough for any minimum. " * 8
+    graph = constraint.graph([Document("a", "A", text)])
+    sizes = TableSizes(prompts * length * _NODES, prompts * length * _EDGES)
+    tables = constraint.host_tables([graph] * prompts, max(max_tokens, 512), sizes)
+
+    def enlarged(leaf: np.ndarray) -> jax.ShapeDtypeStruct:
+        shape = tuple(vocabulary_size if size == small.size else size for size in leaf.shape)
+        return _everywhere(partitioner, jax.ShapeDtypeStruct(shape, leaf.dtype))
+
+    return jax.tree.map(enlarged, tables)
 
 
 def _made(parameter: str) -> Any:
@@ -145,3 +393,16 @@ def _setting(parameter: str) -> Any:
 
 def _macro(name: str) -> Any:
     return gin.config._CONFIG.get((name, "gin.macro"), {}).get("value")
+
+
+def _is_folder(macro: str) -> bool:
+    _, folder = gin_files.follow(macro, _macro(macro))
+    return folder is not None and pathlib.Path(str(folder)).is_dir()
+
+
+def _judge(reward_model: TransformerConfig | None) -> RewardModel:
+    """The reward model that is named, that REWARD_MODEL contains, or one like the policy."""
+    if reward_model is None and _is_folder("REWARD_MODEL"):
+        folder = gin_files.follow("REWARD_MODEL", _macro("REWARD_MODEL"))[1]
+        reward_model = read_description(folder).config
+    return RewardModel(Transformer(reward_model or _architecture()))

@@ -46,7 +46,7 @@ CHIPS = {
         Chip("v5p", 459e12, 95 * GIB, 2765e9, 300e9, "cloud.google.com/tpu/docs/v5p"),
         Chip("v6e", 918e12, 32 * GIB, 1640e9, 200e9, "cloud.google.com/tpu/docs/v6e"),
         Chip("gpu", 989e12, 80e9, 3350e9, 450e9, "H100 SXM: nvidia.com/en-us/data-center/h100"),
-        Chip("cpu", 1e12, 16 * GIB, 50e9, 10e9, "none: a stand-in for tests"),
+        Chip("cpu", 1e12, 16 * GIB, 50e9, 10e9, "no source: a placeholder for tests"),
     )
 }
 # Settings that a kind's compiler needs.
@@ -82,7 +82,9 @@ def simulated_devices(name: str) -> int | None:
     kind, separator, size = name.partition("-")
     if kind in ("cpu", "gpu") and separator:
         if not size.isdecimal() or int(size) < 1:
-            raise TopologyError(f"{name}: how many devices? As {kind}-64")
+            raise TopologyError(
+                f"{name}: the number of devices is missing or wrong; write it as in {kind}-64"
+            )
         return int(size)
     _tpu(name)
     return None
@@ -114,8 +116,8 @@ def topology(name: str) -> Topology:
     except RuntimeError as error:
         if "not installed" in str(error):
             raise TopologyError(
-                f"{name}: TPUs are compiled for by libtpu, which is not installed: "
-                "pip install 'gophercite[tpu]'"
+                f"{name}: compiling for TPUs needs libtpu, which is not installed: pip install "
+                "'gophercite[tpu]'"
             ) from None
         raise _no_slice(name, error) from error
     except Exception as error:
@@ -133,7 +135,7 @@ def _tpu(name: str) -> tuple[str, str]:
     tpus = [known for known in CHIPS if known.startswith("v")]
     if kind not in tpus or not _SIZES.fullmatch(sizes):
         raise TopologyError(
-            f"{name!r} is no slice: name a TPU's kind ({', '.join(tpus)}) and shape, as v3:8x8 or "
-            "v5p:4x4x8, or cpu-N or gpu-N"
+            f"{name!r} is not a slice: give a TPU's kind ({', '.join(tpus)}) and shape, such as "
+            "v3:8x8 or v5p:4x4x8, or cpu-N or gpu-N"
         )
     return kind, sizes

@@ -26,6 +26,7 @@ from gophercite.planning.program_text import (
 
 _CONTRACTED = re.compile(r"lhs_contracting_dims=\{([\d,]*)\}")
 _CHANNEL = re.compile(r"channel_id=(\d+)")
+_AT_MOST = re.compile(r'op_name="[^"]*at_most\.(\d+)/while"')
 
 
 class Costs(NamedTuple):
@@ -45,19 +46,16 @@ class Costs(NamedTuple):
     unknown_loops: int
 
 
-def costs(
-    hlo: str, mesh: Mapping[str, int] | None = None, turns: Mapping[str, int] | None = None
-) -> Costs:
+def costs(hlo: str, mesh: Mapping[str, int] | None = None) -> Costs:
     """Counts the costs of one execution of a compiled program, per device.
 
     Args:
       hlo: the program's text, `compiled.as_text()`, for CPU, GPU or TPU.
       mesh: the mesh's axes and their sizes, in the order of the devices.
-      turns: numbers of iterations of data-dependent loops, such as those over tokens, by a
-        substring of the loop's name (`jax.named_scope`); 1 for loops not listed.
 
     Returns:
-      The costs. Branches of a conditional are all counted.
+      The costs. Branches of a conditional are all counted. A loop that ends when its data says so
+      counts as many times as its name says (`jax.named_scope("at_most.256")` around it), or once.
     """
     text = ProgramText(hlo)
     unknown = 0
@@ -73,7 +71,7 @@ def costs(
             if operation.opcode == "while":
                 known = text.turns(operation)
                 unknown += known is None
-                times = _said(operation, turns or {}) if known is None else known
+                times = _at_most(operation) if known is None else known
             hidden = "async" in operation.name or "-start" in operation.opcode
             for called in text.called(operation):
                 inner_flops, inner_traffic, inner = within(called)
@@ -95,8 +93,10 @@ def costs(
     return Costs(flops, traffic, tuple(each for each in sent.values() if each.sent), unknown)
 
 
-def _said(operation: Operation, turns: Mapping[str, int]) -> int:
-    return max((count for name, count in turns.items() if name in operation.rest), default=1)
+def _at_most(operation: Operation) -> int:
+    """The iterations that a loop's name gives; a loop inside the named one has none of its own."""
+    found = _AT_MOST.search(operation.rest)
+    return int(found[1]) if found else 1
 
 
 def _keep(found: dict[str, Collective], channel: str, new: Collective) -> None:

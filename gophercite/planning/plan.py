@@ -1,9 +1,9 @@
-"""Plans a training step on devices that aren't present: whether it fits, its costs and its time."""
+"""Plans a program on devices that aren't present: whether it fits, its costs and its time."""
 
 import dataclasses
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -21,6 +21,31 @@ _USED = re.compile(
 )
 _EXCEEDED = re.compile(r"[Ee]xceeded hbm capacity by ([\d.]+)([KMG])")
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
+# Operations that move data between the devices and their host, and calls of the host.
+_TO_HOST = re.compile(
+    r" (?:infeed|outfeed|send|recv)\(|custom_call_target=\"[^\"]*(?:host|python)[^\"]*\""
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """A program to plan: a training step, or sampling.
+
+    Attributes:
+      mesh: the mesh's axes and their sizes, in the order of the devices.
+      compile: compiles it for the devices.
+      parameters, optimizer, other, batch: bytes of its inputs on each device; `other` is all of the
+        training state that is neither parameters nor the optimiser's.
+      needed_flops: operations on all devices by analysis (`needed_flops`); None if not known.
+    """
+
+    mesh: Mapping[str, int]
+    compile: Callable[[], jax.stages.Compiled]
+    parameters: int
+    optimizer: int = 0
+    other: int = 0
+    batch: int = 0
+    needed_flops: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +88,7 @@ class Plan:
       exchanges: kind, axes of the mesh, bytes that a device sends, number of exchanges, number of
         asynchronous ones.
       unknown_loops: number of data-dependent loops.
+      host_operations: number of operations that move data to or from the host, or call it.
       seconds: an estimate of the step's time, from published peaks.
       mfu: model FLOPs utilisation at that time; None if `needed_flops` is not known.
       compile_seconds: time that compiling took here.
@@ -79,6 +105,7 @@ class Plan:
     traffic: int
     exchanges: list[tuple[str, tuple[str, ...], int, int, int]]
     unknown_loops: int
+    host_operations: int
     seconds: dict[str, float]
     mfu: float | None
     compile_seconds: float
@@ -88,42 +115,59 @@ class Plan:
         return dataclasses.asdict(self)
 
 
-def plan_update(
-    program: Program,
-    batch: Any,
-    topology: Topology,
-    needed_flops: float | None = None,
-    turns: Mapping[str, int] | None = None,
-) -> Plan:
-    """Compiles a training step for a slice and determines its costs.
+def update_step(program: Program, batch: Any, needed_flops: float | None = None) -> Step:
+    """A program's training step, to be planned.
 
     Args:
       program: a program with a mesh over the slice's devices.
       batch: shapes with shardings.
-      topology: the slice.
       needed_flops: operations of the step on all devices, by analysis.
-      turns: numbers of iterations of data-dependent loops (`compiled.costs`).
+
+    Returns:
+      The step.
+    """
+    target = program.state_target()
+    parameters, optimizer = device_bytes(target.params), device_bytes(target.optimizer)
+    return Step(
+        program.partitioner.mesh.shape,
+        lambda: program.compile_update(batch),
+        parameters,
+        optimizer,
+        device_bytes(target) - parameters - optimizer,
+        device_bytes(batch),
+        needed_flops,
+    )
+
+
+def plan_step(step: Step, topology: Topology) -> Plan:
+    """Compiles a program for a slice and determines its costs.
+
+    Args:
+      step: the program, with a mesh over the slice's devices.
+      topology: the slice.
 
     Returns:
       The plan, with `fits` False if the compiler reports too little memory.
     """
-    mesh = dict(program.partitioner.mesh.shape)
+    mesh = dict(step.mesh)
     devices = len(topology.devices)
-    needed = None if needed_flops is None else needed_flops / devices
+    needed = None if step.needed_flops is None else step.needed_flops / devices
     begun = time.monotonic()
     try:
-        compiled = program.compile_update(batch)
+        compiled = step.compile()
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
         took = time.monotonic() - begun
         problem = _problem(str(error))
         return Plan(
-            topology.name, devices, mesh, False, None, problem, 0, needed, 0, [], 0, {}, None, took
-        )
+            topology.name, devices, mesh, False, None, problem, 0, needed, 0, [], 0, 0, {}, None,
+            took,
+        )  # fmt: skip
     took = time.monotonic() - begun
-    found = costs(compiled.as_text() or "", mesh, turns)
-    memory = _memory(program, batch, compiled, topology)
+    text = compiled.as_text() or ""
+    found = costs(text, mesh)
+    memory = _memory(step, compiled, topology)
     seconds = estimate(found, topology)
     fits = memory.peak <= memory.usable
     return Plan(
@@ -132,7 +176,7 @@ def plan_update(
         mesh,
         fits,
         memory,
-        "" if fits else f"needs {memory.peak / 2**30:.2f} GiB of {memory.usable / 2**30:.2f} GiB",
+        "" if fits else f"needs {memory.peak / 2**30:.2f} GiB, has {memory.usable / 2**30:.2f} GiB",
         found.flops,
         needed,
         found.traffic,
@@ -141,6 +185,7 @@ def plan_update(
             for (kind, axes), row in sorted(by_kind_and_axis(found.collectives).items())
         ],
         found.unknown_loops,
+        len(_TO_HOST.findall(text)),
         seconds,
         None if needed is None else needed / topology.chip.flops / seconds["step"],
         took,
@@ -184,23 +229,21 @@ def device_bytes(tree: Any) -> int:
     )
 
 
-def _memory(
-    program: Program, batch: Any, compiled: jax.stages.Compiled, topology: Topology
-) -> Memory:
+def _memory(step: Step, compiled: jax.stages.Compiled, topology: Topology) -> Memory:
     sizes = compiled.memory_analysis()
     if sizes is None:
-        raise RuntimeError(f"the compiler says nothing of memory on {topology.name}")
-    target = program.state_target()
-    parameters, optimizer = device_bytes(target.params), device_bytes(target.optimizer)
+        raise RuntimeError(
+            f"the compiler does not report how much memory is needed on {topology.name}"
+        )
     outputs = sizes.output_size_in_bytes - sizes.alias_size_in_bytes
     held = sizes.argument_size_in_bytes + sizes.temp_size_in_bytes + outputs
     # The CPU compiler does not report a peak.
     peak = sizes.peak_memory_in_bytes if topology.chip.name.startswith("v") else held
     return Memory(
-        parameters,
-        optimizer,
-        device_bytes(target) - parameters - optimizer,
-        device_bytes(batch),
+        step.parameters,
+        step.optimizer,
+        step.other,
+        step.batch,
         sizes.temp_size_in_bytes,
         peak,
         int(topology.chip.memory),
@@ -211,7 +254,7 @@ def _problem(message: str) -> str:
     """The compiler's message on too little memory, in one line."""
     if used := _USED.search(message):
         need, have = (float(used[n]) * _UNITS[used[n + 1]] / 2**30 for n in (1, 3))
-        return f"needs {need:.2f} GiB of {have:.2f} GiB"
+        return f"needs {need:.2f} GiB, has {have:.2f} GiB"
     if over := _EXCEEDED.search(message):
-        return f"is over by {float(over[1]) * _UNITS[over[2]] / 2**30:.2f} GiB"
+        return f"exceeds the memory by {float(over[1]) * _UNITS[over[2]] / 2**30:.2f} GiB"
     return next(line for line in message.splitlines() if "RESOURCE_EXHAUSTED" in line)[:200]

@@ -29,12 +29,12 @@ SMALL = [
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("v7:2x2", "is no slice: name a TPU's kind"),
-        ("v5e", "is no slice"),
-        ("v5e:2", "is no slice"),
-        ("v5e:2x2; rm", "is no slice"),
-        ("cpu-", "how many devices? As cpu-64"),
-        ("gpu-0", "how many devices? As gpu-64"),
+        ("v7:2x2", "is not a slice: give a TPU's kind"),
+        ("v5e", "is not a slice"),
+        ("v5e:2", "is not a slice"),
+        ("v5e:2x2; rm", "is not a slice"),
+        ("cpu-", "the number of devices is missing or wrong; write it as in cpu-64"),
+        ("gpu-0", "the number of devices is missing or wrong; write it as in gpu-64"),
         ("cpu-999999", "set XLA_FLAGS=--xla_force_host_platform_device_count=999999"),
     ],
 )
@@ -124,14 +124,14 @@ def test_the_tpu_s_own_compiler_plans_a_step_without_a_tpu() -> None:
         (
             "RESOURCE_EXHAUSTED: Ran out of memory on HBM, the total memory required for HLO "
             "temporaries (144.33G) exceeds available HBM (15.75G).",
-            "needs 144.33 GiB of 15.75 GiB",
+            "needs 144.33 GiB, has 15.75 GiB",
         ),
         (
             "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory "
             "space hbm. Used 512.00M of 15.48G hbm. Exceeded hbm capacity by 1.2G.",
-            "needs 0.50 GiB of 15.48 GiB",
+            "needs 0.50 GiB, has 15.48 GiB",
         ),
-        ("RESOURCE_EXHAUSTED: Exceeded hbm capacity by 1.50G.", "is over by 1.50 GiB"),
+        ("RESOURCE_EXHAUSTED: Exceeded hbm capacity by 1.50G.", "exceeds the memory by 1.50 GiB"),
         ("trace\nRESOURCE_EXHAUSTED: something new", "RESOURCE_EXHAUSTED: something new"),
     ],
 )

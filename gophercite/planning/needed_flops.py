@@ -1,0 +1,106 @@
+"""Operations that a step must do, by analysis: only matrix products, nothing recomputed.
+
+What a compiled program does is compared with these numbers (`plan.Plan.needed_flops`).
+"""
+
+import dataclasses
+
+from gophercite.learning.a2c import A2CLearner
+from gophercite.learning.ppo import PPOLearner
+from gophercite.models.config import TransformerConfig
+
+
+def forward_flops(
+    config: TransformerConfig, rows: int, length: int, *, start: int = 0, read: int
+) -> float:
+    """Operations of a forward pass.
+
+    Args:
+      config: the model.
+      rows: number of sequences.
+      length: number of tokens per sequence that pass through the layers.
+      start: number of tokens before them, whose keys and values are known.
+      read: for how many of the tokens logits are needed.
+
+    Returns:
+      Operations; two for each multiply-add.
+    """
+    # A training step takes three times as many as its forward pass, for each of its products.
+    passed = config.training_flops(rows, start + length) - config.training_flops(rows, start)
+    return passed / 3 - 2 * rows * (length - read) * config.vocab_size * config.d_model
+
+
+def sampling_flops(
+    config: TransformerConfig, prompts: int, length: int, samples: int, max_tokens: int
+) -> float:
+    """Operations of sampling if each prompt is read once and no sample ends early.
+
+    Args:
+      config: the model.
+      prompts: number of prompts.
+      length: number of tokens per prompt.
+      samples: number of samples per prompt.
+      max_tokens: number of tokens per sample.
+
+    Returns:
+      Operations.
+    """
+    prefill = forward_flops(config, prompts, length, read=1)
+    drawn = forward_flops(config, prompts * samples, max_tokens, start=length, read=max_tokens)
+    return prefill + drawn
+
+
+def a2c_flops(
+    learner: A2CLearner, frozen_layers: int, prompts: int, length: int, question_length: int
+) -> float:
+    """Operations of a step of advantage actor-critic (GopherCite, section 2.8).
+
+    The policy samples. The reward model reads questions and samples. Teacher and policy read
+    prompts and samples again, but only in the trained layers: below these they are the same, and
+    sampling has computed it. Gradients take twice as many operations as the policy's forward pass,
+    without those of the embeddings if these are frozen. The heads are left out.
+
+    Args:
+      learner: the learner.
+      frozen_layers: number of layers that are not trained.
+      prompts: number of prompts.
+      length: number of tokens per prompt.
+      question_length: number of tokens per question, as the reward model reads it.
+
+    Returns:
+      Operations, if no sample ends early.
+    """
+    config, judge = learner.transformer.config, learner.rewards.model.transformer.config
+    tokens, samples = learner.plan.settings.max_tokens, learner.plan.samples
+    rows = prompts * samples
+    trained = dataclasses.replace(config, num_layers=config.num_layers - frozen_layers)
+    forward = forward_flops(trained, rows, length + tokens, read=tokens)
+    embeddings = 2 * rows * tokens * config.vocab_size * config.d_model
+    return (
+        sampling_flops(config, prompts, length, samples, tokens)
+        + forward_flops(judge, rows, question_length + tokens, read=0)
+        + forward  # the teacher
+        + 3 * forward
+        - (embeddings if "embed" in learner.frozen_parts else 0)
+    )
+
+
+def ppo_flops(learner: PPOLearner, rows: int, length: int, places: int) -> float:
+    """Operations of an update of proximal policy optimisation (WebGPT, appendix E).
+
+    The behaviour-cloned policy and the value network read all rows. In each epoch, the policy and
+    the value network train on them. The value network needs no logits.
+
+    Args:
+      learner: the learner.
+      rows: number of completions.
+      length: number of tokens per row, prompt and response.
+      places: maximum number of tokens per response.
+
+    Returns:
+      Operations, as if every row were full.
+    """
+    config = learner.transformer.config
+    policy = forward_flops(config, rows, length, read=places)
+    values = forward_flops(config, rows, length, read=0)
+    return (1 + 3 * learner.epochs) * (policy + values)

@@ -1,0 +1,118 @@
+"""Steps that are planned from shapes alone: the batches and operations are those of real runs."""
+
+import configuration  # noqa: F401 -- makes the library known to gin
+import gin
+import gin_files
+import jax
+import planned_runs
+import pytest
+from tiny_runs import TINY
+
+from gophercite.models.config import TransformerConfig
+from gophercite.partitioning import Partitioner, make_mesh
+from gophercite.planning.chips import topology
+from gophercite.planning.needed_flops import forward_flops, sampling_flops
+from gophercite.planning.plan import plan_step
+from gophercite.quoting.quote_settings import QuoteSettings
+
+NOWHERE = {"INITIAL_CHECKPOINT": "gs://bucket/sft", "REWARD_MODEL": "gs://bucket/rm"}
+SMALL = {
+    **TINY, **NOWHERE, "TransformerConfig.d_model": "32", "LENGTH": "96", "BATCH_SIZE": "4",
+    "A2CLearner.microbatches": "1", "A2CLearner.value_width": "8",
+}  # fmt: skip
+
+
+def load(file: str, **bindings: str) -> None:
+    gin_files.load([f"gin_configs/{file}.gin"], bindings, unset=[])
+
+
+@pytest.mark.parametrize(("start", "read"), [(0, 12), (5, 12), (5, 3)])
+def test_a_forward_pass_is_its_parts(start: int, read: int) -> None:
+    config = TransformerConfig(
+        vocab_size=64, d_model=16, num_layers=2, num_heads=2, head_dim=8, d_ff=32, position="rope",
+        tied_embeddings=False,
+    )  # fmt: skip
+    rows, length = 3, 12
+    whole = forward_flops(config, rows, length, start=start, read=read)
+    heads, layer = 16, 4 * 16 * 16 + 2 * 16 * 32
+    pairs = sum(start + place + 1 for place in range(length))
+    expected = 2 * rows * (2 * layer * length + 64 * 16 * read) + 2 * 2 * 2 * rows * pairs * heads
+    assert whole == pytest.approx(expected)
+    split = forward_flops(config, rows, 7, start=start, read=0)
+    split += forward_flops(config, rows, length - 7, start=start + 7, read=min(read, 5))
+    assert whole == pytest.approx(split + 2 * rows * 64 * 16 * max(read - 5, 0))
+
+
+def test_a_batch_of_prompts_has_the_shapes_of_a_real_one() -> None:
+    load("a2c_sample_world", **SMALL)
+    gin.bind_parameter("RolloutInput.judge_vocabulary", None)
+    source = gin.query_parameter("Run.input").scoped_configurable_fn()
+    real = next(source.batches())
+    names = "batch_size", "prompt_length", "question_length", "max_tokens"
+    prompts, *sizes = (getattr(source, name) for name in names)
+    planned = planned_runs._prompts(
+        Partitioner(make_mesh(data=4)), QuoteSettings(), prompts, *sizes, source.vocabulary.size
+    )
+    assert planned.keys() == real.keys()
+    tables, of_plan = real.pop("quotes"), planned.pop("quotes")
+    for name, part in real.items():
+        assert (planned[name].shape, planned[name].dtype) == (part.shape, part.dtype), name
+    leaves, structure = jax.tree.flatten(tables)
+    shapes, of_shapes = jax.tree.flatten(of_plan)
+    assert of_shapes == structure
+    for part, shape in zip(leaves, shapes, strict=True):  # their sizes are estimates
+        assert (len(shape.shape), shape.dtype) == (part.ndim, part.dtype)
+
+
+def test_reinforcement_learning_does_what_it_must() -> None:
+    load("a2c_sample_world", **SMALL, **{"partitioner.model": "2"})
+    slice_ = topology("cpu-4")
+    plan = plan_step(planned_runs.planned_run(slice_).step, slice_)
+    assert plan.fits
+    assert plan.mesh == {"data": 1, "fsdp": 2, "model": 2}
+    assert plan.memory is not None
+    assert plan.memory.parameters > plan.memory.optimizer > 0
+    assert plan.needed_flops is not None
+    assert 0.9 < plan.flops / plan.needed_flops < 1.6
+    assert plan.host_operations == 0
+
+
+def test_updates_of_ppo_do_what_they_must() -> None:
+    sizes = {
+        "Rollout.environments": "4", "Rollout.steps": "3", "Rollout.chunk": "8",
+        "BrowsingSettings.prompt_tokens": "24", "SamplingSettings.max_tokens": "8",
+        "PPOLearner.minibatches": "2", "PPOLearner.microbatches": "1", "PPOLearner.epochs": "1",
+        "PPOLearner.value_width": "8", "VOCABULARY_SIZE": "512",
+        "constant_schedule.learning_rate": "0.1",
+    }  # fmt: skip
+    unused = ("A2C", "LENGTH", "linear_warmup")
+    tiny = {name: value for name, value in SMALL.items() if not name.startswith(unused)}
+    load("ppo", **{**tiny, **sizes, "Transformer.config": "@TransformerConfig()"})
+    gin.bind_parameter("TransformerConfig.vocab_size", 512)
+    slice_ = topology("cpu-4")
+    plan = plan_step(planned_runs.planned_run(slice_).step, slice_)
+    assert plan.fits
+    assert plan.needed_flops is not None
+    # Attention over a whole row, of which analysis counts the causal half.
+    assert 0.8 < plan.flops / plan.needed_flops < 1.6
+
+
+def test_sampling_does_what_it_must() -> None:
+    load("models/sample_world", **{name: TINY[name] for name in TINY if "Config" in name})
+    sampling = planned_runs.Sampling(prompts=4, samples=2, length=64, max_tokens=16)
+    slice_ = topology("cpu-2")
+    run = planned_runs.planned_run(slice_, sampling=sampling)
+    plan = plan_step(run.step, slice_)
+    assert plan.fits
+    assert plan.needed_flops is not None
+    assert 0.9 < plan.flops / plan.needed_flops < 1.6
+    assert plan.host_operations == 0
+    config = planned_runs.model_of("gin_configs/models/gopher_44m.gin")
+    assert config.num_layers == 8
+    assert sampling_flops(config, 1, 8, 2, 4) < 2 * sampling_flops(config, 1, 8, 1, 4)
+
+
+def test_what_cannot_be_planned_is_named() -> None:
+    load("a2c_sample_world", **SMALL, **{"QUOTES": "None"})
+    with pytest.raises(ValueError, match="QUOTES = None: without models"):
+        planned_runs.planned_run(topology("cpu-4"))
