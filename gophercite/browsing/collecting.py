@@ -164,7 +164,9 @@ class BrowsingCollector:
                 "temperature = 1, top_p = 1 and top_k = None"
             )
         if jax.process_count() > 1:
-            raise ValueError("environments are collected from in one process: start one alone")
+            raise ValueError(
+                "collecting from environments works in a single process only: start just one"
+            )
         self._world, self._questions, self._rules = world, questions, rules
         self._player, self._rollout, self._judge = player, rollout, judge
         self._evaluated, self._measure, self._seed = evaluated, measure, seed
@@ -249,7 +251,7 @@ class BrowsingCollector:
             return
         if len(environments) != self._rollout.environments:
             raise ValueError(
-                f"the checkpoint has {len(environments)} environments, this run "
+                f"the checkpoint has {len(environments)} environments, but this run has "
                 f"{self._rollout.environments}: set Rollout.environments to that"
             )
         self._lanes = [Lane.from_json(value) for value in environments]

@@ -22,11 +22,11 @@ class AdafactorRule:
       epsilon: added to squared gradients.
     """
 
-    decay_rate: float = 0.8
-    clipping_threshold: float | None = 1.0
-    min_dim_size_to_factor: int = 128
-    multiply_by_parameter_scale: bool = False
-    epsilon: float = 1e-30
+    decay_rate: float
+    clipping_threshold: float | None
+    min_dim_size_to_factor: int
+    multiply_by_parameter_scale: bool
+    epsilon: float
 
     def __post_init__(self) -> None:
         """Checks that each field is in its range.

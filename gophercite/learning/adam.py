@@ -16,9 +16,9 @@ class AdamRule:
       eps: added to the root of the second moment.
     """
 
-    b1: float = 0.9
-    b2: float = 0.999
-    eps: float = 1e-8
+    b1: float
+    b2: float
+    eps: float
 
     def __post_init__(self) -> None:
         """Checks that each field is in its range.

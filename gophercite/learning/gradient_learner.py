@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,8 @@ from gophercite.models.parameters import (
     own_parts,
 )
 from gophercite.models.transformer import Transformer
+
+T = TypeVar("T")
 
 Schedule = Callable[[Int[Array, ""]], Float[Array, ""]]
 
@@ -127,6 +129,10 @@ class GradientLearner(abc.ABC):
             if name != FROZEN and name not in self.frozen_parts
         }
 
+    def at_width(self, function: Callable[[Batch], T], batch: Batch) -> T:
+        """Applies a function to a microbatch; a subclass may first cut off what only pads it."""
+        return function(batch)
+
     def summarise(self, totals: HostTotals) -> dict[str, float]:
         """Metrics of a dataset, from its batches' summed totals: their means."""
         return means(totals)
@@ -197,11 +203,11 @@ class GradientLearner(abc.ABC):
         slope = jax.grad(loss, has_aux=True)
         if self.microbatches == 1:
             with phase("gradients"):
-                return slope(trained, batch, None)
+                return self.at_width(lambda batch: slope(trained, batch, None), batch)
 
         def body(sums: Params, batch: Batch) -> tuple[Params, Metrics]:
             accumulated = sums[stack] if in_place else None
-            new, metrics = slope(trained, batch, accumulated)
+            new, metrics = self.at_width(lambda batch: slope(trained, batch, accumulated), batch)
             added = {
                 name: part
                 if in_place and name == stack
@@ -232,8 +238,8 @@ def cut_rows(batch: Any, pieces: int) -> Any:
     rows = jax.tree.leaves(batch)[0].shape[0]
     if rows % pieces:
         raise ValueError(
-            f"a batch of {rows} does not divide into {pieces} pieces: see the learner's "
-            "`microbatches` (and `rollout_pieces`, for prompts)"
+            f"a batch of {rows} rows can't be divided into {pieces} equal pieces: see the "
+            "learner's `microbatches` (and `rollout_pieces`, for prompts)"
         )
 
     def cut(array: Array) -> Array:

@@ -7,7 +7,8 @@ minibatches.
 """
 
 import dataclasses
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,7 @@ from gophercite.learning.clipping import clip_by_global_norm, global_norm
 from gophercite.learning.experience import Experience, of_batch, to_batch
 from gophercite.learning.gradient_learner import GradientLearner, cut_rows, join_rows
 from gophercite.learning.phases import phase
+from gophercite.learning.row_widths import by_length, reading_widths, take_rows
 from gophercite.learning.state import Batch, Metrics, Totals, TrainState
 from gophercite.learning.token_log_probs import token_log_probs
 from gophercite.models.parameters import (
@@ -34,6 +36,8 @@ from gophercite.models.parameters import (
 from gophercite.models.reward_model import RewardModel
 from gophercite.models.value_head import ValueHead
 from gophercite.partitioning import constrain
+
+T = TypeVar("T")
 
 _SHUFFLE = 5  # folded into a step's key to shuffle rows
 
@@ -97,6 +101,9 @@ class PPOLearner(GradientLearner):
       value_width: width of the value head's two hidden layers.
       value_scale: factor on the output of the value head's last layer (`ValueHead.scale`).
       loss_chunk: number of positions whose logits are in memory at once.
+      widths: number of widths to which microbatches are cut. Rows of similar length share a
+        microbatch, which is read only as far as its longest row needs; each width adds a compiled
+        copy of the forward and backward pass.
     """
 
     reward_model: RewardModel
@@ -112,6 +119,7 @@ class PPOLearner(GradientLearner):
     value_width: int = 2048
     value_scale: float = 1.0
     loss_chunk: int = 512
+    widths: int = 4
 
     def __post_init__(self) -> None:
         """Checks that each field is in its range.
@@ -119,7 +127,8 @@ class PPOLearner(GradientLearner):
         Raises:
           ValueError: a field is out of range (the message names it), or the policy has adapters.
         """
-        for name, least in (("minibatches", 1), ("epochs", 1), ("kl_reward", 0), ("clip", 0)):
+        least_values = {"minibatches": 1, "epochs": 1, "kl_reward": 0, "clip": 0, "widths": 1}
+        for name, least in least_values.items():
             if getattr(self, name) < least:
                 raise ValueError(
                     f"PPOLearner.{name} = {getattr(self, name)}: must be at least {least}"
@@ -128,7 +137,9 @@ class PPOLearner(GradientLearner):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"PPOLearner.{name} = {getattr(self, name)}: must be from 0 to 1")
         if self.transformer.lora is not None:
-            raise ValueError("PPOLearner trains whole parameters: set Transformer.lora to None")
+            raise ValueError(
+                "PPOLearner trains all parameters, not adapters: set Transformer.lora to None"
+            )
 
     @property
     def value_head(self) -> ValueHead:
@@ -210,6 +221,7 @@ class PPOLearner(GradientLearner):
 
         def minibatch(state: TrainState, numbered: tuple[Array, Any]) -> tuple[TrainState, Metrics]:
             number, own = numbered
+            own = take_rows(own, by_length(own, self.microbatches))
             own = jax.tree.map(
                 lambda part: constrain(part, "batch", *[None] * (part.ndim - 1)), own
             )
@@ -223,7 +235,7 @@ class PPOLearner(GradientLearner):
             order = jax.random.permutation(
                 jax.random.fold_in(key, number), experience.tokens.shape[0]
             )
-            shuffled = jax.tree.map(lambda part: part[order], rows)
+            shuffled = take_rows(rows, order)
             numbers = number * self.minibatches + jnp.arange(self.minibatches)
             return jax.lax.scan(minibatch, state, (numbers, cut_rows(shuffled, self.minibatches)))
 
@@ -242,9 +254,33 @@ class PPOLearner(GradientLearner):
             return Judged(kl, self._values(params, own))
 
         with phase("judging"):
-            pieces = cut_rows(to_batch(experience), self._pieces(experience))
-            made: Judged = join_rows(jax.lax.map(some, pieces))
+            pieces, rows = self._pieces(experience), to_batch(experience)
+            order = by_length(rows, pieces)
+            of_pieces = jax.lax.map(
+                lambda piece: self.at_width(some, piece), cut_rows(take_rows(rows, order), pieces)
+            )
+            made: Judged = take_rows(join_rows(of_pieces), jnp.argsort(order))
         return jax.lax.stop_gradient(made)
+
+    def at_width(self, function: Callable[[Batch], T], batch: Batch) -> T:
+        """Applies a function to rows of experience, cut to the least of some widths that they fit.
+
+        Args:
+          function: takes experience as a mapping of its fields; its result has the same shape for
+            all widths.
+          batch: such rows; only `tokens` is cut.
+        """
+        widths = reading_widths(batch["tokens"].shape[1], self.widths)
+        # A row without a response needs one more place: `Experience.before` reads up to the last
+        # but one.
+        needed = jnp.max(batch["prompt_lengths"] + batch["response_lengths"]) + 1
+        chosen = jnp.sum(needed > jnp.array(widths[:-1], jnp.int32))
+
+        def at(width: int) -> Callable[[Batch], T]:
+            return lambda rows: function({**rows, "tokens": rows["tokens"][:, :width]})
+
+        made: T = jax.lax.switch(chosen, [at(width) for width in widths], batch)
+        return made
 
     def advantages(self, experience: Experience, judged: Judged) -> Advantages:
         """The unnormalised advantages of a rollout's tokens, and the returns."""

@@ -36,16 +36,22 @@ class RewardLearner(GradientLearner):
     Attributes:
       auxiliary_weight: weight of the supported-and-plausible loss; the preference loss has 1 minus
         this. 0.5 averages the two, as in GopherCite; 0 gives WebGPT's reward model.
+      centering: weight of the squared sum of a pair's rewards (Eisenstein et al. 2023). Preferences
+        leave the rewards' zero open; this puts it near the mean reward of the compared responses,
+        so that rewards can be set against a constant, such as that of giving no answer.
     """
 
     auxiliary_weight: float = 0.5
+    centering: float = 0.0
 
     def __post_init__(self) -> None:
-        """Checks the weight.
+        """Checks the weights.
 
         Raises:
-          ValueError: the weight is not in [0, 1).
+          ValueError: `auxiliary_weight` is not in [0, 1), or `centering` is negative.
         """
+        if not self.centering >= 0:
+            raise ValueError(f"RewardLearner.centering = {self.centering}: must be at least 0")
         if not 0 <= self.auxiliary_weight < 1:
             raise ValueError(
                 f"RewardLearner.auxiliary_weight = {self.auxiliary_weight}: must be at least 0 and "
@@ -76,7 +82,8 @@ class RewardLearner(GradientLearner):
         Returns:
           The state after the step, and: `loss/total` (the objective), `loss/preference`,
           `loss/supported_and_plausible` (nats), `reward/accuracy` (over preferences that are not
-          ties), `optimizer/grad_norm`, `optimizer/learning_rate`, `throughput/pairs` (per step).
+          ties), `reward/mean` (over both responses of each compared pair), `optimizer/grad_norm`,
+          `optimizer/learning_rate`, `throughput/pairs` (per step).
         """
         decided = batch["preferred_weights"] * (batch["preferred"] != 0.5)
         sums = {
@@ -93,15 +100,21 @@ class RewardLearner(GradientLearner):
         self, params: Params, batch: Batch, weights: Any, accumulated: Params | None
     ) -> tuple[Float[Array, ""], Metrics]:
         """See `GradientLearner`; `weights` counts the entire batch's pairs, labels and non-ties."""
-        totals = self._totals(params, batch, accumulated)
+        verdicts = self.verdicts(params, batch, accumulated)
+        totals = preference_metrics.preference_totals(verdicts, batch)
         preference = totals["preference_loss"][0] / weights["pairs"]
         auxiliary = totals["supported_and_plausible_loss"][0] / weights["labels"]
         total = (1 - self.auxiliary_weight) * preference + self.auxiliary_weight * auxiliary
+        sums = jnp.sum(verdicts.reward, axis=1)
+        of_pairs = lambda values: jnp.sum(batch["preferred_weights"] * values) / weights["pairs"]  # noqa: E731
+        if self.centering:
+            total += self.centering * of_pairs(jnp.square(sums))
         return total, {
             "loss/total": total,
             "loss/preference": preference,
             "loss/supported_and_plausible": auxiliary,
             "reward/accuracy": totals["preference_accuracy"][0] / weights["decided"],
+            "reward/mean": of_pairs(sums / 2),
         }
 
     def evaluate(self, params: Params, batch: Batch) -> Totals:

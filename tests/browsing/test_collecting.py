@@ -197,7 +197,7 @@ def test_it_goes_on_bit_for_bit_and_an_interruption_changes_nothing() -> None:
             np.testing.assert_array_equal(found.experience[name], part, name)
     again.resume(None)
     assert json.dumps(again.environments()) == json.dumps(lanes[0])
-    with pytest.raises(ValueError, match="this run 6"):
+    with pytest.raises(ValueError, match="this run has 6"):
         again.resume(lanes[0][:2])
     with pytest.raises(RecordError, match="question, number"):
         again.resume([{}] * ENVIRONMENTS)

@@ -64,7 +64,7 @@ class Case:
         transformer = Transformer(CONFIG, self.lora)
         return A2CLearner(
             transformer=transformer,
-            optimizer=Handed(AdamRule()),
+            optimizer=Handed(AdamRule(0.9, 0.999, 1e-8)),
             schedule=schedules.constant(1.0),
             frozen_parts=("embed",) if self.frozen else (),
             rewards=Rewards(RewardModel(MODEL)),

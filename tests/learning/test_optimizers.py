@@ -1,5 +1,6 @@
 """What every optimiser does: applies updates per layer, in place, cut as the parameters are."""
 
+import inspect
 from typing import Any
 
 import jax
@@ -109,6 +110,27 @@ def test_adam_is_optax_on_each_layer(weight_decay: float) -> None:
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5, rtol=1e-5), unstack(ours), theirs
     )
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "other"),
+    [(adam, optax.adam, {}), (adafactor, optax.adafactor, {"multiply_by_parameter_scale": False})],
+)
+def test_defaults_are_those_of_optax(ours: Any, theirs: Any, other: dict[str, Any]) -> None:
+    """Optax calls one field `eps` where Adafactor's authors and we have `epsilon`."""
+    known = inspect.signature(theirs).parameters
+    for name, parameter in inspect.signature(ours).parameters.items():
+        name = "eps" if name == "epsilon" else name
+        if name in known and name != "weight_decay":
+            assert parameter.default == other.get(name, known[name].default), name
+
+
+@pytest.mark.parametrize("make", [adafactor, adam])
+def test_a_gradient_of_zero_changes_nothing(make: Any) -> None:
+    params = random_tree(0)
+    grads = jax.tree.map(jnp.zeros_like, params)
+    new, _ = update_once(make(), params, grads, 1e-2)
+    jax.tree.map(np.testing.assert_array_equal, new, params)
 
 
 @pytest.mark.parametrize("make", [adafactor, adam])

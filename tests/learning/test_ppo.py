@@ -11,7 +11,9 @@ import pytest
 
 from gophercite.learning import optimizers, schedules
 from gophercite.learning.experience import Experience, nothing, to_batch
+from gophercite.learning.gradient_learner import cut_rows
 from gophercite.learning.ppo import Judged, PPOLearner
+from gophercite.learning.row_widths import by_length, reading_widths, take_rows
 from gophercite.learning.token_log_probs import packed, token_log_probs, unpacked
 from gophercite.models.config import TransformerConfig
 from gophercite.models.parameters import (
@@ -47,6 +49,7 @@ def learner(**changes: Any) -> PPOLearner:
         "value_width": 8,
         "kl_reward": 0.3,
         "loss_chunk": 32,
+        "widths": 2,
     }
     return PPOLearner(**{**settings, **changes})
 
@@ -264,6 +267,55 @@ def test_no_gain_beyond_the_clip_and_every_loss_before_it(params: Params) -> Non
         slope = jax.jit(jax.grad(lambda p: only_policy.losses(p, batch, jnp.float32(1), None)[0]))  # noqa: B023
         size = max(float(jnp.max(abs(x))) for x in jax.tree.leaves(slope(params)[TRAINED]))
         assert (size == 0) == flat, (ahead, advantage, size)
+
+
+def test_rows_are_read_as_far_as_they_need_with_the_same_result(params: Params) -> None:
+    """Tokens behind the cut would spoil what reads them; short rows have short microbatches."""
+    experience = random_experience(7, constrained=False)
+    short = jnp.arange(ROWS) < 12
+    lengths = jnp.where(short, jnp.minimum(experience.prompt_lengths, 2), 5)
+    responses = jnp.minimum(experience.response_lengths, jnp.where(short, 1, 2))
+    experience = experience._replace(prompt_lengths=lengths, response_lengths=responses)
+    made = {}
+    for widths in (1, 3):
+        of = learner(microbatches=4, widths=widths)
+        state = of.init_state(params, jax.random.key(0))
+        made[widths] = jax.jit(of.learn)(state, experience)
+    compare = partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6)
+    jax.tree.map(compare, *(made[widths][0].params for widths in made))
+    jax.tree.map(partial(compare, atol=1e-5), *(made[widths][1] for widths in made))
+
+    rows, of = to_batch(experience), learner(widths=3)
+    pieces = cut_rows(take_rows(rows, by_length(rows, 4)), 4)
+    seen = [
+        int(
+            of.at_width(
+                lambda rows: jnp.int32(rows["tokens"].shape[1]), jax.tree.map(piece, pieces)
+            )
+        )
+        for piece in ((lambda part, i=i: part[i]) for i in range(4))
+    ]
+    ends = np.sort(np.asarray(lengths + responses)).reshape(4, 4)[:, -1]
+    assert seen == [4 * -(-(end + 1) // 4) for end in ends] == [4, 4, 4, 8]
+
+
+def test_a_prompt_without_a_response_may_end_where_the_rows_are_cut(params: Params) -> None:
+    """Its value is that before the first token that would follow."""
+    experience = random_experience(8)
+    few, many = (jax.jit(learner(widths=widths).judged) for widths in (1, 3))  # 12; 4, 8, 12
+    for length in (3, 4, 7):
+        bare = experience._replace(
+            prompt_lengths=jnp.full(ROWS, length), response_lengths=jnp.zeros(ROWS, jnp.int32)
+        )
+        wanted, found = (judged(params, bare).values[:, 0] for judged in (few, many))
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_widths_are_few_and_end_with_the_whole_length() -> None:
+    assert reading_widths(384, 4) == [96, 192, 288, 384]
+    assert reading_widths(2176, 4) == [640, 1280, 1920, 2176]
+    assert reading_widths(12, 1) == [12]
+    assert reading_widths(3, 8) == [1, 2, 3]
 
 
 def test_an_update_on_eight_devices_is_that_on_one(params: Params) -> None:

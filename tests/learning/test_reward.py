@@ -81,7 +81,7 @@ def scores():
     return found
 
 
-def by_hand(auxiliary_weight):
+def by_hand(auxiliary_weight, centering=0.0):
     batch, (reward, judged) = make_batch(), scores()
     with np.errstate(over="ignore"):
         second = 1 / (1 + np.exp(reward[:, 0] - reward[:, 1]))
@@ -92,8 +92,11 @@ def by_hand(auxiliary_weight):
     nll = -(labels * np.log(both) + (1 - labels) * np.log(1 - both))
     auxiliary = np.average(nll, weights=batch["label_weights"])
     total = (1 - auxiliary_weight) * preference + auxiliary_weight * auxiliary
+    sums = reward[:, 0] + reward[:, 1]
+    total += centering * np.average(sums**2, weights=batch["preferred_weights"])
     return {
         "loss/total": total,
+        "reward/mean": np.average(sums / 2, weights=batch["preferred_weights"]),
         "loss/preference": preference,
         "loss/supported_and_plausible": auxiliary,
     }
@@ -105,12 +108,16 @@ def step_of_one_device():
     return jax.jit(learner.update)(start(learner, frozen=1), make_batch())
 
 
-@pytest.mark.parametrize(("microbatches", "auxiliary_weight"), [(1, 0.5), (4, 0.5), (1, 0.0)])
-def test_losses_are_those_computed_by_hand(microbatches, auxiliary_weight):
-    learner = make_learner(microbatches=microbatches, auxiliary_weight=auxiliary_weight)
+@pytest.mark.parametrize(
+    ("microbatches", "auxiliary_weight", "centering"), [(1, 0.5, 0), (4, 0.5, 0.7), (1, 0.0, 0)]
+)
+def test_losses_are_those_computed_by_hand(microbatches, auxiliary_weight, centering):
+    learner = make_learner(
+        microbatches=microbatches, auxiliary_weight=auxiliary_weight, centering=centering
+    )
     batch = make_batch()
     _, metrics = jax.jit(learner.update)(start(learner), batch)
-    for name, value in by_hand(auxiliary_weight).items():
+    for name, value in by_hand(auxiliary_weight, centering).items():
         np.testing.assert_allclose(metrics[name], value, rtol=2e-5, err_msg=name)
     assert metrics["throughput/pairs"] == batch["preferred_weights"].sum()
 
@@ -277,3 +284,5 @@ def test_a_sharded_step_equals_that_of_one_device(data, fsdp, model):
 def test_a_weight_out_of_range_is_named():
     with pytest.raises(ValueError, match="auxiliary_weight = 1"):
         make_learner(auxiliary_weight=1.0)
+    with pytest.raises(ValueError, match="centering = -1"):
+        make_learner(centering=-1.0)

@@ -70,7 +70,7 @@ def learner() -> A2CLearner:
     settings = SamplingSettings(max_tokens=PLACES)
     return A2CLearner(
         transformer=transformer,
-        optimizer=Handed(AdamRule()),
+        optimizer=Handed(AdamRule(0.9, 0.999, 1e-8)),
         schedule=schedules.constant(1.0),
         rewards=Rewards(RewardModel(Transformer(JUDGE_CONFIG)), syntax_penalty=PENALTY),
         plan=Plan(transformer, settings, BYTES.eos_id, BYTES.pad_id, BYTES.size, 1, 1),

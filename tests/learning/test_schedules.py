@@ -22,6 +22,12 @@ def test_constant() -> None:
     )
 
 
+@pytest.mark.parametrize("kind", ["cosine", "linear"])
+def test_a_decay_without_warmup_begins_at_the_peak_and_ends_at_0(kind: str) -> None:
+    ours = rates(getattr(schedules, f"linear_warmup_{kind}")(2.0, 4), 5)
+    assert (ours[0], ours[4]) == pytest.approx((2.0, 0.0), abs=1e-6)
+
+
 @settings(max_examples=30)
 @given(
     st.floats(1e-7, 10),

@@ -54,7 +54,12 @@ def test_supervised_loss_and_gradients() -> None:
 
     loss, slopes = second(params)
     learner = SupervisedLearner(
-        MODEL, Handed(AdamRule()), lambda step: 1.0, microbatches=2, z_loss=0.05, loss_chunk=7
+        MODEL,
+        Handed(AdamRule(0.9, 0.999, 1e-8)),
+        lambda step: 1.0,
+        microbatches=2,
+        z_loss=0.05,
+        loss_chunk=7,
     )
     places = np.broadcast_to(np.arange(LENGTH), tokens.shape)
     batch = {
@@ -103,7 +108,11 @@ def test_the_reward_model_s_loss_and_gradients() -> None:
 
     loss, slopes = second(params)
     learner = RewardLearner(
-        MODEL, Handed(AdamRule()), lambda step: 1.0, microbatches=2, auxiliary_weight=0.3
+        MODEL,
+        Handed(AdamRule(0.9, 0.999, 1e-8)),
+        lambda step: 1.0,
+        microbatches=2,
+        auxiliary_weight=0.3,
     )
     batch = {
         "tokens": tokens,

@@ -111,7 +111,7 @@ def test_positions_that_count_the_row_can_not_branch():
     batch["branches"] = np.zeros_like(batch["segments"])
     for change in ({"position": "transformer_xl"}, {"window": 4}, {"attention_kernel": "splash"}):
         learner = make_learner(dataclasses.replace(ROTARY, **change))
-        with pytest.raises(ValueError, match="segments branch"):
+        with pytest.raises(ValueError, match="branching segments"):
             jax.eval_shape(learner.evaluate, learner.transformer.abstract(), batch)
 
 
