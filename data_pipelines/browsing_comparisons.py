@@ -6,8 +6,9 @@
 
 Two answers to the same question are compared as by a rater who knows the proof. An answer that is
 right and supported by what it cites is better than one that is only right, which is better
-than one that is wrong. Equally good answers tie, with target one half. "Much better" (supported
-against wrong) is merged into "better", as in WebGPT (3.2); the ratings keep the five points.
+than one that is wrong. Equally good answers tie, with target one half, or are not compared with
+--no-ties: a small model learns more from the others. "Much better" (supported against wrong) is
+merged into "better", as in WebGPT (3.2); the ratings keep the five points.
 
 OUT gets `comparisons_train.jsonl` and `comparisons_validation.jsonl`. With --validation-model a
 share of the questions goes to `validation_model/` in the same form, for a second reward model that
@@ -47,7 +48,7 @@ def long_answer(end: State) -> LongAnswer:
 
 
 def comparisons(
-    question: Question, episodes: Sequence[Episode], most: int, seed: str
+    question: Question, episodes: Sequence[Episode], most: int, seed: str, ties: bool = True
 ) -> Iterator[Comparison]:
     """Yields comparisons of different answers to a question, decided ones first.
 
@@ -57,6 +58,7 @@ def comparisons(
       most: maximum comparisons per question; of these, ties are at most as many as the others,
         or one.
       seed: seed for choosing among them.
+      ties: whether there are ties.
     """
     distinct = {}
     for each in episodes:
@@ -67,8 +69,8 @@ def comparisons(
     pairs = list(itertools.combinations(distinct.items(), 2))
     draws.shuffle(pairs)
     decided = [pair for pair in pairs if pair[0][1] != pair[1][1]][:most]
-    ties = [pair for pair in pairs if pair[0][1] == pair[1][1]]
-    for number, pair in enumerate([*decided, *ties[: min(most, max(1, len(decided)))]]):
+    tied = [pair for pair in pairs if pair[0][1] == pair[1][1]] if ties else []
+    for number, pair in enumerate([*decided, *tied[: min(most, max(1, len(decided)))]]):
         (first, low), (second, high) = pair if draws.random() < 0.5 else pair[::-1]
         points = abs(low - high)
         rating = {"rater": "truth", "points": _POINTS[2 - points] if points else "tie"}
@@ -103,10 +105,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if id not in questions:
                 continue
             question = questions[id]
-            model = set_of(question.question, shares) if options.validation_model else "first"
             parts = {"validation": options.held_out, "train": 1 - options.held_out}
-            part = set_of(f"part of {question.question}", parts) if options.held_out else "train"
-            by_split[f"{model} {part}"] += comparisons(question, episodes, options.each, id)
+            # Each choice has its own prefix: the questions may all be of one set by their text.
+            model, part = (
+                set_of(f"{choice} of {question.question}", of)
+                for choice, of in (("model", shares), ("part", parts))
+            )
+            by_split[f"{model} {part}"] += comparisons(
+                question, episodes, options.each, id, not options.no_ties
+            )
         if not by_split["first train"]:
             raise ValueError("no question has two different answers to compare")
         folders = {"first": options.out, "second": options.out / "validation_model"}
@@ -144,6 +151,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--out", type=Path, required=True, metavar="DIR", help="a folder")
     add("--held-out", type=float, default=0.1, help="share of the questions (default 0.1)")
     add("--validation-model", type=float, default=0.0, help="share of the questions (default 0)")
+    add("--no-ties", action="store_true", help="compare no two equally good answers")
     add("--each", type=int, default=4, help="decided comparisons of a question (default 4)")
     options = parser.parse_args(arguments)
     for name in ("held_out", "validation_model"):

@@ -1,13 +1,14 @@
 """Learning to browse in miniature, on a sample web: launch/browse_miniature.sh sets it up.
 
-The bundled language model imitates scripted demonstrations. Its answers to other questions are
-compared by what is true, two reward models learn from these comparisons, on different questions,
+The bundled language model imitates scripted demonstrations. Its answers to other questions, and
+those of scripts that often quote the wrong sentence, are compared by what is true. Two reward
+models learn from these comparisons, on different questions,
 and the policy learns from the rewards of the first one. Both policies then answer questions about
 a web whose names no training saw. MODEL_DIR gets
 
   web/, sets/            the web, its demonstrations, and questions for comparisons and for PPO
   completions/, bc/      the data of behaviour cloning, and its model
-  rated/, comparisons/   answers of that model, and comparisons of them
+  rated/, comparisons/   answers of that model and of careless scripts, and comparisons of them
   rm/, rm_validation/    the reward models
   ppo/                   the policy after reinforcement learning
   answers/bc/, …/ppo/    episodes of both, scored
@@ -29,10 +30,12 @@ from stages import Stage, StageError, run_python, run_stages, training_command
 
 from gophercite.storage.json_fields import in_one_line
 
-_RULES = ["--view-lines", "12", "--results", "4"]
-_BROWSING = [*_RULES, "--actions", "16", "--prompt-tokens", "384", "--max-tokens", "64"]
+_RULES = ["--view-lines", "6", "--results", "3"]  # as in gin_configs/ppo_sample_web.gin
+_PROMPT_TOKENS = "320"  # likewise
+_BROWSING = [*_RULES, "--actions", "16", "--prompt-tokens", _PROMPT_TOKENS, "--max-tokens", "64"]
 _REMOVE = "import shutil, sys; shutil.rmtree(sys.argv[1], ignore_errors=True)"
-_PREFIX = "248"  # as in gin_configs/rm_sample_web.gin
+_PREFIX = "112"  # as in gin_configs/rm_sample_web.gin
+_CARELESS = ["--rate", "wrong_quote=0.5", "--rate", "namesake=0.3"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     status = status or run_python(plan.report_command())
     if status == 0:
-        _say(f"This start took {time.monotonic() - start:.0f} s")
+        _say(f"This run took {time.monotonic() - start:.0f} s")
     return status
 
 
@@ -77,23 +80,29 @@ class Plan:
         data = "data_pipelines"
         demonstrations = f"{web}/made/demonstrations_train.jsonl.gz"
         make = [f"{data}.sample_web", "--out", f"{web}/made", "--seed", str(self.seed)]
-        pages = max(40, int(self._scaled(300)))  # a web has at least 40
-        make += ["--pages", str(pages), "--questions", self._scaled(4000)]
-        make += ["--demonstrations", self._scaled(2000), "--steps", "5,3", *_RULES]
+        pages = max(40, int(self._scaled(900)))  # a web has at least 40
+        make += ["--pages", str(pages), "--questions", self._scaled(15000)]
+        make += ["--demonstrations", self._scaled(4500), "--steps", "5,3", *_RULES]
+        make += ["--styles", "direct", "--noise", "0.3"]  # one way: a million parameters learn it
         deal = [f"{data}.question_sets", f"{web}/made/questions_train.jsonl", str(sets)]
         deal += ["--share", "rm=1", "--share", "rl=2", "--without", demonstrations]
         learn = [f"{data}.browsing_completions", f"{web}/made/world_train", demonstrations]
-        learn += [str(at("completions")), "--prompt-tokens", "384", "--held-out", "0.04"]
+        learn += [str(at("completions")), "--prompt-tokens", _PROMPT_TOKENS, "--held-out", "0.04"]
         learn += ["--vocabulary", f"{data}/sample_world/model/vocabulary"]
         compare = [f"{data}.browsing_comparisons", f"{sets}/questions_rm.jsonl"]
-        compare += [f"{at('rated')}/of/episodes.jsonl.gz", "--out", str(at("comparisons"))]
-        compare += ["--validation-model", "0.4", "--held-out", "0.15"]
-        reward = {"INITIAL_CHECKPOINT": str(bc), "TRAIN_STEPS": int(self._scaled(400))}
+        compare += [f"{at('rated')}/of/episodes.jsonl.gz"]
+        compare += [f"{at('rated')}/script_{number}.jsonl.gz" for number in range(3)]
+        compare += ["--out", str(at("comparisons")), "--validation-model", "0.3"]
+        compare += ["--held-out", "0.1", "--no-ties"]
+        careless: tuple[list[str], ...] = (_CARELESS, _CARELESS, [])
+        reward = {"INITIAL_CHECKPOINT": str(bc), "TRAIN_STEPS": int(self._scaled(800))}
         return [
             # An unfinished web is built again.
             Stage("a web to learn on", web, [["-c", _REMOVE, f"{web}/made"], ["-m", *make]]),
             Stage("questions for comparisons and PPO", sets, [["-m", *deal]], [web]),
-            Stage("what behaviour cloning learns", at("completions"), [["-m", *learn]], [web]),
+            Stage(
+                "demonstrations for behaviour cloning", at("completions"), [["-m", *learn]], [web]
+            ),
             Stage(
                 "behaviour cloning",
                 bc,
@@ -103,7 +112,7 @@ class Plan:
                         bc,
                         {
                             "DEMONSTRATIONS": str(at("completions")),
-                            "TRAIN_STEPS": int(self._scaled(1200)),
+                            "TRAIN_STEPS": int(self._scaled(1100)),
                         },
                     )
                 ],
@@ -118,9 +127,11 @@ class Plan:
                         f"{web}/made/world_train",
                         f"{sets}/questions_rm.jsonl",
                         f"{at('rated')}/of",
-                        "2",
-                        ["--answers", "3", "--temperature", "1"],
-                    )
+                        "4",
+                        ["--limit", self._scaled(300), "--temperature", "1"],
+                    ),
+                    # Few of its answers are decided pairs; scripts write as many as are needed.
+                    *[self._script(number, rates) for number, rates in enumerate(careless)],
                 ],
                 [bc, sets],
             ),
@@ -142,7 +153,11 @@ class Plan:
                     self._train(
                         "rm_sample_web",
                         second,
-                        {**reward, "COMPARISONS": f"{at('comparisons')}/validation_model"},
+                        {
+                            **reward,
+                            "TRAIN_STEPS": int(self._scaled(400)),
+                            "COMPARISONS": f"{at('comparisons')}/validation_model",
+                        },
                     )
                 ],
                 [bc, at("comparisons")],
@@ -161,7 +176,7 @@ class Plan:
                             "QUESTIONS": f"{sets}/questions_rl.jsonl",
                             "HELD_OUT_WORLD": f"{web}/made/world_validation",
                             "HELD_OUT_QUESTIONS": f"{web}/made/questions_validation.jsonl",
-                            "TRAIN_STEPS": int(self._scaled(12)),
+                            "TRAIN_STEPS": int(self._scaled(16)),
                         },
                     )
                 ],
@@ -187,6 +202,13 @@ class Plan:
         )  # fmt: skip
         return Stage(f"answers of {policy.name}", folder, [command], [web, policy, rm, second])
 
+    def _script(self, seed: int, rates: Sequence[str]) -> list[str]:
+        """A script's episodes for the questions of the comparisons."""
+        command = ["-m", "data_pipelines.demonstrators", str(self._at("web") / "made/world_train")]
+        command += [str(self._at("sets") / "questions_rm.jsonl")]
+        command += [str(self._at("rated") / f"script_{seed}.jsonl.gz"), "--styles", "direct"]
+        return [*command, "--seed", str(seed), *rates, *_RULES]
+
     def _browse(
         self,
         model: pathlib.Path,
@@ -198,7 +220,8 @@ class Plan:
     ) -> list[str]:
         command = ["launch/browse_questions.py", "--model", str(model), "--world", world]
         command += ["--questions", questions, "--output", output, "--episodes", episodes]
-        return [*command, "--free", "--seed", str(self.seed), *_BROWSING, *others]
+        command += ["--free", "--seed", str(self.seed), "--together", "8"]  # fast on two cores
+        return [*command, *_BROWSING, *others]
 
     def _train(
         self, config: str, folder: pathlib.Path, settings: Mapping[str, object]
@@ -229,18 +252,28 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         type=pathlib.Path,
         metavar="MODEL_DIR",
         default=pathlib.Path("runs/browse_miniature"),
-        help="where all of it goes (default: runs/browse_miniature)",
+        help="folder for everything that is made (default: runs/browse_miniature)",
     )
-    add("--seed", type=int, default=0, help="of all draws (default: SEED=, or 0)")
-    add("--questions", type=int, default=64, help="questions to ask in the end (default: 64)")
-    add("--episodes", type=int, default=16, help="of each of them (default: 16)")
-    add("--scale", type=float, default=1.0, help="of the web and all trainings (default: 1)")
+    add("--seed", type=int, default=0, help="seed of all random draws (default: SEED=, or 0)")
+    add(
+        "--questions",
+        type=int,
+        default=64,
+        help="number of questions for the final comparison (default: 64)",
+    )
+    add("--episodes", type=int, default=16, help="episodes per question (default: 16)")
+    add(
+        "--scale",
+        type=float,
+        default=1.0,
+        help="size of the web and of all trainings, relative to the default (default: 1)",
+    )
     flags = parser.parse_args(arguments)
     for name in ("questions", "episodes"):
         if getattr(flags, name) < 1:
             parser.error(f"--{name} is {getattr(flags, name)}: must be at least 1")
     if not flags.scale > 0:
-        parser.error(f"--scale is {flags.scale}: must be over 0")
+        parser.error(f"--scale is {flags.scale}: must be above 0")
     return flags
 
 

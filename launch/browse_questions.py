@@ -66,7 +66,7 @@ def _run(flags: argparse.Namespace) -> None:
 
     questions = list(records.read(flags.questions, records.Question))[: flags.limit]
     if not questions:
-        raise ValueError(f"{flags.questions}: there is no question to ask")
+        raise ValueError(f"{flags.questions}: the file contains no questions")
     model, rules = load_model(flags.model), settings_of(flags)
     sampling = SamplingSettings(
         max_tokens=flags.max_tokens, temperature=flags.temperature, free_log_probs=False
@@ -243,23 +243,57 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("--model", required=True, metavar="DIR", help="a model folder, or a training run's")
+    add("--model", required=True, metavar="DIR", help="a model folder or a training run's folder")
     add("--world", required=True, metavar="DIR", help="a recorded world")
-    add("--questions", required=True, type=Path, metavar="FILE", help="question records")
-    add("--output", required=True, type=Path, metavar="DIR", help="a folder")
-    add("--limit", type=int, help="questions to take, the first ones")
-    add("--episodes", type=int, default=1, help="of each question (default 1)")
-    add("--answers", type=int, default=1, help="on each episode's references (default 1)")
-    add("--temperature", type=float, default=0.8, help="of all texts (default 0.8, as WebGPT's)")
-    add("--free", action="store_true", help="let it write anything, not just what is valid")
-    add("--prompt-tokens", type=int, default=2048, help="longest prompt (default 2048)")
-    add("--max-tokens", type=int, default=128, help="of a command or an answer (default 128)")
-    add("--reward-model", metavar="DIR", help="scores the answers")
-    add("--validation-reward-model", metavar="DIR", help="scores them, too, but chooses none")
-    add("--prefix-tokens", type=int, default=1024, help="that reward models read (default 1024)")
-    add("--together", type=int, default=16, help="texts that are written at a time (default 16)")
-    add("--at-once", type=int, default=64, help="episodes at a time (default 64)")
-    add("--seed", type=int, default=0, help="of all draws (default 0)")
+    add("--questions", required=True, type=Path, metavar="FILE", help="file of questions (records)")
+    add("--output", required=True, type=Path, metavar="DIR", help="folder to write to")
+    add("--limit", type=int, help="take only this many questions, from the start of the file")
+    add("--episodes", type=int, default=1, help="episodes per question (default 1)")
+    add("--answers", type=int, default=1, help="answers to each episode's references (default 1)")
+    add(
+        "--temperature",
+        type=float,
+        default=0.8,
+        help="sampling temperature of all texts (default 0.8, as in WebGPT)",
+    )
+    add("--free", action="store_true", help="let the model write anything, not only what is valid")
+    add(
+        "--prompt-tokens",
+        type=int,
+        default=2048,
+        help="length of the longest prompt, in tokens (default 2048)",
+    )
+    add(
+        "--max-tokens",
+        type=int,
+        default=128,
+        help="length of the longest command or answer, in tokens (default 128)",
+    )
+    add("--reward-model", metavar="DIR", help="reward model that scores and chooses the answers")
+    add(
+        "--validation-reward-model",
+        metavar="DIR",
+        help="reward model that also scores the answers, but does not choose",
+    )
+    add(
+        "--prefix-tokens",
+        type=int,
+        default=1024,
+        help="number of tokens that reward models read (default 1024)",
+    )
+    add(
+        "--together",
+        type=int,
+        default=16,
+        help="texts that are written at the same time (default 16)",
+    )
+    add(
+        "--at-once",
+        type=int,
+        default=64,
+        help="episodes that are open at the same time (default 64)",
+    )
+    add("--seed", type=int, default=0, help="seed of all random draws (default 0)")
     add_rules(parser)
     flags = parser.parse_args(arguments)
     for name in ("episodes", "answers", "together", "at_once", "max_tokens", "prompt_tokens"):

@@ -115,7 +115,7 @@ def _read(file: str) -> list[Comparison]:
 def _overall(file: str) -> Estimate:
     shares = preferences(_read(file))
     if OVERALL not in shares:
-        raise ValueError(f"{file}: no comparison in it was decided")
+        raise ValueError(f"{file}: none of its comparisons was decided")
     return shares[OVERALL]
 
 
@@ -126,7 +126,7 @@ def _votes(files: Iterable[tuple[str, str]]) -> dict[str, list[dict[str, Any]]]:
         of = found.setdefault(name, [])
         for number, value in read_json_lines(file):
             if not isinstance(value, dict) or "item" not in value:
-                raise ValueError(f"{file}:{number}: is no vote: it names no 'item'")
+                raise ValueError(f"{file}:{number}: is not a vote: it has no 'item'")
             of.append(value)
     return found
 
@@ -139,7 +139,7 @@ def _short_answers(file: str) -> list[dict[str, Any]]:
     lines = []
     for number, value in read_json_lines(file):
         if not isinstance(value, dict) or not {"exact_match", "f1", "splits"} <= value.keys():
-            raise ValueError(f"{file}:{number}: is no line of short answers")
+            raise ValueError(f"{file}:{number}: is not a line of short answers")
         lines.append(value)
     return lines
 
@@ -149,9 +149,9 @@ def _cloned(share: float, folder: str) -> Scaled:
     policy: BrowsedPolicy = read_policy(folder, pathlib.Path(folder))
     judge = next((name for name in (VALIDATION, CHOSEN_BY) if name in policy.scores), None)
     if judge is None:
-        raise ValueError(f"{folder}: its episodes were scored by no reward model")
+        raise ValueError(f"{folder}: its episodes were not scored by a reward model")
     if "parameters" not in policy.summary:
-        raise ValueError(f"{folder}/summary.json: does not say 'parameters': browse again")
+        raise ValueError(f"{folder}/summary.json: 'parameters' is missing: browse again")
     worth = resampled(policy.scores[judge].mean(axis=1))
     return Scaled(share, int(policy.summary["parameters"]), worth)
 
@@ -187,7 +187,7 @@ def _number_and_path(of: Callable[[str], float], what: str) -> Callable[[str], t
         except ValueError:
             value = 0
         if not 0 < value < float("inf"):
-            raise argparse.ArgumentTypeError(f"{text!r}: {number!r} is no {what}")
+            raise argparse.ArgumentTypeError(f"{text!r}: {number!r} is not a {what}")
         return value, path
 
     return read
@@ -200,33 +200,45 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    share, n = _number_and_path(float, "share above 0"), _number_and_path(int, "number from 1 on")
+    share, n = _number_and_path(float, "share above 0"), _number_and_path(int, "number, at least 1")
 
     def add_files(flag: str, kind: Callable[[str], object], metavar: str, help: str) -> None:
         add(flag, nargs="+", type=kind, metavar=metavar, default=[], help=help)
 
-    add("results", nargs="*", type=named_path, metavar="NAME=FOLDER", help="policies' episodes")
+    add(
+        "results",
+        nargs="*",
+        type=named_path,
+        metavar="NAME=FOLDER",
+        help="episodes of the policies",
+    )
     add("--output", type=pathlib.Path, required=True, metavar="PREFIX", help="of the report")
     add("--title", default="Learning to browse", help="of the report")
-    what = "comparisons of the policy's answers, the second, with "
+    what = "comparisons of the policy's answers (the second ones) with "
     add_files("--over-demonstrations", named_path, "NAME=FILE", f"{what}demonstrations (figure 2)")
     add_files("--over-references", named_path, "NAME=FILE", f"{what}the data set's (figure 2)")
-    what = "comparisons of the first policy's best of N, the second, with its single answer"
+    what = (
+        "comparisons of the first policy's best of N (the second answers) with its single answers"
+    )
     add_files("--people-best-of", n, "N=FILE", f"{what} (figure 5)")
-    what = "episodes of policies cloned from a share of the demonstrations"
+    what = "episodes of policies that were cloned from this share of the demonstrations"
     add_files("--demonstrations", share, "SHARE=FOLDER", f"{what} (figure 6)")
-    what = "runs of reward models on a share of the comparisons"
+    what = "runs of reward models that were trained on this share of the comparisons"
     add_files("--comparisons", share, "SHARE=FOLDER", f"{what} (figure 7)")
-    what = "what launch/extract_answers.py wrote"
+    what = "output of launch/extract_answers.py"
     add_files("--short-answers", named_path, "NAME=FILE", f"{what} (table 9)")
-    what = "votes on the system's answers; a name may stand for several files"
+    what = "votes on the system's answers; a name may be given with several files"
     add_files("--truthfulqa", named_path, "NAME=FILE", f"{what} (figure 3)")
     add_files("--stance", named_path, "NAME=FILE", f"{what} (figures 11, 12)")
-    add("--stance-questions", metavar="FILE", help="instead of data_pipelines.stance_questions")
+    add(
+        "--stance-questions",
+        metavar="FILE",
+        help="questions to use instead of those of data_pipelines.stance_questions",
+    )
     flags = parser.parse_args(arguments)
     names = [name for name, _ in flags.results]
     if len(set(names)) < len(names):
-        parser.error("two policies have one name")
+        parser.error("two policies have the same name")
     if not any(value for name, value in vars(flags).items() if name not in ("output", "title")):
         parser.error("nothing to report: give NAME=FOLDER, or files")
     return flags

@@ -63,8 +63,8 @@ def browsing_collector(
     vocabulary = read_vocabulary(reward_model)
     if not same_tokens(input.vocabulary, vocabulary):
         raise ValueError(
-            f"the reward model in {reward_model} has another vocabulary than the policy: train one "
-            "that begins with the policy's model"
+            f"the reward model in {reward_model} has another vocabulary than the policy: train "
+            "one that starts from the policy's model"
         )
     player = Player(
         transformer,

@@ -101,13 +101,36 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("--model", required=True, metavar="DIR", help="a model folder, or a training run's")
-    add("--questions", required=True, type=Path, metavar="FILE", help="with accepted answers")
+    add("--model", required=True, metavar="DIR", help="a model folder or a training run's folder")
+    add(
+        "--questions",
+        required=True,
+        type=Path,
+        metavar="FILE",
+        help="questions with accepted answers",
+    )
     add("--episodes", nargs="+", type=Path, default=[], metavar="FILE", help="the browsed answers")
-    add("--train", nargs="+", type=Path, metavar="FILE", help="training questions, for the splits")
-    add("--output", required=True, type=Path, metavar="FILE", help="lines of answers")
-    add("--max-tokens", type=int, default=24, help="of a short answer (default 24)")
-    add("--together", type=int, default=16, help="questions at a time (default 16)")
+    add(
+        "--train",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="training questions, to split the questions by overlap",
+    )
+    add(
+        "--output",
+        required=True,
+        type=Path,
+        metavar="FILE",
+        help="file to write the short answers to (JSON lines)",
+    )
+    add(
+        "--max-tokens",
+        type=int,
+        default=24,
+        help="length of the longest short answer, in tokens (default 24)",
+    )
+    add("--together", type=int, default=16, help="questions answered at the same time (default 16)")
     flags = parser.parse_args(arguments)
     for name in ("max_tokens", "together"):
         if getattr(flags, name) < 1:

@@ -88,7 +88,9 @@ class BrowsedPolicy:
         """
         judged = self.scores[judged_by]
         if CHOSEN_BY not in self.scores and set(sizes) != {1}:
-            raise ValueError(f"{self.name}: episodes have no rewards to choose the best by")
+            raise ValueError(
+                f"{self.name}: the episodes have no rewards, so the best can't be chosen"
+            )
         return best_of_n(self.scores.get(CHOSEN_BY, judged), judged, sizes)
 
 
@@ -108,7 +110,7 @@ def read_policy(name: str, folder: pathlib.Path) -> BrowsedPolicy:
     rows: dict[str, list[dict[str, Any]]] = {}
     for number, value in read_json_lines(path):
         if not isinstance(value, dict) or "question_id" not in value:
-            raise ValueError(f"{path}:{number}: is no line of scores")
+            raise ValueError(f"{path}:{number}: is not a line of scores")
         rows.setdefault(value["question_id"], []).append(value)
     sizes = {len(each) for each in rows.values()}
     if not rows:

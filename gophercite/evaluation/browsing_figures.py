@@ -185,7 +185,7 @@ def compute_figure(
     axes.plot(*zip(*best, strict=True), color="0.5", linewidth=3, alpha=0.5, zorder=0,
               label="worth its cost")  # fmt: skip
     axes.set_xscale("log")
-    axes.set_xlabel("floating point operations of an answer")
+    axes.set_xlabel("floating point operations per answer")
     axes.set_ylabel(quality)
     return _legend(figure, axes)
 

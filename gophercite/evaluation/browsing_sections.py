@@ -59,8 +59,8 @@ def episodes_section(policies: Sequence[BrowsedPolicy]) -> Section:
         rows.append([policy.name, episode_count, *cells, actions, invalid])
     headings = ["policy", "questions × episodes", "supported %", "right %", "reward"]
     headings += ["validation reward", "actions", "invalid %"]
-    text = ["Means with 90 % intervals, by resampling questions; all are by question."]
-    return Section("One episode a question", text, [Table(headings, rows)])
+    text = ["Means over questions, with 90 % intervals from resampling the questions."]
+    return Section("One episode per question", text, [Table(headings, rows)])
 
 
 def best_of_section(policies: Sequence[BrowsedPolicy]) -> Section:
@@ -80,7 +80,7 @@ def best_of_section(policies: Sequence[BrowsedPolicy]) -> Section:
     if not rows:
         return Section()
     table = Table(["policy", "n", "supported %", "reward", "validation reward"], rows)
-    text = ["Chosen by the reward model; estimated over all subsets of a question's episodes."]
+    text = ["The reward model chooses; estimated over all subsets of a question's episodes."]
     return Section("Best of n episodes", text, [table])
 
 
@@ -148,8 +148,9 @@ def training_methods_section(
             "Preference of the best of n episodes over one (figure 5)",
         )
     text = [
-        "By a reward model: the sigmoid of the difference of mean scores. By the truth: how often "
-        "one alone is supported, and half of the ties. 90 % intervals over questions."
+        "By a reward model: the sigmoid of the difference of mean scores. By the truth: the "
+        "share of questions in which only this answer is supported, plus half of the ties. 90 % "
+        "intervals over questions."
     ]
     table = Table(["preferred", "answers", "%"], rows)
     return illustrated("Comparison of training methods", text, [table], images)
@@ -159,7 +160,7 @@ def cloning_scaling_section(runs: Sequence[Scaled]) -> Section:
     """Scores of cloned policies by demonstrations and parameters (figure 6)."""
     return _scaling(
         runs,
-        "Behaviour cloning by demonstrations and parameters",
+        "Behaviour cloning by number of demonstrations and parameters",
         "proportion of demonstrations",
         "validation reward model's score",
         "demonstrations_scaling",
@@ -172,7 +173,7 @@ def reward_scaling_section(runs: Sequence[Scaled]) -> Section:
     """Accuracy of reward models by comparisons and parameters (figure 7)."""
     return _scaling(
         runs,
-        "Reward models by comparisons and parameters",
+        "Reward models by number of comparisons and parameters",
         "proportion of comparisons",
         "accuracy",
         "comparisons_scaling",
@@ -207,11 +208,11 @@ def compute_section(policies: Sequence[BrowsedPolicy]) -> Section:
     drawn: dict[str, Drawn] = {
         "compute": (
             drawing("compute_figure", systems, "validation reward model's score"),
-            "Score of the best of n by operations; n stands at its point (figure 8)",
+            "Score of the best of n by operations; each point is labelled with its n (figure 8)",
         )
     }
     text = [
-        "Operations: twice the parameters for each token that the policy and the reward model read "
+        "Operations: two per parameter for each token that the policy and the reward model read "
         "or write."
     ]
     return illustrated("Best of n by computation", text, [table], drawn)

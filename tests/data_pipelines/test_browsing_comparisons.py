@@ -2,12 +2,15 @@
 
 import dataclasses
 import itertools
+from pathlib import Path
 
 import pytest
 
-from data_pipelines.browsing_comparisons import comparisons, long_answer, worth
+from data_pipelines.browsing_comparisons import comparisons, long_answer, main, worth
+from data_pipelines.question_sets import set_of
+from gophercite import records
 from gophercite.browser.environment import replay, reset
-from gophercite.browser.episodes import Episode
+from gophercite.browser.episodes import Episode, write_episodes
 from gophercite.browser.state import State
 from gophercite.documents import Document
 from gophercite.records import Question, Span
@@ -56,6 +59,9 @@ def test_what_is_proved_is_better_than_what_is_right_and_that_than_the_rest(
         assert each.ratings == ({"rater": "truth", "points": points},)
     assert sum(each.preferred == 0.5 for each in made) == 1
     assert {each.preferred for each in made} == {0.0, 0.5, 1.0}, "either side may be better"
+    decided = list(comparisons(QUESTION, episodes, 99, "s", ties=False))
+    assert len(decided) == 5
+    assert {each.preferred for each in decided} == {0.0, 1.0}
     assert len({each.id for each in made}) == 6
 
 
@@ -69,3 +75,35 @@ def test_answers_come_with_their_references_once_each_and_few_are_ties(
     for one in itertools.chain.from_iterable(each.responses for each in made):
         assert one == long_answer(end(one.answer))  # type: ignore[union-attr]
         assert one.references[0].extract == LIGHTHOUSE.splitlines()[0]  # type: ignore[union-attr]
+
+
+def test_questions_of_one_set_are_divided_among_both_models_and_splits(
+    tmp_path: Path, episodes: list[Episode]
+) -> None:
+    # Chosen as data_pipelines.question_sets does: by their texts' places in one order.
+    named = (f"Who built number {number}?" for number in range(400))
+    chosen = [text for text in named if set_of(text, {"rm": 1, "rl": 2}) == "rm"]
+    questions = [dataclasses.replace(QUESTION, id=text, question=text) for text in chosen]
+    records.write(tmp_path / "questions.jsonl", questions)
+    write_episodes(
+        tmp_path / "episodes.jsonl.gz",
+        [
+            dataclasses.replace(each, id=f"{text}/{each.id}", question_id=text)
+            for text in chosen
+            for each in episodes
+        ],
+    )
+    files = [str(tmp_path / name) for name in ("questions.jsonl", "episodes.jsonl.gz")]
+    shares = ["--held-out", "0.2", "--validation-model", "0.4"]
+    assert main([*files, "--out", str(tmp_path / "out"), *shares, "--no-ties"]) == 0
+    found: dict[str, set[str]] = {}
+    for path in sorted((tmp_path / "out").rglob("*.jsonl")):
+        read = list(records.read(path, records.Comparison))
+        found[str(path.relative_to(tmp_path / "out"))] = {each.question for each in read}
+        assert all(each.preferred != 0.5 for each in read)
+    assert len(found) == 4
+    assert sum(map(len, found.values())) == len(set().union(*found.values())) == len(chosen)
+    second = sum(len(own) for name, own in found.items() if "validation_model" in name)
+    assert 0.25 < second / len(chosen) < 0.55
+    held_out = sum(len(own) for name, own in found.items() if name.endswith("_validation.jsonl"))
+    assert 0.08 < held_out / len(chosen) < 0.35

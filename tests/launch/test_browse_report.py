@@ -197,9 +197,12 @@ def test_what_cannot_be_reported_is_one_line(
     for arguments, problem in (
         ([f"a={tmp_path / 'absent'}"], "absent"),
         ([f"a={uneven}"], "scores.jsonl: questions have from 1 to 2 episodes"),
-        ([f"a={broken}"], "scores.jsonl:1: is no line of scores"),
+        ([f"a={broken}"], "scores.jsonl:1: is not a line of scores"),
         (["--comparisons", f"1={tmp_path / 'rm'}"], "no accuracy on held-out comparisons"),
-        ([f"a={bc}", "--people-best-of", f"4={tmp_path / 'empty.jsonl'}"], "in it was decided"),
+        (
+            [f"a={bc}", "--people-best-of", f"4={tmp_path / 'empty.jsonl'}"],
+            "none of its comparisons was decided",
+        ),
     ):
         status = browse_report.main([*arguments, *out])
         printed = capsys.readouterr().err
@@ -227,7 +230,7 @@ def test_policies_without_rewards_have_no_best_of_n(
     assert "Best of n" not in capsys.readouterr().out
     policy = read_policy("bc", folder)
     assert policy.sizes == [1]
-    with pytest.raises(ValueError, match="no rewards to choose the best by"):
+    with pytest.raises(ValueError, match="have no rewards, so the best"):
         policy.best_of("supported", [2])
 
 

@@ -201,7 +201,7 @@ def test_questions_are_browsed_and_reported_with_what_they_cost(
     assert browse_questions._operations_of_judging(flags, shown) == 2 * size * read
     capsys.readouterr()
     assert browse_report.main([f"bc={out}", "--output", str(tmp_path / "report")]) == 0
-    assert "One episode a question" in capsys.readouterr().out
+    assert "One episode per question" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -142,4 +142,4 @@ def test_what_cannot_be_extracted_is_one_line(
     (tmp_path / "lines.jsonl").write_text('{"question_id": "q"}\n')
     report = ["--output", str(tmp_path / "r"), "--short-answers", f"a={tmp_path / 'lines.jsonl'}"]
     assert browse_report.main(report) == 1
-    assert "lines.jsonl:1: is no line of short answers" in capsys.readouterr().err
+    assert "lines.jsonl:1: is not a line of short answers" in capsys.readouterr().err
