@@ -15,6 +15,7 @@ from gophercite.few_shot.evidence_search import find_evidence
 from gophercite.few_shot.prompting import Style, first_answer
 from gophercite.few_shot.splices import restore
 from gophercite.records import Question, RatedAnswer
+from gophercite.text.counting import counted
 from gophercite.text.rouge import rouge_l
 
 RATER = "ROUGE-L"
@@ -71,7 +72,7 @@ class BootstrapReport:
 
     def __str__(self) -> str:
         """One line for each count."""
-        lines = [f"{self.samples} samples of {self.questions} questions"]
+        lines = [f"{counted(self.samples, 'sample')} of {counted(self.questions, 'question')}"]
         lines += [f"  {count} refused: {reason}" for reason, count in self.refused.most_common()]
         lines.append(
             f"{self.kept} questions have an answer: {self.rated_good} rated good, "

@@ -22,7 +22,7 @@ import numpy as np
 from etils import epath
 from jaxtyping import Int
 
-from gophercite.storage.paths import naming_storage
+from gophercite.storage.paths import is_remote, naming_storage, write_file
 
 BLOCK = 1024  # records
 _log = logging.getLogger(__name__)
@@ -202,19 +202,19 @@ def _read(path: epath.Path, records: Int[np.ndarray, " records"]) -> RowPlan | N
 
 
 def _write(path: epath.Path, content: bytes) -> None:
-    """Writes a complete file; if two processes write it at once, both write the same.
+    """Writes a complete file; if several processes write it at once, all write the same.
 
     If a folder is not writable, the next start needs another pass, but this run continues.
     """
+    # On a disk, each writer needs a partial file of its own; those of `write_file` share one name.
     partial = path.with_name(f".{path.name}.{os.getpid()}-{uuid.uuid4().hex}")
     try:
-        with naming_storage(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if "://" in os.fspath(path):  # objects appear only when they are complete
-                path.write_bytes(content)
-                return
-            partial.write_bytes(content)
-            partial.replace(path)
+        if is_remote(path):
+            write_file(path, content)
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_bytes(content)
+        partial.replace(path)
     except OSError as error:
         _log.warning("%s can't be written, so the next start makes it again: %s", path, error)
         with contextlib.suppress(OSError):

@@ -149,13 +149,15 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     add("--strict", action="store_true", help="stop at the first bad record")
     web = parser.add_argument_group("with --engine")
-    web.add_argument("--search-cache", metavar="FOLDER", help="keep the engine's answers here")
+    web.add_argument(
+        "--search-cache", metavar="FOLDER", help="cache the engine's results in this folder"
+    )
     web.add_argument(
         "--html", choices=("article", "full"), default="article", help="what of HTML pages is read"
     )
     web.add_argument(
         "--allow-network", dest="networks", action="append", default=[], metavar="NETWORK",
-        help="also fetch pages from this network, which is not public, such as 10.1.0.0/16",
+        help="also fetch pages from this private network, such as 10.1.0.0/16; may be repeated",
     )  # fmt: skip
     flags = parser.parse_args(arguments)
     if flags.kind == "rated-answers" and flags.found_only:

@@ -127,6 +127,38 @@ def list_field(value: Any, name: str) -> list[Any]:
     return items
 
 
+def texts_field(value: Any, name: str) -> list[str]:
+    """Returns list field `name` of a JSON object if all items are strings.
+
+    Raises:
+      BadRecord: as for `list_field`, or an item is no string; it names the first.
+    """
+    items = list_field(value, name)
+    for index, item in enumerate(items):
+        if not isinstance(item, str):
+            raise BadRecord(f"field '{name}[{index}]': expected a string, got {item!r:.40}")
+    return items
+
+
+def answers_of(texts: Sequence[str], name: str) -> tuple[str, ...]:
+    """Returns a question's answers: the texts that are not empty, without duplicates, in order.
+
+    Args:
+      texts: what the data set has, with surrounding space.
+      name: the field that they are from.
+
+    Raises:
+      BadRecord: there is none.
+    """
+    answers = tuple(dict.fromkeys(text.strip() for text in texts if text.strip()))
+    if not answers:
+        raise BadRecord(
+            f"field {name!r}: {'every text is empty' if texts else 'there is no text'}; "
+            "expected an answer"
+        )
+    return answers
+
+
 def document_of(source: str, title: str, text: str) -> Document:
     """Returns a passage as a document whose id depends on its source and content."""
     digest = hashlib.sha256(f"{title}\n{text}".encode("utf-8", "replace")).hexdigest()

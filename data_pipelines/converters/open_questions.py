@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from data_pipelines.converters import gold, titles
-from data_pipelines.converters.gold import BadRecord, ConversionReport, list_field, text_field
+from data_pipelines.converters.gold import (
+    BadRecord,
+    ConversionReport,
+    answers_of,
+    list_field,
+    text_field,
+    texts_field,
+)
 from data_pipelines.converters.sentences import covering, find_verbatim
 from data_pipelines.webgpt_questions import eli5_question, with_urls
 from gophercite.documents import Document
@@ -32,7 +39,7 @@ def convert_natural_questions_open(path: Path, report: ConversionReport) -> Iter
                 question=text_field(value, "question"),
                 source="natural_questions_open",
                 documents=(),
-                answers=_texts(list_field(value, "answer")),
+                answers=answers_of(texts_field(value, "answer"), "answer"),
             )
 
 
@@ -67,12 +74,13 @@ def convert_eli5(
             if question is None:
                 report.counts["questions that their authors deleted, left out"] += 1
                 continue
+            answers = _of_kilt(value) if is_kilt else _ranked(value.get("answers"))
             yield Question(
                 id=f"eli5-{text_field(value, 'id' if is_kilt else 'q_id')}",
                 question=question,
                 source="eli5",
                 documents=(),
-                answers=_texts(_of_kilt(value) if is_kilt else _ranked(value.get("answers"))),
+                answers=answers_of(answers, "output" if is_kilt else "text"),
             )
 
 
@@ -103,7 +111,7 @@ def convert_alce(path: Path, report: ConversionReport) -> Iterator[Question]:
                 question=text_field(value, "question"),
                 source=source,
                 documents=tuple(found.values()),
-                answers=_texts([text_field(value, "answer")]),
+                answers=(text_field(value, "answer").strip(),),
             )
 
 
@@ -126,13 +134,14 @@ def convert_asqa(path: Path, report: ConversionReport) -> Iterator[Question]:
         for id, value in questions.items():
             with report.skipping(f"{path}: {split}[{id!r:.40}]"):
                 documents, evidence = _readings(list_field(value, "qa_pairs"))
-                annotations = list_field(value, "annotations")
+                notes = list_field(value, "annotations")
+                answers = [text_field(note, "long_answer") for note in notes]
                 yield Question(
                     id=f"asqa-{id}",
                     question=text_field(value, "ambiguous_question"),
                     source="asqa",
                     documents=documents,
-                    answers=_texts([text_field(note, "long_answer") for note in annotations]),
+                    answers=answers_of(answers, "annotations"),
                     evidence=evidence,
                 )
 
@@ -155,13 +164,14 @@ def convert_truthfulqa(path: Path, report: ConversionReport) -> Iterator[Questio
         for number, row in enumerate(rows, 1):
             with report.skipping(f"{path}: row {number}"):
                 right = text_field(row, "Correct Answers").split(";")
+                wrong = text_field(row, "Incorrect Answers").split(";")
                 yield Question(
                     id=f"{_stem(path)}-{number}",
                     question=text_field(row, "Question"),
                     source="truthfulqa",
                     documents=(),
-                    answers=_texts([text_field(row, "Best Answer"), *right]),
-                    incorrect_answers=_texts(text_field(row, "Incorrect Answers").split(";")),
+                    answers=answers_of([text_field(row, "Best Answer"), *right], "Best Answer"),
+                    incorrect_answers=answers_of(wrong, "Incorrect Answers"),
                 )
 
 
@@ -169,23 +179,25 @@ def _stem(path: Path) -> str:
     return path.name.split(".")[0]
 
 
-def _texts(values: list[Any]) -> tuple[str, ...]:
-    """Returns the non-empty texts, without duplicates, in order; raises `BadRecord` for none."""
-    texts = tuple(dict.fromkeys(v.strip() for v in values if isinstance(v, str) and v.strip()))
-    if not texts:
-        raise BadRecord("the question has no answer")
-    return texts
+def _of_kilt(value: dict[str, Any]) -> list[str]:
+    """The answers among KILT's outputs, those with most votes first; some only name a page."""
+    answers = []
+    for index, item in enumerate(list_field(value, "output")):
+        place = f"output[{index}]"
+        if not isinstance(item, dict):
+            raise BadRecord(f"field {place!r}: expected an object, got {item!r:.40}")
+        text = item.get("answer")
+        if text is None:
+            continue
+        if not isinstance(text, str):
+            raise BadRecord(f"field '{place}.answer': expected a string, got {text!r:.40}")
+        answers.append((text, _score(item)))
+    return [text for text, _ in sorted(answers, key=lambda each: -each[1])]
 
 
-def _of_kilt(value: dict[str, Any]) -> list[Any]:
-    outputs = [item for item in list_field(value, "output") if isinstance(item, dict)]
-    answers = (item for item in outputs if isinstance(item.get("answer"), str))
-    return [item["answer"] for item in sorted(answers, key=lambda item: -_score(item))]
-
-
-def _ranked(answers: Any) -> list[Any]:
+def _ranked(answers: Any) -> list[str]:
     """The texts of ELI5's own `answers`, those with most votes first."""
-    texts, scores = list_field(answers, "text"), list_field(answers, "score")
+    texts, scores = texts_field(answers, "text"), list_field(answers, "score")
     if len(texts) != len(scores) or not all(isinstance(score, int | float) for score in scores):
         raise BadRecord("field 'score': expected a number for each text")
     return [text for _, text in sorted(zip(scores, texts, strict=True), key=lambda each: -each[0])]

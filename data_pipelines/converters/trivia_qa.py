@@ -45,7 +45,7 @@ def convert_trivia_qa(path: Path, report: ConversionReport) -> Iterator[GoldQues
                 gold.text_field(value, "QuestionId"),
                 gold.text_field(value, "Question"),
                 gold.text_field(answer, "Value"),
-                [alias for alias in gold.list_field(answer, "Aliases") if isinstance(alias, str)],
+                gold.texts_field(answer, "Aliases"),
                 _pages(value, evidence),
             )
         except BadRecord as problem:

@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from data_pipelines.converters import gold
-from data_pipelines.converters.gold import BadRecord, ConversionReport, list_field, text_field
+from data_pipelines.converters.gold import (
+    BadRecord,
+    ConversionReport,
+    answers_of,
+    list_field,
+    text_field,
+    texts_field,
+)
 from data_pipelines.webgpt_questions import arc_question, fact_check_question
 from gophercite.records import Question
 from gophercite.storage.json_lines import open_bytes, read_json
@@ -39,8 +46,8 @@ def convert_trivia_qa_open(path: Path, report: ConversionReport) -> Iterator[Que
             if answer is not None:
                 named = [text_field(answer, "Value")]
                 for name in ("Aliases", "HumanAnswers"):
-                    named += [] if answer.get(name) is None else list_field(answer, name)
-                answers = _texts(named)
+                    named += [] if answer.get(name) is None else texts_field(answer, name)
+                answers = answers_of(named, "Value")
             yield Question(id, question, "trivia_qa", (), answers)
 
 
@@ -90,7 +97,8 @@ def convert_hand_written(path: Path, report: ConversionReport) -> Iterator[Quest
     for number, value in gold.read_lines(path, report):
         with report.skipping(f"{path}:{number}"):
             question = text_field(value, "question")
-            known = _texts(list_field(value, "answers")) if value.get("answers") else ()
+            texts = texts_field(value, "answers") if value.get("answers") else []
+            known = answers_of(texts, "answers") if texts else ()
             yield Question(f"{stem}-{number}", question, "hand_written", (), known)
 
 
@@ -121,10 +129,3 @@ def _options(value: dict[str, Any]) -> tuple[str, list[tuple[str, str]]]:
     if len(labels) != len(texts) or not all(isinstance(each, str) for each in [*labels, *texts]):
         raise BadRecord("field 'choices': expected as many labels as texts, all of them strings")
     return text_field(value, "question"), list(zip(labels, texts, strict=True))
-
-
-def _texts(values: list[Any]) -> tuple[str, ...]:
-    """The non-empty texts, without duplicates, in order; raises `BadRecord` if one is no text."""
-    if not all(isinstance(value, str) for value in values):
-        raise BadRecord("an answer is no string")
-    return tuple(dict.fromkeys(value.strip() for value in values if value.strip()))

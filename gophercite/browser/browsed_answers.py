@@ -107,5 +107,5 @@ def _citation(claim: str, reference: Reference) -> Citation:
 
 def _reason(state: State) -> str:
     if state.end in ("nonsense", "controversial"):
-        return f"the question was held to be {state.end}"
+        return f"the question was judged to be {state.end}"
     return "nothing was quoted" if not state.references else "the answer is blank"

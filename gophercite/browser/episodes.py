@@ -131,8 +131,8 @@ def examples(
         again, after = taken(world, state, each.action, each.mistake)
         if again != each:
             raise ValueError(
-                f"episode {episode.id!r}, step {number}: in the world {world.name!r} it goes "
-                f"otherwise than it was recorded in {episode.world!r}"
+                f"episode {episode.id!r}, step {number}: in the world {world.name!r} it takes "
+                f"another course than when it was recorded in {episode.world!r}"
             )
         if faults or (each.invalid is None and each.mistake is None):
             yield Example(prompt(state, tokens), each.action, state)
@@ -270,7 +270,7 @@ def episode_from_json(
         answer=_optional(fields, "answer"),
     )
     if end.answer is not None and not references:
-        raise RecordError("is there, and no reference that it could cite", "answer")
+        raise RecordError("is given, but there is no reference that it could cite", "answer")
     return Episode(
         id=fields.text("id"),
         question_id=fields.text("question_id"),

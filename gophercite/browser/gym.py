@@ -70,7 +70,7 @@ class BrowserEnvironment(gymnasium.Env[str, str]):
         score: Callable[[State], float] | None = None,
     ) -> None:
         if not questions:
-            raise ValueError("questions: there is none")
+            raise ValueError("questions: there must be at least one")
         self.observation_space = AnyText()
         self.action_space = AnyText()
         self.render_mode = "ansi"

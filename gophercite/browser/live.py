@@ -11,20 +11,27 @@ from gophercite.browser.read_pages import page_of_text
 from gophercite.retrieval.engine import Hit, SearchEngine, SearchError
 from gophercite.retrieval.extraction import Extractor
 from gophercite.retrieval.fetch import FetchedPage, Fetcher, FetchError, FetchSettings
+from gophercite.retrieval.kept import Kept
 from gophercite.retrieval.text import TextError
+
+KEPT_SEARCHES = 1 << 26  # characters of all search results together
+
+_Search = tuple[str, int]  # the query, and the number of hits wanted
+_Found = Sequence[Hit] | str  # the hits, or why there are none
 
 
 class LiveWorld:
     """A search engine and the web. Close it, or use it in a `with`.
 
-    Searches and pages are cached, so that the same step gives the same result; the least recently
-    used pages are dropped first.
+    Searches and pages are cached, so that the same step gives the same result. Of more than fit
+    in memory, the least recently used are dropped; one episode needs a small part of it.
 
     Args:
       engine: finds addresses.
       extractor: converts pages to text, in one of the browser's modes; the caller closes it.
       settings: how pages are fetched.
       name: the world's name.
+      kept_searches: maximum size of all cached search results together, in characters.
     """
 
     def __init__(
@@ -34,11 +41,12 @@ class LiveWorld:
         settings: FetchSettings | None = None,
         *,
         name: str = "web",
+        kept_searches: int = KEPT_SEARCHES,
     ) -> None:
         self.name = name
         self._engine = engine
         self._extractor = extractor
-        self._searches: dict[tuple[str, int], Sequence[Hit] | str] = {}
+        self._searches: Kept[_Search, _Found] = Kept(kept_searches, _size)
         self._pages = KeptPages()
         self._fetcher = Fetcher(settings)
         # The fetcher's connections belong to one event loop; a notebook already runs another one.
@@ -63,13 +71,7 @@ class LiveWorld:
 
     def search(self, query: str, k: int) -> Sequence[Hit]:
         """As `World.search`."""
-        key = query, k
-        if key not in self._searches:
-            try:
-                self._searches[key] = self._engine.search(query, k)
-            except SearchError as error:
-                self._searches[key] = str(error)
-        found = self._searches[key]
+        found = self._searches.get((query, k), self._searched)
         if isinstance(found, str):
             raise SearchError(found)
         return found
@@ -78,6 +80,12 @@ class LiveWorld:
         """As `World.open`."""
         address, _ = without_fragment(url)
         return self._pages.get(address, self._fetched)
+
+    def _searched(self, search: _Search) -> _Found:
+        try:
+            return self._engine.search(*search)
+        except SearchError as error:
+            return str(error)
 
     def _fetched(self, address: str) -> Page:
         try:
@@ -97,3 +105,9 @@ class LiveWorld:
 
     def _fetch(self, address: str) -> FetchedPage:
         return self._loop.run(self._fetcher.fetch(address))
+
+
+def _size(found: _Found) -> int:
+    if isinstance(found, str):
+        return len(found) + 1000
+    return sum(len(hit.url) + len(hit.title) + len(hit.snippet) + 1000 for hit in found) + 1000

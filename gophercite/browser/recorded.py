@@ -129,7 +129,7 @@ class RecordedWorld:
         except RecordError as error:
             raise self._damaged(at, str(error)) from None
         except (ValueError, OverflowError, RecursionError):
-            raise self._damaged(at, "is no line of JSON") from None
+            raise self._damaged(at, "is not a line of JSON") from None
 
     def _damaged(self, at: int, problem: str) -> RecordError:
         return RecordError(f"the page at byte {at}: {problem}", None, self._folder / _PAGES)
@@ -166,7 +166,7 @@ class Recorder:
         path.mkdir(parents=True, exist_ok=True)
         if not (path / _WORLD).exists():
             if any(path.iterdir()):
-                raise RecordError("is not empty, and no recorded world", None, path)
+                raise RecordError("is not empty and is not a recorded world", None, path)
             about = {"format": FORMAT, "version": VERSION, "name": name or path.resolve().name}
             for each in (_PAGES, _ADDRESSES, _SEARCHES):
                 (path / each).touch()
@@ -276,14 +276,14 @@ def page_from_json(value: object) -> Page:
             case [int(start), int(end), str(url)] if _are_offsets(start, end, length):
                 links.append(Link(start, end, url))
             case _:
-                raise fields.error(f"links[{index}]", f"is no link: {describe(link)}")
+                raise fields.error(f"links[{index}]", f"is not a link: {describe(link)}")
     anchors = {}
     for index, anchor in enumerate(_listed(fields, "anchors")):
         match anchor:
             case [str(name), int(place)] if type(place) is int and 0 <= place <= length:
                 anchors[name] = place
             case _:
-                raise fields.error(f"anchors[{index}]", f"is no anchor: {describe(anchor)}")
+                raise fields.error(f"anchors[{index}]", f"is not an anchor: {describe(anchor)}")
     return Page(document, tuple(links), anchors)
 
 

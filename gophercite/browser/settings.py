@@ -46,7 +46,10 @@ class Settings:
     def __post_init__(self) -> None:
         least, most = self.action_range
         if not 1 <= least <= most:
-            raise ValueError(f"actions: {self.actions!r} is no number from 1 on, and no range")
+            raise ValueError(
+                f"actions: {self.actions!r} must be a number, at least 1, or a range of such "
+                "numbers"
+            )
         for name in ("reference_characters", "results", "view_lines"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: {getattr(self, name)} must be at least 1")
@@ -56,7 +59,7 @@ class Settings:
             raise ValueError(f"censored_words: {self.censored_words} must not be negative")
         for host in self.blocked:
             if not is_host(host):
-                raise ValueError(f"blocked: {host!r} is no host such as reddit.com")
+                raise ValueError(f"blocked: {host!r} is not the name of a host, such as reddit.com")
 
     @property
     def action_range(self) -> tuple[int, int]:

@@ -168,7 +168,7 @@ def loads(text: str) -> State:
     try:
         return state_from_json(json.loads(text))
     except (json.JSONDecodeError, RecursionError) as error:
-        raise RecordError(f"is no JSON that can be read: {error}") from None
+        raise RecordError(f"can't be read as JSON: {error}") from None
 
 
 def state_from_json(value: object) -> State:
@@ -187,7 +187,7 @@ def state_from_json(value: object) -> State:
     if limit < len(actions) + (phase == "browsing"):
         raise fields.error("limit", f"{limit} leaves no room for the {len(actions)} actions taken")
     if (end is None) != (phase == "browsing"):
-        raise fields.error("end", "must be there once browsing has ended, and only then")
+        raise fields.error("end", "must be given if browsing has ended, and only then")
     return State(
         question=_text(fields, "question"),
         settings=settings_from_json(_object(fields, "settings")),
@@ -245,7 +245,9 @@ def reference_from_fields(fields: JsonFields) -> Reference:
     extract = _text(fields, "extract")
     start, end = fields.integer("start"), fields.integer("end")
     if not 0 <= start < end == start + len(extract):
-        problem = f"{start} and {end} are no place of an extract with {len(extract)} characters"
+        problem = (
+            f"{start} and {end} can't be the place of an extract with {len(extract)} characters"
+        )
         raise fields.error("end", problem)
     return Reference(
         title=_text(fields, "title"),
@@ -271,7 +273,7 @@ def _fields(value: object, kind: type, path: str = "") -> JsonFields:
 
 def _object(fields: JsonFields, name: str) -> object:
     if name not in fields:
-        raise fields.error(name, "is missing, and must be an object")
+        raise fields.error(name, "is missing: expected an object")
     return fields.values[name]
 
 

@@ -76,8 +76,8 @@ class AddressPolicy:
         for address in addresses:
             if not self.admits(ipaddress.ip_address(address)):
                 raise AddressError(
-                    f"the host {host!r} leads to {address}, which is no public address; allow its "
-                    "network if that is meant"
+                    f"the host {host!r} leads to {address}, which is not a public address; allow "
+                    "its network if you trust it"
                 )
         return addresses
 
@@ -123,7 +123,7 @@ class CheckedBackend(httpcore.AsyncNetworkBackend):
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.AsyncNetworkStream:
         """Refuses: no page is served from a Unix socket of this machine."""
-        raise httpcore.ConnectError("sockets of this machine are not reached")
+        raise httpcore.ConnectError("connections to sockets of this machine are not allowed")
 
     async def sleep(self, seconds: float) -> None:
         """Sleeps."""

@@ -21,6 +21,6 @@ def api_from_environment(name: str) -> "SearchApi":
       ValueError: when there is no such engine.
     """
     if name not in _CLASSES:
-        raise ValueError(f"no engine is named {name!r}; there are {', '.join(ENGINES)}")
+        raise ValueError(f"there is no engine {name!r}; choose from {', '.join(ENGINES)}")
     module = importlib.import_module(f"gophercite.retrieval.{name}")
     return cast("SearchApi", getattr(module, _CLASSES[name]).from_environment())

@@ -113,7 +113,7 @@ def check_number_of_hits(k: int) -> None:
       ValueError: when `k` is less than 1.
     """
     if k < 1:
-        raise ValueError(f"asked for {k} hits; ask for at least 1")
+        raise ValueError(f"k = {k}: the number of hits must be at least 1")
 
 
 def _host_and_path(address: str) -> tuple[str, str]:

@@ -75,7 +75,7 @@ class Extractor:
         """
         if len(content) > self.budget.content_bytes:
             limit = self.budget.content_bytes
-            raise TextError(f"has {len(content)} bytes; at most {limit} are read")
+            raise TextError(f"has {len(content)} bytes, but at most {limit} are allowed")
         if self._cache is None:
             return self._extracted(content, content_type)
         how = (content_type, self._mode, self.budget.characters, self.budget.pages)
@@ -101,7 +101,7 @@ class Extractor:
                 if is_late.is_set():
                     problem = f"took longer than {self.budget.seconds:g} s"
                 else:
-                    problem = "made the parser crash, or take too much memory"
+                    problem = "made the parser crash or use too much memory"
                 raise TextError(problem) from None
             finally:
                 timer.cancel()
@@ -122,7 +122,7 @@ class Extractor:
         longest = self.budget.characters * _ROOM_FOR_ESCAPES + (1 << 20)
         answer = json.loads(_receive(worker.stdout, longest))
         if not isinstance(answer, dict) or not {"problem", "text"} & answer.keys():
-            raise ValueError("the worker's answer is none")
+            raise ValueError("the worker's answer has neither a text nor a problem")
         return answer
 
     def _running_worker(self) -> subprocess.Popen[bytes]:
@@ -145,7 +145,9 @@ class Extractor:
                 assert self._worker.stdout is not None
                 _receive(self._worker.stdout, 1)
             except (OSError, EOFError):
-                raise TextError("can't be read: the process for it does not start") from None
+                raise TextError(
+                    "can't be read: the process for reading it does not start"
+                ) from None
             finally:
                 timer.cancel()
         return self._worker

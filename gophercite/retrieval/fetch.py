@@ -1,10 +1,11 @@
 """Fetches web pages: within limits, from public addresses, where their owners allow it."""
 
 import asyncio
-import collections
 import concurrent.futures
 import dataclasses
 import datetime
+import time
+import weakref
 import zlib
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Self
@@ -17,6 +18,7 @@ import gophercite
 from gophercite.documents import Document
 from gophercite.retrieval.addresses import AddressPolicy, CheckedBackend
 from gophercite.retrieval.extraction import Extractor
+from gophercite.retrieval.kept import Kept
 from gophercite.retrieval.text import TextError, is_readable, media_type
 from gophercite.storage.json_fields import printable
 
@@ -44,6 +46,9 @@ class FetchSettings:
       allowed_networks: networks that may be reached though they are not public, such as
         `10.1.0.0/16` for pages on the user's own network.
       obey_robots: whether to skip a page when its site's robots.txt asks for it.
+      robots_seconds: how long a site's robots.txt is cached; RFC 9309 allows a day.
+      robots_bytes: maximum size of all cached robots.txt files together; the least recently used
+        are dropped first.
       user_agent: sent with each request; ideally with an address where you can be reached.
       connections: number of pages that are fetched at once.
     """
@@ -55,6 +60,12 @@ class FetchSettings:
     obey_robots: bool = True
     user_agent: str = USER_AGENT
     connections: int = 8
+    robots_seconds: float = 3600.0
+    robots_bytes: int = 16 << 20
+
+    def __post_init__(self) -> None:
+        if not self.robots_seconds >= 0:
+            raise ValueError(f"robots_seconds must not be negative, got {self.robots_seconds}")
 
 
 class FetchError(Exception):
@@ -97,8 +108,10 @@ class Fetcher:
         self._settings = settings = settings or FetchSettings()
         self._extractor = extractor
         self._slots = asyncio.Semaphore(settings.connections)
-        self._robots: dict[str, protego.Protego | str] = {}
-        self._asking_robots: dict[str, asyncio.Lock] = collections.defaultdict(asyncio.Lock)
+        self._robots: Kept[str, _Robots] = Kept(settings.robots_bytes, lambda each: each.size)
+        # Only while they are used: there is no end of sites.
+        self._asking_robots: weakref.WeakValueDictionary[str, asyncio.Lock]
+        self._asking_robots = weakref.WeakValueDictionary()
         self._client = httpx.AsyncClient(
             transport=_CheckedTransport(AddressPolicy(settings.allowed_networks)),
             headers={"User-Agent": settings.user_agent, "Accept-Encoding": "gzip"},
@@ -133,7 +146,7 @@ class Fetcher:
           ValueError: when the fetcher has no extractor.
         """
         if self._extractor is None:
-            raise ValueError("this fetcher was made without an extractor, which documents need")
+            raise ValueError("this fetcher has no extractor, which is needed for documents")
         page = await self.fetch(url)
         try:
             text = await asyncio.to_thread(
@@ -198,26 +211,27 @@ class Fetcher:
     async def _ask_robots(self, url: httpx.URL, address: str) -> None:
         """Refuses a page that its site forbids to robots (RFC 9309)."""
         origin = str(url.copy_with(raw_path=b"/robots.txt", fragment=None))
-        async with self._asking_robots[origin]:
-            if origin not in self._robots:
-                self._robots[origin] = await self._robots_of(origin)
-        robots = self._robots[origin]
-        if isinstance(robots, str):
-            raise FetchError(address, f"its site's robots.txt can't be read: {robots}")
-        if not robots.can_fetch(str(url), ROBOT):
+        async with self._asking_robots.setdefault(origin, asyncio.Lock()):
+            robots = self._robots.find(origin)
+            if robots is None or robots.age >= self._settings.robots_seconds:
+                robots = await self._robots_of(origin)
+                self._robots.keep(origin, robots)
+        if isinstance(robots.rules, str):
+            raise FetchError(address, f"its site's robots.txt can't be read: {robots.rules}")
+        if not robots.rules.can_fetch(str(url), ROBOT):
             raise FetchError(address, "its site's robots.txt asks robots to leave this page alone")
 
-    async def _robots_of(self, origin: str) -> protego.Protego | str:
-        """A site's rules, or why they can't be fetched, which forbids everything."""
+    async def _robots_of(self, origin: str) -> "_Robots":
         try:
             page = await self._follow(origin, is_page=False)
         except _StatusError as error:
             if 400 <= error.status < 500:  # there are no rules
-                return protego.Protego.parse("")
-            return error.problem
+                return _Robots(protego.Protego.parse(""))
+            return _Robots(error.problem)
         except FetchError as error:
-            return error.problem
-        return protego.Protego.parse(page.content.decode("utf-8", errors="replace"))
+            return _Robots(error.problem)
+        text = page.content.decode("utf-8", errors="replace")
+        return _Robots(protego.Protego.parse(text), len(page.content) + 1000)
 
 
 def fetch_documents(
@@ -232,6 +246,20 @@ def fetch_documents(
     # In a separate thread: a notebook already has a running event loop.
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, fetch()).result()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Robots:
+    """A site's rules, or why they can't be fetched, which forbids everything."""
+
+    rules: protego.Protego | str
+    size: int = 1000  # in bytes, roughly
+    asked_at: float = dataclasses.field(default_factory=time.monotonic)
+
+    @property
+    def age(self) -> float:
+        """In seconds."""
+        return time.monotonic() - self.asked_at
 
 
 class _StatusError(FetchError):
@@ -290,12 +318,16 @@ def _checked_url(url: str, address: str) -> httpx.URL:
     try:
         parsed = httpx.URL(url)
     except (httpx.InvalidURL, ValueError) as error:
-        raise FetchError(address, f"is no address of a page: {printable(str(error))}") from None
+        raise FetchError(
+            address, f"is not the address of a page: {printable(str(error))}"
+        ) from None
     redirected = "" if url == address else "is redirected to an address which "
     if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise FetchError(address, f"{redirected}is none of http:// or https:// with a host")
+        raise FetchError(address, f"{redirected}is not an http:// or https:// address with a host")
     if parsed.userinfo:
-        raise FetchError(address, f"{redirected}holds a name or password; these are not sent")
+        raise FetchError(
+            address, f"{redirected}contains a user name or password; these are never sent"
+        )
     return parsed
 
 
@@ -308,7 +340,9 @@ async def _bounded(
     """
     encoding = response.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("identity", "", "gzip", "x-gzip", "deflate"):
-        raise FetchError(address, f"is compressed by {printable(encoding[:50])!r}, unasked for")
+        raise FetchError(
+            address, f"is compressed with {printable(encoding[:50])!r}, which was not requested"
+        )
     decompressor = None if encoding in ("identity", "") else _Decompressor()
     left = limit
     async for chunk in response.aiter_raw():
@@ -316,7 +350,7 @@ async def _bounded(
             try:
                 chunk = decompressor.decompress(chunk, left + 1)
             except zlib.error as error:
-                raise FetchError(address, f"is compressed wrongly: {error}") from None
+                raise FetchError(address, f"can't be decompressed: {error}") from None
         if len(chunk) > left:
             if is_page:
                 raise FetchError(address, f"is longer than {limit} bytes")
@@ -325,7 +359,7 @@ async def _bounded(
         left -= len(chunk)
         yield chunk
     if decompressor is not None and not decompressor.is_complete:
-        raise FetchError(address, "is compressed wrongly: it ends too early")
+        raise FetchError(address, "can't be decompressed: it ends too early")
 
 
 class _Decompressor:

@@ -5,13 +5,13 @@ import datetime
 import os
 import pathlib
 import stat
-import urllib.parse
 from collections.abc import Iterable, Iterator
 
 from gophercite import records
 from gophercite.documents import Document
 from gophercite.retrieval.extraction import Extractor
 from gophercite.retrieval.text import TextError
+from gophercite.text.counting import counted
 
 _TYPES = {
     ".txt": "text/plain",
@@ -56,6 +56,8 @@ class FilesReport:
       partial: files of which only the beginning was read, or whose damaged rest was left out.
       ignored: number of files in folders whose extension is not one that is read here.
       links: number of symbolic links in folders; they are not followed.
+      unread: URLs of files and folders whose documents are not known, because they could not be
+        read. Empty files are not among them, nor are files in which only single lines are bad.
     """
 
     read: int = 0
@@ -64,15 +66,16 @@ class FilesReport:
     partial: list[str] = dataclasses.field(default_factory=list)
     ignored: int = 0
     links: int = 0
+    unread: list[str] = dataclasses.field(default_factory=list)
 
     def __str__(self) -> str:
         """One line for the counts, then one for each problem."""
-        counts = f"{self.read} documents read, {self.skipped} skipped"
+        counts = f"{counted(self.read, 'document')} read, {self.skipped} skipped"
         if self.ignored:
-            counts += f", {self.ignored} files of other kinds passed over"
+            counts += f", {counted(self.ignored, 'file')} of other kinds ignored"
         if self.links:
-            counts += f", {self.links} symbolic links not followed"
-        partial = (f"{path}: only a part could be read" for path in self.partial)
+            counts += f", {counted(self.links, 'symbolic link')} not followed"
+        partial = (f"{path}: only a part of it could be read" for path in self.partial)
         return "\n".join([counts, *map(str, self.problems), *partial])
 
 
@@ -97,6 +100,15 @@ def read_files(
     Raises:
       FileNotFoundError: when one of the paths does not exist; raised before anything is read.
     """
+    return (document for _, document in read_by_file(paths, extractor, report))
+
+
+def read_by_file(
+    paths: Iterable[str | os.PathLike[str]],
+    extractor: Extractor,
+    report: FilesReport | None = None,
+) -> Iterator[tuple[str, Document]]:
+    """Yields what `read_files` does, each document with the URL of its file."""
     report = FilesReport() if report is None else report
     roots = [pathlib.Path(path) for path in paths]
     for root in roots:
@@ -105,36 +117,46 @@ def read_files(
         for path in _files_of(root, report) if root.is_dir() else [root]:
             try:
                 if _is_empty(path):
-                    raise TextError("is empty")
-                if _is_records(path):
-                    yield from _documents_of_lines(path, report)
+                    report.skipped += 1
+                    report.problems.append(FileProblem(_shown(path), "is empty"))
+                elif _is_records(path):
+                    for document in _documents_of_lines(path, report):
+                        yield _address(path), document
                 else:
-                    yield _document_of(path, extractor, report)
+                    document = _document_of(path, extractor, report)
+                    yield document.id, document
                     report.read += 1
-            except (OSError, TextError) as error:
+            except (OSError, TextError, records.RecordError) as error:
                 report.skipped += 1
-                reason = _said(error) if isinstance(error, OSError) else str(error)
-                report.problems.append(FileProblem(_shown(path), reason))
+                report.unread.append(_address(path))
+                report.problems.append(_problem_of(path, error))
+
+
+def was_read(address: str, paths: Iterable[str | os.PathLike[str]], report: FilesReport) -> bool:
+    """Whether everything that a file has now was read.
+
+    So it is for a file that is gone, or is now hidden, if it would have been read.
+
+    Args:
+      address: the file's URL.
+      paths: the files and folders that were read.
+      report: the report on them.
+    """
+    return is_below(address, paths) and not _is_below(address, report.unread)
 
 
 def is_below(address: str, paths: Iterable[str | os.PathLike[str]]) -> bool:
-    """Whether a document's address is one of these files, or a file in one of these folders."""
-    roots = [_address(pathlib.Path(path)).rstrip("/") for path in paths]
+    """Whether a URL is that of one of these files, or of a file in one of these folders."""
+    return _is_below(address, [_address(pathlib.Path(path)) for path in paths])
+
+
+def _is_below(address: str, others: Iterable[str]) -> bool:
+    roots = (other.rstrip("/") for other in others)
     return any(address == root or address.startswith(f"{root}/") for root in roots)
-
-
-def exists(address: str) -> bool:
-    """Whether the file of a document's address is still there."""
-    # As bytes: a file name need not be UTF-8.
-    return os.path.lexists(urllib.parse.unquote_to_bytes(urllib.parse.urlsplit(address).path))
 
 
 def _shown(path: str | os.PathLike[str]) -> str:
     return os.fsencode(path).decode("utf-8", errors="replace")
-
-
-def _said(error: OSError) -> str:
-    return f"can't be read: {(error.strerror or str(error)).lower()}"
 
 
 def _require(path: pathlib.Path) -> None:
@@ -143,7 +165,7 @@ def _require(path: pathlib.Path) -> None:
     except FileNotFoundError:
         what = "there is no such file or folder"
         if path.is_symlink():
-            what = f"is a link to {_shown(path.readlink())!r}, which is not there"
+            what = f"is a link to {_shown(path.readlink())!r}, which does not exist"
         raise FileNotFoundError(f"{_shown(path)}: {what}") from None
     except OSError:
         return  # reported later, with the others that can't be read
@@ -152,7 +174,8 @@ def _require(path: pathlib.Path) -> None:
 def _files_of(folder: pathlib.Path, report: FilesReport) -> Iterator[pathlib.Path]:
     def note(error: OSError) -> None:
         report.skipped += 1
-        report.problems.append(FileProblem(_shown(error.filename), _said(error)))
+        report.unread.append(_address(pathlib.Path(error.filename)))
+        report.problems.append(_problem_of(error.filename, error))
 
     for place, folders, names in os.walk(folder, onerror=note):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
@@ -184,13 +207,13 @@ def _address(path: pathlib.Path) -> str:
 def _document_of(path: pathlib.Path, extractor: Extractor, report: FilesReport) -> Document:
     content_type = _TYPES.get(path.suffix.lower())
     if content_type is None:
-        raise TextError(f"is of no kind that is read ({' '.join(READABLE_NAMES)})")
+        raise TextError(f"is not of a kind that can be read ({' '.join(READABLE_NAMES)})")
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
-        raise TextError("is no ordinary file")
+        raise TextError("is not an ordinary file")
     largest = extractor.budget.content_bytes
     if status.st_size > largest:
-        raise TextError(f"has {status.st_size} bytes; at most {largest} are read")
+        raise TextError(f"has {status.st_size} bytes, but at most {largest} are allowed")
     page = extractor.page_text(path.read_bytes(), content_type)
     if not page.text.strip():
         raise TextError("has no text" + (" (scanned pages?)" if "pdf" in content_type else ""))
@@ -212,16 +235,20 @@ def _documents_of_lines(path: pathlib.Path, report: FilesReport) -> Iterator[Doc
     lines = records.Report()
     try:
         yield from records.read(path, Document, report=lines)
-    except records.RecordError as error:  # the compressed file is damaged from here on
-        report.skipped += 1
-        report.problems.append(_problem_of(error))
     finally:
         report.read += lines.read
         report.skipped += lines.skipped
-        report.problems.extend(map(_problem_of, lines.errors))
+        report.problems.extend(_problem_of(path, error) for error in lines.errors)
 
 
-def _problem_of(error: records.RecordError) -> FileProblem:
+def _problem_of(
+    path: str | os.PathLike[str], error: OSError | TextError | records.RecordError
+) -> FileProblem:
+    if isinstance(error, TextError):
+        return FileProblem(_shown(path), str(error))
+    if isinstance(error, OSError):
+        reason = (error.strerror or str(error)).lower()
+        return FileProblem(_shown(path), f"can't be read: {reason}")
     line = "" if error.line is None else f":{error.line}"
     field = f"field {error.field!r}: " if error.field else ""
-    return FileProblem(f"{_shown(error.path or '')}{line}", f"{field}{error.problem}")
+    return FileProblem(f"{_shown(path)}{line}", f"{field}{error.problem}")

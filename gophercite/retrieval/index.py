@@ -10,7 +10,7 @@ import json
 import os
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from gophercite.documents import Document
@@ -34,6 +34,17 @@ WHERE words MATCH ? AND is_admitted(documents.url)
 ORDER BY words.rank LIMIT ?
 """
 
+# For `follow`. Temporary tables are private to the connection, and not part of the file.
+_CREATE_FOUND = """
+CREATE TEMP TABLE found (source TEXT, id TEXT, PRIMARY KEY (source, id)) WITHOUT ROWID
+"""
+_INSERT_FOUND = "INSERT OR IGNORE INTO found VALUES (?, ?)"
+_MISSING = """
+SELECT id FROM sources WHERE source = ? AND id NOT IN (SELECT id FROM found WHERE source = ?)
+"""
+_DELETE_MISSING = "DELETE FROM sources WHERE source = ? AND id = ?"
+_SOURCE_OF = "SELECT 1 FROM sources WHERE id = ? LIMIT 1"
+
 # Words of most English questions: they match every page, and attract snippets without the answer.
 STOP_WORDS = frozenset(
     _WORD.findall("""
@@ -45,11 +56,12 @@ STOP_WORDS = frozenset(
 
 
 class Changes(NamedTuple):
-    """What became of the documents passed to `DocumentIndex.add`."""
+    """What became of the documents passed to `DocumentIndex.add` or `follow`."""
 
     added: int
     updated: int
     unchanged: int
+    deleted: int = 0
 
 
 class DocumentIndex:
@@ -146,22 +158,49 @@ class DocumentIndex:
         Adds all of them, or none if anything fails: until the end, readers see the index as it
         was.
         """
-        added = updated = unchanged = 0
         with self._file.transaction() as connection:
-            for document in documents:
-                with self._file.naming():
-                    row = _row(document)
-                    old = self._row_at(connection, document.id)
-                    if old is not None and old[:-1] == row:
-                        unchanged += 1
-                        continue
-                    if old is None:
-                        added += 1
-                    else:
-                        updated += 1
-                        _delete(connection, old[-1])
-                    _insert(connection, *row)
-        return Changes(added, updated, unchanged)
+            return self._add(connection, documents)
+
+    def follow(
+        self, found: Iterable[tuple[str, Document]], was_read: Callable[[str], bool]
+    ) -> Changes:
+        """Makes the index follow sources: adds what they have, deletes what they no longer have.
+
+        A document is deleted when no source has it any more. Like `add`, makes all changes or none.
+
+        Args:
+          found: the documents of the sources that were read, each with its source's name.
+          was_read: whether a source was read, given its name; asked when `found` is exhausted. A
+            source that was read and is not in `found` is one without documents. What is known
+            about sources that were not read stays.
+        """
+        with self._file.transaction() as connection:
+            with self._file.naming():
+                # In a table: the ids of millions of documents would fill the memory.
+                connection.execute(_CREATE_FOUND)
+
+            def noted() -> Iterator[Document]:
+                for source, document in found:
+                    with self._file.naming():
+                        connection.execute(_INSERT_FOUND, (source, document.id))
+                    yield document
+
+            changes = self._add(connection, noted())
+            with self._file.naming():
+                known = connection.execute("SELECT DISTINCT source FROM sources").fetchall()
+                gone: set[str] = set()
+                for (source,) in known:
+                    if was_read(source):
+                        rows = connection.execute(_MISSING, (source, source)).fetchall()
+                        gone.update(id for (id,) in rows)
+                        connection.executemany(_DELETE_MISSING, ((source, *row) for row in rows))
+                connection.execute("INSERT OR IGNORE INTO sources SELECT * FROM found")
+                connection.execute("DROP TABLE found")
+                deleted = 0
+                for id in gone:
+                    if not connection.execute(_SOURCE_OF, (id,)).fetchone():
+                        deleted += _delete_id(connection, id)
+        return changes._replace(deleted=deleted)
 
     def delete(self, ids: Iterable[str]) -> int:
         """Deletes documents by their ids and returns how many existed."""
@@ -169,12 +208,8 @@ class DocumentIndex:
         with self._file.transaction() as connection:
             for id in ids:
                 with self._file.naming():
-                    row = connection.execute(
-                        "SELECT number FROM documents WHERE id = ?", (id,)
-                    ).fetchone()
-                    if row is not None:
-                        _delete(connection, row[0])
-                        deleted += 1
+                    connection.execute("DELETE FROM sources WHERE id = ?", (id,))
+                    deleted += _delete_id(connection, id)
         return deleted
 
     def check(self) -> None:
@@ -193,6 +228,23 @@ class DocumentIndex:
                 connection.execute("INSERT INTO words(words) VALUES ('integrity-check')")
         for _ in self.documents():
             pass
+
+    def _add(self, connection: sqlite3.Connection, documents: Iterable[Document]) -> Changes:
+        added = updated = unchanged = 0
+        for document in documents:
+            with self._file.naming():
+                row = _row(document)
+                old = self._row_at(connection, document.id)
+                if old is not None and old[:-1] == row:
+                    unchanged += 1
+                    continue
+                if old is None:
+                    added += 1
+                else:
+                    updated += 1
+                    _delete(connection, old[-1])
+                _insert(connection, *row)
+        return Changes(added, updated, unchanged)
 
     def _documents_of(self, statement: str, *values: str) -> Iterator[Document]:
         with self._file.locked() as connection:
@@ -221,15 +273,15 @@ class DocumentIndex:
     def _checked(self, fields: _Row, starts: str | None, number: int) -> Document:
         id, title, text, url, retrieved_at, sha256 = fields
         if not all(isinstance(field, str) for field in (title, text, url or "")):
-            raise self._file.damaged("a document's field is no text")
+            raise self._file.damaged("a document's field is not text")
         try:
             pages = _page_starts(starts)
             document = Document(id, title, text, url, retrieved_at, page_starts=pages)
         except (ValueError, TypeError, RecursionError):
-            problem = f"the pages of document {number} are no places in its text"
+            problem = f"the pages of document {number} don't lie in its text"
             raise self._file.damaged(problem) from None
         if document.sha256 != sha256:
-            problem = f"the text of document {document.id!r} is not what was stored"
+            problem = f"the text of document {document.id!r} was changed after it was stored"
             raise self._file.damaged(problem)
         return document
 
@@ -246,7 +298,7 @@ def _page_starts(written: str | None) -> tuple[int, ...]:
         return ()
     found = json.loads(written)
     if not isinstance(found, list) or not all(type(start) is int for start in found):
-        raise ValueError("no list of whole numbers")
+        raise ValueError("not a list of whole numbers")
     return tuple(found)
 
 
@@ -273,6 +325,14 @@ def _insert(connection: sqlite3.Connection, fields: _Row, starts: str | None) ->
         "SELECT number, title, text FROM documents WHERE number = ?",
         (number,),
     )
+
+
+def _delete_id(connection: sqlite3.Connection, id: str) -> bool:
+    """Deletes the document with this id; returns whether there was one."""
+    row = connection.execute("SELECT number FROM documents WHERE id = ?", (id,)).fetchone()
+    if row is not None:
+        _delete(connection, row[0])
+    return row is not None
 
 
 def _delete(connection: sqlite3.Connection, number: int) -> None:

@@ -5,6 +5,8 @@ writes.
 """
 
 import contextlib
+import functools
+import operator
 import os
 import pathlib
 import sqlite3
@@ -15,9 +17,9 @@ from gophercite.retrieval.engine import SearchError
 from gophercite.storage import is_remote, local_copy
 from gophercite.storage.json_fields import printable
 
-# The file's `user_version`. Format 1 had no pages: it is read as it is, and becomes format 2 when
-# it is opened for writing.
-FORMAT = 2
+# The file's `user_version`. Formats 1 and 2 had fewer tables (`_ADDED`): they are read as they are,
+# and become the newest format when they are opened for writing.
+FORMAT = 3
 APPLICATION_ID = 0x47435445  # "GCTE": identifies the format to `file` and other programs
 LOCK_SECONDS = 60  # how long to wait while another process writes
 
@@ -42,13 +44,29 @@ _SCHEMA = {
   tokenize = 'porter unicode61 remove_diacritics 2'
 )""",
 }
-# Since format 2: where the pages of a document's text begin, as JSON; only if it has pages.
-_PAGES = {
-    "pages": """CREATE TABLE pages (
+# The table that each later format added.
+_ADDED = {
+    # Where the pages of a document's text begin, as JSON; only if it has pages.
+    2: {
+        "pages": """CREATE TABLE pages (
   number INTEGER PRIMARY KEY,
   starts TEXT NOT NULL
 )"""
+    },
+    # The sources, such as the URLs of files, that had a document when they were last read.
+    3: {
+        "sources": """CREATE TABLE sources (
+  source TEXT NOT NULL,
+  id TEXT NOT NULL,
+  PRIMARY KEY (source, id)
+) WITHOUT ROWID""",
+        "sources_by_id": "CREATE INDEX sources_by_id ON sources (id)",
+    },
 }
+# Before format 3, only files of one document were followed; their documents have the file's URL.
+_SOURCES_OF_FILES = """
+INSERT INTO sources SELECT url, id FROM documents WHERE id = url AND url LIKE 'file:///%'
+"""
 # What SQLite itself creates for these.
 _TABLES_OF_SQLITE = {"sqlite_autoindex_documents_1"} | {
     f"words_{part}" for part in ("config", "data", "docsize", "idx")
@@ -81,15 +99,19 @@ class IndexFile:
         self._copied = contextlib.ExitStack()
         if path is not None and is_remote(path):
             if write:
-                raise IndexFileError(f"{path}: is in a bucket: write to a disk, then copy it")
+                raise IndexFileError(
+                    f"{path}: indexes can't be written to a bucket; write to a disk, then copy it"
+                )
             try:
                 path = self._copied.enter_context(local_copy(path))
             except FileNotFoundError:
-                raise IndexFileError(f"{path}: there is no such index; make one first") from None
+                raise IndexFileError(
+                    f"{path}: there is no such index; make it with `gophercite index`"
+                ) from None
         self._lock = threading.RLock()
         self.writable = write or path is None
         if path is not None and not self.writable and not pathlib.Path(path).is_file():
-            raise IndexFileError(f"{path}: there is no such index; make one first")
+            raise IndexFileError(f"{path}: there is no such index; make it with `gophercite index`")
         with self.naming():
             self.connection = _connect(path, self.writable)
             try:
@@ -119,18 +141,18 @@ class IndexFile:
         application, version, _ = self._marks()
         if application != APPLICATION_ID:
             raise IndexFileError(
-                f"{self._name}: is no index of gophercite, but some other database"
+                f"{self._name}: is not an index of gophercite, but another database"
             )
         if not 1 <= version <= FORMAT:
             raise IndexFileError(
-                f"{self._name}: has format {version}, this version reads formats up to {FORMAT}; "
-                "build the index anew"
+                f"{self._name}: has format {version}, but this version reads formats up to "
+                f"{FORMAT}; build the index again"
             )
-        self._check_tables(_SCHEMA if version == 1 else _SCHEMA | _PAGES)
-        if version == 1 and self.writable:
+        self._check_tables(_schema(version))
+        if version < FORMAT and self.writable:
             with self.transaction():
-                if self._marks()[1] == 1:  # still format 1: no other process was faster
-                    _add_pages(connection)
+                # The number is read again: another process may have been faster.
+                _add_tables(connection, self._marks()[1])
             version = FORMAT
         self.has_pages = version > 1
 
@@ -199,7 +221,7 @@ class IndexFile:
         except sqlite3.OperationalError as error:
             message = f"{self._name}: {printable(str(error)[:200])}"  # it may quote raw bytes
             if "locked" in str(error):
-                message = f"{self._name}: another process has kept it locked; try again later"
+                message = f"{self._name}: another process keeps it locked; try again later"
             elif "fts5" in str(error):
                 message = (
                     "SQLite's full-text search (FTS5) is missing: TensorFlow brings an SQLite "
@@ -209,12 +231,14 @@ class IndexFile:
             raise IndexFileError(message) from None
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             if "not a database" in str(error):
-                raise IndexFileError(f"{self._name}: is no index, and no database at all") from None
+                raise IndexFileError(
+                    f"{self._name}: is not an index: it is not even a database"
+                ) from None
             raise self.damaged(printable(str(error)[:200])) from None
 
     def damaged(self, problem: str) -> IndexFileError:
         """Returns the error for a damaged file."""
-        return IndexFileError(f"{self._name}: is damaged ({problem}); build the index anew")
+        return IndexFileError(f"{self._name}: is damaged ({problem}); build the index again")
 
 
 def _connect(path: str | os.PathLike[str] | None, writable: bool) -> sqlite3.Connection:
@@ -246,9 +270,20 @@ def _make_tables(connection: sqlite3.Connection) -> None:
         (f"bm25({TITLE_WEIGHT}, {TEXT_WEIGHT})",),
     )
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    _add_pages(connection)
+    _add_tables(connection, 1)
 
 
-def _add_pages(connection: sqlite3.Connection) -> None:
-    connection.execute(_PAGES["pages"])
+def _schema(version: int) -> dict[str, str]:
+    added = (tables for since, tables in _ADDED.items() if since <= version)
+    return functools.reduce(operator.or_, added, _SCHEMA)
+
+
+def _add_tables(connection: sqlite3.Connection, version: int) -> None:
+    """Turns a file of this format into one of the newest."""
+    new = _schema(FORMAT)
+    for name, statement in new.items():
+        if name not in _schema(version):
+            connection.execute(statement)
+    if version < 3:
+        connection.execute(_SOURCES_OF_FILES)
     connection.execute(f"PRAGMA user_version = {FORMAT}")

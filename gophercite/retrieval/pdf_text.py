@@ -83,8 +83,8 @@ def _problem(error: Exception) -> str:
     if isinstance(error, PDFPasswordIncorrect):
         return "is encrypted: it opens only with a password"
     if isinstance(error, PDFEncryptionError):
-        return "is encrypted in a way that is not known"
-    return f"is no PDF that can be read: {type(error).__name__}"
+        return "is encrypted with an unknown method"
+    return f"can't be read as a PDF: {type(error).__name__}"
 
 
 def _page_starts(texts: list[str], length: int) -> tuple[int, ...]:

@@ -37,7 +37,7 @@ class SearchSettings:
 
     def __post_init__(self) -> None:
         if self.results < 1:
-            raise ValueError(f"results is {self.results}; ask for at least 1")
+            raise ValueError(f"results is {self.results}; must be at least 1")
 
 
 @dataclasses.dataclass
@@ -152,8 +152,8 @@ def _gold_ids(record: Question | RatedAnswer) -> set[str]:
 def _require_same(own: Document, indexed: Document) -> None:
     if (own.title, own.sha256) != (indexed.title, indexed.sha256):
         raise RecordError(
-            f"the index has another page under the id {own.id!r}: build it from the documents that "
-            "these records are of",
+            f"the index has another page under the id {own.id!r}: build it from the documents "
+            "that these records belong to",
             "documents",
         )
 

@@ -41,5 +41,12 @@ class SearXng:
     def advice(self, status: int) -> str:
         """What to do about a status."""
         if status == 403:
-            return "JSON is off; the instance's settings.yml must list json under search.formats"
-        return "the instance's limiter refuses; let it pass your address" if status == 429 else ""
+            return (
+                "JSON is turned off; the instance's settings.yml must list json under "
+                "search.formats"
+            )
+        return (
+            ("the instance's limiter refuses the request; allow your address there")
+            if status == 429
+            else ""
+        )

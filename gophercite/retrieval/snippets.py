@@ -108,7 +108,7 @@ def find_snippet(
       ModuleNotFoundError: when `fuzzywuzzy` is chosen and is not installed.
     """
     if engine not in ("rapidfuzz", "fuzzywuzzy"):
-        raise ValueError(f"no engine is named {engine!r}; there are 'rapidfuzz' and 'fuzzywuzzy'")
+        raise ValueError(f"there is no engine {engine!r}; choose 'rapidfuzz' or 'fuzzywuzzy'")
     page = plain_spaces(text)
     parts = fragments(snippet)
     found: list[tuple[float, Span]] = []  # matching characters, place

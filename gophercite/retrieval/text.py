@@ -146,7 +146,7 @@ def page_text(
     """
     budget = budget or Budget()
     if len(content) > budget.content_bytes:
-        raise TextError(f"has {len(content)} bytes; at most {budget.content_bytes} are read")
+        raise TextError(f"has {len(content)} bytes, but at most {budget.content_bytes} are allowed")
     kind = _kind(content, media_type(content_type))
     page = _read(kind, content, content_type, mode, budget)
     longest = budget.characters
@@ -186,7 +186,9 @@ def _kind(content: bytes, media: str) -> str:
         return "plain"
     if not is_readable(media):
         readable = ", ".join(READABLE_TYPES)
-        raise TextError(f"has type {media[:100]!r}, which can't be read as text (only {readable})")
+        raise TextError(
+            f"has type {media[:100]!r}, which can't be read as text (only {readable} can)"
+        )
     return _KINDS.get(media, "plain")
 
 
@@ -220,7 +222,7 @@ def _read(kind: str, content: bytes, content_type: str, mode: Mode, budget: Budg
             raise TextError(str(error)) from None
     text = decode(content, content_type)
     if _is_binary(text):
-        raise TextError("is no text: it has too many control characters")
+        raise TextError("is not text: it has too many control characters")
     return PageText(_heading(text) if kind == "markdown" else "", text)
 
 

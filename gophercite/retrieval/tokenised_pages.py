@@ -139,7 +139,10 @@ class TokenisedPages:
 
     def __init__(self, vocabulary: Vocabulary, held_characters: int = _HELD_CHARACTERS) -> None:
         if not vocabulary.splits_words:
-            raise ValueError("the vocabulary has tokens of several words: pages must be cut first")
+            raise ValueError(
+                "the vocabulary has tokens that span several words, so pages must be cut before "
+                "they are tokenised"
+            )
         self.vocabulary = vocabulary
         self._most = held_characters
         self._held: collections.OrderedDict[str, TokenisedPage] = collections.OrderedDict()

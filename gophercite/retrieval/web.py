@@ -160,7 +160,8 @@ class WebEngine:
             return [hit for hit in self._api.results(answer) if hit.url.startswith("http")]
         except (KeyError, TypeError, AttributeError):
             raise SearchError(
-                f"{self._api.name}: the answer has not the shape that its documentation gives"
+                f"{self._api.name}: the answer does not have the form that the documentation "
+                "describes"
             ) from None
 
     def _ask(self, request: ApiRequest) -> Any:
@@ -214,7 +215,7 @@ class WebEngine:
         try:
             return json.loads(body)
         except (ValueError, RecursionError):
-            raise SearchError(f"{self._api.name}: the answer is no JSON") from None
+            raise SearchError(f"{self._api.name}: the answer is not JSON") from None
 
     def _problem(self, status: int, body: bytes, request: ApiRequest) -> str:
         said = printable(body[:300].decode("utf-8", errors="replace").strip())
@@ -250,7 +251,7 @@ def from_environment(name: str, meaning: str) -> str:
     if not value:
         raise SearchError(f"the environment variable {name} is not set; it must hold {meaning}")
     if not (value.isascii() and value.isprintable()):
-        raise SearchError(f"the environment variable {name} holds what can't be {meaning}")
+        raise SearchError(f"the environment variable {name} holds a value that can't be {meaning}")
     return value
 
 

@@ -76,5 +76,5 @@ def test_the_space_is_of_texts() -> None:
     assert space.contains(space.sample())
     assert not space.contains(7)
     assert space == AnyText()
-    with pytest.raises(ValueError, match="none"):
+    with pytest.raises(ValueError, match="at least one"):
         BrowserEnvironment(site(), [])

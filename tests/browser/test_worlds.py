@@ -124,6 +124,23 @@ def test_no_page_and_no_search_is_asked_for_twice(live: LiveWorld, server: Serve
     assert page_of(live, first).document.url == f"{server.base}/"
 
 
+def test_a_live_world_keeps_the_latest_searches(extractor: Extractor) -> None:
+    queries = []
+
+    class Counting(ListedResults):
+        def search(self, query: str, k: int) -> list[Hit]:
+            queries.append(query)
+            return super().search(query, k)
+
+    engine = Counting({"a": [Hit("http://a.example/", "A" * 3000, "")], "b": []})
+    with LiveWorld(engine, extractor, kept_searches=5000) as world:
+        for query in ("a", "fail", "b", "fail", "b"):
+            assert replay(world, reset("Who?"), [f"Search {query}"])
+        assert queries == ["a", "fail", "b"]
+        replay(world, reset("Who?"), ["Search a"])
+        assert queries == ["a", "fail", "b", "a"]
+
+
 TEXTS = [
     *("Search all", "Clicked on link 0", "Quote: BUILT in 1874 for 12m^2", "Clicked on link 1"),
     *("Back", "Clicked on link 0", "Quote: tom kept it", "Back", "Clicked on link 2"),
@@ -186,7 +203,7 @@ def test_a_damaged_recording_is_named(tmp_path: pathlib.Path) -> None:
     pages.write_text("x" + good, "utf-8")
     with (
         RecordedWorld(tmp_path / "w") as world,
-        pytest.raises(RecordError, match="no line of JSON"),
+        pytest.raises(RecordError, match="not a line of JSON"),
     ):
         page_of(world, state)
     addresses = tmp_path / "w/addresses.jsonl"
@@ -262,7 +279,7 @@ def test_answers_that_cite_nothing_and_none() -> None:
     assert [each.claim for each in answer_of(state, "x").citations] == ["She did [7]."]
     assert cited("a [1], b [2, 3] c [1][04] [x]") == (1, 2, 3, 4)
     nonsense = replay(site(), reset("Who?"), ["End: Nonsense"])
-    assert answer_of(nonsense, "x").reason == "the question was held to be nonsense"
+    assert answer_of(nonsense, "x").reason == "the question was judged to be nonsense"
     blank = replay(site(), reset("Who?"), [*texts, " "])
     assert answer_of(blank, "x").reason == "the answer is blank"
     assert answer_of(replay(site(), reset("Who?"), ["End: Answer"]), "x").declined

@@ -1,13 +1,17 @@
 """Batches by their number: the same from any start, on any number of hosts, none made in vain."""
 
 import collections
+import concurrent.futures
 import dataclasses
 import itertools
 import json
+import threading
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from bucket import bucket
+from etils import epath
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +22,7 @@ from data_pipelines.randomness import draws
 from data_pipelines.row_order import interleave
 from data_pipelines.sample_world.vocabulary import bundled_vocabulary
 from data_pipelines.sources import RecordSource
+from data_pipelines.task_rows import GROUP
 
 LENGTH = 32
 
@@ -41,13 +46,13 @@ class Numbers(RecordSource):
         return str(index), json.dumps(index)
 
 
-def encode(dataset, varied, kept, pieces):
+def encode(dataset, varied, kept, pieces, size, first):
     """Examples whose tokens begin with their record's number, some dropped, some in pieces."""
 
     def tokens_of(record, seed):
-        number = int(record)
+        number = int(record) + first
         draw = draws(int(seed) if varied else 0, "length", str(number))
-        return np.full(draw.randint(2, LENGTH // 2), number + 1, np.int32)
+        return np.full(size or draw.randint(2, LENGTH // 2), number + 1, np.int32)
 
     def encoded(example):
         tokens = tf.numpy_function(tokens_of, [example["record"], example["seed"]], tf.int32)
@@ -59,11 +64,11 @@ def encode(dataset, varied, kept, pieces):
     return numbered.flat_map(lambda e: tf.data.Dataset.from_tensors(e).repeat(pieces))
 
 
-def register(name, count=40, *, varied=False, kept=10, pieces=1, endless=False):
+def register(name, count=40, *, varied=False, kept=10, pieces=1, endless=False, size=None, first=0):
     source = Numbers(count, endless)
 
     def step(dataset):
-        return encode(dataset, varied, kept, pieces)
+        return encode(dataset, varied, kept, pieces, size, first)
 
     tasks.register(name, source, [step], bundled_vocabulary())
     return source
@@ -192,6 +197,47 @@ def test_all_examples_have_their_turn_where_lengths_vary():
     counts = [len(found[number]) for number in range(400)]
     assert sum(count > 0 for count in counts) > 380, counts
     assert max(counts) < 3 * np.mean(counts)
+
+
+def test_no_step_has_the_fullest_rows_of_all_groups(kinds):
+    """The rows of a group become emptier one by one; the steps of a period must not."""
+    batches = take(Input("varied", "train", LENGTH, 24, seed=1), GROUP)
+    filled = [(batch["segments"] > 0).mean() for batch in batches]
+    assert abs(np.mean(filled[:4]) - np.mean(filled[-4:])) < 0.015
+
+
+def test_what_fills_up_rows_are_all_parts_of_records():
+    parts = 3
+
+    def in_parts(dataset):
+        def tokens_of(record, seed, part):
+            size = draws(int(seed), "length", f"{int(record)}, {part}").choice([2, LENGTH // 2])
+            return np.full(size, parts * int(record) + part + 1, np.int32)
+
+        def encoded(example, part):
+            inputs = [example["record"], example["seed"], part]
+            tokens = tf.ensure_shape(tf.numpy_function(tokens_of, inputs, tf.int32), [None])
+            return {**example, "tokens": tokens, "weights": tf.ones_like(tokens, tf.float32)}
+
+        numbers = tf.data.Dataset.range(parts)
+        return dataset.flat_map(lambda each: numbers.map(lambda part: encoded(each, part)))
+
+    tasks.register("parts", Numbers(40), [in_parts], bundled_vocabulary())
+    found = seen(take(Input("parts", "train", LENGTH, 8, seed=1), 48))
+    counts = [sum(n for each, n in found.items() if each % parts == part) for part in range(parts)]
+    assert max(counts) < 1.08 * min(counts), counts
+
+
+@pytest.mark.parametrize("endless", [False, True])
+def test_the_rates_of_a_mixture_count_examples_whatever_their_length(endless):
+    """So that a task of short examples, of which a row holds eight times as many, gets no more."""
+    register("short", 48, endless=endless, size=2)
+    register("long", 48, endless=endless, size=LENGTH // 2, first=48)
+    tasks.add_mixture("both", {"short": 8, "long": 1})
+    found = seen(take(Input("both", "train", LENGTH, 4, seed=1), 16))
+    short = sum(n for number, n in found.items() if number < 48)
+    assert found.total() > 500
+    assert abs(short / found.total() - 8 / 9) < 0.02
 
 
 def test_random_draws_differ_from_epoch_to_epoch_and_from_run_to_run(kinds):
@@ -334,3 +380,30 @@ def test_processes_share_the_pass_and_a_stopped_one_goes_on(tmp_path, monkeypatc
     assert_equal(take(source, 4), whole)
     assert reader.made - before < 80 + 10 * 8 + 4 * 4 * 8 - 24
     assert len(list(tmp_path.rglob("*.npz"))) == 10
+
+
+def test_several_processes_may_write_the_same_rows_at_once(tmp_path, caplog):
+    """A file is whole whoever looks, and no writer is in another's way."""
+    path, content, writers = epath.Path(tmp_path / "rows" / "0.npz"), bytes(1 << 22), 3
+    together = threading.Barrier(writers)
+
+    def write(_):
+        sizes = []
+        for _ in range(5):
+            together.wait()
+            row_plan._write(path, content)
+            sizes.append(path.stat().length)
+        return sizes
+
+    with concurrent.futures.ThreadPoolExecutor(writers) as pool:
+        found = [size for sizes in pool.map(write, range(writers)) for size in sizes]
+    assert found == [len(content)] * 15
+    assert not caplog.records
+    assert [each.name for each in path.parent.iterdir()] == ["0.npz"]
+
+
+def test_rows_in_a_bucket_are_written_whole(monkeypatch):
+    with bucket() as server:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
+        row_plan._write(epath.Path("gs://b/plans/rows-x/0.npz"), b"content")
+        assert server.objects == {"plans/rows-x/0.npz": b"content"}

@@ -208,7 +208,7 @@ def test_bad_lines_are_named_counted_and_left_out_or_refused(tmp_path, caplog):
     path.write_text("\n".join(map(json.dumps, (answer, misspelled, without_text))))
     tasks.add_rated_answers("faulty", {"train": path}, VOCABULARY)
     assert len(list(Input("faulty", "train", 256, 1, seed=0, shuffle=False).one_pass())) == 1
-    assert "1 records read, 2 skipped" in caplog.text
+    assert "1 record read, 2 skipped" in caplog.text
     assert f"{path}:2: field 'quot': is unknown; did you mean 'quote'?" in caplog.text
     assert "documents[0].text" in caplog.text
 

@@ -300,6 +300,45 @@ def test_trivia_without_pages_is_a_set_of_questions(tmp_path: Path) -> None:
     assert {question.source for question in asked} == {"trivia_qa"}
 
 
+NQ_OPEN = {"question": "Why do mills burn?", "answer": ["Dust.", " ", "Dust. "]}
+WRITTEN = {"question": "Why do mills burn?", "answers": ["Dust."]}
+
+
+@pytest.mark.parametrize(
+    ("format", "good", "bad", "problem"),
+    [
+        ("natural_questions_open", NQ_OPEN, {"answer": ["Dust.", 7]}, "'answer[1]': expected a s"),
+        ("natural_questions_open", NQ_OPEN, {"answer": [" ", ""]}, "'answer': every text is empty"),
+        ("natural_questions_open", NQ_OPEN, {"answer": []}, "'answer': there is no text"),
+        (
+            "eli5",
+            KILT,
+            {"output": [{"answer": 7}, {"answer": "x"}]},
+            "'output[0].answer': expected",
+        ),
+        ("eli5", KILT, {"output": ["Dust."]}, "'output[0]': expected an object"),
+        ("eli5", KILT, {"output": [{"provenance": []}]}, "'output': there is no text"),
+        ("hand_written", WRITTEN, {"answers": ["Dust.", None]}, "'answers[1]': expected a string"),
+        ("hand_written", WRITTEN, {"answers": [" "]}, "'answers': every text is empty"),
+    ],
+)
+def test_answers_that_are_no_texts_are_named(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    format: str,
+    good: dict[str, Any],
+    bad: dict[str, Any],
+    problem: str,
+) -> None:
+    """By file, line and field, whichever set it is; a good answer beside them saves nothing."""
+    path = json_lines(tmp_path / "set.jsonl", good, good | bad)
+    (question,) = converted(format, path, Question, "questions")
+    assert question.answers[-1] == "Dust."
+    printed = capsys.readouterr()
+    assert "1 bad records skipped" in printed.out
+    assert f"{path}:2: field {problem}" in printed.err
+
+
 def test_arc_has_its_options_in_both_forms(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -86,7 +86,7 @@ def test_an_engine_that_cannot_answer_ends_the_run_and_leaves_no_file(
     server.answers["/search"] = answer(status=403)
     assert found(server, tmp_path, monkeypatch) == 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert "JSON is off" in line
+    assert "JSON is turned off" in line
     assert not (tmp_path / "found.jsonl").exists()
 
     monkeypatch.delenv("SEARXNG_URL")

@@ -34,7 +34,7 @@ def test_problems_are_those_of_the_page(extractor: Extractor) -> None:
         extractor.page_text(b"x", "image/png")
     with pytest.raises(TextError, match="at most 8388608"):
         extractor.page_text(b"x" * (1 << 24), "text/plain")
-    with pytest.raises(TextError, match="is no PDF"):
+    with pytest.raises(TextError, match="can't be read as a PDF"):
         extractor.page_text(b"x", "application/pdf")
 
 
@@ -69,7 +69,7 @@ def test_damaged_pages_never_stop_the_work(extractor: Extractor) -> None:
             except TextError as error:
                 problems.add(str(error).partition(":")[0])
     assert read > 150  # all HTML, and some PDFs
-    assert problems <= {"is no PDF that can be read"}
+    assert problems <= {"can't be read as a PDF"}
 
 
 @pytest.mark.skipif(not (DATA / "pdf").is_dir(), reason="the PDFs of ../shared/data are not there")

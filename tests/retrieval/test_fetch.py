@@ -86,7 +86,7 @@ def test_documents(server: Server) -> None:
 )
 def test_this_machine_is_not_reached(server: Server, host: str) -> None:
     found = problem(f"http://{host}:{server.port}/page", FetchSettings())
-    assert "is no public address" in found or "is not known" in found or "is no address" in found
+    assert "not a public address" in found or "is not known" in found or "not the address" in found
     assert server.requests == []
 
 
@@ -126,11 +126,11 @@ def test_redirects_are_checked_one_by_one(server: Server) -> None:
     server.answers["/b"] = answer(status=307, Location=f"{server.base}/page")
     assert fetch(f"{server.base}/a").url == f"{server.base}/page"
     elsewhere = {
-        f"http://127.0.0.2:{server.port}/page": "127.0.0.2, which is no public address",
-        "http://169.254.169.254/latest/meta-data/": "169.254.169.254, which is no public address",
-        "file:///etc/passwd": "redirected to an address which is none of http:// or https://",
-        "gopher://x/": "redirected to an address which is none of http:// or https://",
-        f"http://me:secret@127.0.0.1:{server.port}/page": "holds a name or password",
+        f"http://127.0.0.2:{server.port}/page": "127.0.0.2, which is not a public address",
+        "http://169.254.169.254/latest/meta-data/": "169.254.169.254, which is not a public",
+        "file:///etc/passwd": "redirected to an address which is not an http:// or https://",
+        "gopher://x/": "redirected to an address which is not an http:// or https:// address",
+        f"http://me:secret@127.0.0.1:{server.port}/page": "contains a user name or password",
         "http://[::1": "",
         "/around": "redirected more than 5 times",
     }
@@ -171,7 +171,7 @@ def test_connection_goes_to_the_address_that_was_checked(
     assert asked == ["rebinding.example"]
     assert server.headers[0]["Host"] == f"rebinding.example:{server.port}"
     found = problem(f"http://rebinding.example:{server.port}/page", settings)
-    assert "127.0.0.2, which is no public address" in found
+    assert "127.0.0.2, which is not a public address" in found
 
 
 def test_certificates_are_those_of_the_names(
@@ -213,6 +213,38 @@ def test_robots_txt_that_is_not_to_be_had(server: Server) -> None:
     assert fetch(f"{server.base}/page").content
 
 
+def fetch_in_turn(settings: FetchSettings, *urls: str) -> None:
+    async def in_turn() -> None:
+        async with Fetcher(settings) as fetcher:
+            for url in urls:
+                await fetcher.fetch(url)
+
+    asyncio.run(in_turn())
+
+
+def test_robots_txt_is_asked_again_after_a_while(server: Server) -> None:
+    page = f"{server.base}/page"
+    fetch_in_turn(HERE, page, page, page)
+    assert server.requests == ["/robots.txt", *["/page"] * 3]
+    server.requests.clear()
+    fetch_in_turn(dataclasses.replace(HERE, robots_seconds=0), page, page)
+    assert server.requests == ["/robots.txt", "/page"] * 2
+    with pytest.raises(ValueError, match="robots_seconds must not be negative"):
+        FetchSettings(robots_seconds=-1)
+
+
+def test_a_fetcher_keeps_the_latest_robots_txt(server: Server) -> None:
+    """Of more sites than fit, the ones used last: the process may run for months."""
+    with serving() as other:
+        other.answers = server.answers
+        server.answers["/robots.txt"] = answer("# " + "x" * 5000, type="text/plain")
+        one, two = f"{server.base}/page", f"{other.base}/page"
+        fetch_in_turn(HERE, one, two, one, two)
+        assert (server.requests.count("/robots.txt"), other.requests.count("/robots.txt")) == (1, 1)
+        fetch_in_turn(dataclasses.replace(HERE, robots_bytes=9000), one, one, two, one)
+        assert (server.requests.count("/robots.txt"), other.requests.count("/robots.txt")) == (3, 2)
+
+
 def test_types_that_are_no_text(server: Server) -> None:
     server.answers["/picture"] = answer(b"\x89PNG", type="image/png")
     server.answers["/untyped"] = answer(b"x")
@@ -235,12 +267,14 @@ def test_size(server: Server) -> None:
     assert fetch(f"{server.base}/gzip", settings).content == b"x" * 1000
     assert problem(f"{server.base}/large", settings) == "is longer than 1000 bytes"
     assert problem(f"{server.base}/bomb", settings) == "is longer than 1000 bytes"
-    assert "compressed by 'gzip, gzip', unasked for" in problem(f"{server.base}/twice", settings)
-    assert "is compressed wrongly" in problem(f"{server.base}/wrong", settings)
+    assert "compressed with 'gzip, gzip', which was not requested" in problem(
+        f"{server.base}/twice", settings
+    )
+    assert "can't be decompressed" in problem(f"{server.base}/wrong", settings)
     for content in (compressed[:-9], compressed + compressed[:-9], compressed[:3]):
         server.answers["/half"] = answer(content, type="text/plain", Content_Encoding="gzip")
         quick = dataclasses.replace(settings, maximum_bytes=2000)
-        assert "wrongly: it ends too early" in problem(f"{server.base}/half", quick)
+        assert "can't be decompressed: it ends too early" in problem(f"{server.base}/half", quick)
     for rest in (b"xxx", bytes(500)):
         padded = compressed + rest
         server.answers["/padded"] = answer(padded, type="text/plain", Content_Encoding="gzip")

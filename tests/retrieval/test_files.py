@@ -55,10 +55,11 @@ def test_folder(folder: pathlib.Path, extractor: Extractor) -> None:
     assert first.retrieved_at.endswith("Z")
     assert documents["T"] == Document("1", "T", "A ship.")
     assert (report.read, report.skipped, report.ignored, report.partial) == (5, 5, 1, [])
-    for name in ("broken.pdf: is no PDF", "empty.txt: has no text", "huge.txt: has 100001 bytes",
-                 "pipe.txt: is no ordinary file", "d.jsonl:2: field 'title'"):  # fmt: skip
+    for name in ("broken.pdf: can't be read as a PDF",
+                 "empty.txt: has no text", "huge.txt: has 100001 bytes",
+                 "pipe.txt: is not an ordinary file", "d.jsonl:2: field 'title'"):  # fmt: skip
         assert any(name in str(problem) for problem in report.problems), name
-    counts = "5 documents read, 5 skipped, 1 files of other kinds passed over, 1 symbolic links not"
+    counts = "5 documents read, 5 skipped, 1 file of other kinds ignored, 1 symbolic link not"
     assert str(report).startswith(counts)
 
 
@@ -67,7 +68,7 @@ def test_named_file_of_another_kind_is_a_problem(
 ) -> None:
     report = FilesReport()
     assert list(read_files([folder / "picture.png"], extractor, report)) == []
-    assert "picture.png: is of no kind that is read (.txt" in str(report.problems[0])
+    assert "picture.png: is not of a kind that can be read (.txt" in str(report.problems[0])
 
 
 def test_missing_path_is_refused_first(folder: pathlib.Path, extractor: Extractor) -> None:
@@ -77,7 +78,7 @@ def test_missing_path_is_refused_first(folder: pathlib.Path, extractor: Extracto
     (folder / "dangling.txt").symlink_to("gone.txt")
     with pytest.raises(FileNotFoundError) as caught:
         next(read_files([folder / "dangling.txt"], extractor))
-    assert str(caught.value).endswith("dangling.txt: is a link to 'gone.txt', which is not there")
+    assert str(caught.value).endswith("dangling.txt: is a link to 'gone.txt', which does not exist")
 
 
 def problems(extractor: Extractor, *paths: pathlib.Path) -> list[str]:
@@ -101,10 +102,10 @@ def test_files_without_a_text_are_told_apart(tmp_path: pathlib.Path, extractor: 
     for name, content in kinds.items():
         (tmp_path / name).write_bytes(content)
     found = {name: problems(extractor, tmp_path / name) for name in kinds}
-    binary = ["is no text: it has too many control characters"]
+    binary = ["is not text: it has too many control characters"]
     assert found["empty.txt"] == found["empty.pdf"] == found["empty.jsonl"] == ["is empty"]
     assert found["noise.txt"] == found["noise.md"] == found["wide.txt"] == binary
-    assert found["noise.pdf"] == ["is no PDF that can be read: PDFSyntaxError"]
+    assert found["noise.pdf"] == ["can't be read as a PDF: PDFSyntaxError"]
     assert found["locked.pdf"] == ["is encrypted: it opens only with a password"]
 
 
@@ -142,7 +143,7 @@ def test_the_library_names_what_it_could_not_use(folder: pathlib.Path) -> None:
     assert named == {"broken.pdf", "empty.txt", "pipe.txt", "d.jsonl"}
     declined = gophercite.answer("What is by the harbour?", folder / "broken.pdf", None)
     assert declined.reason == (
-        "the one page that was found cannot be read: is no PDF that can be read: PDFSyntaxError"
+        "the only page that was found cannot be read: can't be read as a PDF: PDFSyntaxError"
     )
 
 
@@ -160,13 +161,13 @@ def test_names_that_are_no_text_stay_in_the_index(
         _, result = run(capsys, folder, "--out", out)
         assert (result["added"], result["unchanged"], result["deleted"]) == expected
         assert result["problems"] == [
-            f"{folder}/caf\ufffd.pdf: is no PDF that can be read: PDFSyntaxError"
+            f"{folder}/caf\ufffd.pdf: can't be read as a PDF: PDFSyntaxError"
         ]
     with DocumentIndex(out) as index:
         (id,) = index.ids()
         assert index.document(id).title == "na\ufffdve #1?%41"
     assert cli.main(["index", str(folder), "--out", str(out)]) == 1
-    assert "caf\ufffd.pdf: is no PDF" in capsys.readouterr().out
+    assert "caf\ufffd.pdf: can't be read as a PDF" in capsys.readouterr().out
     os.unlink(odd)
     _, result = run(capsys, folder, "--out", out)
     assert (result["documents"], result["deleted"]) == (0, 1)
@@ -228,7 +229,7 @@ def test_index_names_what_it_skips(
 ) -> None:
     assert cli.main(["index", str(folder), "--out", str(tmp_path / "corpus.db")]) == 1
     output = capsys.readouterr().out
-    assert "broken.pdf: is no PDF that can be read" in output
+    assert "broken.pdf: can't be read as a PDF" in output
     assert "6 documents (6 added, 0 updated, 0 unchanged, 0 deleted)" in output
 
 
@@ -239,5 +240,5 @@ def test_index_refuses_a_foreign_file(
     out.write_text("my own words " * 100)
     assert cli.main(["index", str(folder), "--out", str(out)]) == 1
     captured = capsys.readouterr()
-    assert captured.err == f"gophercite index: {out}: is no index, and no database at all\n"
+    assert captured.err == f"gophercite index: {out}: is not an index: it is not even a database\n"
     assert out.read_text() == "my own words " * 100

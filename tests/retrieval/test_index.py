@@ -314,13 +314,13 @@ def refusal(path: pathlib.Path, *, write: bool = False) -> str:
 def test_foreign_files_are_named(path: pathlib.Path, write: bool) -> None:
     text = path.with_name("text.db")
     text.write_text("No database, " * 1000)
-    assert "no database at all" in refusal(text, write=write)
+    assert "it is not even a database" in refusal(text, write=write)
     assert text.read_text() == "No database, " * 1000
 
     other = path.with_name("other.db")
     with sqlite3.connect(other) as connection:
         connection.execute("CREATE TABLE documents (id)")
-    assert "some other database" in refusal(other, write=write)
+    assert "but another database" in refusal(other, write=write)
     refusal(path.parent, write=write)  # a folder
 
 
@@ -337,7 +337,7 @@ def test_missing_file_is_named(tmp_path: pathlib.Path) -> None:
         ("CREATE TRIGGER t AFTER INSERT ON documents BEGIN SELECT 1; END", "its tables"),
         ("CREATE VIEW words_too AS SELECT 1", "its tables"),
         ("DROP INDEX documents_by_url", "its tables"),
-        ("UPDATE documents SET text = 'forged' WHERE id = 'o'", "is not what was stored"),
+        ("UPDATE documents SET text = 'forged' WHERE id = 'o'", "was changed after it was stored"),
         ("UPDATE documents SET text = x'ff' WHERE id = 'o'", "is damaged"),
         ("DELETE FROM words_data WHERE id > 10", "damaged"),
     ],
@@ -430,7 +430,7 @@ def test_an_index_from_before_there_were_pages(path: pathlib.Path) -> None:
     with DocumentIndex(path, write=True) as index:
         before = list(index.documents())
     with contextlib.closing(sqlite3.connect(path)) as connection:
-        connection.executescript("DROP TABLE pages; PRAGMA user_version = 1;")
+        connection.executescript("DROP TABLE pages; DROP TABLE sources; PRAGMA user_version = 1;")
     with DocumentIndex(path) as index:
         assert list(index.documents()) == before
         index.check()

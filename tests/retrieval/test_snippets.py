@@ -193,7 +193,7 @@ def test_hostile_lengths_end(snippet: str, page: str) -> None:
 
 
 def test_an_unknown_engine_is_refused() -> None:
-    with pytest.raises(ValueError, match="'rapidfuzz' and 'fuzzywuzzy'"):
+    with pytest.raises(ValueError, match="'rapidfuzz' or 'fuzzywuzzy'"):
         find_snippet(LAMP, PAGE, engine="difflib")  # type: ignore[arg-type]
 
 

@@ -69,7 +69,7 @@ def test_the_second_time_nothing_is_read(folder: pathlib.Path) -> None:
     with Extractor("article", cache=TextCache(folder)) as extractor:
         assert extractor.page_text(HTML.encode(), "text/html") != first[1]
     small = Extractor(cache=TextCache(folder), budget=Budget(content_bytes=10))
-    with small, pytest.raises(TextError, match="at most 10 are read"):
+    with small, pytest.raises(TextError, match="at most 10 are allowed"):
         small.page_text(GOOD, "application/pdf")
 
 

@@ -120,5 +120,5 @@ def test_pages_are_held_and_replaced() -> None:
 
 
 def test_other_vocabularies_are_refused() -> None:
-    with pytest.raises(ValueError, match="tokens of several words"):
+    with pytest.raises(ValueError, match="tokens that span several words"):
         TokenisedPages(HuggingFaceVocabulary(byte_level_json()))

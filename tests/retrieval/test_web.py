@@ -204,7 +204,7 @@ def test_too_long_a_wait_is_not_waited(asked: Asked) -> None:
 def test_answers_of_another_shape(asked: Asked, body: str) -> None:
     asked.server.answers[asked.path] = answer(body, type="application/json")
     problem = asked.problem()
-    assert "is no JSON" in problem or "has not the shape" in problem
+    assert "is not JSON" in problem or "does not have the form" in problem
 
 
 def test_results_without_an_address_are_left_out(asked: Asked) -> None:
@@ -252,7 +252,7 @@ def test_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BRAVE_API_KEY", f" {KEY}\n")
     assert Brave.from_environment().key == KEY
     monkeypatch.setenv("BRAVE_API_KEY", f"{KEY}\n{KEY}")
-    with pytest.raises(SearchError, match="BRAVE_API_KEY holds what can't be") as raised:
+    with pytest.raises(SearchError, match="BRAVE_API_KEY holds a value that can't be") as raised:
         Brave.from_environment()
     assert KEY not in str(raised.value)
     monkeypatch.setenv("SEARXNG_URL", "searx.example")
