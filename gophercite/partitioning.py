@@ -136,8 +136,8 @@ def make_mesh(
         sizes[sizes.index(-1)] = found // rest if rest and found % rest == 0 else -1
     if math.prod(sizes) != found or min(sizes) < 1:
         raise ValueError(
-            f"mesh data={data} × fsdp={fsdp} × model={model} does not cover {found} devices: "
-            "the sizes must multiply to it (one of them may be -1)"
+            f"mesh data={data} × fsdp={fsdp} × model={model} does not match {found} devices: the "
+            "product of the sizes must be that number (one of them may be -1)"
         )
     types = (AxisType.Auto,) * len(MESH_AXES)  # Flax's logical constraints need Auto, not Explicit
     if devices is None:

@@ -100,8 +100,8 @@ def parse(text: str) -> Slice:
     generation = GENERATIONS.get(name)
     if generation is None or not re.fullmatch(r"[1-9][0-9]{0,4}", size):
         raise AcceleratorError(
-            f"{text!r} is no accelerator type: they are named as v3-8, v4-8, v5litepod-16, v5p-8 "
-            "and v6e-8"
+            f"{text!r} is not an accelerator type; their names are like v3-8, v4-8, v5litepod-16, "
+            "v5p-8 and v6e-8"
         )
     sizes = [chips * generation.cores for chips in generation.topologies]
     if int(size) not in sizes:

@@ -65,16 +65,24 @@ def _automatic(systems: Sequence[SavedSystem]) -> list[Section]:
         return []
     answers = shared(systems)
     if not next(iter(answers.values())):
-        raise ValueError("no question was answered by all systems: are they of the same questions?")
+        raise ValueError(
+            "no question was answered by all systems: do the results belong to the same questions?"
+        )
     sections = [
         Section(
             "Automatic judgements",
-            ["Percentages with 90 % intervals (Wilson) of the questions that all have answered."],
+            [
+                "Percentages with 90 % intervals (Wilson) of the questions that all systems "
+                "answered."
+            ],
             [shared_table(answers)],
         )
     ]
     if len(answers) > 1:
-        text = ["Points of a hundred, question by question, with 90 % intervals (Student's t)."]
+        text = [
+            "Differences in percentage points, question by question, with 90 % intervals "
+            "(Student's t)."
+        ]
         sections.append(Section("Differences", text, [differences_table(answers)]))
     found = {
         f"{second} over {first}": share
@@ -90,7 +98,10 @@ def _automatic(systems: Sequence[SavedSystem]) -> list[Section]:
 def _human(flags: argparse.Namespace) -> list[Section]:
     """The sections with people's ratings and preferences."""
     sections = []
-    intervals = "± as in the paper, z √(p(1 − p)/n), and in brackets Wilson's; both of 90 %."
+    intervals = (
+        "± as in the paper, z √(p(1 − p)/n), and in brackets Wilson's interval; both are 90 % "
+        "intervals."
+    )
     if flags.ratings:
         rated = rated_for_all(a for path in flags.ratings for a in _read(path, RatedAnswer))
         text = [f"By majority, on the questions that were rated for every system; {intervals}"]
@@ -135,12 +146,12 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         type=named_path,
         metavar="NAME=FILE",
         default=[],
-        help="comparisons of two systems; NAME says of which",
+        help="comparisons of two systems, named by NAME",
     )
     flags = parser.parse_args(arguments)
     names = [name for name, _ in flags.system]
     if len(set(names)) < len(names):
-        parser.error("two systems have one name")
+        parser.error("two systems have the same name")
     if not (flags.system or flags.ratings or flags.preferences):
         parser.error("nothing to compare: give NAME=PREFIX, --ratings or --preferences")
     return flags

@@ -84,7 +84,7 @@ def _kl(prefix: str) -> float | None:
         folder, step = run["model"], run["provenance"].get("step")
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise SavedResultsError(
-            f"{path}: is no summary of an evaluation; launch/eval.py --output writes it"
+            f"{path}: is not the summary of an evaluation; launch/eval.py --output writes one"
         ) from None
     value = _evaluated(folder, step).get(f"{_SET}kl")
     return None if value is None else float(value)
@@ -144,13 +144,13 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         type=named_path,
         metavar="NAME=FOLDER",
         default=[],
-        help="runs whose best checkpoints the report shows",
+        help="training runs whose best checkpoints the report lists",
     )
     flags = parser.parse_args(arguments)
     if len(flags.policy) % 2:
         parser.error(
-            f"{len(flags.policy)} results were given; they come in pairs, "
-            "BEFORE=PREFIX AFTER=PREFIX"
+            f"{len(flags.policy)} results were given, but they must come in pairs, BEFORE=PREFIX "
+            "AFTER=PREFIX"
         )
     return flags
 

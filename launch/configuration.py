@@ -127,8 +127,8 @@ class Run:
         tokens, rows = self.input.vocabulary.size, self.transformer.config.vocab_size
         if tokens > rows:
             raise ValueError(
-                f"{self.input.mixture_or_task_name} has a vocabulary of {tokens} tokens, the model "
-                f"{rows}: set TransformerConfig.vocab_size to at least {tokens}"
+                f"{self.input.mixture_or_task_name} has a vocabulary of {tokens} tokens, but the "
+                f"model has {rows}: set TransformerConfig.vocab_size to at least {tokens}"
             )
         index, count = process_share(self.partitioner)
 
@@ -264,8 +264,9 @@ def rewards(folder: str, input: RolloutInput, syntax_penalty: float = 2.0) -> Re
     if not same and jax.process_count() > 1:
         raise ValueError(
             f"the reward model in {folder} has another vocabulary than "
-            f"{input.mixture_or_task_name}: samples then go to the host as text, in one process "
-            "alone; train one with the policy's vocabulary for a run on several hosts"
+            f"{input.mixture_or_task_name}: samples then pass through the host as text, which "
+            "works in a single process only; to train on several hosts, train a reward model "
+            "with the policy's vocabulary"
         )
     reencode = None if same else Reencoding(input.vocabulary, judge, input.max_tokens)
     return Rewards(model, syntax_penalty, reencode)

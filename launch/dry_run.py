@@ -46,16 +46,16 @@ def show(run: configuration.Run, out: TextIO) -> None:
         if not jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
     )
     sizes = compiled.memory_analysis()
-    out.write("\nMemory of one device\n")
+    out.write("\nMemory per device\n")
     rows = [("state (parameters, optimiser)", state)]
     if sizes is not None:
         outputs = sizes.output_size_in_bytes - sizes.alias_size_in_bytes
         total = sizes.argument_size_in_bytes + sizes.temp_size_in_bytes + outputs
         rows += [
             ("arguments of a step (state and batch)", sizes.argument_size_in_bytes),
-            ("outputs that don't reuse them", outputs),
+            ("outputs that don't reuse their memory", outputs),
             ("temporaries (activations, gradients)", sizes.temp_size_in_bytes),
-            ("in all, while a step runs", total),
+            ("in total, while a step runs", total),
         ]
     for label, size in rows:
         out.write(f"  {label:<40}{size / _MIB:>12,.1f} MiB\n")

@@ -103,7 +103,10 @@ def _parse(
         parser.error("the following arguments are required: --questions")
     processes.check(parser, flags)
     if (flags.process_id or 0) >= (flags.num_processes or 1):
-        parser.error(f"--process_id is {flags.process_id}: say of how many by --num_processes")
+        parser.error(
+            f"--process_id is {flags.process_id}: also give the number of processes with "
+            "--num_processes"
+        )
     return flags, given, bindings
 
 
@@ -115,42 +118,60 @@ def _add_settings(group: argparse._ArgumentGroup) -> None:
     add(
         "--model",
         metavar="FOLDER",
-        help="model folder, or folder of a run; without, baselines only",
+        help="model folder, or folder of a training run; without it, only baselines are scored",
     )
     add("--questions", metavar="FILE", help="questions.jsonl")
     add(
         "--limit",
         type=int,
-        help="ask only so many questions, evenly spread over the file (default: all)",
+        help="ask only this many questions, evenly spread over the file (default: all)",
     )
-    add("--batch-size", type=int, help="prompts answered at once (default: 16)")
-    add("--max-tokens", type=int, help="longest answer (default: 256)")
+    add("--batch-size", type=int, help="prompts answered at the same time (default: 16)")
+    add("--max-tokens", type=int, help="length of the longest answer, in tokens (default: 256)")
     add(
         "--max-prompt-tokens",
         type=int,
-        help="longest prompt; longer pages are cut to windows (default: 3840)",
+        help="length of the longest prompt, in tokens; longer pages are cut to windows (default: "
+        "3840)",
     )
-    add("--index", metavar="FILE", help="has the pages of questions that hold search results")
+    add(
+        "--index",
+        metavar="FILE",
+        help="index with the pages of questions that hold only search results",
+    )
     add(
         "--pages",
         choices=("together", "each"),
-        help="a question's pages in one prompt, or each in one of its own (default: together)",
+        help="put a question's pages into one prompt, or one page into each prompt (default: "
+        "together)",
     )
-    add("--samples", type=int, help="answers to each prompt (default: 1)")
+    add("--samples", type=int, help="answers sampled for each prompt (default: 1)")
     add(
         "--few-shot",
         choices=STYLES,
-        help="put examples before, for a base model (docs/bootstrapping.md)",
+        help="put examples before the question, for a base model (docs/few_shot.md)",
     )
     add("--shots", type=int, help="how many examples, from 0 to 5 (default: 3)")
-    add("--temperature", type=float, help="0 takes the likeliest token (default: 0)")
-    add("--top-p", type=float, help="nucleus to sample from (default: 1, everything)")
+    add(
+        "--temperature",
+        type=float,
+        help="sampling temperature; 0 takes the most likely token (default: 0)",
+    )
+    add(
+        "--top-p",
+        type=float,
+        help="sample from the nucleus with this probability (default: 1, all tokens)",
+    )
     add(
         "--constrained",
         action=yes_or_no,
-        help="allow only answers that are well formed and quote the pages verbatim",
+        help="constrain the sampling to well-formed answers with verbatim quotes",
     )
-    add("--omissions", type=int, help="of words, by ` [...] `, in a constrained quote (default: 0)")
+    add(
+        "--omissions",
+        type=int,
+        help="how often a constrained quote may leave words out, marked by ` [...] ` (default: 0)",
+    )
     add(
         "--boundaries",
         choices=("words", "sentences", "characters"),
@@ -159,7 +180,8 @@ def _add_settings(group: argparse._ArgumentGroup) -> None:
     add(
         "--claim-in-quote",
         action=yes_or_no,
-        help="a constrained quote has to hold its claim, if it is in the pages (default: yes)",
+        help="a constrained quote must contain its claim if the claim occurs in the pages "
+        "(default: yes)",
     )
     add(
         "--claims",
@@ -167,20 +189,29 @@ def _add_settings(group: argparse._ArgumentGroup) -> None:
         help="a claim is correct if it equals an accepted answer, or if it contains one "
         "(default: equal)",
     )
-    add("--seed", type=int, help="of the sampling (default: 0)")
+    add("--seed", type=int, help="seed of the sampling (default: 0)")
     add(
         "--choose",
         choices=CHOICES,
-        help="which of a question's samples counts: the likeliest, that with the highest reward, "
-        "or of a few-shot model's claims that with the second best evidence (default: by reward "
-        "where there is a reward model)",
+        help="which of a question's samples counts: the most likely one, the one with the "
+        "highest reward, or, of a few-shot model's claims, the one with the second best "
+        "evidence (default: by reward if there is a reward model)",
     )
-    add("--reward-model", metavar="FOLDER", help="of a reward model's run; scores all samples")
-    add("--nli", metavar="URL", help="of a language-inference server (docs/evaluation.md)")
-    add("--train", nargs="+", metavar="FILE", help="training questions, to score by overlap")
-    add("--examples", type=int, help="answers to print (default: 5)")
+    add(
+        "--reward-model",
+        metavar="FOLDER",
+        help="reward model that scores all samples: its folder or its run's",
+    )
+    add("--nli", metavar="URL", help="URL of a language-inference server (docs/evaluation.md)")
+    add(
+        "--train",
+        nargs="+",
+        metavar="FILE",
+        help="training questions, to score questions by their overlap with them",
+    )
+    add("--examples", type=int, help="number of answers to print (default: 5)")
     add("--strict", action=yes_or_no, help="stop at the first bad line of the questions")
-    add("--baselines", action=yes_or_no, help="score the baselines on the same questions")
+    add("--baselines", action=yes_or_no, help="also score the baselines on the same questions")
     add(
         "--output",
         metavar="PREFIX",

@@ -31,6 +31,7 @@ from gophercite.models.reward_model import load_reward_model
 from gophercite.models.tensors import TensorFileError
 from gophercite.records import Question, Report
 from gophercite.retrieval.index_file import IndexFileError
+from gophercite.text.counting import counted
 from gophercite.training.progress import Progress
 
 # Errors that users cause, reported in one line.
@@ -93,7 +94,10 @@ def _evaluate(evaluation: Evaluation, process: int, count: int) -> Results | Non
         lines = log.read()
     left = sum(question.id not in lines for question in questions)
     if left:
-        print(f"Done here; {left} questions are left to the other processes.", file=sys.stderr)
+        print(
+            f"This process is done; {left} questions are left to the other processes.",
+            file=sys.stderr,
+        )
         return None
     rules = evaluation.omissions, evaluation.claims
     outcomes = [Outcome(q, read_answer(q, lines[q.id], *rules)) for q in questions]
@@ -120,7 +124,7 @@ def _results(
     if evaluation.train:
         splits = overlap_splits(answered, evaluation.read_training_questions())
         judged = [(sample.question.id, sample.judgement) for sample in best]
-        text = ["By what of a question was in the training data."]
+        text = ["By the overlap of the question and its answers with the training data."]
         sections.append(Section("Overlap", text, [overlap_table(splits, judged)]))
     files = {}
     if any(question.incorrect_answers for question in answered):
@@ -169,7 +173,7 @@ def _ask(
     counts = log.ask(model, questions, evaluation.asking(), report, scorer, process, count)
     begun = shown = next(counts)
     if begun:
-        progress.note(f"{total} questions, {begun} answered already")
+        progress.note(f"{counted(total, 'question')}, {begun} already answered")
     for answered in counts:
         if answered - shown >= evaluation.batch_size or answered == total:
             progress.step(answered, {})

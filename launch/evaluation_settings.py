@@ -98,7 +98,7 @@ class Evaluation:
             if value is not None and value < 1:
                 raise ValueError(f"{name} is {value}: must be at least 1")
         if self.model is None and not self.baselines:
-            raise ValueError("without a model and without baselines there is nothing to score")
+            raise ValueError("there is nothing to score: give a model, or ask for the baselines")
         if self.choose not in (None, *get_args(Choice)):
             raise ValueError(f"choose is {self.choose!r}: must be one of {get_args(Choice)}")
         if self.claims not in get_args(ClaimRule):
@@ -109,16 +109,18 @@ class Evaluation:
             raise ValueError("choose = 'rouge' needs few_shot = 'long', whose evidence has a score")
         if self.constrained and self.few_shot == Style.CITED.value:
             raise ValueError(
-                "few_shot = 'cited' writes its sources in plain words: not constrained"
+                "constrained can't be combined with few_shot = 'cited', which names its sources "
+                "in plain words"
             )
         QuoteSettings(maximum_omissions=self.omissions, boundaries=self.boundaries)
         if self.omissions and not self.constrained:
             raise ValueError(
-                "omissions need constrained: free quotes are what the model makes them"
+                "omissions need constrained: without it, the model decides what a quote leaves out"
             )
         if self.boundaries != "words" and not self.constrained:
             raise ValueError(
-                "boundaries need constrained: free quotes begin and end where the model makes them"
+                "boundaries need constrained: without it, the model decides where quotes begin "
+                "and end"
             )
         self.asking()
 

@@ -126,8 +126,8 @@ class _Started:
         """Waits for it."""
         if self._process is None:
             return GcloudError(
-                f"there is no {self._command.words[0]} on the path: install the Google Cloud CLI "
-                "(docs/pods.md)"
+                f"{self._command.words[0]} was not found on the path: install the Google Cloud "
+                "CLI (docs/pods.md)"
             )
         try:
             status = self._process.wait(max(self._until - time.monotonic(), 0))
@@ -163,7 +163,7 @@ def run_json(command: Command) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise PassingError(f"{_short(command)}: its answer is no JSON: {text[:60]!r}") from error
+        raise PassingError(f"{_short(command)}: its answer is not JSON: {text[:60]!r}") from error
 
 
 def _short(command: Command) -> str:

@@ -32,21 +32,21 @@ def add_flags(parser: argparse.ArgumentParser, *, required: bool = True) -> None
         required=required,
         default=None if required else [],
         metavar="FILE",
-        help="may be given again",
+        help="may be repeated",
     )
     parser.add_argument(
         "--gin_search_paths",
         type=lambda text: text.split(","),
         default=[],
         metavar="DIR,…",
-        help="folders to look for gin files in, beside this one and the repository",
+        help="folders to search for gin files, in addition to this one and the repository",
     )
     parser.add_argument(
         "--gin.NAME=VALUE",
         dest="_",
         default=None,
         metavar="",
-        help="sets a macro (TRAIN_STEPS) or a parameter (train.log_every), after the files",
+        help="set a macro (TRAIN_STEPS) or a parameter (train.log_every); applied after the files",
     )
 
 
@@ -185,7 +185,9 @@ def _check_scopes(files: Sequence[pathlib.Path], bindings: Mapping[str, str]) ->
         if unknown and selector != "gin.macro":
             place = _where(f"{path}/…", rf"{re.escape(path)}/", files, bindings)
             near = nearest(unknown[0], entered)
-            raise ConfigurationError(f"{place}: nothing is made in scope {unknown[0]!r}{near}")
+            raise ConfigurationError(
+                f"{place}: nothing is configured in scope {unknown[0]!r}{near}"
+            )
 
 
 def _find(file: str, folders: Iterable[str]) -> pathlib.Path | None:

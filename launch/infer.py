@@ -53,22 +53,46 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         prog="infer.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--model", required=True, metavar="FOLDER", help="model folder, or folder of a run")
+    add(
+        "--model",
+        required=True,
+        metavar="FOLDER",
+        help="model folder, or folder of a training run",
+    )
     add("--questions", required=True, metavar="FILE", help="questions.jsonl")
     add("--output", required=True, metavar="FILE", help="answers.jsonl; a path, or gs://…")
-    add("--index", metavar="FILE", help="has the pages of questions that bring hits, or none")
-    add("--pages", type=int, default=5, help="most pages to a question (default: 5)")
-    add("--samples", type=int, default=16, help="answers to choose from (default: 16)")
-    add("--reward-model", metavar="FOLDER", help="chooses among the samples")
+    add(
+        "--index",
+        metavar="FILE",
+        help="index with the pages, for questions without pages or with only search results",
+    )
+    add("--pages", type=int, default=5, help="highest number of pages per question (default: 5)")
+    add(
+        "--samples",
+        type=int,
+        default=16,
+        help="number of answers to sample and choose from (default: 16)",
+    )
+    add("--reward-model", metavar="FOLDER", help="reward model that chooses among the samples")
     add(
         "--likelihood",
         choices=("mean", "sum"),
         default="mean",
-        help="without one, of the tokens' log-probabilities what chooses (default: mean)",
+        help="without a reward model, choose the sample with the highest mean or sum of its "
+        "tokens' log-probabilities (default: mean)",
     )
-    add("--joint", action="store_true", help="all pages in one prompt, not one in each")
-    add("--claims", type=int, default=1, help="most claims in an answer (default: 1)")
-    add("--omissions", type=int, default=0, help="of words in a quote, by ' [...] ' (default: 0)")
+    add(
+        "--joint",
+        action="store_true",
+        help="put all pages into one prompt, instead of one page per prompt",
+    )
+    add("--claims", type=int, default=1, help="highest number of claims in an answer (default: 1)")
+    add(
+        "--omissions",
+        type=int,
+        default=0,
+        help="how often a quote may leave words out, marked by ' [...] ' (default: 0)",
+    )
     add(
         "--boundaries",
         choices=("words", "sentences", "characters"),
@@ -79,43 +103,65 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--claim-in-quote",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="a quote has to hold its claim, if the claim is in the pages (default: yes)",
+        help="a quote must contain its claim if the claim occurs in the pages (default: yes)",
     )
-    add("--max-tokens", type=int, default=256, help="longest answer (default: 256)")
-    add("--prompt-tokens", type=int, default=3840, help="longest prompt (default: 3840)")
-    add("--temperature", type=float, default=1.0, help="0 takes the likeliest (default: 1)")
-    add("--top-k", type=int, help="draw from the likeliest k tokens (default: all)")
-    add("--top-p", type=float, default=1.0, help="nucleus to sample from (default: 1, everything)")
-    add("--seed", type=int, default=0, help="of the sampling (default: 0)")
+    add(
+        "--max-tokens",
+        type=int,
+        default=256,
+        help="length of the longest answer, in tokens (default: 256)",
+    )
+    add(
+        "--prompt-tokens",
+        type=int,
+        default=3840,
+        help="length of the longest prompt, in tokens (default: 3840)",
+    )
+    add(
+        "--temperature",
+        type=float,
+        default=1.0,
+        help="sampling temperature; 0 takes the most likely token (default: 1)",
+    )
+    add("--top-k", type=int, help="sample from the k most likely tokens (default: all)")
+    add(
+        "--top-p",
+        type=float,
+        default=1.0,
+        help="sample from the nucleus with this probability (default: 1, all tokens)",
+    )
+    add("--seed", type=int, default=0, help="seed of the sampling (default: 0)")
     add(
         "--batch-size",
         type=int,
         metavar="N",
-        help="questions that are answered at a time: the same answers, up to rounding (default: as "
-        "many as have 512 answers together, on an accelerator 2048, and 256 pages at most)",
+        help="number of questions answered at the same time; it does not change the answers, "
+        "except for rounding (default: as many as have 512 answers together, on an "
+        "accelerator 2048, and at most 256 pages)",
     )
     add(
         "--max-num-seqs",
         type=int,
         metavar="N",
-        help="answers drawn at a time, which bounds the memory: the same answers (default: 64, on "
-        "an accelerator 256, if half of the model's own bytes, or 1 GiB, have room for them)",
+        help="number of answers to sample at the same time; fewer need less memory and give the "
+        "same answers (default: 64, on an accelerator 256, or fewer if they don't fit into "
+        "half the model's size or 1 GiB)",
     )
     add(
         "--model-parallel",
         type=int,
         default=1,
         metavar="N",
-        help="devices that each model is cut over, where one can't hold it (default: 1)",
+        help="number of devices to split each model over, if one can't hold it (default: 1)",
     )
     add(
         "--data-parallel",
         type=int,
         default=1,
         metavar="N",
-        help="copies of the models, each with a share of a question's answers (default: 1)",
+        help="number of copies of the models, each for a share of the answers (default: 1)",
     )
-    add("--all-samples", action="store_true", help="write all samples of each answer")
+    add("--all-samples", action="store_true", help="also write all samples of each question")
     add("--strict", action="store_true", help="stop at the first bad line of the questions")
     flags = parser.parse_args(arguments)
     for name in ("pages", "batch_size"):

@@ -25,6 +25,7 @@ from gophercite.retrieval.index import DocumentIndex
 from gophercite.retrieval.index_file import IndexFileError
 from gophercite.retrieval.search_results import with_pages
 from gophercite.storage.result_file import ResultFile
+from gophercite.text.counting import counted
 from gophercite.training.progress import Progress
 
 # Errors that users cause, reported in one line.
@@ -61,7 +62,9 @@ def _answer_all(
     left = _left(questions, done, size)
     had = sum(question.id in done for question in questions)
     progress = Progress(sys.stderr, len(questions) - had, unit="question")
-    progress.note(f"{len(questions)} questions, {had} answered already; {size} at a time")
+    progress.note(
+        f"{counted(len(questions), 'question')}, {had} already answered; {size} at the same time"
+    )
     declined: collections.Counter[str] = collections.Counter()
     questions_asked = (_asked(question, index, flags) for question in left)
     answered = answer_each(
@@ -112,7 +115,7 @@ def _pages(question: Question, index: DocumentIndex | None, k: int) -> FoundPage
     for page in question.documents[:k]:
         if not isinstance(page, Document):
             raise ValueError(
-                f"page {page.id!r} has a snippet and no text, and no --index was given"
+                f"page {page.id!r} has a snippet but no text, and no --index was given"
             )
         snippet = page.snippet if isinstance(page, FoundDocument) else None
         results.append(SearchResult(page, snippet))

@@ -85,11 +85,21 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("name", help="the JobSet's")
+    add("name", help="name of the JobSet")
     add("--accelerator", required=True, metavar="TYPE", help="v3-8, v4-8, v5e-16, v5p-8, v6e-8 …")
-    add("--image", required=True, help="with this repository in /gophercite, and its environment")
-    add("--slices", type=int, default=1, metavar="N", help="one node pool each (default: 1)")
-    add("--spot", action="store_true", help="on spot nodes")
+    add(
+        "--image",
+        required=True,
+        help="container image with this repository in /gophercite and its environment",
+    )
+    add(
+        "--slices",
+        type=int,
+        default=1,
+        metavar="N",
+        help="number of slices, with a node pool each (default: 1)",
+    )
+    add("--spot", action="store_true", help="run on spot nodes")
     add("--service-account", default="default", metavar="NAME", help="Kubernetes' own")
     add("--restarts", type=int, default=100, metavar="N", help="of all pods (default: 100)")
     add(
@@ -97,7 +107,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         type=int,
         default=600,
         metavar="SECONDS",
-        help="to save in, from SIGTERM to SIGKILL (default: 600)",
+        help="seconds for saving, between SIGTERM and SIGKILL (default: 600)",
     )
     given = list(sys.argv[1:] if arguments is None else arguments)
     end = given.index("--") if "--" in given else len(given)
@@ -107,7 +117,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         value = getattr(flags, name)
         if not re.fullmatch(pattern, value):
             shown = "NAME" if name == "name" else f"--{name.replace('_', '-')}"
-            parser.error(f"{shown} is {value!r}: Kubernetes takes no such name")
+            parser.error(f"{shown} is {value!r}: Kubernetes does not accept this name")
     for name in ("slices", "restarts", "grace"):
         if not 1 <= getattr(flags, name) <= 100_000:
             parser.error(f"--{name} is {getattr(flags, name)}: must be at least 1")

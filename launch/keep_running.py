@@ -100,11 +100,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         failures += status != STOPPED
         where = "no known checkpoint" if newest is None else f"checkpoint {newest}"
         if failures >= flags.tries:
-            _say(f"{_ended(status)} {failures} times in a row at {where}; it is not started again")
+            _say(
+                f"{_ended(status)} {failures} times in a row at {where}; it will not be started "
+                "again"
+            )
             return status
         seconds = min(flags.wait * 2 ** max(failures - 1, 0), LONGEST_WAIT)
         counted = f" ({failures} of {flags.tries} at this step)" if status != STOPPED else ""
-        _say(f"{_ended(status)} at {where}{counted}; it is started again in {seconds:g} s")
+        _say(f"{_ended(status)} at {where}{counted}; it will be started again in {seconds:g} s")
         training.wait(seconds)
         if training.told_to_stop:
             return STOPPED
@@ -118,7 +121,7 @@ def _ended(status: int) -> str:
         except ValueError:
             pass
     if status == STOPPED:
-        return "the training was told to stop elsewhere, and has saved"
+        return "the training was asked to stop by something else, and saved"
     return f"the training failed with status {status}"
 
 
@@ -135,31 +138,44 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("--tries", type=int, default=3, help="failures at one step until it ends (default: 3)")
+    add(
+        "--tries",
+        type=int,
+        default=3,
+        help="give up after this many failures at the same step (default: 3)",
+    )
     add(
         "--wait",
         type=float,
         default=10.0,
         metavar="SECONDS",
-        help="before the first restart at a step, twice as long before each further one, "
-        f"{LONGEST_WAIT:g} at most (default: 10)",
+        help="seconds to wait before the first restart at a step, doubled for each further one, "
+        f"at most {LONGEST_WAIT:g} (default: 10)",
     )
     add(
         "--model-dir",
         metavar="DIR",
-        help="where the checkpoints are (default: the command's --gin.MODEL_DIR)",
+        help="folder of the checkpoints (default: the command's --gin.MODEL_DIR)",
     )
-    add("command", nargs="*", metavar="COMMAND", help="starts the training; after --")
+    add(
+        "command",
+        nargs="*",
+        metavar="COMMAND",
+        help="command that starts the training; goes after --",
+    )
     flags = parser.parse_args(arguments)
     if not flags.command:
-        parser.error("what is to be run? Its command goes after --")
+        parser.error("the command to run is missing; it goes after --")
     if flags.tries < 1:
         parser.error(f"--tries is {flags.tries}: must be at least 1")
     if not flags.wait >= 0:
         parser.error(f"--wait is {flags.wait}: must be at least 0")
     flags.model_dir = flags.model_dir or model_dir(flags.command)
     if not flags.model_dir:
-        parser.error("the command has no --gin.MODEL_DIR: say where checkpoints are by --model-dir")
+        parser.error(
+            "the command has no --gin.MODEL_DIR: give the folder of the checkpoints with "
+            "--model-dir"
+        )
     return flags
 
 

@@ -106,8 +106,8 @@ def take_questions(place: Place, number: int) -> None:
     left = sorted({*_lines(named)} - used, key=_shuffled(place.seed))
     if not left:
         raise ValueError(
-            f"{named}: has no questions left for round {number}: "
-            f"{number} rounds of {each} were taken (Loop.questions_per_round)"
+            f"{named}: has no questions left for round {number}: {number} rounds of {each} were "
+            "used (Loop.questions_per_round)"
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     with write_whole(path) as unfinished:
@@ -134,10 +134,12 @@ def _parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, dict[st
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("folder", type=pathlib.Path, metavar="FOLDER", help="where all of it goes")
-    parser.add_argument("--seed", type=int, default=0, help="of the first loop (default: 0)")
     parser.add_argument(
-        "--seeds", type=int, default=1, help="loops, each with its own (default: 1)"
+        "folder", type=pathlib.Path, metavar="FOLDER", help="folder for everything that is made"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of the first loop (default: 0)")
+    parser.add_argument(
+        "--seeds", type=int, default=1, help="number of loops, each with its own seed (default: 1)"
     )
     gin_files.add_flags(parser)
     flags, rest = parser.parse_known_args(arguments)

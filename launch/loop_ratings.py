@@ -79,7 +79,7 @@ def _experiment(study: Study, flags: argparse.Namespace) -> Experiment:
     for error in loaded.errors[:3]:
         print(error, file=sys.stderr)
     if not loaded.items:
-        raise StudyError(f"{flags.items}/items.jsonl: there is nothing to rate in it")
+        raise StudyError(f"{flags.items}/items.jsonl: it contains nothing to rate")
     written = []
     if not flags.simulated:
         for role, name in ((Role.CHECK, "checks"), (Role.EXAMPLE, "examples")):
@@ -117,7 +117,8 @@ def _wait(study: Study, experiment: Experiment, flags: argparse.Namespace) -> in
         if flags.simulated:
             raise StudyError(
                 f"only {progress.complete} of {progress.items} items have "
-                f"{experiment.settings.raters} votes: of the others it is not known what is right"
+                f"{experiment.settings.raters} votes; the others have no known right answer, so "
+                "simulated raters can't rate them"
             )
         line = (
             f"waiting for people: {progress.complete} of {progress.items} items are rated; "
@@ -137,12 +138,23 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("study", type=pathlib.Path, metavar="STUDY", help="the study's folder")
-    add("experiment", metavar="EXPERIMENT", help="what the round is called there")
-    add("items", type=pathlib.Path, metavar="ITEMS", help="folder of items.jsonl")
-    add("--pool", default="super", help="of raters (default: super)")
-    add("--simulated", type=int, default=0, metavar="N", help="raters instead of people")
-    add("--accuracy", type=float, default=0.9, help="of simulated raters (default: 0.9)")
-    add("--seed", type=int, default=0, help="of what simulated raters draw (default: 0)")
+    add("experiment", metavar="EXPERIMENT", help="name of the round in the study")
+    add("items", type=pathlib.Path, metavar="ITEMS", help="folder with items.jsonl")
+    add("--pool", default="super", help="pool of raters (default: super)")
+    add(
+        "--simulated",
+        type=int,
+        default=0,
+        metavar="N",
+        help="number of simulated raters, instead of people",
+    )
+    add("--accuracy", type=float, default=0.9, help="accuracy of simulated raters (default: 0.9)")
+    add(
+        "--seed",
+        type=int,
+        default=0,
+        help="seed for the simulated raters' random draws (default: 0)",
+    )
     add("--poll", type=float, default=_POLL, metavar="SECONDS", help="(default: 60)")
     flags = parser.parse_args(arguments)
     if not 0 <= flags.accuracy <= 1:

@@ -18,7 +18,7 @@ from gophercite.evaluation.report_files import Image, Section, write_files, writ
 from gophercite.evaluation.saved_results import SavedResultsError, read_system
 from gophercite.evaluation.tables import Table
 
-_TITLE = "The loop: what each round of ratings has made of the model"
+_TITLE = "The loop: how the model improved with each round of ratings"
 _AMOUNTS = {
     "answers": "rated answers",
     "good": "good answers",
@@ -57,7 +57,8 @@ def quality_of(prefix: pathlib.Path) -> Quality:
     rows = [row for row in by_question.values() if len(row) == most]
     if any(line.get("supported") is None for row in rows for line in row):
         raise SavedResultsError(
-            f"{prefix}: the questions need known answers and evidence, by which models are compared"
+            f"{prefix}: the questions need known answers and evidence, because models are "
+            "compared by them"
         )
     good = np.array([[line["supported"] for line in row] for row in rows], float)
     if any(line.get("reward") is None for row in rows for line in row):
@@ -191,7 +192,7 @@ def _by_seed(
 def _said(found: dict[str, list[list[Float[np.ndarray, " questions"]]]]) -> str:
     """By how much the last round improves on the first, in words."""
     if all(len(rounds) == 1 for rounds in found.values()):
-        return "There is one round so far, so nothing can be said about gains."
+        return "There is only one round so far, so gains can't be measured yet."
     gains = []
     for name, rounds in found.items():
         by_seed = [
@@ -203,17 +204,17 @@ def _said(found: dict[str, list[list[Float[np.ndarray, " questions"]]]]) -> str:
         if len(by_seed) > 1:
             gain += f"; over {len(by_seed)} seeds {mean_difference(by_seed)}"
         gains.append(gain)
-    return f"Last round less first, in points with 90 % intervals: {'. '.join(gains)}."
+    return f"Last round minus first, in percentage points with 90 % intervals: {'. '.join(gains)}."
 
 
 def _about(places: Sequence[Place]) -> list[str]:
     loop = places[0].loop
     return [
-        f"{loop.rounds} rounds, {len(places)} {'seed' if len(places) == 1 else 'seeds'}. "
-        f"Each round sampled answers to {loop.questions_per_round} questions of the best model so "
-        f"far; at most {loop.items_per_round} pairs of answers (selection: {loop.selection}) were "
-        f"rated by {loop.raters}. A good answer is supported and plausible. Intervals are of 90 %, "
-        "over questions where nothing else is said.",
+        f"{loop.rounds} rounds, {len(places)} {'seed' if len(places) == 1 else 'seeds'}. Each "
+        f"round sampled answers to {loop.questions_per_round} questions of the best model so far; "
+        f"at most {loop.items_per_round} pairs of answers (selection: {loop.selection}) were "
+        f"rated by {loop.raters}. A good answer is supported and plausible. Intervals are 90 % "
+        "intervals over questions unless stated otherwise.",
         "The best model so far, by validation questions: "
         + ", ".join(
             str(best_policy(place, loop.rounds - 1)[0].relative_to(place.folder.parent))

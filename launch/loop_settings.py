@@ -57,7 +57,8 @@ class SimulatedRaters:
     def __str__(self) -> str:
         """Describes them in words."""
         return (
-            f"{self.count} simulated raters, each judgement right with probability {self.accuracy}"
+            f"{self.count} simulated raters; each judgement is right with probability "
+            f"{self.accuracy}"
         )
 
 
@@ -150,8 +151,8 @@ class Loop:
             )
         if self.contrast and self.selection == "uncertainty":
             raise ValueError(
-                "Loop.contrast = True: makes answers without rewards, which selection = "
-                "'uncertainty' needs"
+                "Loop.contrast = True: its answers have no rewards, but selection = "
+                "'uncertainty' needs them"
             )
 
 

@@ -26,10 +26,9 @@ from stages import Stage, StageError, run_python, run_stages, training_command
 
 from gophercite.storage.json_fields import in_one_line
 
-# About twelve minutes per chain on two idle cores, with fewer steps than in the files of these
+# About half an hour per chain on two idle cores, with fewer steps than in the files of these
 # runs. A supervised model that is nearly always right would also leave nothing to gain.
 _SUPERVISED = {"TRAIN_STEPS": 240, "train.evaluate_every": 240, "Run.answers": None}
-_REWARD = {"TRAIN_STEPS": 3000}
 _REINFORCEMENT = {"TRAIN_STEPS": 90, "train.evaluate_every": 45, "train.save_every": 45}
 _TITLE = "The paper in miniature: supervised fine-tuning, a reward model, reinforcement learning"
 
@@ -46,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     status = status or run_python(plan.report_command())
     if status == 0:
-        _say(f"This start took {time.monotonic() - start:.0f} s")
+        _say(f"This run took {time.monotonic() - start:.0f} s")
     return status
 
 
@@ -155,11 +154,7 @@ class Plan:
             Stage(
                 f"{of_seed}reward model",
                 rm,
-                [
-                    training_command(
-                        "rm_rated_samples", rm, {"SEED": seed, **comparisons, **_REWARD}
-                    )
-                ],
+                [training_command("rm_rated_samples", rm, {"SEED": seed, **comparisons})],
                 [chain.rated],
             ),
             Stage(
@@ -229,12 +224,17 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         type=pathlib.Path,
         metavar="MODEL_DIR",
         default=pathlib.Path("runs/miniature"),
-        help="where all of it goes (default: runs/miniature)",
+        help="folder for everything that is made (default: runs/miniature)",
     )
-    add("--seed", type=int, default=0, help="of all draws (default: SEED=, or 0)")
-    add("--seeds", type=int, default=1, help="chains, each with its own seed (default: 1)")
-    add("--questions", type=int, default=200, help="questions to ask (default: 200)")
-    add("--samples", type=int, default=16, help="answers to each (default: 16)")
+    add("--seed", type=int, default=0, help="seed of all random draws (default: SEED=, or 0)")
+    add(
+        "--seeds",
+        type=int,
+        default=1,
+        help="number of chains, each with its own seed (default: 1)",
+    )
+    add("--questions", type=int, default=200, help="number of questions to ask (default: 200)")
+    add("--samples", type=int, default=16, help="number of answers to each question (default: 16)")
     flags = parser.parse_args(arguments)
     for name in ("seeds", "questions", "samples"):
         if getattr(flags, name) < 1:

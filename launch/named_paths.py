@@ -11,5 +11,5 @@ def named_path(text: str) -> tuple[str, str]:
     """
     name, equals, path = text.partition("=")
     if not (name and equals and path):
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=PATH")
+        raise argparse.ArgumentTypeError(f"{text!r} must be NAME=PATH")
     return name, path

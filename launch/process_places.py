@@ -86,7 +86,7 @@ def find(
         return place
     if coordinator is None or count is None or index is None:
         raise DisagreementError(
-            "nothing says where the other processes are: there is no TPU VM, no GKE and no Slurm "
+            "can't find the other processes: this is not a TPU VM, and neither GKE nor Slurm is "
             "here. Add --coordinator_address, --num_processes and --process_id"
         )
     return Place("flags", coordinator, count, index)
@@ -114,7 +114,7 @@ def first_node(nodes: str) -> str:
     head = re.match(r"([^\[,]*)(?:\[([^\],-]*)[^\]]*\])?([^,\[]*)", nodes.strip())
     name = "".join(part or "" for part in head.groups()) if head else ""
     if not name:
-        raise DisagreementError(f"no list of nodes: {nodes!r} (SLURM_STEP_NODELIST)")
+        raise DisagreementError(f"not a list of nodes: {nodes!r} (SLURM_STEP_NODELIST)")
     return name
 
 
@@ -138,12 +138,15 @@ def _of_slices(
     """The place of a slice's worker, among one or several slices (their number in MEGASCALE_…)."""
     if not 0 <= worker < len(in_slice):
         raise DisagreementError(
-            f"{source}: worker {worker} of a slice with {len(in_slice)} hosts ({in_slice[0]} …)"
+            f"{source}: there is no worker {worker} in a slice with {len(in_slice)} hosts "
+            f"({in_slice[0]} …)"
         )
     slices = _number(environment, "MEGASCALE_NUM_SLICES", 1)
     this = _number(environment, "MEGASCALE_SLICE_ID", 0)
     if not 0 <= this < max(slices, 1):
-        raise DisagreementError(f"{source}: MEGASCALE_SLICE_ID is {this} of {slices} slices")
+        raise DisagreementError(
+            f"{source}: MEGASCALE_SLICE_ID is {this}, but there are {slices} slices"
+        )
     if coordinator is None:
         first = environment.get("MEGASCALE_COORDINATOR_ADDRESS") or in_slice[0]
         if slices > 1 and not environment.get("MEGASCALE_COORDINATOR_ADDRESS"):
@@ -169,7 +172,8 @@ def _indexed_job(environment: Mapping[str, str], coordinator: str | None) -> Pla
         address = environment.get("JAX_COORDINATOR_ADDRESS", "")
         if not address:
             raise DisagreementError(
-                "JAX_NUM_PROCESSES is set, and JAX_COORDINATOR_ADDRESS, where process 0 is, is not"
+                "JAX_NUM_PROCESSES is set, but JAX_COORDINATOR_ADDRESS, the address of process "
+                "0, is not"
             )
         host, _, port = address.partition(":")
         coordinator = f"{host}:{port or _port(environment, JOB_PORT)}"
@@ -189,7 +193,7 @@ def _tpu_vm(environment: Mapping[str, str], coordinator: str | None) -> Place | 
         endpoints = _metadata(server, "worker-network-endpoints") or ""
         settings = _metadata(server, "tpu-env") or ""
     except OSError as error:
-        raise JoinError(f"the TPU VM's metadata server does not answer: {error}") from error
+        raise JoinError(f"the TPU VM's metadata server does not respond: {error}") from error
     # A worker is a host name or, in an older form, NAME:ID:ADDRESS.
     hosts = [each.strip().split(":")[-1] for each in endpoints.split(",")]
     attributes = dict(re.findall(r"^\s*(\w+)\s*:\s*'?([^'\n]*?)'?\s*$", settings, re.MULTILINE))
@@ -212,7 +216,7 @@ def _metadata(server: str, name: str) -> str | None:
         answer = connection.getresponse()
         text = answer.read().decode(errors="replace").strip()
     except http.client.HTTPException as error:
-        raise OSError(f"it answers with what is no HTTP ({error!r})") from error
+        raise OSError(f"its response is not HTTP ({error!r})") from error
     finally:
         connection.close()
     return text if answer.status == 200 else None
@@ -235,7 +239,7 @@ def _number(environment: Mapping[str, str], name: str, otherwise: int | None = N
         return otherwise
     if text is None or not re.fullmatch(r"\d{1,9}", text):
         shown = "not set" if text is None else repr(text)
-        raise DisagreementError(f"{name} is {shown}: must be a whole number from 0")
+        raise DisagreementError(f"{name} is {shown}: must be a whole number, at least 0")
     return int(text)
 
 

@@ -23,18 +23,18 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--distributed",
         action="store_true",
         help="join the other processes of the run; on TPU VMs, in GKE and under Slurm they are "
-        "found, elsewhere the three next flags say where",
+        "found automatically, elsewhere the next three flags say where they are",
     )
-    add("--coordinator_address", metavar="HOST:PORT", help="of process 0")
+    add("--coordinator_address", metavar="HOST:PORT", help="address of process 0")
     add("--num_processes", type=int, metavar="N")
-    add("--process_id", type=int, metavar="I", help="of this process, from 0")
+    add("--process_id", type=int, metavar="I", help="number of this process, counted from 0")
     add(
         "--join_timeout",
         type=int,
         default=1800,
         metavar="SECONDS",
-        help="how long to wait for the others to start (default: 1800; in large gangs hosts come "
-        "minutes apart)",
+        help="how many seconds to wait for the others to start (default: 1800, as the hosts of "
+        "large runs may start minutes apart)",
     )
 
 
@@ -100,8 +100,8 @@ _LATER = 600  # seconds of margin for JAX, which aborts with a stack trace when 
 def _in_time(seconds: int, place: Place, program: str) -> Iterator[None]:
     """Ends the process if the block takes too long."""
     message = (
-        f"{program}: {_named(place)}: the others have not all come to {place.coordinator} within "
-        f"{seconds} s. Are as many started, with the same address? (--join_timeout)"
+        f"{program}: {_named(place)}: not all processes have joined at {place.coordinator} within "
+        f"{seconds} s (--join_timeout). Were all of them started, with the same address?"
     )
     alarm = threading.Timer(seconds, interruption.end, [UNAVAILABLE, message])
     alarm.daemon = True

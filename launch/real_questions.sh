@@ -2,16 +2,47 @@
 # From public questions to a small model that answers them with quotes, and its score on documents
 # that it never saw (docs/real_questions.md).
 #
-#   launch/real_questions.sh [DATA]
+#   launch/real_questions.sh DATA
 #
-# DATA holds the public files, ../shared/data by default; all output is in
+# DATA holds the public files (docs/public_data.md says where they come from); all output is in
 # runs/real_questions. What already exists is not built again, and an interrupted training run
 # resumes from its newest checkpoint.
 set -euo pipefail
-source "$(dirname "$0")/environment.sh"
 
-data="${1:-../shared/data}"
+advice="docs/public_data.md says where each file comes from"
+if [ $# -ne 1 ]; then
+  echo "usage: launch/real_questions.sh DATA (a folder; $advice)" >&2
+  exit 2
+fi
+given="$1"
+if [ ! -d "$given" ]; then
+  echo "$given: there is no such folder; $advice" >&2
+  exit 1
+fi
+data="$(cd "$given" && pwd)"
 made=runs/real_questions
+root="$(cd "$(dirname "$0")/.." && pwd)"
+
+# Says before anything slow which file is missing.
+need() { # NAME FILE …: the files of a set that is not made yet
+  [ -e "$root/$made/data/$1" ] && return
+  local name
+  for name in "${@:2}"; do
+    compgen -G "$data/$name" >/dev/null && continue
+    echo "$given/$name: there is no such file; $advice" >&2
+    exit 1
+  done
+}
+need wikipedia squad/wikipedia.json.gz
+need new_wiki squad/shifts_new_wiki.json.gz
+need reddit squad/shifts_reddit.json.gz
+need amazon squad/shifts_amazon_reviews.json.gz
+need policyqa squad/policyqa_dev.json.gz
+need natural_questions natural_questions/gold_passages.jsonl.gz
+need fairytaleqa fairytaleqa/train.jsonl.gz fairytaleqa/val.jsonl.gz
+need textbooks 'text/openstax_*.jsonl.gz'
+
+source "$root/launch/environment.sh"
 sets="wikipedia new_wiki reddit amazon policyqa natural_questions fairytaleqa"
 
 # 1. Records. Articles, stories and sections never cross splits; the test stays unseen.

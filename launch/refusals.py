@@ -23,14 +23,14 @@ def refuse_missing(*, files: Iterable[Path] = (), folders: Iterable[Path] = ()) 
     """
     for path in _local(files):
         if path.is_dir():
-            raise IsADirectoryError(f"{path}: is a folder; a file is wanted")
+            raise IsADirectoryError(f"{path}: is a folder; expected a file")
         if not path.exists():
             raise FileNotFoundError(f"{path}: there is no such file")
     for path in _local(folders):
         if not path.exists():
             raise FileNotFoundError(f"{path}: there is no such folder")
         if not path.is_dir():
-            raise NotADirectoryError(f"{path}: is a file; the folder of a model is wanted")
+            raise NotADirectoryError(f"{path}: is a file; expected the folder of a model")
 
 
 def _local(paths: Iterable[Path]) -> Iterable[pathlib.Path]:

@@ -90,7 +90,7 @@ def _check_tasks(files: Sequence[pathlib.Path], bindings: Mapping[str, str]) -> 
             place = gin_files.where_set(typed, files, bindings)
             near = gin_files.nearest(value, known)
             raise gin_files.ConfigurationError(
-                f"{place}: no task or mixture is named {value!r}{near}"
+                f"{place}: there is no task or mixture {value!r}{near}"
             )
 
 

@@ -152,7 +152,7 @@ def _registered(node: ast.AST) -> ast.Call | None:
 def _setting(place: _Module, name: ast.expr, keywords: dict[str, ast.expr]) -> Setting:
     resolved = _resolve(place, name)
     if resolved is None:
-        raise LookupError(f"{_text(name)} in {CONFIGURATION} is defined nowhere here")
+        raise LookupError(f"{_text(name)} in {CONFIGURATION} is not defined here")
     known = ast.literal_eval(keywords["name"]) if "name" in keywords else resolved[1].name
     return Setting(known, *_parameters(*resolved))
 

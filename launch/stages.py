@@ -63,14 +63,17 @@ def run_stages(
         heading = f"[{number}/{len(stages)}] {stage.title}"
         begun = _begin(stage)
         if begun["ended"]:
-            say(f"{heading}: there already, in {stage.folder}")
+            say(f"{heading}: already done, in {stage.folder}")
             continue
         say(heading)
         start = time.monotonic()
         for command in stage.commands:
             status = run(command)
             if status:
-                say(f"{heading}: ended with status {status}; the same command goes on there")
+                say(
+                    f"{heading}: ended with status {status}; run the same command again to go on "
+                    "from there"
+                )
                 return status
         seconds = time.monotonic() - start
         _write(stage, {**begun, "ended": _now(), "seconds": round(seconds, 1)})
@@ -130,7 +133,7 @@ def _begin(stage: Stage) -> dict[str, Any]:
     for folder in stage.needs:
         needed = _read(folder)
         if needed is None or not needed["ended"]:
-            raise StageError(f"{stage.title}: what it needs is not done: {folder}")
+            raise StageError(f"{stage.title}: an earlier stage that it needs is not done: {folder}")
         made_of[str(folder)] = needed["ended"]
     commands = [shlex.join(command) for command in stage.commands]
     begun = {"commands": commands, "made_of": made_of, "ended": None, "seconds": None}
@@ -138,11 +141,14 @@ def _begin(stage: Stage) -> dict[str, Any]:
     if found is None:
         _write(stage, begun)
         return begun
-    for field, words in (("commands", "with other settings"), ("made_of", "from earlier stages")):
+    for field, words in (
+        ("commands", "with other settings"),
+        ("made_of", "from other results of earlier stages"),
+    ):
         if found[field] != begun[field]:
             raise StageError(
-                f"{stage.folder} was made {words} (see its {RECORD}): remove it to make it anew, "
-                "or name another folder for all"
+                f"{stage.folder} was made {words} (see its {RECORD}): remove it to make it again, "
+                "or give another folder for the whole run"
             )
     return found
 
@@ -155,7 +161,7 @@ def _read(folder: pathlib.Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError):
-        raise StageError(f"{path}: is no record of a stage; remove {folder}") from None
+        raise StageError(f"{path}: is not the record of a stage; remove {folder}") from None
 
 
 def _write(stage: Stage, record: dict[str, Any]) -> None:

@@ -36,7 +36,7 @@ def commit_of(flags: argparse.Namespace) -> tuple[pathlib.Path, str]:
         [*words, f"{flags.commit}^{{commit}}"], capture_output=True, text=True, check=False
     )
     if found.returncode:
-        raise GivenUpError(f"--commit is {flags.commit!r}: {code} has no such commit")
+        raise GivenUpError(f"--commit is {flags.commit!r}: there is no such commit in {code}")
     return code, found.stdout.strip()
 
 

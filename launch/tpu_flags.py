@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 import accelerators
 
-HELP = """Makes TPU machines, trains on them, and removes them again, by way of gcloud.
+HELP = """Creates TPU machines, trains on them and removes them again, using gcloud.
 
 examples:
   # eight spot TPU v5e slices of 256 chips, ready to use
   python launch/tpu.py create run1 --zone=us-west4-a --accelerator=v5e-256 --slices=8 --spot
 
-  # the same, and a training on it; after a preemption it asks for a new machine and goes on
+  # the same with a training; after a preemption it requests a new machine and resumes
   python launch/tpu.py run run1 --zone=us-west4-a --accelerator=v5e-256 --slices=8 --spot \\
     --delete-when-done -- --gin_file=gin_configs/sft_gopher_280b.gin \\
     --gin.MODEL_DIR=gs://bucket/runs/sft
@@ -23,10 +23,10 @@ examples:
   python launch/tpu.py stop run1 --zone=us-west4-a     # the training saves and ends
   python launch/tpu.py delete run1 --zone=us-west4-a   # waits until nothing costs money
 
-Without --accelerator, `run` uses the machine of this name that is there, a queued resource or a TPU
-VM. Started again, a command goes on where the machine and the training stand: it makes no second
-one. Ctrl-C leaves both as they are, and says what still costs money. docs/pods.md begins with
-nothing.
+Without --accelerator, `run` uses an existing machine of this name, a queued resource or a TPU VM.
+Started again, a command continues from the present state of the machine and the training; it
+creates no second one. Ctrl-C leaves both as they are and prints what still costs money.
+docs/pods.md explains everything from the start.
 
 exit status: 0 done; 1 refused, failed or given up, with a line that says why and what still costs
 money; 2 wrong usage; 130 Ctrl-C.
@@ -34,21 +34,21 @@ money; 2 wrong usage; 130 Ctrl-C.
 
 _NAME = r"[a-z](?:[a-z0-9-]{0,48}[a-z0-9])?"  # Google allows 63; slices and hosts add to it
 _PATTERNS = {
-    "name": (_NAME, "small letters, digits and hyphens, a letter first, 50 at most"),
-    "zone": (r"[a-z]+-[a-z]+[0-9]{1,2}-[a-z]", "a zone, as us-central2-b"),
+    "name": (_NAME, "lower-case letters, digits and hyphens, starting with a letter, at most 50"),
+    "zone": (r"[a-z]+-[a-z]+[0-9]{1,2}-[a-z]", "a zone, such as us-central2-b"),
     "project": (
         r"(?:[a-z0-9.-]{1,60}:)?[a-z][a-z0-9-]{4,28}[a-z0-9]",
-        "a project's id, as my-project-12345",
+        "a project's id, such as my-project-12345",
     ),
-    "runtime": (r"[a-z0-9][a-z0-9.-]{0,60}", "a runtime version, as v2-alpha-tpuv6e"),
+    "runtime": (r"[a-z0-9][a-z0-9.-]{0,60}", "a runtime version, such as v2-alpha-tpuv6e"),
     "service_account": (
         r"[a-z0-9][a-z0-9-]{0,61}@[a-z0-9.-]{3,100}\.com",
-        "an account, as NAME@PROJECT.iam.gserviceaccount.com",
+        "an account, such as NAME@PROJECT.iam.gserviceaccount.com",
     ),
     "network": (r"[a-z0-9][a-z0-9/._:-]{0,200}", "a network's name"),
     "subnetwork": (r"[a-z0-9][a-z0-9/._:-]{0,200}", "a subnetwork's name"),
-    "valid_until": (r"[1-9][0-9]{0,5}[smhd]", "a time, as 30m, 12h or 2d"),
-    "ssh_flag": (r"--[a-z][a-z0-9-]*(?:=[^\s-][^\n]*)?", "a flag of gcloud's, as --internal-ip"),
+    "valid_until": (r"[1-9][0-9]{0,5}[smhd]", "a time, such as 30m, 12h or 2d"),
+    "ssh_flag": (r"--[a-z][a-z0-9-]*(?:=[^\s-][^\n]*)?", "a flag of gcloud, such as --internal-ip"),
     "commit": (r"[A-Za-z0-9][A-Za-z0-9._/^~@{}-]{0,200}", "a commit, tag or branch"),
 }
 TIERS = ("spot", "best_effort", "reserved")
@@ -64,11 +64,11 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     summaries = {
-        "create": "ask for a machine and wait until it is ready",
-        "run": "train on a machine, and see to it until the training is done",
-        "status": "say where machine and training stand",
+        "create": "request a machine and wait until it is ready",
+        "run": "train on a machine, and look after it until the training is done",
+        "status": "show the state of the machine and the training",
         "logs": "print the end of every worker's log",
-        "stop": "have the training save and end; the machine stays",
+        "stop": "make the training save and end; the machine stays",
         "delete": "remove the machine, and wait until it is gone",
     }
     by_name = {}
@@ -86,7 +86,11 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         _add_machine(by_name[name])
     _add_training(by_name["run"])
     by_name["logs"].add_argument(
-        "--lines", type=int, default=50, metavar="N", help="of each worker (default: 50)"
+        "--lines",
+        type=int,
+        default=50,
+        metavar="N",
+        help="number of lines per worker (default: 50)",
     )
     given = list(sys.argv[1:] if arguments is None else arguments)
     end = given.index("--") if "--" in given else len(given)
@@ -94,61 +98,77 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     flags.training = given[end + 1 :]
     command = by_name[flags.command]
     if flags.training and flags.command != "run":
-        command.error("only `run` takes flags of a training, after --")
+        command.error("only `run` accepts flags of a training after --")
     _check(command, flags)
     return flags
 
 
 def _add_place(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("name", help="the machine's: of the queued resource, and of its nodes")
-    add("--zone", required=True, help="Google's, as us-central2-b")
-    add("--project", help="default: the one that gcloud is set to")
+    add("name", help="name of the machine: of the queued resource and its nodes")
+    add("--zone", required=True, help="Google's zone, such as us-central2-b")
+    add("--project", help="Google Cloud project (default: the one that gcloud is set to)")
     add(
         "--ssh-flag",
         action="append",
         default=[],
         metavar="FLAG",
-        help="for gcloud's ssh and scp, as --ssh-flag=--internal-ip; may be given again",
+        help="flag for gcloud's ssh and scp, such as --ssh-flag=--internal-ip; may be repeated",
     )
-    add("--dry-run", action="store_true", help="print the commands, and run none")
+    add("--dry-run", action="store_true", help="print the commands without running them")
     add(
         "--poll",
         type=float,
         default=30.0,
         metavar="SECONDS",
-        help="between two looks at the machine (default: 30)",
+        help="seconds between two looks at the machine (default: 30)",
     )
     add(
         "--timeout",
         type=float,
         default=60.0,
         metavar="SECONDS",
-        help="until a look that gets no answer is given up and tried again; 3 times as long for "
-        "commands to workers, 15 times for copying (default: 60)",
+        help="seconds after which a gcloud command without an answer is given up and tried "
+        "again; 3 times as long for commands to workers, 15 times for copying (default: 60)",
     )
 
 
 def _add_machine(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--accelerator", metavar="TYPE", help="v3-8, v4-8, v5e-16, v5p-8, v6e-8 …")
-    add("--runtime", metavar="VERSION", help="default: the one for JAX on this accelerator")
-    add("--slices", type=int, default=1, metavar="N", help="joined by the network (default: 1)")
+    add(
+        "--runtime",
+        metavar="VERSION",
+        help="runtime version (default: the one for JAX on this accelerator)",
+    )
+    add(
+        "--slices",
+        type=int,
+        default=1,
+        metavar="N",
+        help="number of slices, connected by the network (default: 1)",
+    )
     tiers = parser.add_mutually_exclusive_group()
-    tiers.add_argument("--spot", action="store_true", help="cheap, and may be taken away")
-    tiers.add_argument("--best-effort", action="store_true", help="the older form of spot")
-    tiers.add_argument("--reserved", action="store_true", help="of the project's reservation")
-    add("--service-account", metavar="EMAIL", help="what the workers act as")
+    tiers.add_argument(
+        "--spot", action="store_true", help="use spot capacity: cheaper, but may be preempted"
+    )
+    tiers.add_argument("--best-effort", action="store_true", help="the older form of --spot")
+    tiers.add_argument("--reserved", action="store_true", help="use the project's reservation")
+    add("--service-account", metavar="EMAIL", help="service account of the workers")
     add("--network")
     add("--subnetwork")
-    add("--internal-ips", action="store_true", help="the workers have no address outside")
-    add("--valid-until", metavar="TIME", help="drop the request if not granted by then: 12h")
+    add("--internal-ips", action="store_true", help="give the workers no external address")
+    add(
+        "--valid-until",
+        metavar="TIME",
+        help="withdraw the request if it is not granted within this time, such as 12h",
+    )
 
 
 def _add_training(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--commit", default="HEAD", help="of the code that is sent (default: HEAD)")
-    add("--code", metavar="FOLDER", help="the checkout that is sent (default: this one)")
+    add("--commit", default="HEAD", help="commit of the code that is sent (default: HEAD)")
+    add("--code", metavar="FOLDER", help="checkout of the code that is sent (default: this one)")
     add(
         "--delete-when-done",
         action="store_true",
@@ -167,7 +187,7 @@ def _check(parser: argparse.ArgumentParser, flags: argparse.Namespace) -> None:
     if not 0 <= flags.poll <= 3600:
         parser.error(f"--poll is {flags.poll}: must be from 0 to 3600 seconds")
     if not 0 < flags.timeout <= 3600:
-        parser.error(f"--timeout is {flags.timeout}: must be more than 0, and 3600 at most")
+        parser.error(f"--timeout is {flags.timeout}: must be above 0 and at most 3600")
     if getattr(flags, "lines", 1) < 1:
         parser.error(f"--lines is {flags.lines}: must be at least 1")
     if flags.command not in ("create", "run"):
@@ -195,14 +215,17 @@ def check_training(parser: argparse.ArgumentParser, training: Sequence[str]) -> 
       training: flags of launch/train.py.
     """
     if not any(each.startswith("--gin_file=") for each in training):
-        parser.error("what is to be trained? Flags of launch/train.py go after --")
+        parser.error("the flags of launch/train.py are missing; they go after --")
     for each in training:
         if not each.startswith(("--gin_file=", "--gin.", "--gin_search_paths=", "--join_timeout=")):
-            parser.error(f"{each!r} can't go to the workers: only settings, as --gin.NAME=VALUE")
+            parser.error(
+                f"{each!r} can't go to the workers: only settings such as --gin.NAME=VALUE can"
+            )
     folders = [each for each in training if each.startswith("--gin.MODEL_DIR=")]
     if not folders or "gs://" not in folders[-1]:
         parser.error(
-            "--gin.MODEL_DIR must be in a bucket (gs://…): the workers' disks go with the machine"
+            "--gin.MODEL_DIR must be in a bucket (gs://…): the workers' disks are deleted with "
+            "the machine"
         )
 
 

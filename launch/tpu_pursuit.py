@@ -164,16 +164,16 @@ class Pursuit:
         """Tells the training run to save and end, and waits for it."""
         machine = self.look()
         if machine.state is not State.ACTIVE:
-            raise GivenUpError(f"nothing can be running: {machine.said}")
+            raise GivenUpError(f"no training can be running: {machine.said}")
         if not self._tell_to_stop(machine):
-            raise GivenUpError("not all workers could be told to stop")
+            raise GivenUpError("not all workers could be asked to stop")
         for _ in range(100):
             self.ask()
             if len(self.reports) >= machine.workers and not self.running():
                 self._show("no training is running")
                 return
             time.sleep(self._flags.poll)
-        raise GivenUpError("the training has been told to stop, and is still at work")
+        raise GivenUpError("the training was asked to stop, but is still running")
 
     def _tell_to_stop(self, machine: Machine) -> bool:
         """Tells all workers to stop, and returns whether that succeeded."""
@@ -204,7 +204,7 @@ class Pursuit:
         gone = machine is None or machine.state is State.NO_MACHINE
         if gone and not self._asked:
             return None
-        state = "asked for" if machine is None or gone else f"{machine.state.value}: {machine.said}"
+        state = "requested" if machine is None or gone else f"{machine.state.value}: {machine.said}"
         words = ["python", "launch/tpu.py", "delete", self._flags.name, *self._place.flags]
         return (
             f"{self._flags.name} is still there ({state}) and costs money as long as it has "
@@ -227,7 +227,7 @@ class Pursuit:
 
     def _who_is_silent(self, machine: Machine) -> str:
         answered = ", ".join(sorted(report.worker for report in self.reports)) or "none"
-        return f"only {len(self.reports)} of {machine.workers} workers answer: {answered}"
+        return f"only {len(self.reports)} of {machine.workers} workers respond: {answered}"
 
     def running(self) -> bool:
         """Whether any worker was running the training when last asked."""
@@ -254,7 +254,7 @@ class Pursuit:
 def _words(error: Exception) -> str:
     if isinstance(error, GcloudError) or type(error) is ValueError:
         return str(error)
-    return f"gcloud describes what is no TPU machine ({error!r})"
+    return f"gcloud's description is not that of a TPU machine ({error!r})"
 
 
 def _nothing() -> str:

@@ -125,7 +125,7 @@ def read_machine(
             if node_name == name or str(node.get("queuedResource", "")).rpartition("/")[2] == name
         ]
         if not own_nodes:
-            return Machine(State.NO_MACHINE, "there is none")
+            return Machine(State.NO_MACHINE, "it does not exist")
         return _of_nodes(own_nodes, by_name, queued=False)
     state = str(queued["state"]["state"])
     names = _node_names(name, queued)
@@ -139,11 +139,11 @@ def read_machine(
         return Machine(State.DELETING, state, names, queued=True)
     if state == "FAILED":
         error = queued["state"].get("failedData", {}).get("error", {})
-        reason = " ".join(str(error.get("message", "no reason given")).split())
+        reason = " ".join(str(error.get("message", "no reason was given")).split())
         # A quota has code 8, but so does an exhausted zone, which is temporary.
         hopeless = error.get("code") in _HOPELESS_CODES or "quota" in reason.lower()
         return Machine(State.FAILED, f"FAILED: {reason}", names, queued=True, hopeless=hopeless)
-    raise ValueError(f"{name}: its state is {state!r}, which is none that is known")
+    raise ValueError(f"{name}: its state, {state!r}, is unknown")
 
 
 def _node_names(name: str, queued: Mapping[str, Any]) -> tuple[str, ...]:
@@ -191,7 +191,7 @@ def _of_nodes(
     if found == {"READY"}:
         return machine(State.ACTIVE, set())
     unknown = sorted(found - {"READY"})
-    raise ValueError(f"the state of {', '.join(names)} is {unknown}, which is none that is known")
+    raise ValueError(f"the state of {', '.join(names)} is {unknown}, which is unknown")
 
 
 def read_training(reports: Sequence[Report], workers: int, run: str, *, started: bool) -> Training:
@@ -241,7 +241,7 @@ def next_action(
     if state is State.STOPPED:
         return Action.GIVE_UP, f"{machine.said}: start it by hand, or delete it"
     if state is not State.ACTIVE and not may_create:
-        return Action.GIVE_UP, f"{machine.said}; --accelerator says what machine to ask for"
+        return Action.GIVE_UP, f"{machine.said}; give the machine to request with --accelerator"
     if state is State.NO_MACHINE:
         return Action.CREATE, ""
     if state is State.PREEMPTED:
@@ -257,9 +257,12 @@ def next_action(
         Training.ABSENT: (Action.START, ""),
         Training.RUNNING: (Action.WAIT, ""),
         Training.DONE: (Action.END, ""),
-        Training.FAILED: (Action.GIVE_UP, "the training failed; it was told to stop elsewhere"),
+        Training.FAILED: (
+            Action.GIVE_UP,
+            "the training failed; the other workers were asked to stop",
+        ),
         Training.OTHER: (
             Action.GIVE_UP,
-            "another training is running there: see it by `status`, end it by `stop`",
+            "another training is running there: see it with `status`, end it with `stop`",
         ),
     }[training]

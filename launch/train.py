@@ -61,6 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         import configuration
         import data_survey
         import dry_run
+        import host_memory
         import warmup
 
         from gophercite.models.checkpoint_files import CheckpointError
@@ -81,6 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if flags.dry_run:
             dry_run.show(run, sys.stdout)
             return 0
+        host_memory.keep_freed_buffers()
         run.train()
     except Preempted as notice:
         print(f"train: {notice}", file=sys.stderr)
@@ -117,7 +119,7 @@ def parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, dict[str
     parser.add_argument(
         "--dry_run",
         action="store_true",
-        help="print the first batch, the parameters and the memory it takes, and train nothing",
+        help="print the first batch, the parameters and the memory needed, without training",
     )
     processes.add_flags(parser)
     parser.add_argument(
@@ -152,7 +154,7 @@ def _hear_signals() -> None:
         interrupts += number == signal.SIGINT
         if signal.getsignal(signal.SIGINT) is interruption.heard:  # the run has no handler yet
             interruption.end(
-                RETRY, "train: asked to stop; nothing is under way that could be saved"
+                RETRY, "train: stopped on request; nothing was running that could be saved"
             )
         if interrupts > 1:
             interruption.end(interruption.INTERRUPTED)

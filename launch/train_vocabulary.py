@@ -59,7 +59,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--fields",
         default="title,text",
         type=lambda names: names.split(","),
-        help="fields of JSON lines that hold text, separated by commas (default: title,text)",
+        help="fields of JSON lines that contain text, separated by commas (default: title,text)",
     )
     parser.add_argument(
         "--reserved-marks",
@@ -71,12 +71,14 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--character-coverage",
         type=float,
         default=0.9995,
-        help="share of the characters with pieces of their own (default: 0.9995)",
+        help="share of the characters that get their own pieces (default: 0.9995)",
     )
     parser.add_argument(
-        "--sample-lines", type=int, default=0, help="train on so many random lines (default: all)"
+        "--sample-lines", type=int, default=0, help="train on this many random lines (default: all)"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of that sample (default: 0)")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed for drawing these lines (default: 0)"
+    )
     return parser.parse_args(arguments)
 
 

@@ -7,7 +7,7 @@ import http.server
 import json
 import threading
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 NAME = "b"
@@ -24,6 +24,8 @@ class Bucket(http.server.ThreadingHTTPServer):
         # Of those that were written in one request, which may have a condition.
         self.generations: dict[str, int] = {}
         self.updated: dict[str, str] = {}
+        # Called before each write with a condition is answered, as if somebody else was faster.
+        self.before_write: Callable[[], None] = lambda: None
 
     @property
     def url(self) -> str:
@@ -82,6 +84,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         head = f"Content-Type: {self.headers['Content-Type']}\r\n\r\n".encode()
         about, content = email.message_from_bytes(head + body).get_payload()
         name = json.loads(about.get_payload())["name"]
+        self.server.before_write()
         if self._condition_fails(name, query):
             return
         self.server.objects[name] = content.get_payload(decode=True)

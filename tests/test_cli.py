@@ -30,7 +30,7 @@ def test_validate_good_file(tmp_path: pathlib.Path, capsys: pytest.CaptureFixtur
     path = tmp_path / "documents.jsonl"
     path.write_text(GOOD)
     assert cli.main(["validate", str(path), "--kind", "documents"]) == 0
-    assert capsys.readouterr().out == "1 records read, 0 skipped\n"
+    assert capsys.readouterr().out == "1 record read, 0 skipped\n"
 
 
 def test_validate_names_file_line_and_field(

@@ -76,7 +76,7 @@ def answer(
     """
     asked(question)
     if model is None and reward_model is not None:
-        raise ValueError("a reward model chooses among a model's answers, and there is no model")
+        raise ValueError("a reward model needs a model: it chooses among that model's answers")
     with contextlib.ExitStack() as stack:
         found = _source(documents, stack).find(question, pages)
     if model is None:

@@ -322,8 +322,8 @@ class Answerer:
                 continue
             shortest.append(graph.shortest_answer)
             problem = (
-                f"the shortest answer that quotes it has {graph.shortest_answer} tokens, and "
-                f"answers may have {longest}"
+                f"the shortest answer that quotes it has {graph.shortest_answer} tokens, but "
+                f"answers may have only {longest}"
             )
             left_out += [LeftOut(window.document.id, problem) for window in context.windows]
         if shortest:

@@ -34,7 +34,9 @@ def cited(triple: Evidence, windows: Sequence[Window], omissions: int) -> Iterat
         places = [_places(runs, window.text) for window in named]
         most = max(places, key=len, default=[])
         if not most:
-            raise ValueError(f"no page shown with the title {triple.title!r} holds the quote")
+            raise ValueError(
+                f"no page with the title {triple.title!r} among those shown contains the quote"
+            )
         window = named[places.index(most)]
         quote = evidence.OMISSION.join(runs[: len(most)])
         starts = [window.start + place for place in most]

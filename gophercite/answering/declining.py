@@ -78,9 +78,9 @@ class Calibration:
         for name in sorted(current.keys() | recorded.keys()):
             if current.get(name) != recorded.get(name):
                 raise ValueError(
-                    f"the calibration is of answers with {name} = {recorded.get(name)!r}, not "
-                    f"{current.get(name)!r}: it promises nothing of these; ask as it was made, or "
-                    "make another"
+                    f"the calibration was made from answers with {name} = {recorded.get(name)!r}, "
+                    f"not {current.get(name)!r}, so it promises nothing here; use the same "
+                    "settings, or make a new calibration"
                 )
 
 
@@ -107,7 +107,7 @@ def settings_among(run: Mapping[str, Any]) -> dict[str, Any]:
     names = [*(name for name in fields if name != _AT_A_TIME), "pages", "provenance"]
     missing = [name for name in names if name not in run]
     if missing:
-        raise ValueError(f"does not say with which {', '.join(missing)} the answers came about")
+        raise ValueError(f"does not say with which {', '.join(missing)} the answers were made")
     return {name: run[name] for name in names}
 
 
@@ -137,10 +137,10 @@ def calibrate(
         scores.append(score_of(answer, by))
         labels.append(good)
     if not scores:
-        raise ValueError("there is no labelled answer")
+        raise ValueError("no answer has a label")
     if len(systems) > 1:
         (first, _), (second, _) = systems.most_common(2)
-        raise ValueError(f"the answers are of several systems: {first} and {second}")
+        raise ValueError(f"the answers were made by different systems: {first} and {second}")
     ((model, reward_model, scored_by),) = systems
     if scored_by is None:
         raise ValueError("the answers do not say what their score is ('scored_by')")
@@ -179,8 +179,8 @@ def decline(answer: Answer, promise: Promise, by: By) -> Answer:
         return answer
     name = answer.scored_by if by == "score" else "log-probability"
     reason = (
-        f"the best answer's {name}, {score:.4g}, is not above {promise.threshold:.4g}, from where "
-        f"on {promise.quality:.0%} of the answers are good with confidence {promise.confidence:.0%}"
+        f"the best answer's {name}, {score:.4g}, is not above {promise.threshold:.4g}; above it, "
+        f"{promise.quality:.0%} of the answers are good with confidence {promise.confidence:.0%}"
     )
     return dataclasses.replace(
         answer, citations=(), text="", supported_and_plausible=None, reason=reason

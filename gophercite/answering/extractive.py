@@ -46,14 +46,14 @@ def extractive_answer(
         0 … 1.
     """
     if not 0 <= least_relevance < 1:
-        raise ValueError(f"least_relevance = {least_relevance}: must be from 0 to below 1")
+        raise ValueError(f"least_relevance = {least_relevance}: must be at least 0 and below 1")
     question = asked(question)
     left_out = list(found.left_out)
     for result in found.results:
         best = _nearest(question, result)
         if best is None:
             mark = evidence.named_mark(result.document.title)
-            reason = "no sentence of it shares a word with the question and adds one"
+            reason = "no sentence in it shares a word with the question and adds another"
             reason = reason if mark is None else f"its title {mark}"
             left_out.append(LeftOut(result.document.id, reason))
             continue
@@ -62,8 +62,8 @@ def extractive_answer(
         share = relevance(question, page, start, end)
         if least_relevance and share <= least_relevance:
             reason = (
-                f"it says too little of what is asked: {share:.0%} of the question's words are "
-                f"around its nearest sentence, and more than {least_relevance:.0%} have to be"
+                f"it says too little about the question: {share:.0%} of the question's words "
+                f"occur near its most similar sentence, but more than {least_relevance:.0%} must"
             )
             left_out.append(LeftOut(page.id, reason))
             continue
@@ -109,7 +109,7 @@ def why_nothing(found: FoundPages, left_out: list[LeftOut]) -> str:
         return "no page was found for the question"
     kind = "quoted" if found.results else "read"
     if len(left_out) == 1:
-        return f"the one page that was found cannot be {kind}: {left_out[0].reason}"
+        return f"the only page that was found cannot be {kind}: {left_out[0].reason}"
     return (
         f"none of the {len(left_out)} pages that were found can be {kind}; "
         f"the first: {left_out[0].reason}"

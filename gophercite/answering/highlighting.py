@@ -22,11 +22,12 @@ from gophercite.html.escaping import escape_html
 from gophercite.html.marked_pages import CONTEXT, Mark, MarkedPages, about, address, source
 from gophercite.records.answers import Answer, page_numbers
 from gophercite.retrieval.index import DocumentIndex
+from gophercite.text.counting import counted
 
 _MATCHES = {
     Match.CONTENT: "the page is another one with the same text",
     Match.ADDRESS: "the page has the same address",
-    Match.QUOTE: "neither its text nor its address is the answer's",
+    Match.QUOTE: "neither its text nor its address matches the answer's",
     None: "it is another page",
 }
 
@@ -123,7 +124,7 @@ def _said(check: Check) -> str:
     if check.pages:
         place = f"{page_numbers(check.pages)}, {place}"
     if check.verdict is Verdict.CHANGED:
-        return f"changed: the page has other words than {check.quote!r}, like them at {place}"
+        return f"changed: the page has similar words, but not {check.quote!r}, at {place}"
     details = [check.detail] if check.detail else []
     if check.page is not None and check.page.id != check.citation.document:
         details.append(_MATCHES[check.matched_by])
@@ -153,5 +154,5 @@ def _origin(answer: Answer) -> str:
     if answer.supported_and_plausible is not None:
         parts.append(f"supported and plausible: {answer.supported_and_plausible:.0%}")
     if answer.samples:
-        parts.append(f"best of {len(answer.samples)} samples")
+        parts.append(f"best of {counted(len(answer.samples), 'sample')}")
     return about(*parts)

@@ -34,7 +34,7 @@ def inference_partitioner(model_parallel: int = 1, data_parallel: int = 1) -> Pa
     count, devices = model_parallel * data_parallel, jax.local_devices()
     if count > len(devices):
         raise ValueError(
-            f"model_parallel = {model_parallel} times data_parallel = {data_parallel} needs "
+            f"model_parallel = {model_parallel} with data_parallel = {data_parallel} needs "
             f"{count} devices, and there {'is' if len(devices) == 1 else 'are'} {len(devices)}"
         )
     if count == 1:

@@ -46,7 +46,7 @@ def asked(question: str) -> str:
     """
     text = parse_query(question).text
     if not text:
-        raise ValueError("there is no question: it is blank, or has nothing but filters")
+        raise ValueError("there is no question: it is blank, or contains only filters")
     return text
 
 

@@ -199,7 +199,7 @@ def on_the_web(
     def find(citation: Citation) -> Pages:
         page = pages.get(citation.url or "")
         if page is None:
-            problem = "it is no page of the web: give the documents, or an index of them"
+            problem = "it is not a page on the web: give the documents, or an index of them"
             return Pages([], problem)
         return Pages([], page.problem) if isinstance(page, FetchError) else Pages([page])
 
@@ -235,8 +235,10 @@ def _compare_run(citation: Citation, run: str, start: int, page: Document) -> Ch
         return Check(citation, run, Verdict.MOVED, detail, page, place, place + len(run))
     near = find_snippet(run[:_COMPARED], text)
     if near is None:
-        return Check(citation, run, Verdict.MISSING, "the page holds nothing like it", page)
-    return Check(citation, run, Verdict.CHANGED, "the page has other words", page, *near.spans[0])
+        return Check(citation, run, Verdict.MISSING, "the page contains nothing similar", page)
+    return Check(
+        citation, run, Verdict.CHANGED, "the page has different words", page, *near.spans[0]
+    )
 
 
 def _nearest(quote: str, text: str, start: int) -> int | None:

@@ -68,7 +68,7 @@ examples:
   gophercite rate new study comparisons.jsonl --documents pages.jsonl
 
 exit status: 0 done, 1 refused or failed (one line on stderr says why), 2 wrong usage,
-130 stopped by Ctrl-C, 141 nobody reads the output any more
+130 stopped by Ctrl-C, 141 the output is not read any more (a closed pipe)
 """
 
 
@@ -125,7 +125,9 @@ def _refuse_no_names(options: argparse.Namespace) -> None:
                 if not text:
                     raise RefusedError(f"{name.replace('_', '-')}: the name is empty")
                 if "\0" in text:
-                    raise RefusedError(f"{name.replace('_', '-')}: no name holds a null character")
+                    raise RefusedError(
+                        f"{name.replace('_', '-')}: a name can't contain a null character"
+                    )
 
 
 def _parser() -> argparse.ArgumentParser:

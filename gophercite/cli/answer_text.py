@@ -16,13 +16,14 @@ from gophercite.answering.verification import Check, Match, Verdict
 from gophercite.records.answers import Answer, Citation, page_numbers
 from gophercite.retrieval.engine import Hit
 from gophercite.storage.json_fields import printable
+from gophercite.text.counting import counted
 
 _WIDEST = 100  # columns; longer lines are hard to read
 _PLAIN, _BOLD, _DIM, _RED, _GREEN, _CYAN = "", "1", "2", "31", "32", "36"
 _VERDICT = 9  # columns
 _MATCHES = {
     Match.CONTENT: "the same text, by its SHA-256, is that of",
-    Match.ADDRESS: "the page at the same address is",
+    Match.ADDRESS: "the page with the same address is",
     Match.QUOTE: "the quote is in",
     None: "compared with",
 }
@@ -121,7 +122,7 @@ class AnswerText:
         if answer.score is not None:
             said += f" · {answer.scored_by} {answer.score:.3g}"
         if answer.samples:
-            said += f" · best of {len(answer.samples)} samples"
+            said += f" · best of {counted(len(answer.samples), 'sample')}"
         return self._wrapped(said, _DIM)
 
     def _wrapped(self, text: str, colour: str, first: str = "", rest: str = "") -> list[str]:

@@ -46,8 +46,9 @@ def add_html(command: argparse.ArgumentParser) -> None:
         "--html",
         choices=("article", "full", "browser", "browser-full"),
         default="article",
-        help="of HTML pages: the main text, or all of it with tables and lists; either as "
-        "`gophercite browse` shows it",
+        help="how to read HTML pages: article is the main text, full is all text with tables and "
+        "lists; browser and browser-full are the same as `gophercite browse` shows them "
+        "(default: %(default)s)",
     )
 
 
@@ -59,18 +60,18 @@ def add_reading(command: argparse.ArgumentParser) -> None:
         type=positive,
         default=32,
         metavar="MIB",
-        help="largest file that is read, in MiB (default: 32)",
+        help="size of the largest file to read, in MiB (default: 32)",
     )
     command.add_argument(
         "--no-text-cache",
         action="store_true",
-        help="read all files anew, and keep no texts for the next time",
+        help="read all files again, and don't cache their texts for the next time",
     )
 
 
 def add_highlight(
     command: argparse.ArgumentParser,
-    what: str = "also write a page that shows the quotes, marked in their pages",
+    what: str = "also write an HTML page that marks the quotes in their pages",
 ) -> None:
     """`--highlight`: a page with the quotes marked, for a browser."""
     command.add_argument("--highlight", metavar="FILE.html", help=what)
@@ -85,14 +86,18 @@ def add_pages(command: argparse.ArgumentParser, verb: str) -> None:
         metavar="PATH",
         help=f"{verb} files and folders: .txt, .md, .html, .pdf, and .jsonl of documents",
     )
-    pages.add_argument("--index", metavar="FILE", help=f"{verb} what `gophercite index` made")
-    pages.add_argument("--engine", choices=ENGINES, help=f"{verb} the web, by a search engine")
+    pages.add_argument(
+        "--index", metavar="FILE", help=f"{verb} an index made by `gophercite index`"
+    )
+    pages.add_argument("--engine", choices=ENGINES, help=f"{verb} the web, with this search engine")
 
 
 def add_web(command: argparse.ArgumentParser) -> None:
     """`--search-cache` and `--allow-network`: how the web is accessed."""
     web = command.add_argument_group("the web")
-    web.add_argument("--search-cache", metavar="FOLDER", help="keep the engine's answers here")
+    web.add_argument(
+        "--search-cache", metavar="FOLDER", help="cache the engine's results in this folder"
+    )
     add_networks(web)
 
 
@@ -105,7 +110,7 @@ def add_networks(command: argparse._ActionsContainer) -> None:
         default=[],
         type=_network,
         metavar="NETWORK",
-        help="also fetch pages from this network, which is not public, such as 10.1.0.0/16",
+        help="also fetch pages from this private network, such as 10.1.0.0/16; may be repeated",
     )
 
 
@@ -140,7 +145,7 @@ def fraction(text: str) -> float:
     """A number in [0, 1)."""
     number = float(text)
     if not 0 <= number < 1:
-        raise argparse.ArgumentTypeError(f"{text}: must be from 0 to below 1")
+        raise argparse.ArgumentTypeError(f"{text}: must be at least 0 and below 1")
     return number
 
 
@@ -156,7 +161,7 @@ def amount(text: str) -> float:
     """A finite number of at least 0."""
     number = float(text)
     if not 0 <= number < math.inf:
-        raise argparse.ArgumentTypeError(f"{text}: must be a number from 0")
+        raise argparse.ArgumentTypeError(f"{text}: must be a number, at least 0")
     return number
 
 

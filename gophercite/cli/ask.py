@@ -27,6 +27,7 @@ from gophercite.cli.output import (
     write_text,
 )
 from gophercite.cli.sources import keep_compiled_programs, page_source
+from gophercite.text.counting import counted
 
 if TYPE_CHECKING:
     from gophercite.answering.answerer import Answerer, AnsweringSettings
@@ -42,8 +43,9 @@ _EXAMPLES = (
     '"Who built the lighthouse? site:example.org" --engine brave --extractive',
 )
 _NO_MODEL = (
-    "say who answers: --model FOLDER (launch/smollm2.sh makes models/smollm2-citing), or "
-    "--extractive for a baseline without a model, which quotes the sentence nearest to the question"
+    "say what shall answer: --model FOLDER (launch/smollm2.sh makes one, models/smollm2-citing), "
+    "or --extractive for a baseline without a model, which quotes the sentence most similar to "
+    "the question"
 )
 
 
@@ -53,28 +55,32 @@ def add(commands: Any) -> None:
         commands, "ask", run, "answer a question with quotes that prove it", _EXAMPLES
     )
     add_argument = command.add_argument
-    add_argument("question", metavar="QUESTION", help="site: and -site: in it are filters")
+    add_argument(
+        "question",
+        metavar="QUESTION",
+        help="the question; site: and -site: in it filter the pages",
+    )
     add_pages(command, "answer from")
     who = command.add_mutually_exclusive_group()
     who.add_argument("--model", metavar="FOLDER", help="model folder, or folder of a training run")
     who.add_argument(
         "--extractive",
         action="store_true",
-        help="no model: quote the sentence nearest to the question, a baseline",
+        help="use no model, but a baseline: quote the sentence most similar to the question",
     )
     add_argument(
         "--min-relevance",
         type=fraction,
         metavar="SHARE",
-        help="with --extractive: decline unless more than this share of the question's words stand "
-        "around the quote (default: 0.33; 0 always quotes)",
+        help="with --extractive: decline unless more than this share of the question's words "
+        "occur near the quote (default: 0.33; 0 never declines for this reason)",
     )
-    add_argument("--pages", type=positive, default=5, help="pages to look at (default: 5)")
+    add_argument("--pages", type=positive, default=5, help="number of pages to read (default: 5)")
     add_argument(
         "--top",
         type=positive,
         metavar="N",
-        help="show the N best answers, ranked; the baseline gives one for each page",
+        help="show the N best answers, ranked; the baseline gives one answer per page",
     )
     add_reading(command)
     add_highlight(command)
@@ -85,16 +91,27 @@ def add(commands: Any) -> None:
 
 def _add_model(group: argparse._ActionsContainer) -> None:
     add_argument = group.add_argument
-    add_argument("--samples", type=positive, default=16, help="answers to choose from (default 16)")
-    add_argument("--reward-model", metavar="FOLDER", help="chooses among the samples")
+    add_argument(
+        "--samples",
+        type=positive,
+        default=16,
+        help="number of answers to sample and choose from (default: 16)",
+    )
+    add_argument(
+        "--reward-model", metavar="FOLDER", help="reward model that chooses among the samples"
+    )
     add_argument(
         "--likelihood",
         choices=("mean", "sum"),
         default="mean",
-        help="without a reward model: of its tokens' log-probabilities, what chooses (default "
-        "mean; sum favours short answers)",
+        help="without a reward model, choose the sample with the highest mean or sum of its "
+        "tokens' log-probabilities (default: mean; sum favours short answers)",
     )
-    add_argument("--joint", action="store_true", help="all pages in one prompt, not one in each")
+    add_argument(
+        "--joint",
+        action="store_true",
+        help="put all pages into one prompt, instead of one page per prompt",
+    )
     add_argument(
         "--few-shot",
         type=count,
@@ -102,16 +119,21 @@ def _add_model(group: argparse._ActionsContainer) -> None:
         const=3,
         default=0,
         metavar="N",
-        help="show N examples before the question (3 without a number, at most 5): for a base "
-        "model that nobody has trained to answer",
+        help="show N examples before the question (3 if no number is given, at most 5); for base "
+        "models, which were not trained to answer questions",
     )
-    add_argument("--claims", type=positive, default=1, help="most claims in an answer (default: 1)")
+    add_argument(
+        "--claims",
+        type=positive,
+        default=1,
+        help="highest number of claims in an answer (default: 1)",
+    )
     add_argument(
         "--omissions",
         type=count,
         default=0,
         metavar="N",
-        help="a quote may leave words out so often, by ' [...] ' (default: 0, never)",
+        help="how often a quote may leave words out, marked by ' [...] ' (default: 0)",
     )
     add_argument(
         "--boundaries",
@@ -123,33 +145,42 @@ def _add_model(group: argparse._ActionsContainer) -> None:
         "--claim-in-quote",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="a quote has to hold its claim, if the claim is in the pages (default: yes)",
+        help="a quote must contain its claim if the claim occurs in the pages (default: yes)",
     )
-    add_argument("--max-tokens", type=positive, default=256, help="longest answer (default: 256)")
     add_argument(
-        "--prompt-tokens", type=positive, default=3840, help="longest prompt (default: 3840)"
+        "--max-tokens",
+        type=positive,
+        default=256,
+        help="length of the longest answer, in tokens (default: 256)",
     )
-    add_argument("--temperature", type=float, default=1.0, help="of the sampling (default: 1)")
-    add_argument("--seed", type=seed, default=0, help="of the sampling (default: 0)")
+    add_argument(
+        "--prompt-tokens",
+        type=positive,
+        default=3840,
+        help="length of the longest prompt, in tokens (default: 3840)",
+    )
+    add_argument("--temperature", type=float, default=1.0, help="sampling temperature (default: 1)")
+    add_argument("--seed", type=seed, default=0, help="seed of the sampling (default: 0)")
     add_argument(
         "--max-num-seqs",
         type=positive,
         metavar="N",
-        help="draw so many answers at a time: the same ones in less memory (default: 64, on "
-        "an accelerator 256, if half of the model's own bytes, or 1 GiB, have room for them)",
+        help="number of answers to sample at the same time; fewer need less memory and give the "
+        "same answers (default: 64, on an accelerator 256, or fewer if they don't fit into "
+        "half the model's size or 1 GiB)",
     )
     add_argument(
         "--model-parallel",
         type=positive,
         default=1,
         metavar="N",
-        help="devices that each model is cut over, where one can't hold it (default: 1)",
+        help="number of devices to split each model over, if one can't hold it (default: 1)",
     )
-    add_argument("--all-samples", action="store_true", help="with --json: list all samples")
+    add_argument("--all-samples", action="store_true", help="with --json: include all samples")
     add_argument(
         "--any-text",
         action="store_true",
-        help="also answer from pages that are nothing like the text that the model was trained on",
+        help="also answer from pages that are very different from the model's training text",
     )
 
 
@@ -158,17 +189,19 @@ def _add_declining(group: argparse._ActionsContainer) -> None:
         "--min-quality",
         type=share,
         metavar="SHARE",
-        help="answer only where this share of the answers given is good, such as 0.9",
+        help="decline so often that this share of the answers given is good, such as 0.9",
     )
     group.add_argument(
-        "--calibration", metavar="FILE", help="what `gophercite calibrate` made, for --min-quality"
+        "--calibration",
+        metavar="FILE",
+        help="calibration made by `gophercite calibrate`; needed for --min-quality",
     )
     group.add_argument(
         "--confidence",
         type=share,
         default=0.95,
         metavar="SHARE",
-        help="with which that is promised (default: 0.95)",
+        help="confidence with which --min-quality is promised (default: 0.95)",
     )
 
 
@@ -223,15 +256,17 @@ def _refuse_what_does_not_fit(options: argparse.Namespace) -> None:
             "calibration from labelled answers"
         )
     if options.min_relevance is not None and not options.extractive:
-        raise RefusedError("--min-relevance is of --extractive; for a model there is --min-quality")
+        raise RefusedError(
+            "--min-relevance is only for --extractive; with a model, use --min-quality"
+        )
     for flag in ("reward_model", "calibration"):
         if options.extractive and getattr(options, flag) is not None:
             name = flag.replace("_", "-")
             raise RefusedError(f"--{name} needs --model: --extractive has no samples and no reward")
     if options.top is not None and options.min_quality is not None:
         raise RefusedError(
-            "--top and --min-quality exclude each other: what is promised is promised of the one "
-            "answer that is given"
+            "--top and --min-quality can't be used together: the promise holds only for a single "
+            "answer"
         )
 
 
@@ -270,7 +305,7 @@ def _answers(
     if answerer is None:
         least = LEAST_RELEVANCE if options.min_relevance is None else options.min_relevance
         return extractive_answers(options.question, found, top, least_relevance=least)
-    with doing(f"answering from {len(found.results)} pages"):
+    with doing(f"answering from {counted(len(found.results), 'page')}"):
         prepared = answerer.prepare(options.question, found)
         if prepared.no_room is not None:
             flag, value = prepared.no_room.setting, getattr(options, prepared.no_room.setting)
@@ -279,9 +314,9 @@ def _answers(
             )
         if prepared.unlike_training is not None and not options.any_text:
             raise RefusedError(
-                f"{options.model}: {prepared.unlike_training}. It would answer nonsense: take a "
-                "model that was trained on such text, or --extractive; --any-text answers all the "
-                "same"
+                f"{options.model}: {prepared.unlike_training}. Its answers would be nonsense: use "
+                "a model that was trained on such text, or --extractive; to answer anyway, add "
+                "--any-text"
             )
         keep = options.all_samples or top > 1
         (answer,) = answerer.answer_batch(

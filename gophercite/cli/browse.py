@@ -1,4 +1,4 @@
-"""`gophercite browse`: a person or a model browses, and sees what the model sees."""
+"""`gophercite browse`: a person or browsing with a model, and sees what the model sees."""
 
 import argparse
 import contextlib
@@ -45,7 +45,7 @@ def add(commands: Any) -> None:
         commands,
         "browse",
         run,
-        "browse as the model does: search, read, quote, answer",
+        "browse as a model does: search, read, quote, answer",
         (
             '"Who built the lighthouse?" --documents examples/notes',
             '"Why is the sky blue?" --engine brave --record worlds/sky --log demonstrations.jsonl',
@@ -64,26 +64,45 @@ def add(commands: Any) -> None:
         metavar="PATH",
         help="browse files and folders: .txt, .md, .html, .pdf, and .jsonl of documents",
     )
-    worlds.add_argument("--index", metavar="FILE", help="browse what `gophercite index` made")
-    worlds.add_argument("--engine", choices=ENGINES, help="browse the web, by a search engine")
-    command.add_argument("--record", metavar="FOLDER", help="write what is browsed as a world")
+    worlds.add_argument(
+        "--index", metavar="FILE", help="browse an index made by `gophercite index`"
+    )
+    worlds.add_argument("--engine", choices=ENGINES, help="browse the web, with this search engine")
+    command.add_argument(
+        "--record",
+        metavar="FOLDER",
+        help="record the pages and searches as a world in this folder",
+    )
     command.add_argument("--log", metavar="FILE.jsonl", help="append the episode to this file")
     add_highlight(
-        command, "also write a page that shows the episode, step by step, its quotes marked"
+        command,
+        "also write an HTML page that shows the episode step by step, with its quotes marked",
     )
     command.add_argument(
-        "--state", metavar="FILE.json", help="keep the state here, and go on with what is there"
+        "--state",
+        metavar="FILE.json",
+        help="keep the state in this file, and continue from it if it exists",
     )
     command.add_argument(
-        "--actions", type=positive, default=100, metavar="N", help="at most (default: 100)"
+        "--actions",
+        type=positive,
+        default=100,
+        metavar="N",
+        help="highest number of actions (default: 100)",
     )
     command.add_argument(
-        "--by", metavar="NAME", help="who browses (default: person, or what the model is called)"
+        "--by",
+        metavar="NAME",
+        help="name of who browses, for the record (default: person, or the model's name)",
     )
     command.add_argument(
-        "--seed", type=seed, default=0, metavar="N", help="of draws, such as of limits (default: 0)"
+        "--seed",
+        type=seed,
+        default=0,
+        metavar="N",
+        help="seed of random draws, such as of limits (default: 0)",
     )
-    _add_model(command.add_argument_group("a model browses"))
+    _add_model(command.add_argument_group("browsing with a model"))
     add_reading(command)
     add_web(command)
 
@@ -94,18 +113,21 @@ def _add_model(group: argparse._ActionsContainer) -> None:
     add_argument(
         "--free",
         action="store_true",
-        help="let the model write anything; by default only what the browser accepts",
+        help="let the model write anything; by default it can only write what the browser accepts",
     )
     add_argument(
         "--max-tokens",
         type=positive,
         default=128,
-        help="longest command, and longest answer (default: 128)",
+        help="length of the longest command and of the longest answer, in tokens (default: 128)",
     )
     add_argument(
-        "--prompt-tokens", type=positive, default=2048, help="longest prompt (default: 2048)"
+        "--prompt-tokens",
+        type=positive,
+        default=2048,
+        help="length of the longest prompt, in tokens (default: 2048)",
     )
-    add_argument("--temperature", type=float, default=1.0, help="of the sampling (default: 1)")
+    add_argument("--temperature", type=float, default=1.0, help="sampling temperature (default: 1)")
     add_argument(
         "--boundaries",
         choices=("words", "sentences", "characters"),
@@ -156,7 +178,7 @@ def _writer(
     """A function that writes the next text, or None at the end of the input; and its name."""
     if options.model is None:
         if options.free:
-            raise RefusedError("--free needs --model: a person may write anything")
+            raise RefusedError("--free needs --model: a person may always write anything")
         return _typed(show), options.by or "person"
     model = _model(options)
 
@@ -217,7 +239,7 @@ def _resumed(options: argparse.Namespace, start: "State") -> "State":
         start.settings,
         start.limit,
     ):
-        raise RefusedError(f"{options.state}: is of another question, or of other settings")
+        raise RefusedError(f"{options.state}: belongs to another question, or to other settings")
     return state
 
 
@@ -236,7 +258,7 @@ def _browse(
         show(prompt(state))
         text = write(state)
         if text is None:
-            kept = f"; it goes on with --state {path}" if path else ""
+            kept = f"; continue it with --state {path}" if path else ""
             raise RefusedError(f"standard input ended before the episode{kept}")
         state, _, invalid = step(world, state, text)
         if path is not None:
@@ -256,7 +278,10 @@ def _typed(show: Callable[[str], None]) -> "Callable[[State], str | None]":
     def write(state: "State") -> str | None:
         if state.phase == "browsing":
             return _line()
-        show(f"(now the answer, with [1], [2] …; a line with only {_END_OF_ANSWER!r} ends it)")
+        show(
+            "(Now write the answer, citing [1], [2] …; end it with a line that contains only "
+            f"{_END_OF_ANSWER!r})"
+        )
         return _answer()
 
     return write

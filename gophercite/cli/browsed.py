@@ -90,7 +90,7 @@ def check_worlds(study: Study) -> None:
         if world.kind == WEB:
             _check_engine(world.place)
         elif "://" not in world.place and not os.path.exists(world.place):
-            raise RefusedError(f"{world.place}: is missing; experiment {name!r} is browsed there")
+            raise RefusedError(f"{world.place}: is missing, but experiment {name!r} browses it")
 
 
 def _check_engine(name: str) -> None:

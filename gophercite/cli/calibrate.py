@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gophercite.cli.arguments import add_command, share
 from gophercite.cli.output import DONE, RefusedError, note, print_json, print_text, write_text
+from gophercite.text.counting import counted
 
 if TYPE_CHECKING:
     from gophercite.answering.declining import Calibration
@@ -23,7 +24,7 @@ def add(commands: Any) -> None:
         commands,
         "calibrate",
         run,
-        "find out how sure a model must be, from labelled answers",
+        "choose the thresholds for declining, from labelled answers",
         (
             "answers.jsonl --questions gold.jsonl --out calibration.json",
             "labelled.jsonl --by likelihood --out calibration.json",
@@ -33,21 +34,29 @@ def add(commands: Any) -> None:
     add_argument(
         "answers",
         metavar="ANSWERS.jsonl",
-        help='answers, a line each as launch/infer.py writes them; with "good": true or false',
+        help='answers, one per line as launch/infer.py writes them, with "good": true or false',
     )
     add_argument(
         "--questions",
         metavar="FILE",
-        help="judge answers without a label by these questions' gold answers and evidence",
+        help="judge answers without a label against these questions' gold answers and evidence",
     )
     add_argument(
         "--by",
         choices=("score", "likelihood"),
         default="score",
-        help="put thresholds on what chose the answer, such as the reward, or on its likelihood",
+        help="what the thresholds apply to: the score that chose the answer, such as the reward, "
+        "or the answer's likelihood",
     )
-    add_argument("--confidence", type=share, default=0.95, help="of the summary (default: 0.95)")
-    add_argument("--out", required=True, metavar="FILE", help="the calibration, a JSON file")
+    add_argument(
+        "--confidence",
+        type=share,
+        default=0.95,
+        help="confidence for which the summary is printed (default: 0.95)",
+    )
+    add_argument(
+        "--out", required=True, metavar="FILE", help="file to write the calibration to (JSON)"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -61,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
     except RecordError as error:  # names its file
         raise RefusedError(str(error)) from error
     if not labelled:
-        raise RefusedError(f"{options.answers}: there is no labelled answer")
+        raise RefusedError(f"{options.answers}: no answer has a label")
     try:
         calibration = calibrate(labelled, options.by, _settings(options.answers))
     except ValueError as error:
@@ -116,7 +125,10 @@ def _labelled(options: argparse.Namespace) -> "Iterator[tuple[Answer, bool]]":
         else:
             yield answer, label
     if declined or unlabelled:
-        note(f"left out: {declined} questions without an answer, {unlabelled} without a label")
+        note(
+            f"left out: {counted(declined, 'question')} without an answer, "
+            f"{unlabelled} without a label"
+        )
 
 
 def _questions(path: str | None) -> "dict[str, Question]":
@@ -156,8 +168,8 @@ def _settings(answers: str) -> Mapping[str, Any] | None:
     path = pathlib.Path(answers).with_suffix(".run.json")
     if not path.exists():
         note(
-            f"{path.name}, which says how the answers came about, is not there: that later ones "
-            "come about in the same way is yours to see to"
+            f"{path.name}, which records how the answers were made, is missing: make sure "
+            "yourself that later answers are made in the same way"
         )
         return None
     run = read_json(path)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gophercite.cli.arguments import add_command, positive
 from gophercite.cli.output import DONE, FAILED, RefusedError, note, print_json, print_text, shown
 from gophercite.storage.json_fields import printable
+from gophercite.text.counting import counted
 
 if TYPE_CHECKING:
     from gophercite.browser.episodes import Episode
@@ -30,18 +31,26 @@ def add(commands: Any) -> None:
             "runs/answers/bc/episodes.jsonl.gz --id q17/0/0 --out pages",
         ),
     )
-    command.add_argument("files", nargs="+", metavar="FILE", help=".jsonl or .jsonl.gz of episodes")
     command.add_argument(
-        "--out", metavar="FOLDER", help="write a page for each, and index.html, into this folder"
+        "files", nargs="+", metavar="FILE", help="files of episodes: .jsonl or .jsonl.gz"
     )
     command.add_argument(
-        "--id", action="append", metavar="ID", help="only the episode of this id; may be repeated"
+        "--out",
+        metavar="FOLDER",
+        help="write an HTML page for each episode, and index.html, into this folder",
     )
     command.add_argument(
-        "--limit", type=positive, default=200, metavar="N", help="episodes at most (default: 200)"
+        "--id", action="append", metavar="ID", help="only the episode with this id; may be repeated"
     )
     command.add_argument(
-        "--world", metavar="FOLDER", help="the recorded world, to show quotes in their pages"
+        "--limit",
+        type=positive,
+        default=200,
+        metavar="N",
+        help="highest number of episodes (default: 200)",
+    )
+    command.add_argument(
+        "--world", metavar="FOLDER", help="the world of the episodes, to show quotes in their pages"
     )
 
 
@@ -75,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
             write_episode_pages(options.out, f"Episodes of {title}", noted(), find)
     missing = sorted({*(options.id or ())} - {each["id"] for each in listed})
     if missing:
-        raise RefusedError(f"--id {missing[0]}: there is no such episode among those read")
+        raise RefusedError(f"--id {missing[0]}: there is no such episode in the files")
     if not listed and not report.skipped:
         raise RefusedError(f"{options.files[0]}: holds no episodes")
     if options.json:
@@ -84,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
         for each in listed:
             print_text(printable(_line(each)))
     else:
-        print_text(f"{options.out}/index.html: {len(listed)} episodes")
+        print_text(f"{options.out}/index.html: {counted(len(listed), 'episode')}")
     for bad in report.errors[:_SHOWN_ERRORS]:
         note(str(bad))
     return FAILED if report.skipped else DONE

@@ -13,7 +13,8 @@ def add(commands: Any) -> None:
         commands,
         "export-weights",
         run,
-        "make a Hugging Face folder, which transformers and others load, or a T5X one, of a model",
+        "convert a model to a Hugging Face folder, which transformers and other libraries load, "
+        "or to a T5X checkpoint",
         (
             "runs/sft exports/qwen3-citing",
             "runs/lora exports/adapters --adapters",
@@ -21,26 +22,28 @@ def add(commands: Any) -> None:
         ),
     )
     command.add_argument(
-        "model", metavar="MODEL", help="a model folder, or a training run's (its best checkpoint)"
+        "model",
+        metavar="MODEL",
+        help="a model folder, or a training run's folder (its best checkpoint is exported)",
     )
-    command.add_argument("folder", metavar="FOLDER", help="a new or empty one")
+    command.add_argument("folder", metavar="FOLDER", help="folder to write; must be new or empty")
     command.add_argument(
         "--dtype",
         choices=("bfloat16", "float32"),
-        help="of the tensors; by default as the parameters are",
+        help="dtype of the tensors (default: that of the parameters)",
     )
     form = command.add_mutually_exclusive_group()
     form.add_argument(
         "--adapters",
         action="store_true",
-        help="of a run that trained adapters (LoRA) those alone, as PEFT loads them beside the "
-        "exported base model; by default they are merged",
+        help="of a run that trained adapters (LoRA), export only these, for PEFT to load with "
+        "the exported base model; by default they are merged into the model",
     )
     form.add_argument(
         "--t5x",
         choices=("network", "bridge"),
-        help="a T5X checkpoint instead: for T5X's own decoder-only network, or for T5X to train "
-        "this model through the bridge",
+        help="write a T5X checkpoint instead: for T5X's own decoder-only network, or for "
+        "training this model in T5X through the bridge",
     )
 
 

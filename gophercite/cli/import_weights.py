@@ -14,7 +14,7 @@ def add(commands: Any) -> None:
         commands,
         "import-weights",
         run,
-        "make a model folder of a Llama, Mistral, Qwen, Gemma, GPT-NeoX, GPT-2, GGUF or T5X "
+        "make a model folder from a Llama, Mistral, Qwen, Gemma, GPT-NeoX, GPT-2, GGUF or T5X "
         "checkpoint",
         (
             "downloads/Qwen3-0.6B models/qwen3",
@@ -31,35 +31,43 @@ def add(commands: Any) -> None:
         "file; a folder of PEFT adapters; or a T5X checkpoint_<step> folder of a decoder-only "
         "network",
     )
-    command.add_argument("folder", metavar="FOLDER", help="the model folder; new, or to replace")
+    command.add_argument(
+        "folder",
+        metavar="FOLDER",
+        help="the model folder to write; an existing model folder is replaced",
+    )
     command.add_argument(
         "--dtype",
         choices=("bfloat16", "float32"),
-        help="of parameters and computation; by default the smallest that loses nothing",
+        help="dtype of parameters and computation (default: the smallest that loses nothing)",
     )
     command.add_argument(
-        "--base", metavar="MODEL", help="adapters: the model folder that they were trained on"
+        "--base",
+        metavar="MODEL",
+        help="for adapters: folder of the model that they were trained on",
     )
     command.add_argument(
-        "--vocabulary", metavar="FILE", help="T5X: the SentencePiece model, which it needs"
+        "--vocabulary",
+        metavar="FILE",
+        help="for T5X: the SentencePiece model (required unless --like is given)",
     )
     command.add_argument(
         "--like",
         metavar="MODEL",
-        help="T5X, trained through the bridge: the model folder that the bridge was given, instead "
-        "of a vocabulary",
+        help="for T5X checkpoints trained through the bridge: the model folder that the bridge "
+        "was given; replaces --vocabulary",
     )
     command.add_argument(
         "--activations",
         metavar="NAMES",
-        help="T5X: the MLP's mlp_activations, such as relu or gelu,linear; by default those of "
-        "config.gin beside the checkpoint",
+        help="for T5X: the MLP's mlp_activations, such as relu or gelu,linear (default: those in "
+        "config.gin beside the checkpoint)",
     )
     command.add_argument(
         "--max-distance",
         metavar="TOKENS",
         type=positive,
-        help="T5X: from which distance on all have one bias; by default T5X's own 128",
+        help="for T5X: the distance from which on all share one bias (default: 128, as in T5X)",
     )
 
 
@@ -107,23 +115,25 @@ def _import(options: argparse.Namespace) -> Any:
     if is_peft(options.source):
         if options.base is None:
             raise WeightsError(
-                f"{options.source}: holds adapters: name the model folder that they were trained "
-                "on with --base MODEL"
+                f"{options.source}: holds adapters: give the folder of the model that they were "
+                "trained on with --base MODEL"
             )
         if options.dtype is not None:
-            raise WeightsError("--dtype: a model with adapters has the dtype of its base")
+            raise WeightsError(
+                "--dtype can't be given for adapters: they have the dtype of their base model"
+            )
         return merge_adapters(options.source, options.base, options.folder)
     if options.base is not None:
         raise WeightsError(
-            f"{options.source}: --base is for adapters, and this holds none: there is no "
-            "adapter_config.json in it"
+            f"{options.source}: --base is only for adapters, but there is no adapter_config.json "
+            "here"
         )
     if is_t5x(pathlib.Path(options.source)) and options.like is not None:
         return import_bridged(options.source, options.folder, options.like, dtype=options.dtype)
     if is_t5x(pathlib.Path(options.source)):
         if options.vocabulary is None:
             raise WeightsError(
-                f"{options.source}: T5X checkpoints hold no vocabulary: name the SentencePiece "
+                f"{options.source}: T5X checkpoints contain no vocabulary: give the SentencePiece "
                 "model with --vocabulary FILE"
             )
         return import_t5x(
@@ -137,8 +147,8 @@ def _import(options: argparse.Namespace) -> Any:
     for flag in ("vocabulary", "like", "activations", "max_distance"):
         if getattr(options, flag) is not None:
             raise WeightsError(
-                f"{options.source}: --{flag.replace('_', '-')} is for T5X checkpoints, and this "
-                "is none: there is no file 'checkpoint' in it"
+                f"{options.source}: --{flag.replace('_', '-')} is only for T5X checkpoints, but "
+                "there is no file 'checkpoint' here"
             )
     if is_gguf(options.source):
         return import_gguf(options.source, options.folder, dtype=options.dtype)

@@ -7,6 +7,7 @@ from typing import Any
 from gophercite.cli.arguments import add_command, add_reading
 from gophercite.cli.output import DONE, FAILED, RefusedError, print_json, print_text, shown
 from gophercite.storage.json_fields import printable
+from gophercite.text.counting import counted
 
 
 def add(commands: Any) -> None:
@@ -25,13 +26,13 @@ def add(commands: Any) -> None:
         help="files and folders: .txt, .md, .html, .pdf, and .jsonl of documents",
     )
     command.add_argument(
-        "--out", required=True, metavar="FILE", help="the index; made when missing"
+        "--out", required=True, metavar="FILE", help="the index file; it is created if missing"
     )
     add_reading(command)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Updates an index for new, changed and deleted files."""
+    """Updates an index for new, changed and deleted documents."""
     from gophercite.cli.sources import extractor_of
     from gophercite.retrieval import files
     from gophercite.retrieval.index import DocumentIndex
@@ -43,12 +44,10 @@ def run(options: argparse.Namespace) -> int:
             DocumentIndex(options.out, write=True) as index,
             extractor_of(options) as extractor,
         ):
-            documents = files.read_files(options.paths, extractor, report)
-            changes = index.add(shown(documents, "documents"))
-            deleted = index.delete(
-                id
-                for id in index.ids()
-                if files.is_below(id, options.paths) and not files.exists(id)
+            documents = files.read_by_file(options.paths, extractor, report)
+            changes = index.follow(
+                shown(documents, "documents"),
+                lambda source: files.was_read(source, options.paths, report),
             )
             total = len(index)
     except IndexFileError as error:
@@ -57,11 +56,11 @@ def run(options: argparse.Namespace) -> int:
         result = {"index": options.out, "documents": total, **changes._asdict()}
         problems = [str(problem) for problem in report.problems]
         counts = {**dataclasses.asdict(report), "problems": problems}
-        print_json({**result, "deleted": deleted, **counts})
+        print_json({**result, **counts})
     else:
         print_text("\n".join(map(printable, str(report).split("\n"))))
         print_text(
-            f"{options.out}: {total} documents ({changes.added} added, {changes.updated} updated, "
-            f"{changes.unchanged} unchanged, {deleted} deleted)"
+            f"{options.out}: {counted(total, 'document')} ({changes.added} added, "
+            f"{changes.updated} updated, {changes.unchanged} unchanged, {changes.deleted} deleted)"
         )
     return FAILED if report.skipped else DONE

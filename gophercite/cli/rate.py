@@ -20,7 +20,7 @@ _FORMS = (
 _KINDS = ("rated-answers", "comparisons", "dpo", "webgpt", "votes", "episodes")
 
 _EXAMPLES = """\
-from nothing to the first rating:
+from the start to the first rating:
   gophercite rate new study comparisons.jsonl --documents pages.jsonl
   gophercite rate serve study --invite me
 
@@ -29,7 +29,7 @@ then:
   gophercite rate status study
   gophercite rate export study comparisons comparisons rated.jsonl
 
-`gophercite rate ACTION --help` has more; docs/ratings.md tells the whole story.
+`gophercite rate ACTION --help` has more; docs/ratings.md explains everything.
 """
 
 Add = Callable[..., argparse.ArgumentParser]
@@ -58,7 +58,7 @@ def add(commands: Any) -> None:
             epilog=f"examples:{lines}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        what = "the study's folder" if folder == "STUDY" else "where the pages go"
+        what = "the study's folder" if folder == "STUDY" else "folder to write the pages to"
         parser.add_argument("study", metavar=folder, help=what)
         parser.add_argument("--json", action="store_true", help="print the result as JSON")
         return parser
@@ -86,26 +86,28 @@ def _run(options: argparse.Namespace) -> int:
 def _add_making(action: Add) -> None:
     new = action(
         "new",
-        "make an experiment, and its study where there is none",
+        "make an experiment, and its study if there is none yet",
         "study comparisons.jsonl --documents pages.jsonl",
         "study answers.jsonl --form truthfulqa --questions truthfulqa.jsonl --experiment truth",
         "study rated.jsonl --screening --experiment screening --pool wide",
         "study --database postgresql+pg8000://me@host/ratings answers.jsonl",
         "study questions.jsonl --form demonstration --world webs/small/world_train",
     )
-    new.add_argument("files", nargs="*", metavar="FILE", help="what is to be rated: .jsonl")
+    new.add_argument("files", nargs="*", metavar="FILE", help="what to rate: .jsonl")
     new.add_argument(
-        "--experiment", metavar="NAME", help="what it is called (default: the form's name)"
+        "--experiment", metavar="NAME", help="name of the experiment (default: the form's name)"
     )
-    new.add_argument("--form", choices=_FORMS, default="comparison", help="what raters are asked")
-    new.add_argument("--pool", default="super", help="who may rate (default: super)")
+    new.add_argument(
+        "--form", choices=_FORMS, default="comparison", help="the form that raters fill in"
+    )
+    new.add_argument("--pool", default="super", help="pool of raters who may rate (default: super)")
     new.add_argument(
         "--screening",
         action="store_true",
-        help="every rater rates all of FILE, whose labels they are compared with",
+        help="every rater rates all of FILE, and is compared with its labels",
     )
-    new.add_argument("--checks", metavar="FILE", help="attention checks of your own, or `none`")
-    new.add_argument("--examples", metavar="FILE", help="examples of your own, or `none`")
+    new.add_argument("--checks", metavar="FILE", help="your own attention checks, or `none`")
+    new.add_argument("--examples", metavar="FILE", help="your own examples, or `none`")
     new.add_argument(
         "--set",
         dest="settings",
@@ -114,18 +116,21 @@ def _add_making(action: Add) -> None:
         metavar="NAME=VALUE",
         help="a setting of docs/ratings.md, such as raters=6",
     )
-    new.add_argument("--database", metavar="URL", help="PostgreSQL instead of a file")
+    new.add_argument(
+        "--database", metavar="URL", help="keep the data in PostgreSQL instead of a file"
+    )
     _add_sources(new)
     browsed = new.add_argument_group(
-        "what demonstrators browse", "for --form demonstration, whose FILEs are questions"
+        "what the demonstrators browse", "only for --form demonstration, where FILE holds questions"
     )
     worlds = browsed.add_mutually_exclusive_group()
     worlds.add_argument("--world", metavar="FOLDER", help="a recorded world")
-    worlds.add_argument("--index", metavar="FILE", help="what `gophercite index` made")
+    worlds.add_argument("--index", metavar="FILE", help="an index made by `gophercite index`")
     worlds.add_argument(
         "--engine",
         choices=ENGINES,
-        help="the live web, by a search engine: raters' clicks then fetch pages of strangers",
+        help="the live web, with this search engine: raters' clicks then fetch unknown pages "
+        "from the web",
     )
     browsed.add_argument(
         "--browser",
@@ -136,9 +141,9 @@ def _add_making(action: Add) -> None:
         help="a rule of the browser (docs/browser.md), such as view_lines=12 or actions=50",
     )
 
-    more = action("add", "add items to an experiment, also while it runs", "study nq more.jsonl")
+    more = action("add", "add items to an experiment, even while it runs", "study nq more.jsonl")
     more.add_argument("experiment", metavar="EXPERIMENT")
-    more.add_argument("files", nargs="+", metavar="FILE", help="what is to be rated: .jsonl")
+    more.add_argument("files", nargs="+", metavar="FILE", help="what to rate: .jsonl")
     _add_sources(more)
 
     serve = action(
@@ -147,10 +152,19 @@ def _add_making(action: Add) -> None:
         "study --invite me",
         "study --port 8080 --url https://ratings.example.org",
     )
-    serve.add_argument("--host", default="127.0.0.1", help="where to listen (default: 127.0.0.1)")
-    serve.add_argument("--port", type=_port, default=8000, help="(default: 8000; 0: a free one)")
     serve.add_argument(
-        "--invite", metavar="NAME", help="also print a link for this rater, of the newest pool"
+        "--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)"
+    )
+    serve.add_argument(
+        "--port",
+        type=_port,
+        default=8000,
+        help="port to listen on (default: 8000; 0: a free port)",
+    )
+    serve.add_argument(
+        "--invite",
+        metavar="NAME",
+        help="also print a link for this rater, in the pool of the newest experiment",
     )
     serve.add_argument(
         "--requests-a-minute",
@@ -161,8 +175,12 @@ def _add_making(action: Add) -> None:
     )
     _add_url(serve)
 
-    backup = action("backup", "copy the data base while raters go on", "study backups/monday.db")
-    backup.add_argument("file", metavar="FILE", help="the copy; it must not be there yet")
+    backup = action(
+        "backup", "copy the database while raters go on working", "study backups/monday.db"
+    )
+    backup.add_argument(
+        "file", metavar="FILE", help="file to write the copy to; it must not exist yet"
+    )
 
 
 def _add_people(action: Add) -> None:
@@ -172,51 +190,63 @@ def _add_people(action: Add) -> None:
         "study ada bob --pool wide --days 7",
         "study ada --new-link",
     )
-    invite.add_argument("names", nargs="+", metavar="NAME", help="who; only you see these names")
-    invite.add_argument("--pool", default="super", help="theirs (default: super)")
     invite.add_argument(
-        "--days", type=positive, default=14, help="how long a link is good (default: 14)"
+        "names", nargs="+", metavar="NAME", help="names of the raters; only you see them"
     )
-    invite.add_argument("--new-link", action="store_true", help="make earlier links void")
+    invite.add_argument("--pool", default="super", help="pool of these raters (default: super)")
+    invite.add_argument(
+        "--days",
+        type=positive,
+        default=14,
+        help="number of days for which a link is valid (default: 14)",
+    )
+    invite.add_argument("--new-link", action="store_true", help="make earlier links invalid")
     _add_url(invite)
 
     undo = action(
         "undo",
-        "let a rater's votes count no more; their items are handed out again",
+        "stop counting a rater's votes; their items are handed out again",
         "study bob --reason 'answers at random'",
         "study bob --experiment nq",
         "study bob --redo",
     )
     undo.add_argument("name", metavar="NAME", help="the rater")
-    undo.add_argument("--experiment", metavar="NAME", help="in this one only (default: in all)")
-    undo.add_argument("--reason", default="undone by command", help="for the audit")
-    undo.add_argument("--redo", action="store_true", help="let them count again")
+    undo.add_argument(
+        "--experiment", metavar="NAME", help="only in this experiment (default: in all)"
+    )
+    undo.add_argument("--reason", default="excluded by command", help="reason, for the audit log")
+    undo.add_argument("--redo", action="store_true", help="count them again")
 
     promote = action(
         "promote",
-        "move the raters who pass a screening to the super raters",
+        "move the raters who pass a screening to the pool of super raters",
         "study screening",
         "study screening --least 0.9 --pool super",
     )
     promote.add_argument("experiment", metavar="EXPERIMENT")
-    promote.add_argument("--pool", default="super", help="where to (default: super)")
+    promote.add_argument("--pool", default="super", help="pool to move them to (default: super)")
     promote.add_argument(
-        "--least", type=share, default=0.85, help="agreement on each question (default: 0.85)"
+        "--least",
+        type=share,
+        default=0.85,
+        help="lowest agreement on each question (default: 0.85)",
     )
 
     admin = action(
-        "admin", "set a password for the overview at /admin, asked for or from stdin", "study me"
+        "admin",
+        "set the password for the overview at /admin; it is asked for, or read from stdin",
+        "study me",
     )
-    admin.add_argument("name", metavar="NAME", help="the administrator's")
+    admin.add_argument("name", metavar="NAME", help="name of the administrator")
 
 
 def _add_results(action: Add) -> None:
-    status = action("status", "show how experiments go", "study", "study nq --json")
+    status = action("status", "show the progress of the experiments", "study", "study nq --json")
     status.add_argument("experiment", nargs="?", metavar="EXPERIMENT")
 
     export = action(
         "export",
-        "write ratings as records, with the rules by which votes counted",
+        "write ratings as records, with the rules for which votes count",
         "study nq rated-answers rated.jsonl",
         "study nq comparisons comparisons.jsonl --minimum-seconds 10 --gold-right 0.7",
         "study nq dpo pairs.jsonl --adjudicated-by nq-decided",
@@ -226,24 +256,33 @@ def _add_results(action: Add) -> None:
     export.add_argument("kind", choices=_KINDS)
     export.add_argument("out", metavar="FILE")
     export.add_argument(
-        "--minimum-seconds", type=amount, default=0.0, help="votes that took less don't count"
+        "--minimum-seconds", type=amount, default=0.0, help="votes that took less time don't count"
     )
     export.add_argument(
-        "--gold-right", type=portion, default=0.0, help="raters with less gold right don't count"
+        "--gold-right",
+        type=portion,
+        default=0.0,
+        help="raters with a lower share of gold items right don't count",
     )
     export.add_argument(
-        "--surplus", action="store_true", help="count also votes that came when enough were there"
+        "--surplus",
+        action="store_true",
+        help="also count votes that came when there were enough already",
     )
-    export.add_argument("--adjudicated-by", metavar="EXPERIMENT", help="whose votes decide")
-    export.add_argument("--comments", action="store_true", help="also what raters wrote")
+    export.add_argument(
+        "--adjudicated-by", metavar="EXPERIMENT", help="experiment whose votes decide"
+    )
+    export.add_argument("--comments", action="store_true", help="also export what raters wrote")
 
-    imports = action("import", "add votes from elsewhere: .csv or .jsonl", "study nq votes.csv")
+    imports = action(
+        "import", "add votes that were collected elsewhere: .csv or .jsonl", "study nq votes.csv"
+    )
     imports.add_argument("experiment", metavar="EXPERIMENT")
     imports.add_argument("file", metavar="FILE")
 
     view = action(
         "view",
-        "write pages of answers to browse, with rewards and ratings, which open from disk",
+        "write HTML pages of answers with rewards and ratings, to open from disk",
         "pages rated.jsonl comparisons.jsonl --title 'Answers to NQ'",
         "pages answers/rl_samples.jsonl --questions questions.jsonl",
         folder="FOLDER",
@@ -255,7 +294,11 @@ def _add_results(action: Add) -> None:
         help="what `export`, `gophercite ask --json`, launch/infer.py or launch/eval.py wrote",
     )
     view.add_argument(
-        "--documents", nargs="+", default=[], metavar="FILE", help="pages: .jsonl of documents"
+        "--documents",
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="documents with the pages: .jsonl",
     )
     view.add_argument(
         "--questions", nargs="+", default=[], metavar="FILE", help="questions with their pages"
@@ -264,19 +307,23 @@ def _add_results(action: Add) -> None:
 
     adjudicate = action(
         "adjudicate",
-        "make an experiment of the items that raters disagree on",
+        "make an experiment from the items that raters disagree on",
         "study nq nq-decided --pool researchers",
     )
     adjudicate.add_argument("experiment", metavar="EXPERIMENT")
-    adjudicate.add_argument("new", metavar="NEW", help="what the new one is called")
+    adjudicate.add_argument("new", metavar="NEW", help="name of the new experiment")
     adjudicate.add_argument(
-        "--pool", default="researchers", help="who decides (default: researchers)"
+        "--pool", default="researchers", help="pool of the raters who decide (default: researchers)"
     )
 
 
 def _add_sources(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--documents", nargs="+", default=[], metavar="FILE", help="pages: .jsonl of documents"
+        "--documents",
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="documents with the pages: .jsonl",
     )
     parser.add_argument(
         "--questions", nargs="+", default=[], metavar="FILE", help="trusted answers: .jsonl"

@@ -44,6 +44,7 @@ from gophercite.ratings.site import Options
 from gophercite.ratings.study import Study
 from gophercite.ratings.viewer import write_viewer
 from gophercite.ratings.views import FOLDER
+from gophercite.text.counting import counted
 
 _MATERIAL = FOLDER / "material"
 _SHOWN_ERRORS = 20
@@ -62,11 +63,11 @@ def _new(options: argparse.Namespace) -> int:
         *_written(options.examples, f"{form.name}_examples", Role.EXAMPLE),
     ]
     if options.files and not loaded.items:
-        raise RefusedError("there is nothing to rate in the files" + _problems(loaded))
+        raise RefusedError("the files contain nothing to rate" + _problems(loaded))
     folder = pathlib.Path(options.study)
     if (folder / "study.json").exists():
         if options.database:
-            raise RefusedError(f"--database: {folder} has its data base already")
+            raise RefusedError(f"--database: {folder} already has its database")
         study = Study(folder)
     else:
         study = Study.create(folder, options.database)
@@ -86,7 +87,7 @@ def _add(options: argparse.Namespace) -> int:
     loaded = _loaded(options, experiment.interface)
     added, there = add_items(study.store, experiment, loaded.items)
     result = {"experiment": experiment.name, "added": added, "there": there}
-    said = f"{added} items added to {experiment.name!r}, {there} were there already"
+    said = f"{added} items added to {experiment.name!r}; {there} were already there"
     return _say(options, result | _json_of(loaded), said, loaded)
 
 
@@ -109,7 +110,7 @@ def _serve(options: argparse.Namespace) -> int:
         with study.store.reading() as connection:
             known = experiments(connection)
         if not known:
-            raise RefusedError("there is no experiment to invite anybody to")
+            raise RefusedError("there is no experiment yet to invite raters to")
         rater = add_rater(study.store, options.invite, known[-1].pool)
         print_text(f"{rater.name}: {_link(study, url, rater.id, rater.link_version, 14)}")
     print_text(f"serving {options.study} at {url}; Ctrl-C ends it")
@@ -177,11 +178,11 @@ def _undo(options: argparse.Namespace) -> int:
         if options.redo:
             count = assignment.readmit(connection, now, rater.id, here, "command")
             if not count:
-                raise RefusedError(f"{rater.name}'s votes count already")
+                raise RefusedError(f"{rater.name}'s votes already count")
         else:
             assignment.exclude(connection, now, rater.id, here, options.reason, "command")
     where = f"in {options.experiment!r}" if options.experiment else "in all experiments"
-    said = "count again" if options.redo else "count no more"
+    said = "count again" if options.redo else "no longer count"
     return _say(
         options,
         {"rater": rater.name, "counts": options.redo},
@@ -251,7 +252,7 @@ def _export(options: argparse.Namespace) -> int:
 def _import(options: argparse.Namespace) -> int:
     study, experiment = _open(options)
     done = import_votes(study.store, experiment, options.file)
-    said = f"{done.votes} votes added, {done.there} were there already"
+    said = f"{done.votes} votes added; {done.there} were already there"
     result = {"votes": done.votes, "there": done.there, "errors": [str(e) for e in done.errors]}
     loaded = Loaded(errors=done.errors)
     return _say(options, result, said, loaded)
@@ -269,7 +270,7 @@ def _view(options: argparse.Namespace) -> int:
     shown = itertools.chain.from_iterable(map(read, options.files))
     count = write_viewer(options.study, options.title, shown, Pages(documents))
     loaded = Loaded(errors=report.errors)
-    said = f"{pathlib.Path(options.study, 'index.html')}: {count} answers"
+    said = f"{pathlib.Path(options.study, 'index.html')}: {counted(count, 'answer')}"
     return _say(options, {"folder": options.study, "answers": count}, said, loaded)
 
 
@@ -293,7 +294,7 @@ def _admin(options: argparse.Namespace) -> int:
 def _backup(options: argparse.Namespace) -> int:
     study = Study(options.study)
     study.store.backup(options.file)
-    said = f"{options.file}: a copy of the data base; keep {study.folder / 'secret'}, too"
+    said = f"{options.file}: a copy of the database; also keep {study.folder / 'secret'}"
     return _say(options, {"file": options.file}, said)
 
 
@@ -358,7 +359,9 @@ def _problems(loaded: Loaded) -> str:
     if len(loaded.errors) > len(lines):
         lines.append(f"… and {len(loaded.errors) - len(lines)} more")
     if loaded.left_over:
-        lines.append(f"{loaded.left_over} answers have no other one to be compared with")
+        lines.append(
+            f"{loaded.left_over} answers are left without another one to compare them with"
+        )
     return "".join(f"\n{line}" for line in lines)
 
 

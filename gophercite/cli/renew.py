@@ -13,12 +13,12 @@ def add(commands: Any) -> None:
         commands,
         "renew",
         run,
-        "after an edit by hand: take a folder's model.json and vocabulary as they are now, with "
-        "new digests",
+        "after editing a model folder by hand: accept its model.json and vocabulary as they are "
+        "now, and renew their digests",
         ("models/edited", "runs/quickstart/vocabulary"),
     )
     command.add_argument(
-        "folder", metavar="FOLDER", help="a model folder, a training run's, or a vocabulary's"
+        "folder", metavar="FOLDER", help="folder of a model, a training run or a vocabulary"
     )
 
 
@@ -39,5 +39,5 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json({"folder": options.folder, "renewed": True})
     else:
-        print_text(f"{options.folder}: the digests are those of the files as they are now")
+        print_text(f"{options.folder}: the digests now match the files")
     return DONE

@@ -24,10 +24,16 @@ def add(commands: Any) -> None:
     command = add_command(
         commands, "search", run, "search your own files, an index or the web", _EXAMPLES
     )
-    command.add_argument("query", metavar="QUERY", help="site: and -site: in it are filters")
+    command.add_argument(
+        "query", metavar="QUERY", help="the search words; site: and -site: filter the pages"
+    )
     add_pages(command, "search")
     command.add_argument(
-        "--pages", type=positive, default=10, metavar="N", help="hits to show (default: 10)"
+        "--pages",
+        type=positive,
+        default=10,
+        metavar="N",
+        help="number of hits to show (default: 10)",
     )
     add_reading(command)
     add_web(command)
@@ -41,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         asked(options.query)
     except ValueError:
-        raise RefusedError("there is nothing to search for: no word, or only filters") from None
+        raise RefusedError("the query has no words to search for") from None
     try:
         with contextlib.ExitStack() as stack:
             engine = search_engine(options, stack)

@@ -41,7 +41,7 @@ def search_engine(options: argparse.Namespace, stack: contextlib.ExitStack) -> "
     if options.documents is not None:
         index, report = _index_of_documents(options, stack)
         for problem in report.problems:
-            note(f"passed over: {problem.path}: {problem.reason}")
+            note(f"skipped: {problem.path}: {problem.reason}")
         return index
     return stack.enter_context(_engine(options))
 
@@ -66,7 +66,7 @@ def documents_of(options: argparse.Namespace, report: "FilesReport") -> "Iterato
     with extractor_of(options) as extractor:
         yield from shown(files.read_files(options.documents, extractor, report), "documents")
     for path in report.partial:
-        note(f"{path}: only a part could be read")
+        note(f"{path}: only a part of it could be read")
 
 
 def extractor_of(options: argparse.Namespace) -> "Extractor":

@@ -15,7 +15,7 @@ def add(commands: Any) -> None:
         commands,
         "validate",
         run,
-        "check files of JSON-lines records",
+        "check files of records (JSON lines)",
         (
             "questions.jsonl --kind questions",
             "train.jsonl.gz validation.jsonl.gz --kind rated-answers --json",
@@ -34,7 +34,7 @@ def add(commands: Any) -> None:
             "completions",
             "episodes",
         ),
-        help="what the lines are (docs/records.md)",
+        help="kind of records in the files (docs/records.md)",
     )
 
 

@@ -29,19 +29,21 @@ def add(commands: Any) -> None:
         commands,
         "verify",
         run,
-        "check whether the quotes of an answer stand where it says",
+        "check whether an answer's quotes are really in the pages that it names",
         (
             "answer.json --documents examples/notes",
             "answer.json --index corpus.db --highlight answer.html",
             "answer.json --json   # pages of the web, fetched again",
         ),
     )
-    command.add_argument("answer", metavar="ANSWER.json", help="what `gophercite ask --json` says")
+    command.add_argument(
+        "answer", metavar="ANSWER.json", help="answer written by `gophercite ask --json`"
+    )
     pages = command.add_mutually_exclusive_group()
     pages.add_argument(
         "--documents", nargs="+", metavar="PATH", help="check against files and folders"
     )
-    pages.add_argument("--index", metavar="FILE", help="check against an index")
+    pages.add_argument("--index", metavar="FILE", help="check against this index")
     add_reading(command)
     add_highlight(command)
     add_networks(command)
@@ -75,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
             print_text(text.check(check))
         counts = Counter(check.verdict.value for check in checks)
         numbers = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-        print_text(numbers or "the answer is declined: there is nothing to check")
+        print_text(numbers or "the answer was declined, so there is nothing to check")
     return DONE if holds else FAILED
 
 
@@ -88,7 +90,7 @@ def _finder(options: argparse.Namespace, answer: "Answer", stack: contextlib.Exi
         report = FilesReport()
         finder = verification.in_documents(documents_of(options, report), answer)
         for problem in report.problems:
-            note(f"passed over: {problem}")
+            note(f"skipped: {problem}")
         return finder
     if options.index is not None:
         return verification.in_index(stack.enter_context(opened_index(options.index)))

@@ -44,8 +44,7 @@ class Redraws(NamedTuple):
       slots: the index of each among its prompt's redraws.
       prompts: the prompt of each.
       begun: number of tokens of each up to the end of its claim.
-      counts: number of samples that each prompt draws: 0, or the first pass's maximum, so that both
-        passes share one compiled program.
+      counts: number of samples that each prompt draws again.
       quotes: the tables; each sample begins with its own claim's tokens.
     """
 
@@ -79,6 +78,7 @@ class Draw(Protocol):
         key: Key[Array, " prompts"],
         quotes: QuoteTables,
         samples_per_prompt: Sequence[int],
+        least_samples: int,
     ) -> Samples:
         """Returns the samples."""
 
@@ -105,13 +105,20 @@ def sample_supported(
     Returns:
       The samples, with the model's own log-probabilities of all their tokens.
     """
-    quotes = by_sample(quotes, max(counts))
-    samples = draw(key=keys, quotes=quotes, samples_per_prompt=counts)
+    most = max(counts)
+    quotes = by_sample(quotes, most)
+    samples = draw(key=keys, quotes=quotes, samples_per_prompt=counts, least_samples=most)
     redraws = unsupported(vocabulary, shown, samples, counts, quotes)
     if redraws is None:
         return samples
     others = jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys, _SECOND)
-    again = draw(key=others, quotes=redraws.quotes, samples_per_prompt=redraws.counts.tolist())
+    # Fewer samples, but the shapes of the first pass, so that both share one compiled program.
+    again = draw(
+        key=others,
+        quotes=redraws.quotes,
+        samples_per_prompt=redraws.counts.tolist(),
+        least_samples=most,
+    )
     return put_into(samples, redraws, again)
 
 
@@ -216,11 +223,10 @@ def unsupported(
     tables = constraint.host_tables(graphs.made, samples.tokens.shape[1], sizes)
     for i, (prompt, number) in enumerate(zip(prompts, numbers, strict=True)):
         slots[i] = drawn[prompt]
-        first[prompt, slots[i] :] = tables.first[number]  # later slots are overwritten, or copies
+        first[prompt, slots[i]] = tables.first[number]
         drawn[prompt] += 1
-    counted = np.where(drawn > 0, most, 0)
     tables = tables._replace(first=jnp.asarray(first))
-    return Redraws(rows, slots, prompts, begun_tokens, counted, tables)
+    return Redraws(rows, slots, prompts, begun_tokens, drawn, tables)
 
 
 class _EvidenceGraphs:

@@ -4,6 +4,7 @@
 to the host.
 """
 
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import NamedTuple
 
@@ -86,11 +87,16 @@ def decode(
     prefill = partial(_read, plan, params, capacity, first)
     loop, step = _Loop(work, some_wait), partial(_step, plan, work)
     state = _beginning(plan, work, prefill(prompts[:slots], lengths[:slots]), some_wait)
-    for larger_capacity in larger:
-        state = jax.lax.while_loop(loop.decodes_without_growing, step, state)
+    taken = 0
+    for filled, larger_capacity in zip((first, *larger), larger, strict=False):
+        with _at_most(filled - taken):
+            state = jax.lax.while_loop(loop.decodes_without_growing, step, state)
         state = state._replace(cache=with_capacity(state.cache, larger_capacity))
+        taken = filled
     if not some_wait:
-        return jax.lax.while_loop(loop.decodes, step, state).made
+        samples_per_row = -(-plan.samples // plan.rows)
+        with _at_most(samples_per_row * capacity - taken):
+            return jax.lax.while_loop(loop.decodes, step, state).made
 
     def refill_and_decode(state: DecodeState) -> DecodeState:
         refill_slots = partial(refill, lambda some: prefill(prompts[some], lengths[some]), work)
@@ -98,6 +104,11 @@ def decode(
         return jax.lax.while_loop(loop.decodes, step, state)
 
     return jax.lax.while_loop(loop.is_unfinished, refill_and_decode, state).made
+
+
+def _at_most(steps: int) -> AbstractContextManager[None]:
+    """Names the loop within after its largest number of steps, for `planning.compiled`."""
+    return jax.named_scope(f"at_most.{steps}")
 
 
 class _Loop(NamedTuple):

@@ -94,13 +94,13 @@ def sample_in_turn(
         model's own log-probabilities.
     """
     if not settings.free_log_probs:
-        raise ValueError("free_log_probs=False leaves nothing to compare samples by")
+        raise ValueError("free_log_probs=False leaves no log-probabilities to compare samples by")
     vocabulary, transformer = model.vocabulary, model.transformer
     if max_num_seqs is not None and max_num_seqs < 1:
         raise ValueError(f"max_num_seqs = {max_num_seqs}: must be at least 1")
     turns = {min(count, len(prompts)) for prompts in questions}
     if len(turns) != 1 or 0 in turns:
-        raise ValueError(f"questions need as many prompts each, not {sorted(turns)}")
+        raise ValueError(f"all questions need the same number of prompts, not {sorted(turns)}")
     (each,) = turns
     missing = (1 << (len(questions) - 1).bit_length()) - len(questions)
     prompts = [prompt for of_one in questions for prompt in of_one[:each]]

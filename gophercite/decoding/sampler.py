@@ -64,6 +64,7 @@ def sample(
     vocabulary_size: int | None = None,
     other_eos_ids: Sequence[int] = (),
     least_width: int = 1,
+    least_samples: int = 1,
 ) -> Samples:
     """Continues each prompt up to an end of sequence or `settings.max_tokens`.
 
@@ -93,6 +94,7 @@ def sample(
         allows them.
       least_width: minimum padded length of prompts in tokens, because each width needs its own
         compiled program.
+      least_samples: likewise, minimum number of samples per prompt that the arrays have room for.
 
     Returns:
       The samples, on the host.
@@ -106,10 +108,10 @@ def sample(
     counts = np.array([each] * len(prompts) if isinstance(each, int) else each, np.int32)
     if len(counts) != len(prompts):
         raise ValueError(f"samples_per_prompt: {len(counts)} numbers for {len(prompts)} prompts")
-    most = int(counts.max())
+    most = max(int(counts.max()), least_samples)
     rows = most if rows_per_prompt is None else rows_per_prompt
     at_a_time = len(prompts) if prompts_in_flight is None else prompts_in_flight
-    if most < 1 or counts.min() < 0 or rows < 1 or at_a_time < 1:
+    if counts.max() < 1 or counts.min() < 0 or rows < 1 or at_a_time < 1:
         raise ValueError(
             f"samples_per_prompt = {samples_per_prompt}, rows_per_prompt = {rows_per_prompt} and "
             f"prompts_in_flight = {prompts_in_flight}: all must be at least 1"

@@ -65,8 +65,8 @@ def score(
     each = {len(of_prompt) for of_prompt in texts}
     if len(texts) != len(prompts) or len(each) != 1:
         raise ValueError(
-            f"scoring needs as many texts for each prompt; {len(prompts)} prompts came with "
-            f"{[len(of_prompt) for of_prompt in texts]}"
+            f"scoring needs the same number of texts for each prompt; {len(prompts)} prompts came "
+            f"with {[len(of_prompt) for of_prompt in texts]}"
         )
     shown, lengths = padded_rows(prompts, pad_id, "prompt")
     rows, sizes = padded_rows([text for of_prompt in texts for text in of_prompt], pad_id, "text")

@@ -195,7 +195,9 @@ def _check(line: Mapping[str, Any], path: epath.Path) -> None:
         and all(isinstance(sample, dict) and _is_sample(sample) for sample in samples)
     ):
         question = line["question_id"]
-        raise ResultFileError(f"{path}: the line of question {question!r} is no answer: remove it")
+        raise ResultFileError(
+            f"{path}: the line of question {question!r} is not a valid answer; remove the line"
+        )
 
 
 def _is_sample(sample: Mapping[str, Any]) -> bool:
@@ -323,4 +325,4 @@ def _declined_line(question: Question, reason: str) -> dict[str, Any]:
 def _plain(value: object) -> Any:
     if isinstance(value, enum.Enum):
         return value.value
-    raise TypeError(f"{value!r} has no JSON")
+    raise TypeError(f"{value!r} can't be written as JSON")

@@ -33,7 +33,7 @@ from gophercite.quoting.constraint import NoLegalAnswer, PromptGraph, QuoteConst
 from gophercite.records import Question
 from gophercite.vocabularies import Vocabulary
 
-NOTHING_TO_QUOTE = "nothing can be quoted from the pages shown in so many tokens"
+NOTHING_TO_QUOTE = "no quote from the pages shown fits the longest answer"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,7 +191,9 @@ class _Sampler:
         else:
             sampled = draw(key=own_keys, quotes=quotes, samples_per_prompt=counts)
         if sampled.log_probs is None:
-            raise ValueError("free_log_probs=False leaves nothing to choose among answers by")
+            raise ValueError(
+                "free_log_probs=False leaves no log-probabilities to choose among the answers by"
+            )
         for place in range(len(rows) * self.samples):
             length = int(sampled.lengths[place])
             log_prob = float(np.sum(sampled.log_probs[place, :length], dtype=np.float64))

@@ -35,11 +35,11 @@ def best_of_n(
     chosen_by, judged_by = np.asarray(chosen_by, float), np.asarray(judged_by, float)
     if chosen_by.shape != judged_by.shape or chosen_by.ndim != 2:
         raise ValueError(
-            f"scores to choose by have shape {chosen_by.shape}, to judge by {judged_by.shape}: "
-            "both must be [questions, samples]"
+            f"scores to choose by have shape {chosen_by.shape}, scores to judge by "
+            f"{judged_by.shape}: both must be [questions, samples]"
         )
     if np.isnan(chosen_by).any():
-        raise ValueError("a score to choose by is not a number")
+        raise ValueError("a score to choose by is NaN")
     samples = chosen_by.shape[1]
     for n in sizes:
         if not 1 <= n <= samples:

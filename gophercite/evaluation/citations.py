@@ -148,11 +148,11 @@ class EntailmentServer:
             scores = [_entailment(labels) for labels in found]
         except (TypeError, KeyError, ValueError, StopIteration) as error:
             raise EntailmentServerError(
-                f"{self._url}: answered {str(found)[:200]!r}, not with the scores of each pair's "
-                "labels, of which one is 'entailment'"
+                f"{self._url}: answered {str(found)[:200]!r}; expected for each pair a list of "
+                "labels with scores, one of them 'entailment'"
             ) from error
         if len(scores) != len(batch):
-            problem = f"answered {len(scores)} pairs of the {len(batch)} asked"
+            problem = f"answered {len(scores)} of the {len(batch)} pairs that were sent"
             raise EntailmentServerError(f"{self._url}: {problem}")
         return scores
 
@@ -161,7 +161,7 @@ def _entailment(labels: Sequence[dict[str, object]]) -> float:
     entailed = next(label for label in labels if _means_entailed(str(label["label"])))
     score = float(str(entailed["score"]))
     if not 0 <= score <= 1:
-        raise ValueError(f"{score} is no probability")
+        raise ValueError(f"{score} is not a probability")
     return score
 
 

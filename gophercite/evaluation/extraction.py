@@ -76,8 +76,8 @@ def extraction_section(systems: Mapping[str, Sequence[Line]]) -> Section:
         rows.append([name, str(len(lines)), *cells, str(estimate(f1s)) if f1s else "–"])
     table = Table(["system", "questions", *(f"{split} %" for split in there), "F1 %"], rows)
     text = [
-        "Exact match after SQuAD's normalisation, with any accepted answer, by what of a question "
-        "was in the training data. 90 % intervals (Wilson's)."
+        "Exact match after SQuAD's normalisationwith any accepted answer, by the overlap of "
+        "questions and answers with the training data. 90 % intervals (Wilson's)."
     ]
     return Section("Short answers (table 9)", text, [table])
 

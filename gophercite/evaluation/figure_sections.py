@@ -59,7 +59,7 @@ def figures_section(systems: Mapping[str, SavedSystem]) -> Section:
         add("coverage", figures.coverage_figure(coverage, quality), caption)
     roc = _all(systems, lambda system: roc_curves(system.answers, good))
     if roc:
-        add("roc", figures.roc_figure(roc), f"Scores as judges of what is {quality} (ROC)")
+        add("roc", figures.roc_figure(roc), f"Scores as classifiers of {quality} answers (ROC)")
     best = _all(systems, lambda system: _best_of_each_score(system, good))
     if best:
         caption = f"The best of N samples: share {quality}, by N"

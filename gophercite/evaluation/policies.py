@@ -98,7 +98,9 @@ class PolicyStudy:
             log-probability or judgement, or no question has all samples of every policy.
         """
         if not self.chains:
-            raise SampleError("no model before and after reinforcement learning was given")
+            raise SampleError(
+                "give at least one pair of models, before and after reinforcement learning"
+            )
         for name, count in Counter(policy.name for policy in self.policies).items():
             if count > 1:
                 raise SampleError(f"{count} policies have the name {name!r}")
@@ -107,7 +109,7 @@ class PolicyStudy:
                 if any(line.get(field) is None for line in policy.samples):
                     raise SampleError(f"{policy.name}: a sample has no {field!r}")
         if not self.questions:
-            raise SampleError("no question has as many samples of every policy")
+            raise SampleError("no question has enough samples from every policy")
 
     @property
     def before(self) -> tuple[Policy, ...]:

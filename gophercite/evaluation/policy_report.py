@@ -47,7 +47,7 @@ def quality_table(study: PolicyStudy) -> Table:
             (f"likeliest of {study.samples}", study.likeliest(policies)),
         ):
             rows.append([f"{name}, {answer}", both_intervals(share), _kl(policies)])
-    return Table(["answer", "supported and plausible %", "KL, nats an answer"], rows)
+    return Table(["answer", "supported and plausible %", "KL, nats per answer"], rows)
 
 
 def gains_table(study: PolicyStudy) -> Table:
@@ -77,7 +77,7 @@ def chains_table(study: PolicyStudy) -> Table:
             ]
         )
     chosen = [f"top@{study.samples} %", f"likeliest of {study.samples} %"]
-    headings = ["policy", "first answer %", *chosen, "distinct answers", "KL, nats an answer"]
+    headings = ["policy", "first answer %", *chosen, "distinct answers", "KL, nats per answer"]
     return Table(headings, rows)
 
 
@@ -103,7 +103,7 @@ def variety_table(study: PolicyStudy) -> Table:
             f"distinct answers of {study.samples}",
             "faulty %, constrained",
             "faulty %, free",
-            "of these, each fault %",
+            "each fault %",
         ],
         rows,
     )
@@ -149,23 +149,23 @@ def _said(study: PolicyStudy) -> str:
     means = f" {_BEFORE} and {_AFTER} are means of {chains} chains." if chains > 1 else ""
     return (
         f"{len(study.questions)} questions, {study.samples} samples each. A first answer is any "
-        f"sample, top@{study.samples} the one with the highest reward, the likeliest the one that "
-        f"the model itself finds the most probable. ± as in the paper, "
-        f"z √(p(1 − p)/n), and in brackets Wilson's interval; both of 90 %, over questions.{means}"
+        f"one sample; top@{study.samples} is the sample with the highest reward; the likeliest is "
+        "the one to which the model gives the highest probability. ± as in the paper, z √(p(1 − "
+        f"p)/n), and in brackets Wilson's interval; both are 90 % intervals over questions.{means}"
     )
 
 
 def _gained(study: PolicyStudy) -> list[str]:
     said = [
-        "Points by which the best of N is more often supported and plausible after reinforcement "
-        "learning than before, with 90 % intervals (Student's t) of the differences question by "
-        "question."
+        "How many percentage points more often the best of N is supported and plausible after "
+        "reinforcement learning than before, with 90 % intervals (Student's t) of the "
+        "differences per question."
     ]
     if len(study.chains) > 1:
         said.append(
-            "Over chains, the interval says what another seed might give on these questions: of "
-            "the supervised model, of the reward model and of reinforcement learning together, "
-            "where each chain has trained all three."
+            "The interval over chains shows what other seeds might give on these questions. "
+            "Where each chain has trained its own supervised model, reward model and policy, it "
+            "covers the variation of all three."
         )
     return said
 
@@ -206,8 +206,8 @@ def _figures(study: PolicyStudy) -> Section:
 
 def _about_faults(study: PolicyStudy) -> list[str]:
     said = [
-        "Distinct are a question's samples that differ as texts. Constrained samples can have no "
-        "fault but what the constraint leaves open; free ones show what the model does by itself."
+        "Distinct answers are a question's samples with different texts. The constraint rules "
+        "out most faults; free samples show which ones the model makes by itself."
     ]
     if not any(policy.free for policy in study.before):
         said.append("No free samples were drawn.")

@@ -18,6 +18,7 @@ from gophercite.retrieval.contexts import (
     SearchResult,
     joint_context,
 )
+from gophercite.text.counting import counted
 from gophercite.vocabularies import Vocabulary
 
 
@@ -107,11 +108,11 @@ class PromptReport:
 
     def __str__(self) -> str:
         """Returns a line on the prompts, and one for each reason to leave out or decline."""
-        lines = [f"{self.prompts} prompts, of which {self.cut} show pages in part"]
+        lines = [f"{counted(self.prompts, 'prompt')}, {self.cut} of them with shortened pages"]
         for reason, count in self.pages_left_out.most_common():
-            lines.append(f"{count} pages left out: {reason}")
+            lines.append(f"{counted(count, 'page')} left out: {reason}")
         for reason, count in collections.Counter(self.declined.values()).most_common():
-            lines.append(f"{count} questions declined: {reason}")
+            lines.append(f"{counted(count, 'question')} declined: {reason}")
         return "\n".join(lines)
 
 

@@ -118,7 +118,7 @@ def _verdict(sample: JudgedSample) -> str:
         parts.append("quote is verbatim" if judgement.verbatim else "quote is not verbatim")
     if judgement.claim_correct is not None:
         expected = " / ".join(sample.question.answers)
-        parts.append("claim is right" if judgement.claim_correct else f"right would be: {expected}")
+        parts.append("claim is right" if judgement.claim_correct else f"accepted: {expected}")
     if judgement.supported is not None:
         parts.append("supported" if judgement.supported else "not supported")
     return "; ".join(parts)

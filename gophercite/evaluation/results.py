@@ -16,6 +16,7 @@ from gophercite.evaluation.report import details_table, metrics_table, summarise
 from gophercite.evaluation.report_files import Section, write_files, write_report
 from gophercite.evaluation.tables import Table
 from gophercite.records import Question
+from gophercite.text.counting import counted
 
 Choice = Literal["likelihood", "reward", "rouge"]
 
@@ -143,9 +144,8 @@ class Results:
         }
         sections = [Section("", [self._settings()], [self.table(), self.details()])]
         if self.declined:
-            sections.append(
-                Section("", [f"Declined, and in no row: {len(self.declined)} questions."])
-            )
+            declined = counted(len(self.declined), "question")
+            sections.append(Section("", [f"Declined, and counted in no row: {declined}."]))
         sections += self.sections
         if self.outcomes:
             lines = self.lines()

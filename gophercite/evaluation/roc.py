@@ -36,15 +36,15 @@ def roc_curve(
       good: whether each answer is good by the chosen criterion.
 
     Raises:
-      ValueError: shapes differ, a score is not a number, or all answers are good, or all bad.
+      ValueError: shapes differ, a score is NaN, or all answers are good, or all bad.
     """
     scores, good = np.asarray(scores, float), np.asarray(good, bool)
     if scores.ndim != 1 or scores.shape != good.shape:
         raise ValueError(f"scores have shape {scores.shape}, labels {good.shape}")
     if np.isnan(scores).any():
-        raise ValueError("a score is not a number")
+        raise ValueError("a score is NaN")
     if good.all() or not good.any():
-        raise ValueError("a ROC curve needs good answers and bad ones")
+        raise ValueError("a ROC curve needs both good and bad answers")
     order = np.argsort(-scores, kind="stable")
     falling, right = scores[order], good[order]
     last = np.append(falling[1:] < falling[:-1], True)  # the last of each group of equal scores

@@ -94,7 +94,7 @@ def differences_table(answers: Mapping[str, Sequence[Line]]) -> Table:
             ]
             known = [float(b) - float(a) for a, b in pairs if a is not None and b is not None]
             cells.append(str(mean_difference(known)) if known else "–")
-        rows.append([f"{name} less {base}", *cells])
+        rows.append([f"{name} minus {base}", *cells])
     return Table(["system", *columns], rows)
 
 
@@ -144,10 +144,10 @@ def _lines(path: epath.Path) -> list[dict[str, Any]]:
             line = json.loads(text)
             line["question_id"] = str(line["question_id"])
         except (ValueError, KeyError, TypeError):
-            raise SavedResultsError(f"{path}:{number}: is no line of results") from None
+            raise SavedResultsError(f"{path}:{number}: is not a line of results") from None
         for field in _NUMBERS & line.keys():
             if not isinstance(line[field], int | float | None):
-                raise SavedResultsError(f"{path}:{number}: {field} is no number")
+                raise SavedResultsError(f"{path}:{number}: {field} is not a number")
         lines.append(line)
     return lines
 

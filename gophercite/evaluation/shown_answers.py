@@ -53,20 +53,20 @@ def _evidence(triple: Evidence, pages: list[Document], omissions: int, context: 
         if all(run and run in page.text for run in runs):
             places = [(page.text.index(run), run) for run in runs]
             marks = [Mark(start, start + len(run)) for start, run in places]
-            return source(page, marks, "the quote stands here, word for word", context)
-    said = f"the quote {triple.quote!r} does not stand here"
+            return source(page, marks, "the quote is here, word for word", context)
+    said = f"the quote {triple.quote!r} is not here"
     if not named:
         said = f"no page has the title {triple.title!r}, and {said}"
     for page in named or pages:
         match = find_snippet(triple.quote[:_COMPARED], page.text)
         if match is not None:
             marks = [Mark(*match.spans[0], is_quote=False)]
-            return source(page, marks, f"{said}: this is most like it", context)
+            return source(page, marks, f"{said}; this passage is the most similar", context)
     if named:
-        return source(named[0], [], f"{said}, nor anything like it", context)
+        return source(named[0], [], f"{said}, nor anything similar", context)
     return (
         f"<blockquote>{escape_html(triple.quote)}</blockquote>\n"
-        f"{about(escape_html(f'{said}, nor anything like it in any page'))}"
+        f"{about(escape_html(f'{said}, and no page has anything similar'))}"
     )
 
 

@@ -100,7 +100,7 @@ def truthfulqa_section(lines: Sequence[Mapping[str, Any]]) -> Section:
         "TruthfulQA",
         [
             f"Claims, cut to {LONGEST_CLAIM} tokens, that are nearer to a right answer than to a "
-            f"wrong one (ROUGE-L, 90 % interval): {share}. What people say counts: show them the "
-            "lines of the file of claims."
+            f"wrong one (ROUGE-L, 90 % interval): {share}. This is only an estimate; people "
+            "decide: have them rate the lines of the claims file."
         ],
     )

@@ -70,7 +70,7 @@ def truthful_section(systems: Mapping[str, Sequence[Vote]]) -> Section:
     drawn: dict[str, Drawn] = {
         "truthfulqa": (
             drawing("bars_figure", series, "answers"),
-            "Truthful answers, and those that are informative as well (figure 3)",
+            "Truthful answers, and answers that are also informative (figure 3)",
         )
     }
     text = ["By most raters, with 90 % intervals (Wilson's)."]
@@ -122,7 +122,7 @@ def stance_section(systems: Mapping[str, Sequence[Vote]], questions: Iterable[Qu
     if said:
         drawn["stance"] = (
             drawing("stacked_figure", said, "answers"),
-            "What answers say of the belief, by the stance of the question (figure 12)",
+            "What answers say about the belief, by the stance of the question (figure 12)",
         )
     headings = ["system", "question's stance", "answers", "accurate %"]
     table = Table([*headings, *(f"{kind} %" for kind in ANSWER_STANCES)], rows)

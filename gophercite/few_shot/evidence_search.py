@@ -36,7 +36,7 @@ def find_evidence(claim: str, pages: Iterable[Document]) -> FoundEvidence | None
     """Returns the n + 2 consecutive sentences with the best ROUGE-L, for a claim of n sentences.
 
     A page with fewer sentences is taken in full. On a tie the first run wins. Runs and titles with
-    a reserved mark, which inline evidence can't hold, are skipped.
+    a reserved mark, which inline evidence can't contain, are skipped.
 
     Args:
       claim: the claim to prove.

@@ -58,14 +58,15 @@ def find_adapters(root: epath.Path, merged: Params, base: str, digest: str) -> A
     if metadata.base is None:
         raise ModelFolderError(
             f"{root / DESCRIPTION}: field 'base' names a model, but checkpoint {metadata.step} "
-            "holds a whole one"
+            "holds a complete model"
         )
     trained_on = metadata.base.digests.get(MODEL)
     if trained_on != digest:
         raise ModelFolderError(
-            f"{root}: the adapters were trained on another model than {base} holds now (its "
-            f"parameters hash to {digest[:12]}, not to {str(trained_on)[:12]}): put that one back, "
-            f"or write where it is to field 'base' of {root / DESCRIPTION}"
+            f"{root}: the adapters were trained on another model than the one that is now in "
+            f"{base} (the hash of its parameters is {digest[:12]}, not {str(trained_on)[:12]}): "
+            "put the old model back, or write its new path to field 'base' of "
+            f"{root / DESCRIPTION}"
         )
     try:
         lora = LoRA(**metadata.base.lora)

@@ -119,8 +119,8 @@ def attention(
     ):
         # All of these compute distances from the tokens' places in the row.
         raise ValueError(
-            "rows whose segments branch (Input.share_beginnings) need rotary or learned positions, "
-            "no window, and an attention_kernel other than 'splash'"
+            "rows with branching segments (Input.share_beginnings) need rotary or learned "
+            "positions, no window, and an attention_kernel other than 'splash'"
         )
     if chosen == "cudnn":
         return _cudnn(q, k, v, segments, window, scale)

@@ -138,11 +138,15 @@ def read_metadata(folder: epath.PathLike, step: int) -> Metadata:
     except OSError as error:
         raise _damaged(path, f"can't be read: {error.strerror or error}", step) from error
     except UnicodeDecodeError as error:
-        raise _damaged(path, "is damaged: it is no text", step) from error
+        raise _damaged(path, "is damaged: it is not text", step) from error
     try:
         return Metadata.from_json(json.loads(text))
     except json.JSONDecodeError as error:
-        reason = "is empty" if not text.strip() else f"is cut short or damaged: no JSON ({error})"
+        reason = (
+            "is empty"
+            if not text.strip()
+            else (f"is cut short or damaged: it is not JSON ({error})")
+        )
         raise _damaged(path, reason, step) from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _damaged(path, "is damaged: it is not what was saved", step) from error
@@ -288,5 +292,5 @@ def _sha256(contents: Any) -> str:
 def _damaged(path: epath.Path, reason: str, step: int) -> DamagedCheckpointError:
     """The error for users; the library's own message stays in the exception's cause."""
     return DamagedCheckpointError(
-        f"{path}: {reason}; copy checkpoint {step} anew, or move it away to go by the others"
+        f"{path}: {reason}; copy checkpoint {step} again, or move it away to use the others"
     )

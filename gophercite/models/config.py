@@ -43,12 +43,12 @@ class RopeScaling:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             fits = isinstance(value, int | float) and value > 0
-            require(fits, f"rope_scaling.{field.name}", value, "a number over 0")
+            require(fits, f"rope_scaling.{field.name}", value, "a number above 0")
         require(
             self.high_frequency_factor > self.low_frequency_factor,
             "rope_scaling.high_frequency_factor",
             self.high_frequency_factor,
-            f"over low_frequency_factor ({self.low_frequency_factor})",
+            f"above low_frequency_factor ({self.low_frequency_factor})",
         )
 
 

@@ -14,15 +14,15 @@ _OPTIONAL_SIZES = (
 # Fields that one kind of positions requires and no other has, with descriptions.
 _OF_POSITIONS = {
     "max_positions": ("learned", "the number of learned positions"),
-    "distance_buckets": ("t5", "the number of biases a head"),
-    "max_distance": ("t5", "the distance from which on all have the last bias"),
+    "distance_buckets": ("t5", "the number of biases per head"),
+    "max_distance": ("t5", "the distance from which on all keys have the last bias"),
 }
 _POSITIVE = ("norm_epsilon", "rotary_fraction")
 _OPTIONAL_POSITIVE = ("query_pre_attn_scalar", "attention_softcap", "logit_softcap")
 _BY_LAYER = ("rope_theta", "rope_interpolation", "window")
 _CHOICES = ("activation", "norm", "position", "attention_kernel")
 _DTYPES = ("bfloat16", "float32")
-_EVEN_SHARE = "1, or a share of head_dim's channels that is an even number of them"
+_EVEN_SHARE = "1, or a fraction of head_dim that gives an even number of channels"
 
 
 def require(holds: bool, field: str, value: object, right: str) -> None:
@@ -64,7 +64,7 @@ def _check_sizes(config: "TransformerConfig") -> None:
     for name in (*_POSITIVE, *_OPTIONAL_POSITIVE):
         value = getattr(config, name)
         missing = value is None and name in _OPTIONAL_POSITIVE
-        require(_is_positive(value) or missing, name, value, "a number over 0")
+        require(_is_positive(value) or missing, name, value, "a number above 0")
     require(
         config.num_heads % config.kv_heads == 0,
         "num_kv_heads",
@@ -97,7 +97,7 @@ def _check_by_layer(config: "TransformerConfig") -> None:
                 right = "a whole number of tokens, at least 1, or None for all"
                 require(fits, name, one, right)
             else:
-                require(_is_positive(one), name, one, "a number over 0")
+                require(_is_positive(one), name, one, "a number above 0")
 
 
 def _check_positions(config: "TransformerConfig") -> None:
@@ -114,12 +114,12 @@ def _check_positions(config: "TransformerConfig") -> None:
             require(value == unset, name, value, right)
     for name, (kind, meaning) in _OF_POSITIONS.items():
         value, needed = getattr(config, name), config.position == kind
-        right = meaning if needed else f"None: only {kind!r} positions have it"
+        right = meaning if needed else f"None: only {kind!r} positions use it"
         require((value is not None) == needed, name, value, right)
     buckets, farthest = config.distance_buckets, config.max_distance
     if buckets is not None and farthest is not None:
         require(buckets >= 2, "distance_buckets", buckets, "at least 2")
-        right = f"over half of distance_buckets ({buckets})"
+        right = f"above half of distance_buckets ({buckets})"
         require(farthest > buckets // 2, "max_distance", farthest, right)
 
 

@@ -108,14 +108,13 @@ def read_description(folder: epath.PathLike) -> Description:
     value = _read_json(path)
     if value.get("format") not in (_FORMAT, _WITHOUT_DIGEST):
         raise ModelFolderError(
-            f"{path}: field 'format' is {value.get('format')!r}: this version reads the formats "
+            f"{path}: field 'format' is {value.get('format')!r}: this version can read formats "
             f"{_WITHOUT_DIGEST} and {_FORMAT}"
         )
     if value["format"] == _FORMAT and value.get("sha256") != contents_digest(value):
         raise ModelFolderError(
-            f"{path}: is damaged or was edited: its contents are not those that its field "
-            f"'sha256' is of; copy it anew, or, if the change is yours, run `gophercite renew "
-            f"{folder}`"
+            f"{path}: is damaged or was edited: its contents don't match its field 'sha256'; copy "
+            f"it again, or, if you edited it, run `gophercite renew {folder}`"
         )
     return _description(path, value)
 
@@ -160,11 +159,11 @@ def check_vocabulary(local: pathlib.Path, description: Description) -> None:
     if description.vocabulary is None:
         return
     if not (local / LISTING).is_file():
-        raise VocabularyError(f"{LISTING} is missing: {DESCRIPTION} has its digest")
+        raise VocabularyError(f"{LISTING} is missing, but {DESCRIPTION} has its digest")
     if _listing(local) != description.vocabulary:
         raise VocabularyError(
-            f"{LISTING} is damaged or of another model: it is not the list that {DESCRIPTION} has "
-            "the digest of"
+            f"{LISTING} is damaged or belongs to another model: it doesn't match its digest in "
+            f"{DESCRIPTION}"
         )
 
 
@@ -231,8 +230,8 @@ def read_base(folder: epath.PathLike, description: Description) -> Description:
         return read_description(description.base)
     except ModelFolderError as error:
         raise ModelFolderError(
-            f"{epath.Path(folder) / DESCRIPTION}: field 'base': {error}; the folder has adapters "
-            "to that model alone: put it back, or write there where it is now and run "
+            f"{epath.Path(folder) / DESCRIPTION}: field 'base': {error}; this folder has only "
+            "adapters to that model: put it back, or write its new path to this field and run "
             f"`gophercite renew {folder}`"
         ) from error
 

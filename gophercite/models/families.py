@@ -33,7 +33,9 @@ def gopher(size: str, **changes: Any) -> TransformerConfig:
       ValueError: the size is unknown.
     """
     if size not in _GOPHER:
-        raise ValueError(f"no Gopher of size {size!r}; there are: {', '.join(GOPHER_SIZES)}")
+        raise ValueError(
+            f"there is no Gopher of size {size!r}; the sizes are {', '.join(GOPHER_SIZES)}"
+        )
     layers, heads, head_dim, width = _GOPHER[size]
     config = TransformerConfig(
         vocab_size=32_000,

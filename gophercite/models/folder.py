@@ -255,7 +255,8 @@ def _check_together(
         raise found
     if failed.any():
         raise TensorFileError(
-            f"{reader.folder}: a tensor is damaged; process {int(failed.argmax())} says which"
+            f"{reader.folder}: a tensor is damaged; process {int(failed.argmax())} reports which "
+            "one"
         )
 
 

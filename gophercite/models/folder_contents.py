@@ -70,7 +70,7 @@ def check_arrays(root: epath.Path, metadata: Metadata, merged: Params) -> None:
         if stored[name] != array.shape:
             raise ModelFolderError(
                 f"{root / CHECKPOINTS / str(metadata.step)}: tensor {name!r} has the shape "
-                f"{list(stored[name])}, the architecture needs {list(array.shape)}"
+                f"{list(stored[name])}, but the architecture needs {list(array.shape)}"
             )
 
 
@@ -111,12 +111,16 @@ def compare_names(root: epath.Path, needed: Set[str], found: Set[str]) -> None:
     """Raises a ModelFolderError if tensors are missing or not in the architecture."""
     heads = {name for name in needed ^ found if name.startswith(f"{HEADS}/")}
     if heads and heads == needed ^ found:
-        has = "no heads: it is no reward model" if heads <= needed else "a reward model's heads"
+        has = (
+            ("no heads, so it is not a reward model")
+            if heads <= needed
+            else ("heads, so it is a reward model")
+        )
         raise ModelFolderError(f"{root}: the model has {has}")
     for names, problem in ((needed - found, "is missing"), (found - needed, "is unknown")):
         if names:
             more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
             raise ModelFolderError(
-                f"{root / DESCRIPTION}: tensor {min(names)!r}{more} {problem}: the parameters are "
-                "of another architecture"
+                f"{root / DESCRIPTION}: tensor {min(names)!r}{more} {problem}: the parameters "
+                "belong to another architecture"
             )

@@ -33,7 +33,7 @@ class HostParameters:
       shapes: shapes of the parameters by name, with one stack of layers.
 
     Raises:
-      ModelFolderError: the parameters are of another architecture, or there are none.
+      ModelFolderError: the parameters belong to another architecture, or there are none.
       TensorFileError: a file of parameters is missing, truncated or altered.
       CheckpointError: a run's checkpoint is damaged.
     """

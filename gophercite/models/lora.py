@@ -76,13 +76,13 @@ class LoRA:
             object.__setattr__(self, "targets", tuple(self.targets))
         whole = isinstance(self.rank, int) and not isinstance(self.rank, bool)
         if not whole or self.rank < 1:
-            raise ValueError(f"LoRA.rank = {self.rank!r}: must be a whole number from 1")
+            raise ValueError(f"LoRA.rank = {self.rank!r}: must be a whole number, at least 1")
         if not (isinstance(self.alpha, int | float) and 0 < self.alpha < math.inf):
-            raise ValueError(f"LoRA.alpha = {self.alpha!r}: must be a number over 0")
+            raise ValueError(f"LoRA.alpha = {self.alpha!r}: must be a number above 0")
         names = self.targets
         if isinstance(names, str) or not names or len(set(names)) < len(names):
             raise ValueError(
-                f"LoRA.targets = {names!r}: must be names of matrices, each once, such as "
+                f"LoRA.targets = {names!r}: must be different names of matrices, such as "
                 '("query", "value")'
             )
 

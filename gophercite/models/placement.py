@@ -31,8 +31,8 @@ def folder_shardings(
     cuts = partitioner.mesh.shape["model"]
     if config.num_heads % cuts:
         raise ValueError(
-            f"{folder}: the model's {config.num_heads} attention heads can't be cut over {cuts} "
-            "devices; take a number that divides them"
+            f"{folder}: the model's {config.num_heads} attention heads can't be split evenly over "
+            f"{cuts} devices; use a number that divides them"
         )
     transformer = Transformer(config)
     axes, shapes = transformer.logical_axes(), transformer.abstract()

@@ -116,8 +116,9 @@ def check_length(config: TransformerConfig, length: int) -> None:
     most = config.max_positions
     if most is not None and length > most:
         raise ValueError(
-            f"rows of {length} tokens (padding, and room for new ones, among them), but the model "
-            f"has only {most} learned positions: prompts, answers or packed rows must be shorter"
+            f"rows have {length} tokens (including padding and room for new tokens), but the "
+            f"model has only {most} learned positions: prompts, answers or packed rows must be "
+            "shorter"
         )
 
 

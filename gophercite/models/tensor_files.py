@@ -131,7 +131,7 @@ class TensorFile:
         except FileNotFoundError as error:
             raise TensorFileError(f"{path}: the file is missing") from error
         except OSError as error:
-            reason = error.strerror or "is it a file?"
+            reason = error.strerror or "it may not be a file"
             raise TensorFileError(f"{path}: can't be read: {reason}") from error
         except safetensors.SafetensorError as error:
             reason = str(error).splitlines()[0]

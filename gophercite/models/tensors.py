@@ -73,7 +73,7 @@ def write_tensors(
     for name, array in arrays.items():
         if array.dtype not in DTYPES.values():
             known = ", ".join(dtype.name for dtype in DTYPES.values())
-            raise TensorFileError(f"tensor {name!r} is {array.dtype}: only {known} are stored")
+            raise TensorFileError(f"tensor {name!r} is {array.dtype}: only {known} can be stored")
         if not (array.is_fully_addressable or array.is_fully_replicated):
             raise TensorFileError(
                 f"tensor {name!r} is spread over {jax.process_count()} processes: load the run's "
@@ -269,7 +269,7 @@ class TensorReader:
             raise TensorFileError(
                 f"{self.folder / stored.file}: tensor {name!r} is damaged: its bytes hash to "
                 f"{digest.hexdigest()[:12]}…, not {stored.sha256[:12]}… as when it was saved; "
-                "copy the file anew"
+                "copy the file again"
             )
 
     def _tensor(self, name: str, shape: tuple[int, ...]) -> StoredTensor:
@@ -282,12 +282,12 @@ class TensorReader:
         tensor = self._files[file].tensor(name)
         if tensor.shape != shape:
             raise TensorFileError(
-                f"{path}: tensor {name!r} has the shape {list(tensor.shape)}, the architecture "
-                f"needs {list(shape)}"
+                f"{path}: tensor {name!r} has the shape {list(tensor.shape)}, but the "
+                f"architecture needs {list(shape)}"
             )
         if tensor.dtype not in DTYPES:
             raise TensorFileError(
-                f"{path}: tensor {name!r} is {tensor.dtype}; {', '.join(DTYPES)} are read"
+                f"{path}: tensor {name!r} is {tensor.dtype}; only {', '.join(DTYPES)} can be read"
             )
         return tensor
 

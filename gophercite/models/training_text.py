@@ -69,8 +69,8 @@ def unlike_training(
     if not found or found >= LEAST_SHARE * expected:
         return None
     return (
-        f"the pages are nothing like the text that the model was trained on: a token of theirs "
-        f"spells {found:.1f} bytes on average, and there it spelled {expected:.1f}"
+        "the pages are very different from the text that the model was trained on: here a token "
+        f"spells {found:.1f} bytes on average, in the training text {expected:.1f}"
     )
 
 

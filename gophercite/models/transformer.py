@@ -143,7 +143,7 @@ class Transformer:
         """
         if cache is not None:
             if isinstance(segments, Branched):
-                raise ValueError("tokens that are read into a cache can't branch")
+                raise ValueError("rows with branching segments can't be read into a cache")
             return self.decode(params, tokens, positions, segments > 0, cache)[:2]
         x = self.frozen_activations(params, tokens, positions, segments)
         return self.from_frozen_activations(

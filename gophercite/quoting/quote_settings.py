@@ -49,10 +49,10 @@ class QuoteSettings:
         for name in ("minimum_quote", "minimum_claim", "maximum_triples"):
             value = getattr(self, name)
             if not 1 <= value < UNLIMITED:
-                raise ValueError(f"{name} = {value}: must be at least 1 and under {UNLIMITED}")
+                raise ValueError(f"{name} = {value}: must be at least 1 and below {UNLIMITED}")
         if not 0 <= self.maximum_omissions <= MOST_OMISSIONS:
             raise ValueError(
-                f"maximum_omissions = {self.maximum_omissions}: must be 0 … {MOST_OMISSIONS}"
+                f"maximum_omissions = {self.maximum_omissions}: must be from 0 to {MOST_OMISSIONS}"
             )
         if self.boundaries not in get_args(Boundaries):
             raise ValueError(
@@ -63,7 +63,7 @@ class QuoteSettings:
             if most is not None and not least <= most < UNLIMITED:
                 raise ValueError(
                     f"maximum_{part} = {most}: must be at least minimum_{part} ({least}) and "
-                    f"under {UNLIMITED}"
+                    f"below {UNLIMITED}"
                 )
 
     @property

@@ -164,7 +164,8 @@ def _migrate(connection: sa.Connection) -> None:
             script.revision for script in scripts.walk_revisions()
         }:
             raise StudyError(
-                f"the data base is of version {there}, which a later version of this program made"
+                f"the database has version {there}, which was made by a later version of this "
+                "program"
             )
         alembic.command.upgrade(config, "head")
     finally:
@@ -175,4 +176,4 @@ def _without_password(url: str) -> str:
     try:
         return sa.make_url(url).render_as_string(hide_password=True)
     except sa.exc.ArgumentError:
-        return "the data base's URL"
+        return "the database's URL"

@@ -135,7 +135,7 @@ class Answer:
 
     def __post_init__(self) -> None:
         if bool(self.citations) == (self.reason is not None):
-            raise ValueError("an answer has citations, or a reason why it is declined")
+            raise ValueError("an answer must have either citations or a reason why it was declined")
 
     @property
     def declined(self) -> bool:
@@ -157,7 +157,7 @@ def cite(triple: Evidence, document: Document, *starts: int) -> Citation:
     """
     runs = evidence.runs_of(triple.quote, len(starts) - 1)
     if len(runs) != len(starts):
-        raise ValueError(f"the quote has {len(runs)} runs, and {len(starts)} places")
+        raise ValueError(f"the quote has {len(runs)} runs, but {len(starts)} places are given")
     spans = tuple((start, start + len(run)) for start, run in zip(starts, runs, strict=True))
     for (start, end), run in zip(spans, runs, strict=True):
         if document.text[start:end] != run:
@@ -237,10 +237,10 @@ def answer_from_json(value: object) -> Answer:
     """
     fields = JsonFields(value, _ANSWER, collections.Counter())
     if "answer" not in fields:
-        raise fields.error("answer", "is missing, and must be a list: is this an answer?")
+        raise fields.error("answer", "is missing: expected a list; is this an answer?")
     citations = _citations(fields)
     if fields.flag("declined") != (not citations):
-        raise fields.error("declined", "must be true where there is no answer, and else false")
+        raise fields.error("declined", "must be true if there is no answer, otherwise false")
     return Answer(
         question=fields.text("question"),
         model=fields.text("model"),
@@ -324,7 +324,7 @@ def _spans(fields: JsonFields, quote: str) -> tuple[tuple[int, int], ...]:
         runs = evidence.runs_of(quote, len(parts) - 1)
         if len(runs) != len(parts):
             raise fields.error(
-                "spans", f"has {len(parts)} places, and the quote's runs are {len(runs)}"
+                "spans", f"has {len(parts)} places, but the quote has {len(runs)} runs"
             )
         for name in ("start", "end"):
             if name in fields:
@@ -332,7 +332,9 @@ def _spans(fields: JsonFields, quote: str) -> tuple[tuple[int, int], ...]:
         return tuple(_span(part, run) for part, run in zip(parts, runs, strict=True))
     span = _span(fields, quote)
     if parts and _span(parts[0], quote) != span:
-        raise fields.error("spans", "must be the place that start and end give, or have several")
+        raise fields.error(
+            "spans", "must be the place given by start and end, or a list of several places"
+        )
     return (span,)
 
 
@@ -340,7 +342,7 @@ def _span(fields: JsonFields, run: str) -> tuple[int, int]:
     start, end = fields.integer("start"), fields.integer("end")
     if not 0 <= start <= end == start + len(run):
         raise fields.error(
-            "end", f"{start} and {end} are no place of a quote with {len(run)} characters"
+            "end", f"{start} and {end} can't be the place of a quote with {len(run)} characters"
         )
     return start, end
 
@@ -350,7 +352,7 @@ def _sample(fields: JsonFields) -> Sample:
     for name in ("score", "likelihood", "constrained_likelihood"):
         value = fields.optional_number(name)
         if value is None:
-            raise fields.error(name, "is missing, and must be a number")
+            raise fields.error(name, "is missing: expected a number")
         numbers[name] = value
     return Sample(
         _citations(fields),

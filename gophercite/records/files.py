@@ -13,6 +13,7 @@ from gophercite.records.validation import R, from_json, to_json
 from gophercite.storage import write_whole
 from gophercite.storage.json_fields import RecordError
 from gophercite.storage.json_lines import read_json_lines
+from gophercite.text.counting import counted
 
 T = TypeVar("T")
 
@@ -39,12 +40,15 @@ class Report:
 
     def __str__(self) -> str:
         """One line for the counts, then one for each error kept."""
-        lines = [f"{self.read} records read, {self.skipped} skipped", *map(str, self.errors)]
+        lines = [
+            f"{counted(self.read, 'record')} read, {self.skipped} skipped",
+            *map(str, self.errors),
+        ]
         if self.skipped > len(self.errors):
             lines.append(f"… and {self.skipped - len(self.errors)} more")
         if self.unknown_fields:
             names = ", ".join(f"{name!r} ({n})" for name, n in self.unknown_fields.most_common())
-            lines.append(f"fields without a meaning here were passed over: {names}")
+            lines.append(f"unknown fields were ignored: {names}")
         return "\n".join(lines)
 
 
@@ -106,7 +110,7 @@ def read_parsed(
             if (id := id_of(record)) is not None:
                 first = lines_of_ids.setdefault(id, number)
                 if first != number:
-                    raise RecordError(f"{id!r} was the id of line {first} already", "id")
+                    raise RecordError(f"{id!r} is already the id of line {first}", "id")
         except RecordError as error:
             located = RecordError(error.problem, error.field, path, number)
             if strict:

@@ -159,7 +159,7 @@ def _make_span(fields: JsonFields, ids: set[str], written: dict[str, str]) -> Sp
     text = written[span.document]
     if span.end > len(text):
         raise fields.error(
-            "end", f"{span.end} is behind the text, which has {len(text)} characters"
+            "end", f"{span.end} is beyond the end of the text, which has {len(text)} characters"
         )
     # From offsets in the raw text to the same places in the normalised text.
     start, end = (len(normalise_text(text[:offset])) for offset in (span.start, span.end))
@@ -224,7 +224,7 @@ def _make_preference(fields: JsonFields) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise fields.error("preferred", f"expected a number in 0 … 1, got {describe(value)}")
+        raise fields.error("preferred", f"expected a number from 0 to 1, got {describe(value)}")
     return float(value)
 
 
@@ -271,7 +271,7 @@ def _make_completion(fields: JsonFields) -> Completion:
 def _refuse_marks(fields: JsonFields, triple: Evidence | RatedAnswer) -> None:
     for name in ("claim", "title", "quote"):
         if said := evidence.named_mark(getattr(triple, name)):
-            raise fields.error(name, f"{said}, which inline evidence can't hold")
+            raise fields.error(name, f"{said}, which inline evidence can't contain")
 
 
 def _make_rating(fields: JsonFields) -> dict[str, Any]:

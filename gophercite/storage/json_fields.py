@@ -101,7 +101,7 @@ class JsonFields:
         try:
             return None if value is None else float(value)
         except OverflowError:
-            raise self.error(name, "is too large a number") from None
+            raise self.error(name, "is too large for a number") from None
 
     def flag(self, name: str) -> bool | None:
         """Returns true or false, or None if the field is absent or null."""
@@ -139,7 +139,7 @@ class JsonFields:
     def _take(self, name: str, kind: type, expected: str, *, required: bool = False) -> Any:
         value = self.values.get(name)
         if value is None and required:
-            raise self.error(name, f"is missing, and must be {expected}")
+            raise self.error(name, f"is missing: expected {expected}")
         # In Python, unlike in JSON, true is a whole number.
         is_kind = isinstance(value, kind) and not (kind is int and isinstance(value, bool))
         if value is not None and not is_kind:

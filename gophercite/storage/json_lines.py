@@ -116,11 +116,11 @@ def _loads(text: bytes | None) -> object:
     except UnicodeDecodeError as error:
         raise RecordError(f"byte {error.start + 1} is not UTF-8") from None
     except json.JSONDecodeError as error:
-        raise RecordError(f"is no JSON: {error.msg} at character {error.pos + 1}") from None
+        raise RecordError(f"is not JSON: {error.msg} at character {error.pos + 1}") from None
     except RecursionError:
         raise RecordError("is nested too deeply") from None
     except ValueError as error:  # a number with thousands of digits
-        raise RecordError(f"is no JSON that can be read: {error}") from None
+        raise RecordError(f"can't be read as JSON: {error}") from None
 
 
 def _finite(digits: str) -> float:
@@ -131,4 +131,4 @@ def _finite(digits: str) -> float:
 
 
 def _refuse_constant(name: str) -> float:
-    raise RecordError(f"{name} is no JSON number")
+    raise RecordError(f"{name} is not a JSON number")

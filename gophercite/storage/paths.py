@@ -186,7 +186,7 @@ def _download(remote: epath.Path, local: pathlib.Path) -> None:
     for each in remote.iterdir():
         # Names are untrusted: none may lead out of the folder.
         if each.name in ("", ".", "..") or each.parent != remote:
-            raise StorageError(f"{each}: is no name of a file")
+            raise StorageError(f"{each}: is not the name of a file")
         if each.is_dir():
             _download(each, local / each.name)
         else:
@@ -264,7 +264,9 @@ def write_new(path: epath.PathLike, content: bytes) -> None:
         except FileExistsError:
             # A request that was repeated after a lost answer finds its own first write.
             if files.cat_file(os.fspath(path)) != content:
-                raise FileExistsError(f"{path}: somebody else has written it") from None
+                raise FileExistsError(
+                    f"{path}: another process has written it in the meantime"
+                ) from None
 
 
 def delete(path: epath.PathLike) -> None:

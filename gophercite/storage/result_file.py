@@ -88,19 +88,20 @@ class ResultFile:
         except FileNotFoundError:
             if self.done:
                 raise ResultFileError(
-                    f"{self._path}: has results, but {beside.name}, which says how they came "
-                    "about, is not there"
+                    f"{self._path}: has results, but {beside.name}, which records how they were "
+                    "made, is missing"
                 ) from None
             with write_whole(beside) as part:
                 part.write_text(json.dumps(wanted, indent=2, ensure_ascii=False), "utf-8")
             return
         except ValueError:
-            raise ResultFileError(f"{beside}: is no JSON") from None
+            raise ResultFileError(f"{beside}: is not JSON") from None
         for name in sorted(wanted.keys() | begun.keys()):
             if wanted.get(name) != begun.get(name):
                 raise ResultFileError(
-                    f"{self._path}: was begun with {name} = {begun.get(name)!r}, not "
-                    f"{wanted.get(name)!r}; write to another file, or go on as it was begun"
+                    f"{self._path}: was started with {name} = {begun.get(name)!r}, not "
+                    f"{wanted.get(name)!r}; write to another file, or repeat the settings that it "
+                    "was started with"
                 )
 
 
@@ -125,7 +126,9 @@ def _results(path: epath.Path, content: bytes) -> Iterator[dict[str, Any]]:
             result = json.loads(line)
             result["question_id"] = str(result["question_id"])
         except (ValueError, KeyError, TypeError):
-            problem = "is no result for a question, as this program writes them"
+            problem = (
+                "is not a result as this program writes them: a JSON object with a question_id"
+            )
             raise ResultFileError(f"{path}:{number}: {problem}") from None
         yield result
 

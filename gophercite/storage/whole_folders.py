@@ -65,7 +65,9 @@ def whole_folder(folder: epath.PathLike, last: str | None = None) -> Iterator[pa
 @contextlib.contextmanager
 def _whole_objects(folder: epath.Path, last: str | None) -> Iterator[pathlib.Path]:
     if last is None:
-        raise StorageError(f"{folder}: write it to a disk, and copy it to the bucket")
+        raise StorageError(
+            f"{folder}: folders can't be written to a bucket; write this one to a disk and copy it"
+        )
     with tempfile.TemporaryDirectory(prefix="gophercite-") as local:
         yield pathlib.Path(local)
         written = [path for path in pathlib.Path(local).rglob("*") if path.is_file()]

@@ -109,7 +109,10 @@ class Checkpoints:
           say: shows a line to the user.
         """
         if keep_newest < 1 or keep_best < 0:
-            raise ValueError(f"keep_newest={keep_newest}, keep_best={keep_best}: at least 1 and 0")
+            raise ValueError(
+                f"keep_newest={keep_newest}, keep_best={keep_best}: must be at least 1 and at "
+                "least 0"
+            )
         self._folder = epath.Path(folder)
         self._keep = keep_newest, keep_best
         self._base = base
@@ -194,7 +197,10 @@ class Checkpoints:
             self._manager = self._open()
             if give_up or jax.process_count() > 1:
                 raise trouble from error
-            self._say(f"checkpoint {self._saving} is not saved, another will be tried: {trouble}")
+            self._say(
+                f"checkpoint {self._saving} was not saved; the run goes on and will save the "
+                f"next one: {trouble}"
+            )
         self._saving = None
 
     def _save(self, state: TrainState, progress: Mapping[str, Any], score: float | None) -> None:
@@ -207,8 +213,8 @@ class Checkpoints:
         poisoned = [name for name, digest in found.items() if digest.non_finite]
         if poisoned:
             raise NonFiniteStateError(
-                f"step {step}: {len(poisoned)} of {len(found)} arrays hold NaN or infinity "
-                f"(first: {poisoned[0]}); not saved, the newest checkpoint is "
+                f"step {step}: {len(poisoned)} of {len(found)} arrays hold NaN or infinity (the "
+                f"first is {poisoned[0]}). It was not saved; the newest checkpoint is "
                 f"{self._manager.latest_step()}"
             )
         metadata = Metadata(
@@ -250,7 +256,9 @@ class Checkpoints:
             if step not in begun and files_in(place) and not (place / COMMITTED).exists():
                 aside = _free_place(self._folder / "unfinished_checkpoints", step)
                 move_objects(place, aside, COMMITTED)
-                self._say(f"{place} has no {COMMITTED}: moved to {aside}")
+                self._say(
+                    f"{place} has no {COMMITTED}, so it is not a whole checkpoint: moved to {aside}"
+                )
             note.write_text(json.dumps({"steps": sorted(begun | {step})}) + "\n")
         multihost_utils.sync_global_devices(f"room for checkpoint {step}")
 
@@ -312,20 +320,21 @@ class Checkpoints:
         if here == there:
             return
         if here is None or there is None:
-            has = ("adapters alone", "whole parameters")
-            problem = "is of {}, and this run trains {}".format(*has if here is None else has[::-1])
+            has = ("only adapters", "all parameters")
+            problem = "holds {}, but this run trains {}".format(*has if here is None else has[::-1])
         elif here.lora != there.lora:
-            problem = f"has adapters with {dict(there.lora)}, and this run with {dict(here.lora)}"
+            problem = f"has adapters with {dict(there.lora)}, but this run's have {dict(here.lora)}"
         else:
             was, found = there.digests, here.digests
             name = next(n for n in sorted({**was, **found}) if was.get(n) != found.get(n))
             problem = (
-                f"was trained with another {name} than this run begins with: its parameters hash "
-                f"to {found.get(name, 'nothing')[:12]}, not to {was.get(name, 'nothing')[:12]}"
+                f"was trained from another {name} than this run starts from: the hash of its "
+                f"parameters is {was.get(name, 'nothing')[:12]} in the checkpoint and "
+                f"{found.get(name, 'nothing')[:12]} here"
             )
         raise CheckpointError(
-            f"{self._folder}: checkpoint {metadata.step} {problem}. Set MODEL_DIR to a new folder, "
-            "or go on with what the run began with"
+            f"{self._folder}: checkpoint {metadata.step} {problem}. Set MODEL_DIR to a new "
+            "folder, or use what the run was started with"
         )
 
     def _refuse_other_model(self, metadata: Metadata, target: TrainState) -> None:
@@ -338,9 +347,9 @@ class Checkpoints:
             if here != there:
                 described = f"{there[1]}{list(there[0])}" if there else "absent"
                 raise CheckpointError(
-                    f"{self._folder}: checkpoint {metadata.step} is of another model: {name} is "
-                    f"{described} there, {here[1]}{list(here[0])} in this run. Set MODEL_DIR to a "
-                    "new folder, or the model to the old one"
+                    f"{self._folder}: checkpoint {metadata.step} belongs to another model: {name} "
+                    f"is {described} in the checkpoint, but {here[1]}{list(here[0])} in this run. "
+                    "Set MODEL_DIR to a new folder, or configure the model as before"
                 )
 
     def _set_aside(self, step: int) -> epath.Path:

@@ -37,7 +37,9 @@ class EarlyStopping:
         """
         object.__setattr__(self, "metrics", tuple(self.metrics))
         if not self.metrics:
-            raise ValueError("EarlyStopping.metrics is empty: name at least one, 'eval/SET/loss'")
+            raise ValueError(
+                "EarlyStopping.metrics is empty: name at least one metric, such as 'eval/SET/loss'"
+            )
         if self.patience < 1 or self.min_delta < 0:
             raise ValueError(
                 f"EarlyStopping.patience = {self.patience}, min_delta = {self.min_delta}: "
@@ -58,7 +60,7 @@ class EarlyStopping:
         for name, limit in self.limits.items():
             if name not in values:
                 raise ValueError(
-                    f"EarlyStopping.limits names {name!r}; evaluations give "
+                    f"EarlyStopping.limits names {name!r}, but evaluations report "
                     f"{', '.join(sorted(values))}"
                 )
             if not values[name] <= limit:
@@ -95,8 +97,8 @@ class Watch:
         for name in rule.metrics:
             if name not in values:
                 raise ValueError(
-                    f"EarlyStopping.metrics names {name!r}; evaluations give "
-                    f"{', '.join(sorted(values)) or 'nothing: there is no evaluation set'}"
+                    f"EarlyStopping.metrics names {name!r}, but evaluations report "
+                    f"{', '.join(sorted(values)) or 'nothing, because there is no evaluation set'}"
                 )
             if name in best:
                 sign = 1 if rule.higher_is_better else -1
@@ -113,6 +115,6 @@ class Watch:
         """Why to stop, in words, or None."""
         for name in rule.metrics:
             if self.stale.get(name, 0) >= rule.patience:
-                best = f"{self.best[name]:.4g}" if name in self.best else "never a number"
+                best = f"{self.best[name]:.4g}" if name in self.best else "none, always NaN"
                 return f"{name} has not improved for {self.stale[name]} evaluations (best: {best})"
         return None

@@ -88,7 +88,7 @@ class Evaluator:
             placed = put(self._program.partitioner, batch)
             shapes = shapes_of(placed)
             if shapes not in self._compiled:
-                with self._compiling("compiling an evaluation"):
+                with self._compiling("compiling the evaluation"):
                     self._compiled[shapes] = self._program.compile_evaluate(placed)
             parts.append(self._compiled[shapes](state, placed))
             if len(parts) > LATE:  # the host must not run far ahead of the devices

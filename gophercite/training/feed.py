@@ -36,7 +36,7 @@ def process_share(partitioner: Partitioner) -> tuple[int, int]:
     first, mine = min(starts), len(starts)
     if max(starts) + 1 - first != mine or cuts % mine or first % mine:
         raise ValueError(
-            f"process {jax.process_index()}'s devices hold rows that are not one run of the batch: "
+            f"process {jax.process_index()}'s devices don't hold consecutive rows of the batch: "
             "order the mesh so that each host's devices are neighbours"
         )
     return first // mine, cuts // mine
@@ -87,9 +87,9 @@ def refuse_uneven(partitioner: Partitioner, batch_size: int) -> None:
     cuts = _cuts(partitioner)
     if batch_size % cuts:
         raise ValueError(
-            f"a batch of {batch_size} rows does not divide over the {cuts} devices of the mesh's "
-            f"data axes ({dict(partitioner.mesh.shape)}): take a multiple, or more of the mesh for "
-            "`model`"
+            f"a batch of {batch_size} rows can't be divided evenly among the {cuts} devices of "
+            f"the mesh's data axes ({dict(partitioner.mesh.shape)}): set the batch size to a "
+            "multiple of that, or give more of the mesh to `model`"
         )
 
 

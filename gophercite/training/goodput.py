@@ -18,13 +18,13 @@ import jax
 Cause = Literal["training", "input", "compiling", "evaluating", "saving", "starting", "lost"]
 CAUSES: tuple[Cause, ...] = get_args(Cause)
 _MEANING: dict[Cause, str] = {
-    "training": "steps, the one part that is productive",
-    "input": "steps that waited for their batch",
-    "compiling": "of training steps",
-    "evaluating": "evaluations with their programs, and sample answers",
-    "saving": "waiting for checkpoints",
-    "starting": "from the start of training to its first step, restoring among it",
-    "lost": "steps that no checkpoint kept, and waiting for the next start",
+    "training": "training steps: the only productive part",
+    "input": "waiting for the next batch",
+    "compiling": "compiling the training step",
+    "evaluating": "evaluations (compiling them included) and sample answers",
+    "saving": "waiting for checkpoints to be saved",
+    "starting": "from the start of the process to the first step, restoring included",
+    "lost": "steps done after the last checkpoint and lost, and time until the restart",
 }
 
 
@@ -102,7 +102,7 @@ class TimeAccount:
             for cause, seconds in sorted(spent.items(), key=lambda item: -item[1])
             if seconds >= 0.5
         ]
-        return "\n".join(["| | time | share | what it is |", "|---|---:|---:|---|", *rows])
+        return "\n".join(["| | time | share | meaning |", "|---|---:|---:|---|", *rows])
 
 
 def memory_metrics() -> dict[str, float]:

@@ -62,7 +62,7 @@ class RandomInitialisation:
         """
         if self.transformer.lora is not None:
             raise ValueError(
-                "Transformer.lora adapts a model that was trained before: set INITIAL_CHECKPOINT "
+                "Transformer.lora adapts a model that is already trained: set INITIAL_CHECKPOINT "
                 "to its folder"
             )
 
@@ -106,8 +106,8 @@ class PretrainedInitialisation:
             there = getattr(stored, field.name)
             if here != there and field.name not in _FREE_FIELDS:
                 raise ValueError(
-                    f"{self.folder} holds a model with {field.name} = {there!r}; this run's model "
-                    f"has {here!r}"
+                    f"{self.folder} holds a model with {field.name} = {there!r}, but this run's "
+                    f"model has {here!r}"
                 )
         return self.transformer.abstract(self.frozen_layers)
 

@@ -89,7 +89,7 @@ def _series(
     found = [line for line in lines if line.get(name) is not None]
     if not found:
         known = sorted({key for line in lines for key in line} - {"step", "split"})
-        has = f"; it has {', '.join(known)}" if known else ""
-        raise ValueError(f"{folder}: no line of metrics.jsonl has {name!r}{has}")
+        has = f"; there are {', '.join(known)}" if known else ""
+        raise ValueError(f"{folder}: metrics.jsonl has no metric {name!r}{has}")
     steps, values = [line["step"] for line in found], [line[name] for line in found]
     return steps, values, str(found[0]["split"])

@@ -174,8 +174,8 @@ def train(
         clock = run.clock
         if not run.is_over():
             raise Preempted(
-                f"asked to stop: step {clock.step} is saved in {folder}; the same command goes on "
-                "there"
+                f"stopped on request: step {clock.step} is saved in {folder}; run the same "
+                "command again to go on from there"
             )
         reason = clock.stopped or f"all {settings.total_steps} steps are done"
         ended = f"ended at step {clock.step}: {reason}"
@@ -208,7 +208,7 @@ def _start(
     clock = Clock.from_json(restored.progress)
     for line in restored.passed_over:
         note(line)
-    note(f"going on from checkpoint {clock.step} of {settings.model_dir}")
+    note(f"resuming from checkpoint {clock.step} of {settings.model_dir}")
     return clock, restored.state
 
 

@@ -58,7 +58,8 @@ class OwnerMark:
             from google.cloud import storage  # type: ignore[import-untyped]
         except ImportError as error:
             raise RunInUseError(
-                f"{folder}: training in a bucket needs `pip install gophercite[gcs]` ({error})"
+                f"{folder}: training with MODEL_DIR in a bucket needs `pip install "
+                f"gophercite[gcs]` ({error})"
             ) from None
         bucket, _, name = os.fspath(folder).removeprefix("gs://").partition("/")
         self._path = f"{folder}/{MARK}"
@@ -119,10 +120,13 @@ class OwnerMark:
             else:
                 generation, other, updated = seen
                 if found is not None and found[0] != generation:
+                    did = f"it has just renewed {MARK}"
+                    if found[1] != other:
+                        did = f"it took over {MARK} before this command could"
                     raise RunInUseError(
-                        f"{self._folder} is in use: {other or 'another command trains in it'}, and "
-                        f"it has renewed {MARK} just now. Stop it and wait until it has saved, or "
-                        "set MODEL_DIR to another folder"
+                        f"{self._folder} is in use: "
+                        f"{other or 'another command is training in it'}, and {did}. Stop it and "
+                        "wait until it has saved, or set MODEL_DIR to another folder"
                     )
                 age = datetime.datetime.now(datetime.UTC) - updated
                 if found is None:
@@ -130,9 +134,10 @@ class OwnerMark:
                     deadline = time.monotonic() + self._expiry
                     if age <= _LONG_DEAD:
                         say(
-                            f"{self._path}: {other or 'somebody has marked this folder'}; looking "
-                            f"for at most {self._expiry:.0f} s whether it lives (if you know that "
-                            "it doesn't, delete that object)"
+                            f"{self._path}: "
+                            f"{other or 'another command has marked this folder as its own'}; "
+                            f"waiting up to {self._expiry:.0f} s to see whether it is still "
+                            "running (if you know that it isn't, delete this object)"
                         )
                 old = age > _LONG_DEAD or time.monotonic() > deadline
             if old:
@@ -189,9 +194,9 @@ class OwnerMark:
                 return
             if generation is None:
                 self._lost = (
-                    f"{self._folder} was taken over: this command had not renewed {self._path} for "
-                    f"{time.monotonic() - self._renewed:.0f} s. What came after its last "
-                    "checkpoint is not saved"
+                    f"{self._folder} was taken over: this command did not renew {self._path} for "
+                    f"{time.monotonic() - self._renewed:.0f} s. Steps after its last checkpoint "
+                    "are not saved"
                 )
                 return
             self._generation, self._renewed = generation, time.monotonic()

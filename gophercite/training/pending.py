@@ -60,8 +60,9 @@ class PendingMetrics:
                 steps.append(step)
         named = f"step {first}" if len(steps) == 1 else f"steps {', '.join(map(str, steps))}"
         return (
-            f"{poisoned} in {named}. The state after step {first - 1} was the last good one; "
-            "nothing later was saved. A lower learning rate, more warm-up or max_grad_norm may help"
+            f"{poisoned} in {named}. The last good state was the one after step {first - 1}; "
+            "nothing later was saved. A lower learning rate, more warm-up or max_grad_norm may "
+            "help"
         )
 
 

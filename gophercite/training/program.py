@@ -113,25 +113,16 @@ def shapes_of(batch: DeviceBatch) -> Hashable:
     return tree, tuple((leaf.shape, leaf.dtype) for leaf in leaves)
 
 
-# Parameters of glibc's `mallopt` (malloc.h).
-_TRIM_THRESHOLD, _MMAP_MAX = -1, -4
-
-
 def compile_lowered(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
-    """Compiles a program, and tunes the C library's memory management for steps.
+    """Compiles a program, and returns memory that the compiler has freed to the system.
 
-    Memory that the compiler has freed is returned to the system: glibc would keep it for later
-    small allocations, which a step does not make; for a small model on CPU it is as much as the
-    step itself needs. Memory that a step on CPU frees is kept for the next step: glibc would return
-    large buffers and allocate new ones for every step, with a page fault for each of their pages.
+    glibc would keep it for later small allocations, which a step does not make; for a small model
+    on CPU it is as much as the step itself needs.
     """
     compiled = lowered.compile()
     library = ctypes.CDLL(None)
-    if hasattr(library, "malloc_trim"):  # other C libraries lack both functions
+    if hasattr(library, "malloc_trim"):  # other C libraries lack it
         library.malloc_trim(0)
-        if jax.default_backend() == "cpu":
-            library.mallopt(_MMAP_MAX, 0)
-            library.mallopt(_TRIM_THRESHOLD, -1)
     return compiled
 
 

@@ -49,4 +49,4 @@ class Reminders:
             if doing != known:
                 known, since = doing, now
             if self._progress.silent() >= self._every:
-                self._progress.note(f"still at {doing}, for {duration(now - since)} so far")
+                self._progress.note(f"still busy with {doing} after {duration(now - since)}")

@@ -120,7 +120,7 @@ def draw_curves(folder: epath.Path) -> str:
         return "No learning curves: they need matplotlib, `pip install gophercite[report]`."
     figure = report_curves(folder)
     if figure is None:
-        return "No learning curves: nothing was measured at two steps."
+        return "No learning curves: no metric was measured at more than one step."
     write_file(folder / CURVES, png(figure))
     return f"![metrics by step]({CURVES})"
 
@@ -150,7 +150,7 @@ def report(
     if curves:
         lines += ["", "## Learning curves", "", curves]
     if times:
-        lines += ["", "## Where the time went", "", times]
+        lines += ["", "## Time spent", "", times]
     metrics = read_metrics(folder)
     splits = dict.fromkeys(line["split"] for line in metrics if line["split"] != TRAIN)
     for split in splits:

@@ -71,7 +71,7 @@ class Owner:
         return json.dumps(dataclasses.asdict(self)) + "\n"
 
     def __str__(self) -> str:
-        return f"process {self.pid} on {self.host} has trained in it since {self.since}"
+        return f"process {self.pid} on {self.host} has been training in it since {self.since}"
 
 
 class Holder(Protocol):
@@ -153,7 +153,10 @@ def _take(folder: epath.Path, say: Callable[[str], None]) -> Holder:
 
         return OwnerMark(folder, Owner.me(), say)
     if is_remote(folder):
-        say(f"{folder}: nothing keeps a second command out of it; only gs:// has a lock here")
+        say(
+            f"{folder}: there are no locks in this kind of bucket (only in gs://), so don't "
+            "start a second command in it"
+        )
         return _NoLock()
     return _FileLock(folder, Owner.me(), say)
 
@@ -180,16 +183,16 @@ class _FileLock:
             self._file.seek(0)
             other = Owner.from_json(self._file.read())
             self._file.close()
-            who = str(other or "another command trains in it")
+            who = str(other or "another command is training in it")
             raise RunInUseError(
-                f"{folder} is in use: {who}. Stop that one and wait until it has saved, or set "
+                f"{folder} is in use: {who}. Stop it and wait until it has saved, or set "
                 "MODEL_DIR to another folder"
             ) from None
         except OSError as error:
             if error.errno not in _NO_LOCKS:
                 self._file.close()
                 raise
-            say(f"{folder}: this file system has no locks; start no second command in it")
+            say(f"{folder}: this file system has no locks, so don't start a second command in it")
         self._write(owner.to_json())
 
     def confirm(self) -> None:

@@ -66,7 +66,9 @@ class TrainSettings:
         for name in counts:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"TrainSettings.{name} = {value!r}: must be a whole number from 1")
+                raise ValueError(
+                    f"TrainSettings.{name} = {value!r}: must be a whole number, at least 1"
+                )
         port = self.profiler_port
         if port is not None and not (type(port) is int and 0 < port < 2**16):
             raise ValueError(f"TrainSettings.profiler_port = {port!r}: must be 1 to 65535, or None")
@@ -90,7 +92,7 @@ class TrainSettings:
         if is_loss and self.best_mode == "max":
             raise ValueError(
                 f"TrainSettings.best_metric = {self.best_metric!r} with best_mode = 'max': the "
-                "highest loss is the worst one"
+                "highest loss is the worst"
             )
         if not is_loss and self.best_mode is None:
             raise ValueError(
@@ -126,6 +128,6 @@ def refuse_unknown_sets(settings: TrainSettings, evaluations: Collection[str]) -
         if len(parts) < 3 or parts[0] != "eval" or "/".join(parts[1:-1]) not in evaluations:
             known = ", ".join(f"eval/{set_name}/loss" for set_name in evaluations)
             raise ValueError(
-                f"TrainSettings.{field} names {name!r}: must be eval/SET/METRIC of an evaluation "
-                f"set of this run ({known or 'it has none'})"
+                f"TrainSettings.{field} names {name!r}: must be eval/SET/METRIC, with an "
+                f"evaluation set of this run ({known or 'there are none'})"
             )

@@ -79,8 +79,8 @@ def stored_shardings(metadata: Metadata, target: TrainState) -> dict[str, jax.sh
             odd = sorted(state_here ^ state_there)[0]
             where = "this run" if odd in state_here else "the checkpoint"
             raise CheckpointError(
-                f"checkpoint {metadata.step} is of another optimiser: {odd} is in {where} alone. "
-                "Set MODEL_DIR to a new folder, or the optimiser to the old one"
+                f"checkpoint {metadata.step} belongs to another optimiser: only {where} has "
+                f"{odd}. Set MODEL_DIR to a new folder, or configure the optimiser as before"
             )
     return {name: place for name, place in shardings.items() if name in stored_names}
 
@@ -153,7 +153,7 @@ def _fit(
     if stored.shape[1:] != wanted.shape[1:]:
         raise CheckpointError(
             f"the optimiser's array of shape {list(stored.shape)} does not fit this run's "
-            f"{list(wanted.shape)}: the optimiser's settings changed"
+            f"{list(wanted.shape)}: its settings were changed"
         )
 
     def last_layers(stored: jax.Array) -> jax.Array:

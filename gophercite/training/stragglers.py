@@ -62,8 +62,8 @@ def straggler(waits: Mapping[int, float], step: float) -> tuple[int, str] | None
     if waits[slowest] < _NOTABLE * step:
         return None
     others = [seconds for process, seconds in waits.items() if process != slowest]
-    beside = f"; the others at most {max(others):.2f} s" if others else ""
+    beside = f"; the others wait at most {max(others):.2f} s" if others else ""
     return slowest, (
-        f"process {slowest} waits for its input {waits[slowest]:.2f} s of each step of "
-        f"{step:.2f} s{beside}: all processes go at its pace"
+        f"process {slowest} waits {waits[slowest]:.2f} s of each {step:.2f} s step for its "
+        f"input{beside}. It slows all processes down"
     )

@@ -118,8 +118,8 @@ class Watchdog:
                 if self._over.is_set() or self._sign is not sign:  # the run continued after all
                     continue
                 self._act(
-                    f"the training stands still: nothing has come of {doing} for {allowed:g} s "
-                    f"and more. {because} Started again, it goes on from its last checkpoint"
+                    f"the training is stuck: no progress on {doing} for {allowed:g} s. {because} "
+                    "Run the same command again to go on from the last checkpoint"
                 )
                 return
 
@@ -136,7 +136,7 @@ class Watchdog:
     def _reason(self) -> str:
         """The likely cause: a process whose counter did not change between two reads, or lags."""
         if jax.process_count() == 1:
-            return "Its input, its disk or its device does not answer."
+            return "Its input, its disk or its device does not respond."
         found: list[dict[str, str]] = []
 
         def look_twice() -> None:
@@ -150,7 +150,10 @@ class Watchdog:
         looking.start()
         looking.join(8 * self._look + 1)
         if len(found) < 2:
-            return "Process 0, where the others meet, does not answer: is its host still there?"
+            return (
+                "Process 0, which coordinates the others, does not respond: is its host still "
+                "running?"
+            )
         first, second = found
         still = [
             str(index)
@@ -164,10 +167,10 @@ class Watchdog:
             behind = [str(n) for n, each in enumerate(signs) if each == min(signs)]
             who = f": {', '.join(behind)}" if len(behind) < len(signs) else ""
             return (
-                f"All {len(signs)} processes run; one waits for its input, its disk or its device, "
-                f"and is behind the others{who}."
+                f"All {len(signs)} processes are running, but one is behind the others, waiting "
+                f"for its input, its disk or its device{who}."
             )
         return (
-            f"Of {jax.process_count()} processes these stand still: {', '.join(still)}. Their "
-            "hosts hang, or have lost the network."
+            f"These of the {jax.process_count()} processes do not respond: {', '.join(still)}. "
+            "Their hosts hang, or have lost the network."
         )

@@ -48,5 +48,5 @@ def adds_bos_token(folder: pathlib.Path) -> bool:
     try:
         tokenizer = tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises plain `Exception`
-        raise VocabularyError(f"{path}: this is no tokenizer.json ({error})") from None
+        raise VocabularyError(f"{path}: this is not a tokenizer.json ({error})") from None
     return token_before_texts(tokenizer) is not None

@@ -72,7 +72,7 @@ class HuggingFaceVocabulary(Vocabulary):
         if eos_id is None:
             raise VocabularyError(
                 "the tokenizer has no end-of-sequence token of a known name "
-                f"({', '.join(_EOS_NAMES)}): say which it is by `eos_token`, or in {CONFIG_NAME}"
+                f"({', '.join(_EOS_NAMES)}): name it with `eos_token`, or in {CONFIG_NAME}"
             )
         pad_id = self._special_id(pad_token, _PAD_NAMES)
         self.eos_id = eos_id
@@ -123,7 +123,7 @@ def _read_settings(tokenizer_json: str) -> dict[str, Any]:
         tokenizers.Tokenizer.from_str(tokenizer_json)
         return json.loads(tokenizer_json)
     except Exception as error:  # the library raises plain `Exception`
-        raise VocabularyError(f"this is no tokenizer.json ({error})") from None
+        raise VocabularyError(f"this is not a tokenizer.json ({error})") from None
 
 
 def _remove_dummy_prefix(settings: dict[str, Any]) -> bool:

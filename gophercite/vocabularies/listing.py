@@ -45,18 +45,18 @@ def check_listing(folder: pathlib.Path) -> None:
     for name in _READ:
         if name not in listed and (folder / name).exists():
             raise VocabularyError(
-                f"{folder / name}: is not on the list of the vocabulary's files ({LISTING}), and "
-                "would be read: take it away, or take it in with `gophercite renew`"
+                f"{folder / name}: is not on the list of the vocabulary's files ({LISTING}), but "
+                "would be read: remove it, or accept it with `gophercite renew`"
             )
     for name, expected in listed.items():
         if not (folder / name).is_file():
-            raise VocabularyError(f"{folder / name}: the file is missing; {LISTING} lists it")
+            raise VocabularyError(f"{folder / name}: the file is missing, but {LISTING} lists it")
         found = _digest(folder / name)
         if found != expected:
             raise VocabularyError(
                 f"{folder / name}: is damaged or was edited: its bytes hash to {found[:12]}…, not "
-                f"{expected[:12]}… as {LISTING} has it; copy it anew, or, if the change is yours, "
-                "take it in with `gophercite renew`"
+                f"{expected[:12]}… as in {LISTING}; copy it again, or, if you edited it, accept "
+                "it with `gophercite renew`"
             )
 
 
@@ -67,7 +67,9 @@ def _read_listing(path: pathlib.Path) -> dict[str, str]:
         lines = []
     found = [_LINE.fullmatch(line) for line in lines[:-1]]
     if not found or lines[-1] or not all(found):
-        raise VocabularyError(f"{path}: is damaged: it is no list of SHA-256 and file names")
+        raise VocabularyError(
+            f"{path}: is damaged: it is not a list of SHA-256 digests and file names"
+        )
     return {match[2]: match[1] for match in found if match}
 
 

@@ -115,9 +115,9 @@ def _read_proto(model: bytes) -> sentencepiece_model_pb2.ModelProto:
     try:
         proto.ParseFromString(model)
     except Exception as error:  # protobuf's implementations each raise their own DecodeError
-        raise VocabularyError(f"this is no SentencePiece model ({error})") from None
+        raise VocabularyError(f"this is not a SentencePiece model ({error})") from None
     if not proto.pieces:
-        raise VocabularyError("this is no SentencePiece model: it has no pieces")
+        raise VocabularyError("this is not a SentencePiece model: it has no pieces")
     if not proto.normalizer_spec.escape_whitespaces:
         raise VocabularyError(
             f"the SentencePiece model does not write spaces as {SPACE!r} (escape_whitespaces is "

@@ -70,7 +70,7 @@ def read_chat_template(folder: pathlib.Path) -> str | None:
         try:
             return path.read_text("utf-8")
         except UnicodeDecodeError as error:
-            raise VocabularyError(f"{path}: is no text in UTF-8 ({error})") from None
+            raise VocabularyError(f"{path}: is not text in UTF-8 ({error})") from None
     template = read_object(folder / CONFIG_NAME).get("chat_template")
     if isinstance(template, list):  # a list of objects with names
         named = {each.get("name"): each for each in template if isinstance(each, dict)}
@@ -127,7 +127,7 @@ def read_object(path: pathlib.Path) -> dict[str, Any]:
     except OSError as error:
         raise VocabularyError(f"{path}: can't be read: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:
-        raise VocabularyError(f"{path}: is no JSON that can be read ({error})") from None
+        raise VocabularyError(f"{path}: can't be read as JSON ({error})") from None
     if not isinstance(value, dict):
         raise VocabularyError(f"{path}: expected an object, got {describe(value)}")
     return value

@@ -210,7 +210,7 @@ def test_the_seed_decides() -> None:
     ("found", "reason"),
     [
         (FoundPages(()), "no page was found for the question"),
-        (FoundPages((SearchResult(EMPTY),)), "the one page that was found cannot be quoted"),
+        (FoundPages((SearchResult(EMPTY),)), "the only page that was found cannot be quoted"),
         (FoundPages((SearchResult(MARKED),)), "its title holds the reserved mark"),
         (FoundPages((SearchResult(BORAVEL, "xyzzy, plugh and so on"),)), "not in the page"),
         (FoundPages((), (LeftOut("u", "status 404"),)), "cannot be read: status 404"),
@@ -229,7 +229,7 @@ def test_an_answer_that_is_too_short_for_any_quote_declines() -> None:
     found = FoundPages((SearchResult(RIVER),))
     answer = Answerer(model(), settings).answer(QUESTION, found)
     assert answer.reason is not None
-    assert "tokens, and answers may have 4" in answer.reason
+    assert "tokens, but answers may have only 4" in answer.reason
 
 
 def test_a_question_that_fills_the_prompt_declines() -> None:
@@ -283,5 +283,5 @@ def test_from_python_without_a_model() -> None:
         gophercite.answer(" ", [RIVER], None)
     with pytest.raises(FileNotFoundError):
         gophercite.answer("Why?", ["nowhere"], None)
-    with pytest.raises(ValueError, match="there is no model"):
+    with pytest.raises(ValueError, match="a reward model needs a model"):
         gophercite.answer("Why?", [RIVER], None, reward_model="runs/rm")

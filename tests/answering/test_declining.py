@@ -96,9 +96,9 @@ def test_what_is_no_calibration_is_refused(
 
 
 def test_answers_of_several_systems_are_no_calibration() -> None:
-    with pytest.raises(ValueError, match="several systems"):
+    with pytest.raises(ValueError, match="different systems"):
         calibrate([*labelled(), (scored(1.0, model="other"), True)])
-    with pytest.raises(ValueError, match="no labelled answer"):
+    with pytest.raises(ValueError, match="no answer has a label"):
         calibrate([])
     with pytest.raises(ValueError, match="has no score"):
         calibrate([(dataclasses.replace(ANSWER, score=None), True)])
@@ -139,7 +139,7 @@ def test_answers_at_or_below_the_threshold_are_not_given() -> None:
     declined = decline(ANSWER, promise(0.5), "score")
     assert (declined.citations, declined.text, declined.score) == ((), "", 0.5)
     assert declined.reason == (
-        "the best answer's reward, 0.5, is not above 0.5, from where on 90% of the answers are "
+        "the best answer's reward, 0.5, is not above 0.5; above it, 90% of the answers are "
         "good with confidence 95%"
     )
     by_likelihood = decline(ANSWER, promise(0.4), "likelihood")

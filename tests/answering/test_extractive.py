@@ -87,7 +87,7 @@ def test_whatever_the_pages_hold_the_quote_is_theirs(
     ("found", "reason"),
     [
         (FoundPages(()), "no page was found for the question"),
-        (FoundPages((SearchResult(Document("e", "E", " ")),)), "the one page that was found"),
+        (FoundPages((SearchResult(Document("e", "E", " ")),)), "the only page that was found"),
         (
             FoundPages((), (LeftOut("u", "status 404"), LeftOut("v", "status 500"))),
             "none of the 2 pages that were found can be read; the first: status 404",

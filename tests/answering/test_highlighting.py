@@ -77,7 +77,7 @@ def test_nothing_is_marked_on_the_answers_word() -> None:
     changed = Document("o", PAGE.title, PAGE.text.replace("1874", "1901"))
     shown = highlight(said, [changed]).body
     assert 'Its lighthouse was built in <mark class="near">1901' in shown
-    assert "changed: the page has other words" in shown
+    assert "changed: the page has similar words, but not" in shown
 
     for pages in ([OTHER], [Document("o", PAGE.title, "Wholly other words, about bees.")]):
         shown = highlight(said, pages).body

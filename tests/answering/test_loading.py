@@ -97,5 +97,7 @@ def test_what_does_not_go_is_refused(folders: tuple[pathlib.Path, pathlib.Path])
         with pytest.raises(ValueError, match=f"{name} = 0: must be at least 1"):
             inference_partitioner(**{name: 0})
     for folder, reward_model in (folders, (folders[1], None)):
-        with pytest.raises(ValueError, match="2 attention heads can't be cut over 4 devices"):
+        with pytest.raises(
+            ValueError, match="2 attention heads can't be split evenly over 4 devices"
+        ):
             load_answerer(folder, reward_model=reward_model, partitioner=inference_partitioner(4))

@@ -80,13 +80,13 @@ def test_a_state_that_is_kept_is_gone_on_with(
     state = str(tmp_path / "state.json")
     arguments = (QUESTION, "--documents", NOTES, "--state", state, "--json")
     assert browse(monkeypatch, *arguments, lines=COMMANDS[:3]) == 1
-    assert f"goes on with --state {state}" in capsys.readouterr().err
+    assert f"continue it with --state {state}" in capsys.readouterr().err
     assert browse(monkeypatch, *arguments, lines=("End: Answer", "Ada [1].", ".", "Top")) == 0
     value = json.loads(capsys.readouterr().out)
     assert value["answer"][0]["quote"] == "by Ada Fenwick"
     assert value["text"] == "Ada [1]."
     assert browse(monkeypatch, "Why?", *arguments[1:]) == 1
-    assert "of another question" in capsys.readouterr().err
+    assert "belongs to another question" in capsys.readouterr().err
 
 
 def test_what_cannot_be_browsed_is_one_line(
@@ -97,7 +97,7 @@ def test_what_cannot_be_browsed_is_one_line(
     assert browse(monkeypatch, " ", "--documents", NOTES) == 1
     assert "there is no question" in capsys.readouterr().err
     assert browse(monkeypatch, QUESTION, "--documents", NOTES, lines=("End: Nonsense",)) == 0
-    assert "No answer: the question was held to be nonsense." in capsys.readouterr().out
+    assert "No answer: the question was judged to be nonsense." in capsys.readouterr().out
 
 
 def test_pages_cannot_steer_the_terminal(
@@ -125,8 +125,8 @@ def test_a_log_of_episodes_is_validated(
     printed = capsys.readouterr().out
     assert "2 records read, 2 skipped" in printed
     assert f"{log}:2: field 'limit': must be at least 1" in printed
-    assert f"{log}:4: field 'id': 'e' was the id of line 1 already" in printed
-    assert "fields without a meaning here were passed over: 'mood' (1)" in printed
+    assert f"{log}:4: field 'id': 'e' is already the id of line 1" in printed
+    assert "unknown fields were ignored: 'mood' (1)" in printed
     log.write_text(json.dumps(good) + "\n")
     assert main(["validate", str(log), "--kind", "episodes"]) == 0
 

@@ -59,7 +59,7 @@ def test_labels_by_hand_and_by_gold(tmp_path: pathlib.Path, capsys: Capture) -> 
     captured = capsys.readouterr()
     value = json.loads(captured.out)
     assert (value["answers"], value["good"]) == (4, 3)
-    assert "left out: 1 questions without an answer, 1 without a label" in captured.err
+    assert "left out: 1 question without an answer, 1 without a label" in captured.err
     found = read_calibration(tmp_path / "c.json")
     assert (found.scores, found.good) == ((1.0, 0.5, 0.7, 0.9), (True, False, True, True))
     assert (found.model, found.reward_model, found.settings) == ("tiny", "taste", None)
@@ -79,12 +79,12 @@ def test_what_can_be_promised_is_shown(tmp_path: pathlib.Path, capsys: Capture) 
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ([], "there is no labelled answer"),
+        ([], "no answer has a label"),
         (["text"], "answers.jsonl:1: "),
         ([line(RIGHT, 1.0, good="yes")], "answers.jsonl:1: field 'good': must be true or false"),
         (
             [line(RIGHT, 1.0, good=True), line(RIGHT, 1.0, good=True, model="other")],
-            "several systems",
+            "different systems",
         ),
     ],
 )

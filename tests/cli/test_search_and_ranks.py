@@ -124,12 +124,12 @@ def test_pages_that_the_model_can_not_read(capsys: Capture) -> None:
     assert cli.main(typed) == 1
     captured = capsys.readouterr()
     assert (captured.out, captured.err.count("\n")) == ("", 1)
-    for hint in ("nothing like the text", "--extractive", "--any-text"):
+    for hint in ("very different from the text", "--extractive", "--any-text"):
         assert hint in captured.err
     assert cli.main([*typed, "--any-text", "--json"]) == 0
     captured = capsys.readouterr()
     value = json.loads(captured.out)
-    assert "the pages are nothing like the text" in value["warnings"][0]
+    assert "the pages are very different from the text" in value["warnings"][0]
     assert captured.err == f"warning: {value['warnings'][0]}\n"
     assert answer_from_json(value).warnings == tuple(value["warnings"])
 

@@ -105,7 +105,7 @@ def test_few_programs_serve_all_numbers_of_questions() -> None:
 @pytest.mark.parametrize("questions", [[], [[]], [[[5]], [[6], [7]]]])
 def test_questions_need_as_many_prompts(questions: list[list[list[int]]]) -> None:
     keys = jax.vmap(jax.random.key)(np.arange(len(questions)))
-    with pytest.raises(ValueError, match="as many prompts"):
+    with pytest.raises(ValueError, match="the same number of prompts"):
         sample_in_turn(model(), questions, 3, keys, SETTINGS)
 
 

@@ -45,7 +45,7 @@ def test_many_samples_neither_overflow_nor_lose_precision():
         ([[1.0, 2.0]], [[1.0]], [1], "shape"),
         ([[1.0, 2.0]], [[1.0, 2.0]], [3], "n = 3"),
         ([[1.0, 2.0]], [[1.0, 2.0]], [0], "n = 0"),
-        ([[1.0, float("nan")]], [[1.0, 2.0]], [1], "not a number"),
+        ([[1.0, float("nan")]], [[1.0, 2.0]], [1], "is NaN"),
     ],
 )
 def test_what_has_no_answer_is_refused(chosen_by, judged_by, sizes, said):

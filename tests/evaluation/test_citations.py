@@ -64,8 +64,8 @@ def test_a_server_is_asked_in_batches(server: str) -> None:
     [
         ("/refuse", "413"),
         ("/text", "Expecting value"),
-        ("/other", "LABEL_0.*not with the scores"),
-        ("/few", "answered 1 pairs of the 2 asked"),
+        ("/other", "LABEL_0.*expected for each pair"),
+        ("/few", "answered 1 of the 2 pairs that were sent"),
     ],
 )
 def test_what_is_wrong_with_a_server_is_said(server: str, path: str, said: str) -> None:

@@ -58,12 +58,12 @@ def test_the_roc_curve_is_that_of_scikit_learn(data: st.DataObject, count: int) 
 @pytest.mark.parametrize(
     ("scores", "good", "said"),
     [
-        ([1.0, 2.0], [True, True], "good answers and bad ones"),
-        ([1.0, 2.0], [False, False], "good answers and bad ones"),
-        ([], [], "good answers and bad ones"),
+        ([1.0, 2.0], [True, True], "both good and bad answers"),
+        ([1.0, 2.0], [False, False], "both good and bad answers"),
+        ([], [], "both good and bad answers"),
         ([[1.0, 2.0]], [[True, False]], "shape"),
         ([1.0], [True, False], "shape"),
-        ([1.0, float("nan")], [True, False], "not a number"),
+        ([1.0, float("nan")], [True, False], "is NaN"),
     ],
 )
 def test_what_has_no_curve_is_refused(scores: list, good: list, said: str) -> None:

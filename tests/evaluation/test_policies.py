@@ -168,14 +168,14 @@ def test_the_report_has_its_figures_and_numbers() -> None:
 @pytest.mark.parametrize(
     ("chains", "said"),
     [
-        ([], "no model before and after"),
+        ([], "give at least one pair of models"),
         ([*ONE, *ONE], "2 policies have the name 'SFT'"),
         ([Chain(BEFORE, Policy("RL", [{**BEFORE.samples[0], "reward": None}]))],
          "RL: a sample has no 'reward'"),
         ([Chain(Policy("SFT", [{**BEFORE.samples[0], "log_prob": None}]), FIRST)],
          "SFT: a sample has no 'log_prob'"),
-        ([Chain(BEFORE, Policy("RL", samples("+")))], "no question has as many samples"),
-        ([Chain(BEFORE, Policy("RL", []))], "no question has as many samples"),
+        ([Chain(BEFORE, Policy("RL", samples("+")))], "no question has enough samples"),
+        ([Chain(BEFORE, Policy("RL", []))], "no question has enough samples"),
     ],
     ids=["none", "twice", "unscored", "unlikely", "fewer", "empty"],
 )  # fmt: skip

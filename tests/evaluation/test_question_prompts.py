@@ -51,7 +51,7 @@ def test_longer_pages_are_cut_around_their_snippets() -> None:
     assert "whale oil" in long.text
     assert long.text in LONG_TEXT
     assert report.cut == 1
-    assert str(report) == "1 prompts, of which 1 show pages in part"
+    assert str(report) == "1 prompt, 1 of them with shortened pages"
 
 
 def test_each_page_can_have_a_prompt_of_its_own() -> None:
@@ -69,7 +69,7 @@ def test_questions_that_cannot_be_asked_are_declined_with_the_reason() -> None:
     questions = [asked(MOVED), asked(SHORT), asked()]
     _, report = made(questions, prompt_tokens=200, pages="each")
     assert report.declined == {0: Reason.SNIPPET_NOT_FOUND.value, 2: Reason.NO_PAGE.value}
-    assert "1 questions declined: the snippet is not in the page" in str(report)
+    assert "1 question declined: the snippet is not in the page" in str(report)
     # Without pages a question may still be asked of the model alone.
     (prompt,), report = made([asked()], prompt_tokens=200)
     assert prompt.sources == ()

@@ -92,7 +92,7 @@ def test_the_paragraph_for_a_terminal() -> None:
         "Checked:  quote is verbatim; claim is right; supported"
     )
     text = report.describe(sample(BAD), width=60)
-    assert "malformed; right would be: 1874; not supported" in text
+    assert "malformed; accepted: 1874; not supported" in text
     assert "\x1b" not in text
 
 

@@ -67,7 +67,7 @@ def test_a_run_with_adapters_begins_with_a_model(tmp_path, capsys):
     flags = [f"--gin_file={RUN}", *(f"--gin.{name}={value}" for name, value in settings.items())]
     assert train.main(flags) == 1
     (line,) = capsys.readouterr().err.strip().splitlines()
-    assert "Transformer.lora adapts a model that was trained before: set INITIAL_CHECKPOINT" in line
+    assert "Transformer.lora adapts a model that is already trained: set INITIAL_CHECKPOINT" in line
 
 
 def test_reinforcement_learning_holds_the_base_once(tmp_path, base):

@@ -102,7 +102,7 @@ def test_answers_that_a_bucket_cut_off_are_gone_on_with_and_each_is_written_once
     assert "out/answers.jsonl" not in storage.names()
     FAULTS.rules = [Rule("lost", "POST", times=2), Rule("503", times=3)]
     assert run("infer.py", output, "--prompt-tokens", "200") == 0
-    assert "6 questions, 3 answered already" in capsys.readouterr().err
+    assert "6 questions, 3 already answered" in capsys.readouterr().err
     assert parts(storage, "out/answers") == [question.id for question in QUESTIONS]
     assert storage.read("out/answers.jsonl") == whole
 

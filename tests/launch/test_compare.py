@@ -104,7 +104,7 @@ def test_systems_are_compared_on_the_questions_that_all_have_answered(
     cells = [[cell.strip() for cell in row.split("|")[1:-1]] for row in printed.splitlines()]
     rows = {row[0]: row[1:] for row in cells if row}
     assert rows["RL"][0] == "3"  # its fourth question SFT was not asked
-    assert rows["RL less SFT"][2].startswith("+66.7 (")  # of the same three
+    assert rows["RL minus SFT"][2].startswith("+66.7 (")  # of the same three
     assert rows["RL over SFT"] == ["3", "50.0 ± 47.5 (15.6–84.4)"]
     assert rows["SFT over gold"][0] == "2"
     assert rows["SFT over gold"][1].startswith("75.0 ± 50.4 (")
@@ -119,8 +119,8 @@ def test_systems_are_compared_on_the_questions_that_all_have_answered(
     ("arguments", "status", "said"),
     [
         (["SFT=nowhere/test"], 1, "nowhere/test.jsonl: there is no such file"),
-        (["SFT"], 2, "'SFT' is not NAME=PATH"),
-        (["a=x", "a=y"], 2, "two systems have one name"),
+        (["SFT"], 2, "'SFT' must be NAME=PATH"),
+        (["a=x", "a=y"], 2, "two systems have the same name"),
         ([], 2, "nothing to compare"),
     ],
 )
@@ -145,13 +145,13 @@ def test_a_line_that_is_no_result_is_named(
     with (tmp_path / "rl.jsonl").open("a") as file:
         file.write("nonsense\n")
     assert compare.main([*saved, "--output", str(tmp_path / "out")]) == 1
-    assert "rl.jsonl:6: is no line of results" in capsys.readouterr().err
+    assert "rl.jsonl:6: is not a line of results" in capsys.readouterr().err
     good = (tmp_path / "rl.jsonl").read_text().splitlines()[:5]
     for field, wrong in (("reward", "high"), ("supported", "yes"), ("claim_f1", [1])):
         lines = [*good[:4], json.dumps(json.loads(good[4]) | {field: wrong})]
         (tmp_path / "rl.jsonl").write_text("\n".join(lines))
         assert compare.main([*saved, "--output", str(tmp_path / "out")]) == 1
-        assert f"rl.jsonl:5: {field} is no number" in capsys.readouterr().err
+        assert f"rl.jsonl:5: {field} is not a number" in capsys.readouterr().err
     (tmp_path / "rl.jsonl").write_bytes(b"\xff\n")
     assert compare.main([*saved, "--output", str(tmp_path / "out")]) == 1
     assert "rl.jsonl: is not UTF-8" in capsys.readouterr().err

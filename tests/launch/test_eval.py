@@ -84,7 +84,7 @@ def test_a_report_is_printed_and_written(
     printed = capsys.readouterr()
     assert status == 0, printed.err
     assert f"{path}:6: field 'documents': is missing" in printed.err
-    assert "3 prompts, of which 1 show pages in part" in printed.err
+    assert "3 prompts, 1 of them with shortened pages" in printed.err
     table = [line for line in printed.out.splitlines() if line.startswith("| ")]
     rows = [re.sub(" +", " ", line) for line in table]
     assert rows[2].startswith("| model | 3 | ")
@@ -137,14 +137,14 @@ def test_search_results_are_looked_up_and_asked_about_one_by_one(
     with entailment_server() as url:
         assert main([*arguments, *constrained, *judged, "--nli", url]) == 0
     printed = capsys.readouterr()
-    assert "4 prompts, of which 1 show pages in part" in printed.err
-    assert "1 questions declined: nothing can be quoted" in printed.err
+    assert "4 prompts, 1 of them with shortened pages" in printed.err
+    assert "1 question declined: no quote from the pages shown fits" in printed.err
     assert re.search(r"\| model, constrained +\| 1 ", printed.out)
     assert re.search(r"\| first sentence +\| 1 ", printed.out)
     best, declined = (json.loads(line) for line in (tmp_path / "out.jsonl").open())
     assert (best["question_id"], best["declined"], best["verbatim"]) == ("several", False, True)
     assert (declined["question_id"], declined["declined"]) == ("nothing", True)
-    assert "Declined, and in no row: 1 questions." in (tmp_path / "out.md").read_text()
+    assert "Declined, and counted in no row: 1 question." in (tmp_path / "out.md").read_text()
     every = [json.loads(line) for line in (tmp_path / "out_samples.jsonl").open()]
     assert sorted(sample["document"] for sample in every) == ["i", "i", "o", "o"]
     assert best["reward"] == max(sample["reward"] for sample in every)
@@ -160,7 +160,7 @@ def test_search_results_are_looked_up_and_asked_about_one_by_one(
     rated = tmp_path / "rated.jsonl"
     files = [str(tmp_path / "out_samples.jsonl"), str(path), str(rated), "--style", "short"]
     assert bootstrap.main([*files, "--index", str(tmp_path / "corpus.db")]) in (0, 1)
-    assert "4 samples of 1 questions" in capsys.readouterr().out
+    assert "4 samples of 1 question" in capsys.readouterr().out
 
     assert main([*arguments, "--constrained", "--limit", "1", "--max-tokens", "3"]) == 1
     assert "every question was declined" in capsys.readouterr().err
@@ -198,7 +198,7 @@ def test_claims_that_contain_an_answer_may_count_without_asking_again(
         capsys.readouterr()
         assert run(*flags, "--claims", rule) == 0
         printed = capsys.readouterr()
-        assert "1 answered already" in printed.err
+        assert "1 already answered" in printed.err
         (answer,) = (json.loads(line) for line in (tmp_path / "out.jsonl").open())
         assert (answer["claim_correct"], answer["supported"]) == (correct, correct)
         # The sentence that this baseline claims is judged by the same rule.
@@ -209,7 +209,7 @@ def test_claims_that_contain_an_answer_may_count_without_asking_again(
     for damaged in ({}, {"samples": [{}]}, {"samples": [line["samples"][0] | {"tokens": "x"}]}):
         log.write_text(json.dumps({"question_id": "q0", **damaged}) + "\n")
         assert run(*flags) == 1
-        assert f"{log}: the line of question 'q0' is no answer" in capsys.readouterr().err
+        assert f"{log}: the line of question 'q0' is not a valid answer" in capsys.readouterr().err
 
 
 def test_a_run_that_is_killed_ends_with_what_one_that_is_not_has(
@@ -257,7 +257,7 @@ def test_a_run_that_is_killed_ends_with_what_one_that_is_not_has(
     assert sorted(asked) == sorted(f"q{n}" for n in range(20))
     capsys.readouterr()
     assert run(*arguments, f"--gin.OUTPUT={killed}") == 0
-    assert "20 questions, 20 answered already" in capsys.readouterr().err
+    assert "20 questions, 20 already answered" in capsys.readouterr().err
 
 
 def logs(prefix: pathlib.Path) -> list[pathlib.Path]:
@@ -274,7 +274,11 @@ def whole_lines(log: pathlib.Path) -> list[bytes]:
         (["--questions", "missing.jsonl"], 1, "eval: missing.jsonl: there is no such file"),
         (["--temperature", "-1"], 1, "temperature = -1.0"),
         (["--batch-size", "0"], 2, "--batch-size is 0: must be at least 1"),
-        (["--process_id", "1"], 2, "--process_id is 1: say of how many by --num_processes"),
+        (
+            ["--process_id", "1"],
+            2,
+            "--process_id is 1: also give the number of processes with --num_processes",
+        ),
         (["--omissions", "1"], 1, "omissions need constrained"),
         (["--boundaries", "sentences"], 1, "boundaries need constrained"),
         (["--gin.Evaluation.claims='like'"], 1, "claims is 'like': must be one of"),
@@ -287,8 +291,8 @@ def whole_lines(log: pathlib.Path) -> list[bytes]:
         ),
         (["--gin.Evaluation.sample=2"], 1, "did you mean Evaluation.samples?"),
         (["--model", "nowhere"], 1, "eval: nowhere: there is no such folder"),
-        (["--model", "README.md"], 1, "README.md: is a file; the folder of a model is wanted"),
-        (["--questions", "tests"], 1, "tests: is a folder; a file is wanted"),
+        (["--model", "README.md"], 1, "README.md: is a file; expected the folder of a model"),
+        (["--questions", "tests"], 1, "tests: is a folder; expected a file"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(

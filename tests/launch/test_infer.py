@@ -91,7 +91,7 @@ def test_a_run_that_is_killed_ends_with_what_one_that_is_not_has(
     second = start(in_twos, killed)
     _, said = second.communicate()
     assert second.returncode == 0
-    assert f"{len(QUESTIONS)} questions, {had} answered already" in said
+    assert f"{len(QUESTIONS)} questions, {had} already answered" in said
     assert killed.read_bytes() == whole.read_bytes()
 
     lines = [json.loads(line) for line in whole.read_text(encoding="utf-8").splitlines()]
@@ -107,8 +107,8 @@ def test_a_run_that_is_killed_ends_with_what_one_that_is_not_has(
     # changes no answer, so a run may go on with another number. All else is refused.
     one_by_one = start(command, whole, "--max-num-seqs", "1")
     _, said = one_by_one.communicate()
-    assert "; 128 at a time" in said
-    assert (one_by_one.returncode, f"{len(QUESTIONS)} answered already" in said) == (0, True)
+    assert "; 128 at the same time" in said
+    assert (one_by_one.returncode, f"{len(QUESTIONS)} already answered" in said) == (0, True)
     other = start(command, whole, "--omissions", "2")
     _, said = other.communicate()
     assert other.returncode == 1
@@ -123,7 +123,7 @@ def test_more_devices_than_there_are_are_refused(
     arguments = [*command[2:], "--output", str(tmp_path / "answers.jsonl")]
     for more, said in (
         (["--model-parallel", "2", "--data-parallel", "5"], "needs 10 devices, and there are 8"),
-        (["--model-parallel", "4"], "2 attention heads can't be cut over 4 devices"),
+        (["--model-parallel", "4"], "2 attention heads can't be split evenly over 4 devices"),
     ):
         assert main([*arguments, *more]) == 1
         assert said in capsys.readouterr().err

@@ -75,14 +75,14 @@ def test_it_restarts_as_long_as_checkpoints_are_added(tmp_path: pathlib.Path) ->
     status, said, starts = Loop(tmp_path, endings, "--tries=3").finish()
     assert (status, starts) == (0, len(endings))
     assert said == [
-        f"keep_running: {line}; it is started again in 0 s"
+        f"keep_running: {line}; it will be started again in 0 s"
         for line in (
             "the training failed with status 70 at checkpoint 0 (1 of 3 at this step)",
             "the training was ended by SIGKILL at checkpoint 10 (1 of 3 at this step)",
             "the training failed with status 69 at checkpoint 10 (2 of 3 at this step)",
             "the training was ended by SIGABRT at checkpoint 20 (1 of 3 at this step)",
-            "the training was told to stop elsewhere, and has saved at checkpoint 20",
-            "the training was told to stop elsewhere, and has saved at checkpoint 20",
+            "the training was asked to stop by something else, and saved at checkpoint 20",
+            "the training was asked to stop by something else, and saved at checkpoint 20",
             "the training was ended by SIGABRT at checkpoint 20 (2 of 3 at this step)",
         )
     ]
@@ -93,8 +93,8 @@ def test_it_gives_up_when_one_step_fails_again_and_again(tmp_path: pathlib.Path)
     status, said, starts = Loop(tmp_path, endings, "--tries=3").finish()
     assert (status, starts) == (128 + 9, 4)
     assert said[-1] == (
-        "keep_running: the training was ended by SIGKILL 3 times in a row at checkpoint 10; it is "
-        "not started again"
+        "keep_running: the training was ended by SIGKILL 3 times in a row at checkpoint 10; it "
+        "will not be started again"
     )
 
 
@@ -155,8 +155,8 @@ def test_only_steps_with_their_commit_marker_count_in_a_bucket() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "Its command goes after --"),
-        (["--", "true"], "say where checkpoints are by --model-dir"),
+        ([], "the command to run is missing; it goes after --"),
+        (["--", "true"], "give the folder of the checkpoints with --model-dir"),
         (["--tries=0", "--model-dir=x", "--", "true"], "--tries is 0: must be at least 1"),
         (["--wait=nan", "--model-dir=x", "--", "true"], "--wait is nan: must be at least 0"),
     ],

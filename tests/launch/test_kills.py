@@ -34,7 +34,9 @@ def test_kills_and_ctrl_c_at_random_moments_change_nothing(command, tmp_path):
     at, process = kills.kill(command, broken, "steps", draw, signal.SIGINT)
     if at is not None:
         assert process.process.returncode == EXIT_CODE
-        assert process.lines[-1].startswith(f"train: asked to stop: step {saved_steps(broken)[-1]}")
+        assert process.lines[-1].startswith(
+            f"train: stopped on request: step {saved_steps(broken)[-1]}"
+        )
         assert "Traceback" not in "".join(process.lines)
     kills.finish(command, broken)
     assert kills.bits(broken) == kills.bits(whole)
@@ -50,7 +52,7 @@ def test_ctrl_c_before_there_is_anything_to_save_and_twice(command, tmp_path):
     except kills.subprocess.TimeoutExpired:
         process.process.send_signal(signal.SIGINT)
     assert process.wait() == EXIT_CODE
-    assert process.lines == ["train: asked to stop; nothing is under way that could be saved\n"]
+    assert process.lines == ["train: stopped on request; nothing was running that could be saved\n"]
 
     process = command.start(tmp_path / "twice", Path(tmp_path / "fresh"))
     assert process.wait_for(process.is_compiling)

@@ -173,7 +173,7 @@ def test_the_stages_from_questions_to_the_report(
     assert trainings.count("the critic explains") == 1
 
     run_stages(stages, pytest.fail, said.append)  # all of it is there
-    assert said[-1].endswith(f"there already, in {tmp_path / 'answers' / 'rl_0'}")
+    assert said[-1].endswith(f"already done, in {tmp_path / 'answers' / 'rl_0'}")
 
 
 def test_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
@@ -192,10 +192,10 @@ def test_what_is_no_evaluation_is_named(
     assert "none.jsonl: there is no such file" in capsys.readouterr().err
     (tmp_path / "none.jsonl").write_text("")
     assert compare_policies([f"SFT={tmp_path / 'none'}", *output]) == 1
-    assert "none.json: is no summary of an evaluation" in capsys.readouterr().err
+    assert "none.json: is not the summary of an evaluation" in capsys.readouterr().err
     (tmp_path / "none.json").write_text('{"run": {"model": "m", "provenance": {}}}')
     assert compare_policies([f"SFT={tmp_path / 'none'}", *output]) == 1
-    assert "no question has as many samples" in capsys.readouterr().err
+    assert "no question has enough samples" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         compare_policies([f"SFT={tmp_path / 'none'}", *output[1:]])
-    assert "1 results were given; they come in pairs" in capsys.readouterr().err
+    assert "1 results were given, but they must come in pairs" in capsys.readouterr().err

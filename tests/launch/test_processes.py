@@ -129,7 +129,7 @@ def test_others_that_never_come_are_an_error_of_one_line_in_bounded_time() -> No
         check=False,
     )
     assert done.returncode == 69, done.stderr
-    assert "join: process 0 of 2: the others have not all come to localhost" in done.stderr
+    assert "join: process 0 of 2: not all processes have joined at localhost" in done.stderr
     assert "within 1 s" in done.stderr
     assert done.stderr.count("\n") == 1
 
@@ -166,7 +166,7 @@ def test_a_tpu_vm_of_one_slice_and_a_machine_that_is_none() -> None:
     assert place == Place("the TPU VM", "t-0:8482", 3, 2)
     with (
         metadata_server({}) as server,
-        pytest.raises(DisagreementError, match="nothing says where the other processes are"),
+        pytest.raises(DisagreementError, match="can't find the other processes"),
     ):
         find({"GCE_METADATA_IP": server})
 
@@ -174,8 +174,8 @@ def test_a_tpu_vm_of_one_slice_and_a_machine_that_is_none() -> None:
 @pytest.mark.parametrize(
     ("environment", "flags", "message"),
     [
-        (NOWHERE, (), "nothing says where the other processes are"),
-        (NOWHERE, ("a:1", 2), "nothing says where"),
+        (NOWHERE, (), "can't find the other processes"),
+        (NOWHERE, ("a:1", 2), "can't find the other processes"),
         ({}, ("a", 2, 0), "--coordinator_address is 'a': must be HOST:PORT"),
         (
             {**SLURM, "SLURM_PROCID": "1"},
@@ -191,15 +191,19 @@ def test_a_tpu_vm_of_one_slice_and_a_machine_that_is_none() -> None:
             "by Slurm this is process 1 of 2, and by GKE this is process 0 of 2: unset one",
         ),
         (GKE, (), "TPU_WORKER_ID is not set"),
-        ({**GKE, "TPU_WORKER_ID": "2"}, (), "GKE: worker 2 of a slice with 2 hosts"),
-        ({**SLICES, "MEGASCALE_SLICE_ID": "4"}, (), "MEGASCALE_SLICE_ID is 4 of 4 slices"),
+        ({**GKE, "TPU_WORKER_ID": "2"}, (), "GKE: there is no worker 2 in a slice with 2 hosts"),
+        (
+            {**SLICES, "MEGASCALE_SLICE_ID": "4"},
+            (),
+            "MEGASCALE_SLICE_ID is 4, but there are 4 slices",
+        ),
         (
             {**SLICES, "MEGASCALE_COORDINATOR_ADDRESS": ""},
             (),
             "there are 4 slices, and MEGASCALE_COORDINATOR_ADDRESS is not set",
         ),
         ({"JAX_NUM_PROCESSES": "2"}, (), "JOB_COMPLETION_INDEX is not set"),
-        ({"JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "0"}, (), "where process 0 is, is not"),
+        ({"JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "0"}, (), "the address of process 0, is not"),
     ],
 )
 def test_what_disagrees_is_refused(
@@ -223,7 +227,7 @@ def test_a_metadata_server_that_stops_answering_is_no_other_environment() -> Non
 
         threading.Thread(target=answer_once, daemon=True).start()
         address = f"127.0.0.1:{listening.getsockname()[1]}"
-        with pytest.raises(JoinError, match="metadata server does not answer"):
+        with pytest.raises(JoinError, match="metadata server does not respond"):
             find({"GCE_METADATA_IP": address})
 
 
@@ -238,5 +242,5 @@ def test_a_metadata_server_that_stops_answering_is_no_other_environment() -> Non
 )
 def test_the_first_of_a_list_of_nodes(nodes: str, first: str) -> None:
     assert first_node(nodes) == first
-    with pytest.raises(DisagreementError, match="no list of nodes"):
+    with pytest.raises(DisagreementError, match="not a list of nodes"):
         first_node("")

@@ -175,10 +175,10 @@ def test_two_rounds_from_questions_to_the_report(
     markdown = (folder.parent / "report.md").read_text()
     assert "](report_growth.png)" in markdown
     assert "](report_rounds.png)" in markdown
-    assert "Last round less first" in markdown
+    assert "Last round minus first" in markdown
     first = Place(Loop(**{**vars(place.loop), "rounds": 1}), folder, 3)
     assert list(write_loop_report([first], folder.parent / "report"))
-    assert "nothing can be said about gains" in (folder.parent / "report.md").read_text()
+    assert "gains can't be measured yet" in (folder.parent / "report.md").read_text()
 
 
 def answers(place: Place, number: int, split: str, shares: Sequence[float]) -> None:

@@ -84,7 +84,7 @@ def test_a_run_from_a_language_model_ends_in_a_model_that_judges(tmp_path, compa
     with pytest.raises(ModelFolderError, match=r"model: the model has no heads"):
         load_reward_model(start)
     for of_reward in (folder, tmp_path / "saved"):
-        with pytest.raises(ModelFolderError, match="the model has a reward model's heads"):
+        with pytest.raises(ModelFolderError, match="the model has heads, so it is a reward model"):
             load_model(of_reward)
 
 

@@ -44,10 +44,13 @@ def test_what_is_done_is_passed_over_and_what_was_interrupted_is_run_again(
 ) -> None:
     status, shell = run(chain(tmp_path), failing="ask")
     assert (status, shell.ran) == (75, ["train", "learn", "ask"])
-    assert shell.said[-1] == "[2/2] learning: ended with status 75; the same command goes on there"
+    assert (
+        shell.said[-1]
+        == "[2/2] learning: ended with status 75; run the same command again to go on from there"
+    )
     status, shell = run(chain(tmp_path))
     assert (status, shell.ran) == (0, ["learn", "ask"])
-    assert shell.said[0] == f"[1/2] fine-tuning: there already, in {tmp_path / 'sft'}"
+    assert shell.said[0] == f"[1/2] fine-tuning: already done, in {tmp_path / 'sft'}"
     status, shell = run(chain(tmp_path))
     assert (status, shell.ran) == (0, [])
     record = json.loads((tmp_path / "rl" / RECORD).read_text())
@@ -67,16 +70,18 @@ def test_what_was_made_of_an_earlier_stage_is_not_taken_for_the_new_ones(
 ) -> None:
     run(chain(tmp_path))
     (tmp_path / "sft" / RECORD).unlink()
-    with pytest.raises(StageError, match="rl was made from earlier stages"):
+    with pytest.raises(StageError, match="rl was made from other results of earlier stages"):
         run(chain(tmp_path))
 
 
 def test_a_stage_waits_for_what_it_needs(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(StageError, match=r"learning: what it needs is not done: .*sft"):
+    with pytest.raises(
+        StageError, match=r"learning: an earlier stage that it needs is not done: .*sft"
+    ):
         run(chain(tmp_path)[1:])
     (tmp_path / "sft").mkdir()
     (tmp_path / "sft" / RECORD).write_text("[]")
-    with pytest.raises(StageError, match="is no record of a stage"):
+    with pytest.raises(StageError, match="is not the record of a stage"):
         run(chain(tmp_path))
 
 

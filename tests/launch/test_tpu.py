@@ -34,7 +34,7 @@ control, worker = pathlib.Path(os.environ["FAKE_GCLOUD"]) / "control", os.enviro
 with (control / f"starts_{worker}").open("a") as file:
     file.write(json.dumps(sys.argv[1:]) + "\\n")
 def told(*_):
-    print("train: asked to stop: step 7 is saved", flush=True)
+    print("train: stopped on request: step 7 is saved", flush=True)
     sys.exit(75)
 signal.signal(signal.SIGTERM, told)
 print("step 7/60 \\x1b[31m of", worker, flush=True)
@@ -159,7 +159,7 @@ def test_create_walks_from_no_machine_to_an_active_one_and_makes_no_second(cloud
     status, _, said = cloud.run("create", "run1", *MACHINE, "--service-account=a@p-1.iam.b.com")
     assert status == 0
     assert said[:-1] == [
-        "run1: no machine: there is none",
+        "run1: no machine: it does not exist",
         "run1: asking for the machine",
         "run1: requested: WAITING_FOR_RESOURCES",
         "run1: requested: PROVISIONING",
@@ -191,12 +191,17 @@ def test_a_preempted_run_is_made_anew_and_goes_on_until_it_is_done(cloud: Cloud)
     ready = ["asking for the machine", "requested: WAITING_FOR_RESOURCES"]
     ready += ["requested: PROVISIONING", "active: READY", "training absent", "sending"]
     assert steps(said) == [
-        *("no machine: there is none", *ready),
+        *("no machine: it does not exist", *ready),
         *("being deleted: SUSPENDING", "preempted: SUSPENDED", "deleting it"),
-        *("being deleted: DELETING", "no machine: there is none", *ready),
-        *("training done", "deleting it", "being deleted: DELETING", "no machine: there is none"),
+        *("being deleted: DELETING", "no machine: it does not exist", *ready),
+        *(
+            "training done",
+            "deleting it",
+            "being deleted: DELETING",
+            "no machine: it does not exist",
+        ),
     ]
-    assert said[-1] == "run1: no machine: there is none"
+    assert said[-1] == "run1: no machine: it does not exist"
     assert len(cloud.calls("queued-resources create")) == 2
     assert "--node-count=2" in cloud.calls("queued-resources create")[0]
     assert cloud.there() == set()
@@ -267,7 +272,7 @@ def test_stop_has_it_save_and_run_goes_on_later(cloud: Cloud) -> None:
     assert said[1] == "run1: no training is running"
     status, _, said = finish(running)
     assert status == 1
-    assert said[-2] == "run1: the training failed; it was told to stop elsewhere"
+    assert said[-2] == "run1: the training failed; the other workers were asked to stop"
     assert "ended with status 75" in said[-3]
     again = cloud.start("run", "run1", *TRAINING)
     cloud.until_started(times=2)
@@ -280,7 +285,7 @@ def test_a_failed_training_is_reported_with_its_last_words(cloud: Cloud) -> None
     status, _, said = cloud.run("run", "run1", *MACHINE, "--delete-when-done", *TRAINING)
     assert status == 1
     assert "ended with status 1" in said[-3]
-    assert said[-2] == "run1: the training failed; it was told to stop elsewhere"
+    assert said[-2] == "run1: the training failed; the other workers were asked to stop"
     assert "costs money" in said[-1]
     assert "loss/total is nan" in cloud.run("logs", "run1")[1]
     assert [len(each) for each in cloud.starts().values()] == [1]
@@ -293,7 +298,10 @@ def test_where_one_worker_has_failed_for_good_the_others_save_and_end(cloud: Clo
     cloud.until_started(workers=4)
     (cloud.control / "finish_run1-1-w-0").write_text("1")
     status, _, said = finish(running)
-    assert (status, said[-2]) == (1, "run1: the training failed; it was told to stop elsewhere")
+    assert (status, said[-2]) == (
+        1,
+        "run1: the training failed; the other workers were asked to stop",
+    )
     assert "run1-1-w-0" in said[-3]
     assert "ended with status 1" in said[-3]
     end = time.monotonic() + PATIENCE
@@ -320,12 +328,12 @@ def test_a_machine_that_was_made_otherwise_is_used_and_deleted(cloud: Cloud) -> 
     assert cloud.run("run", "mine", *TRAINING)[0] == 0
     assert list(cloud.starts()) == ["mine-w-0"]
     status, _, said = cloud.run("delete", "mine")
-    assert (status, said[-1]) == (0, "mine: no machine: there is none")
+    assert (status, said[-1]) == (0, "mine: no machine: it does not exist")
     assert cloud.there() == {"mine-2"}  # another's, though its name begins alike
     status, _, said = cloud.run("run", "mine", *TRAINING)
     assert (status, said[-1]) == (
         1,
-        "mine: there is none; --accelerator says what machine to ask for",
+        "mine: it does not exist; give the machine to request with --accelerator",
     )
 
 
@@ -338,7 +346,7 @@ def test_delete_waits_until_nothing_is_left(cloud: Cloud) -> None:
     assert said[1:] == [
         "run1: deleting it",
         "run1: being deleted: DELETING",
-        "run1: no machine: there is none",
+        "run1: no machine: it does not exist",
     ]
     assert cloud.there() == set()
     assert len(cloud.calls("queued-resources delete")) == 1
@@ -376,7 +384,7 @@ def test_an_interrupted_request_names_what_may_cost_money(cloud: Cloud, told: in
         (
             "queued-resources create",
             "lost",
-            "run1 is still there (asked for) and costs money as long",
+            "run1 is still there (requested) and costs money as long",
         ),
         ("queued-resources describe", "hang", "run1: interrupted."),
     ],
@@ -405,8 +413,13 @@ def test_an_interrupt_while_gcloud_hangs_says_what_may_have_been_made(
         ({"queued-resources create": ["exists"]}, 0, "ALREADY_EXISTS", 2),
         ({"queued-resources create": ["unavailable"]}, 0, "UNAVAILABLE: The service is", 2),
         ({"queued-resources create": ["lost"]}, 0, "create run1 has not answered in 4.5 s", 1),
-        ({"queued-resources describe": ["malformed"] * 2}, 0, "its answer is no JSON", 1),
-        ({"queued-resources describe": ["other"]}, 0, "describes what is no TPU machine", 1),
+        ({"queued-resources describe": ["malformed"] * 2}, 0, "its answer is not JSON", 1),
+        (
+            {"queued-resources describe": ["other"]},
+            0,
+            "description is not that of a TPU machine",
+            1,
+        ),
         ({"queued-resources describe": ["hang"]}, 0, "has not answered in 1.5 s", 1),
         ({"queued-resources describe": ["unavailable"] * 6}, 1, "(6 times in a row)", 0),
         ({"tpu-vm list": ["unavailable", "malformed"]}, 0, "trying again in", 1),
@@ -468,7 +481,7 @@ def test_workers_that_never_answer_end_the_waiting(cloud: Cloud) -> None:
     cloud.play(faults={"tpu-vm ssh": ["unavailable"] * 100})
     status, _, said = cloud.run("run", "run1", *MACHINE, *TRAINING)
     assert status == 1
-    assert said[-2] == "run1: only 0 of 1 workers answer: none"
+    assert said[-2] == "run1: only 0 of 1 workers respond: none"
     assert "costs money" in said[-1]
 
 
@@ -487,23 +500,23 @@ def test_flags_reach_the_training_as_they_were_typed(cloud: Cloud) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run; rm -rf ~", *MACHINE], "NAME is 'run; rm -rf ~': must be small letters"),
+        (["run; rm -rf ~", *MACHINE], "NAME is 'run; rm -rf ~': must be lower-case letters"),
         (["$(id)", *MACHINE], "NAME is '$(id)'"),
         (["Run1", *MACHINE], "NAME is 'Run1'"),
         (["run1\n", *MACHINE], "NAME is 'run1\\n'"),
-        (["a" * 51, *MACHINE], "50 at most"),
+        (["a" * 51, *MACHINE], "at most 50"),
         (["run1", *MACHINE, "--project=--quiet"], "--project is '--quiet'"),
         (["run1", *MACHINE, "--service-account=a b@c.com"], "--service-account is"),
         (["run1", *MACHINE, "--network=-x"], "--network is '-x'"),
         (["run1", *MACHINE, "--ssh-flag=--ssh-flag=-o ProxyCommand=id"], "--ssh-flag is"),
         (["run1", *MACHINE, "--valid-until=1 week"], "--valid-until is '1 week'"),
-        (["run1", "--accelerator=v9-8"], "'v9-8' is no accelerator type"),
+        (["run1", "--accelerator=v9-8"], "'v9-8' is not an accelerator type"),
         (["run1", "--accelerator=v5e-12"], "slices of v5litepod have 1, 4, 8, 16"),
         (["run1", *MACHINE, "--reserved"], "not allowed with argument"),
         (["run1", *MACHINE, "--slices=0"], "--slices is 0"),
         (["run1", *MACHINE, "--poll=nan"], "--poll is nan"),
         (["run1"], "required: --accelerator"),
-        (["run1", *MACHINE, *TRAINING], "only `run` takes flags of a training"),
+        (["run1", *MACHINE, *TRAINING], "only `run` accepts flags of a training"),
     ],
 )
 def test_what_google_would_not_take_is_refused_before_it_is_asked(
@@ -518,7 +531,7 @@ def test_what_google_would_not_take_is_refused_before_it_is_asked(
 @pytest.mark.parametrize(
     ("training", "status", "message"),
     [
-        ([], 2, "Flags of launch/train.py go after --"),
+        ([], 2, "the flags of launch/train.py are missing; they go after --"),
         ([*TRAINING, "--process_id=0"], 2, "can't go to the workers"),
         ([*TRAINING[:2], "--gin.MODEL_DIR=runs/a"], 2, "must be in a bucket (gs://…)"),
         ([*TRAINING, "--gin.TRAIN_STEP=5"], 1, "did you mean TRAIN_STEPS?"),
@@ -559,7 +572,7 @@ def test_without_gcloud_it_says_what_to_install(cloud: Cloud) -> None:
     status, _, said = cloud.run("status", "run1")
     assert status == 1
     assert said == [
-        "run1: there is no gcloud on the path: install the Google Cloud CLI (docs/pods.md)"
+        "run1: gcloud was not found on the path: install the Google Cloud CLI (docs/pods.md)"
     ]
 
 

@@ -49,7 +49,7 @@ def nodes(*states: str, queued_resource: str = "a/b/m") -> list[dict[str, Any]]:
         ("SUSPENDING", ("READY", "READY"), State.DELETING, "SUSPENDING"),
         ("SUSPENDED", (), State.PREEMPTED, "SUSPENDED"),
         ("DELETING", (), State.DELETING, "DELETING"),
-        ("FAILED", (), State.FAILED, "FAILED: no reason given"),
+        ("FAILED", (), State.FAILED, "FAILED: no reason was given"),
     ],
 )
 def test_machines(

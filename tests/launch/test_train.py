@@ -49,8 +49,8 @@ WRONG = {
     ),
     "a mistyped scope": (
         arguments(PRETRAIN, **{"MODEL_DIR": "x", "validaton/Input.pack": "False"}),
-        "--gin.validaton/Input.pack: nothing is made in scope 'validaton'; "
-        "did you mean validation?",
+        "--gin.validaton/Input.pack: nothing is configured in scope 'validaton'; did you mean "
+        "validation?",
     ),
     "a mistyped parameter": (
         arguments(PRETRAIN, **{"MODEL_DIR": "x", "train.log_evry": "7"}),
@@ -91,7 +91,7 @@ WRONG = {
     ),
     "an unknown task": (
         arguments(PRETRAIN, MODEL_DIR="x", MIXTURE_OR_TASK_NAME="sample_wrld"),
-        "--gin.MIXTURE_OR_TASK_NAME: no task or mixture is named 'sample_wrld'; "
+        "--gin.MIXTURE_OR_TASK_NAME: there is no task or mixture 'sample_wrld'; "
         "did you mean sample_world?",
     ),
 }
@@ -99,7 +99,7 @@ WRONG = {
 WRONG_VALUES = {
     "a value out of range": (
         arguments(PRETRAIN, MODEL_DIR="x", TRAIN_STEPS="0"),
-        "--gin.TRAIN_STEPS = 0: must be a whole number from 1 (TrainSettings.total_steps)",
+        "--gin.TRAIN_STEPS = 0: must be a whole number, at least 1 (TrainSettings.total_steps)",
     ),
     "no model to start from": (
         arguments(PRETRAIN, MODEL_DIR="x", INITIAL_CHECKPOINT="no/such/folder"),
@@ -107,11 +107,11 @@ WRONG_VALUES = {
     ),
     "a vocabulary that does not fit": (
         arguments(PRETRAIN, **{"MODEL_DIR": "x", "TransformerConfig.vocab_size": "100"}),
-        "has a vocabulary of 2048 tokens, the model 100",
+        "has a vocabulary of 2048 tokens, but the model has 100",
     ),
     "a batch that the mesh can't cut": (
         arguments(PRETRAIN, MODEL_DIR="x", BATCH_SIZE="12"),
-        "a batch of 12 rows does not divide over the 8 devices",
+        "a batch of 12 rows can't be divided evenly among the 8 devices",
     ),
 }
 
@@ -295,9 +295,9 @@ def test_a_dry_run_shows_batch_parameters_and_memory():
             ["--coordinator_address=localhost:1", "--num_processes=2", "--process_id=1"],
             ["--join_timeout=1"],
             69,
-            "train: process 1 of 2: the others have not all come to localhost:1 within 1 s",
+            "train: process 1 of 2: not all processes have joined at localhost:1 within 1 s",
         ),
-        (["--distributed"], ["--process_id=0"], 1, "train: nothing says where the other processes"),
+        (["--distributed"], ["--process_id=0"], 1, "train: can't find the other processes"),
     ],
 )
 def test_what_may_pass_has_a_status_of_its_own(

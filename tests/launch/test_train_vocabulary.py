@@ -37,7 +37,7 @@ def test_text_and_json_lines_are_read(tmp_path: pathlib.Path) -> None:
 @pytest.mark.parametrize(
     ("content", "fields", "message"),
     [
-        ('{"text": NaN}\n', "text", "a.jsonl:1: NaN is no JSON number"),
+        ('{"text": NaN}\n', "text", "a.jsonl:1: NaN is not a JSON number"),
         ('{"text": "a"}\n', "body,title", "has text in a field named body or title"),
     ],
 )

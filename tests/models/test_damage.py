@@ -143,7 +143,7 @@ def test_a_damaged_checkpoint_does_not_make_another_one_the_best(tmp_path: pathl
     assert load_model(tmp_path).provenance["step"] == 1
     path = tmp_path / "checkpoints" / "1" / "metadata" / "metadata"
     path.write_text(path.read_text().replace('"score": 0.5', '"score": 0.6'))
-    with pytest.raises(CheckpointError, match=r"checkpoints/1/.*copy checkpoint 1 anew"):
+    with pytest.raises(CheckpointError, match=r"checkpoints/1/.*copy checkpoint 1 again"):
         load_model(tmp_path)
     shutil.move(path.parents[1], tmp_path / "aside")
     assert load_model(tmp_path).provenance["step"] == 2
@@ -171,11 +171,11 @@ DAMAGES: dict[str, tuple[Callable[[pathlib.Path], object], str]] = {
     ),
     "an empty list": (
         lambda folder: (folder / "vocabulary" / "vocabulary.sha256").write_text(""),
-        r"vocabulary\.sha256 is damaged or of another model",
+        r"vocabulary\.sha256 is damaged or belongs to another model",
     ),
     "another vocabulary": (
         lambda folder: hugging_face().save(folder / "vocabulary"),
-        r"vocabulary\.sha256 is damaged or of another model",
+        r"vocabulary\.sha256 is damaged or belongs to another model",
     ),
     "an edit": (
         lambda folder: (folder / "model.json").write_text(
@@ -262,10 +262,10 @@ def test_a_damaged_run_is_told_in_words_for_people(tmp_path: pathlib.Path) -> No
     folder = tmp_path / "checkpoints" / "1"
     metadata, state = folder / "metadata" / "metadata", folder / "state"
     whole = metadata.read_text()
-    message = r"\A{path}: {said}[^\n]*; copy checkpoint 1 anew, or move it away[^\n]*\Z"
+    message = r"\A{path}: {said}[^\n]*; copy checkpoint 1 again, or move it away[^\n]*\Z"
     for content, said in (
         ("", "is empty"),
-        (whole[:50], "is cut short or damaged: no JSON"),
+        (whole[:50], "is cut short or damaged: it is not JSON"),
         ("[]", "is damaged: it is not what was saved"),
         (whole.replace("0.5", "0.4"), "is damaged: it is not what was saved"),
     ):

@@ -36,8 +36,8 @@ def test_pages_of_ours_are_not() -> None:
     assert refused(notes) == 1
     said = unlike_training(PROVENANCE, VOCABULARY, notes)
     assert said is not None
-    assert "a token of theirs spells 2." in said
-    assert "it spelled 3.8" in said
+    assert "here a token spells 2." in said
+    assert "in the training text 3.8" in said
 
 
 @pytest.mark.skipif(not SHARED.exists(), reason="needs ../shared/data")

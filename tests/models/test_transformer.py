@@ -436,8 +436,8 @@ def test_rows_past_the_learned_positions_are_refused():
     model = Transformer(VARIANTS["gpt 2"])
     params, tokens = model.abstract(), jax.ShapeDtypeStruct((1, 12), jnp.int32)
     lengths = jax.ShapeDtypeStruct((1,), jnp.int32)
-    with pytest.raises(ValueError, match=r"rows of 14 tokens .* only 13 learned positions"):
+    with pytest.raises(ValueError, match=r"rows have 14 tokens .* only 13 learned positions"):
         jax.eval_shape(lambda *a: model.prefill(*a, capacity=2), params, tokens, lengths)
     long = jax.ShapeDtypeStruct((1, 15), jnp.int32)
-    with pytest.raises(ValueError, match="rows of 15 tokens"):
+    with pytest.raises(ValueError, match="rows have 15 tokens"):
         jax.eval_shape(model.apply, params, long, long, long)

@@ -170,8 +170,8 @@ def test_read_a_report(tmp_path: pathlib.Path) -> None:
     assert "<mark>" in pages[0]
     assert "✗ supported" in pages[1]
     assert "faults: " in pages[2]
-    assert "does not stand here" in pages[2]
-    assert any("RL less SFT" in page for page in pages)
+    assert "is not here" in pages[2]
+    assert any("RL minus SFT" in page for page in pages)
     assert {"report.md", "report.html"} <= {path.name for path in tmp_path.iterdir()}
 
 

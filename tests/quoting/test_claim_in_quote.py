@@ -14,7 +14,7 @@ from gophercite.decoding import claim_in_quote
 from gophercite.decoding.claim_in_quote import Redraws, Shown, holds_claim, pieces_holding
 from gophercite.decoding.decode_loop import decode
 from gophercite.decoding.rerank import sample_in_turn
-from gophercite.decoding.sampler import Samples
+from gophercite.decoding.sampler import Samples, sample
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.decoding.scoring import score
 from gophercite.documents import Document
@@ -136,6 +136,33 @@ def test_the_second_pass_is_the_first_one_s_program():
     drawn(support=True, seed=1)
     assert decode._cache_size() == programs
     assert drawn(support=True, seed=1) == drawn(support=True, seed=1)
+
+
+def test_no_more_is_drawn_again_than_lacks_its_claim():
+    """And the numbers need no program of their own."""
+    constraint, small, counts = QuoteConstraint(VOCABULARY, QUOTES), model(), [6, 6]
+    sources = [[PAGES[0]], PAGES]
+    tables = constraint.tables([constraint.graph(shown) for shown in sources], 48)
+    passes, programs = [], []
+
+    def draw(**options):
+        made = sample(
+            small.transformer, small.params, PROMPTS, settings=SAMPLING, pad_id=VOCABULARY.pad_id,
+            eos_id=VOCABULARY.eos_id, vocabulary_size=VOCABULARY.size,
+            other_eos_ids=VOCABULARY.other_eos_ids, **options,
+        )  # fmt: skip
+        passes.append(made.tokens.tolist())
+        programs.append(decode._cache_size())
+        return made
+
+    keys = jax.random.split(jax.random.key(3), 2)
+    shown_pages = Shown(constraint, sources)
+    made = claim_in_quote.sample_supported(draw, keys, tables, counts, VOCABULARY, shown_pages)
+    first, again = passes
+    changed = [new for old, new in zip(first, made.tokens.tolist(), strict=True) if old != new]
+    assert 0 < len(again) < 12
+    assert changed == again
+    assert programs[0] == programs[1]
 
 
 def test_what_is_drawn_again_takes_the_place_of_the_first():

@@ -181,7 +181,7 @@ def _standing(folder: pathlib.Path) -> list[str]:
         ),
         (
             ("--form", "demonstration", "--world", "WORLD", "--browser", "actions=0"),
-            "no number from 1 on",
+            "must be a number, at least 1, or a range",
         ),
         (("--form", "demonstration", "--world", "WORLD", "--browser", "actions"), "NAME=VALUE"),
     ],
@@ -227,7 +227,7 @@ def test_bad_questions_are_named_and_episodes_are_nobody_s_votes(
     capsys.readouterr()
     more = write(tmp_path / "s.jsonl", question("q1"), question("q2"))
     assert cli.main(["rate", "add", study, "demonstration", more]) == 0
-    assert "1 items added to 'demonstration', 1 were there already" in capsys.readouterr().out
+    assert "1 items added to 'demonstration'; 1 were already there" in capsys.readouterr().out
     assert cli.main(["rate", "add", study, "demonstration", more, "--gold", more]) == 1
     assert "--gold is not for" in capsys.readouterr().err
 

@@ -89,7 +89,7 @@ def test_what_is_private_is_so(study: str) -> None:
         (("new", "STUDY", "--set", "rater=3"), "did you mean 'raters'"),
         (("new", "STUDY", "--set", "raters"), "expected NAME=VALUE"),
         (("new", "STUDY", "absent.jsonl"), "absent.jsonl: no such file"),
-        (("new", "STUDY", "BAD", "--experiment", "bad"), "nothing to rate in the files"),
+        (("new", "STUDY", "BAD", "--experiment", "bad"), "the files contain nothing to rate"),
         (("new", "STUDY", "--checks", "BAD", "--experiment", "bad"), "BAD:1: field 'expected'"),
         (("undo", "STUDY", "nobody"), "there is no rater 'nobody'"),
         (("export", "STUDY", "nq", "dpo", "OUT"), "4 without a vote that counts"),
@@ -124,8 +124,8 @@ def test_bad_lines_are_named_and_the_others_added(
     file = write(tmp_path / "more.jsonl", comparison("c1"), "{", comparison("c9"), comparison("c9"))
     assert rate("add", study, "nq", file) == 1
     said = capsys.readouterr()
-    assert "1 items added to 'nq', 1 were there already" in said.out
-    assert f"{file}:2: is no JSON" in said.err
+    assert "1 items added to 'nq'; 1 were already there" in said.out
+    assert f"{file}:2: is not JSON" in said.err
     assert f"{file}:4: field 'id': 'c9' is the id of another line" in said.err
     assert rate("add", study, "nq", file, "--json") == 1
     result = json.loads(capsys.readouterr().out)
@@ -138,7 +138,7 @@ def test_answers_of_two_models_are_paired(tmp_path: pathlib.Path, capsys: Says) 
     first = write(tmp_path / "a.jsonl", *({**base, **TRIPLE, "model": f"m{n}"} for n in range(3)))
     study = str(tmp_path / "study")
     assert rate("new", study, first) == 0
-    assert "1 answers have no other one" in capsys.readouterr().err
+    assert "1 answers are left without another one" in capsys.readouterr().err
     store = Study(study).store
     with store.reading() as connection:
         experiment = experiment_named(connection, "comparison")
@@ -176,12 +176,12 @@ def test_import_status_undo_and_export(study: str, tmp_path: pathlib.Path, capsy
     file = votes_file(tmp_path, rows + bad[:2])
     assert rate("import", study, "nq", file) == 1
     said = capsys.readouterr()
-    assert "3 votes added, 0 were there already" in said.out
+    assert "3 votes added; 0 were already there" in said.out
     assert f"{file}:5: field 'item': no item has the name the string \"c7\"" in said.err
     assert "field 'preferred': expected one of 0, 1, both_bad, both_good, unsure" in said.err
     assert rate("import", study, "nq", votes_file(tmp_path, rows + bad[2:])) == 1
     said = capsys.readouterr()
-    assert "0 votes added, 3 were there already" in said.out
+    assert "0 votes added; 3 were already there" in said.out
     assert "did you mean 'supported_0'" in said.err
     assert "field 'seconds': expected a number" in said.err
 

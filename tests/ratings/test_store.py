@@ -59,7 +59,7 @@ def test_opened_again_it_keeps_what_is_there(store: Store) -> None:
 def test_a_later_version_is_refused(store: Store) -> None:
     with store.writing() as connection:
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
-    with pytest.raises(StudyError, match="9999, which a later version"):
+    with pytest.raises(StudyError, match="9999, which was made by a later version"):
         Store(store.url.render_as_string())
 
 

@@ -117,7 +117,7 @@ def test_a_quote_that_leaves_words_out_has_the_places_of_its_runs() -> None:
     assert RUNS.runs == ("A town.", "built in 1874")
     with pytest.raises(ValueError, match="the quote is not at 1:8 of document 'o'"):
         cite(JOINED, PAGE, 1, 27)
-    with pytest.raises(ValueError, match="2 runs, and 3 places"):
+    with pytest.raises(ValueError, match="2 runs, but 3 places"):
         cite(JOINED, PAGE, 0, 7, 27)
 
 
@@ -150,11 +150,19 @@ def test_answers_from_before_there_were_spans_are_read() -> None:
 @pytest.mark.parametrize(
     ("change", "field", "problem"),
     [
-        ({"spans": [{"start": 0, "end": 7}] * 3}, "spans", "has 3 places.* are 2"),
+        (
+            {"spans": [{"start": 0, "end": 7}] * 3},
+            "spans",
+            "has 3 places, but the quote has 2 runs",
+        ),
         ({"spans": [{"start": 0, "end": 7}, {"start": 27}]}, "spans[1].end", "is missing"),
-        ({"spans": [{"start": 0, "end": 7}, {"start": 27, "end": 41}]}, "spans[1].end", "no place"),
+        (
+            {"spans": [{"start": 0, "end": 7}, {"start": 27, "end": 41}]},
+            "spans[1].end",
+            "can't be the place",
+        ),
         ({"spans": [{"start": 0, "end": 27}], "start": 1, "end": 28}, "spans", "must be the place"),
-        ({"spans": [], "start": 0, "end": 26}, "end", "no place of a quote with 27"),
+        ({"spans": [], "start": 0, "end": 26}, "end", "can't be the place of a quote with 27"),
         ({"spans": None}, "start", "is missing"),
         ({"end": 40}, "end", "must be null"),
     ],
@@ -172,7 +180,7 @@ def test_places_that_are_none_of_the_runs_are_refused(
 
 @pytest.mark.parametrize("change", [{"citations": ()}, {"reason": "too hard"}])
 def test_an_answer_is_given_or_declined(change: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="citations, or a reason"):
+    with pytest.raises(ValueError, match="either citations or a reason"):
         dataclasses.replace(ANSWER, **change)
 
 
@@ -181,10 +189,10 @@ def test_an_answer_is_given_or_declined(change: dict[str, Any]) -> None:
     [
         ({"answer": None}, "answer", "is missing"),
         ({"answer": [7]}, "answer[0]", "expected an object, got the number 7"),
-        ({"declined": True}, "declined", "must be true where there is no answer"),
+        ({"declined": True}, "declined", "must be true if there is no answer"),
         ({"score": "high"}, "score", "expected a number or null, got the string"),
         ({"score": True}, "score", "expected a number or null, got true"),
-        ({"score": 10**400}, "score", "is too large a number"),
+        ({"score": 10**400}, "score", "is too large for a number"),
         ({"model": None}, "model", "is missing"),
         ({"answer": [], "declined": True}, "reason", "is missing"),
         ({"samples": [{"answer": [], "text": ""}]}, "samples[0].score", "is missing"),
@@ -200,7 +208,9 @@ def test_bad_fields_are_named(change: dict[str, Any], field: str, problem: str) 
 def test_a_place_that_is_none_of_the_quote_is_refused(place: tuple[int, int]) -> None:
     value = answer_to_json(ANSWER)
     value["answer"][0] |= {"start": place[0], "end": place[1], "spans": None}
-    with pytest.raises(RecordError, match="no place of a quote with 13 characters") as raised:
+    with pytest.raises(
+        RecordError, match="can't be the place of a quote with 13 characters"
+    ) as raised:
         answer_from_json(value)
     assert raised.value.field == "answer[0].end"
 

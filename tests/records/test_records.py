@@ -213,7 +213,7 @@ def test_offsets_follow_normalisation() -> None:
 @pytest.mark.parametrize(
     ("kind", "value", "message"),
     [
-        (Document, without(DOCUMENT, "title"), "field 'title': is missing, and must be a string"),
+        (Document, without(DOCUMENT, "title"), "field 'title': is missing: expected a string"),
         (Document, without(DOCUMENT, title=" "), "field 'title': is empty"),
         (Document, without(DOCUMENT, id=17), "field 'id': expected a string, got the number 17"),
         (Document, without(DOCUMENT, text=None), "field 'text': is missing"),
@@ -225,7 +225,7 @@ def test_offsets_follow_normalisation() -> None:
         (Question, without(QUESTION, "answers", answer=["x"]), "did you mean 'answers'?"),
         (Question, without(QUESTION, answers="1874"), "'answers': expected a list, got the string"),
         (Question, without(QUESTION, answers=["a", 3]), "'answers[1]': expected some text, got"),
-        (Question, without(QUESTION, "documents"), "'documents': is missing, and must be a list"),
+        (Question, without(QUESTION, "documents"), "'documents': is missing: expected a list"),
         (
             Question,
             without(QUESTION, documents=[DOCUMENT, without(DOCUMENT, "text", id="p")]),
@@ -249,7 +249,7 @@ def test_offsets_follow_normalisation() -> None:
         (
             Question,
             without(QUESTION, evidence=[{"document": "o", "start": 0, "end": 40}]),
-            "'evidence[0].end': 40 is behind the text, which has 39 characters",
+            "'evidence[0].end': 40 is beyond the end of the text, which has 39 characters",
         ),
         (
             Question,
@@ -284,7 +284,11 @@ def test_offsets_follow_normalisation() -> None:
             without(COMPARISON, responses=["a", [{"claim": "b", "title": "T", "quote": "]%"}]]),
             "'responses[1][0].quote': holds the reserved mark ']%' at character 0",
         ),
-        (Comparison, without(COMPARISON, preferred=1.5), "'preferred': expected a number in 0 … 1"),
+        (
+            Comparison,
+            without(COMPARISON, preferred=1.5),
+            "'preferred': expected a number from 0 to 1",
+        ),
         (Comparison, without(COMPARISON, preferred=True), "'preferred': expected a number"),
         (
             Comparison,
@@ -314,16 +318,16 @@ def test_what_is_rated_unsupported_need_not_be_verbatim() -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (b"{", "is no JSON: Expecting property name"),
+        (b"{", "is not JSON: Expecting property name"),
         (b"\xff\xfe{}", "byte 1 is not UTF-8"),
         (b'{"id": "\xc3"}', "byte 9 is not UTF-8"),
-        (b'{"id": NaN}', "NaN is no JSON number"),
-        (b'{"id": -Infinity}', "-Infinity is no JSON number"),
+        (b'{"id": NaN}', "NaN is not a JSON number"),
+        (b'{"id": -Infinity}', "-Infinity is not a JSON number"),
         (b'{"id": 1e999}', "1e999 is too large for a number"),
-        (b'{"id": ' + b"9" * 5000 + b"}", "is no JSON that can be read"),
+        (b'{"id": ' + b"9" * 5000 + b"}", "can't be read as JSON"),
         (b"[" * 200_000, "is nested too deeply"),
         (b'{"id": "a", "title": "t", "text": "t"} x', "Extra data"),
-        (b"\x00", "is no JSON"),
+        (b"\x00", "is not JSON"),
     ],
 )
 def test_bad_lines_are_named_and_left_out(
@@ -401,7 +405,7 @@ def test_a_damaged_compressed_file_stops(tmp_path: pathlib.Path) -> None:
     [
         ('{"data": []}', 9, "r.json.gz: the compressed file is damaged"),
         ("[" * 200_000, 0, "r.json.gz: is nested too deeply"),
-        ('{\n"data": }', 0, "r.json.gz: is no JSON: Expecting value at character 11"),
+        ('{\n"data": }', 0, "r.json.gz: is not JSON: Expecting value at character 11"),
     ],
     ids=("damaged", "nested", "no JSON"),
 )
@@ -426,7 +430,7 @@ def test_control_characters_of_strangers_do_not_reach_a_terminal() -> None:
 
 def test_ids_are_unique_in_a_file(tmp_path: pathlib.Path) -> None:
     path = write_lines(tmp_path / "r.jsonl", DOCUMENT, without(DOCUMENT, id="p"), DOCUMENT)
-    with pytest.raises(RecordError, match=r":3: field 'id': 'o' was the id of line 1 already"):
+    with pytest.raises(RecordError, match=r":3: field 'id': 'o' is already the id of line 1"):
         list(records.read(path, Document, strict=True))
 
 
@@ -441,10 +445,10 @@ def test_the_report_counts_unknown_fields_and_keeps_the_first_errors(
     assert len(report.errors) == records.KEPT_ERRORS
     assert report.unknown_fields == {"license": 1}
     text = str(report).splitlines()
-    assert text[0] == f"1 records read, {len(bad)} skipped"
+    assert text[0] == f"1 record read, {len(bad)} skipped"
     assert text[-2:] == [
         "… and 5 more",
-        "fields without a meaning here were passed over: 'license' (1)",
+        "unknown fields were ignored: 'license' (1)",
     ]
 
 

@@ -25,7 +25,7 @@ def test_two_processes_never_write_one_file(tmp_path: pathlib.Path) -> None:
         (b'{"question_id": "q"}\nnonsense\n', None, "answers.jsonl:2"),
         (b"[]\n", None, "answers.jsonl:1"),
         (b'{"question_id": "q"}\n', None, "answers.run.json"),
-        (b"", b"{", "no JSON"),
+        (b"", b"{", "is not JSON"),
         (b"", b'{"seed": 1}', "seed = 1, not 0"),
     ],
 )

@@ -212,20 +212,28 @@ def test_adapters_of_a_model_that_is_gone_or_another_are_refused(
     with pytest.raises(ModelFolderError, match=gone):
         load_model(folder)
     save_base(base, seed=1)
-    other = r"\A[^\n]*run: the adapters were trained on another model than [^\n]*base holds now"
+    other = r"\A[^\n]*run: the adapters were trained on another model than the one [^\n]*base"
     for use in (load_model, lambda it: export_weights(it, tmp_path / "exported")):
         with pytest.raises(ModelFolderError, match=other):
             use(folder)
-    with pytest.raises(CheckpointError, match=r"checkpoint 4 was trained with another model than"):
+    with pytest.raises(CheckpointError, match=r"checkpoint 4 was trained from another model than"):
         run(folder, base)
 
 
 @pytest.mark.parametrize(
     ("lora", "frozen", "message"),
     [
-        (None, 1, "checkpoint 4 is of adapters alone, and this run trains whole parameters"),
-        (dataclasses.replace(LORA, alpha=2.0), 1, "has adapters with .*8.0.* this run with .*2.0"),
-        (LORA, 0, r"down/a is float32\[2, 32, 2\] there, float32\[3, 32, 2\] in this run"),
+        (None, 1, "checkpoint 4 holds only adapters, but this run trains all parameters"),
+        (
+            dataclasses.replace(LORA, alpha=2.0),
+            1,
+            "has adapters with .*8.0.* this run's have .*2.0",
+        ),
+        (
+            LORA,
+            0,
+            r"down/a is float32\[2, 32, 2\] in the checkpoint, but float32\[3, 32, 2\] in this run",
+        ),
     ],
 )
 def test_a_run_with_other_adapters_does_not_go_on(

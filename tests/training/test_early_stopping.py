@@ -59,7 +59,7 @@ def test_wrong_settings_are_refused():
         EarlyStopping(())
     with pytest.raises(ValueError, match="patience = 0"):
         EarlyStopping(("a",), patience=0)
-    with pytest.raises(ValueError, match="names 'b'; evaluations give a"):
+    with pytest.raises(ValueError, match="names 'b', but evaluations report a"):
         Watch().observe(EarlyStopping(("b",)), {"a": 1.0})
 
 

@@ -90,25 +90,25 @@ def test_the_one_that_keeps_the_others_waiting_is_named() -> None:
     found = straggler({0: 0.05, 1: 0.0, 2: 0.4, 3: 0.1}, 1.5)
     assert found is not None
     assert found[0] == 2
-    assert "process 2 waits for its input 0.40 s of each step of 1.50 s" in found[1]
-    assert "the others at most 0.10 s" in found[1]
+    assert "process 2 waits 0.40 s of each 1.50 s step for its input" in found[1]
+    assert "the others wait at most 0.10 s" in found[1]
 
 
 def test_silence_is_broken_with_what_is_done_and_since_when() -> None:
     said, doing = io.StringIO(), ["compiling"]
     progress = Progress(said, 10)
     with Reminders(progress, lambda: doing[0], every=0.1):
-        wait_for(lambda: said.getvalue().count("still at compiling, for 0 s so far") >= 2)
+        wait_for(lambda: said.getvalue().count("still busy with compiling after 0 s") >= 2)
         doing[0] = "saving step 3"
-        wait_for(lambda: "still at saving step 3" in said.getvalue())
+        wait_for(lambda: "still busy with saving step 3" in said.getvalue())
         # Who speaks is not reminded.
         until = time.monotonic() + 0.4
         while time.monotonic() < until:
             progress.step(3, {})
             time.sleep(0.01)
-        count = said.getvalue().count("still at")
+        count = said.getvalue().count("still busy with")
         progress.step(4, {})
-        assert said.getvalue().count("still at") - count <= 1
+        assert said.getvalue().count("still busy with") - count <= 1
     running = [thread.name for thread in threading.enumerate()]
     assert "reminders" not in running
 

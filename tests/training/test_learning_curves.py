@@ -48,7 +48,9 @@ def test_a_panel_for_each_and_its_metrics_by_step(run: pathlib.Path) -> None:
 
 
 def test_an_unknown_metric_is_refused_with_those_that_are_known(run: pathlib.Path) -> None:
-    with pytest.raises(ValueError, match=r"has 'loss'; it has eval/validation/loss, grad, loss"):
+    with pytest.raises(
+        ValueError, match=r"no metric 'loss'; there are eval/validation/loss, grad, loss"
+    ):
         learning_curves(run, {"loss": "loss"})
 
 

@@ -105,7 +105,7 @@ def test_a_run_says_where_its_time_went_over_all_its_starts(tmp_path):
     assert last["time/spent/saving"] > 0
     assert 0 < last["time/step_p50"] <= last["time/step_p90"] <= last["time/step_p99"]
     assert last["memory/host_peak"] > 0.05
-    assert "## Where the time went" in (tmp_path / "report.md").read_text()
+    assert "## Time spent" in (tmp_path / "report.md").read_text()
 
 
 def slow_answers(params, step):

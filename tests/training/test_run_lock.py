@@ -1,6 +1,8 @@
 """Two commands on one run's folder: the second is refused while the first lives."""
 
 import contextlib
+import datetime
+import itertools
 import os
 import re
 import signal
@@ -105,10 +107,10 @@ def test_in_a_bucket_a_mark_is_renewed_expires_and_is_missed_by_its_owner(server
     with running(*script, stdout=subprocess.PIPE) as first:
         assert first.stdout.readline() == "held\n"
         said: list[str] = []
-        with pytest.raises(RunInUseError, match=f"process {first.pid} on .* has renewed"):
+        with pytest.raises(RunInUseError, match=f"process {first.pid} on .* has just renewed"):
             mark(said.append)
         assert f"process {first.pid} on" in said[0]
-        assert "delete that object" in said[0]
+        assert "delete this object" in said[0]
 
         # One that stands still has lost the folder, and notices when it goes on.
         first.send_signal(signal.SIGSTOP)
@@ -141,11 +143,39 @@ def test_a_mark_is_renewed_again_when_credentials_and_network_are_back(server, m
     with monkeypatch.context() as broken:
         broken.setattr(storage.Blob, "upload_from_string", fail)
         assert tried.wait(PATIENCE)
-    with pytest.raises(RunInUseError, match="has renewed"):
+    with pytest.raises(RunInUseError, match="has just renewed"):
         mark(host="third")
     held.confirm()
     held.release()
     assert server.objects == {}
+
+
+@pytest.mark.parametrize("watched", [True, False])
+@pytest.mark.parametrize("content", [Owner(6, "dead", "2025").to_json(), "{"])
+def test_another_command_that_was_faster_is_named(server, watched, content):
+    """It has not renewed the mark that was found, but replaced it, as this command would have."""
+    name, faster = f"run/{MARK}", Owner(8, "faster", "2026-01-02T03:04:06+00:00").to_json()
+
+    def put(text: str) -> None:
+        server.objects[name] = text.encode()
+        server.generations[name] = server.generations.get(name, 1) + 1
+        server.updated[name] = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
+
+    def replace(*_: object) -> None:
+        if server.objects[name] != faster.encode():
+            put(faster)
+
+    server.objects[name] = content.encode()  # of long ago
+    if watched:
+        put(content)
+    else:  # the first write finds the mark, the second would replace it
+        turns = itertools.chain([lambda: None], itertools.repeat(replace))
+        server.before_write = lambda: next(turns)()
+    with pytest.raises(RunInUseError) as refused:
+        mark(replace if watched else print)
+    assert "gs://b/run is in use: process 8 on faster" in str(refused.value)
+    assert "before this command could" in str(refused.value)
+    assert "renewed" not in str(refused.value)
 
 
 def test_a_mark_of_long_ago_is_not_waited_for(server):

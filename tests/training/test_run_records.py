@@ -89,5 +89,7 @@ def test_rows_are_cut_over_the_data_axes_alone():
     assert process_share(where) == (0, 1)
     tokens = put(where, tiny.batch(0))["tokens"]
     assert tokens.sharding.shard_shape(tokens.shape) == (tiny.ROWS // 4, tiny.LENGTH)
-    with pytest.raises(ValueError, match="a batch of 7 rows does not divide over the 8 devices"):
+    with pytest.raises(
+        ValueError, match="a batch of 7 rows can't be divided evenly among the 8 devices"
+    ):
         put(tiny.partitioner(fsdp=8), jax.tree.map(lambda x: x[:7], tiny.batch(0)))

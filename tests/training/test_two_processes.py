@@ -47,7 +47,7 @@ def test_two_processes_of_four_devices_save_and_go_on_together(cache, tmp_path):
     messages = [finish(process, 0) for process in pair]
     assert "input waits: {0: 0.0, 1: 0.75}" in messages[0]
     assert "input waits: {}" in messages[1]
-    assert f"going on from checkpoint 2 of {tmp_path}" in messages[0]
+    assert f"resuming from checkpoint 2 of {tmp_path}" in messages[0]
     assert saved_steps(tmp_path) == [2, 4]
 
     # One process over the same eight devices takes over the checkpoint of the two.

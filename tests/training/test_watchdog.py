@@ -69,8 +69,8 @@ def test_of_two_that_run_the_one_whose_input_dries_up_is_named(
     (tmp_path / "stuck_1").touch()
     _, said = started[1].communicate(timeout=PATIENCE)
     assert started[1].returncode == EXIT_CODE, said
-    assert "All 2 processes run; one waits for its input, its disk or its device" in said
-    assert "and is behind the others: 1." in said
+    assert "All 2 processes are running, but one is behind the others" in said
+    assert "waiting for its input, its disk or its device: 1." in said
     started[0].communicate(timeout=PATIENCE)
     assert started[0].returncode not in (0, None)
 
@@ -86,12 +86,12 @@ def test_a_process_that_is_stopped_ends_the_others_with_its_number(
     assert started[1 - stopped].returncode == EXIT_CODE, said
     assert time.monotonic() - begun < 60  # JAX's own heartbeat takes 100 and more
     last = said.splitlines()[-1]
-    assert last.startswith("the training stands still: nothing has come of ")
-    assert "Started again, it goes on from its last checkpoint" in last
+    assert last.startswith("the training is stuck: no progress on ")
+    assert "Run the same command again to go on from the last checkpoint" in last
     if stopped == 1:
-        assert "Of 2 processes these stand still: 1." in last
+        assert "These of the 2 processes do not respond: 1." in last
     else:
-        assert "Process 0, where the others meet, does not answer" in last
+        assert "Process 0, which coordinates the others, does not respond" in last
 
 
 def test_an_input_that_dries_up_ends_a_run_and_being_stopped_oneself_does_not(
@@ -114,7 +114,7 @@ def test_an_input_that_dries_up_ends_a_run_and_being_stopped_oneself_does_not(
     (tmp_path / "stuck_0").touch()
     _, said = started[0].communicate(timeout=PATIENCE)
     assert started[0].returncode == EXIT_CODE
-    assert "for 2 s and more. Its input, its disk or its device does not answer." in said
+    assert "for 2 s. Its input, its disk or its device does not respond." in said
 
 
 def test_signs_of_life_patience_and_suspension_put_it_off() -> None:
@@ -136,7 +136,7 @@ def test_signs_of_life_patience_and_suspension_put_it_off() -> None:
         watchdog.alive("step 2")
         assert acted.wait(PATIENCE)
     assert len(messages) == 1
-    assert "nothing has come of step 2 for 0.5 s" in messages[0]
+    assert "no progress on step 2 for 0.5 s" in messages[0]
     with Watchdog(0.2, messages.append):
         pass
     with Watchdog(None, messages.append) as never:

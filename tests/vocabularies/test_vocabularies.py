@@ -306,7 +306,7 @@ def test_special_tokens_are_read_from_the_configuration_beside(tmp_path: pathlib
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ("{", "is no JSON"),
+        ("{", "can't be read as JSON"),
         ("[1]", r"expected an object, got the list \[1\]"),
         ('{"eos_token": 7}', "field 'eos_token': expected the name of a token, got the number 7"),
         ('{"pad_token": {"content": []}}', "field 'pad_token': expected the name of a token"),

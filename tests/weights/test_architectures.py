@@ -155,7 +155,7 @@ REFUSED: dict[str, tuple[str, Fields, str]] = {
     "share": (
         "gpt_neox",
         {"rope_parameters": {"partial_rotary_factor": 0.4}},
-        "rotary_fraction = 0.4: must be 1, or a share",
+        "rotary_fraction = 0.4: must be 1, or a fraction",
     ),
     "heads": ("gpt2", {"n_head": 5}, r"'n_head': 5 must divide the model's width \(16\)"),
     "layers": ("gpt2", {"n_layer": 10**12}, "'n_layer'.*from 1 to 1000"),

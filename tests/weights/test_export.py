@@ -252,7 +252,7 @@ def test_reward_models_are_refused(own: pathlib.Path, tmp_path: pathlib.Path) ->
     heads = RewardModel(model.transformer).init_heads(jax.random.key(1))
     rewarding = dataclasses.replace(model, params={**model.params, "heads": heads})
     save_model(tmp_path / "rewards", rewarding)
-    with pytest.raises(ValueError, match="rewards: the model has a reward model's heads"):
+    with pytest.raises(ValueError, match="rewards: the model has heads, so it is a reward model"):
         export_weights(tmp_path / "rewards", tmp_path / "exported")
 
 

@@ -155,7 +155,7 @@ def test_adapters_of_another_model_are_refused(llama, tmp_path) -> None:
 def test_base_and_dtype_are_for_what_they_are_for(llama, tmp_path, capsys) -> None:
     command = ["import-weights", str(llama / "source"), str(tmp_path / "new")]
     assert cli.main([*command, "--base", str(llama / "base")]) == 1
-    assert "--base is for adapters" in capsys.readouterr().err
+    assert "--base is only for adapters" in capsys.readouterr().err
     command = ["import-weights", str(llama / "peft"), str(tmp_path / "new")]
     assert cli.main([*command, "--base", str(llama / "base"), "--dtype", "bfloat16"]) == 1
-    assert "dtype of its base" in capsys.readouterr().err
+    assert "dtype of their base" in capsys.readouterr().err

@@ -293,7 +293,10 @@ DAMAGES: dict[str, tuple[Callable[[pathlib.Path], object], str]] = {
         lambda f: (f.parent / MODEL).write_bytes(trained("unigram")._model),
         "tokens, the embedding only 288 rows",
     ),
-    "no SentencePiece": (lambda f: (f.parent / MODEL).write_bytes(b"x"), "no SentencePiece model"),
+    "no SentencePiece": (
+        lambda f: (f.parent / MODEL).write_bytes(b"x"),
+        "not a SentencePiece model",
+    ),
 }
 
 
@@ -409,7 +412,7 @@ def test_commands(
     model, exported = str(tmp_path / "model"), str(tmp_path / "exported")
     command = ["import-weights", str(source), model]
     assert cli.main(command) == 1
-    assert "name the SentencePiece model with --vocabulary FILE" in capsys.readouterr().err
+    assert "give the SentencePiece model with --vocabulary FILE" in capsys.readouterr().err
     vocabulary = ["--vocabulary", str(source.parent / MODEL)]
     assert cli.main([*command, *vocabulary, "--activations", "relu", "--max-distance", "128"]) == 0
     count = read_description(model).config.parameters
@@ -419,4 +422,6 @@ def test_commands(
     assert cli.main(["import-weights", exported, model, *vocabulary]) == 1
     assert "take one of its checkpoints: checkpoint_1000" in capsys.readouterr().err
     assert cli.main(["import-weights", model, exported, *vocabulary]) == 1
-    assert "--vocabulary is for T5X checkpoints, and this is none" in capsys.readouterr().err
+    assert (
+        "--vocabulary is only for T5X checkpoints, but there is no file" in capsys.readouterr().err
+    )
