@@ -1,6 +1,6 @@
 """What `gophercite ask --extractive` is worth: how often its quote holds the answer, and its time.
 
-    python benchmarks/ask.py [--data ../shared/data] [--questions 1000]
+    python benchmarks/ask.py [--data DATA] [--questions 1000]
 
 Over the corpora of `benchmarks/search.py`: the paragraphs of SQuAD's Wikipedia articles, and the
 gold passages of Natural Questions. `page` is the share of questions whose own page is the one that
@@ -9,11 +9,11 @@ quote of every answer is checked against its page.
 """
 
 import argparse
-import pathlib
 import random
 import time
 
-from search import ROOT, Wanted, natural_questions, squad  # which puts ROOT on the path
+from public_data import add_data
+from search import Wanted, natural_questions, squad  # which puts ROOT on the path
 
 from gophercite.answering.extractive import extractive_answer
 from gophercite.answering.pages import IndexedPages, index_in_memory
@@ -41,7 +41,7 @@ def measure(documents: list[Document], wanted: list[Wanted], pages: int) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=pathlib.Path, default=ROOT / "../shared/data")
+    add_data(parser)
     parser.add_argument("--questions", type=int, default=1000)
     parser.add_argument("--pages", type=int, default=5)
     flags = parser.parse_args()

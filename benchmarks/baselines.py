@@ -2,7 +2,7 @@
 
     python benchmarks/baselines.py --questions 500
 
-Reads the public sets of ../shared/data, whole articles where they have some, asks each set as many
+Reads public sets (docs/public_data.md), whole articles where they have some, asks each set as many
 questions, drawn by their ids, and prints a table for each in Markdown: percentages with 90 %
 intervals (Wilson).
 """
@@ -11,6 +11,8 @@ import argparse
 import pathlib
 import sys
 import zlib
+
+from public_data import add_data
 
 from data_pipelines.converters.articles import join_passages
 from data_pipelines.converters.fairytaleqa import convert_fairytaleqa
@@ -21,7 +23,6 @@ from data_pipelines.converters.writing import ConversionSettings, to_records
 from gophercite.evaluation.baselines import judge_baselines
 from gophercite.evaluation.report import metrics_table
 
-DATA = pathlib.Path(__file__).parents[1] / "../shared/data"
 # What reads a file, the file, and whether its passages are parts of articles.
 SETS: dict[str, tuple[Converter, str, bool]] = {
     "passages (Natural Questions)": (
@@ -44,12 +45,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", type=pathlib.Path, default=DATA, help="the public files")
+    add_data(parser)
     parser.add_argument("--questions", type=int, default=500, help="of each set (default: 500)")
     flags = parser.parse_args()
-    if not flags.data.is_dir():
-        print(f"baselines: {flags.data}: there are no public files", file=sys.stderr)
-        return 1
     for name, (convert, file, articles) in SETS.items():
         asked = read_gold(convert, flags.data / file, articles=articles)
         drawn = sorted(asked, key=lambda item: zlib.crc32(item.id.encode()))[: flags.questions]

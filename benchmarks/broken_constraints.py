@@ -95,14 +95,14 @@ BREAKS = [
         BUSY,
     ),
     Break(
-        "rows that go on with another sample keep their state",
+        "rows that go on with another sample keep their place in the graph",
         (
             Edit(
                 "decoding/decode_state.py",
                 "quote = jax.tree.map("
                 "anew, initial(work.quotes, of_row, state.sample.reshape(-1)), quote)",
                 "begun = initial(work.quotes, of_row, state.sample.reshape(-1))\n"
-                "        quote = quote._replace(node=anew(begun.node, quote.node))",
+                "        quote = jax.tree.map(anew, begun, quote)._replace(node=quote.node)",
             ),
         ),
         SEVERAL,
@@ -181,8 +181,14 @@ BREAKS = [
             Edit(
                 "quoting/quote_graph.py", "space[at + len(blank) - 1] = True", "space[at] = False"
             ),
+            # Whole words are never white space, whatever this rule says.
+            Edit(
+                "quoting/quote_settings.py",
+                'boundaries: Boundaries = "words"',
+                'boundaries: Boundaries = "characters"',
+            ),
         ),
-        BUSY,
+        SEVERAL,
     ),
     Break(
         "titles in lower case",

@@ -1,6 +1,6 @@
 """What of web pages reaches the text browser: gold article text, and the links in it.
 
-    python benchmarks/browsed_pages.py [--data ../shared/data/html]
+    python benchmarks/browsed_pages.py [--data DATA/html]
 
 Of the pages of `articles.jsonl.gz` (`html`, `text` as marked by people): precision, recall and F1
 of shingles of four words (as `benchmarks/extraction.py`, means over pages) of the article mode of
@@ -16,6 +16,8 @@ import re
 import statistics
 import sys
 import time
+
+from public_data import add_data
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -47,7 +49,7 @@ def gold_links(page: str, gold: str) -> list[tuple[str, str]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=pathlib.Path, default=ROOT / "../shared/data/html")
+    add_data(parser, "html")
     options = parser.parse_args()
     pages = list(records(options.data / "articles.jsonl.gz"))
     modes = {

@@ -1,6 +1,6 @@
 """How quick the text browser is: steps a second, and the time that a page of 1 MB takes.
 
-    python benchmarks/browser.py [--data ../shared/data/html] [--seconds 10]
+    python benchmarks/browser.py [--data DATA/html] [--seconds 10]
 
 Steps: the 92 real pages of `articles.jsonl.gz` as a recorded world in memory; each environment
 searches, opens hits, scrolls, finds, quotes what it sees and goes back, by a seeded script, and its
@@ -15,6 +15,8 @@ import pathlib
 import random
 import sys
 import time
+
+from public_data import add_data
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -128,7 +130,7 @@ def large_text() -> dict[str, object]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=pathlib.Path, default=ROOT / "../shared/data/html")
+    add_data(parser, "html")
     parser.add_argument("--seconds", type=float, default=10.0)
     options = parser.parse_args()
     articles = list(records(options.data / "articles.jsonl.gz"))

@@ -22,6 +22,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.constrained import paired
+from benchmarks.public_data import DATA
 from gophercite.browser.encoding import encode_state
 from gophercite.browser.environment import page_of, replay, reset
 from gophercite.browser.pages import Page
@@ -37,7 +38,6 @@ from gophercite.models.folder import Model, load_model
 from gophercite.retrieval.engine import Hit
 from gophercite.vocabularies import Vocabulary
 
-ROOT = Path(__file__).resolve().parents[1]
 ADDRESS = "http://page.example/"
 ON_THE_PAGE = ("Search page", "Clicked on link 0", "Scrolled down 1")
 
@@ -49,10 +49,13 @@ class _OneHit:
 
 
 def text_of(path: Path | None) -> str:
-    """A long text: a file's, or paragraphs of Wikipedia from ../shared/data."""
+    """A long text: a file's, or paragraphs of Wikipedia (docs/public_data.md)."""
     if path is not None:
         return path.read_text("utf-8")
-    with gzip.open(ROOT / "../shared/data/squad/wikipedia.json.gz") as file:
+    public = DATA / "squad" / "wikipedia.json.gz"
+    if not public.is_file():
+        sys.exit(f"{public}: there is no such file: get it (docs/public_data.md), or give --text")
+    with gzip.open(public) as file:
         articles = json.load(file)["data"]
     return "\n\n".join(each["context"] for one in articles for each in one["paragraphs"])
 
@@ -150,7 +153,7 @@ def main() -> None:
     parser.add_argument("--skip-steps", action="store_true", help="only tables")
     parser.add_argument("--skip-tables", action="store_true", help="only steps")
     flags = parser.parse_args()
-    model, text = load_model(flags.model), text_of(flags.text)
+    text, model = text_of(flags.text), load_model(flags.model)
     if not flags.skip_tables:
         measure_tables(model.vocabulary, text, flags.rounds)
     if not flags.skip_steps:

@@ -1,6 +1,6 @@
 """How well the text of web pages is found: F1 of words against gold texts, and pages that fail.
 
-    python benchmarks/extraction.py [--data ../shared/data/html]
+    python benchmarks/extraction.py [--data DATA/html]
 
 `articles.jsonl.gz` holds pages with the text of their article, marked by people (`html`, `text`).
 Of `readability.jsonl.gz` every page must give some text without an error. F1 counts shingles of
@@ -19,6 +19,8 @@ import sys
 import time
 from collections.abc import Iterator
 from typing import Any
+
+from public_data import add_data
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -81,7 +83,7 @@ def measure(data: pathlib.Path, mode: Mode) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=pathlib.Path, default=ROOT / "../shared/data/html")
+    add_data(parser, "html")
     options = parser.parse_args()
     for mode in ("article", "full"):
         print(json.dumps({"mode": mode, **measure(options.data, mode)}))

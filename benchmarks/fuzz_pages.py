@@ -17,6 +17,8 @@ import random
 import sys
 import time
 
+from public_data import add_data
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
@@ -84,7 +86,7 @@ def html_pages(data: pathlib.Path) -> list[bytes]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=pathlib.Path, default=ROOT / "../shared/data")
+    add_data(parser)
     parser.add_argument("--pages", type=int, default=2000, help="of each kind")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kinds", default="html,pdf", help="which pages (default %(default)s)")

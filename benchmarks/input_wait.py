@@ -1,6 +1,6 @@
 """The share of a training step that waits for prompts of appendix D.2, in a real run.
 
-    python benchmarks/input_wait.py [--data ../shared/data] [--work FOLDER] [--steps 60]
+    python benchmarks/input_wait.py [--data DATA] [--work FOLDER] [--steps 60]
 
 Makes whole Wikipedia articles with search results for every question, then trains the small model
 with gin_configs/sft_long_pages.gin: windows of one to five pages a prompt. Prints the input's wait
@@ -20,6 +20,7 @@ import tempfile
 import time
 
 import numpy as np
+from public_data import add_data
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -110,7 +111,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", type=pathlib.Path, default=ROOT / "../shared/data")
+    add_data(parser)
     parser.add_argument("--work", type=pathlib.Path, help="a folder to keep; else a temporary one")
     parser.add_argument("--steps", type=int, default=60)
     options = parser.parse_args()

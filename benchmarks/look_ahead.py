@@ -1,6 +1,6 @@
 """What making the next questions ready saves while the device answers one.
 
-    python benchmarks/look_ahead.py [--data ../shared/data] [--questions 24] [--rounds 3]
+    python benchmarks/look_ahead.py [--data DATA] [--questions 24] [--rounds 3]
     PJRT_NPROC=1 XLA_FLAGS=--xla_cpu_multi_thread_eigen=false python benchmarks/look_ahead.py
 
 Questions of SQuAD are asked of its whole articles, five pages each by the embedded index, with the
@@ -20,6 +20,8 @@ import sys
 import time
 from collections.abc import Callable
 from typing import Any
+
+from public_data import add_data
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -74,7 +76,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", type=pathlib.Path, default=ROOT / "../shared/data")
+    add_data(parser)
     parser.add_argument("--model", default=BUNDLED, help="default: the sample world's")
     parser.add_argument("--questions", type=int, default=24)
     parser.add_argument("--rounds", type=int, default=3)

@@ -37,6 +37,13 @@ OBJECTIVES = (ONE_CASE, f"{OBJECTIVE}[free]", "learning/test_rollouts.py")
 POLICIES = "evaluation/test_policies.py"
 MASKS = "quoting/test_constraint.py::test_the_mask_is_exactly_what_can_still_be_finished"
 CONSTRAINT = (MASKS, "quoting/test_constraint.py::test_every_sample_is_legal_at_every_budget")
+COMMANDS = (
+    "commands/test_commands.py",
+    "commands/test_all_commands.py::test_commands_that_can_be_written_are_those_that_are_accepted",
+    "commands/test_all_commands.py::test_no_word_is_begun_that_would_make_a_quote_too_long",
+    "commands/test_all_commands.py::test_quotes_by_their_start_and_end_are_accepted_and_ended",
+    "commands/test_all_commands.py::test_answers_that_can_be_written_cite_what_is_there",
+)
 FAULTS = (
     "decoding/test_fault_tracking.py::test_the_automaton_parses_what_evidence_parses",
     "decoding/test_fault_tracking.py::test_nearly_right_responses[hostile]",
@@ -67,6 +74,9 @@ SUBJECTS: dict[str, tuple[str, ...]] = {
     "learning/clipping.py": ("learning/test_clipping.py",),
     "learning/ema.py": ("learning/test_ema.py", "learning/test_supervised.py"),
     "learning/rounding.py": ("learning/test_rounding.py",),
+    "learning/ppo.py": ("learning/test_ppo.py",),
+    "learning/advantages.py": ("learning/test_advantages.py",),
+    "learning/token_log_probs.py": ("learning/test_ppo.py",),
     "learning/adam.py": ("learning/test_optimizers.py",),
     "learning/adafactor.py": ("learning/test_optimizers.py",),
     "learning/optimizers.py": ("learning/test_optimizers.py",),
@@ -79,6 +89,16 @@ SUBJECTS: dict[str, tuple[str, ...]] = {
     "quoting/token_edges.py": CONSTRAINT,
     "decoding/response_automaton.py": FAULTS,
     "decoding/fault_tracking.py": FAULTS,
+    "quoting/run_boundaries.py": ("quoting/test_run_boundaries.py", MASKS),
+    "quoting/run_automaton.py": ("quoting/test_run_automaton.py", MASKS),
+    "quoting/omissions.py": ("quoting/test_omissions.py",),
+    "decoding/claim_in_quote.py": ("quoting/test_claim_in_quote.py",),
+    "commands/constraint.py": COMMANDS,
+    "commands/endings.py": COMMANDS,
+    "commands/free_texts.py": COMMANDS,
+    "commands/long_quotes.py": COMMANDS,
+    "commands/page_runs.py": COMMANDS,
+    "commands/skeletons.py": COMMANDS,
     "quoting/suffix_automaton.py": ("quoting/test_suffix_automaton.py", MASKS),
     "decoding/abstention.py": ("decoding/test_abstention.py", "evaluation/test_abstention.py"),
     "evaluation/abstention.py": ("evaluation/test_abstention.py",),

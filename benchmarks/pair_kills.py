@@ -102,7 +102,7 @@ def is_as_it_should_be(
     if kind == "kill":
         return other not in (0, 75) and bool(said[1 - which].strip())
     if kind == "stop":
-        return other == 69 and "the training stands still" in said[1 - which]
+        return other == 69 and "the training is stuck" in said[1 - which]
     if kind == "term":
         saved = {tuple(re.findall(r"step (\d+) is saved", text)[-1:]) for text in said}
         return list(statuses) == [75, 75] and len(saved) == 1

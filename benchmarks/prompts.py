@@ -1,6 +1,6 @@
 """Prompts of appendix D.2 from whole pages: how fast they are made, and what they hold.
 
-    python benchmarks/prompts.py [--data ../shared/data] [--vocabulary FOLDER] [--prompts 60]
+    python benchmarks/prompts.py [--data DATA] [--vocabulary FOLDER] [--prompts 60]
 
 Speed, on one core: a target page and nine results of 5 to 200 kB with their snippets, half of which
 have changed by a word since; prompts of 4096 - 256 tokens. The same with `fuzzywuzzy` where that is
@@ -25,6 +25,8 @@ import time
 import warnings
 from collections.abc import Iterator
 
+from public_data import add_data
+
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from gophercite import records
@@ -41,7 +43,6 @@ PROMPT_TOKENS = 4096 - 256
 RESULTS = 10
 TURNS = 3
 SMALLEST, LARGEST = 5_000, 200_000  # characters of a page
-DATA = pathlib.Path(__file__).resolve().parents[1] / "../shared/data"
 
 
 def lines(path: pathlib.Path) -> Iterator[dict]:
@@ -262,7 +263,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", type=pathlib.Path, default=DATA, help="with squad, text, …")
+    add_data(parser)
     parser.add_argument("--vocabulary", help="its folder; without, one of 8,192 pieces is trained")
     parser.add_argument("--prompts", type=int, default=60)
     parser.add_argument("--questions", type=int, default=300, help="0 measures speed alone")

@@ -1,6 +1,6 @@
 """How well `gophercite ask --extractive` tells questions that its pages answer from others.
 
-    python benchmarks/relevance.py [--data ../shared/data] [--questions 1000]
+    python benchmarks/relevance.py [--data DATA] [--questions 1000]
 
 Each question of `benchmarks/search.py` is asked twice: of 29 pages on other subjects with its own
 page among them, and of 30 pages on other subjects. For each threshold: `given` is the share that is
@@ -10,10 +10,10 @@ are still given, `declined` the share that is declined where it is not there.
 
 import argparse
 import collections
-import pathlib
 import random
 
-from search import ROOT, Wanted, natural_questions, squad  # which puts ROOT on the path
+from public_data import add_data
+from search import Wanted, natural_questions, squad  # which puts ROOT on the path
 
 from gophercite.answering.extractive import LEAST_RELEVANCE, extractive_answer
 from gophercite.answering.pages import IndexedPages, index_in_memory
@@ -57,7 +57,7 @@ def measure(documents: list[Document], wanted: list[Wanted]) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=pathlib.Path, default=ROOT / "../shared/data")
+    add_data(parser)
     parser.add_argument("--questions", type=int, default=1000)
     flags = parser.parse_args()
     print("| corpus | threshold | given | right | declined |\n|---|---|---|---|---|")

@@ -1,6 +1,6 @@
 """How well and how fast the embedded search engine finds the page that answers a question.
 
-    python benchmarks/search.py [--data ../shared/data] [--questions 2000]
+    python benchmarks/search.py [--data DATA] [--questions 2000]
 
 Recall at 1, 5 and 10 and the time of a query over two corpora: the paragraphs of SQuAD's Wikipedia
 articles (each question's own paragraph is wanted; the article's title is known to all of them), and
@@ -17,6 +17,8 @@ import sys
 import tempfile
 import time
 from typing import NamedTuple
+
+from public_data import add_data
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -91,7 +93,7 @@ def measure(documents: list[Document], wanted: list[Wanted]) -> dict[str, float]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=pathlib.Path, default=ROOT / "../shared/data")
+    add_data(parser)
     parser.add_argument("--questions", type=int, default=2000, help="of each corpus, at random")
     options = parser.parse_args()
     for corpus in (squad, natural_questions):
