@@ -116,3 +116,6 @@ def test_normalised_advantages_have_mean_0_and_variance_1_where_there_are_tokens
     expected = (advantages[real] - advantages[real].mean()) / advantages[real].std()
     np.testing.assert_allclose(made[real], expected, rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(normalised(advantages, np.zeros_like(real)), 0)
+    one = np.zeros_like(real)
+    one[2, 3] = True
+    np.testing.assert_array_equal(normalised(advantages, one), 0)

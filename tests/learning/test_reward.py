@@ -226,13 +226,16 @@ def test_evaluation_equals_plain_formulas():
 
 
 def test_calibration_error_of_known_probabilities():
-    """Confidences 0.5 + 0.05 k + 0.025 that come true in half of the cases."""
+    """Confidences 0.5 + 0.05 k + 0.025: the lower ones always come true, the others half the time.
+
+    Too little confidence in one bin does not make up for too much in another.
+    """
     bins = np.repeat(np.arange(10), 2)
     confidence = 0.525 + 0.05 * bins
     log_odds = np.log(confidence / (1 - confidence)) * np.tile([1, -1], 10)
     pairs = len(bins)
     batch = {
-        "preferred": np.ones(pairs, np.float32),
+        "preferred": np.where(bins < 5, log_odds > 0, True).astype(np.float32),
         "preferred_weights": np.ones(pairs, np.float32),
         "supported_and_plausible": np.zeros((pairs, 2), np.float32),
         "label_weights": np.zeros((pairs, 2), np.float32),
@@ -240,7 +243,7 @@ def test_calibration_error_of_known_probabilities():
     reward = jnp.stack([jnp.zeros(pairs), jnp.asarray(log_odds)], axis=1)
     totals = preference_metrics.preference_totals(Verdict(reward, jnp.zeros((pairs, 2))), batch)
     results = preference_metrics.summarise(jax.device_get(totals))
-    expected = np.abs(confidence - 0.5).mean()
+    expected = np.abs(confidence - np.where(bins < 5, 1, 0.5)).mean()
     assert results["preference_calibration_error"] == pytest.approx(expected, abs=1e-4)
     # The order of a pair's responses does not matter.
     turned = {**batch, "preferred": 1 - batch["preferred"]}
@@ -249,6 +252,29 @@ def test_calibration_error_of_known_probabilities():
         jax.device_get(preference_metrics.preference_totals(verdict, turned))
     )
     assert again == pytest.approx(results, nan_ok=True)
+
+
+def test_extreme_scores_count_as_the_largest_and_smallest():
+    """A supported response beyond all others, and an unsupported one below them."""
+    judged = jnp.array([[1e3, 0.0], [-1e3, 0.0]])
+    batch = {
+        "preferred": np.zeros(2, np.float32),
+        "preferred_weights": np.zeros(2, np.float32),
+        "supported_and_plausible": np.array([[1, 0], [0, 1]], np.float32),
+        "label_weights": np.ones((2, 2), np.float32),
+    }
+    verdict = Verdict(jnp.zeros((2, 2)), judged)
+    totals = jax.device_get(preference_metrics.preference_totals(verdict, batch))
+    results = preference_metrics.summarise(totals)
+    assert results["supported_and_plausible_auc"] == pytest.approx(3.5 / 4)
+
+
+def test_heads_give_rewards_of_variance_one():
+    """Their kernels' variance is 1 / (width + 1) (Stiennon et al. 2020)."""
+    model = RewardModel(Transformer(dataclasses.replace(CONFIG, d_model=2)))
+    heads = jax.vmap(model.init_heads)(jax.random.split(jax.random.key(0), 4000))
+    for name in heads:
+        assert np.mean(np.square(heads[name]["kernel"])) == pytest.approx(1 / 3, rel=0.08), name
 
 
 def test_area_under_roc_counts_draws_half():

@@ -23,6 +23,7 @@ def build(groups):
 @given(st.lists(st.lists(TEXTS, min_size=1, max_size=3), min_size=1, max_size=3))
 def test_it_reads_exactly_the_runs_of_each_group(groups):
     (step, length, place, roots, link), data = build(groups)
+    assert step.min() >= -1
     for group, texts in enumerate(groups):
         runs = {
             tuple(text[i:j])
