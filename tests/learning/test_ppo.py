@@ -193,6 +193,30 @@ def test_a_step_is_the_reference_s(params: Params, constrained: bool) -> None:
         assert 0 < metrics["policy/clipfrac_avg"] < 1
 
 
+def test_evaluation_counts_finished_episodes_and_their_own_tokens(params: Params) -> None:
+    """Reward and divergence of an episode, without its extra answers and what is behind an end."""
+    of = learner()
+    evaluate = jax.jit(of.evaluate)
+    for seed in range(3):
+        experience = random_experience(seed)
+        own = [i for i in range(ROWS) if experience.weights[i] and not experience.extra[i]]
+        length = {i: int(experience.response_lengths[i]) for i in own}
+        episodes = sum(float(experience.ends[i]) for i in own)
+        assert 0 < episodes < len(own)
+        reward = sum(float(experience.rewards[i, : length[i]].sum()) for i in own)
+        results = {
+            name: float(total / count)
+            for name, (total, count) in evaluate(params, to_batch(experience)).items()
+        }
+        wanted = {
+            "reward": reward / episodes,
+            "kl": reference(of, params, experience)["objective/kl"],
+            "length": sum(length.values()) / len(own),
+            "completions": len(own) / episodes,
+        }
+        assert results == pytest.approx(wanted, rel=1e-3, abs=1e-4)
+
+
 def test_what_is_not_sampled_is_in_no_sum(params: Params) -> None:
     """Prompts' log-probabilities, rewards behind the end, rows to spare: nothing looks at them."""
     of = learner()
