@@ -1,9 +1,13 @@
 """One of several processes: joins the others as its flags and environment say, and adds up.
 
-Prints the process's number, how many there are, and the sum of all numbers plus one.
+Writes the process's number, how many there are, its devices, and the sum of all numbers plus one
+into the file that it is told to. They are not printed: gloo prints lines of its own, from threads
+of its own, which may land in the middle of another line.
 """
 
 import argparse
+import json
+import pathlib
 import sys
 
 import processes
@@ -11,6 +15,7 @@ import processes
 
 def main() -> int:
     parser = argparse.ArgumentParser()
+    parser.add_argument("--found", type=pathlib.Path)
     processes.add_flags(parser)
     flags = parser.parse_args()
     processes.check(parser, flags)
@@ -25,7 +30,8 @@ def main() -> int:
 
     mine = np.int32(jax.process_index() + 1)
     total = int(np.sum(multihost_utils.process_allgather(mine)))
-    print("found", jax.process_index(), jax.process_count(), jax.local_device_count(), total)
+    found = [jax.process_index(), jax.process_count(), jax.local_device_count(), total]
+    flags.found.write_text(json.dumps(found))
     return 0
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import http.server
+import json
 import os
 import pathlib
 import socket
@@ -66,28 +67,30 @@ def metadata_server(attributes: Mapping[str, str]) -> Iterator[str]:
 
 
 def together(
-    flags: Sequence[Sequence[str]], environments: Sequence[Mapping[str, str]]
+    folder: pathlib.Path,
+    flags: Sequence[Sequence[str]],
+    environments: Sequence[Mapping[str, str]],
 ) -> list[list[int]]:
-    """Starts two processes and returns what they print."""
+    """Starts two processes and returns what each found."""
+    files = [folder / f"{number}.json" for number in range(len(flags))]
     started = [
         subprocess.Popen(
-            [sys.executable, str(SCRIPT), *own],
+            [sys.executable, str(SCRIPT), *own, f"--found={file}"],
             env=os.environ | {"PYTHONPATH": str(LAUNCH), "JAX_NUM_CPU_DEVICES": "2"} | environment,
-            stdout=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
         )
-        for own, environment in zip(flags, environments, strict=True)
+        for own, file, environment in zip(flags, files, environments, strict=True)
     ]
     said = [process.communicate(timeout=PATIENCE) for process in started]
     for process, (_, errors) in zip(started, said, strict=True):
         assert process.returncode == 0, errors
-    (one,), (other,) = ([line for line in out.splitlines() if "found" in line] for out, _ in said)
-    return [[int(word) for word in line.split()[1:]] for line in (one, other)]
+    return [json.loads(file.read_text()) for file in files]
 
 
 @pytest.mark.parametrize("where", ["flags", "slurm", "gke", "job", "tpu_vm"])
-def test_two_processes_meet(where: str) -> None:
+def test_two_processes_meet(where: str, tmp_path: pathlib.Path) -> None:
     port = str(free_port())
     shared, own = {"JAX_COORDINATOR_PORT": port}, [{}, {}]
     flags = [["--distributed"]] * 2
@@ -114,7 +117,7 @@ def test_two_processes_meet(where: str) -> None:
                     }
                 )
                 own[number] = {"GCE_METADATA_IP": servers.enter_context(server)}
-        found = together(flags, [{**shared, **each} for each in own])
+        found = together(tmp_path, flags, [{**shared, **each} for each in own])
     assert found == [[0, 2, 2, 3], [1, 2, 2, 3]]
 
 

@@ -1,10 +1,13 @@
-"""One of two processes that read a model together: `read_together.py FOLDER PROCESS PORT`.
+"""One of two processes that read a model together: `read_together.py FOLDER PROCESS PORT OUTPUT`.
 
-Prints the tensors that this process has checked, and why the model can't be read.
+Writes into OUTPUT the tensors that this process has checked, and why the model can't be read.
+Nothing is printed: gloo's own lines may land in the middle of another line.
 """
 
 import os
+import pathlib
 import sys
+from typing import TextIO
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 
@@ -16,15 +19,14 @@ from gophercite.models.tensors import TensorFileError, TensorReader
 from gophercite.partitioning import Partitioner, make_mesh
 
 
-def main() -> None:
-    folder, process, port = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+def read(folder: str, process: int, port: str, output: TextIO) -> None:
     jax.config.update("jax_num_cpu_devices", 2)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(f"localhost:{port}", 2, process)
     check = TensorReader.check
 
     def said(self: TensorReader, name: str, shape: tuple[int, ...]) -> None:
-        print("checks", name)
+        print("checks", name, file=output)
         check(self, name, shape)
 
     TensorReader.check = said  # type: ignore[method-assign]
@@ -32,11 +34,12 @@ def main() -> None:
     try:
         model = load_model(folder, shardings=places)
     except TensorFileError as error:
-        print("refused", error)
+        print("refused", error, file=output)
         return
     assert len(read_description(folder).parameters or ()) > 3
-    print("read", sum(leaf.nbytes for leaf in jax.tree.leaves(model.params)))
+    print("read", sum(leaf.nbytes for leaf in jax.tree.leaves(model.params)), file=output)
 
 
 if __name__ == "__main__":
-    main()
+    with pathlib.Path(sys.argv[4]).open("w") as output:
+        read(sys.argv[1], int(sys.argv[2]), sys.argv[3], output)
