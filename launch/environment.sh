@@ -45,6 +45,11 @@ make_environment() {
     fail "No Python 3.11 or 3.12 found (looked for: ${PYTHON:-python3.11 python3.12 python3 python})." \
       "Install one, or name it: PYTHON=/path/to/python3.11 $0"
   fi
+  # Clearing what a link leads to could take another checkout's environment away.
+  if [ -L "$ROOT/.venv" ] && [ -e "$STAMP" ] && [ "$(tail -n 1 "$STAMP")" != "$ROOT" ]; then
+    fail ".venv is a link to $(readlink -f "$ROOT/.venv"), which was made for another checkout." \
+      "Remove the link; .venv is made at the next start"
+  fi
   # An environment without its Python, or from a checkout that has moved, is rebuilt.
   if ! "$ROOT/.venv/bin/python" -c '' >/dev/null 2>&1 ||
     { [ -e "$STAMP" ] && [ "$(tail -n 1 "$STAMP")" != "$ROOT" ]; }; then
