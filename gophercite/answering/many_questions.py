@@ -5,21 +5,19 @@ of what may be quoted) takes tens of milliseconds per page, during which a devic
 a device draws the samples of several questions in little more time than those of one.
 """
 
-import collections
 import functools
 import itertools
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
 
 from gophercite.answering.answerer import Answerer, Batch, Prepared
 from gophercite.answering.pages import FoundPages
+from gophercite.decoding.look_ahead import made_ahead
 from gophercite.records.answers import Answer
 
 _SHORT = 256  # tokens of a prompt, up to which padding costs almost nothing
 
 _Item = TypeVar("_Item")
-_Made = TypeVar("_Made")
 
 
 class Asked(NamedTuple):
@@ -85,7 +83,7 @@ def answer_each(
         raise ValueError(f"ahead = {ahead}: must be 0 (nothing is done ahead) or more")
 
     make_ready = functools.partial(_made_ready, answerer)
-    for block, prepared in _made_ahead(make_ready, _blocks(questions, batch_size), ahead):
+    for block, prepared in made_ahead(make_ready, _blocks(questions, batch_size), ahead):
         answers = {
             place: Answer(question=block[place].question, model=answerer.name, reason=str(refusal))
             for place, refusal in prepared.refused.items()
@@ -147,26 +145,3 @@ def _blocks(items: Iterable[_Item], size: int) -> Iterator[tuple[_Item, ...]]:
     left = iter(items)
     while block := tuple(itertools.islice(left, size)):
         yield block
-
-
-def _made_ahead(
-    make: Callable[[_Item], _Made], items: Iterable[_Item], ahead: int
-) -> Iterator[tuple[_Item, _Made]]:
-    """Yields each item with `make(item)`, which a thread computes at most `ahead` items early."""
-    if not ahead:
-        for item in items:
-            yield item, make(item)
-        return
-    waiting: collections.deque[tuple[_Item, Future[_Made]]] = collections.deque()
-    pool = ThreadPoolExecutor(1, thread_name_prefix="prepare")
-    try:
-        for item in items:
-            waiting.append((item, pool.submit(make, item)))
-            if len(waiting) > ahead:
-                first, future = waiting.popleft()
-                yield first, future.result()
-        while waiting:
-            first, future = waiting.popleft()
-            yield first, future.result()
-    finally:
-        pool.shutdown(cancel_futures=True)

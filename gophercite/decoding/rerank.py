@@ -62,14 +62,15 @@ def sample_in_turn(
     *,
     shown: Shown | None = None,
     max_num_seqs: int | None = None,
+    batch_size: int | None = None,
 ) -> list[list[Candidate]]:
     """Draws each question's samples round-robin: sample i comes from prompt i modulo their number.
 
     Each prompt is prefilled once, and its samples share its keys and values. Questions are sampled
-    in one batch. The batch is padded to a power of two with questions that get no sample, so that
-    few programs serve all numbers of questions. Prompts that do not fit at first take the slots of
-    prompts that have finished. A question's samples do not depend on the other questions, up to
-    rounding.
+    in one batch. The batch is padded with questions that get no sample, to a power of two or to
+    `batch_size`, so that few programs serve all numbers of questions. Prompts that do not fit at
+    first take the slots of prompts that have finished. A question's samples do not depend on the
+    other questions, up to rounding.
 
     Args:
       model: a language model.
@@ -84,14 +85,16 @@ def sample_in_turn(
         can (`claim_in_quote`); None to keep all quotes as drawn.
       max_num_seqs: number of samples drawn at a time, which bounds the memory of the KV cache;
         chosen by `in_flight.usual_slots` when None. The samples do not depend on it.
+      batch_size: number of questions that the batch is padded to, for callers whose batches mostly
+        have this size; None pads to a power of two.
 
     Returns:
       The samples of each question, in order.
 
     Raises:
       ValueError: there is no question, questions have no prompts or different numbers of them, a
-        prompt is empty, `count` or `max_num_seqs` is less than 1, or `settings` turn off the
-        model's own log-probabilities.
+        prompt is empty, `count` or `max_num_seqs` is less than 1, there are more questions than
+        `batch_size`, or `settings` turn off the model's own log-probabilities.
     """
     if not settings.free_log_probs:
         raise ValueError("free_log_probs=False leaves no log-probabilities to compare samples by")
@@ -102,7 +105,10 @@ def sample_in_turn(
     if len(turns) != 1 or 0 in turns:
         raise ValueError(f"all questions need the same number of prompts, not {sorted(turns)}")
     (each,) = turns
-    missing = (1 << (len(questions) - 1).bit_length()) - len(questions)
+    size = 1 << (len(questions) - 1).bit_length() if batch_size is None else batch_size
+    if size < len(questions):
+        raise ValueError(f"batch_size = {size}: there are {len(questions)} questions")
+    missing = size - len(questions)
     prompts = [prompt for of_one in questions for prompt in of_one[:each]]
     counts = [len(range(place, count, each)) for place in range(each)] * len(questions)
     whole, most = len(prompts) + each * missing, max(counts)

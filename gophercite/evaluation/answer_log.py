@@ -234,9 +234,7 @@ def _ask_block(
     answered: set[int],
 ) -> Iterator[tuple[int, tuple[JudgedSample, ...]]]:
     return answer_questions(
-        model.transformer,
-        model.params,
-        model.vocabulary,
+        model,
         block,
         settings.sampling,
         jax.random.key(settings.seed),

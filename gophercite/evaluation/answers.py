@@ -2,18 +2,18 @@
 
 import contextlib
 import dataclasses
-import functools
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import jax
 import numpy as np
 from jaxtyping import Array, Key
 
 from gophercite import evidence
-from gophercite.decoding.claim_in_quote import Shown, sample_supported
-from gophercite.decoding.sampler import sample
+from gophercite.decoding.claim_in_quote import Shown
+from gophercite.decoding.look_ahead import made_ahead
+from gophercite.decoding.rerank import Candidate, sample_in_turn
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.documents import Document
 from gophercite.evaluation.metrics import Judgement, judge
@@ -27,11 +27,10 @@ from gophercite.evidence import Evidence
 from gophercite.few_shot.evidence_search import find_evidence
 from gophercite.few_shot.plain_citations import find_citation
 from gophercite.few_shot.prompting import Style, first_answer
-from gophercite.models.parameters import Params
-from gophercite.models.transformer import Transformer
-from gophercite.quoting.constraint import NoLegalAnswer, PromptGraph, QuoteConstraint
+from gophercite.models.folder import Model
+from gophercite.quoting.constraint import NoLegalAnswer, QuoteConstraint
+from gophercite.quoting.quote_state import QuoteTables
 from gophercite.records import Question
-from gophercite.vocabularies import Vocabulary
 
 NOTHING_TO_QUOTE = "no quote from the pages shown fits the longest answer"
 
@@ -67,9 +66,7 @@ class JudgedSample:
 
 
 def answer_questions(
-    transformer: Transformer,
-    params: Params,
-    vocabulary: Vocabulary,
+    model: Model,
     questions: Sequence[Question],
     settings: SamplingSettings,
     key: Key[Array, ""],
@@ -90,9 +87,7 @@ def answer_questions(
     asked, or have no legal answer, are declined: they are in the report and are not yielded.
 
     Args:
-      transformer: the model.
-      params: its parameters.
-      vocabulary: its tokenizer.
+      model: a language model.
       questions: each with its pages.
       settings: how tokens are drawn.
       key: base key of the sampling; the question's id and the prompt's and sample's numbers are
@@ -115,27 +110,25 @@ def answer_questions(
     """
     prompts = prompts or PromptSettings()
     report = PromptReport() if report is None else report
-    asked = question_prompts(questions, vocabulary, prompts, report)
+    asked = question_prompts(questions, model.vocabulary, prompts, report)
     missing = np.bincount([prompt.index for prompt in asked], minlength=len(questions))
     found: list[list[JudgedSample]] = [[] for _ in questions]
     omissions = 0 if constraint is None else constraint.settings.maximum_omissions
-    draw = _Sampler(
-        transformer, params, vocabulary, settings, constraint, batch_size, samples, claim_in_quote
-    )
+    draw = _Sampler(model, settings, constraint, batch_size, samples, claim_in_quote)
     asked.sort(key=lambda prompt: len(prompt.tokens))
     batches = (asked[start : start + batch_size] for start in range(0, len(asked), batch_size))
     wanted = (batch for batch in batches if any(each.index not in answered for each in batch))
-    for batch, graphs in _ahead(draw.graphs, wanted):
-        keys = _keys(key, batch, questions)
-        for prompt, drawn in zip(batch, draw(batch, graphs, keys), strict=True):
+    for batch, ready in made_ahead(draw.ready, wanted):
+        drawn = draw(batch, ready, _keys(key, batch, questions))
+        for row, candidates in drawn.items():
+            prompt = batch[row]
             question = questions[prompt.index]
-            for tokens, log_prob in drawn:
-                text = vocabulary.decode(tokens)
-                answer, score = _answer_in(text, prompt, prompts)
+            for candidate in candidates:
+                answer, score = _answer_in(candidate.text, prompt, prompts)
                 found[prompt.index].append(
                     JudgedSample(
-                        question, text, answer, judge(answer, question, omissions), tokens,
-                        log_prob, prompt.document, score,
+                        question, candidate.text, answer, judge(answer, question, omissions),
+                        candidate.tokens, candidate.log_prob, prompt.document, score,
                     )
                 )  # fmt: skip
         yield from _finished(
@@ -143,91 +136,64 @@ def answer_questions(
         )
 
 
+class _Ready(NamedTuple):
+    """What the host prepares of a batch.
+
+    Attributes:
+      rows: which of its prompts have a legal answer, in order; all without a constraint.
+      quotes: the tables of those; None without a constraint, or if there are none.
+    """
+
+    rows: tuple[int, ...]
+    quotes: QuoteTables | None
+
+
 @dataclasses.dataclass(frozen=True)
 class _Sampler:
     """Samples answers to a batch of prompts."""
 
-    transformer: Transformer
-    params: Params
-    vocabulary: Vocabulary
+    model: Model
     settings: SamplingSettings
     constraint: QuoteConstraint | None
     batch_size: int
     samples: int
     claim_in_quote: bool
 
-    def __call__(
-        self,
-        batch: Sequence[QuestionPrompt],
-        graphs: dict[int, PromptGraph] | None,
-        keys: Key[Array, " prompts"],
-    ) -> list[list[tuple[tuple[int, ...], float]]]:
-        """Returns tokens and log-probability of each prompt's samples; none if none is legal."""
-        drawn: list[list[tuple[tuple[int, ...], float]]] = [[] for _ in batch]
-        rows = [row for row in range(len(batch)) if graphs is None or row in graphs]
-        if not rows:
-            return drawn
-        filled = rows + [rows[0]] * (self.batch_size - len(rows))  # one shape for all batches
-        counts = [self.samples] * len(rows) + [0] * (len(filled) - len(rows))
-        own_keys = keys[np.array(filled)]
-        draw = functools.partial(
-            sample,
-            self.transformer,
-            self.params,
-            [batch[row].tokens for row in filled],
-            settings=self.settings,
-            eos_id=self.vocabulary.eos_id,
-            pad_id=self.vocabulary.pad_id,
-            vocabulary_size=self.vocabulary.size,
-            other_eos_ids=self.vocabulary.other_eos_ids,
-        )
-        quotes = None
-        if self.constraint is not None and graphs is not None:
-            tables = [graphs[row] for row in filled]
-            quotes = self.constraint.tables(tables, self.settings.max_tokens)
-        if self.constraint is not None and quotes is not None and self.claim_in_quote:
-            shown = Shown(self.constraint, [batch[row].sources for row in rows])
-            sampled = sample_supported(draw, own_keys, quotes, counts, self.vocabulary, shown)
-        else:
-            sampled = draw(key=own_keys, quotes=quotes, samples_per_prompt=counts)
-        if sampled.log_probs is None:
-            raise ValueError(
-                "free_log_probs=False leaves no log-probabilities to choose among the answers by"
-            )
-        for place in range(len(rows) * self.samples):
-            length = int(sampled.lengths[place])
-            log_prob = float(np.sum(sampled.log_probs[place, :length], dtype=np.float64))
-            tokens = tuple(sampled.tokens[place, :length].tolist())
-            drawn[rows[place // self.samples]].append((tokens, log_prob))
-        return drawn
-
-    def graphs(self, batch: Sequence[QuestionPrompt]) -> dict[int, PromptGraph] | None:
-        """Returns a graph of legal answers by row; rows without a legal answer are missing."""
+    def ready(self, batch: Sequence[QuestionPrompt]) -> _Ready:
+        """Does all that needs no model."""
         if self.constraint is None:
-            return None
+            return _Ready(tuple(range(len(batch))), None)
         graphs = {}
         for row, prompt in enumerate(batch):
             with contextlib.suppress(NoLegalAnswer):
                 graph = self.constraint.graph(prompt.sources)
                 if graph.shortest_answer <= self.settings.max_tokens:
                     graphs[row] = graph
-        return graphs
+        tables = None
+        if graphs:
+            tables = self.constraint.tables(list(graphs.values()), self.settings.max_tokens)
+        return _Ready(tuple(graphs), tables)
 
-
-def _ahead(
-    graphs_of: Callable[[Sequence[QuestionPrompt]], dict[int, PromptGraph] | None],
-    batches: Iterable[Sequence[QuestionPrompt]],
-) -> Iterator[tuple[Sequence[QuestionPrompt], dict[int, PromptGraph] | None]]:
-    """Yields batches with their graphs; the next batch's are built while one is answered."""
-    before: tuple[Sequence[QuestionPrompt], Future[dict[int, PromptGraph] | None]] | None = None
-    with ThreadPoolExecutor(1) as builder:
-        for batch in batches:
-            coming = builder.submit(graphs_of, batch)
-            if before is not None:
-                yield before[0], before[1].result()
-            before = batch, coming
-        if before is not None:
-            yield before[0], before[1].result()
+    def __call__(
+        self, batch: Sequence[QuestionPrompt], ready: _Ready, keys: Key[Array, " prompts"]
+    ) -> dict[int, list[Candidate]]:
+        """Returns the samples of each prompt that has a legal answer, by its index."""
+        if not ready.rows:
+            return {}
+        shown = None
+        if self.constraint is not None and self.claim_in_quote:
+            shown = Shown(self.constraint, [batch[row].sources for row in ready.rows])
+        drawn = sample_in_turn(
+            self.model,
+            [[batch[row].tokens] for row in ready.rows],
+            self.samples,
+            keys[np.array(ready.rows)],
+            self.settings,
+            ready.quotes,
+            shown=shown,
+            batch_size=self.batch_size,
+        )
+        return dict(zip(ready.rows, drawn, strict=True))
 
 
 def _keys(

@@ -8,6 +8,7 @@ import jax
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.evaluation.answers import answer_questions
 from gophercite.evaluation.report import metrics_table, samples_table, summarise
+from gophercite.models.folder import Model
 from gophercite.models.parameters import Params
 from gophercite.models.transformer import Transformer
 from gophercite.quoting.constraint import QuoteConstraint
@@ -52,9 +53,7 @@ class AnswerTable:
         """
         answers = dict(
             answer_questions(
-                self.transformer,
-                params,
-                self.vocabulary,
+                Model(self.transformer, params, self.vocabulary, {}),
                 self.questions,
                 self.settings,
                 jax.random.key(self.seed),
