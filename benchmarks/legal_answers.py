@@ -29,6 +29,9 @@ import time
 from typing import Any
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# Eight simulated devices wait for one another in threads: with one a core, as XLA has it, they may
+# all be taken by devices that wait for one that has none (tests/conftest.py).
+os.environ.setdefault("PJRT_NPROC", "32")
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
