@@ -128,7 +128,10 @@ def test_slots_are_taken_as_they_become_free():
     assert waiting.passes < sum(max(lengths[i : i + 2]) for i in range(0, len(lengths), 2))
 
 
-@pytest.mark.parametrize(("scan_layers", "quoting"), [(False, False), (True, False), (True, True)])
+@pytest.mark.parametrize(
+    ("scan_layers", "quoting"),
+    [pytest.param(False, False, marks=LONG), pytest.param(True, False, marks=LONG), (True, True)],
+)
 def test_prompts_wait_on_eight_devices_too(scan_layers, quoting):
     model, params = model_and_parameters(scan_layers=scan_layers)
     options = {"samples_per_prompt": 2}

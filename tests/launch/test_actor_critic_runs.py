@@ -142,11 +142,12 @@ def _last(stack):
 
 
 def test_two_processes_draw_and_learn_what_one_does(tmp_path, folders, cache, whole):
-    """Each with four devices and half of the prompts, against one with the eight."""
+    """Each with two devices and half of the prompts, against one with eight devices."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
     alone = {
+        "train.total_steps": "2",  # of the same schedule
         "Run.evaluations": "{}",
         "Run.answers": "None",
         "train.early_stopping": "None",
@@ -157,7 +158,7 @@ def test_two_processes_draw_and_learn_what_one_does(tmp_path, folders, cache, wh
     }
     command = [sys.executable, train.__file__, *flags(folders, tmp_path / "two", **alone), cache]
     command += [f"--coordinator_address=localhost:{port}", "--num_processes=2"]
-    four = {**os.environ, "JAX_NUM_CPU_DEVICES": "4"}
+    four = {**os.environ, "JAX_NUM_CPU_DEVICES": "2"}
     pair = [
         subprocess.Popen(
             [*command, f"--process_id={process}"], env=four, stderr=subprocess.PIPE, text=True
@@ -168,10 +169,9 @@ def test_two_processes_draw_and_learn_what_one_does(tmp_path, folders, cache, wh
         _, errors = process.communicate(timeout=600)
         assert process.returncode == 0, errors
     found, expected = (
-        [line for line in lines(folder) if line.pop("split") == "train"]
+        [line for line in lines(folder) if line.pop("split") == "train"][:2]
         for folder in (tmp_path / "two", whole)
     )
-    assert len(found) == 4
     for one, other in zip(found, expected, strict=True):
         assert one == pytest.approx(other, rel=1e-3, abs=1e-3)
 

@@ -26,9 +26,8 @@ def test_kills_and_ctrl_c_at_random_moments_change_nothing(command, tmp_path):
     draw = random.Random(kills.seed_of_draws())
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     kills.finish(command, whole)
-    moments = ["save", draw.choice(["compile", "evaluation", "steps"])]
-    for moment in moments:
-        kills.kill(command, broken, moment, draw)
+    moment = draw.choice(["compile", "evaluation", "save", "save", "steps"])
+    kills.kill(command, broken, moment, draw)
 
     # Ctrl-C is a request to save: one line says so, and no more is said.
     at, process = kills.kill(command, broken, "steps", draw, signal.SIGINT)

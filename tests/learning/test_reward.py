@@ -17,6 +17,7 @@ from gophercite.models.parameters import split_layers
 from gophercite.models.reward_model import RewardModel, Verdict
 from gophercite.models.transformer import Transformer
 from gophercite.partitioning import Partitioner, make_mesh
+from tests.long_forms import LONG
 
 CONFIG = TransformerConfig(
     vocab_size=40,
@@ -28,6 +29,7 @@ CONFIG = TransformerConfig(
     remat_every=2,
     attention_block=8,
 )
+
 PAIRS, LENGTH = 8, 12
 
 
@@ -284,7 +286,10 @@ def test_area_under_roc_counts_draws_half():
     assert np.isnan(area_under_roc(positives, np.zeros(3)))
 
 
-@pytest.mark.parametrize(("data", "fsdp", "model"), [(2, 2, 2), (1, 8, 1), (1, 1, 4)])
+@pytest.mark.parametrize(
+    ("data", "fsdp", "model"),
+    [(2, 2, 2), *(pytest.param(*mesh, marks=LONG) for mesh in ((1, 8, 1), (1, 1, 4)))],
+)
 def test_a_sharded_step_equals_that_of_one_device(data, fsdp, model):
     learner = make_learner()
     state, batch = start(learner, frozen=1), make_batch()

@@ -15,6 +15,7 @@ from gophercite.models.parameters import split_layers
 from gophercite.models.transformer import Transformer
 from gophercite.partitioning import Partitioner, make_mesh
 from gophercite.planning.compiled import costs
+from tests.long_forms import LONG
 
 CONFIG = TransformerConfig(
     vocab_size=40,
@@ -210,7 +211,10 @@ def step_of_one_device():
     return jax.jit(learner.update)(start(learner, frozen=2), make_batch())
 
 
-@pytest.mark.parametrize(("data", "fsdp", "model"), [(2, 2, 2), (1, 8, 1), (1, 1, 4), (4, 1, 2)])
+@pytest.mark.parametrize(
+    ("data", "fsdp", "model"),
+    [(2, 2, 2), *(pytest.param(*mesh, marks=LONG) for mesh in ((1, 8, 1), (1, 1, 4), (4, 1, 2)))],
+)
 def test_a_sharded_step_equals_that_of_one_device(data, fsdp, model):
     learner = make_smooth_learner()
     state, batch = start(learner, frozen=2), make_batch()
