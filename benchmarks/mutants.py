@@ -36,10 +36,15 @@ ONE_CASE = f"{OBJECTIVE}[constrained, frozen, in pieces]"
 OBJECTIVES = (ONE_CASE, f"{OBJECTIVE}[free]", "learning/test_rollouts.py")
 POLICIES = "evaluation/test_policies.py"
 MASKS = "quoting/test_constraint.py::test_the_mask_is_exactly_what_can_still_be_finished"
-CONSTRAINT = (MASKS, "quoting/test_constraint.py::test_every_sample_is_legal_at_every_budget")
+CONSTRAINT = (
+    MASKS,
+    "quoting/test_all_answers.py::test_what_can_be_sampled_is_what_is_legal",
+    "quoting/test_constraint.py::test_every_sample_is_legal_at_every_budget",
+)
 COMMANDS = (
     "commands/test_commands.py",
     "commands/test_all_commands.py::test_commands_that_can_be_written_are_those_that_are_accepted",
+    "commands/test_all_commands.py::test_a_farther_end_in_fewer_tokens_counts",
     "commands/test_all_commands.py::test_no_word_is_begun_that_would_make_a_quote_too_long",
     "commands/test_all_commands.py::test_quotes_by_their_start_and_end_are_accepted_and_ended",
     "commands/test_all_commands.py::test_answers_that_can_be_written_cite_what_is_there",
@@ -80,7 +85,7 @@ SUBJECTS: dict[str, tuple[str, ...]] = {
     "learning/adam.py": ("learning/test_optimizers.py",),
     "learning/adafactor.py": ("learning/test_optimizers.py",),
     "learning/optimizers.py": ("learning/test_optimizers.py",),
-    "models/value_head.py": OBJECTIVES,
+    "models/value_head.py": ("models/test_value_head.py", *OBJECTIVES),
     "models/reward_model.py": ("learning/test_second_formulations.py", "learning/test_reward.py"),
     "quoting/quote_state.py": CONSTRAINT,
     "quoting/quote_graph.py": CONSTRAINT,

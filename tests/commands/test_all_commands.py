@@ -203,6 +203,14 @@ def test_no_word_is_begun_that_would_make_a_quote_too_long(longest):
     assert not [text for text in texts if step(world, state, text).invalid is not None]
 
 
+def test_a_farther_end_in_fewer_tokens_counts():
+    """After "b", the next word's end takes one token, and this word's takes two."""
+    vocabulary = FewTokens([b"Quote:", b" b", b"cd efg", b"c", b"d", b"End: Answer"])
+    world = site("bcd efg")
+    state = replay(world, reset("?", Settings()), ON_THE_PAGE)
+    assert check(vocabulary, CommandSettings("words"), world, state, 6) == {"Quote:", "End:"}
+
+
 def stands_once_before(text, start, end):
     """Whether a start stands once in a text, as it is quoted, and an end behind it."""
     packed, sought = ("".join(each.casefold().split()) for each in (text, start))

@@ -1,5 +1,6 @@
 """The supervised and the reward model's loss written a second time, row by row, with gradients."""
 
+import functools
 from typing import Any
 
 import jax
@@ -45,14 +46,15 @@ def test_supervised_loss_and_gradients() -> None:
     params = jax.tree.map(lambda leaf: 3 * leaf, MODEL.init(jax.random.key(0)))
 
     @jax.jit
-    @jax.value_and_grad
-    def second(params: Params) -> Array:
+    @functools.partial(jax.value_and_grad, has_aux=True)
+    def second(params: Params) -> tuple[Array, Array]:
         logits = MODEL.logits(params, hidden(params, tokens))
         z = jnp.log(jnp.sum(jnp.exp(logits), axis=-1))
         chosen = jnp.sum(logits * (targets[..., None] == jnp.arange(17)), axis=-1)
-        return jnp.sum(weights * (z - chosen + 0.05 * z**2)) / np.sum(weights)
+        nll = jnp.sum(weights * (z - chosen)) / np.sum(weights)
+        return nll + 0.05 * jnp.sum(weights * z**2) / np.sum(weights), nll
 
-    loss, slopes = second(params)
+    (loss, nll), slopes = second(params)
     learner = SupervisedLearner(
         MODEL,
         Handed(AdamRule(0.9, 0.999, 1e-8)),
@@ -73,6 +75,8 @@ def test_supervised_loss_and_gradients() -> None:
     state = learner.init_state(params, jax.random.key(1))
     after, metrics = jax.jit(learner.update)(state, batch)
     np.testing.assert_allclose(metrics["loss/total"], loss, rtol=1e-5)
+    np.testing.assert_allclose(metrics["loss/nll"], nll, rtol=1e-5)
+    assert SupervisedLearner.z_loss == 0  # none unless it is asked for
     assert metrics["throughput/target_tokens"] == np.count_nonzero(weights)
     assert_same(after.params, slopes)
 

@@ -8,6 +8,7 @@ import pytest
 
 from data_pipelines import packing
 from data_pipelines.packing import Example, PackingReport
+from gophercite.learning.gradient_learner import cut_rows
 from gophercite.learning.optimizers import adafactor, adam
 from gophercite.learning.supervised import SupervisedLearner
 from gophercite.models.config import TransformerConfig
@@ -124,6 +125,14 @@ def test_targets_of_weight_zero_do_not_matter():
     gradients = jax.jit(learner.gradients)
     before, after = (gradients(params, each, weight) for each in (batch, other))
     assert jax.tree.all(jax.tree.map(jnp.array_equal, before, after))
+
+
+def test_a_piece_of_a_batch_has_every_nth_row():
+    rows = np.arange(12).reshape(6, 2)
+    pieces = cut_rows({"rows": rows}, 2)["rows"]
+    np.testing.assert_array_equal(pieces, [rows[0::2], rows[1::2]])
+    with pytest.raises(ValueError, match="6 rows can't be divided into 4"):
+        cut_rows(rows, 4)
 
 
 def test_training_lowers_the_loss_and_leaves_frozen_parts_alone():
