@@ -204,9 +204,9 @@ def test_no_word_is_begun_that_would_make_a_quote_too_long(longest):
 
 
 def test_a_farther_end_in_fewer_tokens_counts():
-    """After "b", the next word's end takes one token, and this word's takes two."""
-    vocabulary = FewTokens([b"Quote:", b" b", b"cd efg", b"c", b"d", b"End: Answer"])
-    world = site("bcd efg")
+    """After "b", a token leads to the next word's end, two later ones to an end that is nearer."""
+    vocabulary = FewTokens([b"Quote:", b" b", b"ad efg", b"cc", b"dd", b"End: Answer"])
+    world = site("bad efg bccdd")
     state = replay(world, reset("?", Settings()), ON_THE_PAGE)
     assert check(vocabulary, CommandSettings("words"), world, state, 6) == {"Quote:", "End:"}
 
