@@ -13,14 +13,20 @@ from gophercite.browser.environment import page_of, replay, reset, step
 from gophercite.browser.pages import Page
 from gophercite.browser.settings import LONGEST_ACTION, Settings
 from gophercite.browser.worlds import SiteWorld
-from gophercite.commands.constraint import _ENDS, _ON_PAGES, CommandConstraint, CommandSettings
+from gophercite.commands.constraint import (
+    _ENDS,
+    _LONGEST_TEXT,
+    _ON_PAGES,
+    CommandConstraint,
+    CommandSettings,
+)
 from gophercite.commands.free_texts import BLANK, END, LINE_ENDS, free_text_automaton
-from gophercite.commands.page_runs import longest_run
+from gophercite.commands.page_runs import longest_run, page_runs
 from gophercite.commands.skeletons import DONE, Skeleton
 from gophercite.decoding.decode_loop import decode
 from gophercite.decoding.sampler import sample
 from gophercite.decoding.sampling_settings import SamplingSettings
-from gophercite.documents import Document, normalise_text
+from gophercite.documents import Document, Window, normalise_text
 from gophercite.models.config import TransformerConfig
 from gophercite.models.transformer import Transformer
 from gophercite.quoting.constraint import NoLegalAnswer
@@ -151,6 +157,29 @@ def test_a_page_is_built_once_and_way_back_changes_nothing_but_the_start():
     (differs,) = np.nonzero(np.asarray(masks[0] != masks[1]))
     assert {VOCABULARY.token_bytes(int(id)).strip()[:1] for id in differs} == {b"B"}
     assert not masks[1][differs].any()
+    of_moved = mask_of(moved, initial(moved, jnp.array([0])), jnp.array([24]))
+    np.testing.assert_array_equal(of_moved[0], masks[1])
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "has_runs"),
+    [
+        (0, 5, True),  # "ab cd", whose second word ends outside
+        (1, 5, False),  # "b cd": the one begins outside, the other ends there
+        (1, 8, True),
+        (3, 5, False),
+        (4, 8, False),
+        (2, 3, False),
+    ],
+)
+def test_a_part_has_runs_if_it_has_a_whole_word(first, last, has_runs):
+    runs = page_runs(Window(Document("", "", "ab cdefg"), first, last), "words", 100)
+    assert (runs is not None) == has_runs
+
+
+def test_a_command_with_the_longest_text_is_not_too_long():
+    beginnings = ("Search ", "Find in page: ", "Quote: ", "Clicked on link 1000000")
+    assert max(map(len, beginnings)) + _LONGEST_TEXT <= LONGEST_ACTION
 
 
 def test_pages_that_are_not_kept_are_built_anew():

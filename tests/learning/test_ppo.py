@@ -269,6 +269,25 @@ def test_gradients_are_those_of_the_reference_by_differences(params: Params) -> 
         np.testing.assert_allclose((ends[1] - ends[0]) / 2e-3, along, rtol=0.03, atol=0.05)
 
 
+def test_a_minibatch_s_gradient_is_a_mean_over_its_share_of_the_tokens(params: Params) -> None:
+    """All rows are alike, so that each minibatch has the gradient of all of them."""
+    of = learner(minibatches=4, max_grad_norm=None, schedule=schedules.constant(0.0))
+    whole = random_experience(1, constrained=False)
+    row = int(np.argmax(np.asarray(whole.response_lengths)))
+    experience = jax.tree.map(lambda part: jnp.stack([part[row]] * ROWS), whole)._replace(
+        episode=jnp.arange(ROWS, dtype=whole.episode.dtype), step=0 * whole.step
+    )
+    _, metrics = jax.jit(of.learn)(of.init_state(params, jax.random.key(0)), experience)
+    advantages, returns = of.advantages(experience, of.judged(params, experience))
+    every = np.asarray(advantages)[np.asarray(experience.real)]
+    fixed = {"advantages": (advantages - every.mean()) / (every.std() + 1e-8), "returns": returns}
+    batch = {**to_batch(experience), **fixed}
+    tokens = jnp.float32(len(every))
+    mean = jax.jit(jax.grad(lambda params: of.losses(params, batch, tokens, None)[0]))(params)
+    norm = np.sqrt(sum(float(jnp.sum(leaf**2)) for leaf in jax.tree.leaves(mean)))
+    np.testing.assert_allclose(metrics["optimizer/grad_norm"], norm, rtol=1e-3)
+
+
 def test_no_gain_beyond_the_clip_and_every_loss_before_it(params: Params) -> None:
     """The surrogate is flat where the ratio has gone the advantage's way by more than ε."""
     of = learner(minibatches=1)

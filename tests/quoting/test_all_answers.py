@@ -23,7 +23,8 @@ from tests.quoting.quote_worlds import TokenList
 from tests.quoting.shown_pages import shown
 from tests.text import word_breaks
 
-PIECES = [b" %<", b">%(", b"a>%", b"%(T", b")%[", b">%(T)%[", b"ab", b"a]", b"]%", b"]]%", b"b]"]
+PIECES = [b" %<", b">%(", b"a>%", b"%(T", b")%[", b">%(T)%[", b"ab", b"a]", b"]%", b"]]%", b"b]",
+    b"[aba]%"]  # fmt: skip
 VOCABULARY = TokenList(PIECES)
 CHARACTERS = " %<>()[]Tab."
 # The others are never looked at: they spell what no answer here has outside of its claim.
@@ -144,7 +145,8 @@ def fewest(text):
 )
 def test_what_can_be_sampled_is_what_is_legal(settings, max_tokens):
     documents = {
-        "characters": [Document("a", "T", "aba]b"), Document("b", "Ta", "b ]ab")],
+        # White space alone is no quote, and "]%" after it no quote's end.
+        "characters": [Document("a", "T", "aba]b"), Document("b", "Ta", "b  ]ab")],
         # The same letters begin and end words here, and do not there; "]" is a word of its own.
         "words": [Document("a", "T", "bab a ab]b"), Document("b", "Ta", "b ]ab aab a"), HALF],
         "sentences": [Document("a", "T", "ab. Tab.] b."), Document("b", "Ta", "Ta ba. a")],
