@@ -145,8 +145,7 @@ def fewest(text):
 )
 def test_what_can_be_sampled_is_what_is_legal(settings, max_tokens):
     documents = {
-        # White space alone is no quote, and "]%" after it no quote's end.
-        "characters": [Document("a", "T", "aba]b"), Document("b", "Ta", "b  ]ab")],
+        "characters": [Document("a", "T", "aba]b"), Document("b", "Ta", "b ]ab")],
         # The same letters begin and end words here, and do not there; "]" is a word of its own.
         "words": [Document("a", "T", "bab a ab]b"), Document("b", "Ta", "b ]ab aab a"), HALF],
         "sentences": [Document("a", "T", "ab. Tab.] b."), Document("b", "Ta", "Ta ba. a")],
@@ -161,6 +160,19 @@ def test_what_can_be_sampled_is_what_is_legal(settings, max_tokens):
     constraint = QuoteConstraint(VOCABULARY, settings)
     can_be = sampled(constraint, constraint.graph(documents), max_tokens)
     may_be = legal(documents, rules, settings.boundaries)
+    assert len(may_be) > 50
+    assert can_be == may_be, (sorted(can_be - may_be)[:5], sorted(may_be - can_be)[:5])
+
+
+@pytest.mark.parametrize("text", ["  ]]", "] ]]b", "b] ]%]"])
+def test_white_space_alone_is_no_quote_whatever_bracket_follows(text):
+    """A "]" on the page after white space is no mark, and "%" after it ends nothing."""
+    settings = QuoteSettings(minimum_quote=1, maximum_claim=1, boundaries="characters")
+    rules = answer_judge.Rules(8, minimum_quote=1, maximum_claim=1)
+    documents = [Document("a", "T", text)]
+    constraint = QuoteConstraint(VOCABULARY, settings)
+    can_be = sampled(constraint, constraint.graph(documents), 8)
+    may_be = legal(documents, rules, "characters")
     assert len(may_be) > 50
     assert can_be == may_be, (sorted(can_be - may_be)[:5], sorted(may_be - can_be)[:5])
 
