@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")  # plans are made side by side
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "launch")]
@@ -130,12 +131,16 @@ def tries(cell: Cell) -> Iterator[tuple[str, int]]:
 
 def find(cell: Cell, kept: Mapping[tuple[Any, ...], dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Plans a cell until a slice fits; yields each new plan."""
+    from gophercite.planning.chips import TopologyError
+
     for name, model in tries(cell):
         found = kept.get((*cell, name, model))
         if found is None:
             begun = time.monotonic()
             try:
                 found = plan(cell, name, model)
+            except TopologyError as error:
+                sys.exit(f"plan_table: {error}")
             except ValueError as error:  # can't be divided in this way
                 found = {**cell._asdict(), "slice": name, "model": model, "fits": False}
                 found |= {"compiled": False, "refused": str(error)}
@@ -210,7 +215,11 @@ def main() -> None:
         for found in find(cell, read(flags.results)):
             with flags.results.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(found) + "\n")
-            said = "fits" if found["fits"] else found.get("problem") or "too small"
+            said = (
+                "fits"
+                if found["fits"]
+                else found.get("problem") or found.get("refused") or "too small"
+            )
             print(
                 f"{' '.join(cell)}:{found['slice']}, model {found['model']}: {said} "
                 f"({found['took']} s)",

@@ -99,7 +99,8 @@ def topology(name: str) -> Topology:
         traffic are also valid for GPUs; their memory is approximate.
 
     Raises:
-      TopologyError: there is no such slice, libtpu is missing, or too few devices are simulated.
+      TopologyError: there is no such slice, libtpu is missing or in use by another process, or too
+        few devices are simulated.
     """
     count = simulated_devices(name)
     if count is not None:
@@ -127,6 +128,10 @@ def topology(name: str) -> Topology:
 
 def _no_slice(name: str, error: Exception) -> TopologyError:
     first = str(error).splitlines()[0] if str(error) else type(error).__name__
+    if "lockfile" in first:
+        return TopologyError(
+            f"{name}: another process uses libtpu; set ALLOW_MULTIPLE_LIBTPU_LOAD=1"
+        )
     return TopologyError(f"{name}: there is no such slice ({first})")
 
 

@@ -1,15 +1,25 @@
 """Plans for slices, and the command that makes them."""
 
+import contextlib
+import fcntl
 import json
 import os
 import pathlib
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import jax
 import pytest
 
-from gophercite.planning.chips import CHIPS, GIB, TopologyError, simulated_devices, topology
+from gophercite.planning.chips import (
+    CHIPS,
+    GIB,
+    TopologyError,
+    _no_slice,
+    simulated_devices,
+    topology,
+)
 from gophercite.planning.compiled import Costs
 from gophercite.planning.exchanges import Collective
 from gophercite.planning.plan import _problem, estimate
@@ -104,11 +114,21 @@ def test_plans_with_several_settings_are_compared_and_kept(tmp_path: pathlib.Pat
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "plans").iterdir()} == kept
 
 
+@contextlib.contextmanager
+def another_process_with_libtpu() -> Iterator[None]:
+    """Holds the lock by which libtpu knows that another process has loaded it."""
+    with pathlib.Path("/tmp/libtpu_lockfile").open("a") as file:
+        with contextlib.suppress(BlockingIOError):  # there is such a process
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+
+
 @pytest.mark.skipif(
     not (LIBTPU / "installed").is_file(), reason="libtpu is not in .venv/libtpu (launch/test.sh)"
 )
 def test_the_tpu_s_own_compiler_plans_a_step_without_a_tpu() -> None:
-    done = run("--topology=v5e:2x2", "--gin.partitioner.model=2", "--json", path=LIBTPU)
+    with another_process_with_libtpu():
+        done = run("--topology=v5e:2x2", "--gin.partitioner.model=2", "--json", path=LIBTPU)
     assert done.returncode == 0, done.stderr
     plan = json.loads(done.stdout.splitlines()[-1])
     assert (plan["devices"], plan["mesh"]) == (4, {"data": 1, "fsdp": 2, "model": 2})
@@ -137,6 +157,17 @@ def test_the_tpu_s_own_compiler_plans_a_step_without_a_tpu() -> None:
 )
 def test_what_the_compiler_says_of_missing_room_is_read(said: str, problem: str) -> None:
     assert _problem(said) == problem
+
+
+def test_a_process_that_uses_libtpu_is_not_taken_for_a_missing_slice() -> None:
+    said = 'ABORTED: Internal error when accessing libtpu multi-process lockfile. Run "$ sudo rm …'
+    assert str(_no_slice("v5e:2x2", RuntimeError(said))) == (
+        "v5e:2x2: another process uses libtpu; set ALLOW_MULTIPLE_LIBTPU_LOAD=1"
+    )
+    said = "INVALID_ARGUMENT: Unsupported shape\ntrace"
+    assert str(_no_slice("v5e:9x9", RuntimeError(said))) == (
+        "v5e:9x9: there is no such slice (INVALID_ARGUMENT: Unsupported shape)"
+    )
 
 
 def test_without_libtpu_the_message_says_what_to_install() -> None:
