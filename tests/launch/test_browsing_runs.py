@@ -113,10 +113,9 @@ def test_a_policy_learns_by_browsing_and_goes_on_bit_for_bit(
     folders: dict[str, str], tmp_path: pathlib.Path
 ) -> None:
     assert run(tmp_path / "whole", **folders) == 0
-    shutil.copytree(tmp_path / "whole", tmp_path / "parts")  # as one killed after the first step
-    for step in (2, 3):
-        shutil.rmtree(tmp_path / "parts" / "checkpoints" / str(step))
-    assert saved_steps(tmp_path / "parts") == [1]
+    shutil.copytree(tmp_path / "whole", tmp_path / "parts")  # as one killed after the second step
+    shutil.rmtree(tmp_path / "parts" / "checkpoints" / "3")
+    assert saved_steps(tmp_path / "parts") == [2]
     assert run(tmp_path / "parts", **folders) == 0
     steps = [lines(tmp_path / name) for name in ("whole", "parts")]
     of_training = [[one for one in each if one["split"] == "train"] for each in steps]
