@@ -28,8 +28,6 @@ ruff format --check .
 mypy
 wait
 # Whole files run in parallel, so that fixtures shared within a file are built once, in the order of
-# tests/conftest.py. One process more than there are cores, as some tests wait for servers or for
-# Chromium. If a process dies, the run ends: its test would only die again.
-PROCESSES=$(python -c 'import os; print(min(4, 1 + (os.cpu_count() or 1)))')
-exec python -m pytest --numprocesses "$PROCESSES" --dist loadfile --no-loadscope-reorder \
+# tests/conftest.py. If a process dies, the run ends: its test would only die again.
+exec python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder \
   --max-worker-restart 0 "$@"
