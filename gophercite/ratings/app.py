@@ -114,6 +114,7 @@ def server(
         http=Impatient,
         ws="none",
         lifespan="off",
+        log_config=None,  # uvicorn's would close all log handlers that the process has
         log_level="warning",
         access_log=False,
         server_header=False,

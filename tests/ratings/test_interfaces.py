@@ -1,6 +1,7 @@
 """Every interface, walked without scripts on a real server, from files to exported records."""
 
 import json
+import logging
 import pathlib
 from collections.abc import Iterator
 from typing import Any
@@ -16,7 +17,7 @@ from gophercite.ratings.experiments import experiment_named
 from gophercite.ratings.schema import items, ratings
 from gophercite.ratings.study import Study
 from gophercite.records import Comparison, RatedAnswer
-from tests.ratings.served import Page, Served, serve
+from tests.ratings.served import Page, Served, serve, study_in
 
 TEXT = "A town.\n\nIts lighthouse was built in 1874. It stands on the north pier. " + "More. " * 900
 PAGE = {"id": "o", "title": "Ormsby", "text": TEXT, "url": "https://towns.example/ormsby"}
@@ -331,3 +332,18 @@ def test_exports_are_read_by_what_reads_records(
     capsys.readouterr()
     assert cli.main(["rate", "export", study, "truthfulqa", "dpo", str(out)]) == 1
     assert "items with one answer" in capsys.readouterr().err
+
+
+def test_a_server_leaves_the_process_s_log_handlers_alone(tmp_path: pathlib.Path) -> None:
+    """Among them may be one of absl's, which closes its stream: pytest's own, here."""
+
+    class Handler(logging.Handler):
+        is_closed = False
+
+        def close(self) -> None:
+            self.is_closed = True
+            super().close()
+
+    handler = Handler()
+    with serve(study_in(tmp_path)):
+        assert not handler.is_closed
