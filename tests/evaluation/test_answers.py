@@ -1,12 +1,16 @@
 """A model answers questions: a real model, real sampling, real judgements."""
 
+import dataclasses
 import threading
 
 import jax
+import numpy as np
 import pytest
 from vocabulary_fixtures import trained
 
-from gophercite import prompts
+from gophercite import evidence, prompts
+from gophercite.decoding.claim_in_quote import holds_claim
+from gophercite.decoding.decode_loop import decode
 from gophercite.decoding.sampler import sample
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.documents import Document
@@ -18,7 +22,9 @@ from gophercite.models.config import TransformerConfig
 from gophercite.models.folder import Model
 from gophercite.models.transformer import Transformer
 from gophercite.quoting.constraint import QuoteConstraint
+from gophercite.quoting.quote_settings import QuoteSettings
 from gophercite.records import Question
+from tests.quoting.drawn_answers import biased_parameters
 
 SETTINGS = SamplingSettings(max_tokens=8, temperature=0.0)
 PAGE = Document("o", "Ormsby", "Built in 1874.")
@@ -114,6 +120,54 @@ def test_questions_without_a_legal_answer_are_declined(transformer: Transformer)
     nothing, report = answered(transformer, [short], constraint=QuoteConstraint(trained()))
     assert nothing == {}
     assert list(report.declined) == [0]
+
+
+def test_quotes_hold_their_claims_and_declined_questions_change_no_other(
+    transformer: Transformer,
+) -> None:
+    """Each question has its own pages and key, whoever in its batch can't be answered."""
+    vocabulary = trained()
+    config = dataclasses.replace(transformer.config, tied_embeddings=False, norm="layer")
+    of_words = Transformer(config)
+    bias = np.full(config.vocab_size, -6.0, np.float32)  # claims are nearly all of these words
+    pieces = [vocabulary.token_bytes(id) or b"" for id in range(vocabulary.size)]
+    bias[[id for id, piece in enumerate(pieces) if piece in (b"a", b"b", b"d", b"e")]] = 3
+    params = biased_parameters(of_words, jax.random.key(0), bias)
+    texts = "1874", "a zwei b drei vier.", "d zwei e drei vier."
+    asked = [
+        Question(f"q{n}", "What?", "test", (Document(f"p{n}", "T", text),))
+        for n, text in enumerate(texts)
+    ]
+
+    def of(questions: list[Question], claim_in_quote: bool) -> list[list[str]]:
+        found = answer_questions(
+            Model(of_words, params, vocabulary, {}),
+            questions,
+            SamplingSettings(max_tokens=40),
+            jax.random.key(1),
+            batch_size=3,
+            constraint=QuoteConstraint(vocabulary, QuoteSettings(maximum_claim=1)),
+            samples=8,
+            claim_in_quote=claim_in_quote,
+        )
+        return [[each.text for each in samples] for _, samples in sorted(found)]
+
+    def lacking(answers: list[list[str]]) -> int:
+        """How many claims are words of their page that their quote lacks."""
+        return sum(
+            triple.claim in text.split() and not holds_claim(triple.quote, triple.claim)
+            for text, samples in zip(texts[1:], answers, strict=True)
+            for answer in samples
+            for triple in evidence.parse(answer)
+        )
+
+    together = of(asked, True)
+    assert together == of(asked[1:], True)
+    assert lacking(together) == 0
+    programs = decode._cache_size()
+    assert together[:1] == of(asked[1:2], True)
+    assert decode._cache_size() == programs, "batches are filled up to one size"
+    assert lacking(of(asked, False)) > 0
 
 
 def test_graphs_of_the_next_batch_are_built_while_one_is_answered(

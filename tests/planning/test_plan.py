@@ -26,6 +26,7 @@ from gophercite.planning.plan import _problem, estimate
 
 ROOT = pathlib.Path(__file__).parents[2]
 LIBTPU = ROOT / ".venv" / "libtpu"  # where launch/test.sh puts it
+LOCK = pathlib.Path("/tmp/libtpu_lockfile")  # libtpu's own, on any machine
 COMMAND = [sys.executable, str(ROOT / "launch" / "plan.py")]
 SMALL = [
     "--gin_file=gin_configs/sft_sample_world.gin",
@@ -117,7 +118,7 @@ def test_plans_with_several_settings_are_compared_and_kept(tmp_path: pathlib.Pat
 @contextlib.contextmanager
 def another_process_with_libtpu() -> Iterator[None]:
     """Holds the lock by which libtpu knows that another process has loaded it."""
-    with pathlib.Path("/tmp/libtpu_lockfile").open("a") as file:
+    with LOCK.open("a") as file:
         with contextlib.suppress(BlockingIOError):  # there is such a process
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
