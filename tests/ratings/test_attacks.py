@@ -25,7 +25,7 @@ HOSTILE = [
     "' autofocus onfocus=alert(1) x='",
     "</textarea></title></style><svg onload=alert(1)>",
     "<!-- --><iframe src=javascript:alert(1)></iframe>",
-    "{{ 7 * 7 }}{% include '/etc/passwd' %}",
+    "{{ 7919 * 7907 }}{% include '/etc/passwd' %}",
     "<a href=javascript:alert(1)>here</a>",
     "\u202egnp.exe\u202c\x07",
 ]
@@ -94,7 +94,7 @@ def assert_harmless(page: Page) -> None:
             assert attributes.get("src") in ("/static/rate.js", "/static/browse.js")
     assert "\u202e" not in page.source
     assert "\x07" not in page.source
-    assert "49" not in page.text.replace("149", "")
+    assert str(7919 * 7907) not in page.text  # long enough for no clock, count or id to show it
     policy = page.headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
