@@ -21,7 +21,7 @@ from data_pipelines.converters.natural_questions import convert_natural_question
 from data_pipelines.converters.squad import convert_squad
 from data_pipelines.converters.writing import ConversionSettings, to_records
 from gophercite.evaluation.baselines import judge_baselines
-from gophercite.evaluation.report import metrics_table
+from gophercite.reports.report import metrics_table
 
 # What reads a file, the file, and whether its passages are parts of articles.
 SETS: dict[str, tuple[Converter, str, bool]] = {

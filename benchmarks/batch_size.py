@@ -23,7 +23,7 @@ from gophercite.answering.many_questions import Asked, answer_each  # noqa: E402
 from gophercite.answering.pages import FoundPages  # noqa: E402
 from gophercite.decoding.sampling_settings import SamplingSettings  # noqa: E402
 from gophercite.documents import Document  # noqa: E402
-from gophercite.models.folder import load_model  # noqa: E402
+from gophercite.model_folders.folder import load_model  # noqa: E402
 from gophercite.records import Question, read  # noqa: E402
 from gophercite.retrieval.contexts import SearchResult  # noqa: E402
 

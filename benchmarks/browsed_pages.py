@@ -25,7 +25,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from extraction import records, scores  # noqa: E402
 
-from gophercite.retrieval import browser_html, html_lines, html_text  # noqa: E402
+from gophercite.extraction import browser_html, html_lines, html_text  # noqa: E402
 
 PICTURE = re.compile(r"\[Image(?:: [^\]\n]{0,500})?\]")
 

@@ -33,7 +33,7 @@ from gophercite.browser.settings import Settings  # noqa: E402
 from gophercite.browser.shown import ShownPage  # noqa: E402
 from gophercite.browser.state import State  # noqa: E402
 from gophercite.browser.worlds import SiteWorld, World  # noqa: E402
-from gophercite.retrieval.extraction import Extractor  # noqa: E402
+from gophercite.extraction.extractor import Extractor  # noqa: E402
 from gophercite.retrieval.index import DocumentIndex  # noqa: E402
 
 WORDS = ["music", "game", "police", "company", "city", "season", "film", "people", "water", "money"]

@@ -31,7 +31,7 @@ from gophercite.browser.state import Reference, State
 from gophercite.browsing.writer import BrowsingSettings, Writer
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.evaluation.browsed_results import resampled
-from gophercite.models.folder import load_model
+from gophercite.model_folders.folder import load_model
 
 
 def shown_as_reference(world: RecordedWorld, state: State) -> State:

@@ -26,7 +26,6 @@ from collections.abc import Callable
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests"))
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "training"))
 
 import jax
 import numpy as np
@@ -37,9 +36,9 @@ from storage_faults import KINDS, Faults
 
 from benchmarks.kills import seed_of_draws
 from data_pipelines.sample_world.vocabulary import bundled_vocabulary
-from gophercite.models.checkpoint_files import saved_steps
+from gophercite.model_folders.checkpoint_files import saved_steps
+from gophercite.model_folders.folder import Model, load_model, save_model
 from gophercite.models.config import TransformerConfig
-from gophercite.models.folder import Model, load_model, save_model
 from gophercite.models.transformer import Transformer
 from gophercite.storage import StorageError, write_whole
 from gophercite.storage.json_fields import RecordError

@@ -31,9 +31,8 @@ from gophercite.browsing.playing import Player
 from gophercite.browsing.writer import BrowsingSettings
 from gophercite.decoding.decoded import Decoded
 from gophercite.decoding.sampling_settings import SamplingSettings
-from gophercite.models.folder import load_model
+from gophercite.model_folders.folder import load_model, load_reward_model
 from gophercite.models.parameters import REWARD_MODEL
-from gophercite.models.reward_model import load_reward_model
 
 ENVIRONMENTS, STEPS, EXTRA_ANSWERS = 16, 24, 1  # as in gin_configs/ppo_sample_web.gin
 

@@ -34,7 +34,7 @@ from gophercite.commands.constraint import CommandConstraint, CommandSettings
 from gophercite.decoding.sampler import Samples, sample
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.documents import Document
-from gophercite.models.folder import Model, load_model
+from gophercite.model_folders.folder import Model, load_model
 from gophercite.retrieval.engine import Hit
 from gophercite.vocabularies import Vocabulary
 

@@ -33,7 +33,7 @@ from gophercite.decoding.sampling import draw, draw_allowed, given
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.documents import Document
 from gophercite.evaluation.question_prompts import encode_question, pages_of
-from gophercite.models.folder import Model, load_model
+from gophercite.model_folders.folder import Model, load_model
 from gophercite.quoting.constraint import PromptGraph, QuoteConstraint
 from gophercite.quoting.quote_settings import QuoteSettings
 from gophercite.quoting.quote_state import QuoteTables, advance, initial

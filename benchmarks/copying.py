@@ -17,7 +17,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from gophercite.models.folder import Model, load_model
+from gophercite.model_folders.folder import Model, load_model
 from gophercite.records import Document, read
 
 _SKIPPED = 20  # tokens at a page's start, which often repeat its title

@@ -27,8 +27,8 @@ from data_pipelines.demonstrators.styles import STYLES, Noise
 from data_pipelines.sample_web.making import make_split
 from gophercite.browser.episodes import Episode, episode_to_json, read_episodes, replayed
 from gophercite.browser.recorded import RecordedWorld
+from gophercite.rating_site.security import Signer
 from gophercite.ratings.experiments import add_rater
-from gophercite.ratings.security import Signer
 from gophercite.ratings.study import Study
 
 _HIDDEN = re.compile(r'name="(form|ticket|version)" value="([^"]+)"')

@@ -25,8 +25,8 @@ from public_data import add_data
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from gophercite.retrieval.extraction import Extractor  # noqa: E402
-from gophercite.retrieval.text import Mode, TextError  # noqa: E402
+from gophercite.extraction.extractor import Extractor  # noqa: E402
+from gophercite.extraction.text import Mode, TextError  # noqa: E402
 
 SHINGLE = 4  # words; what the benchmark that these pages are from compares
 

@@ -23,8 +23,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from gophercite.documents import Document  # noqa: E402
-from gophercite.retrieval.extraction import Extractor  # noqa: E402
-from gophercite.retrieval.text import Budget, TextError  # noqa: E402
+from gophercite.extraction.extractor import Extractor  # noqa: E402
+from gophercite.extraction.text import Budget, TextError  # noqa: E402
 
 LARGEST = 400_000  # bytes of a page before the damage
 

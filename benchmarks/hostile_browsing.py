@@ -32,9 +32,9 @@ from gophercite.browser.recorded import page_from_json, page_to_json  # noqa: E4
 from gophercite.browser.settings import Settings  # noqa: E402
 from gophercite.browser.state import State, dumps, loads  # noqa: E402
 from gophercite.documents import normalise_text  # noqa: E402
+from gophercite.extraction.extractor import Extractor  # noqa: E402
+from gophercite.extraction.text import Budget, TextError, page_text  # noqa: E402
 from gophercite.retrieval.engine import Hit, SearchError  # noqa: E402
-from gophercite.retrieval.extraction import Extractor  # noqa: E402
-from gophercite.retrieval.text import Budget, TextError, page_text  # noqa: E402
 
 WORDS = [
     "the",

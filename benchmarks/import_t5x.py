@@ -21,8 +21,8 @@ from import_weights import MEBIBYTE, measure, noise
 
 def write(folder: pathlib.Path, options: argparse.Namespace) -> tuple[int, int]:
     """Writes a run's folder; gives the bytes of all parameters and of the largest."""
-    from gophercite.models.checkpoint_files import name_leaves
-    from gophercite.models.tensors import Stream
+    from gophercite.model_folders.checkpoint_files import name_leaves
+    from gophercite.model_folders.tensors import Stream
     from gophercite.models.transformer import Transformer
     from gophercite.vocabularies import train_sentencepiece
     from gophercite.weights import t5x_export

@@ -70,7 +70,7 @@ class Measured(NamedTuple):
 
 def write_checkpoint(folder: pathlib.Path, options: argparse.Namespace) -> int:
     """Writes a checkpoint with a tokenizer of bytes; gives the largest tensor's bytes."""
-    from gophercite.models.tensors import Stream, write_streams
+    from gophercite.model_folders.tensors import Stream, write_streams
 
     width, mlp = options.width, 4 * options.width
     config = {
@@ -137,7 +137,7 @@ def watched(work: Callable[..., Any], arguments: tuple[Any, ...]) -> Measured:
     """Does something, in a process that has started JAX, and looks many times a second."""
     import jax
 
-    import gophercite.models.folder
+    import gophercite.model_folders.folder
     import gophercite.weights.export
     import gophercite.weights.hugging_face  # noqa: F401
 
@@ -188,7 +188,7 @@ def load(folder: pathlib.Path) -> int:
     """Loads a model over all devices; gives the bytes of their shards."""
     import jax
 
-    from gophercite.models.folder import load_model, read_description
+    from gophercite.model_folders.folder import load_model, read_description
     from gophercite.models.transformer import Transformer
     from gophercite.partitioning import Partitioner, make_mesh
 

@@ -32,7 +32,7 @@ from gophercite.decoding.decode_state import Plan
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.learning.optimizers import adam
 from gophercite.learning.supervised import SupervisedLearner
-from gophercite.models.folder import Model, load_model, save_model
+from gophercite.model_folders.folder import Model, load_model, save_model
 from gophercite.models.transformer import Transformer
 from gophercite.training.program import compile_lowered
 from gophercite.vocabularies import HuggingFaceVocabulary

@@ -29,8 +29,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from benchmarks.kills import PATIENCE, QUICK, ROOT, seed_of_draws
 from data_pipelines.sample_world.vocabulary import bundled_vocabulary
+from gophercite.model_folders.folder import Model, save_model
 from gophercite.models.config import TransformerConfig
-from gophercite.models.folder import Model, save_model
 from gophercite.models.transformer import Transformer
 
 PAGES = 400

@@ -30,8 +30,8 @@ from collections.abc import Callable, Mapping, Sequence
 import jax
 import numpy as np
 
-from gophercite.models.checkpoint_files import read_parameters, saved_steps
-from gophercite.training.metrics import read_metrics
+from gophercite.model_folders.checkpoint_files import read_parameters, saved_steps
+from gophercite.monitoring.metrics import read_metrics
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 MOMENTS = ("start", "compile", "evaluation", "save", "steps")
@@ -270,8 +270,8 @@ def finish(command: Command, folder: pathlib.Path) -> Process:
 def make_models(folder: pathlib.Path) -> dict[str, str]:
     """A tiny policy and reward model of random weights, as settings of a run."""
     from data_pipelines.sample_world.vocabulary import bundled_vocabulary
+    from gophercite.model_folders.folder import Model, save_model
     from gophercite.models.config import TransformerConfig
-    from gophercite.models.folder import Model, save_model
     from gophercite.models.parameters import HEADS
     from gophercite.models.reward_model import RewardModel
     from gophercite.models.transformer import Transformer

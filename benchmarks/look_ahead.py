@@ -31,7 +31,7 @@ from gophercite.answering.many_questions import Asked, answer_each  # noqa: E402
 from gophercite.answering.pages import IndexedPages, index_in_memory  # noqa: E402
 from gophercite.decoding.sampling_settings import SamplingSettings  # noqa: E402
 from gophercite.documents import Document  # noqa: E402
-from gophercite.models.folder import load_model  # noqa: E402
+from gophercite.model_folders.folder import load_model  # noqa: E402
 from gophercite.records.answers import Answer  # noqa: E402
 
 BUNDLED = ROOT / "data_pipelines" / "sample_world" / "model"

@@ -25,6 +25,7 @@ import httpx
 import numpy as np
 import sqlalchemy as sa
 
+from gophercite.rating_site.security import Signer
 from gophercite.ratings.counting import Rules, counted_votes
 from gophercite.ratings.experiments import (
     Settings,
@@ -34,7 +35,6 @@ from gophercite.ratings.experiments import (
 )
 from gophercite.ratings.items import Answer, Claim, Item, NewItem, add_items
 from gophercite.ratings.schema import items, ratings
-from gophercite.ratings.security import Signer
 from gophercite.ratings.study import Study
 
 _HIDDEN = re.compile(r'name="(form|ticket)" value="([^"]+)"')

@@ -26,7 +26,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from gophercite import records
 from gophercite.decoding.rerank import Rewards, Scorer
 from gophercite.evaluation.roc import roc_curve
-from gophercite.models.reward_model import load_reward_model
+from gophercite.model_folders.folder import load_reward_model
 from gophercite.records import Comparison, Response
 from gophercite.text import tfidf
 

@@ -37,12 +37,15 @@ from gophercite.decoding.rerank import Scorer  # noqa: E402
 from gophercite.decoding.sampling_settings import SamplingSettings  # noqa: E402
 from gophercite.evaluation.abstention import CoverageCurve, coverage_curve  # noqa: E402
 from gophercite.evaluation.best_of_n import best_of_n  # noqa: E402
-from gophercite.evaluation.figures import best_of_figure, coverage_figure, png  # noqa: E402
 from gophercite.evaluation.intervals import Estimate, estimate  # noqa: E402
 from gophercite.evaluation.roc import roc_curve  # noqa: E402
-from gophercite.models.folder import Model, load_model  # noqa: E402
-from gophercite.models.reward_model import load_reward_model  # noqa: E402
+from gophercite.model_folders.folder import (  # noqa: E402
+    Model,
+    load_model,
+    load_reward_model,
+)
 from gophercite.records import Comparison, from_json  # noqa: E402
+from gophercite.reports.figures import best_of_figure, coverage_figure, png  # noqa: E402
 from gophercite.retrieval.contexts import SearchResult  # noqa: E402
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)

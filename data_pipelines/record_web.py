@@ -24,10 +24,10 @@ from gophercite.browser.recorded import INDEX, Recorder
 from gophercite.browser.shown import Link
 from gophercite.browser.worlds import SiteWorld
 from gophercite.documents import Document
-from gophercite.retrieval.extraction import Extractor
+from gophercite.extraction.extractor import Extractor
+from gophercite.extraction.text import TextError
 from gophercite.retrieval.files import FilesReport, read_files
 from gophercite.retrieval.index import DocumentIndex
-from gophercite.retrieval.text import TextError
 from gophercite.storage.json_fields import JsonFields, RecordError
 from gophercite.storage.json_lines import read_json_lines
 

@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from gophercite import records
+from gophercite.extraction.extractor import Extractor
 from gophercite.records import Question, RatedAnswer
 from gophercite.retrieval.apis import ENGINES, api_from_environment
 from gophercite.retrieval.engine import SearchError
-from gophercite.retrieval.extraction import Extractor
 from gophercite.retrieval.fetch import FetchSettings
 from gophercite.retrieval.index import DocumentIndex
 from gophercite.retrieval.index_file import IndexFileError

@@ -26,7 +26,7 @@ from data_pipelines.features import DecoderFeatureConverter, SeqioVocabulary
 from gophercite.decoding.decode_loop import decode
 from gophercite.decoding.decode_state import Plan
 from gophercite.decoding.sampling_settings import SamplingSettings
-from gophercite.models.folder import read_description, read_vocabulary
+from gophercite.model_folders.folder import read_description, read_vocabulary
 from gophercite.models.parameters import Params
 from gophercite.models.transformer import Transformer
 from gophercite.partitioning import is_axes

@@ -39,7 +39,7 @@ def python_command(module: str, *arguments: str) -> list[str]:
     Start it in `FOLDER`. Python's environment variables have no effect on it.
 
     Args:
-      module: a module of this package, such as `gophercite.retrieval.extraction`.
+      module: a module of this package, such as `gophercite.extraction.extractor`.
       arguments: the arguments of `main`.
     """
     package = str(pathlib.Path(gophercite.__file__).resolve().parent)

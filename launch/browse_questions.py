@@ -62,7 +62,7 @@ def _run(flags: argparse.Namespace) -> None:
     from gophercite.browsing.playing import Lane, Player
     from gophercite.browsing.writer import BrowsingSettings
     from gophercite.decoding.sampling_settings import SamplingSettings
-    from gophercite.models.folder import load_model
+    from gophercite.model_folders.folder import load_model
 
     questions = list(records.read(flags.questions, records.Question))[: flags.limit]
     if not questions:
@@ -184,7 +184,7 @@ def _scores(
 ) -> list[float] | None:
     """Scores each episode by a reward model; an episode without an answer gets its rules' score."""
     from gophercite.browsing.collecting import Judge
-    from gophercite.models.reward_model import load_reward_model
+    from gophercite.model_folders.folder import load_reward_model
 
     if folder is None:
         return None
@@ -202,7 +202,7 @@ def _operations_of_judging(flags: argparse.Namespace, episodes: "Sequence[Episod
     """Floating point operations of the reward model: two per parameter and token read."""
     from gophercite.browser.encoding import encode_judged_response
     from gophercite.browsing.collecting import judged
-    from gophercite.models.reward_model import load_reward_model
+    from gophercite.model_folders.folder import load_reward_model
 
     if flags.reward_model is None:
         return 0

@@ -35,7 +35,6 @@ from named_paths import named_path
 
 from data_pipelines.stance_questions import stance_questions
 from gophercite import records
-from gophercite.evaluation.browsed_preferences import OVERALL, preferences
 from gophercite.evaluation.browsed_results import (
     CHOSEN_BY,
     VALIDATION,
@@ -44,7 +43,13 @@ from gophercite.evaluation.browsed_results import (
     read_policy,
     resampled,
 )
-from gophercite.evaluation.browsing_sections import (
+from gophercite.evaluation.intervals import Estimate
+from gophercite.model_folders.folder import read_description
+from gophercite.models.transformer import Transformer
+from gophercite.monitoring.metrics import TRAIN, read_metrics
+from gophercite.records import Comparison, Question
+from gophercite.reports.browsed_preferences import OVERALL, preferences
+from gophercite.reports.browsing_sections import (
     Scaled,
     best_of_section,
     cloning_scaling_section,
@@ -54,16 +59,11 @@ from gophercite.evaluation.browsing_sections import (
     reward_scaling_section,
     training_methods_section,
 )
-from gophercite.evaluation.extraction import extraction_section
-from gophercite.evaluation.intervals import Estimate
-from gophercite.evaluation.report_files import Section, write_report
-from gophercite.evaluation.votes import stance_section, truthful_section
-from gophercite.models.folder import read_description
-from gophercite.models.transformer import Transformer
-from gophercite.records import Comparison, Question
+from gophercite.reports.extraction import extraction_section
+from gophercite.reports.report_files import Section, write_report
+from gophercite.reports.votes import stance_section, truthful_section
 from gophercite.storage.json_fields import in_one_line
 from gophercite.storage.json_lines import read_json_lines
-from gophercite.training.metrics import TRAIN, read_metrics
 
 _ACCURACY = "/preference_accuracy"
 

@@ -15,7 +15,7 @@ from gophercite.browsing.collecting import (
 from gophercite.browsing.playing import Player
 from gophercite.browsing.writer import BrowsingSettings
 from gophercite.learning.reencoding import same_tokens
-from gophercite.models.folder import read_description, read_vocabulary
+from gophercite.model_folders.folder import read_description, read_vocabulary
 from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer
 from gophercite.records import Question

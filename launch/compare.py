@@ -19,19 +19,19 @@ from typing import TypeVar
 
 from named_paths import named_path
 
-from gophercite.evaluation.figure_sections import SavedSystem, figures_section
-from gophercite.evaluation.human import both_intervals, human_table, preference, rated_for_all
 from gophercite.evaluation.intervals import Estimate
-from gophercite.evaluation.report_files import Section, write_report
-from gophercite.evaluation.saved_results import (
+from gophercite.records import Comparison, RatedAnswer, Report, read
+from gophercite.reports.figure_sections import SavedSystem, figures_section
+from gophercite.reports.human import both_intervals, human_table, preference, rated_for_all
+from gophercite.reports.report_files import Section, write_report
+from gophercite.reports.saved_results import (
     differences_table,
     preference_by_score,
     read_system,
     shared,
     shared_table,
 )
-from gophercite.evaluation.tables import Table
-from gophercite.records import Comparison, RatedAnswer, Report, read
+from gophercite.reports.tables import Table
 from gophercite.storage.json_fields import in_one_line
 
 R = TypeVar("R", RatedAnswer, Comparison)

@@ -24,13 +24,13 @@ from etils import epath
 from named_paths import named_path
 
 from gophercite.evaluation.policies import Chain, Policy, PolicyStudy
-from gophercite.evaluation.policy_report import quality_table, sections, summary
-from gophercite.evaluation.report_files import Section, write_files, write_report
-from gophercite.evaluation.saved_results import SavedResultsError, read_system
-from gophercite.evaluation.tables import Table
-from gophercite.models.checkpoint_files import best_step
+from gophercite.model_folders.checkpoint_files import best_step
+from gophercite.monitoring.metrics import read_metrics
+from gophercite.reports.policy_report import quality_table, sections, summary
+from gophercite.reports.report_files import Section, write_files, write_report
+from gophercite.reports.saved_results import SavedResultsError, read_system
+from gophercite.reports.tables import Table
 from gophercite.storage.json_fields import in_one_line
-from gophercite.training.metrics import read_metrics
 
 _SET = "eval/validation/"
 # What the report shows of a training run, with the names that people read.

@@ -37,20 +37,20 @@ from gophercite.learning.reward import RewardLearner
 from gophercite.learning.rollouts import Rewards
 from gophercite.learning.state import Collector, Learner
 from gophercite.learning.supervised import SupervisedLearner
+from gophercite.model_folders.folder import describe_run, read_description, read_vocabulary
 from gophercite.models import families
 from gophercite.models.config import TransformerConfig
-from gophercite.models.folder import describe_run, read_description, read_vocabulary
 from gophercite.models.lora import LoRA
 from gophercite.models.reward_model import RewardModel
 from gophercite.models.training_text import FIELD as TRAINING_TEXT
 from gophercite.models.training_text import training_text
 from gophercite.models.transformer import Transformer
+from gophercite.monitoring.answer_table import AnswerTable
 from gophercite.partitioning import DEFAULT_RULES, Partitioner, make_mesh
 from gophercite.quoting.constraint import QuoteConstraint
 from gophercite.quoting.quote_settings import QuoteSettings
 from gophercite.retrieval.contexts import ContextSettings
 from gophercite.storage import write_file
-from gophercite.training.answer_table import AnswerTable
 from gophercite.training.early_stopping import EarlyStopping
 from gophercite.training.feed import process_share, refuse_uneven
 from gophercite.training.initialisation import (

@@ -19,20 +19,19 @@ from gophercite.evaluation.answer_log import (
 )
 from gophercite.evaluation.baselines import judge_baselines
 from gophercite.evaluation.citations import CitationQuality, EntailmentServer, citation_quality
-from gophercite.evaluation.overlap import overlap_splits, overlap_table
 from gophercite.evaluation.question_prompts import PromptReport
-from gophercite.evaluation.report import describe
-from gophercite.evaluation.report_files import Section
-from gophercite.evaluation.results import Outcome, Results, choose, json_lines
-from gophercite.evaluation.truthfulqa import rating_line, truthfulqa_section
-from gophercite.models.checkpoint_files import CheckpointError
-from gophercite.models.folder import Model, load_model
-from gophercite.models.reward_model import load_reward_model
-from gophercite.models.tensors import TensorFileError
+from gophercite.model_folders.checkpoint_files import CheckpointError
+from gophercite.model_folders.folder import Model, load_model, load_reward_model
+from gophercite.model_folders.tensors import TensorFileError
+from gophercite.monitoring.progress import Progress
 from gophercite.records import Question, Report
+from gophercite.reports.overlap import overlap_splits, overlap_table
+from gophercite.reports.report import describe
+from gophercite.reports.report_files import Section
+from gophercite.reports.results import Outcome, Results, choose, json_lines
+from gophercite.reports.truthfulqa import rating_line, truthfulqa_section
 from gophercite.retrieval.index_file import IndexFileError
 from gophercite.text.counting import counted
-from gophercite.training.progress import Progress
 
 # Errors that users cause, reported in one line.
 REFUSALS = (OSError, ValueError, CheckpointError, TensorFileError, IndexFileError)

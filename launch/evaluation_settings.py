@@ -12,11 +12,11 @@ from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.evaluation.answer_log import AskingSettings
 from gophercite.evaluation.metrics import ClaimRule
 from gophercite.evaluation.question_prompts import PromptSettings
-from gophercite.evaluation.results import Choice
 from gophercite.few_shot.prompting import FewShotSettings, Style
 from gophercite.quoting.quote_settings import QuoteSettings
 from gophercite.quoting.run_boundaries import Boundaries
 from gophercite.records import Question, Report, read
+from gophercite.reports.results import Choice
 from gophercite.retrieval.index import DocumentIndex
 from gophercite.retrieval.search_results import with_pages
 from gophercite.storage import is_remote

@@ -45,10 +45,10 @@ def _run(flags: argparse.Namespace) -> None:
     from gophercite.browser.episodes import read_episodes
     from gophercite.decoding.sampler import sample
     from gophercite.decoding.sampling_settings import SamplingSettings
-    from gophercite.evaluation.extraction import extraction_lines, extraction_section
-    from gophercite.models.folder import load_model
+    from gophercite.model_folders.folder import load_model
     from gophercite.prompts import encode_text
     from gophercite.records import Question
+    from gophercite.reports.extraction import extraction_lines, extraction_section
 
     report = records.Report()
     questions = [q for q in records.read(flags.questions, Question, report=report) if q.answers]

@@ -15,8 +15,9 @@ from gophercite.answering.loading import inference_partitioner, load_answerer
 from gophercite.answering.many_questions import Asked, answer_each
 from gophercite.answering.pages import FoundPages, IndexedPages
 from gophercite.decoding.sampling_settings import SamplingSettings
-from gophercite.models.checkpoint_files import CheckpointError
-from gophercite.models.tensors import TensorFileError
+from gophercite.model_folders.checkpoint_files import CheckpointError
+from gophercite.model_folders.tensors import TensorFileError
+from gophercite.monitoring.progress import Progress
 from gophercite.quoting.quote_settings import QuoteSettings
 from gophercite.records import Document, FoundDocument, Question, Report, read
 from gophercite.records.answers import answer_to_json
@@ -26,7 +27,6 @@ from gophercite.retrieval.index_file import IndexFileError
 from gophercite.retrieval.search_results import with_pages
 from gophercite.storage.result_file import ResultFile
 from gophercite.text.counting import counted
-from gophercite.training.progress import Progress
 
 # Errors that users cause, reported in one line.
 REFUSALS = (OSError, ValueError, CheckpointError, TensorFileError, IndexFileError)

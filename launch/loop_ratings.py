@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gophercite import interruption
+from gophercite.rating_site.views import FOLDER
 from gophercite.ratings import reports
 from gophercite.ratings.assignment import Role
 from gophercite.ratings.experiments import (
@@ -32,7 +33,6 @@ from gophercite.ratings.loading import read_items, read_written_items
 from gophercite.ratings.simulated import SimulatedRater, simulate
 from gophercite.ratings.store import StudyError
 from gophercite.ratings.study import Study
-from gophercite.ratings.views import FOLDER
 from gophercite.storage.json_fields import RecordError, in_one_line
 from gophercite.storage.json_lines import read_json_lines
 

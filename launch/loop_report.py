@@ -12,11 +12,11 @@ from loop_settings import Place
 from gophercite.evaluation.best_of_n import best_of_n
 from gophercite.evaluation.curves import Line
 from gophercite.evaluation.differences import mean_difference
-from gophercite.evaluation.figures import growth_figure, png, rounds_figure
 from gophercite.evaluation.intervals import Estimate, estimate
-from gophercite.evaluation.report_files import Image, Section, write_files, write_report
-from gophercite.evaluation.saved_results import SavedResultsError, read_system
-from gophercite.evaluation.tables import Table
+from gophercite.reports.figures import growth_figure, png, rounds_figure
+from gophercite.reports.report_files import Image, Section, write_files, write_report
+from gophercite.reports.saved_results import SavedResultsError, read_system
+from gophercite.reports.tables import Table
 
 _TITLE = "The loop: how the model improved with each round of ratings"
 _AMOUNTS = {

@@ -22,8 +22,8 @@ from gophercite.learning.ppo import PPOLearner
 from gophercite.learning.reward import RewardLearner
 from gophercite.learning.rollouts import Rewards
 from gophercite.learning.supervised import SupervisedLearner
+from gophercite.model_folders.folder import read_description
 from gophercite.models.config import TransformerConfig
-from gophercite.models.folder import read_description
 from gophercite.models.parameters import HEADS, Params
 from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer

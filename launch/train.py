@@ -64,10 +64,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         import host_memory
         import warmup
 
-        from gophercite.models.checkpoint_files import CheckpointError
+        from gophercite.model_folders.checkpoint_files import CheckpointError
+        from gophercite.monitoring.pending import NonFiniteLossError
         from gophercite.storage.json_fields import RecordError
         from gophercite.training.checkpoints import NonFiniteStateError
-        from gophercite.training.pending import NonFiniteLossError
         from gophercite.training.preemption import EXIT_CODE, Preempted
         from gophercite.training.run_lock import RunInUseError
 

@@ -49,9 +49,9 @@ CHECKED = [
         f"gophercite.learning.{name}"
         for name in ("adafactor", "adam", "clipping", "ema", "optimizers", "rounding", "schedules")
     ),
-    "gophercite.models.config_json",
-    "gophercite.models.folder",
-    "gophercite.models.tensors",
+    "gophercite.model_folders.config_json",
+    "gophercite.model_folders.folder",
+    "gophercite.model_folders.tensors",
 ]
 
 jax.config.update("jax_num_cpu_devices", 8)

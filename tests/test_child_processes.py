@@ -35,7 +35,7 @@ def downloads(tmp_path: pathlib.Path) -> pathlib.Path:
     for package in ("gophercite", "gophercite/retrieval", "urllib3"):
         (folder / package).mkdir()
         (folder / package / "__init__.py").write_text(trap)
-    (folder / "gophercite/retrieval/extraction.py").write_text(trap)
+    (folder / "gophercite/extraction/extractor.py").write_text(trap)
     return folder
 
 
@@ -76,7 +76,7 @@ def test_what_the_parent_would_have_run_the_child_does_not(
     program = (
         "import os, sys\n"
         f"sys.path.insert(0, {str(ROOT)!r})\n"
-        "from gophercite.retrieval.extraction import Extractor\n"
+        "from gophercite.extraction.extractor import Extractor\n"
         "sys.path.insert(0, sys.argv[1])\n"
         "os.chdir(sys.argv[2])\n"
         "with Extractor() as extractor:\n"

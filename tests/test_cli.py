@@ -9,8 +9,8 @@ import jax
 import pytest
 
 from gophercite import cli
+from gophercite.model_folders.folder import Model, describe_run, save_model
 from gophercite.models.config import TransformerConfig
-from gophercite.models.folder import Model, describe_run, save_model
 from gophercite.models.transformer import Transformer
 from gophercite.vocabularies import Vocabulary, train_sentencepiece
 

@@ -17,8 +17,8 @@ import pytest
 
 from gophercite.decoding.sampler import sample
 from gophercite.decoding.sampling_settings import SamplingSettings
+from gophercite.model_folders.folder import load_model, read_description, save_model
 from gophercite.models.config import TransformerConfig
-from gophercite.models.folder import load_model, read_description, save_model
 from gophercite.vocabularies import load_vocabulary
 from gophercite.weights.t5x import import_t5x
 from gophercite.weights.t5x_bridged import export_bridged, import_bridged

@@ -22,7 +22,7 @@ from gophercite.retrieval.index import DocumentIndex
 
 if TYPE_CHECKING:
     from gophercite.answering.answerer import AnsweringSettings
-    from gophercite.models.folder import Model
+    from gophercite.model_folders.folder import Model
 
 Documents = OwnDocuments | DocumentIndex | PageSource
 
@@ -83,8 +83,7 @@ def answer(
         return found.named_in(extractive_answer(question, found))
 
     from gophercite.answering.answerer import Answerer, AnsweringSettings
-    from gophercite.models.folder import Model, load_model
-    from gophercite.models.reward_model import load_reward_model
+    from gophercite.model_folders.folder import Model, load_model, load_reward_model
 
     settings = settings or AnsweringSettings()
     if samples is not None:

@@ -26,7 +26,7 @@ from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.documents import Window
 from gophercite.evidence import Evidence
 from gophercite.few_shot.prompting import FewShotSettings, few_shot_context
-from gophercite.models.folder import Model
+from gophercite.model_folders.folder import Model
 from gophercite.models.training_text import unlike_training
 from gophercite.partitioning import Partitioner
 from gophercite.quoting.constraint import NoLegalAnswer, PromptGraph, QuoteConstraint

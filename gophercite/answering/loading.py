@@ -4,9 +4,8 @@ import jax
 from etils import epath
 
 from gophercite.answering.answerer import Answerer, AnsweringSettings
-from gophercite.models.folder import load_model
-from gophercite.models.placement import folder_shardings
-from gophercite.models.reward_model import load_reward_model
+from gophercite.model_folders.folder import load_model, load_reward_model
+from gophercite.model_folders.placement import folder_shardings
 from gophercite.partitioning import Partitioner, make_mesh
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from gophercite.documents import Document
+from gophercite.extraction.extractor import Extractor
 from gophercite.records.answers import Answer, LeftOut
 from gophercite.retrieval.contexts import SearchResult
 from gophercite.retrieval.engine import SearchEngine, parse_query
-from gophercite.retrieval.extraction import Extractor
 from gophercite.retrieval.fetch import FetchError, FetchSettings, fetch_documents
 from gophercite.retrieval.files import FilesReport, read_files
 from gophercite.retrieval.index import DocumentIndex

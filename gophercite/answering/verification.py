@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from gophercite.documents import Document
+from gophercite.extraction.extractor import Extractor
 from gophercite.records.answers import Answer, Citation
-from gophercite.retrieval.extraction import Extractor
 from gophercite.retrieval.fetch import FetchError, FetchSettings, fetch_documents
 from gophercite.retrieval.index import DocumentIndex
 from gophercite.retrieval.snippets import find_snippet

@@ -8,11 +8,11 @@ from gophercite.browser.hosts import without_fragment
 from gophercite.browser.kept_pages import KeptPages
 from gophercite.browser.pages import Page, error_page
 from gophercite.browser.read_pages import page_of_text
+from gophercite.extraction.extractor import Extractor
+from gophercite.extraction.text import TextError
 from gophercite.retrieval.engine import Hit, SearchEngine, SearchError
-from gophercite.retrieval.extraction import Extractor
 from gophercite.retrieval.fetch import FetchedPage, Fetcher, FetchError, FetchSettings
 from gophercite.retrieval.kept import Kept
-from gophercite.retrieval.text import TextError
 
 KEPT_SEARCHES = 1 << 26  # characters of all search results together
 

@@ -7,7 +7,7 @@ from gophercite.browser.hosts import host_of
 from gophercite.browser.pages import Page
 from gophercite.browser.shown import Link
 from gophercite.documents import Document, normalise_text
-from gophercite.retrieval.text import PageText
+from gophercite.extraction.text import PageText
 
 _SCHEMES = ("http", "https")
 

@@ -14,7 +14,7 @@ from gophercite.browser.environment import step
 from gophercite.browser.state import State
 from gophercite.browser.worlds import World
 from gophercite.browsing.writer import BrowsingSettings, Writer, Written
-from gophercite.models.folder import Model
+from gophercite.model_folders.folder import Model
 
 
 class BrowsingModel:

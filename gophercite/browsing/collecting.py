@@ -23,7 +23,7 @@ from gophercite.browsing.playing import Lane, Played, Player, Turn
 from gophercite.decoding.rerank import Scorer
 from gophercite.learning.experience import Experience, nothing, to_batch
 from gophercite.learning.state import Collected
-from gophercite.models.folder import Model
+from gophercite.model_folders.folder import Model
 from gophercite.models.parameters import BESIDE_THE_POLICY, REWARD_MODEL, Params
 from gophercite.models.transformer import Transformer
 from gophercite.records import Extract, LongAnswer

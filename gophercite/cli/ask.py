@@ -348,8 +348,8 @@ def _answerer(options: argparse.Namespace) -> "Answerer":
     with doing(f"loading {options.model}"):
         keep_compiled_programs()
         from gophercite.answering.loading import inference_partitioner, load_answerer
-        from gophercite.models.checkpoint_files import CheckpointError
-        from gophercite.models.tensors import TensorFileError
+        from gophercite.model_folders.checkpoint_files import CheckpointError
+        from gophercite.model_folders.tensors import TensorFileError
 
         try:
             return load_answerer(

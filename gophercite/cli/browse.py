@@ -200,9 +200,9 @@ def _model(options: argparse.Namespace) -> "BrowsingModel":
         from gophercite.browsing.writer import BrowsingSettings
         from gophercite.commands.constraint import CommandSettings
         from gophercite.decoding.sampling_settings import SamplingSettings
-        from gophercite.models.checkpoint_files import CheckpointError
-        from gophercite.models.folder import load_model
-        from gophercite.models.tensors import TensorFileError
+        from gophercite.model_folders.checkpoint_files import CheckpointError
+        from gophercite.model_folders.folder import load_model
+        from gophercite.model_folders.tensors import TensorFileError
 
         try:
             settings = BrowsingSettings(

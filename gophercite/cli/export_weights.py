@@ -49,9 +49,9 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Exports a model, and prints its type."""
-    from gophercite.models.checkpoint_files import CheckpointError
-    from gophercite.models.folder import ModelFolderError
-    from gophercite.models.tensors import TensorFileError
+    from gophercite.model_folders.checkpoint_files import CheckpointError
+    from gophercite.model_folders.folder import ModelFolderError
+    from gophercite.model_folders.tensors import TensorFileError
     from gophercite.weights.checkpoint import WeightsError
     from gophercite.weights.export import export_weights
     from gophercite.weights.peft import export_adapters

@@ -73,8 +73,8 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Imports a checkpoint, and describes it."""
-    from gophercite.models.folder import ModelFolderError
-    from gophercite.models.tensors import TensorFileError
+    from gophercite.model_folders.folder import ModelFolderError
+    from gophercite.model_folders.tensors import TensorFileError
     from gophercite.vocabularies import VocabularyError
     from gophercite.weights.checkpoint import WeightsError
 

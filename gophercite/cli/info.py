@@ -22,7 +22,7 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Prints what a model is; reads only its description."""
-    from gophercite.models import checkpoint_files, config_json, folder
+    from gophercite.model_folders import checkpoint_files, config_json, folder
 
     try:
         description = folder.read_description(options.folder)

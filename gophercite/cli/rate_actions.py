@@ -17,14 +17,18 @@ from gophercite import records
 from gophercite.cli.browsed import check_worlds, environment_from, refuse_flags_of_ratings
 from gophercite.cli.output import DONE, FAILED, RefusedError, note, print_json, print_text
 from gophercite.documents import Document
-from gophercite.ratings import admin_pages, assignment, quality, reports
+from gophercite.rating_site import admin_pages
+from gophercite.rating_site.app import server
+from gophercite.rating_site.entries import Pages, Shown
+from gophercite.rating_site.entries import parse as parse_shown
+from gophercite.rating_site.security import Signer
+from gophercite.rating_site.site import Options
+from gophercite.rating_site.viewer import write_viewer
+from gophercite.ratings import assignment, quality, reports
 from gophercite.ratings.adjudication import adjudicate
-from gophercite.ratings.app import server
 from gophercite.ratings.assignment import Role
 from gophercite.ratings.browsed_worlds import environment_of, keep_environment
 from gophercite.ratings.counting import Rules
-from gophercite.ratings.entries import Pages, Shown
-from gophercite.ratings.entries import parse as parse_shown
 from gophercite.ratings.experiments import (
     Experiment,
     Settings,
@@ -39,14 +43,10 @@ from gophercite.ratings.forms import DEMONSTRATION, FORMS
 from gophercite.ratings.imports import import_votes
 from gophercite.ratings.items import NewItem, add_items
 from gophercite.ratings.loading import Loaded, read_items, read_questions, read_written_items
-from gophercite.ratings.security import Signer
-from gophercite.ratings.site import Options
 from gophercite.ratings.study import Study
-from gophercite.ratings.viewer import write_viewer
-from gophercite.ratings.views import FOLDER
 from gophercite.text.counting import counted
 
-_MATERIAL = FOLDER / "material"
+_MATERIAL = pathlib.Path(__file__).parents[1] / "ratings/material"
 _SHOWN_ERRORS = 20
 _LEAST_PASSWORD = 10  # characters
 _DAY = 86400  # seconds

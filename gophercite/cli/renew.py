@@ -26,7 +26,7 @@ def run(options: argparse.Namespace) -> int:
     """Writes new digests, if the files can be used."""
     import pathlib
 
-    from gophercite.models import description
+    from gophercite.model_folders import description
     from gophercite.vocabularies import VocabularyError
     from gophercite.vocabularies.loading import renew_vocabulary
 

@@ -12,8 +12,8 @@ from gophercite.cli.output import RefusedError, doing, note, shown
 if TYPE_CHECKING:
     from gophercite.answering.pages import PageSource
     from gophercite.documents import Document
+    from gophercite.extraction.extractor import Extractor
     from gophercite.retrieval.engine import SearchEngine
-    from gophercite.retrieval.extraction import Extractor
     from gophercite.retrieval.fetch import FetchSettings
     from gophercite.retrieval.files import FilesReport
     from gophercite.retrieval.index import DocumentIndex
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def page_source(options: argparse.Namespace, stack: contextlib.ExitStack) -> "PageSource":
     """Opens what `--documents`, `--index` or `--engine` names; `stack` closes it."""
     from gophercite.answering.pages import IndexedPages, WebPages
-    from gophercite.retrieval.extraction import Extractor
+    from gophercite.extraction.extractor import Extractor
 
     if options.index is not None:
         return IndexedPages(stack.enter_context(opened_index(options.index)))
@@ -71,9 +71,9 @@ def documents_of(options: argparse.Namespace, report: "FilesReport") -> "Iterato
 
 def extractor_of(options: argparse.Namespace) -> "Extractor":
     """Opens the extractor that `--html`, `--max-file-size` and `--no-text-cache` describe."""
-    from gophercite.retrieval.extraction import Extractor
-    from gophercite.retrieval.text import Budget
-    from gophercite.retrieval.text_cache import TextCache
+    from gophercite.extraction.extractor import Extractor
+    from gophercite.extraction.text import Budget
+    from gophercite.extraction.text_cache import TextCache
 
     cache = None if options.no_text_cache else TextCache(cache_folder() / "texts")
     return Extractor(options.html, Budget(options.max_file_size << 20), cache=cache)

@@ -83,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _finder(options: argparse.Namespace, answer: "Answer", stack: contextlib.ExitStack) -> "Finder":
     from gophercite.answering import verification
-    from gophercite.retrieval.extraction import Extractor
+    from gophercite.extraction.extractor import Extractor
     from gophercite.retrieval.files import FilesReport
 
     if options.documents is not None:

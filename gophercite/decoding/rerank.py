@@ -20,7 +20,7 @@ from gophercite.decoding.in_flight import slots, usual_slots
 from gophercite.decoding.rows import padded_rows
 from gophercite.decoding.sampler import Samples, sample
 from gophercite.decoding.sampling_settings import SamplingSettings
-from gophercite.models.folder import Model
+from gophercite.model_folders.folder import Model
 from gophercite.models.parameters import Params
 from gophercite.models.reward_model import RewardModel, Verdict
 from gophercite.quoting.quote_state import QuoteTables

@@ -1,1 +1,1 @@
-"""Judging answers: metrics, baselines and reports (GopherCite, section 3)."""
+"""Judging answers: metrics, baselines and estimates (GopherCite, section 3)."""

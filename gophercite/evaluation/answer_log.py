@@ -22,9 +22,9 @@ from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.evaluation.answers import JudgedSample, answer_questions
 from gophercite.evaluation.metrics import ClaimRule, judge
 from gophercite.evaluation.question_prompts import PromptReport, PromptSettings
-from gophercite.models.checkpoint_files import name_leaves
-from gophercite.models.digests import digests
-from gophercite.models.folder import Model
+from gophercite.model_folders.checkpoint_files import name_leaves
+from gophercite.model_folders.digests import digests
+from gophercite.model_folders.folder import Model
 from gophercite.quoting.constraint import QuoteConstraint
 from gophercite.quoting.quote_settings import QuoteSettings
 from gophercite.quoting.run_boundaries import Boundaries

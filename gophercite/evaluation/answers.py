@@ -27,7 +27,7 @@ from gophercite.evidence import Evidence
 from gophercite.few_shot.evidence_search import find_evidence
 from gophercite.few_shot.plain_citations import find_citation
 from gophercite.few_shot.prompting import Style, first_answer
-from gophercite.models.folder import Model
+from gophercite.model_folders.folder import Model
 from gophercite.quoting.constraint import NoLegalAnswer, QuoteConstraint
 from gophercite.quoting.quote_state import QuoteTables
 from gophercite.records import Question

@@ -1,1 +1,1 @@
-"""A decoder-only Transformer, its families and sizes, and the folder format of trained models."""
+"""A decoder-only Transformer: its parts, families and sizes, and the models built from it."""

@@ -16,10 +16,8 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from etils import epath
 from jaxtyping import Array, Float, Int, Key
 
-from gophercite.models.folder import Model, load_model, read_description
 from gophercite.models.parameters import HEADS, Axes, Params
 from gophercite.models.transformer import Transformer
 from gophercite.partitioning import constrain
@@ -107,30 +105,3 @@ class RewardModel:
         heads = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), params[HEADS])
         second = heads[SUPPORTED_AND_PLAUSIBLE]
         return Verdict(hidden @ heads[REWARD]["kernel"], hidden @ second["kernel"] + second["bias"])
-
-
-def load_reward_model(
-    folder: epath.PathLike, *, param_dtype: str | None = None, shardings: Params | None = None
-) -> Model:
-    """Reads a reward model: a model folder, or the best checkpoint of a training run's folder.
-
-    `save_model` writes such a model like any other, its heads among the parameters.
-
-    Args:
-      folder: the folder to read.
-      param_dtype: "float32" or "bfloat16"; as stored when None.
-      shardings: tree like the parameters, including heads; the first device when None.
-
-    Returns:
-      The model; `RewardModel(model.transformer)` has its functions.
-
-    Raises:
-      ModelFolderError: the folder, a file or a field is missing or wrong, or it holds a language
-        model, without heads.
-      TensorFileError, CheckpointError: the parameters are damaged.
-    """
-    config = read_description(folder).config
-    if param_dtype is not None:
-        config = dataclasses.replace(config, param_dtype=param_dtype)
-    heads = RewardModel(Transformer(config)).abstract_heads()
-    return load_model(folder, param_dtype=param_dtype, shardings=shardings, heads=heads)

@@ -21,12 +21,12 @@ from gophercite.browser.recorded import RecordedWorld, Recorder
 from gophercite.browser.settings import Settings as BrowserSettings
 from gophercite.browser.state import settings_from_json
 from gophercite.browser.worlds import World
+from gophercite.extraction.extractor import Extractor
 from gophercite.ratings.experiments import Experiment
 from gophercite.ratings.schema import environments
 from gophercite.ratings.store import StudyError
 from gophercite.retrieval.apis import api_from_environment
 from gophercite.retrieval.engine import SearchError
-from gophercite.retrieval.extraction import Extractor
 from gophercite.retrieval.index import DocumentIndex
 from gophercite.retrieval.web import WebEngine, WebSettings
 from gophercite.storage.json_fields import RecordError

@@ -26,7 +26,6 @@ from data_pipelines.converters.webgpt import (
 )
 from gophercite import prompts, records
 from gophercite.browser.episodes import Episode, write_episodes
-from gophercite.evaluation.human import majority
 from gophercite.evidence import Evidence
 from gophercite.ratings.assignment import Role
 from gophercite.ratings.browsed_worlds import environment_of
@@ -37,6 +36,7 @@ from gophercite.ratings.items import Answer, StoredItem, items_of, page_of
 from gophercite.ratings.schema import experiments as experiments_table
 from gophercite.ratings.store import Store, StudyError, note
 from gophercite.records import Comparison, Extract, Hit, LongAnswer, RatedAnswer, Response
+from gophercite.reports.human import majority
 from gophercite.storage.json_fields import RecordError
 
 KINDS = ("rated-answers", "comparisons", "dpo", "webgpt", "votes", "episodes")
@@ -276,7 +276,7 @@ class Exporter:
                 yield episode(connection, each.stored, vote.rater_id, where, id=name, by=by)
 
     def _judgements(self, vote: Vote, place: int) -> dict[str, Any]:
-        """A vote's judgement of one answer, in the format of `gophercite.evaluation.human`."""
+        """A vote's judgement of one answer, in the format of `gophercite.reports.human`."""
         said = {name: vote.values.get(f"{name}_{place}") for name in _JUDGED}
         known = {name: value == "yes" for name, value in said.items() if value in ("yes", "no")}
         return {"rater": self._pseudonym(vote.rater_id), **known, **self._comment(vote)}

@@ -13,13 +13,13 @@ from typing import Any
 
 from gophercite import evidence, records
 from gophercite.documents import Document
-from gophercite.evaluation.human import majority
 from gophercite.ratings.assignment import Role
 from gophercite.ratings.forms import Form
 from gophercite.ratings.items import Answer, Claim, Item, NewItem
 from gophercite.records import Comparison, Extract, LongAnswer, Question, RatedAnswer
 from gophercite.records.answers import Answer as AskedAnswer
 from gophercite.records.answers import answer_from_json
+from gophercite.reports.human import majority
 from gophercite.storage.json_fields import JsonFields, RecordError
 from gophercite.storage.json_lines import read_json_lines
 

@@ -1,1 +1,1 @@
-"""Finds pages for a question: search engines, fetching, and text that quotes can point into."""
+"""Finds pages for a question: search engines, fetching, and what of a page a prompt shows."""

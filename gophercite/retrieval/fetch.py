@@ -16,10 +16,10 @@ import protego
 
 import gophercite
 from gophercite.documents import Document
+from gophercite.extraction.extractor import Extractor
+from gophercite.extraction.text import TextError, is_readable, media_type
 from gophercite.retrieval.addresses import AddressPolicy, CheckedBackend
-from gophercite.retrieval.extraction import Extractor
 from gophercite.retrieval.kept import Kept
-from gophercite.retrieval.text import TextError, is_readable, media_type
 from gophercite.storage.json_fields import printable
 
 ROBOT = "gophercite"  # our name in robots.txt

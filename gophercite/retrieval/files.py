@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 
 from gophercite import records
 from gophercite.documents import Document
-from gophercite.retrieval.extraction import Extractor
-from gophercite.retrieval.text import TextError
+from gophercite.extraction.extractor import Extractor
+from gophercite.extraction.text import TextError
 from gophercite.text.counting import counted
 
 _TYPES = {

@@ -6,8 +6,8 @@ Prompts show the page as it was fetched, and quotes are checked against the same
 
 import dataclasses
 
+from gophercite.extraction.extractor import Extractor
 from gophercite.retrieval.engine import Hit, SearchEngine
-from gophercite.retrieval.extraction import Extractor
 from gophercite.retrieval.fetch import FetchError, FetchSettings, fetch_documents
 from gophercite.retrieval.index import DocumentIndex
 

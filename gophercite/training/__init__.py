@@ -1,1 +1,1 @@
-"""Runs a learner: the loop, checkpoints, metrics, early stopping, preemption."""
+"""Runs a learner: the loop, checkpoints, early stopping, preemption."""

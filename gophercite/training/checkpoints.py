@@ -19,7 +19,7 @@ from jax.experimental import multihost_utils
 from orbax.checkpoint import checkpoint_managers
 
 from gophercite.learning.state import TrainState
-from gophercite.models.checkpoint_files import (
+from gophercite.model_folders.checkpoint_files import (
     Base,
     CheckpointError,
     DamagedCheckpointError,
@@ -31,7 +31,7 @@ from gophercite.models.checkpoint_files import (
     read_metadata,
     saved_steps,
 )
-from gophercite.models.digests import digests
+from gophercite.model_folders.digests import digests
 from gophercite.models.parameters import Params, frozen_layers, merge_layers, own_parts
 from gophercite.storage import StorageError, files_in, is_remote, naming_storage
 from gophercite.storage.checkpoint_steps import COMMITTED

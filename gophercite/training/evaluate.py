@@ -8,8 +8,8 @@ import jax
 import numpy as np
 
 from gophercite.learning.state import Collector, HostBatch, TrainState
+from gophercite.monitoring.pending import LATE
 from gophercite.training.feed import put
-from gophercite.training.pending import LATE
 from gophercite.training.program import Program, evaluated_params, shapes_of
 
 Evaluations = Mapping[str, Callable[[], Iterator[HostBatch]]]

@@ -9,12 +9,17 @@ from jaxtyping import Array, Key
 
 from gophercite.learning.a2c import A2CLearner
 from gophercite.learning.ppo import PPOLearner
-from gophercite.models.adapted import MODEL
-from gophercite.models.checkpoint_files import Base
+from gophercite.model_folders.adapted import MODEL
+from gophercite.model_folders.checkpoint_files import Base
+from gophercite.model_folders.folder import (
+    load_model,
+    load_reward_model,
+    model_digest,
+    read_description,
+)
 from gophercite.models.config import TransformerConfig
-from gophercite.models.folder import load_model, model_digest, read_description
 from gophercite.models.parameters import ADAPTERS, HEADS, REWARD_MODEL, VALUE_HEAD, Params
-from gophercite.models.reward_model import RewardModel, load_reward_model
+from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer
 
 # Fields on how to compute a model may change between runs; the architecture may not.

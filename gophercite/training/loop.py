@@ -22,20 +22,21 @@ import numpy as np
 from etils import epath
 
 from gophercite.learning.state import Collected, Collector, HostBatch, Learner, TrainState, means
-from gophercite.models.checkpoint_files import best_step
+from gophercite.model_folders.checkpoint_files import best_step
 from gophercite.models.parameters import Params
+from gophercite.monitoring.goodput import TimeAccount
+from gophercite.monitoring.metrics import MetricsWriter
+from gophercite.monitoring.phase_times import profiled
+from gophercite.monitoring.progress import Progress
+from gophercite.monitoring.reminders import Reminders
+from gophercite.monitoring.step_log import StepLog
 from gophercite.partitioning import Partitioner
 from gophercite.training.checkpoints import Checkpoints
 from gophercite.training.clock import Clock, judge
 from gophercite.training.evaluate import Evaluations, Evaluator
 from gophercite.training.feed import DeviceBatch, Feed, put
-from gophercite.training.goodput import TimeAccount
-from gophercite.training.metrics import MetricsWriter
-from gophercite.training.phase_times import profiled
 from gophercite.training.preemption import Preempted, Preemption
 from gophercite.training.program import Initialisation, Program, evaluated_params, shapes_of
-from gophercite.training.progress import Progress
-from gophercite.training.reminders import Reminders
 from gophercite.training.run_folder import (
     draw_curves,
     parameter_table,
@@ -46,7 +47,6 @@ from gophercite.training.run_folder import (
 )
 from gophercite.training.run_lock import hold_run
 from gophercite.training.settings import TrainSettings, refuse_unknown_sets
-from gophercite.training.step_log import StepLog
 from gophercite.training.watchdog import Watchdog
 
 _COLLECTED = 3  # folded into the run's key for a collector's draws

@@ -13,7 +13,7 @@ import jax
 from jaxtyping import Array, Key
 
 from gophercite.learning.state import Learner, TrainState
-from gophercite.models.checkpoint_files import Base
+from gophercite.model_folders.checkpoint_files import Base
 from gophercite.models.parameters import Params
 from gophercite.partitioning import Partitioner
 from gophercite.training.feed import DeviceBatch

@@ -12,10 +12,10 @@ import numpy as np
 from etils import epath
 
 from gophercite.learning.state import TrainState
-from gophercite.models.checkpoint_files import name_leaves
+from gophercite.model_folders.checkpoint_files import name_leaves
 from gophercite.models.parameters import Params
+from gophercite.monitoring.metrics import TRAIN, read_metrics
 from gophercite.storage import write_file
-from gophercite.training.metrics import TRAIN, read_metrics
 
 CURVES = "curves.png"
 _PACKAGES = (
@@ -114,8 +114,8 @@ def draw_curves(folder: epath.Path) -> str:
       Markdown for the report: the picture, or why there is none.
     """
     try:
-        from gophercite.evaluation.figures import png
-        from gophercite.training.learning_curves import report_curves
+        from gophercite.monitoring.learning_curves import report_curves
+        from gophercite.reports.figures import png
     except ImportError:
         return "No learning curves: they need matplotlib, `pip install gophercite[report]`."
     figure = report_curves(folder)

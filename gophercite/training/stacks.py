@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from gophercite.learning.state import TrainState
-from gophercite.models.checkpoint_files import (
+from gophercite.model_folders.checkpoint_files import (
     CheckpointError,
     Metadata,
     name_leaves,

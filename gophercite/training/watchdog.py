@@ -16,7 +16,7 @@ from types import TracebackType
 import jax
 
 from gophercite import interruption
-from gophercite.training.stragglers import coordination
+from gophercite.monitoring.stragglers import coordination
 
 # sysexits.h's EX_UNAVAILABLE: a required resource is unavailable; launchers restart the run.
 EXIT_CODE = 69

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gophercite.models.tensor_files import CHUNK_BYTES, DTYPES, StoredTensor, TensorFile
+from gophercite.model_folders.tensor_files import CHUNK_BYTES, DTYPES, StoredTensor, TensorFile
 from gophercite.storage.json_fields import describe
 
 _SINGLE = "model.safetensors"

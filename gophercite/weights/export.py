@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from etils import epath
 
-from gophercite.models.folder import Description, read_description, read_vocabulary
-from gophercite.models.host_parameters import HostParameters
-from gophercite.models.tensors import CHUNK_BYTES, Stream, write_streams
+from gophercite.model_folders.folder import Description, read_description, read_vocabulary
+from gophercite.model_folders.host_parameters import HostParameters
+from gophercite.model_folders.tensors import CHUNK_BYTES, Stream, write_streams
 from gophercite.storage import whole_folder
 from gophercite.vocabularies import Vocabulary
 from gophercite.vocabularies.end_tokens import GENERATION_NAME, end_tokens

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from gophercite.model_folders.folder import Description
 from gophercite.models.config import TransformerConfig
-from gophercite.models.folder import Description
 from gophercite.storage.json_fields import JsonFields
 from gophercite.weights.architectures import read_architecture
 from gophercite.weights.checkpoint import WeightsError

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gophercite.models.tensor_files import CHUNK_BYTES
+from gophercite.model_folders.tensor_files import CHUNK_BYTES
 from gophercite.weights.checkpoint import WeightsError
 
 MAGIC = b"GGUF"

@@ -3,8 +3,8 @@
 import os
 import pathlib
 
+from gophercite.model_folders.folder import Description
 from gophercite.models.config import TransformerConfig
-from gophercite.models.folder import Description
 from gophercite.vocabularies import load_vocabulary
 from gophercite.weights.architectures import read_architecture
 from gophercite.weights.checkpoint import Checkpoint, WeightsError, read_json

@@ -11,10 +11,10 @@ from typing import Any, Literal, NamedTuple, Protocol
 import ml_dtypes
 import numpy as np
 
-from gophercite.models.checkpoint_files import name_leaves
+from gophercite.model_folders.checkpoint_files import name_leaves
+from gophercite.model_folders.folder import STEM, Description, describe_model, unfinished_folder
+from gophercite.model_folders.tensors import Stream, write_streams
 from gophercite.models.config import TransformerConfig
-from gophercite.models.folder import STEM, Description, describe_model, unfinished_folder
-from gophercite.models.tensors import Stream, write_streams
 from gophercite.models.transformer import Transformer
 from gophercite.vocabularies import Vocabulary
 from gophercite.weights.checkpoint import WeightsError

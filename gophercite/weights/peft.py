@@ -19,9 +19,9 @@ import numpy as np
 import safetensors.numpy
 from etils import epath
 
-from gophercite.models.adapted import find_adapters
-from gophercite.models.checkpoint_files import read_parameters
-from gophercite.models.description import model_digest, read_base, read_description
+from gophercite.model_folders.adapted import find_adapters
+from gophercite.model_folders.checkpoint_files import read_parameters
+from gophercite.model_folders.description import model_digest, read_base, read_description
 from gophercite.models.lora import LoRA
 from gophercite.models.parameters import ADAPTERS
 from gophercite.models.transformer import Transformer

@@ -20,8 +20,7 @@ from typing import NamedTuple, TypeGuard
 import jax.numpy as jnp
 import numpy as np
 
-from gophercite.models.config import TransformerConfig
-from gophercite.models.folder import (
+from gophercite.model_folders.folder import (
     Description,
     Model,
     load_model,
@@ -29,9 +28,10 @@ from gophercite.models.folder import (
     read_description,
     save_model,
 )
+from gophercite.model_folders.tensor_files import DTYPES, TensorFile
+from gophercite.models.config import TransformerConfig
 from gophercite.models.lora import adaptable
 from gophercite.models.parameters import TRAINED
-from gophercite.models.tensor_files import DTYPES, TensorFile
 from gophercite.weights.checkpoint import WeightsError, read_json
 from gophercite.weights.model_types import write_architecture
 from gophercite.weights.names import LAYERS, NAMES, Place

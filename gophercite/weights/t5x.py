@@ -6,7 +6,7 @@ import re
 
 from sentencepiece import sentencepiece_model_pb2
 
-from gophercite.models.folder import Description
+from gophercite.model_folders.folder import Description
 from gophercite.vocabularies import SentencePieceVocabulary, VocabularyError
 from gophercite.weights.checkpoint import WeightsError
 from gophercite.weights.importing import Dtype, Source, make_model_folder

@@ -14,8 +14,8 @@ import jax
 import numpy as np
 from etils import epath
 
-from gophercite.models.checkpoint_files import name_leaves
-from gophercite.models.folder import (
+from gophercite.model_folders.checkpoint_files import name_leaves
+from gophercite.model_folders.folder import (
     STEM,
     Description,
     describe_model,
@@ -23,8 +23,8 @@ from gophercite.models.folder import (
     read_vocabulary,
     unfinished_folder,
 )
-from gophercite.models.host_parameters import HostParameters
-from gophercite.models.tensors import CHUNK_BYTES, Stream, write_streams
+from gophercite.model_folders.host_parameters import HostParameters
+from gophercite.model_folders.tensors import CHUNK_BYTES, Stream, write_streams
 from gophercite.models.transformer import Transformer
 from gophercite.storage import whole_folder
 from gophercite.weights.checkpoint import WeightsError

@@ -20,7 +20,7 @@ import msgpack
 import numpy as np
 import tensorstore
 
-from gophercite.models.tensors import CHUNK_BYTES, DTYPES
+from gophercite.model_folders.tensors import CHUNK_BYTES, DTYPES
 from gophercite.storage.json_fields import describe
 from gophercite.weights.checkpoint import WeightsError
 from gophercite.weights.t5x_orbax import orbax_arrays, orbax_state

@@ -19,9 +19,9 @@ import numpy as np
 import tensorstore
 from etils import epath
 
+from gophercite.model_folders.folder import Description, read_description, read_vocabulary
+from gophercite.model_folders.tensors import Stream
 from gophercite.models.config import TransformerConfig
-from gophercite.models.folder import Description, read_description, read_vocabulary
-from gophercite.models.tensors import Stream
 from gophercite.storage import whole_folder
 from gophercite.vocabularies import SentencePieceVocabulary
 from gophercite.vocabularies.sentence_piece import FILE_NAME

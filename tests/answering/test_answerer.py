@@ -15,7 +15,7 @@ from gophercite.answering.pages import FoundPages, IndexedPages, index_in_memory
 from gophercite.decoding.rerank import Scorer
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.documents import Document
-from gophercite.models.folder import Model, load_model
+from gophercite.model_folders.folder import Model, load_model
 from gophercite.models.parameters import HEADS
 from gophercite.models.reward_model import RewardModel
 from gophercite.quoting.quote_settings import QuoteSettings

@@ -21,7 +21,7 @@ from gophercite.answering.declining import (
 from gophercite.decoding.abstention import Promise, TooFewLabelsError
 from gophercite.documents import Document
 from gophercite.evidence import Evidence
-from gophercite.models.folder import load_model
+from gophercite.model_folders.folder import load_model
 from gophercite.records.answers import Answer, cite
 from gophercite.storage.json_fields import RecordError
 

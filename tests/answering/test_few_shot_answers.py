@@ -14,7 +14,7 @@ from gophercite.answering.answerer import Answerer, AnsweringSettings
 from gophercite.answering.pages import FoundPages
 from gophercite.documents import Document
 from gophercite.few_shot.examples import SHORT, SHORT_PREAMBLE
-from gophercite.models.folder import Model, load_model
+from gophercite.model_folders.folder import Model, load_model
 from gophercite.retrieval.contexts import SearchResult
 
 MODEL = pathlib.Path(__file__).parents[2] / "data_pipelines" / "sample_world" / "model"

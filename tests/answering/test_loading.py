@@ -10,11 +10,11 @@ from gophercite.answering.loading import inference_partitioner, load_answerer
 from gophercite.answering.pages import FoundPages
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.documents import Document
+from gophercite.model_folders.folder import Model, load_model, load_reward_model, save_model
+from gophercite.model_folders.placement import folder_shardings
 from gophercite.models.config import TransformerConfig
-from gophercite.models.folder import Model, load_model, save_model
 from gophercite.models.parameters import HEADS
-from gophercite.models.placement import folder_shardings
-from gophercite.models.reward_model import RewardModel, load_reward_model
+from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer
 from gophercite.quoting.quote_settings import QuoteSettings
 from gophercite.retrieval.contexts import SearchResult

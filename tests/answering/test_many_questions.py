@@ -13,7 +13,7 @@ from gophercite.answering.many_questions import Asked, answer_each
 from gophercite.answering.pages import FoundPages
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.documents import Document
-from gophercite.models.folder import load_model
+from gophercite.model_folders.folder import load_model
 from gophercite.records.answers import Answer
 from gophercite.retrieval.contexts import SearchResult
 from gophercite.retrieval.engine import SearchError

@@ -10,7 +10,7 @@ from retrieval.servers import Server, answer, serving
 
 from gophercite.answering.pages import IndexedPages, WebPages, asked, index_in_memory
 from gophercite.documents import Document
-from gophercite.retrieval.extraction import Extractor
+from gophercite.extraction.extractor import Extractor
 from gophercite.retrieval.fetch import FetchSettings
 from gophercite.retrieval.searxng import SearXng
 from gophercite.retrieval.web import WebEngine

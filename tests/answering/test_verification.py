@@ -23,8 +23,8 @@ from gophercite.answering.verification import (
 )
 from gophercite.documents import Document
 from gophercite.evidence import Evidence
+from gophercite.extraction.extractor import Extractor
 from gophercite.records.answers import Answer, Citation, cite
-from gophercite.retrieval.extraction import Extractor
 
 TEXT = "Ormsby is a town. Its lighthouse was built in 1874 by Anna Vell. It is tall."
 QUOTE = "Its lighthouse was built in 1874 by Anna Vell."

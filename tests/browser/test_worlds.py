@@ -25,10 +25,10 @@ from gophercite.browser.recorded import RecordedWorld, Recorder, page_from_json,
 from gophercite.browser.shown import Link, ShownPage
 from gophercite.browser.state import State, dumps
 from gophercite.documents import Document
+from gophercite.extraction.extractor import Extractor
 from gophercite.records import read
 from gophercite.records.answers import answer_from_json, answer_to_json
 from gophercite.retrieval.engine import Hit, SearchError
-from gophercite.retrieval.extraction import Extractor
 from gophercite.retrieval.fetch import FetchSettings
 from gophercite.retrieval.index import DocumentIndex
 from gophercite.storage.json_fields import RecordError

@@ -17,7 +17,7 @@ from gophercite.browsing.browsing_model import BrowsingModel
 from gophercite.browsing.writer import BrowsingSettings
 from gophercite.decoding.decode_loop import decode
 from gophercite.decoding.sampling_settings import SamplingSettings
-from gophercite.models.folder import Model, load_model
+from gophercite.model_folders.folder import Model, load_model
 from gophercite.quoting.constraint import NoLegalAnswer
 from tests.browser.sites import site
 

@@ -23,8 +23,8 @@ from gophercite.decoding.scoring import score
 from gophercite.learning.experience import of_batch
 from gophercite.learning.state import Collected
 from gophercite.learning.token_log_probs import token_log_probs
+from gophercite.model_folders.folder import Model, read_vocabulary
 from gophercite.models.config import TransformerConfig
-from gophercite.models.folder import Model, read_vocabulary
 from gophercite.models.parameters import BESIDE_THE_POLICY, HEADS, REWARD_MODEL, Params
 from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer

@@ -14,8 +14,8 @@ from data_pipelines.sample_world.vocabulary import bundled_vocabulary
 from gophercite import cli, records
 from gophercite.browser.browsed_answers import shortened
 from gophercite.browser.episodes import write_episodes
-from gophercite.evaluation.votes import decided, stance_section, truthful_section
 from gophercite.records import Question
+from gophercite.reports.votes import decided, stance_section, truthful_section
 from gophercite.storage.json_lines import read_json_lines
 from tests.data_pipelines.test_browsing_comparisons import QUESTION, episode
 

@@ -11,8 +11,8 @@ from data_pipelines.browsed_pairs import main
 from gophercite import cli, records
 from gophercite.browser.browsed_answers import NUMBERS, without_citations
 from gophercite.browser.episodes import Episode, write_episodes
-from gophercite.evaluation.browsed_preferences import OVERALL, preferences, preferences_table
 from gophercite.records import Comparison, LongAnswer, Question
+from gophercite.reports.browsed_preferences import OVERALL, preferences, preferences_table
 from tests.browser.sites import LIGHTHOUSE
 from tests.data_pipelines.test_browsing_comparisons import QUESTION, episode
 

@@ -17,7 +17,7 @@ from gophercite.browser.environment import replay, reset
 from gophercite.browser.episodes import Episode, examples, read_episodes
 from gophercite.browser.observation import answering_prompt
 from gophercite.browser.recorded import RecordedWorld
-from gophercite.models.folder import read_vocabulary
+from gophercite.model_folders.folder import read_vocabulary
 from gophercite.records import Comparison, Extract, LongAnswer
 
 MODEL = pathlib.Path(__file__).parents[2] / "data_pipelines/sample_world/model"

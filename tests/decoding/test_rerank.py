@@ -12,8 +12,8 @@ from gophercite.decoding.rerank import Scorer, sample_in_turn
 from gophercite.decoding.sampler import sample
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.evidence import Evidence
+from gophercite.model_folders.folder import Model
 from gophercite.models.config import TransformerConfig
-from gophercite.models.folder import Model
 from gophercite.models.parameters import HEADS
 from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer

@@ -18,8 +18,8 @@ from gophercite.evaluation.answers import NOTHING_TO_QUOTE, answer_questions
 from gophercite.evaluation.metrics import judge
 from gophercite.evaluation.question_prompts import PromptReport, PromptSettings
 from gophercite.few_shot.prompting import FewShotSettings, Style
+from gophercite.model_folders.folder import Model
 from gophercite.models.config import TransformerConfig
-from gophercite.models.folder import Model
 from gophercite.models.transformer import Transformer
 from gophercite.quoting.constraint import QuoteConstraint
 from gophercite.quoting.quote_settings import QuoteSettings

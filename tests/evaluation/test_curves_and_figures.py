@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from gophercite.evaluation import curves, figures
-from gophercite.evaluation.figure_sections import SavedSystem, figures_section
+from gophercite.evaluation import curves
 from gophercite.evaluation.intervals import estimate
+from gophercite.reports import figures
+from gophercite.reports.figure_sections import SavedSystem, figures_section
 
 
 def line(question: int, log_prob: float, supported: bool | None, **more: object) -> curves.Line:

@@ -11,7 +11,7 @@ from scipy import stats
 from gophercite.evaluation.curves import Line
 from gophercite.evaluation.differences import mean_difference
 from gophercite.evaluation.policies import Chain, Policy, PolicyStudy, SampleError
-from gophercite.evaluation.policy_report import (
+from gophercite.reports.policy_report import (
     chains_table,
     gains_table,
     quality_table,

@@ -21,12 +21,12 @@ from data_pipelines.sample_world.vocabulary import VOCABULARY_FOLDER, bundled_vo
 from data_pipelines.sample_world.world import World
 from data_pipelines.sources import question_of
 from data_pipelines.tasks import add_questions
-from gophercite.models.checkpoint_files import read_parameters, saved_steps
-from gophercite.models.folder import Model, load_model, save_model
+from gophercite.model_folders.checkpoint_files import read_parameters, saved_steps
+from gophercite.model_folders.folder import Model, load_model, save_model
 from gophercite.models.parameters import HEADS, REWARD_MODEL, TEACHER, TRAINED, VALUE_HEAD
 from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer
-from gophercite.training.metrics import read_metrics
+from gophercite.monitoring.metrics import read_metrics
 
 RUN = "gin_configs/a2c_sample_world.gin"
 SMALL = TINY | {

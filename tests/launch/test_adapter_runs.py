@@ -13,13 +13,13 @@ from tiny_runs import TINY
 
 from data_pipelines.sample_world.vocabulary import bundled_vocabulary
 from gophercite import cli
-from gophercite.models.checkpoint_files import read_metadata
-from gophercite.models.folder import Model, load_model, save_model
+from gophercite.model_folders.checkpoint_files import read_metadata
+from gophercite.model_folders.folder import Model, load_model, save_model
 from gophercite.models.parameters import ADAPTERS, HEADS, REWARD_MODEL, TEACHER, VALUE_HEAD
 from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer
+from gophercite.monitoring.metrics import read_metrics
 from gophercite.training.checkpoints import Checkpoints
-from gophercite.training.metrics import read_metrics
 from gophercite.training.program import Program
 
 RUN = "gin_configs/sft_lora_sample_world.gin"

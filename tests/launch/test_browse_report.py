@@ -21,13 +21,13 @@ from gophercite.evaluation.browsed_results import (
     preferred,
     read_policy,
 )
-from gophercite.evaluation.browsing_figures import stacked_figure
-from gophercite.evaluation.browsing_sections import Scaled, cloning_scaling_section
-from gophercite.evaluation.figures import png
+from gophercite.model_folders.description import Description, describe_model
 from gophercite.models.config import TransformerConfig
-from gophercite.models.description import Description, describe_model
 from gophercite.models.transformer import Transformer
 from gophercite.records import Comparison
+from gophercite.reports.browsing_figures import stacked_figure
+from gophercite.reports.browsing_sections import Scaled, cloning_scaling_section
+from gophercite.reports.figures import png
 
 HOSTILE = "<img src> $x_1$ | &"
 
@@ -178,7 +178,7 @@ def test_all_figures_are_in_one_report(
 def _leaves(folder: pathlib.Path) -> list[object]:
     import jax
 
-    from gophercite.models.folder import read_description
+    from gophercite.model_folders.folder import read_description
 
     return jax.tree.leaves(Transformer(read_description(folder).config).abstract())
 

@@ -28,9 +28,9 @@ from gophercite.browser.encoding import encode_judged_response
 from gophercite.browser.episodes import read_episodes
 from gophercite.browser.settings import Settings
 from gophercite.browsing.collecting import Rollout
-from gophercite.models.checkpoint_files import read_parameters, saved_steps
+from gophercite.model_folders.checkpoint_files import read_parameters, saved_steps
+from gophercite.model_folders.folder import Model, load_model, load_reward_model, save_model
 from gophercite.models.config import TransformerConfig
-from gophercite.models.folder import Model, load_model, save_model
 from gophercite.models.parameters import (
     HEADS,
     REWARD_MODEL,
@@ -39,11 +39,11 @@ from gophercite.models.parameters import (
     VALUE_HEAD,
     VALUE_TRUNK,
 )
-from gophercite.models.reward_model import RewardModel, load_reward_model
+from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer
+from gophercite.monitoring.metrics import read_metrics
 from gophercite.records import Question
 from gophercite.training.early_stopping import EarlyStopping
-from gophercite.training.metrics import read_metrics
 
 RUN = "gin_configs/ppo_sample_web.gin"
 SMALL = {name: value for name, value in TINY.items() if not name.startswith("linear")} | {

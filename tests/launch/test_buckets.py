@@ -15,10 +15,10 @@ from data_pipelines.sample_world import convert
 from data_pipelines.sample_world.vocabulary import VOCABULARY_FOLDER, bundled_vocabulary
 from data_pipelines.sample_world.world import World
 from gophercite import records
-from gophercite.models.folder import Model, load_model, save_model
+from gophercite.model_folders.folder import Model, load_model, save_model
 from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer
-from gophercite.training.metrics import read_metrics
+from gophercite.monitoring.metrics import read_metrics
 
 # The architecture of these files is Gopher's; here it is a tiny one, on one device.
 SMALL = TINY | {

@@ -11,8 +11,8 @@ from gophercite import records
 from gophercite.documents import Document
 from gophercite.evaluation.answers import JudgedSample
 from gophercite.evaluation.metrics import judge
-from gophercite.evaluation.results import Outcome, Results
 from gophercite.records import Comparison, Question, RatedAnswer, Span
+from gophercite.reports.results import Outcome, Results
 
 PAGE = Document("o", "Ormsby", "Its lighthouse was built in 1874. <script>alert(1)</script>")
 HOSTILE = "<img src=x onerror=alert(1)> & \x1b[31m"

@@ -19,13 +19,13 @@ from vocabulary_fixtures import trained
 from data_pipelines import bootstrap
 from gophercite import records
 from gophercite.documents import Document
-from gophercite.evaluation.results import Choice
 from gophercite.few_shot.prompting import Style
+from gophercite.model_folders.folder import Model, save_model
 from gophercite.models.config import TransformerConfig
-from gophercite.models.folder import Model, save_model
 from gophercite.models.reward_model import HEADS, RewardModel
 from gophercite.models.transformer import Transformer
 from gophercite.records import Hit, Question, Span
+from gophercite.reports.results import Choice
 from gophercite.retrieval.index import DocumentIndex
 
 SCRIPT = pathlib.Path(__file__).parents[2] / "launch" / "eval.py"

@@ -14,12 +14,12 @@ from data_pipelines.sample_world.vocabulary import bundled_vocabulary
 from data_pipelines.short_answers import browsed_texts, completions, extraction_prompt, main
 from gophercite import records
 from gophercite.browser.episodes import Episode, write_episodes
-from gophercite.evaluation import overlap
-from gophercite.evaluation.extraction import extraction_lines, extraction_section
+from gophercite.model_folders.folder import Model, save_model
 from gophercite.models.config import TransformerConfig
-from gophercite.models.folder import Model, save_model
 from gophercite.models.transformer import Transformer
 from gophercite.records import Completion, Question
+from gophercite.reports import overlap
+from gophercite.reports.extraction import extraction_lines, extraction_section
 from tests.data_pipelines.test_browsing_comparisons import episode
 
 ASKED = {

@@ -16,8 +16,8 @@ from vocabulary_fixtures import trained
 from gophercite import records
 from gophercite.answering.verification import in_documents, verify
 from gophercite.documents import Document
+from gophercite.model_folders.folder import Model, save_model
 from gophercite.models.config import TransformerConfig
-from gophercite.models.folder import Model, save_model
 from gophercite.models.transformer import Transformer
 from gophercite.records import Hit, Question
 from gophercite.records.answers import answer_from_json

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import kills
-from gophercite.models.checkpoint_files import saved_steps
+from gophercite.model_folders.checkpoint_files import saved_steps
 from gophercite.training.preemption import EXIT_CODE
 
 SETTINGS = kills.TINY | kills.SUPERVISED | {"TRAIN_STEPS": "24"}

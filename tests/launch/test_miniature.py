@@ -20,13 +20,13 @@ from data_pipelines.sample_world.__main__ import write_world
 from data_pipelines.sample_world.vocabulary import bundled_vocabulary
 from data_pipelines.sample_world.world import World
 from gophercite import records
-from gophercite.evaluation.results import json_lines
 from gophercite.evidence import Evidence
-from gophercite.models.folder import Model, save_model
+from gophercite.model_folders.folder import Model, save_model
 from gophercite.models.parameters import HEADS
 from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer
 from gophercite.records import Comparison
+from gophercite.reports.results import json_lines
 
 LAUNCH = pathlib.Path(__file__).parents[2] / "launch"
 

@@ -11,8 +11,8 @@ import train
 
 from data_pipelines.own_records import OwnRecordsSource
 from data_pipelines.sample_world.vocabulary import bundled_vocabulary
+from gophercite.model_folders.folder import Model, load_model, save_model
 from gophercite.models.config import TransformerConfig
-from gophercite.models.folder import Model, load_model, save_model
 from gophercite.models.transformer import Transformer
 
 PAGE = (pathlib.Path(__file__).parents[2] / "docs" / "own_records.md").read_text()

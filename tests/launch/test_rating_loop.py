@@ -27,8 +27,7 @@ from data_pipelines.sample_world.__main__ import write_world
 from data_pipelines.sample_world.vocabulary import VOCABULARY_FOLDER, bundled_vocabulary
 from data_pipelines.sample_world.world import World
 from gophercite import cli, records
-from gophercite.evaluation.results import json_lines
-from gophercite.models.folder import Model, save_model
+from gophercite.model_folders.folder import Model, save_model
 from gophercite.models.parameters import HEADS
 from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer
@@ -36,6 +35,7 @@ from gophercite.ratings.experiments import experiment_named, experiments
 from gophercite.ratings.simulated import SimulatedRater, simulate
 from gophercite.ratings.study import Study
 from gophercite.records import RatedAnswer
+from gophercite.reports.results import json_lines
 
 LAUNCH = pathlib.Path(__file__).parents[2] / "launch"
 CONFIG = ["gin_configs/loop/sample_world.gin"]

@@ -14,7 +14,7 @@ from data_pipelines.sample_world.convert import to_rated_answer
 from data_pipelines.sample_world.vocabulary import VOCABULARY_FOLDER
 from data_pipelines.sample_world.world import World
 from gophercite import records
-from gophercite.models.folder import read_description
+from gophercite.model_folders.folder import read_description
 from gophercite.retrieval.index import DocumentIndex
 from gophercite.retrieval.search_results import SearchReport, SearchSettings, with_search_results
 

@@ -16,10 +16,16 @@ from data_pipelines.sample_world.convert import to_comparison
 from data_pipelines.sample_world.vocabulary import VOCABULARY_FOLDER, bundled_vocabulary
 from data_pipelines.sample_world.world import World
 from gophercite import prompts, records
-from gophercite.models.folder import Model, ModelFolderError, load_model, save_model
-from gophercite.models.reward_model import RewardModel, load_reward_model
+from gophercite.model_folders.folder import (
+    Model,
+    ModelFolderError,
+    load_model,
+    load_reward_model,
+    save_model,
+)
+from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer
-from gophercite.training.metrics import read_metrics
+from gophercite.monitoring.metrics import read_metrics
 
 RUN = "gin_configs/rm_sample_world.gin"
 SMALL = TINY | {"LENGTH": "128", "RewardLearner.microbatches": "1"}

@@ -20,9 +20,9 @@ import setting_names
 import train
 from tiny_runs import TINY
 
+from gophercite.model_folders.folder import load_model
 from gophercite.models.config import TransformerConfig
-from gophercite.models.folder import load_model
-from gophercite.training.metrics import read_metrics
+from gophercite.monitoring.metrics import read_metrics
 
 ROOT = Path(__file__).parents[2]
 SFT = "gin_configs/sft_sample_world.gin"

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from data_pipelines.sample_world.world import World
-from gophercite.models.folder import read_description, read_vocabulary
+from gophercite.model_folders.folder import read_description, read_vocabulary
 from gophercite.models.training_text import FIELD, training_text, unlike_training
 
 ROOT = pathlib.Path(__file__).parents[2]

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from jax.extend.core import jaxprs_in_params
 
+from gophercite.model_folders.config_json import config_from_json, config_to_json
 from gophercite.models.config import RopeScaling, TransformerConfig
-from gophercite.models.config_json import config_from_json, config_to_json
 from gophercite.models.families import GOPHER_SIZES, gemma, gopher, llama
 from gophercite.models.parameters import (
     FROZEN,

@@ -22,8 +22,8 @@ from gophercite.decoding.rerank import sample_in_turn
 from gophercite.decoding.sampler import sample
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.documents import Document
+from gophercite.model_folders.folder import Model
 from gophercite.models.config import TransformerConfig
-from gophercite.models.folder import Model
 from gophercite.models.transformer import Transformer
 from gophercite.partitioning import Partitioner, make_mesh
 from gophercite.prompts import encode_prompt

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 
 from gophercite.documents import Document, Window
-from gophercite.retrieval.text import Budget, TextError, page_text
+from gophercite.extraction.text import Budget, TextError, page_text
 from tests.quoting.quote_worlds import hostile_documents
 
 DATA = pathlib.Path(__file__).parents[2] / "../shared/data"

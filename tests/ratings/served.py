@@ -12,10 +12,10 @@ from typing import Any
 
 import httpx
 
-from gophercite.ratings.app import server
+from gophercite.rating_site.app import server
+from gophercite.rating_site.security import Signer
+from gophercite.rating_site.site import Options
 from gophercite.ratings.experiments import add_rater
-from gophercite.ratings.security import Signer
-from gophercite.ratings.site import Options
 from gophercite.ratings.study import Study
 
 

@@ -12,10 +12,10 @@ import pytest
 import sqlalchemy as sa
 
 from gophercite import cli
-from gophercite.ratings import admin_pages
+from gophercite.rating_site import admin_pages
+from gophercite.rating_site.security import RateLimit, Session, Signer
 from gophercite.ratings.experiments import add_rater
 from gophercite.ratings.schema import audit, drafts, raters, ratings
-from gophercite.ratings.security import RateLimit, Session, Signer
 from gophercite.ratings.study import Study
 from tests.ratings.served import Browser, Page, Served, serve
 

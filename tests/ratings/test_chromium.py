@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 from gophercite import cli
-from gophercite.ratings import admin_pages
+from gophercite.rating_site import admin_pages
 from gophercite.ratings.experiments import experiment_named
 from gophercite.ratings.schema import ratings
 from gophercite.ratings.study import Study
@@ -165,7 +165,7 @@ def test_hostile_text_runs_nothing(tmp_path: pathlib.Path, chromium: Any) -> Non
 
 def test_the_viewer_opens_from_disk(tmp_path: pathlib.Path, chromium: Any) -> None:
     """Search and filters, by a script that the page's own policy allows; nothing else runs."""
-    from gophercite.ratings.viewer import write_viewer
+    from gophercite.rating_site.viewer import write_viewer
     from tests.ratings.test_viewer import answer
 
     write_viewer(tmp_path, "Answers", (answer(number) for number in range(250)))
@@ -188,8 +188,8 @@ def test_the_viewer_opens_from_disk(tmp_path: pathlib.Path, chromium: Any) -> No
 def test_the_viewer_sorts_and_filters_by_rewards(
     tmp_path: pathlib.Path, chromium: Any, viewport: dict[str, int]
 ) -> None:
-    from gophercite.ratings.entries import Pages, parse
-    from gophercite.ratings.viewer import write_viewer
+    from gophercite.rating_site.entries import Pages, parse
+    from gophercite.rating_site.viewer import write_viewer
     from tests.ratings.test_viewer import PAGE, answer, line
 
     samples = [parse(line(number), collections.Counter()) for number in range(20)]

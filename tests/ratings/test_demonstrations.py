@@ -27,8 +27,8 @@ from gophercite.browser.recorded import RecordedWorld
 from gophercite.browser.settings import Settings as BrowserSettings
 from gophercite.browser.worlds import SiteWorld, World
 from gophercite.documents import Document
+from gophercite.rating_site.demonstration_pages import runs
 from gophercite.ratings import demonstrations
-from gophercite.ratings.demonstration_pages import runs
 from gophercite.ratings.demonstrations import Asked, Browsing, problem_of_answer
 from gophercite.ratings.schema import episode_steps
 from gophercite.ratings.study import Study

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gophercite import cli
+from gophercite.rating_site.views import flattened, shown
 from gophercite.ratings.experiments import Settings
 from gophercite.ratings.forms import FORMS, Field, kept, problems, read_values
 from gophercite.ratings.items import Answer, Claim, Item
 from gophercite.ratings.study import Study
-from gophercite.ratings.views import flattened, shown
 from gophercite.records import Extract
 from tests.ratings.served import serve
 from tests.ratings.studies import Clock

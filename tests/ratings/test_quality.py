@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from gophercite.evaluation.human import majority
 from gophercite.ratings import assignment, quality
 from gophercite.ratings.assignment import Role
 from gophercite.ratings.counting import Rules, counted_votes
@@ -26,6 +25,7 @@ from gophercite.ratings.items import Answer, Claim, Item, NewItem, add_items, it
 from gophercite.ratings.schema import audit, items
 from gophercite.ratings.simulated import SimulatedRater, simulate
 from gophercite.ratings.store import Store
+from gophercite.reports.human import majority
 from tests.ratings.studies import Clock, bare_experiment, bare_items, sqlite
 
 

@@ -15,7 +15,7 @@ from gophercite.browser.episodes import Episode, EpisodeStep, write_episodes
 from gophercite.documents import Document
 from gophercite.evidence import Evidence
 from gophercite.evidence import format as format_evidence
-from gophercite.ratings.viewer import write_viewer
+from gophercite.rating_site.viewer import write_viewer
 from gophercite.records import Comparison, Extract, LongAnswer, RatedAnswer, write_json
 from gophercite.records import write as write_records
 from gophercite.records.answers import Answer, Sample, answer_to_json, cite

@@ -18,9 +18,9 @@ from pages import HTML, HTML_IN_FULL
 from servers import Server, answer, self_signed, serving
 
 from gophercite.documents import Document
+from gophercite.extraction.extractor import Extractor
 from gophercite.retrieval import fetch as fetch_module
 from gophercite.retrieval.addresses import AddressPolicy
-from gophercite.retrieval.extraction import Extractor
 from gophercite.retrieval.fetch import FetchedPage, Fetcher, FetchError, FetchSettings
 
 HERE = FetchSettings(allowed_networks=("127.0.0.1/32",), seconds=10)

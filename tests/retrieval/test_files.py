@@ -12,10 +12,10 @@ from pages import HTML, LOCKED, pdf, words_at
 import gophercite
 from gophercite import cli
 from gophercite.documents import Document
-from gophercite.retrieval.extraction import Extractor
+from gophercite.extraction.extractor import Extractor
+from gophercite.extraction.text import Budget
 from gophercite.retrieval.files import FilesReport, is_below, read_files
 from gophercite.retrieval.index import DocumentIndex
-from gophercite.retrieval.text import Budget
 
 
 @pytest.fixture(scope="module")

@@ -13,9 +13,9 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 
 import jax
 
-from gophercite.models.folder import load_model, read_description
-from gophercite.models.placement import folder_shardings
-from gophercite.models.tensors import TensorFileError, TensorReader
+from gophercite.model_folders.folder import load_model, read_description
+from gophercite.model_folders.placement import folder_shardings
+from gophercite.model_folders.tensors import TensorFileError, TensorReader
 from gophercite.partitioning import Partitioner, make_mesh
 
 

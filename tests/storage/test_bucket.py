@@ -14,11 +14,11 @@ from data_pipelines.own_records import find_files
 from gophercite import records
 from gophercite.browser.recorded import RecordedWorld
 from gophercite.documents import Document
+from gophercite.model_folders.description import read_description
+from gophercite.model_folders.folder import Model, ModelFolderError, load_model, save_model
+from gophercite.model_folders.host_parameters import HostParameters
+from gophercite.model_folders.tensors import TensorFileError
 from gophercite.models.config import TransformerConfig
-from gophercite.models.description import read_description
-from gophercite.models.folder import Model, ModelFolderError, load_model, save_model
-from gophercite.models.host_parameters import HostParameters
-from gophercite.models.tensors import TensorFileError
 from gophercite.models.transformer import Transformer
 from gophercite.retrieval.index import DocumentIndex
 from gophercite.retrieval.index_file import IndexFileError

@@ -13,7 +13,7 @@ from etils import epath
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gophercite.models.tensor_files import TensorFileError, _remote_header
+from gophercite.model_folders.tensor_files import TensorFileError, _remote_header
 
 NAMES = st.sampled_from(["a", "b", "c"])
 WHOLE = {

@@ -7,8 +7,8 @@ import sys
 
 import jax
 
+from gophercite.model_folders.folder import Model, save_model
 from gophercite.models.config import TransformerConfig
-from gophercite.models.folder import Model, save_model
 from gophercite.models.transformer import Transformer
 from gophercite.vocabularies import train_sentencepiece
 

@@ -18,11 +18,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import tiny_learner as tiny
 
+from gophercite.monitoring.stragglers import input_waits
 from gophercite.training.feed import process_share
 from gophercite.training.loop import train
 from gophercite.training.preemption import EXIT_CODE, Preempted
 from gophercite.training.settings import TrainSettings
-from gophercite.training.stragglers import input_waits
 
 
 def main() -> None:

@@ -13,21 +13,21 @@ import pytest
 
 from gophercite.learning.optimizers import adam
 from gophercite.learning.supervised import SupervisedLearner
-from gophercite.models.checkpoint_files import (
+from gophercite.model_folders.checkpoint_files import (
     CheckpointError,
     name_leaves,
     read_metadata,
     read_parameters,
     saved_steps,
 )
-from gophercite.models.config import TransformerConfig
-from gophercite.models.folder import (
+from gophercite.model_folders.folder import (
     Model,
     ModelFolderError,
     describe_run,
     load_model,
     save_model,
 )
+from gophercite.models.config import TransformerConfig
 from gophercite.models.lora import LoRA
 from gophercite.models.parameters import ADAPTERS, FROZEN, TRAINED, merge_layers, split_layers
 from gophercite.models.transformer import Transformer

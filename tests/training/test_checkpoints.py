@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 from gophercite.learning.optimizers import adam
 from gophercite.learning.state import TrainState
-from gophercite.models.checkpoint_files import (
+from gophercite.model_folders.checkpoint_files import (
     CheckpointError,
     best_step,
     read_parameters,
     saved_steps,
 )
-from gophercite.models.digests import digests
+from gophercite.model_folders.digests import digests
 from gophercite.models.parameters import FROZEN, TRAINED, merge_layers
 from gophercite.training.checkpoints import Checkpoints, NonFiniteStateError, Restored
 from gophercite.training.program import Program

@@ -9,7 +9,7 @@ import tiny_learner as tiny
 from google_storage import BUCKET, Storage, google_storage
 from storage_faults import Faults, Rule
 
-from gophercite.models.checkpoint_files import saved_steps
+from gophercite.model_folders.checkpoint_files import saved_steps
 from gophercite.storage import StorageError
 from gophercite.training.checkpoints import Checkpoints
 

@@ -13,8 +13,8 @@ import tiny_learner as tiny
 
 from gophercite.learning.state import Collected
 from gophercite.models.parameters import Params
+from gophercite.monitoring.metrics import read_metrics
 from gophercite.training.loop import Outcome, train
-from gophercite.training.metrics import read_metrics
 from gophercite.training.preemption import Preempted
 from gophercite.training.settings import TrainSettings
 

@@ -11,11 +11,11 @@ import jax
 import pytest
 import tiny_learner as tiny
 
-from gophercite.models.checkpoint_files import best_step, read_parameters, saved_steps
+from gophercite.model_folders.checkpoint_files import best_step, read_parameters, saved_steps
+from gophercite.monitoring.metrics import read_metrics
+from gophercite.monitoring.pending import NonFiniteLossError
 from gophercite.training.early_stopping import EarlyStopping
 from gophercite.training.loop import Outcome, train
-from gophercite.training.metrics import read_metrics
-from gophercite.training.pending import NonFiniteLossError
 from gophercite.training.preemption import Preempted
 from gophercite.training.settings import TrainSettings
 

@@ -22,7 +22,7 @@ from google.api_core.exceptions import RetryError
 from google.auth.exceptions import RefreshError
 from google.cloud import storage
 
-from gophercite.models.checkpoint_files import saved_steps
+from gophercite.model_folders.checkpoint_files import saved_steps
 from gophercite.training.loop import train
 from gophercite.training.owner_mark import MARK, OwnerMark
 from gophercite.training.preemption import EXIT_CODE

@@ -8,10 +8,10 @@ from etils import epath
 from google_storage import BUCKET, Storage, google_storage
 from storage_faults import KINDS, Faults, Rule
 
-from gophercite.models.checkpoint_files import saved_steps
+from gophercite.model_folders.checkpoint_files import saved_steps
+from gophercite.monitoring.metrics import MetricsWriter, read_metrics
 from gophercite.storage import StorageError
 from gophercite.training.loop import Outcome, TrainSettings, train
-from gophercite.training.metrics import MetricsWriter, read_metrics
 from gophercite.training.owner_mark import OwnerMark
 from gophercite.training.run_folder import write_text
 from gophercite.training.run_lock import Owner, RunInUseError

@@ -10,7 +10,7 @@ import jax
 import pytest
 import tiny_learner as tiny
 
-from gophercite.models.checkpoint_files import saved_steps
+from gophercite.model_folders.checkpoint_files import saved_steps
 from gophercite.training.loop import train
 from gophercite.training.settings import TrainSettings
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 import transformers
 
-from gophercite.models.folder import load_model
+from gophercite.model_folders.folder import load_model
 from gophercite.models.transformer import Transformer
 from gophercite.prompts import encode_text
 from gophercite.vocabularies import Vocabulary

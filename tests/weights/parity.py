@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gophercite.models.folder import load_model
+from gophercite.model_folders.folder import load_model
 from gophercite.models.parameters import Params
 from gophercite.models.transformer import Transformer
 from gophercite.weights.hugging_face import import_weights

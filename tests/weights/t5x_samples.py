@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from sentencepiece import sentencepiece_model_pb2
 
+from gophercite.model_folders.folder import Model
 from gophercite.models.config import TransformerConfig
-from gophercite.models.folder import Model
 from gophercite.models.transformer import Transformer
 from gophercite.vocabularies import SentencePieceVocabulary
 

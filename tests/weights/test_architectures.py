@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from gophercite.models.folder import load_model
+from gophercite.model_folders.folder import load_model
 from gophercite.weights.architectures import read_architecture
 from gophercite.weights.hugging_face import import_weights
 from tests.weights.samples import CHECKPOINTS, checkpoint

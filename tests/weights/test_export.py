@@ -16,16 +16,16 @@ from vocabulary_fixtures import trained
 
 from gophercite import cli
 from gophercite.learning.state import TrainState
-from gophercite.models.config import TransformerConfig
-from gophercite.models.folder import (
+from gophercite.model_folders.folder import (
     Model,
     describe_run,
     load_model,
     read_description,
     save_model,
 )
+from gophercite.model_folders.tensors import TensorFileError
+from gophercite.models.config import TransformerConfig
 from gophercite.models.reward_model import RewardModel
-from gophercite.models.tensors import TensorFileError
 from gophercite.models.transformer import Transformer
 from gophercite.training.checkpoints import Checkpoints
 from gophercite.weights.architectures import read_architecture

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gophercite.models.folder import load_model
+from gophercite.model_folders.folder import load_model
 from gophercite.models.parameters import FROZEN, TRAINED, Params, frozen_layers
 from gophercite.models.transformer import Transformer
 from gophercite.weights.hugging_face import import_weights

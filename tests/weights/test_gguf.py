@@ -16,8 +16,8 @@ from tokenizers import decoders, models, pre_tokenizers
 from vocabulary_fixtures import llama_like_model
 
 from gophercite import cli
-from gophercite.models.checkpoint_files import name_leaves
-from gophercite.models.folder import load_model
+from gophercite.model_folders.checkpoint_files import name_leaves
+from gophercite.model_folders.folder import load_model
 from gophercite.vocabularies import SentencePieceVocabulary, VocabularyError
 from gophercite.weights.checkpoint import WeightsError
 from gophercite.weights.gguf import import_gguf

@@ -13,8 +13,8 @@ import safetensors.numpy
 from vocabulary_fixtures import llama_like_model
 
 from gophercite import cli
+from gophercite.model_folders.folder import ModelFolderError, load_model, read_description
 from gophercite.models.config import RopeScaling
-from gophercite.models.folder import ModelFolderError, load_model, read_description
 from gophercite.weights.architectures import read_architecture
 from gophercite.weights.checkpoint import Checkpoint
 from gophercite.weights.hugging_face import import_weights

@@ -11,8 +11,8 @@ import safetensors.numpy
 
 from gophercite import cli
 from gophercite.learning.state import TrainState
-from gophercite.models.checkpoint_files import Base
-from gophercite.models.folder import describe_run, load_model, model_digest
+from gophercite.model_folders.checkpoint_files import Base
+from gophercite.model_folders.folder import describe_run, load_model, model_digest
 from gophercite.models.lora import LoRA, adaptable
 from gophercite.models.parameters import ADAPTERS
 from gophercite.models.transformer import Transformer

@@ -10,7 +10,7 @@ import pytest
 import safetensors.numpy
 
 from gophercite import cli
-from gophercite.models.folder import load_model
+from gophercite.model_folders.folder import load_model
 from gophercite.models.parameters import TRAINED
 from gophercite.weights.checkpoint import WeightsError
 from gophercite.weights.hugging_face import import_weights

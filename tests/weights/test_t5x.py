@@ -17,7 +17,7 @@ import pytest
 from vocabulary_fixtures import llama_like_model, trained
 
 from gophercite import cli
-from gophercite.models.folder import load_model, read_description, save_model
+from gophercite.model_folders.folder import load_model, read_description, save_model
 from gophercite.models.parameters import Params
 from gophercite.models.transformer import Transformer
 from gophercite.vocabularies import HuggingFaceVocabulary

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from gophercite import cli
+from gophercite.model_folders.folder import read_description, save_model
 from gophercite.models.config import TransformerConfig
-from gophercite.models.folder import read_description, save_model
 from gophercite.weights.t5x_bridged import export_bridged, import_bridged
 from gophercite.weights.t5x_checkpoint import T5XCheckpoint
 from tests.weights.t5x_samples import random_model

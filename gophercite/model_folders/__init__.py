@@ -1,0 +1,1 @@
+"""Model folders on disk: their description, tensors and digests, and reading them."""

@@ -1,0 +1,1 @@
+"""What a run tells of itself: metrics, progress, profiles and where its time went."""

@@ -1,0 +1,1 @@
+"""The web site of a study: what raters and administrators see, and its protection."""

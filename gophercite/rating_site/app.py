@@ -1,0 +1,136 @@
+"""The web app: its routes, and the server that runs it."""
+
+import asyncio
+import logging
+import socket
+from typing import Any
+
+import sqlalchemy as sa
+import uvicorn
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from gophercite.rating_site import admin_pages, rater_pages
+from gophercite.rating_site.security import Headers
+from gophercite.rating_site.site import Handler, Options, Site, message
+from gophercite.rating_site.views import FOLDER
+from gophercite.ratings.study import Study
+
+_SECONDS_FOR_HEADERS = 20.0  # connections that send no complete request head by then are closed
+
+
+def create_app(study: Study, options: Options | None = None) -> Starlette:
+    """Returns the web app of a study."""
+    site = Site(study, options or Options())
+
+    def get(path: str, handler: Handler) -> Route:
+        return Route(path, site.endpoint(handler), methods=["GET"])
+
+    def post(path: str, handler: Handler) -> Route:
+        return Route(path, site.endpoint(handler), methods=["POST"])
+
+    async def health(request: Request) -> Response:
+        """Whether the database answers."""
+
+        def ask() -> None:
+            with site.store.reading() as connection:
+                connection.execute(sa.text("SELECT 1"))
+
+        try:
+            await run_in_threadpool(ask)
+        except sa.exc.SQLAlchemyError:
+            return JSONResponse({"ok": False}, 503)
+        return JSONResponse({"ok": True})
+
+    here = "/e/{experiment:int}"
+    routes = [
+        get("/", rater_pages.home),
+        get("/r/{token}", rater_pages.open_link),
+        get(here, rater_pages.rate),
+        post(here, rater_pages.send),
+        post(f"{here}/draft", rater_pages.save_draft),
+        get(f"{here}/instructions", rater_pages.instructions),
+        get(f"{here}/examples", rater_pages.examples),
+        get(here + "/page/{ticket}/{place:int}/{claim:int}", rater_pages.stored_page),
+        get("/admin", admin_pages.overview),
+        get("/admin/login", admin_pages.login_form),
+        post("/admin/login", admin_pages.log_in),
+        post("/admin/logout", admin_pages.log_out),
+        Route("/health", health, methods=["GET"]),
+        Mount("/static", StaticFiles(directory=FOLDER / "static")),
+    ]
+    handlers: Any = {HTTPException: _http_error, Exception: _failure}
+    app = Starlette(routes=routes, middleware=[Middleware(Headers)], exception_handlers=handlers)
+    app.state.site = site
+    return app
+
+
+def server(
+    study: Study,
+    host: str,
+    port: int,
+    options: Options | None = None,
+    seconds_for_headers: float = _SECONDS_FOR_HEADERS,
+) -> uvicorn.Server:
+    """Returns a server of a study; its `run` serves until it is told to stop.
+
+    Args:
+      host: the address to listen on.
+      port: the port; 0 picks any free one.
+      seconds_for_headers: time in which the head of a connection's first request must arrive.
+    """
+
+    class Impatient(H11Protocol):
+        """Closes connections that send no request."""
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            self.loop.call_later(seconds_for_headers, self._let_go)
+
+        def _let_go(self) -> None:
+            if self.cycle is None and not self.transport.is_closing():
+                self.transport.close()
+
+    app = create_app(study, options)
+
+    class Closing(uvicorn.Server):
+        """Closes the worlds that raters have browsed, after the last request."""
+
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().shutdown(sockets)
+            await run_in_threadpool(app.state.site.worlds.close)
+
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        http=Impatient,
+        ws="none",
+        lifespan="off",
+        log_config=None,  # uvicorn's would close all log handlers that the process has
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        limit_concurrency=1000,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=10,
+    )
+    return Closing(config)
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return message("Sorry", "There is no such page.", error.status_code)
+
+
+async def _failure(request: Request, error: Exception) -> Response:
+    logging.getLogger(__name__).error("%s failed", request.url.path, exc_info=error)
+    text = "Something went wrong here. What you had sent before is kept. Please try again."
+    return message("Sorry", text, 500)

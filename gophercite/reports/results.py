@@ -1,0 +1,219 @@
+"""The results of one evaluation: a table, a report, and every answer as a JSON line."""
+
+import dataclasses
+import functools
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from etils import epath
+
+from gophercite.evaluation.answers import JudgedSample
+from gophercite.evaluation.citations import CitationQuality
+from gophercite.evaluation.metrics import ClaimRule, Judgement
+from gophercite.records import Question
+from gophercite.reports.figure_sections import SavedSystem, figures_section
+from gophercite.reports.report import details_table, metrics_table, summarise
+from gophercite.reports.report_files import Section, write_files, write_report
+from gophercite.reports.tables import Table
+from gophercite.text.counting import counted
+
+Choice = Literal["likelihood", "reward", "rouge"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What became of a question: samples, or why there are none.
+
+    Attributes:
+      question: the question that was asked.
+      answer: the samples, the most likely first; or why it was declined.
+    """
+
+    question: Question
+    answer: tuple[JudgedSample, ...] | str
+
+    @property
+    def samples(self) -> tuple[JudgedSample, ...]:
+        """The samples; empty for a question that was declined."""
+        return () if isinstance(self.answer, str) else self.answer
+
+
+def choose(samples: Sequence[JudgedSample], by: Choice = "likelihood") -> JudgedSample:
+    """Returns the sample that counts as the answer.
+
+    Args:
+      samples: samples of one question, at least one.
+      by: "likelihood", the most likely; "reward", the one with the highest reward; "rouge", the one
+        whose claim has the second-highest ROUGE-L against the evidence that was found for it, which
+        people preferred (section 3.2).
+    """
+    if by == "likelihood":
+        return max(samples, key=lambda sample: sample.log_prob)
+    if by == "reward":
+        return max(samples, key=lambda sample: sample.reward or 0.0)
+    scored = sorted(samples, key=lambda sample: -(sample.evidence_score or 0.0))
+    return scored[min(1, len(scored) - 1)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Results:
+    """All results of one evaluation.
+
+    Attributes:
+      title: the report's title.
+      systems: judgements of the model's answers and of the baselines', by name.
+      run: what decided the answers (`describe_asking`); empty without a model.
+      outcomes: one per question; empty without a model.
+      best: the answers that count, for the questions that were not declined.
+      model: the model's name in result lines.
+      citations: citation quality of the answers that count; empty without a
+        natural-language-inference model.
+      sections: further sections of the report, besides tables, figures and answers.
+      files: contents of further files to write, by the suffix that follows the prefix.
+      claims: which claims counted as correct (`metrics.judge`).
+    """
+
+    title: str
+    systems: Mapping[str, Sequence[Judgement]]
+    run: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    outcomes: Sequence[Outcome] = ()
+    best: Sequence[JudgedSample] = ()
+    model: str = ""
+    citations: Sequence[CitationQuality | None] = ()
+    sections: Sequence[Section] = ()
+    files: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    claims: ClaimRule = "equal"
+
+    @functools.cached_property
+    def declined(self) -> list[Outcome]:
+        """The questions without an answer."""
+        return [outcome for outcome in self.outcomes if not outcome.samples]
+
+    def table(self) -> Table:
+        """Returns a row for each system."""
+        return metrics_table(self.systems)
+
+    def details(self) -> Table:
+        """Returns a row for each system, with the columns that the first table has no room for."""
+        asked = next(iter(self.systems))  # the model, if there is one
+        return details_table(self.systems, {asked: self.citations} if self.citations else {})
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Returns a line for each question: the answer that counts, or why it was declined."""
+        found = [sample_line(s, self.model, self._seed) | {"declined": False} for s in self.best]
+        return found + [
+            {
+                "question_id": outcome.question.id,
+                "question": outcome.question.question,
+                "declined": True,
+                "reason": outcome.answer,
+            }
+            for outcome in self.declined
+        ]
+
+    def sample_lines(self) -> list[dict[str, Any]]:
+        """Returns a line for each sample, question by question."""
+        every = (sample for outcome in self.outcomes for sample in outcome.samples)
+        return [sample_line(sample, self.model, self._seed) for sample in every]
+
+    def write(self, prefix: epath.PathLike) -> list[str]:
+        """Writes the report and, if there is a model, all its answers.
+
+        PREFIX.json has the settings and all shares; PREFIX.jsonl has the answers that count;
+        PREFIX_samples.jsonl has all samples, if questions have several.
+
+        Args:
+          prefix: a path, or a URL of a bucket.
+
+        Returns:
+          The names of the files.
+        """
+        summary = {
+            "title": self.title,
+            "run": self.run,
+            "claims": self.claims,
+            "declined": len(self.declined),
+            "systems": {
+                name: {field: dataclasses.asdict(e) for field, e in summarise(found).items()}
+                for name, found in self.systems.items()
+            },
+        }
+        files: dict[str, str | bytes] = {
+            ".json": json.dumps(summary, indent=2, ensure_ascii=False) + "\n"
+        }
+        sections = [Section("", [self._settings()], [self.table(), self.details()])]
+        if self.declined:
+            declined = counted(len(self.declined), "question")
+            sections.append(Section("", [f"Declined, and counted in no row: {declined}."]))
+        sections += self.sections
+        if self.outcomes:
+            lines = self.lines()
+            files[".jsonl"] = json_lines(lines)
+            samples = self.sample_lines()
+            if len(samples) > len(self.best):
+                files["_samples.jsonl"] = json_lines(samples)
+            sections.append(figures_section({"": SavedSystem(self.model, lines, samples)}))
+            sections.append(Section("Answers", answers=self.best))
+        return write_report(prefix, self.title, sections) + write_files(
+            prefix, {**files, **self.files}
+        )
+
+    @property
+    def _seed(self) -> int:
+        return int(self.run.get("seed", 0))
+
+    def _settings(self) -> str:
+        sampling = self.run.get("sampling")
+        about = "Percentages with 90 % intervals."
+        if sampling is not None:
+            about = (
+                f"Temperature {sampling['temperature']}, top-p {sampling['top_p']}, "
+                f"seed {self._seed}; percentages with 90 % intervals."
+            )
+        if self.claims == "contain":
+            about += " A claim is correct here if it contains an accepted answer."
+        return about
+
+
+def sample_line(sample: JudgedSample, model: str, seed: int) -> dict[str, Any]:
+    """Returns a sample as a line of a result file.
+
+    Args:
+      sample: a judged sample.
+      model: the model's name.
+      seed: seed of the sampling.
+    """
+    judgement = sample.judgement
+    scores = {
+        "evidence_score": sample.evidence_score,
+        "reward": sample.reward,
+        "supported_and_plausible": sample.supported_and_plausible,
+    }
+    return {
+        "question_id": sample.question.id,
+        "question": sample.question.question,
+        "document": sample.document,
+        "text": sample.text,
+        **({} if sample.answer == sample.text else {"answer": sample.answer}),
+        "tokens": sample.tokens,
+        "log_prob": sample.log_prob,
+        **{name: score for name, score in scores.items() if score is not None},
+        "faults": sorted(fault.value for fault in judgement.faults),
+        "well_formed": judgement.well_formed,
+        "verbatim": judgement.verbatim,
+        "claim_correct": judgement.claim_correct,
+        "claim_f1": judgement.claim_f1,
+        "claim_rouge_l": judgement.claim_rouge_l,
+        "quote_contains_answer": judgement.quote_contains_answer,
+        "supported": judgement.supported,
+        "evidence_precision": judgement.evidence_precision,
+        "evidence_recall": judgement.evidence_recall,
+        "seed": seed,
+        "model": model,
+    }
+
+
+def json_lines(lines: Iterable[Mapping[str, Any]]) -> str:
+    """Returns JSON lines."""
+    return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)

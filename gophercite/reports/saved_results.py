@@ -1,0 +1,161 @@
+"""Results of several evaluations, read back and compared."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from etils import epath
+
+from gophercite.evaluation.curves import GOOD, SCORES, Line
+from gophercite.evaluation.differences import mean_difference
+from gophercite.evaluation.intervals import Estimate, estimate
+from gophercite.reports.figure_sections import SavedSystem
+from gophercite.reports.report import HEADINGS
+from gophercite.reports.tables import Table
+
+
+class SavedResultsError(ValueError):
+    """Results that can't be read; the message names the file, and the line if there is one."""
+
+
+def read_system(name: str, prefix: epath.PathLike) -> SavedSystem:
+    """Reads what an evaluation wrote with this prefix.
+
+    Args:
+      name: what to call the system.
+      prefix: prefix of its results, a path or a URL.
+
+    Raises:
+      SavedResultsError: there are no such results, or a line is not a result.
+    """
+    root = f"{epath.Path(prefix)}"
+    answers = _lines(epath.Path(f"{root}.jsonl"))
+    samples = epath.Path(f"{root}_samples.jsonl")
+    return SavedSystem(
+        name,
+        [line for line in answers if not line.get("declined")],
+        _lines(samples) if samples.exists() else answers,
+        _parameters(epath.Path(f"{root}.json")),
+    )
+
+
+def shared(systems: Sequence[SavedSystem]) -> dict[str, list[Line]]:
+    """Returns each system's answers to the questions that all systems answered, in the same order.
+
+    Args:
+      systems: with distinct names.
+    """
+    by_question = [{line["question_id"]: line for line in system.answers} for system in systems]
+    everywhere = [
+        question
+        for question in (by_question[0] if by_question else {})
+        if all(question in found for found in by_question)
+    ]
+    return {
+        system.name: [found[question] for question in everywhere]
+        for system, found in zip(systems, by_question, strict=True)
+    }
+
+
+def shared_table(answers: Mapping[str, Sequence[Line]]) -> Table:
+    """Returns a row for each system: shares in percent with 90 % intervals (table 1).
+
+    Args:
+      answers: each system's answers to the same questions (`shared`).
+    """
+    columns = _known_columns(answers)
+    rows = []
+    for name, lines in answers.items():
+        cells = []
+        for field in columns.values():
+            known = [float(line[field]) for line in lines if line.get(field) is not None]
+            cells.append(str(estimate(known)) if known else "–")
+        rows.append([name, str(len(lines)), *cells])
+    return Table(["system", "answers", *columns], rows)
+
+
+def differences_table(answers: Mapping[str, Sequence[Line]]) -> Table:
+    """Returns by how many percentage points each system differs from the first (90 % intervals).
+
+    Questions are compared in pairs: what makes a question hard is hard for both systems and cancels
+    out. So a difference can be significant even if the intervals of the two shares overlap.
+
+    Args:
+      answers: each system's answers to the same questions (`shared`).
+    """
+    (base, first), *others = answers.items()
+    columns = _known_columns(answers)
+    rows = []
+    for name, lines in others:
+        cells = []
+        for field in columns.values():
+            pairs = [
+                (one.get(field), other.get(field)) for one, other in zip(first, lines, strict=True)
+            ]
+            known = [float(b) - float(a) for a, b in pairs if a is not None and b is not None]
+            cells.append(str(mean_difference(known)) if known else "–")
+        rows.append([f"{name} minus {base}", *cells])
+    return Table(["system", *columns], rows)
+
+
+def _known_columns(answers: Mapping[str, Sequence[Line]]) -> dict[str, str]:
+    """The fields that at least one answer has, by their headings."""
+    return {
+        heading: field
+        for heading, field in HEADINGS.items()
+        if any(line.get(field) is not None for lines in answers.values() for line in lines)
+    }
+
+
+def preference_by_score(
+    first: Sequence[Line], second: Sequence[Line], score: str = "reward"
+) -> Estimate | None:
+    """Returns how often the second system's answer has the higher score; a tie counts half.
+
+    Args:
+      first: answers of one system.
+      second: answers of another to the same questions, in the same order.
+      score: the score that decides; the result is None if some answer lacks it.
+    """
+    points = []
+    for one, other in zip(first, second, strict=True):
+        if one.get(score) is None or other.get(score) is None:
+            return None
+        points.append(0.5 * (1 + (other[score] > one[score]) - (other[score] < one[score])))
+    return estimate(points) if points else None
+
+
+# The fields that figures and tables compute with; true and false count as 1 and 0.
+_NUMBERS = {*HEADINGS.values(), *SCORES, *GOOD}
+
+
+def _lines(path: epath.Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        raise SavedResultsError(f"{path}: there is no such file; launch/eval.py --output writes it")
+    lines = []
+    try:
+        content = path.read_bytes().decode()
+    except UnicodeDecodeError:
+        raise SavedResultsError(f"{path}: is not UTF-8") from None
+    for number, text in enumerate(content.split("\n"), start=1):
+        if not text.strip():
+            continue
+        try:
+            line = json.loads(text)
+            line["question_id"] = str(line["question_id"])
+        except (ValueError, KeyError, TypeError):
+            raise SavedResultsError(f"{path}:{number}: is not a line of results") from None
+        for field in _NUMBERS & line.keys():
+            if not isinstance(line[field], int | float | None):
+                raise SavedResultsError(f"{path}:{number}: {field} is not a number")
+        lines.append(line)
+    return lines
+
+
+def _parameters(path: epath.Path) -> int | None:
+    """The model's number of parameters, if it was recorded."""
+    try:
+        found = json.loads(path.read_text())["run"]["parameters"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return found if isinstance(found, int) else None

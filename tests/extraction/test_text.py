@@ -1,0 +1,178 @@
+"""Bytes to characters to text: character sets, HTML, PDF, plain text."""
+
+import codecs
+import encodings.aliases
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pages import HTML, HTML_IN_FULL, pdf, words_at
+
+from gophercite.documents import Document
+from gophercite.extraction.charset import decode
+from gophercite.extraction.text import Budget, PageText, TextError, media_type, page_text
+
+
+@pytest.mark.parametrize(
+    ("content", "content_type", "expected"),
+    [
+        (b"caf\xc3\xa9", "", "café"),
+        (b"caf\xe9 \x93x\x94", "", "café “x”"),
+        (b"caf\xe9 \x93x\x94", "text/html; charset=ISO-8859-1", "café “x”"),  # as browsers do
+        ("café".encode("utf-16-le"), "text/html; charset=utf-16le", "café"),
+        (codecs.BOM_UTF8 + "é".encode(), "text/html; charset=latin-1", "é"),
+        ("é".encode("utf-16"), "text/html", "é"),
+        ("кот".encode("koi8-r"), 'text/html; charset="KOI8-R"', "кот"),
+        ("日本".encode("shift_jis"), "text/html;charset=Shift_JIS", "日本"),
+        (b'<meta charset="koi8-r">\xcb\xcf\xd4', "text/html", '<meta charset="koi8-r">кот'),
+        (b'<meta charset="hex"><p>\xc3\xa9', "text/html", '<meta charset="hex"><p>é'),
+        (b"+ADw-x", "text/html; charset=utf-7", "+ADw-x"),
+        (b"789c", "text/html; charset=zip", "789c"),
+        (b"\\x41", "text/html; charset=unicode_escape", "\\x41"),
+        (b"a\xffb", "text/html; charset=utf-8", "a\ufffdb"),
+        (b"x", "text/html; charset=no-such-thing", "x"),
+    ],
+)  # fmt: skip
+def test_character_sets(content: bytes, content_type: str, expected: str) -> None:
+    assert decode(content, content_type, html=True) == expected
+
+
+@given(st.binary(), st.text(max_size=20))
+def test_any_bytes_are_some_text(content: bytes, charset: str) -> None:
+    """And text that can be hashed and stored: no half of a surrogate pair."""
+    text = decode(content, f"text/html; charset={charset}", html=True)
+    assert text.encode().decode() == text
+
+
+@given(st.sampled_from(sorted(encodings.aliases.aliases)))
+def test_no_name_of_a_codec_is_too_much(name: str) -> None:
+    assert isinstance(decode(b"caf\xe9\x00\x9c", f"text/html; charset={name}"), str)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_declared_utf8_comes_back(text: str) -> None:
+    assert decode(codecs.BOM_UTF8 + text.encode(), "text/plain; charset=latin-1") == text
+
+
+def test_full_text_has_infobox_table_and_list() -> None:
+    page = page_text(HTML.encode(), "text/html; charset=utf-8", mode="full")
+    assert page == PageText("Ormsby – a town", HTML_IN_FULL)
+
+
+def test_article_has_the_prose() -> None:
+    page = page_text(HTML.encode(), "text/html; charset=utf-8")
+    assert page.title == "Ormsby – a town"
+    assert "The lighthouse was built in 1874 by Anna Vell" in page.text
+    assert "alert" not in page.text
+
+
+@pytest.mark.parametrize("mode", ["article", "full"])
+def test_control_characters_do_no_harm(mode: str) -> None:
+    page = "".join(f"<p>{chr(i)}x&#{i};y<b hidden>z</b>&#x{i:x};</p>" for i in range(160))
+    text = page_text(page.encode(), "text/html; charset=utf-8", mode=mode).text  # type: ignore[arg-type]
+    assert "y" in text
+
+
+@pytest.mark.parametrize("mode", ["article", "full"])
+def test_hidden_text_is_not_read(mode: str) -> None:
+    text = page_text(HTML.encode(), "text/html", mode=mode).text  # type: ignore[arg-type]
+    assert "instructions" not in text
+    assert "these" not in text
+
+
+@pytest.mark.parametrize(
+    ("page", "expected"),
+    [
+        ("", PageText("", "")),
+        ("<!-- only this -->", PageText("", "")),
+        ("no markup", PageText("", "no markup")),
+        ("<p>a<br>b", PageText("", "a\nb")),
+        ("<h1>Head</h1>x\0y", PageText("Head", "Head\n\nxy")),
+        ("<meta property='og:title' content='Og'><p>x", PageText("Og", "x")),
+        ("<?xml version='1.0' encoding='utf-8'?><html><body>é", PageText("", "é")),
+        # HTML 5 may leave out `<html>`, `<head>` and `<body>`, which older parsers open and close
+        # by the elements that they know.
+        (
+            "<title>T</title><meta name=a><style>no</style><main><p>a</p><p hidden>no</p></main>b",
+            PageText("T", "a\n\nb"),
+        ),
+        ("<title>T</title><article>a</article>", PageText("T", "a")),
+        ("a&#1;b&#x1f c&#10;d<i hidden>e</i>&#0008;f\x01&#100;", PageText("", "ab c dfd")),
+        ("<table><tr><td>a<td><td>b<tr><td>c</table>", PageText("", "a | | b\nc")),
+        ("<ul><li>a<ul><li>b</ul><li>c</ul>", PageText("", "- a\n\n- b\n\n- c")),
+        ("<dl><dt>Born<dd>1874</dl>", PageText("", "Born\n1874")),
+        ("<p>a&nbsp;&#x200b;b&#xD800;", PageText("", "a\xa0\u200bb\ufffd")),
+    ],
+)
+def test_full_text_of_small_pages(page: str, expected: PageText) -> None:
+    assert page_text(page.encode(), "text/html", mode="full") == expected
+
+
+def test_deep_and_wide_pages() -> None:
+    deep = "<div>" * 5000 + "bottom"
+    assert isinstance(page_text(deep.encode(), "text/html", mode="full").text, str)
+    wide = "<tr>" + "<td>x</td>" * 20_000
+    assert page_text(f"<table>{wide}".encode(), "text/html", mode="full").text.count("x") == 20_000
+
+
+@given(st.text())
+def test_any_html_has_text_that_documents_keep(page: str) -> None:
+    """What comes out is, once a document has normalised it, what every offset points into."""
+    content = page.encode("utf-8", "surrogatepass")
+    found = page_text(content, "text/html", mode="full")
+    document = Document("x", found.title, found.text)
+    assert Document("x", document.title, document.text).text == document.text
+
+
+def test_pdf() -> None:
+    content = pdf(words_at("The lighthouse was", "built in 1874."), words_at("Page two."))
+    page = page_text(content, "application/pdf")
+    assert page.title == "A title"
+    assert page.text == "The lighthouse was\nbuilt in 1874.\n\nPage two."
+    assert page.is_whole
+
+
+@pytest.mark.parametrize("budget", [Budget(pages=2), Budget(characters=16)])
+def test_pdf_ends_with_its_budget(budget: Budget) -> None:
+    content = pdf(*(words_at(f"Page {i}.") for i in range(4)))
+    page = page_text(content, "application/pdf", budget=budget)
+    assert (page.text, page.is_whole) == ("Page 0.\n\nPage 1.", False)
+
+
+def test_broken_pdfs_are_refused() -> None:
+    for content in (b"", b"%PDF-1.4\n", b"\0" * 100, pdf(words_at("x"))[:200]):
+        with pytest.raises(TextError, match="can't be read as a PDF"):
+            page_text(content, "application/pdf")
+
+
+def test_plain_text_and_markdown_stay_as_they_are() -> None:
+    text = "\n## Two\n# The  head \n\n* item |x|\n"
+    assert page_text(text.encode(), "text/markdown") == PageText("The  head", text)
+    assert page_text(text.encode(), "Text/Plain; charset=utf-8") == PageText("", text)
+    assert media_type("Text/HTML ; charset=x") == "text/html"
+
+
+@pytest.mark.parametrize("content_type", ["", "application/octet-stream"])
+def test_content_decides_where_the_server_does_not(content_type: str) -> None:
+    assert page_text(b" <!doctype HTML><p>x", content_type, mode="full").text == "x"
+    assert page_text(pdf(words_at("x")), content_type).text == "x"
+    assert page_text(b"a < b", content_type).text == "a < b"
+    with pytest.raises(TextError, match="neither"):
+        page_text(b"\x89PNG\r\n\0\0", content_type)
+
+
+def test_endless_title_is_cut() -> None:
+    page = f"<title>{'long ' * 100_000}</title>text"
+    assert len(page_text(page.encode(), "text/html", mode="full").title) == 300
+
+
+def test_other_types_are_named() -> None:
+    with pytest.raises(TextError, match=r"'image/png', which can't be read"):
+        page_text(b"x", "image/png")
+
+
+def test_budget_of_text() -> None:
+    with pytest.raises(TextError, match="has 5 bytes, but at most 4"):
+        page_text(b"abcde", "text/plain", budget=Budget(content_bytes=4))
+    cut = page_text(b"abcde", "text/plain", budget=Budget(characters=4))
+    assert cut == PageText("", "abcd", is_whole=False)

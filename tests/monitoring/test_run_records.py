@@ -1,0 +1,95 @@
+"""What a run writes for people: metrics, progress, batches on their way."""
+
+import io
+import itertools
+
+import jax
+import numpy as np
+import pytest
+import tiny_learner as tiny
+
+from gophercite.monitoring.metrics import MetricsWriter, read_metrics
+from gophercite.monitoring.progress import Progress, duration
+from gophercite.training.feed import Feed, process_share, put
+
+
+def test_metrics_past_the_restored_step_and_torn_lines_are_dropped(tmp_path):
+    writer = MetricsWriter(tmp_path, 0)
+    for step in (2, 4, 6):
+        writer.write(step, "train", {"loss/total": step / 2})
+        writer.write(step, "held_out", {"eval/held_out/loss": float("nan")})
+    writer.close()
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(path.read_text() + '{"step": 6, "spl')  # a kill in the middle of a line
+
+    MetricsWriter(tmp_path, 4, keep_evaluation=False).close()
+    assert read_metrics(tmp_path) == [
+        {"step": 2, "split": "train", "loss/total": 1.0},
+        {"step": 2, "split": "held_out", "eval/held_out/loss": None},
+        {"step": 4, "split": "train", "loss/total": 2.0},
+    ]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def show(stream: io.StringIO) -> str:
+    clock = itertools.count(0, 5)
+    progress = Progress(stream, 100, clock=lambda: next(clock))
+    progress.step(10, {"total": 2.5})
+    progress.step(20, {"total": 1.25})
+    progress.note("step 20 · held_out · loss 1.5")
+    return stream.getvalue()
+
+
+def test_progress_renews_its_line_on_a_terminal_and_adds_lines_elsewhere():
+    assert show(io.StringIO()) == (
+        "step 10/100 · total 2.5\n"
+        "step 20/100 · total 1.25 · 2.00 steps/s · 40 s left\n"
+        "step 20 · held_out · loss 1.5\n"
+    )
+    assert show(Terminal()).count("\n") == 2
+    assert "\r" in show(Terminal())
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(45.4, "45 s"), (723, "12 min 03 s"), (11_220, "3 h 07 min")]
+)
+def test_durations_are_in_words(seconds, text):
+    assert duration(seconds) == text
+
+
+def test_a_feed_gives_the_batches_in_order_and_its_producer_s_error():
+    def broken():
+        yield from (tiny.batch(number) for number in range(3))
+        raise OSError("the disk is gone")
+
+    feed = Feed(broken(), tiny.partitioner())
+    for number in range(3):
+        np.testing.assert_array_equal(next(feed)["tokens"], tiny.batch(number)["tokens"])
+    for _ in range(2):
+        with pytest.raises(OSError, match="the disk is gone"):
+            next(feed)
+    feed.close()
+    assert feed.take_wait() >= 0
+    assert feed.take_wait() == 0
+
+
+def test_a_closed_feed_leaves_an_endless_producer():
+    feed = Feed(tiny.batches()(0), tiny.partitioner())
+    next(feed)
+    feed.close()
+    assert not feed._thread.is_alive()
+
+
+def test_rows_are_cut_over_the_data_axes_alone():
+    where = tiny.partitioner(data=2, fsdp=2, model=2)
+    assert process_share(where) == (0, 1)
+    tokens = put(where, tiny.batch(0))["tokens"]
+    assert tokens.sharding.shard_shape(tokens.shape) == (tiny.ROWS // 4, tiny.LENGTH)
+    with pytest.raises(
+        ValueError, match="a batch of 7 rows can't be divided evenly among the 8 devices"
+    ):
+        put(tiny.partitioner(fsdp=8), jax.tree.map(lambda x: x[:7], tiny.batch(0)))
