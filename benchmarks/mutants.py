@@ -111,7 +111,7 @@ SUBJECTS: dict[str, tuple[str, ...]] = {
     "evaluation/best_of_n.py": ("evaluation/test_best_of_n.py",),
     "evaluation/metrics.py": ("evaluation/test_metrics.py",),
     "evaluation/evidence_overlap.py": ("evaluation/test_metrics.py",),
-    "evaluation/intervals.py": ("evaluation/test_metrics.py", "evaluation/test_report.py"),
+    "evaluation/intervals.py": ("evaluation/test_metrics.py", "reports/test_report.py"),
     "evaluation/differences.py": (
         f"{POLICIES}::test_gains_have_intervals_over_questions_and_over_chains",
         f"{POLICIES}::test_one_difference_says_nothing_of_others",

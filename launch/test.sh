@@ -29,5 +29,5 @@ mypy
 wait
 # Whole files run in parallel, so that fixtures shared within a file are built once, in the order of
 # tests/conftest.py. If a process dies, the run ends: its test would only die again.
-exec python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder \
+exec python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder \
   --max-worker-restart 0 "$@"

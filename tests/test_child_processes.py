@@ -32,7 +32,7 @@ def downloads(tmp_path: pathlib.Path) -> pathlib.Path:
     trap = f"open({str(tmp_path / 'trapped')!r}, 'a').write(__file__ + '\\n')\n"
     for name in PLANTED:
         (folder / f"{name}.py").write_text(trap)
-    for package in ("gophercite", "gophercite/retrieval", "urllib3"):
+    for package in ("gophercite", "gophercite/extraction", "urllib3"):
         (folder / package).mkdir()
         (folder / package / "__init__.py").write_text(trap)
     (folder / "gophercite/extraction/extractor.py").write_text(trap)
