@@ -21,7 +21,8 @@ class Chip:
     Attributes:
       name: the kind's name.
       flops: bfloat16 operations per second.
-      memory: bytes of main memory available to programs.
+      memory: bytes of main memory available to programs; for TPUs what libtpu 0.0.42 leaves of
+        the published size.
       bandwidth: bytes per second between that memory and its cores.
       links: bytes per second that it can send to others, over all its links.
       source: where these numbers are published.
@@ -36,15 +37,15 @@ class Chip:
 
 
 # Links are published in Gbit/s per chip for both directions together; half of that can send. A core
-# of v3 has half of its chip's resources. Compilers reserve some memory: see `usable`.
+# of v3 has half of its chip's resources.
 CHIPS = {
     chip.name: chip
     for chip in (
-        Chip("v3", 61.5e12, 16 * GIB, 450e9, 20.5e9, "cloud.google.com/tpu/docs/v3"),
-        Chip("v4", 275e12, 32 * GIB, 1228e9, 150e9, "cloud.google.com/tpu/docs/v4"),
-        Chip("v5e", 197e12, 16 * GIB, 819e9, 100e9, "cloud.google.com/tpu/docs/v5e"),
-        Chip("v5p", 459e12, 95 * GIB, 2765e9, 300e9, "cloud.google.com/tpu/docs/v5p"),
-        Chip("v6e", 918e12, 32 * GIB, 1640e9, 200e9, "cloud.google.com/tpu/docs/v6e"),
+        Chip("v3", 61.5e12, 15.48 * GIB, 450e9, 20.5e9, "cloud.google.com/tpu/docs/v3"),
+        Chip("v4", 275e12, 30.75 * GIB, 1228e9, 150e9, "cloud.google.com/tpu/docs/v4"),
+        Chip("v5e", 197e12, 15.75 * GIB, 819e9, 100e9, "cloud.google.com/tpu/docs/v5e"),
+        Chip("v5p", 459e12, 95.74 * GIB, 2765e9, 300e9, "cloud.google.com/tpu/docs/v5p"),
+        Chip("v6e", 918e12, 31.25 * GIB, 1640e9, 200e9, "cloud.google.com/tpu/docs/v6e"),
         Chip("gpu", 989e12, 80e9, 3350e9, 450e9, "H100 SXM: nvidia.com/en-us/data-center/h100"),
         Chip("cpu", 1e12, 16 * GIB, 50e9, 10e9, "no source: a placeholder for tests"),
     )

@@ -57,8 +57,10 @@ class Memory:
         averages and environments.
       batch: the step's input.
       temporaries: activations, gradients and whatever else a step needs while it runs.
-      peak: the maximum at any time, according to the compiler.
-      usable: memory that the compiler allows, or that the device has.
+      allocated: all that the program takes: inputs, temporaries, outputs that replace no input, and
+        code. libtpu's own `peak_memory_in_bytes` is smaller if space between temporaries stays
+        empty.
+      usable: memory that is available to programs.
     """
 
     parameters: int
@@ -66,7 +68,7 @@ class Memory:
     other: int
     batch: int
     temporaries: int
-    peak: int
+    allocated: int
     usable: int
 
 
@@ -169,14 +171,16 @@ def plan_step(step: Step, topology: Topology) -> Plan:
     found = costs(text, mesh)
     memory = _memory(step, compiled, topology)
     seconds = estimate(found, topology)
-    fits = memory.peak <= memory.usable
+    fits = memory.allocated <= memory.usable
     return Plan(
         topology.name,
         devices,
         mesh,
         fits,
         memory,
-        "" if fits else f"needs {memory.peak / 2**30:.2f} GiB, has {memory.usable / 2**30:.2f} GiB",
+        ""
+        if fits
+        else f"needs {memory.allocated / 2**30:.2f} GiB, has {memory.usable / 2**30:.2f} GiB",
         found.flops,
         needed,
         found.traffic,
@@ -235,17 +239,15 @@ def _memory(step: Step, compiled: jax.stages.Compiled, topology: Topology) -> Me
         raise RuntimeError(
             f"the compiler does not report how much memory is needed on {topology.name}"
         )
+    inputs, code = sizes.argument_size_in_bytes, sizes.generated_code_size_in_bytes
     outputs = sizes.output_size_in_bytes - sizes.alias_size_in_bytes
-    held = sizes.argument_size_in_bytes + sizes.temp_size_in_bytes + outputs
-    # The CPU compiler does not report a peak.
-    peak = sizes.peak_memory_in_bytes if topology.chip.name.startswith("v") else held
     return Memory(
         step.parameters,
         step.optimizer,
         step.other,
         step.batch,
         sizes.temp_size_in_bytes,
-        peak,
+        inputs + sizes.temp_size_in_bytes + outputs + code,
         int(topology.chip.memory),
     )
 

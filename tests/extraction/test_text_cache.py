@@ -184,7 +184,8 @@ def hammer(folder: str) -> None:
 
 
 def test_processes_share_a_folder(folder: pathlib.Path) -> None:
-    program = f"import sys; sys.path[:0] = {[str(each) for each in pathlib.Path(__file__).parents[:2]]!r}\n"
+    tests = [str(each) for each in pathlib.Path(__file__).parents[:2]]
+    program = f"import sys; sys.path[:0] = {tests!r}\n"
     program += "import test_text_cache; test_text_cache.hammer(sys.argv[1])"
     command = [os.sys.executable, "-c", program, str(folder)]  # type: ignore[attr-defined]
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
