@@ -28,6 +28,8 @@ ruff format --check .
 mypy
 wait
 # Whole files run in parallel, so that fixtures shared within a file are built once, in the order of
-# tests/conftest.py. If a process dies, the run ends: its test would only die again.
-exec python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder \
+# tests/conftest.py; in one process more than there are cores, because some tests wait for other
+# processes. If a process dies, the run ends: its test would only die again.
+PROCESSES="$(python -c 'import os; print(min(4, (os.cpu_count() or 1) + 1))')"
+exec python -m pytest --numprocesses "$PROCESSES" --dist loadfile --no-loadscope-reorder \
   --max-worker-restart 0 "$@"
