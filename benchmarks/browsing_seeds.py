@@ -44,7 +44,8 @@ def chosen_divergence(run: Path) -> tuple[int, float]:
     for line in (run / "ppo/metrics.jsonl").read_text().splitlines():
         values = json.loads(line)
         reward = values.get("eval/validation/reward")
-        if reward is not None and reward > best:
+        # The cloned policy itself, evaluated at step 0, is no checkpoint of the run.
+        if reward is not None and values["step"] > 0 and reward > best:
             best, found = reward, (values["step"], values["eval/validation/kl"])
     return found
 
@@ -99,6 +100,11 @@ def main() -> None:
         )
         each = actions / len(lines)
         print(f"| {name} | {right:.1f} | {invalid:.1f} | {each:.1f} | {answered:.1f} |")
+    print("\n| Variance of *supported* | within a question, % |\n|---|---|")
+    for name in POLICIES:
+        scores = np.concatenate([each.scores[TRUTH] for each in read[name]])
+        within = scores.var(axis=1, ddof=1).mean() / scores.var()
+        print(f"| {name} | {100 * within:.0f} |")
     print("\n| PPO's checkpoint | step | nats per episode |\n|---|---|---|")
     for run in runs:
         step, nats = chosen_divergence(run)
