@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from gophercite import interruption
-from gophercite.rating_site.views import FOLDER
 from gophercite.ratings import reports
 from gophercite.ratings.assignment import Role
 from gophercite.ratings.experiments import (
@@ -29,7 +28,7 @@ from gophercite.ratings.experiments import (
 )
 from gophercite.ratings.forms import FORMS
 from gophercite.ratings.items import add_items
-from gophercite.ratings.loading import read_items, read_written_items
+from gophercite.ratings.loading import MATERIAL, read_items, read_written_items
 from gophercite.ratings.simulated import SimulatedRater, simulate
 from gophercite.ratings.store import StudyError
 from gophercite.ratings.study import Study
@@ -83,7 +82,7 @@ def _experiment(study: Study, flags: argparse.Namespace) -> Experiment:
     written = []
     if not flags.simulated:
         for role, name in ((Role.CHECK, "checks"), (Role.EXAMPLE, "examples")):
-            path = FOLDER / "material" / f"{_FORM.name}_{name}.jsonl"
+            path = MATERIAL / f"{_FORM.name}_{name}.jsonl"
             written += list(read_written_items(path, role))
     add_items(study.store, experiment, [*loaded.items, *written])
     return experiment

@@ -42,11 +42,16 @@ from gophercite.ratings.export import Exporter
 from gophercite.ratings.forms import DEMONSTRATION, FORMS
 from gophercite.ratings.imports import import_votes
 from gophercite.ratings.items import NewItem, add_items
-from gophercite.ratings.loading import Loaded, read_items, read_questions, read_written_items
+from gophercite.ratings.loading import (
+    MATERIAL,
+    Loaded,
+    read_items,
+    read_questions,
+    read_written_items,
+)
 from gophercite.ratings.study import Study
 from gophercite.text.counting import counted
 
-_MATERIAL = pathlib.Path(__file__).parents[1] / "ratings/material"
 _SHOWN_ERRORS = 20
 _LEAST_PASSWORD = 10  # characters
 _DAY = 86400  # seconds
@@ -348,7 +353,7 @@ def _records(files: list[str], kind: Any) -> Iterator[Any]:
 def _written(file: str | None, name: str, role: Role) -> list[NewItem]:
     if file == "none":
         return []
-    path = pathlib.Path(file) if file else _MATERIAL / f"{name}.jsonl"
+    path = pathlib.Path(file) if file else MATERIAL / f"{name}.jsonl"
     if file is None and not path.exists():
         return []
     return list(read_written_items(path, role))

@@ -8,6 +8,7 @@ fourth. A bad line is named, counted and left out.
 import collections
 import dataclasses
 import os
+import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -22,6 +23,9 @@ from gophercite.records.answers import answer_from_json
 from gophercite.reports.human import majority
 from gophercite.storage.json_fields import JsonFields, RecordError
 from gophercite.storage.json_lines import read_json_lines
+
+# Attention checks and examples of the forms: `FORM_checks.jsonl`, `FORM_examples.jsonl`.
+MATERIAL = pathlib.Path(__file__).parent / "material"
 
 
 @dataclasses.dataclass

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from retrieval.pages import HTML
+from pages import HTML
 from retrieval.servers import Server, answer, serving
 
 from gophercite.answering.pages import IndexedPages, WebPages, asked, index_in_memory

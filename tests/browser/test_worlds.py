@@ -11,7 +11,7 @@ import pytest
 from browser.sites import LIGHTHOUSE, ListedResults, site
 from hypothesis import given
 from hypothesis import strategies as st
-from retrieval.pages import pdf, words_at
+from pages import pdf, words_at
 from retrieval.servers import Server, answer, serving
 
 from gophercite.answering.verification import Verdict, in_documents, on_the_web, verify

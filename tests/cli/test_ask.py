@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 import pytest
-from retrieval.pages import HTML, pdf, words_at
+from pages import HTML, pdf, words_at
 from retrieval.servers import Server, answer, serving
 
 from gophercite import cli
