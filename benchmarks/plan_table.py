@@ -161,7 +161,7 @@ def read(path: pathlib.Path) -> dict[tuple[Any, ...], dict[str, Any]]:
 def table(kept: Mapping[tuple[Any, ...], dict[str, Any]]) -> Iterator[str]:
     """The lines of the table: the smallest slice of each cell that fits."""
     yield (
-        "| | | chips | mesh | parameters | optimiser | temporaries | in all, GiB | FLOP ratio "
+        "| | | chips | mesh | parameters | optimiser | temporaries | peak, GiB | FLOP ratio "
         "| sent, GB | step, s |"
     )
     yield "|---|---|---|---|---|---|---|---|---|---|---|"
@@ -193,7 +193,7 @@ def row(best: Mapping[str, Any]) -> str:
     sent = sum(each[2] for each in best["exchanges"]) / 1e9
     return (
         f"| {best['topology']} | {chips} | {axes} | {' | '.join(parts)} "
-        f"| {memory['allocated'] / GIB:.2f} of {memory['usable'] / GIB:.2f} "
+        f"| {memory['peak'] / GIB:.2f} of {memory['usable'] / GIB:.2f} "
         f"| {best['flops'] / best['needed_flops']:.2f} | {sent:.1f} "
         f"| {best['seconds']['step']:.3g} |"
     )

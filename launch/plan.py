@@ -127,7 +127,7 @@ def _show(plan: Mapping[str, Any], source: str) -> None:
     if memory is None:
         print(f"DOES NOT FIT: {plan['problem']}")
         return
-    left = (memory["usable"] - memory["allocated"]) / GIB
+    left = (memory["usable"] - memory["peak"]) / GIB
     print(f"{'fits' if plan['fits'] else 'DOES NOT FIT'}: {left:+.2f} GiB left on each device\n")
     print("Memory per device, GiB")
     for label, field in (
@@ -136,7 +136,7 @@ def _show(plan: Mapping[str, Any], source: str) -> None:
         ("averages and other state", "other"),
         ("batch", "batch"),
         ("temporaries (activations, gradients)", "temporaries"),
-        ("all that the program takes", "allocated"),
+        ("peak, inputs included", "peak"),
     ):
         print(f"  {label:<40}{memory[field] / GIB:>10.3f}")
     print("\nOne step, per device")
@@ -200,7 +200,7 @@ def _several(flags: argparse.Namespace, bindings: Mapping[str, str]) -> list[dic
         raise ValueError(problems[0].removeprefix("plan: "))
     plans.sort(key=lambda plan: (not plan["fits"], plan["seconds"].get("step", 0.0)))
     print(
-        "| slice | settings | mesh | fits | in all, GiB | FLOP ratio | sent, GB | step, s | MFU % |"
+        "| slice | settings | mesh | fits | peak, GiB | FLOP ratio | sent, GB | step, s | MFU % |"
     )
     print("|---|---|---|---|---|---|---|---|---|")
     for plan in plans:
@@ -283,7 +283,7 @@ def _row(plan: Mapping[str, Any], bindings: Mapping[str, str]) -> str:
     mfu = "–" if plan["mfu"] is None else f"{100 * plan['mfu']:.0f}"
     return (
         f"| {plan['topology']} | {settings} | {mesh} | {'yes' if plan['fits'] else 'no'} "
-        f"| {memory['allocated'] / GIB:.2f} of {memory['usable'] / GIB:.2f} | {ratio} | {sent:.2f} "
+        f"| {memory['peak'] / GIB:.2f} of {memory['usable'] / GIB:.2f} | {ratio} | {sent:.2f} "
         f"| {seconds['step']:.3g} | {mfu} |"
     )
 

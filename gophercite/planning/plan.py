@@ -57,9 +57,8 @@ class Memory:
         averages and environments.
       batch: the step's input.
       temporaries: activations, gradients and whatever else a step needs while it runs.
-      allocated: all that the program takes: inputs, temporaries, outputs that replace no input, and
-        code. libtpu's own `peak_memory_in_bytes` is smaller if space between temporaries stays
-        empty.
+      peak: the maximum at any time, inputs included, according to the compiler. It is what libtpu
+        compares with the memory. Temporaries of loops may add up to more.
       usable: memory that is available to programs.
     """
 
@@ -68,7 +67,7 @@ class Memory:
     other: int
     batch: int
     temporaries: int
-    allocated: int
+    peak: int
     usable: int
 
 
@@ -171,16 +170,14 @@ def plan_step(step: Step, topology: Topology) -> Plan:
     found = costs(text, mesh)
     memory = _memory(step, compiled, topology)
     seconds = estimate(found, topology)
-    fits = memory.allocated <= memory.usable
+    fits = memory.peak <= memory.usable
     return Plan(
         topology.name,
         devices,
         mesh,
         fits,
         memory,
-        ""
-        if fits
-        else f"needs {memory.allocated / 2**30:.2f} GiB, has {memory.usable / 2**30:.2f} GiB",
+        "" if fits else f"needs {memory.peak / 2**30:.2f} GiB, has {memory.usable / 2**30:.2f} GiB",
         found.flops,
         needed,
         found.traffic,
@@ -239,15 +236,17 @@ def _memory(step: Step, compiled: jax.stages.Compiled, topology: Topology) -> Me
         raise RuntimeError(
             f"the compiler does not report how much memory is needed on {topology.name}"
         )
-    inputs, code = sizes.argument_size_in_bytes, sizes.generated_code_size_in_bytes
     outputs = sizes.output_size_in_bytes - sizes.alias_size_in_bytes
+    held = sizes.argument_size_in_bytes + sizes.temp_size_in_bytes + outputs
+    # The CPU compiler does not report a peak.
+    peak = sizes.peak_memory_in_bytes if topology.chip.name.startswith("v") else held
     return Memory(
         step.parameters,
         step.optimizer,
         step.other,
         step.batch,
         sizes.temp_size_in_bytes,
-        inputs + sizes.temp_size_in_bytes + outputs + code,
+        peak,
         int(topology.chip.memory),
     )
 
