@@ -26,6 +26,9 @@ from gophercite.planning.program_text import (
 
 _CONTRACTED = re.compile(r"lhs_contracting_dims=\{([\d,]*)\}")
 _CHANNEL = re.compile(r"channel_id=(\d+)")
+# In computations of this name, the TPU's compiler writes a reduce-scatter as an all-reduce of which
+# each device then takes its share.
+_SCATTERED = "all-reduce-scatter"
 _AT_MOST = re.compile(r'op_name="[^"]*at_most\.(\d+)/while"')
 
 
@@ -86,7 +89,10 @@ def costs(hlo: str, mesh: Mapping[str, int] | None = None) -> Costs:
             if (kind := operation.opcode.removesuffix("-start")) in KINDS:
                 numbered = _CHANNEL.search(operation.rest)
                 key = numbered[1] if numbered else f"{name} {operation.name}"
-                _keep(sent, key, collective_of(operation, kind, mesh or {}))
+                found = collective_of(operation, kind, mesh or {})
+                if kind == "all-reduce" and name.startswith(_SCATTERED):
+                    found = found._replace(kind="reduce-scatter", sent=found.sent // 2)
+                _keep(sent, key, found)
         return flops, traffic, sent
 
     flops, traffic, sent = within(text.entry)

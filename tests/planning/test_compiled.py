@@ -152,11 +152,20 @@ TPU = """HloModule jit_f, is_scheduled=true
   ROOT %less = pred[]{:T(512)} compare(%turn.1, %most), direction=LT
 }
 
+%all-reduce-scatter.2 (input: bf16[16,64]) -> bf16[4,64] {
+  %input = bf16[16,64]{1,0:T(8,128)(2,1)} parameter(0)
+  %whole = bf16[16,64]{1,0:T(8,128)(2,1)} all-reduce(%input), \
+    channel_id=7, replica_groups=mesh['axis_0'=4,'axis_1'=2] {'axis_0'}, to_apply=%add.clone
+  %place = s32[]{:T(128)} constant(0)
+  ROOT %share = bf16[4,64]{1,0} dynamic-slice(%whole, %place, %place), dynamic_slice_sizes={4,64}
+}
+
 ENTRY %main (p: bf16[16,64], q: bf16[3,16,8], r: bf16[3,8,4]) -> bf16[16,64] {
   %p = bf16[16,64]{1,0:T(8,128)(2,1)} parameter(0)
   %q = bf16[3,16,8]{2,1,0} parameter(1)
   %r = bf16[3,8,4]{2,1,0} parameter(2)
   %zero = s32[]{:T(128)} constant(0)
+  %scattered = bf16[4,64]{1,0} fusion(%p), kind=kCustom, calls=%all-reduce-scatter.2
   %batched = bf16[3,16,4]{2,1,0} convolution(%q, %r), \
     window={size=3 stride=2 pad=0_0 lhs_dilate=3}, dim_labels=0bf_0io->0bf
   %start = (s32[]{:T(128)}, bf16[16,64]{1,0}) tuple(%zero, %p)
@@ -172,6 +181,8 @@ def test_a_tpu_s_program_is_read() -> None:
         # Cut into start and end, it stands there twice and is done once a turn, beside others.
         Collective("all-gather", ("model",), 64 * 64 * 2 // 2, 6, True),
         Collective("all-reduce", ("fsdp",), 2 * 16 * 64 * 2 * 3 // 4, 6, False),
+        # An all-reduce of which each device takes a share sends half as much.
+        Collective("reduce-scatter", ("fsdp",), 16 * 64 * 2 * 3 // 4, 1, False),
     }
     # Of the batched product, in each of three places one of the kernel's meets a value: not nine.
     assert found.flops == 6 * 2 * 16 * 64 * 64 + 3 * 2 * 16 * 8 * 4

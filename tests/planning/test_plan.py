@@ -138,6 +138,7 @@ def test_the_tpu_s_own_compiler_plans_a_step_without_a_tpu() -> None:
     assert 0.8 < plan["flops"] / plan["needed_flops"] < 1.2
     assert any(hidden for *_, hidden in plan["exchanges"])
     assert {axis for _, axes, *_ in plan["exchanges"] for axis in axes} == {"fsdp", "model"}
+    assert {"all-gather", "reduce-scatter"} <= {kind for kind, *_ in plan["exchanges"]}
 
 
 # Plans programs that take 8 GiB of temporaries and as many GiB of inputs as each argument says.
