@@ -141,7 +141,7 @@ def test_the_tpu_s_own_compiler_plans_a_step_without_a_tpu() -> None:
     assert {"all-gather", "reduce-scatter"} <= {kind for kind, *_ in plan["exchanges"]}
 
 
-# Plans programs that take 8 GiB of temporaries and as many GiB of inputs as each argument says.
+# Plans programs that take 8 GiB of temporaries and, by slice, so many GiB of inputs.
 INPUTS_AND_TEMPORARIES = """
 import sys
 import jax, jax.numpy as jnp, numpy as np
@@ -149,20 +149,19 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from gophercite.planning.chips import GIB, topology
 from gophercite.planning.plan import Step, plan_step
 
-slice_ = topology("v5e:2x2")
-whole = NamedSharding(Mesh(np.array(slice_.devices), ("data",)), PartitionSpec())
-
-def shape(*sizes):
-    return jax.ShapeDtypeStruct(sizes, jnp.float32, sharding=whole)
-
 def program(held, column):
     order = jnp.sort(jnp.outer(column, jnp.arange(8192.0)), axis=0)
     return held[0, :8], order[7, :8]
 
-for gibibytes in map(float, sys.argv[1:]):
-    inputs = shape(int(gibibytes * GIB) // 4 // 8192, 8192), shape(2**17)
+for asked in sys.argv[1:]:
+    name, _, gibibytes = asked.partition("=")
+    slice_ = topology(name)
+    whole = NamedSharding(Mesh(np.array(slice_.devices), ("data",)), PartitionSpec())
+    rows = int(float(gibibytes) * GIB) // 4 // 8192
+    shapes = (rows, 8192), (2**17,)
+    inputs = [jax.ShapeDtypeStruct(shape, "float32", sharding=whole) for shape in shapes]
     compile = lambda: jax.jit(program).lower(*inputs).compile()
-    plan = plan_step(Step({"data": 4}, compile, 0), slice_)
+    plan = plan_step(Step({"data": len(slice_.devices)}, compile, 0), slice_)
     print(plan.fits, round(plan.memory.peak / GIB, 1) if plan.memory else plan.problem)
 """
 
@@ -170,16 +169,22 @@ for gibibytes in map(float, sys.argv[1:]):
 @pytest.mark.skipif(
     not (LIBTPU / "installed").is_file(), reason="libtpu is not in .venv/libtpu (launch/test.sh)"
 )
-def test_inputs_and_temporaries_are_what_has_to_fit() -> None:
-    """The compiler takes 15.5 GiB and refuses 16: 15.75 are available."""
+def test_inputs_and_temporaries_have_to_fit_what_the_compiler_leaves() -> None:
+    """It takes 15.5 GiB and refuses 16 on v5e; and 208 GiB on each kind of TPU."""
     tpu = {"PYTHONPATH": str(LIBTPU), "TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
+    slices = {"v3": "2x2", "v4": "2x2x1", "v5e": "2x2", "v5p": "2x2x1", "v6e": "2x2"}
+    assert slices.keys() == {name for name in CHIPS if name.startswith("v")}
+    asked = ["v5e:2x2=7.5", "v5e:2x2=8", *(f"{kind}:{slices[kind]}=200" for kind in slices)]
     done = subprocess.run(
-        [sys.executable, "-c", INPUTS_AND_TEMPORARIES, "7.5", "8"],
+        [sys.executable, "-c", INPUTS_AND_TEMPORARIES, *asked],
         cwd=ROOT, env=dict(os.environ) | tpu, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["True 15.5", "False needs 16.00 GiB, has 15.75 GiB"]
-    assert CHIPS["v5e"].memory == 15.75 * GIB
+    near, refused, *far = done.stdout.splitlines()
+    assert (near, refused) == ("True 15.5", "False needs 16.00 GiB, has 15.75 GiB")
+    for kind, said in zip(slices, far, strict=True):
+        assert said.startswith("False needs 208.")
+        assert said.endswith(f" has {CHIPS[kind].memory / GIB:.2f} GiB"), kind
 
 
 @pytest.mark.parametrize(
