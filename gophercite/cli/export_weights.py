@@ -1,6 +1,7 @@
 """`gophercite export-weights`: converts a model to a folder that `transformers` or T5X loads."""
 
 import argparse
+from functools import partial
 from typing import Any
 
 from gophercite.cli.arguments import add_command
@@ -18,6 +19,7 @@ def add(commands: Any) -> None:
         (
             "runs/sft exports/qwen3-citing",
             "runs/lora exports/adapters --adapters",
+            "runs/lora exports/adapters --adapters --after adapters/smollm2-citing",
             "models/gopher exports/t5x --t5x network",
         ),
     )
@@ -39,6 +41,12 @@ def add(commands: Any) -> None:
         help="of a run that trained adapters (LoRA), export only these, for PEFT to load with "
         "the exported base model; by default they are merged into the model",
     )
+    command.add_argument(
+        "--after",
+        metavar="ADAPTERS",
+        help="with --adapters: adapters that had been merged into the run's base model; the run's "
+        "are added to them, so that the result fits the model that they were trained on",
+    )
     form.add_argument(
         "--t5x",
         choices=("network", "bridge"),
@@ -58,8 +66,10 @@ def run(options: argparse.Namespace) -> int:
     from gophercite.weights.t5x_bridged import export_bridged
     from gophercite.weights.t5x_export import export_t5x
 
+    if options.after and not options.adapters:
+        raise RefusedError("--after is only for --adapters")
     whole = {None: export_weights, "network": export_t5x, "bridge": export_bridged}[options.t5x]
-    export = export_adapters if options.adapters else whole
+    export = partial(export_adapters, after=options.after) if options.adapters else whole
     try:
         with doing(f"exporting {options.model}"):
             done = export(options.model, options.folder, dtype=options.dtype)

@@ -8,6 +8,7 @@ If a family has queries, keys and values in one matrix, their adapters become a 
 rank is the sum of theirs: the A's are stacked, and each B writes only to its own outputs.
 """
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -32,6 +33,7 @@ from gophercite.weights.importing import Dtype
 from gophercite.weights.model_types import write_architecture
 from gophercite.weights.names import LAYERS, NAMES, Place
 from gophercite.weights.peft_import import CONFIG, MADE_FOR, TENSORS
+from gophercite.weights.peft_join import Pair, base_of, join_adapters
 
 _WRAPPED = "base_model.model."  # PEFT's prefix for the wrapped model
 
@@ -61,6 +63,7 @@ def export_adapters(
     *,
     dtype: Dtype | None = None,
     base: str | None = None,
+    after: str | os.PathLike[str] | None = None,
 ) -> Exported:
     """Exports the adapters of a training run's best checkpoint as a PEFT folder, atomically.
 
@@ -70,13 +73,15 @@ def export_adapters(
       dtype: dtype of the tensors; by default float32, like the adapters.
       base: the base model as PEFT should load it: the path of its exported folder, or its name on a
         hub.
+      after: adapters in PEFT's form that had been merged into the run's base model. Both become
+        adapters of the base that these were trained on; the rank is the sum of both.
 
     Returns:
       A summary of the export, which counts the adapters' parameters.
 
     Raises:
       WeightsError: the run has no adapters, no published family supports the architecture or a
-        matrix, or the folder is not empty.
+        matrix, the folder is not empty, or `after` was not merged into the run's base.
       ModelFolderError, CheckpointError: the run or its base model is not usable.
     """
     root, target = epath.Path(run), pathlib.Path(folder)
@@ -89,23 +94,31 @@ def export_adapters(
         fields = write_architecture(description.config)
     except ValueError as error:
         raise WeightsError(f"{root}: {error}") from error
-    read_base(root, description)
+    base_model = read_base(root, description)
     abstract = Transformer(description.config).abstract()
     digest = model_digest(description.base)
     adapted = find_adapters(root, abstract, description.base, digest)
     modules = _modules(adapted.lora, NAMES[fields["model_type"]].places)
     adapters = _read(root, adapted.step, adapted.lora)
     chosen, layers = np.dtype(dtype or "float32"), description.config.num_layers
-    tensors = _tensors(modules, adapters, layers, description.config.num_heads, chosen)
+    pairs, lora = _pairs(modules, adapters, layers, description.config.num_heads), adapted.lora
+    if after is not None:
+        pairs = join_adapters(after, base_model.provenance, pairs, lora.scale)
+        lora, digest = _of_rank(lora, modules, pairs), base_of(after)
+    tensors = {
+        f"{_WRAPPED}{module}.lora_{part}.weight": np.ascontiguousarray(matrix, chosen)
+        for module, pair in pairs.items()
+        for part, matrix in zip("AB", pair, strict=True)
+    }
     first = layers - len(adapters[adapted.lora.targets[0]]["a"])
     with whole_folder(target) as unfinished:
         safetensors.numpy.save_file(tensors, unfinished / TENSORS, {"format": "pt"})
-        config = _config(modules, adapted.lora, list(range(first, layers)), base)
+        config = _config(modules, lora, list(range(first, layers)), base)
         text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
         (unfinished / CONFIG).write_text(text, "utf-8")
         made_for = json.dumps({"base_sha256": digest}) + "\n"
         (unfinished / MADE_FOR).write_text(made_for, "utf-8")
-    values = sum(array.size for adapter in adapters.values() for array in adapter.values())
+    values = sum(tensor.size for tensor in tensors.values())
     return Exported(fields["model_type"], values, chosen.name, (TENSORS,))
 
 
@@ -128,24 +141,37 @@ def _read(root: epath.Path, step: int, lora: LoRA) -> dict[str, Adapter]:
     return found
 
 
-def _tensors(
-    modules: list[_Module],
-    adapters: Mapping[str, Adapter],
-    layers: int,
-    heads: int,
-    dtype: np.dtype,
-) -> dict[str, np.ndarray]:
-    """PEFT's tensors by name."""
-    tensors = {}
+def _pairs(
+    modules: list[_Module], adapters: Mapping[str, Adapter], layers: int, heads: int
+) -> dict[str, Pair]:
+    """PEFT's matrices A and B of each adapted module."""
+    pairs = {}
     for module in modules:
         own = [(place, adapters[name]) for name, place in module.places.items()]
         count = len(own[0][1]["a"])
         for index in range(count):
             name = module.tensor.format(layers - count + index).removesuffix(".weight")
             a, b = _fuse([(place, _layer(adapter, index)) for place, adapter in own], heads)
-            tensors[f"{_WRAPPED}{name}.lora_A.weight"] = np.ascontiguousarray(a.T, dtype)
-            tensors[f"{_WRAPPED}{name}.lora_B.weight"] = np.ascontiguousarray(b.T, dtype)
-    return tensors
+            pairs[name] = a.T, b.T
+    return pairs
+
+
+def _of_rank(lora: LoRA, modules: list[_Module], pairs: Mapping[str, Pair]) -> LoRA:
+    """The settings of adapters of another rank, and of the same scale.
+
+    Raises:
+      WeightsError: modules have different ranks.
+    """
+    ranks = {
+        len(a) / len(module.places)
+        for name, (a, _) in pairs.items()
+        for module in modules
+        if name.endswith(f".{module.name}")
+    }
+    if len(ranks) > 1:
+        raise WeightsError("adapters to be joined must have one rank for all modules")
+    rank = int(ranks.pop())
+    return dataclasses.replace(lora, rank=rank, alpha=lora.scale * rank)
 
 
 def _layer(adapter: Adapter, index: int) -> Adapter:

@@ -66,7 +66,7 @@ class _Own(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class _Settings:
+class AdapterSettings:
     """The settings in `adapter_config.json` that the tensors don't determine."""
 
     alpha: float
@@ -110,11 +110,11 @@ def merge_adapters(
       ModelFolderError: `base` is not a model folder, or `folder` holds something else.
     """
     source = pathlib.Path(adapters)
-    settings = _read_settings(source / CONFIG)
+    settings = read_settings(source / CONFIG)
     _check_base(source / MADE_FOR, base)
     model = load_model(base)
     config = model.transformer.config
-    pairs = _pairs(source / TENSORS)
+    pairs = read_pairs(source / TENSORS)
     modules = _modules(config, base)
     stacks = dict(model.params[TRAINED])
     changed: dict[str, np.ndarray] = {}
@@ -150,7 +150,12 @@ def merge_adapters(
     return read_description(folder)
 
 
-def _read_settings(path: pathlib.Path) -> _Settings:
+def read_settings(path: pathlib.Path) -> AdapterSettings:
+    """Reads `adapter_config.json`.
+
+    Raises:
+      WeightsError: the adapters are of another kind; the message names the field.
+    """
     value = read_json(path)
     if not isinstance(value, dict) or value.get("peft_type") != "LORA":
         kind = value.get("peft_type") if isinstance(value, dict) else None
@@ -181,7 +186,7 @@ def _read_settings(path: pathlib.Path) -> _Settings:
         raise WeightsError(f"{path}: field 'lora_alpha' must be a number over 0, got {alpha!r}")
     if not isinstance(value.get("use_rslora", False), bool):
         raise WeightsError(f"{path}: field 'use_rslora' must be true or false")
-    return _Settings(alpha, alphas, value.get("use_rslora", False))
+    return AdapterSettings(alpha, alphas, value.get("use_rslora", False))
 
 
 def _is_alpha(value: object) -> TypeGuard[float]:
@@ -201,8 +206,16 @@ def _check_base(path: pathlib.Path, base: str | os.PathLike[str]) -> None:
         )
 
 
-def _pairs(path: pathlib.Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Each module's A and B, in float32."""
+def read_pairs(path: pathlib.Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Reads `adapter_model.safetensors`.
+
+    Returns:
+      Each module's A [rank, in] and B [out, rank], in float32.
+
+    Raises:
+      WeightsError: a tensor is no adapter, is not finite, or lacks its other half.
+      TensorFileError: the file is missing, truncated or damaged.
+    """
     file = TensorFile(path)
     parts: dict[str, dict[str, np.ndarray]] = {}
     for name in file.names:

@@ -25,12 +25,14 @@ from tests.weights.samples import checkpoint
 WRAPPED = "base_model.model."
 
 
-def save_run(folder: pathlib.Path, base: pathlib.Path) -> None:
+def save_run(
+    folder: pathlib.Path, base: pathlib.Path, rank: int = 2, alpha: float = 6.0, seed: int = 0
+) -> None:
     """A checkpoint with adapters of all matrices but those of the first layer."""
     model = load_model(base)
     config = model.transformer.config
-    transformer = Transformer(config, LoRA(rank=2, alpha=6.0, targets=adaptable(config)))
-    draw = np.random.default_rng(0)
+    transformer = Transformer(config, LoRA(rank=rank, alpha=alpha, targets=adaptable(config)))
+    draw = np.random.default_rng(seed)
     shapes = transformer.abstract(1)[ADAPTERS]
     adapters = jax.tree.map(lambda x: jnp.asarray(draw.normal(size=x.shape), x.dtype), shapes)
     assert transformer.lora is not None
