@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from gophercite.models.products import product
 from gophercite.models.soft_capping import before_soft_cap
 from gophercite.models.unembedding import Unembedding
 from gophercite.partitioning import constrain
@@ -142,7 +143,7 @@ def _forward(
         slope = constrain(slope, "batch", "length", "vocab")
         # Flatten tokens to rows of one matrix: see `Unembedding.logits_by_row`.
         rows, inputs = slope.reshape(-1, slope.shape[-1]), x.reshape(-1, x.shape[-1])
-        of_x = (rows @ kernel.astype(hidden.dtype)).reshape(x.shape)
+        of_x = product(rows, kernel.astype(hidden.dtype)).reshape(x.shape)
         for_kernel += jnp.einsum("tv,td->vd", rows, inputs, preferred_element_type=jnp.float32)
         for_hidden = jax.lax.dynamic_update_index_in_dim(for_hidden, of_x, i, 0)
         return objective + jnp.sum(nll + z), total + jnp.sum(nll), for_kernel, for_hidden

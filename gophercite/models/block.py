@@ -22,6 +22,7 @@ from gophercite.models.lora import OF_LAYER, Adapter, adapter_of
 from gophercite.models.norms import Norm, normalise
 from gophercite.models.parameters import PROJECTED, PROJECTIONS
 from gophercite.models.positions import Rotations, rotary
+from gophercite.models.products import product
 from gophercite.partitioning import constrain
 
 Hidden = Float[Array, "batch length d_model"]
@@ -68,7 +69,7 @@ def linear(
     For a sum over two axes, XLA's CPU backend would make transposed copies of both factors.
     """
     rows = x.reshape(-1, x.shape[-1])
-    y = rows @ kernel.astype(x.dtype)
+    y = product(rows, kernel.astype(x.dtype))
     if adapter is not None:
         y += adapter(rows)
     return _plus(y.reshape(*x.shape[:-1], -1), bias)

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from gophercite.models.products import product
 from gophercite.models.soft_capping import soft_cap
 from gophercite.partitioning import constrain
 
@@ -40,9 +41,8 @@ class Unembedding:
         Otherwise gradients would sum over two axes, and operands would first be transposed.
         """
         rows = hidden.reshape(-1, hidden.shape[-1])
-        logits = jnp.einsum(
-            "td,vd->tv", rows, self.kernel.astype(hidden.dtype), preferred_element_type=jnp.float32
-        )
+        kernel = self.kernel.astype(hidden.dtype)
+        logits = product(rows, kernel, axis=1, dtype=jnp.float32)
         logits = constrain(logits.reshape(*hidden.shape[:-1], -1), "batch", "length", "vocab")
         return soft_cap(logits, self.softcap)
 
