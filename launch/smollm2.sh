@@ -14,8 +14,11 @@ source "$(dirname "$0")/environment.sh"
 
 folder="${1:-models/smollm2}"
 
-teach() { # merges the adapters, unless that is done
-  if [ -e "$folder-citing/model.json" ]; then
+teach() { # merges the adapters, unless that is done; also if they are newer than what was merged
+  local digest
+  digest="$(python -c 'import hashlib, sys; print(hashlib.sha256(open(sys.argv[1], "rb").read()).hexdigest())' \
+    adapters/smollm2-citing/adapter_model.safetensors)"
+  if grep -qs "$digest" "$folder-citing/model.json"; then
     echo "$folder-citing is there already"
   else
     gophercite import-weights adapters/smollm2-citing "$folder-citing" --base "$folder"

@@ -2,7 +2,7 @@
 
 `JAX_DEFAULT_MATMUL_PRECISION=bfloat16` (or `jax.default_matmul_precision`) says that float32
 factors may be rounded to bfloat16, with sums in float32: a TPU's default. XLA's CPU backend ignores
-it, although cores with AMX multiply bfloat16 about five times as fast as float32. So on CPUs the
+it, although cores with AMX multiply bfloat16 several times as fast as float32. So on CPUs the
 factors are rounded here. Activations stay float32, which is why this is faster there than a model
 in bfloat16: XLA's CPU backend converts bfloat16 to float32 and back around every other operation.
 """
