@@ -5,6 +5,8 @@ factors may be rounded to bfloat16, with sums in float32: a TPU's default. XLA's
 it, although cores with AMX multiply bfloat16 several times as fast as float32. So on CPUs the
 factors are rounded here. Activations stay float32, which is why this is faster there than a model
 in bfloat16: XLA's CPU backend converts bfloat16 to float32 and back around every other operation.
+
+Adapters' own products, attention, and the logits that answers are sampled from are not rounded.
 """
 
 from functools import partial
@@ -50,13 +52,13 @@ def _products(x: Array, y: Array, of_x: int, of_y: int, dtype: Any) -> Array:
     return jax.lax.dot_general(x, y, summed, preferred_element_type=dtype)
 
 
+# Autodiff would multiply float32 slopes by bfloat16 factors, in float32.
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _rounded(axis: int, rows: Array, kernel: Array) -> Array:
     return _of_rounded(rows, kernel, 1, axis)
 
 
 def _of_rounded(x: Array, y: Array, of_x: int, of_y: int) -> Array:
-    # Autodiff of this would multiply float32 slopes by bfloat16 factors, in float32.
     factors = x.astype(jnp.bfloat16), y.astype(jnp.bfloat16)
     return _products(*factors, of_x, of_y, jnp.float32)
 

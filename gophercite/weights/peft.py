@@ -104,7 +104,7 @@ def export_adapters(
     pairs, lora = _pairs(modules, adapters, layers, description.config.num_heads), adapted.lora
     if after is not None:
         pairs = join_adapters(after, base_model.provenance, pairs, lora.scale)
-        lora, digest = _of_rank(lora, modules, pairs), base_of(after)
+        lora, digest = _of_rank(lora, modules, pairs, after), base_of(after)
     tensors = {
         f"{_WRAPPED}{module}.lora_{part}.weight": np.ascontiguousarray(matrix, chosen)
         for module, pair in pairs.items()
@@ -156,11 +156,16 @@ def _pairs(
     return pairs
 
 
-def _of_rank(lora: LoRA, modules: list[_Module], pairs: Mapping[str, Pair]) -> LoRA:
+def _of_rank(
+    lora: LoRA,
+    modules: list[_Module],
+    pairs: Mapping[str, Pair],
+    after: str | os.PathLike[str],
+) -> LoRA:
     """The settings of adapters of another rank, and of the same scale.
 
     Raises:
-      WeightsError: modules have different ranks.
+      WeightsError: modules have different ranks; the message names the folder `after`.
     """
     ranks = {
         len(a) / len(module.places)
@@ -168,9 +173,11 @@ def _of_rank(lora: LoRA, modules: list[_Module], pairs: Mapping[str, Pair]) -> L
         for module in modules
         if name.endswith(f".{module.name}")
     }
-    if len(ranks) > 1:
-        raise WeightsError("adapters to be joined must have one rank for all modules")
-    rank = int(ranks.pop())
+    rank = int(min(ranks))
+    if ranks != {rank}:
+        raise WeightsError(
+            f"{os.fspath(after)}: adapters can only be joined if they have one rank for all modules"
+        )
     return dataclasses.replace(lora, rank=rank, alpha=lora.scale * rank)
 
 

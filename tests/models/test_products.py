@@ -69,6 +69,9 @@ def test_nothing_is_rounded_at_other_precisions(precision, axis):
     by_column = w.T if axis else w
     np.testing.assert_allclose(found[0], x.astype(np.float64) @ by_column, rtol=1e-4, atol=2e-6)
     np.testing.assert_allclose(found[1], g.astype(np.float64) @ by_column.T, rtol=1e-4, atol=2e-6)
+    for_kernel = x.T.astype(np.float64) @ g
+    wanted = for_kernel.T if axis else for_kernel
+    np.testing.assert_allclose(found[2], wanted, rtol=1e-4, atol=5e-6)
 
 
 def test_bfloat16_factors_give_their_own_dtype_or_the_one_asked_for():
