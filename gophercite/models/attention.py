@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from gophercite.models.distance_biases import Biases, bias_by_key
 from gophercite.models.positions import align_distances
+from gophercite.models.products import batched_product
 from gophercite.models.soft_capping import soft_cap
 from gophercite.partitioning import active_platform, active_spec
 
@@ -220,7 +221,7 @@ def _scores(
     A group's queries are rows of one matrix: for gradients of a product over two axes, operands
     would first be transposed in memory, which on CPU costs more than the product.
     """
-    scores = jnp.einsum("bkqd,bkjd->bkqj", _rows(queries), keys, preferred_element_type=jnp.float32)
+    scores = batched_product("bkqd,bkjd->bkqj", _rows(queries), keys, dtype=jnp.float32)
     return scores.reshape(*queries.shape[:-1], -1)
 
 
@@ -242,16 +243,16 @@ def _mix(
 def _mix_forward(scores: Array, mask: Array, values: Array) -> tuple[Array, Any]:
     weights = jax.nn.softmax(jnp.where(mask, scores, MASKED), axis=-1)
     weights = weights.astype(values.dtype)
-    mixed = jnp.einsum("bkqj,bkjd->bkqd", _rows(weights), values)
+    mixed = batched_product("bkqj,bkjd->bkqd", _rows(weights), values)
     mixed = mixed.reshape(*weights.shape[:-1], -1)
     return mixed, (weights, values, mixed)
 
 
 def _mix_backward(residuals: Any, slope: Array) -> tuple[Array, None, Array]:
     weights, values, mixed = residuals
-    for_values = jnp.einsum("bkqj,bkqd->bkjd", _rows(weights), _rows(slope))
-    for_weights = jnp.einsum(
-        "bkqd,bkjd->bkqj", _rows(slope), values, preferred_element_type=jnp.float32
+    for_values = batched_product("bkqj,bkqd->bkjd", _rows(weights), _rows(slope))
+    for_weights = batched_product(
+        "bkqd,bkjd->bkqj", _rows(slope), values, dtype=jnp.float32
     ).reshape(weights.shape)
     mean = jnp.sum(slope.astype(jnp.float32) * mixed, axis=-1, keepdims=True)
     return weights * (for_weights - mean), None, for_values

@@ -27,6 +27,7 @@ from jaxtyping import Array, Float, Key
 
 from gophercite.models.config import TransformerConfig
 from gophercite.models.parameters import ADAPTERS, TRAINED, Axes, Params, depth
+from gophercite.models.products import product
 
 OF_LAYER = "adapters"  # key of the adapters, by name of matrix, among a layer's weights
 
@@ -46,7 +47,8 @@ class Adapter(NamedTuple):
 
     def __call__(self, rows: Float[Array, "rows inputs"]) -> Float[Array, "rows outputs"]:
         """The term to add to the rows' products with the matrix, in the rows' dtype."""
-        return (rows @ self.a.astype(rows.dtype)) @ (self.scale * self.b).astype(rows.dtype)
+        inner = product(rows, self.a.astype(rows.dtype))
+        return product(inner, (self.scale * self.b).astype(rows.dtype))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,10 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gophercite.models.products import product
+from gophercite.models.attention import attention
+from gophercite.models.products import batched_product, product
 from tests.models.test_transformer import SMALL, compiled, packed_batch, random_params
 
 SIZES = st.sampled_from([1, 3, 8])
+# Both factors by rows or by columns of the axis that is summed over.
+FORMS = ["bmk,bkn->bmn", "bmk,bnk->bmn", "bkm,bkn->bmn", "bkm,bnk->bmn"]
 
 
 def rounded(x):
@@ -58,6 +61,71 @@ def test_factors_are_rounded_and_sums_are_not(seed, rows, inner, out, axis):
     for ours, theirs in zip(found, wanted, strict=True):
         assert ours.dtype == jnp.float32
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+@functools.cache
+def batched_with_gradients(axes):
+    """The function that gives batched products of a form, and their gradients."""
+
+    @jax.jit
+    def run(x, y, slope):
+        products, pull = jax.vjp(functools.partial(batched_product, axes), x, y)
+        return products, *pull(slope)
+
+    return run
+
+
+# Sizes decide how XLA multiplies: it transposes tiles, small factors, or none.
+@pytest.mark.parametrize("axes", FORMS + [form.replace("b", "") for form in FORMS])
+@pytest.mark.parametrize(
+    "sizes", [(1, 1, 1), (3, 1, 5), (8, 8, 2), (16, 16, 8), (17, 8, 16), (8, 2, 40)]
+)
+def test_matrices_and_batches_are_multiplied_with_rounded_factors(axes, sizes):
+    x_axes, y_axes, out = axes.replace("->", ",").split(",")
+    size = dict(zip("mknb", (*sizes, 2), strict=True))
+    draw = np.random.default_rng(sum(sizes))
+    x, y, slope = (
+        draw.normal(size=[size[axis] for axis in of]).astype(np.float32)
+        for of in (x_axes, y_axes, out)
+    )
+    with jax.default_matmul_precision("bfloat16"):
+        found = batched_with_gradients(axes)(x, y, slope)
+    for_x, for_y = f"{out},{y_axes}->{x_axes}", f"{out},{x_axes}->{y_axes}"
+    wanted = (
+        np.einsum(axes, rounded(x), rounded(y)),
+        np.einsum(for_x, rounded(slope), rounded(y)),
+        np.einsum(for_y, rounded(slope), rounded(x)),
+    )
+    for ours, theirs in zip(found, wanted, strict=True):
+        assert ours.dtype == jnp.float32
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_attention_is_near_its_exact_values_and_gradients():
+    draw = np.random.default_rng(3)
+    q, k, v, slope = (
+        draw.normal(size=(2, 32, heads, 8)).astype(np.float32) for heads in (4, 2, 2, 4)
+    )
+    segments = np.repeat([[1, 1, 2, 2], [1, 1, 1, 0]], 8, axis=1)
+    slope *= segments[..., None, None] > 0
+
+    def run(q, k, v):
+        return attention(q, k, v, segments, block=16, kernel="blocks")
+
+    def gradients():
+        out, pull = jax.vjp(run, q, k, v)
+        return out * (segments[..., None, None] > 0), *pull(slope)
+
+    exact = gradients()
+    with jax.default_matmul_precision("bfloat16"):
+        near = gradients()
+        program = jax.jit(gradients).lower().as_text()
+    products = [line for line in program.splitlines() if "dot_general" in line]
+    assert len(products) >= 6
+    assert all(line.count("xbf16>") == 2 for line in products), products
+    for ours, theirs in zip(near, exact, strict=True):
+        off = np.linalg.norm(ours - theirs) / np.linalg.norm(theirs)
+        assert 1e-4 < off < 1e-2
 
 
 @pytest.mark.parametrize("precision", [None, "float32", "highest"])
