@@ -14,7 +14,7 @@ from gophercite.documents import Document
 from gophercite.evaluation.metrics import ClaimRule, Judgement, judge
 from gophercite.evidence import Evidence
 from gophercite.records import Question
-from gophercite.text import tfidf
+from gophercite.text import bm25, tfidf
 from gophercite.text.answer_matching import contains_answer
 from gophercite.text.sentences import sentence_spans
 
@@ -33,6 +33,16 @@ def tfidf_sentence(question: Question) -> Evidence | None:
     """
     chosen = _nearest(question.question, _sentences(_pages(question)))
     return None if chosen is None else _claiming_itself(*chosen)
+
+
+def bm25_sentence(question: Question) -> Evidence | None:
+    """Takes the best sentence for the question's words by BM25, of all pages, as claim and quote.
+
+    None if there is no sentence.
+    """
+    sentences = _sentences(_pages(question))
+    found = bm25.best(question.question, [sentence for _, sentence in sentences])
+    return None if found is None else _claiming_itself(*sentences[found])
 
 
 def gold_evidence(question: Question) -> Evidence | None:
@@ -107,6 +117,7 @@ _CHUNK_WORDS = 100  # as in DPR's passages
 BASELINES: dict[str, Callable[[Question], Evidence | None]] = {
     "first sentence": first_sentence,
     "TF-IDF sentence": tfidf_sentence,
+    "BM25 sentence": bm25_sentence,
     "gold + gold evidence": gold_evidence,
     "gold + random sentence": gold_random_sentence,
     "gold + first sentence": gold_first_sentence,

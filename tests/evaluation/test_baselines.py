@@ -36,6 +36,13 @@ def test_first_sentences() -> None:
     assert baselines.gold_first_sentence(QUESTION) == gold
 
 
+def test_bm25_compares_stems() -> None:
+    question = dataclasses.replace(QUESTION, question="Where are fishes?")
+    fishing = "Ormsby is a fishing town on the coast."
+    assert baselines.bm25_sentence(question) == Evidence(fishing, "Ormsby", fishing)
+    assert baselines.bm25_sentence(dataclasses.replace(QUESTION, documents=())) is None
+
+
 def test_the_gold_evidence_is_quoted_whole() -> None:
     assert baselines.gold_evidence(QUESTION) == Evidence("Ada Fenwick", "Ormsby", ANSWERING)
     assert baselines.gold_evidence(dataclasses.replace(QUESTION, evidence=())) is None
@@ -108,7 +115,7 @@ def test_sentences_that_evidence_cannot_hold_are_passed_over() -> None:
 def test_without_pages_or_answers_there_is_nothing_to_say() -> None:
     for documents in ((), (Hit("h", "snippet"),), (Document("e", "Empty", " "),)):
         question = dataclasses.replace(QUESTION, documents=documents)
-        assert [baseline(question) for baseline in baselines.BASELINES.values()] == [None] * 7
+        assert [baseline(question) for baseline in baselines.BASELINES.values()] == [None] * 8
     unanswered = dataclasses.replace(QUESTION, answers=())
     assert baselines.gold_tfidf_sentence(unanswered) is None
     assert baselines.first_sentence(unanswered) is not None
