@@ -2,10 +2,10 @@
 
     python benchmarks/input_order.py [--records 2000]
 
-For a file of the sample world's rated answers, which is planned, and for its endless training split
-of them: the time to the first batch at steps 0, 1,000 and 100,000, once the plan is kept; how many
+For a file of the sample world's rated answers, which is planned, for the same file cached, and for
+the world's endless training split of them: the time to the first batch at steps 0, 1,000 and 100,000, once the plan is kept; how many
 examples each of 1, 2 and 4 hosts makes for the same batches; whether the hosts' rows together are
-one host's, bit for bit; and how full rows are.
+one host's, bit for bit; how full rows are; and how many records are made or read per second.
 """
 
 import argparse
@@ -22,6 +22,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from data_pipelines import tasks  # noqa: E402
+from data_pipelines.cache_writing import cache_split  # noqa: E402
+from data_pipelines.cached_examples import add_cached  # noqa: E402
 from data_pipelines.example_reader import reader_of  # noqa: E402
 from data_pipelines.inputs import Batch, Input  # noqa: E402
 from data_pipelines.sample_world.convert import to_rated_answer  # noqa: E402
@@ -38,8 +40,8 @@ def take(source: Input, start: int, number: int) -> list[Batch]:
     return list(itertools.islice(source.batches(start), number))
 
 
-def measure(name: str, folder: str) -> None:
-    """Prints the figures of one task."""
+def measure(name: str, folder: str) -> list[Batch]:
+    """Prints the figures of one task, and returns its first batches."""
     source = Input(name, "train", LENGTH, ROWS, seed=0, plan_folder=folder)
     begun = time.monotonic()
     batches = take(source, 0, BATCHES)
@@ -65,6 +67,11 @@ def measure(name: str, folder: str) -> None:
         print(f"  {hosts} hosts: records made by each {made}; the same batches: {same}")
     filled = np.mean([(batch["segments"] > 0).mean() for batch in batches])
     print(f"  rows are full to {filled:.1%}")
+    reader = reader_of(task, "train", dict.fromkeys(task.output_features, LENGTH))
+    begun, count = time.monotonic(), min(1000, reader.count)
+    reader.read([(number, 0) for number in range(count)])
+    print(f"  {count / (time.monotonic() - begun):,.0f} records made or read per second")
+    return batches
 
 
 def main() -> None:
@@ -78,7 +85,22 @@ def main() -> None:
         world = World(split="train")
         answers = (to_rated_answer(world.rated_answer(n)) for n in range(options.records))
         records.write(path, answers)
-        measure(tasks.add_rated_answers("planned", {"train": path}, VOCABULARY_FOLDER), folder)
+        name = tasks.add_rated_answers("planned", {"train": path}, VOCABULARY_FOLDER)
+        batches = measure(name, folder)
+        print("the same, cached:")
+        begun = time.monotonic()
+        task, cached = seqio.TaskRegistry.get(name), pathlib.Path(folder) / "cached"
+        cache_split(task, "train", dict.fromkeys(task.output_features, LENGTH), cached)
+        size = sum(file.stat().st_size for file in (cached / "train").iterdir())
+        print(f"  written in {time.monotonic() - begun:.2f} s: {size / 2**20:.1f} MiB")
+        add_cached(name, cached, VOCABULARY_FOLDER)
+        again = measure(name, folder)
+        same = all(
+            np.array_equal(one[key], other[key])
+            for one, other in zip(batches, again, strict=True)
+            for key in one
+        )
+        print(f"  the batches are those of the task: {same}")
         measure("sample_world", folder)
 
 

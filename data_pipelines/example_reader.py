@@ -15,7 +15,7 @@ import seqio
 import tensorflow as tf
 from jaxtyping import Int
 
-from data_pipelines.sources import RecordSource
+from data_pipelines.sources import NumberedSource, RecordSource
 
 Features = Mapping[str, Any]  # of one example, as numpy arrays
 Wanted = tuple[int, int]  # number of a record, and the seed for its random draws
@@ -55,6 +55,14 @@ class ExampleReader(abc.ABC):
         return draws.permutation(self.count)
 
 
+class ExampleSource(NumberedSource):
+    """A source of complete examples, which need no preprocessing."""
+
+    @abc.abstractmethod
+    def reader(self, split: str) -> ExampleReader:
+        """Returns the reader of a split."""
+
+
 def reader_of(task: seqio.Task, split: str, lengths: Mapping[str, int]) -> ExampleReader:
     """Returns a reader for a task's examples.
 
@@ -63,6 +71,8 @@ def reader_of(task: seqio.Task, split: str, lengths: Mapping[str, int]) -> Examp
       split: a split of the source.
       lengths: `sequence_length` for the preprocessors, by feature.
     """
+    if isinstance(task.source, ExampleSource) and not task.preprocessors:
+        return task.source.reader(split)
     if isinstance(task.source, RecordSource):
         return _record_reader(task, split, tuple(lengths.items()))
     return HeldExamples(task, split, lengths)

@@ -269,7 +269,7 @@ class RolloutInput(TaskInput):
         if self.table_sizes is not None:
             return TableSizes(*self.table_sizes)
         first: list[_Prompt] = []
-        for task, rate in zip(self._tasks, self._rates, strict=True):
+        for task, rate in zip(self.tasks, self._rates, strict=True):
             examples = map(self._prompt, self._epoch(task, 0, self.shuffle))
             asked = (each for each in examples if each.dropped is None)
             first += itertools.islice(asked, math.ceil(_SAMPLED * rate))

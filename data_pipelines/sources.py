@@ -32,16 +32,35 @@ _ENDLESS = 100_000  # number of a world's examples above which no run reads them
 _CHUNK = 32  # records per transfer from Python to tf.data, which costs more than making one
 
 
-class RecordSource(seqio.DataSource):
-    """A source that can return any of its records by number."""
+def shuffled(
+    count: int, pages: Int[np.ndarray, " records"] | None, draws: np.random.Generator
+) -> Int[np.ndarray, " records"]:
+    """Returns the numbers of records in a random order.
+
+    Args:
+      count: number of records.
+      pages: a number for each record; those with the same number stay together, and their order is
+        random, too. None to keep none together.
+      draws: what to draw from.
+    """
+    order = draws.permutation(count)
+    if pages is None:
+        return order
+    first = np.full(int(pages.max(initial=0)) + 1, count)
+    np.minimum.at(first, pages[order], np.arange(count))
+    return order[np.argsort(first[pages[order]], kind="stable")]
+
+
+class NumberedSource(seqio.DataSource):
+    """A source whose records are known by their numbers."""
 
     @abc.abstractmethod
     def count(self, split: str) -> int:
         """Returns the number of records in a split."""
 
-    @abc.abstractmethod
-    def record(self, split: str, index: int) -> tuple[str, str]:
-        """Returns the id of record `index` of a split, and its JSON text."""
+    def pages(self, split: str) -> Int[np.ndarray, " records"] | None:
+        """Returns a number for each record, equal for those that stay together when shuffled."""
+        return None
 
     def endless(self, split: str) -> bool:
         """Whether a split has more records than any run reads, so that a pass is meaningless."""
@@ -49,7 +68,7 @@ class RecordSource(seqio.DataSource):
 
     def shuffled(self, split: str, draws: np.random.Generator) -> Int[np.ndarray, " records"]:
         """Returns the numbers of a split's records in a random order."""
-        return draws.permutation(self.count(split))
+        return shuffled(self.count(split), self.pages(split), draws)
 
     @property
     def supports_arbitrary_sharding(self) -> bool:
@@ -69,15 +88,10 @@ class RecordSource(seqio.DataSource):
         """Returns the number of records in a split."""
         return self.count(split)
 
-    def get_dataset(
-        self,
-        split: str = "train",
-        shuffle: bool = True,
-        seed: int | None = None,
-        shard_info: seqio.ShardInfo | None = None,
-        **unused: object,
-    ) -> tf.data.Dataset:
-        """Returns one pass over a split.
+    def order(
+        self, split: str, shuffle: bool, seed: int | None, shard_info: seqio.ShardInfo | None
+    ) -> Int[np.ndarray, " some"]:
+        """Returns the numbers of the records of one pass over a split, in order.
 
         Args:
           split: one of `splits`.
@@ -93,8 +107,26 @@ class RecordSource(seqio.DataSource):
         order = np.arange(self.count(split))
         if shuffle:
             order = self.shuffled(split, np.random.default_rng(seed or 0))
-        if shard_info is not None:
-            order = order[shard_info.index :: shard_info.num_shards]
+        return order if shard_info is None else order[shard_info.index :: shard_info.num_shards]
+
+
+class RecordSource(NumberedSource):
+    """A source that can return any of its records by number."""
+
+    @abc.abstractmethod
+    def record(self, split: str, index: int) -> tuple[str, str]:
+        """Returns the id of record `index` of a split, and its JSON text."""
+
+    def get_dataset(
+        self,
+        split: str = "train",
+        shuffle: bool = True,
+        seed: int | None = None,
+        shard_info: seqio.ShardInfo | None = None,
+        **unused: object,
+    ) -> tf.data.Dataset:
+        """Returns one pass over a split; arguments as in `order`."""
+        order = self.order(split, shuffle, seed, shard_info)
 
         def chunks() -> Iterator[dict[str, object]]:
             for start in range(0, len(order), _CHUNK):
@@ -153,19 +185,13 @@ class JsonLinesSource(RecordSource):
         """
         return self._read(split)[0][index]
 
-    def shuffled(self, split: str, draws: np.random.Generator) -> Int[np.ndarray, " records"]:
-        """Returns the records' numbers in a random order; with `by_page`, page by page.
-
-        The order of pages and of each page's records is random then.
-        """
-        order = super().shuffled(split, draws)
+    def pages(self, split: str) -> Int[np.ndarray, " records"] | None:
+        """Returns a number for each record, equal for records of the same documents; or None."""
         if not self._by_page:
-            return order
-        pages: dict[str, list[int]] = {}
-        for number in order.tolist():
-            documents = json.loads(self.record(split, number)[1])["documents"]
-            pages.setdefault(json.dumps(documents), []).append(number)
-        return np.asarray([number for page in pages.values() for number in page])
+            return None
+        documents = (json.loads(text)["documents"] for _, text in self._read(split)[0])
+        known: dict[str, int] = {}
+        return np.array([known.setdefault(json.dumps(each), len(known)) for each in documents])
 
     def report(self, split: str) -> records.Report:
         """Returns how many lines of a split were read and skipped, with named errors."""

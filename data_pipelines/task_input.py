@@ -71,7 +71,7 @@ class TaskInput(abc.ABC):
                 f"no task or mixture is named {self.mixture_or_task_name!r}; "
                 f"there are {', '.join(sorted(known))}"
             )
-        for task in self._tasks:
+        for task in self.tasks:
             if self.split not in task.splits:
                 raise ValueError(
                     f"task {task.name!r} has no split {self.split!r}; "
@@ -123,7 +123,7 @@ class TaskInput(abc.ABC):
         a task of plain texts has none.
         """
         found: dict[str, records.Question] = {}
-        for task in self._tasks:
+        for task in self.tasks:
             for features in self._epoch(task, 0, shuffle=False):
                 if len(found) >= limit:
                     break
@@ -148,7 +148,8 @@ class TaskInput(abc.ABC):
         """The message if no example of a split passes the task's filters and can be used."""
 
     @property
-    def _tasks(self) -> list[seqio.Task]:
+    def tasks(self) -> list[seqio.Task]:
+        """The task, or those of the mixture."""
         provider = seqio.get_mixture_or_task(self.mixture_or_task_name)
         return list(provider.tasks) if isinstance(provider, seqio.Mixture) else [provider]
 
@@ -158,13 +159,16 @@ class TaskInput(abc.ABC):
         provider = seqio.get_mixture_or_task(self.mixture_or_task_name)
         if not isinstance(provider, seqio.Mixture):
             return [1.0]
-        rates = [provider.get_rate(task) for task in self._tasks]
+        rates = [provider.get_rate(task) for task in self.tasks]
         return [rate / sum(rates) for rate in rates]
 
+    def feature_lengths(self, task: seqio.Task) -> dict[str, int]:
+        """The `sequence_length` that a task's preprocessors get, by feature."""
+        return dict.fromkeys(task.output_features, self._example_length)
+
     def _epoch(self, task: seqio.Task, epoch: int, shuffle: bool) -> Iterator[Features]:
-        lengths = dict.fromkeys(task.output_features, self._example_length)
         dataset = task.get_dataset(
-            sequence_length=lengths,
+            sequence_length=self.feature_lengths(task),
             split=self.split,
             shuffle=shuffle,
             seed=epoch_seed(self.seed, task.name, epoch),
@@ -177,7 +181,7 @@ class TaskInput(abc.ABC):
     def _each_once(self) -> Iterator[Features]:
         """The examples of all tasks in order, with the draws of epoch 0."""
         return itertools.chain.from_iterable(
-            self._epoch(task, 0, shuffle=False) for task in self._tasks
+            self._epoch(task, 0, shuffle=False) for task in self.tasks
         )
 
     def _row_batches(self, start: int, lanes: range) -> Iterator[list[list[Segment]]]:
@@ -198,8 +202,8 @@ class TaskInput(abc.ABC):
     def _made_batches(self, start: int, lanes: range) -> Iterator[list[list[Segment]]]:
         rows = self._packing
         tasks = []
-        for task in self._tasks:
-            lengths = dict.fromkeys(task.output_features, self._example_length)
+        for task in self.tasks:
+            lengths = self.feature_lengths(task)
             reading = Pass(
                 self.split, lengths, self.seed, self.shuffle, self.plan_folder,
                 self.process_index, self.process_count,

@@ -17,6 +17,7 @@ from etils import epath
 
 from data_pipelines import tasks
 from data_pipelines.browsing_input import BrowsingInput
+from data_pipelines.cached_examples import add_cached
 from data_pipelines.comparison_input import ComparisonInput
 from data_pipelines.inputs import Input
 from data_pipelines.own_records import add_own_records
@@ -375,6 +376,13 @@ def build() -> Run:
     return gin.get_configurable(Run)()
 
 
+def inputs() -> dict[str, TaskInput | BrowsingInput]:
+    """The training data and the held-out sets of the loaded configuration; builds nothing else."""
+    evaluations = gin.query_parameter("Run.evaluations")
+    references = {**evaluations, "train": gin.query_parameter("Run.input")}
+    return {name: each.scoped_configurable_fn() for name, each in references.items()}
+
+
 def _register() -> None:
     """Registers the library's objects with gin; only once, because gin refuses a known name."""
     for configurable in (
@@ -398,6 +406,7 @@ def _register() -> None:
         Transformer,
         TransformerConfig,
         actor_critic_initialisation,
+        add_cached,
         add_own_records,
         answer_judge,
         browsing_collector,

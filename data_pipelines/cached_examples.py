@@ -1,0 +1,334 @@
+"""Examples of seqio tasks that were computed once and are kept in files, on a disk or in a bucket.
+
+A folder has a folder for each split, with shards of examples in the order of the task's records:
+
+    train/00000.examples    the examples of some records, one record after the other (msgpack)
+    train/00000.index.npz   where each record's examples begin, their checksums, and their pages
+    train/cached.json       written last: a split without it is not complete
+
+Any record's examples can be read without the others, by any number of hosts.
+`launch/cache_task.py` writes such a folder (`cache_writing`), and `add_cached` registers it as a
+task.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import io
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import seqio
+import tensorflow as tf
+from etils import epath
+from flax import serialization
+from jaxtyping import Int, Int64, UInt32
+
+from data_pipelines.description import describe
+from data_pipelines.example_reader import ExampleReader, ExampleSource, Features, Wanted
+from data_pipelines.features import SeqioVocabulary
+from data_pipelines.sources import shuffled
+from data_pipelines.tasks import register
+from gophercite.storage import open_bytes
+from gophercite.storage.json_lines import read_json
+from gophercite.vocabularies import Vocabulary
+
+DONE = "cached.json"
+_AT_ONCE = 64  # records
+
+
+class CacheError(ValueError):
+    """A folder of cached examples is incomplete, damaged, or of something else."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Shard:
+    """Where the examples of some records are in a shard.
+
+    Attributes:
+      key: of what the examples depend on.
+      starts: each record's first byte, then the size of the shard.
+      checksums: CRC-32 of each record's bytes.
+      pages: a number for each record, equal for records of the same pages; empty if the task does
+        not keep such records together.
+    """
+
+    key: str
+    starts: Int64[np.ndarray, " records+1"]
+    checksums: UInt32[np.ndarray, " records"]
+    pages: UInt32[np.ndarray, " records"]
+
+    def to_bytes(self) -> bytes:
+        """Returns the content of the index's file."""
+        file = io.BytesIO()
+        np.savez(file, **{**dataclasses.asdict(self), "key": np.array(self.key)})
+        return file.getvalue()
+
+    @classmethod
+    def read(cls, path: epath.Path) -> "Shard":
+        """Reads the index's file.
+
+        Raises:
+          CacheError: it is damaged.
+        """
+        try:
+            with open_bytes(path) as file:
+                content = file.read()
+            with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+                values = {field.name: arrays[field.name] for field in dataclasses.fields(cls)}
+        except OSError:
+            raise
+        except Exception as error:  # zipfile, zlib and numpy have many kinds of errors for this
+            raise CacheError(f"{path}: is no index of cached examples: {error}") from None
+        shard = cls(**{**values, "key": str(values["key"])})
+        count = len(shard.checksums) if shard.checksums.ndim == 1 else -2
+        types = shard.starts.dtype, shard.checksums.dtype, shard.pages.dtype
+        if (
+            types != (np.int64, np.uint32, np.uint32)
+            or shard.starts.shape != (count + 1,)
+            or shard.pages.shape not in ((count,), (0,))
+            or shard.starts[0] != 0
+            or (np.diff(shard.starts) < 0).any()
+        ):
+            raise CacheError(f"{path}: is no index of cached examples")
+        return shard
+
+
+def to_blob(examples: Sequence[Features]) -> bytes:
+    """The bytes of a record's examples; none for a record that gives none."""
+    if not examples:
+        return b""
+    plain = [
+        {name: bytes(value) if isinstance(value, bytes) else value for name, value in each.items()}
+        for each in examples  # numpy's own kind of bytes can be written, but not read
+    ]
+    return serialization.msgpack_serialize({str(i): each for i, each in enumerate(plain)})
+
+
+def _examples_in(blob: bytes) -> list[Features]:
+    if not blob:
+        return []
+    found = serialization.msgpack_restore(blob)
+    return [found[str(i)] for i in range(len(found))]
+
+
+def written_shards(where: epath.Path, key: str) -> list[Shard]:
+    """The shards that are complete, in order.
+
+    Raises:
+      CacheError: they hold examples of something else.
+    """
+    found: list[Shard] = []
+    while (path := where / f"{len(found):05d}.index.npz").exists():
+        shard = Shard.read(path)
+        if shard.key != key:
+            raise CacheError(
+                f"{where}: has examples of another task, other records or other settings; choose "
+                "another folder, or delete this one"
+            )
+        found.append(shard)
+    return found
+
+
+def examples_of(file: IO[bytes], shard: Shard, number: int, path: epath.Path) -> list[Features]:
+    """Reads the examples of a record of a shard.
+
+    Raises:
+      CacheError: they are damaged.
+    """
+    start, stop = shard.starts[number : number + 2].tolist()
+    file.seek(start)
+    blob = file.read(stop - start)
+    if zlib.crc32(blob) == shard.checksums[number]:
+        with contextlib.suppress(Exception):  # msgpack and numpy have many kinds of errors
+            return _examples_in(blob)
+    raise CacheError(f"{path}: the examples at byte {start} are damaged")
+
+
+def described(where: epath.Path) -> dict[str, Any]:
+    """What `cached.json` says.
+
+    Raises:
+      CacheError: it is missing, or doesn't say what it should.
+    """
+    path = where / DONE
+    if not path.exists():
+        raise CacheError(
+            f"{where}: has no {DONE}, so it is no complete split of cached examples; "
+            "launch/cache_task.py writes one, and goes on with one that it did not finish"
+        )
+    try:
+        found: Any = read_json(path)
+        counts = [found[name] for name in ("shards", "records", "examples")]
+        texts = [found[name] for name in ("task", "key", "vocabulary")]
+        kinds = found["features"].values()
+        fine = (
+            all(type(count) is int and count > 0 for count in counts)
+            and all(isinstance(text, str) for text in texts)
+            and all(tf.as_dtype(kind["dtype"]) and type(kind["rank"]) is int for kind in kinds)
+            and all(isinstance(kind["is_text"], bool) for kind in kinds)
+            and found["features"]["tokens"]["is_text"]
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise CacheError(f"{path}: does not describe cached examples: {error}") from None
+    if not fine:
+        raise CacheError(f"{path}: does not describe cached examples")
+    return dict(found)
+
+
+class CachedExamples(ExampleReader):
+    """The examples of one split of a folder; nothing but their index is held in memory.
+
+    Args:
+      folder: the folder of all splits.
+      split: one of them.
+
+    Raises:
+      CacheError: the split is incomplete or damaged.
+    """
+
+    def __init__(self, folder: epath.PathLike, split: str) -> None:
+        self._where = epath.Path(folder) / split
+        saved = described(self._where)
+        self._shards = written_shards(self._where, saved["key"])
+        counts = [len(shard.checksums) for shard in self._shards]
+        if len(counts) != saved["shards"] or sum(counts) != saved["records"]:
+            raise CacheError(
+                f"{self._where}: has {len(counts)} shards with {sum(counts)} records instead of "
+                f"{saved['shards']} with {saved['records']}"
+            )
+        self.count = sum(counts)
+        self._first = np.cumsum([0, *counts])
+
+    def read(self, wanted: Sequence[Wanted]) -> list[list[Features]]:
+        """Returns the examples of each record, whatever the seed.
+
+        Raises:
+          CacheError: a shard is damaged.
+        """
+        self.made += len(wanted)
+        numbers = np.array([number for number, _ in wanted], np.int64)
+        shards = np.searchsorted(self._first, numbers, side="right") - 1
+        found: list[list[Features]] = [[] for _ in wanted]
+        for shard in np.unique(shards).tolist():
+            path = self._where / f"{shard:05d}.examples"
+            with open_bytes(path) as file:
+                for place in np.flatnonzero(shards == shard).tolist():
+                    number = int(numbers[place] - self._first[shard])
+                    found[place] = examples_of(file, self._shards[shard], number, path)
+        return found
+
+    def texts(self, numbers: Iterable[int]) -> Iterator[str]:
+        """Yields the checksum and size of each record's examples."""
+        checksums = np.concatenate([shard.checksums for shard in self._shards])
+        sizes = np.concatenate([np.diff(shard.starts) for shard in self._shards])
+        return (f"{checksums[number]}/{sizes[number]}" for number in numbers)
+
+    def pages(self) -> UInt32[np.ndarray, " records"] | None:
+        """Returns a number for each record, equal for those of the same pages; or None."""
+        pages = np.concatenate([shard.pages for shard in self._shards])
+        return pages if len(pages) == self.count else None
+
+    def shuffled(self, draws: np.random.Generator) -> Int[np.ndarray, " records"]:
+        """Returns the records' numbers in a random order, page by page if the task did so."""
+        return shuffled(self.count, self.pages(), draws)
+
+
+class CachedSource(ExampleSource):
+    """A folder of cached examples as a source of seqio, with the splits that are complete.
+
+    Args:
+      folder: the folder.
+
+    Raises:
+      CacheError: there is no complete split in it.
+    """
+
+    def __init__(self, folder: epath.PathLike) -> None:
+        self.folder = epath.Path(folder)
+        inside = self.folder.iterdir() if self.folder.is_dir() else ()
+        splits = sorted(path.name for path in inside if (path / DONE).exists())
+        if not splits:
+            raise CacheError(
+                f"{folder}: there are no cached examples; launch/cache_task.py writes them"
+            )
+        super().__init__(splits=tuple(splits), caching_permitted=False)
+        self._reader = functools.cache(functools.partial(CachedExamples, self.folder))
+
+    def reader(self, split: str) -> CachedExamples:
+        """Returns the reader of a split.
+
+        Raises:
+          CacheError: the split is damaged.
+        """
+        return self._reader(split)
+
+    def count(self, split: str) -> int:
+        """Returns the number of records in a split."""
+        return self.reader(split).count
+
+    def pages(self, split: str) -> UInt32[np.ndarray, " records"] | None:
+        """Returns a number for each record, equal for those of the same pages; or None."""
+        return self.reader(split).pages()
+
+    def get_dataset(
+        self,
+        split: str = "train",
+        shuffle: bool = True,
+        seed: int | None = None,
+        shard_info: seqio.ShardInfo | None = None,
+        **unused: object,
+    ) -> tf.data.Dataset:
+        """Returns one pass over the examples of a split; arguments as in `NumberedSource.order`."""
+        order = self.order(split, shuffle, seed, shard_info).tolist()
+
+        def examples() -> Iterator[Features]:
+            for start in range(0, len(order), _AT_ONCE):
+                wanted = [(number, 0) for number in order[start : start + _AT_ONCE]]
+                for found in self.reader(split).read(wanted):
+                    yield from found
+
+        first = next(examples(), {})
+        spec = {
+            name: tf.TensorSpec(
+                [None] * np.ndim(value),
+                tf.string if isinstance(value, bytes) else np.asarray(value).dtype,
+            )
+            for name, value in first.items()
+        }
+        return tf.data.Dataset.from_generator(examples, output_signature=spec)
+
+
+def add_cached(name: str, folder: str | Path, vocabulary: Vocabulary | str | Path) -> str:
+    """Registers the examples that `launch/cache_task.py` wrote as a task.
+
+    Args:
+      name: name of the task; an earlier task with this name is replaced.
+      folder: the folder of the examples, on a disk or in a bucket.
+      vocabulary: the vocabulary that they were encoded with, or the folder or file of one.
+
+    Returns:
+      `name`, for `MIXTURE_OR_TASK_NAME`.
+
+    Raises:
+      CacheError: there is no complete split, or the examples have another vocabulary.
+    """
+    source = CachedSource(folder)
+    text = SeqioVocabulary(vocabulary)
+    saved = described(source.folder / source.splits[0])
+    if saved["vocabulary"] != describe(text):
+        raise CacheError(f"{folder}: the examples were encoded with another vocabulary")
+    numbers = seqio.PassThroughVocabulary(size=0)
+    features = {
+        feature: seqio.Feature(
+            text if kind["is_text"] else numbers,
+            add_eos=False,
+            dtype=tf.as_dtype(kind["dtype"]),
+            rank=kind["rank"],
+        )
+        for feature, kind in saved["features"].items()
+    }
+    return register(name, source, [], vocabulary, features=features)

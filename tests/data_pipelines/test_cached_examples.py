@@ -1,0 +1,230 @@
+"""Examples that are computed once and read from files give the task's own batches."""
+
+import dataclasses
+import json
+import pathlib
+
+import numpy as np
+import pytest
+import seqio
+import tensorflow as tf
+from google_storage import BUCKET, google_storage
+
+from data_pipelines import tasks
+from data_pipelines.cache_writing import cache_split
+from data_pipelines.cached_examples import CacheError, add_cached
+from data_pipelines.features import SeqioVocabulary, output_features
+from data_pipelines.inputs import Input
+from data_pipelines.sample_world.convert import to_rated_answer
+from data_pipelines.sample_world.vocabulary import VOCABULARY_FOLDER, bundled_vocabulary
+from data_pipelines.sample_world.world import World
+from gophercite import records
+from gophercite.vocabularies import load_vocabulary
+from tests.data_pipelines.test_batch_order import LENGTH, assert_equal, register, take
+
+TOKENIZERS = pathlib.Path(__file__).parents[1] / "tokenizers"
+LENGTHS = {"tokens": LENGTH, "weights": LENGTH}
+SMALL = 1500  # bytes of a shard
+
+
+def cached(name, folder, **changes):
+    task = seqio.TaskRegistry.get(name)
+    settings = {"lengths": LENGTHS, "shard_bytes": SMALL, **changes}
+    return cache_split(task, "train", folder=folder, **settings)
+
+
+def files_in(folder):
+    return {path.name: path.read_bytes() for path in sorted((folder / "train").iterdir())}
+
+
+@pytest.mark.parametrize(("kept", "pieces"), [(10, 1), (4, 1), (6, 3)])
+def test_the_batches_are_those_of_the_task(tmp_path, kept, pieces):
+    register("once", 50, kept=kept, pieces=pieces)
+    source = Input("once", "train", LENGTH, 4, seed=3)
+    wanted, whole = take(source, 12, 5), list(source.one_pass())
+    assert cached("once", tmp_path) == 50 * kept * pieces // 10
+    assert len(files_in(tmp_path)) >= 5
+    add_cached("once", tmp_path, bundled_vocabulary())
+    assert_equal(take(source, 12, 5), wanted)
+    assert_equal(list(source.one_pass()), whole)
+    second = take(source.share(1, 2), 3, 5)
+    assert_equal(second, [{name: each[name][2:] for name in each} for each in wanted[:3]])
+
+
+def test_pages_stay_together(tmp_path):
+    answers = [to_rated_answer(World(good_fraction=1.0).rated_answer(i)) for i in range(8)]
+    several = [
+        dataclasses.replace(each, question_id=f"{n}", question=f"{n}?")
+        for n in range(3)
+        for each in answers
+    ]
+    records.write(tmp_path / "rated.jsonl", several)
+    files = {"train": tmp_path / "rated.jsonl"}
+    name = tasks.add_rated_answers("pages", files, VOCABULARY_FOLDER, by_page=True)
+    source = Input(name, "train", 512, 2, seed=1, share_beginnings=True)
+    wanted, questions = take(source, 6), source.questions(4)
+    assert max(batch["branches"].max() for batch in wanted) == 3
+    assert cached(name, tmp_path / "cached", shard_bytes=20_000) == 24
+    add_cached(name, tmp_path / "cached", VOCABULARY_FOLDER)
+    assert_equal(take(source, 6), wanted)
+    assert source.questions(4) == questions
+
+
+class StopError(Exception):
+    """The process ends here."""
+
+
+def test_an_interrupted_call_goes_on(tmp_path):
+    register("once", 40, kept=7)
+    cached("once", tmp_path / "whole")
+    source, said = register("once", 40, kept=7), []
+
+    def say(line):
+        said.append(line)
+        if len(said) == 2:
+            raise StopError
+
+    with pytest.raises(StopError):
+        cached("once", tmp_path / "parts", say=say)
+    with pytest.raises(CacheError, match="there are no cached examples"):
+        add_cached("once", tmp_path / "parts", bundled_vocabulary())
+    done = int(said[1].split()[1])
+    source = register("once", 40, kept=7)
+    assert cached("once", tmp_path / "parts", say=said.append) == 28
+    assert said[2] == f"train: goes on after {done} records"
+    # Each record is read for the key; the first ones also to compare two epochs.
+    assert all(source.read[number] == 1 for number in range(20, done))
+    assert all(source.read[number] == 2 for number in range(max(done, 20), 40))
+    assert files_in(tmp_path / "parts") == files_in(tmp_path / "whole")
+    assert cached("once", tmp_path / "parts", say=said.append) == 28
+    assert said[-1] == "train: 28 examples are there already"
+
+
+def test_examples_that_differ_from_epoch_to_epoch_are_refused(tmp_path):
+    register("once", 20, varied=True)
+    with pytest.raises(CacheError, match=r"'once' draws its examples anew .* set --fix_draws"):
+        cached("once", tmp_path)
+    assert cached("once", tmp_path, fix_draws=True) == 20
+    register("once", 10**6, endless=True)
+    with pytest.raises(CacheError, match="without end"):
+        cached("once", tmp_path / "endless")
+
+
+def test_a_folder_has_one_task(tmp_path):
+    register("once", 20)
+    cached("once", tmp_path)
+    longer = dict.fromkeys(LENGTHS, 2 * LENGTH)
+    for count, lengths in ((21, LENGTHS), (20, longer)):
+        register("once", count)
+        with pytest.raises(CacheError, match="examples of another task, other records or other"):
+            cached("once", tmp_path, lengths=lengths)
+    with pytest.raises(CacheError, match="encoded with another vocabulary"):
+        add_cached("once", tmp_path, load_vocabulary(TOKENIZERS / "gemma"))
+
+
+def test_sources_without_numbers_are_read_once(tmp_path):
+    read = []
+
+    def dataset(split, shuffle_files, seed=None):
+        read.append(split)
+        numbers = tf.data.Dataset.range(1, 26)
+        return numbers.map(
+            lambda n: {
+                "tokens": tf.repeat(tf.cast(n, tf.int32), n % 7 + 1),
+                "weights": tf.ones(n % 7 + 1),
+            }
+        )
+
+    if "once" in seqio.TaskRegistry.names():
+        seqio.TaskRegistry.remove("once")
+    source = seqio.FunctionDataSource(dataset, splits=("train",))
+    features = output_features(SeqioVocabulary(bundled_vocabulary()))
+    seqio.TaskRegistry.add("once", source, preprocessors=[], output_features=features)
+    wanted = take(Input("once", "train", LENGTH, 2, seed=0), 5)
+    assert cached("once", tmp_path) == 25
+    read.clear()
+    add_cached("once", tmp_path, bundled_vocabulary())
+    assert_equal(take(Input("once", "train", LENGTH, 2, seed=0), 5), wanted)
+    assert not read
+
+
+def damage(path, place, more=b""):
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(bytes(content) + more)
+
+
+@pytest.mark.parametrize("place", [0, 40, -1])
+def test_damaged_examples_are_named(tmp_path, place):
+    register("once", 20)
+    cached("once", tmp_path)
+    damage(tmp_path / "train" / "00001.examples", place)
+    add_cached("once", tmp_path, bundled_vocabulary())
+    with pytest.raises(CacheError, match=r"00001\.examples: the examples at byte \d+ are damaged"):
+        list(Input("once", "train", LENGTH, 2, seed=0, plan_folder=None).one_pass())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda saved: saved.pop("features"),
+        lambda saved: saved.update(records=19),
+        lambda saved: saved.update(shards=1),
+        lambda saved: saved.update(examples=-1),
+        lambda saved: saved.update(key=3),
+        lambda saved: saved.update(key="another"),
+        lambda saved: saved["features"].update(tokens=1),
+        lambda saved: saved["features"]["tokens"].update(dtype="many"),
+        lambda saved: saved["features"]["tokens"].update(rank="1"),
+        lambda saved: saved["features"].pop("tokens"),
+    ],
+)
+def test_a_wrong_description_is_refused(tmp_path, change):
+    register("once", 20)
+    cached("once", tmp_path)
+    path = tmp_path / "train" / "cached.json"
+    saved = json.loads(path.read_text())
+    change(saved)
+    path.write_text(json.dumps(saved))
+
+    def use():
+        add_cached("once", tmp_path, bundled_vocabulary())
+        next(Input("once", "train", LENGTH, 2, seed=0).batches())
+
+    with pytest.raises(CacheError):
+        use()
+
+
+@pytest.mark.parametrize(
+    ("starts", "checksums", "pages"),
+    [
+        (np.array([0, 5, 3]), np.zeros(2, np.uint32), np.zeros(0, np.uint32)),
+        (np.array([1, 5, 9]), np.zeros(2, np.uint32), np.zeros(0, np.uint32)),
+        (np.array([0, 5, 9]), np.zeros(3, np.uint32), np.zeros(0, np.uint32)),
+        (np.array([0, 5, 9]), np.zeros(2, np.uint32), np.zeros(1, np.uint32)),
+        (np.array([0.0, 5, 9]), np.zeros(2, np.uint32), np.zeros(0, np.uint32)),
+        (np.array([0, 5, 9]), np.zeros((2, 1), np.uint32), np.zeros(0, np.uint32)),
+        (np.array([], np.int64), np.array(0, np.uint32), np.zeros(0, np.uint32)),
+        (np.array([None]), np.zeros(2, np.uint32), np.zeros(0, np.uint32)),
+    ],
+)
+def test_a_wrong_index_is_refused(tmp_path, starts, checksums, pages):
+    register("once", 20)
+    cached("once", tmp_path, shard_bytes=10**6)
+    path = tmp_path / "train" / "00000.index.npz"
+    key = np.load(path)["key"]
+    np.savez(path, key=key, starts=starts, checksums=checksums, pages=pages)
+    add_cached("once", tmp_path, bundled_vocabulary())
+    with pytest.raises(CacheError, match="is no index of cached examples"):
+        next(Input("once", "train", LENGTH, 2, seed=0).batches())
+
+
+def test_examples_in_a_bucket():
+    register("once", 30, kept=7)
+    source = Input("once", "train", LENGTH, 4, seed=3)
+    wanted = take(source, 4)
+    with google_storage() as storage:
+        assert cached("once", f"{BUCKET}/cached") == 21
+        assert "cached/train/cached.json" in storage.names()
+        add_cached("once", f"{BUCKET}/cached", bundled_vocabulary())
+        assert_equal(take(source, 4), wanted)

@@ -1,0 +1,73 @@
+"""The command that caches a run's tasks, from gin files to the batches of a run."""
+
+import itertools
+
+import cache_task
+import configuration
+import gin_files
+import numpy as np
+import pytest
+
+from data_pipelines.sample_world.convert import to_rated_answer
+from data_pipelines.sample_world.vocabulary import VOCABULARY_FOLDER
+from data_pipelines.sample_world.world import World
+from gophercite import records
+
+GIN = """
+include "supervised.gin"
+MIXTURE_OR_TASK_NAME = @add_rated_answers()
+add_rated_answers.name = "own"
+add_rated_answers.vocabulary = "{vocabulary}"
+add_rated_answers.files = @split_files()
+split_files.folder = "{folder}"
+split_files.splits = ("train", "validation")
+BATCH_SIZE = 2
+LENGTH = 512
+"""
+CACHED = {
+    "MIXTURE_OR_TASK_NAME": "@add_cached()",
+    "add_cached.name": "own",
+    "add_cached.vocabulary": str(VOCABULARY_FOLDER),
+}
+
+
+@pytest.fixture
+def gin_file(tmp_path):
+    world = World(good_fraction=1.0)
+    for split, numbers in (("train", range(20)), ("validation", range(20, 26))):
+        answers = [to_rated_answer(world.rated_answer(i)) for i in numbers]
+        records.write(tmp_path / f"rated_answers_{split}.jsonl", answers)
+    path = tmp_path / "own.gin"
+    path.write_text(GIN.format(vocabulary=VOCABULARY_FOLDER, folder=tmp_path))
+    return str(path)
+
+
+def batches(gin_file, bindings):
+    gin_files.load([gin_file], bindings, unset=[])
+    inputs = configuration.inputs()
+    train = list(itertools.islice(inputs["train"].batches(3), 4))
+    return train + list(inputs["validation"].one_pass())
+
+
+def test_a_run_has_the_same_batches_from_the_cache(gin_file, tmp_path, capsys):
+    wanted = batches(gin_file, {})
+    output = str(tmp_path / "cached")
+    assert cache_task.main([f"--gin_file={gin_file}", "--output", output]) == 0
+    said = capsys.readouterr().out
+    assert "train: 20 records, 20 examples" in said
+    assert "validation: 6 records, 6 examples" in said
+    for path in tmp_path.glob("rated_answers_*"):
+        path.unlink()
+    found = batches(gin_file, {**CACHED, "add_cached.folder": output})
+    for ours, theirs in zip(found, wanted, strict=True):
+        for name in theirs:
+            np.testing.assert_array_equal(ours[name], theirs[name])
+
+
+def test_what_cannot_be_cached_is_named(gin_file, tmp_path, capsys):
+    arguments = [f"--gin_file={gin_file}", "--output", str(tmp_path / "cached")]
+    world = "--gin.MIXTURE_OR_TASK_NAME=sample_world"
+    assert cache_task.main([*arguments, world]) == 1
+    assert "'sample_world' makes its records without end" in capsys.readouterr().err
+    assert cache_task.main([*arguments, "--gin.split_files.folder=nowhere"]) == 1
+    assert "nowhere/rated_answers_" in capsys.readouterr().err
