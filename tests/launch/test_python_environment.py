@@ -5,6 +5,8 @@ import shutil
 import subprocess
 import sys
 
+import pytest
+
 ROOT = pathlib.Path(__file__).parents[2]
 
 
@@ -31,3 +33,19 @@ def test_a_linked_environment_is_not_cleared(tmp_path: pathlib.Path) -> None:
         "link; .venv is made at the next start\n"
     )
     assert (other / ".venv" / "installed").read_text().endswith(f"{other}\n")
+
+
+@pytest.mark.parametrize("given", ["", "glibc.malloc.hugetlb=0"])
+def test_huge_pages_are_asked_for_unless_the_user_says_otherwise(given: str) -> None:
+    stamp = ROOT / ".venv" / "installed"
+    if not stamp.exists() or not stamp.read_text().endswith(f"{ROOT}\n"):
+        pytest.skip("this checkout has no environment of its own")
+    run = subprocess.run(
+        ["bash", "-c", 'source launch/environment.sh; echo "$GLIBC_TUNABLES"'],
+        cwd=ROOT,
+        env={"PATH": "/usr/bin:/bin"} | ({"GLIBC_TUNABLES": given} if given else {}),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert run.stdout == f"{given or 'glibc.malloc.hugetlb=1'}\n"
