@@ -20,18 +20,18 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from data_pipelines import tasks  # noqa: E402
-from data_pipelines.document_choice import ContextReport  # noqa: E402
-from data_pipelines.inputs import Input  # noqa: E402
-from data_pipelines.sample_world.vocabulary import VOCABULARY_FOLDER  # noqa: E402
-from gophercite import records  # noqa: E402
-from gophercite.documents import Document  # noqa: E402
-from gophercite.records import Hit, RatedAnswer  # noqa: E402
-from gophercite.retrieval.contexts import ContextSettings  # noqa: E402
-from gophercite.retrieval.index import DocumentIndex  # noqa: E402
+from data_pipelines import tasks
+from data_pipelines.document_choice import ContextReport
+from data_pipelines.inputs import Input
+from data_pipelines.sample_world.vocabulary import VOCABULARY_FOLDER
+from gophercite import records
+from gophercite.documents import Document
+from gophercite.records import Hit, RatedAnswer
+from gophercite.retrieval.contexts import ContextSettings
+from gophercite.retrieval.index import DocumentIndex
 
 RESULTS, LENGTH, ROWS = 5, 4096, 4
-SYLLABLES = "ba ko mi re tu sel dor van ish lem pra qui ost fen ga hul".split()
+SYLLABLES = ["ba", "ko", "mi", "re", "tu", "sel", "dor", "van", "ish", "lem", "pra", "qui", "ost", "fen", "ga", "hul"]
 
 
 def sentence(draw: random.Random) -> str:
