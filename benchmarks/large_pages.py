@@ -31,7 +31,24 @@ from gophercite.retrieval.contexts import ContextSettings
 from gophercite.retrieval.index import DocumentIndex
 
 RESULTS, LENGTH, ROWS = 5, 4096, 4
-SYLLABLES = ["ba", "ko", "mi", "re", "tu", "sel", "dor", "van", "ish", "lem", "pra", "qui", "ost", "fen", "ga", "hul"]
+SYLLABLES = [
+    "ba",
+    "ko",
+    "mi",
+    "re",
+    "tu",
+    "sel",
+    "dor",
+    "van",
+    "ish",
+    "lem",
+    "pra",
+    "qui",
+    "ost",
+    "fen",
+    "ga",
+    "hul",
+]
 
 
 def sentence(draw: random.Random) -> str:
