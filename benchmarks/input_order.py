@@ -3,9 +3,10 @@
     python benchmarks/input_order.py [--records 2000]
 
 For a file of the sample world's rated answers, which is planned, for the same file cached, and for
-the world's endless training split of them: the time to the first batch at steps 0, 1,000 and 100,000, once the plan is kept; how many
-examples each of 1, 2 and 4 hosts makes for the same batches; whether the hosts' rows together are
-one host's, bit for bit; how full rows are; and how many records are made or read per second.
+the world's endless training split of them: the time to the first batch at steps 0, 1,000 and
+100,000, once the plan is kept; how many examples each of 1, 2 and 4 hosts makes for the same
+batches; whether the hosts' rows together are one host's, bit for bit; how full rows are; and how
+many records are made or read per second.
 """
 
 import argparse
