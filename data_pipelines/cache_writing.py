@@ -80,7 +80,7 @@ def cache_split(
     key = source.key()
     written = written_shards(where, key)
     done = sum(len(shard.checksums) for shard in written)
-    if (where / DONE).exists():
+    if (where / DONE).exists() and described(where)["shards"] == len(written):
         examples = int(described(where)["examples"])
         say(f"{split}: {examples} examples are there already")
         return examples

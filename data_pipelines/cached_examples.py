@@ -319,8 +319,12 @@ def add_cached(name: str, folder: str | Path, vocabulary: Vocabulary | str | Pat
     source = CachedSource(folder)
     text = SeqioVocabulary(vocabulary)
     saved = described(source.folder / source.splits[0])
-    if saved["vocabulary"] != describe(text):
-        raise CacheError(f"{folder}: the examples were encoded with another vocabulary")
+    for split in source.splits:
+        of_split = described(source.folder / split)
+        if of_split["vocabulary"] != describe(text):
+            raise CacheError(f"{folder}/{split}: was encoded with another vocabulary")
+        if of_split["features"] != saved["features"]:
+            raise CacheError(f"{folder}: the splits have different features, of different tasks")
     numbers = seqio.PassThroughVocabulary(size=0)
     features = {
         feature: seqio.Feature(

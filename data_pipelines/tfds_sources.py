@@ -77,7 +77,7 @@ class TfdsSource(seqio.DataSource):
         shard_info: seqio.ShardInfo | None = None,
         **unused: object,
     ) -> tf.data.Dataset:
-        """Returns one pass over a split; arguments as for `sources.RecordSource`.
+        """Returns one pass over a split; arguments as in `sources.NumberedSource.order`.
 
         Raises:
           FileNotFoundError: the data set is not prepared; the message has the command for it.

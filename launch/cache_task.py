@@ -14,7 +14,7 @@ stopped. Nothing is trained, and no model is read.
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import gin_files
@@ -32,21 +32,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         jax.config.update("jax_platforms", "cpu")
         # Imported here because they load TensorFlow, for which --help need not wait.
         import configuration
-
-        from data_pipelines.cached_examples import CacheError
-        from gophercite.storage.json_fields import RecordError
     try:
         files = gin_files.load(flags.gin_file, bindings, flags.gin_search_paths, unset=[])
         with gin_files.one_line(files, bindings):
             inputs = configuration.inputs()
         _cache(inputs, flags)
-    except (gin_files.ConfigurationError, CacheError, RecordError, OSError) as error:
+    except (ValueError, OSError) as error:  # wrong settings, unusable records, another cache
         print(f"cache_task: {in_one_line(error)}", file=sys.stderr)
         return 1
     return 0
 
 
-def _cache(inputs: Mapping[str, Any], flags: argparse.Namespace) -> None:
+def _cache(inputs: Sequence[Any], flags: argparse.Namespace) -> None:
     """Caches each split of each task of some inputs, once."""
     from etils import epath
 
@@ -55,7 +52,7 @@ def _cache(inputs: Mapping[str, Any], flags: argparse.Namespace) -> None:
 
     splits = {
         (task.name, source.split): (task, source)
-        for source in inputs.values()
+        for source in inputs
         if isinstance(source, TaskInput)  # completions of browsing are read without seqio
         for task in source.tasks
     }

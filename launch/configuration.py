@@ -376,11 +376,11 @@ def build() -> Run:
     return gin.get_configurable(Run)()
 
 
-def inputs() -> dict[str, TaskInput | BrowsingInput]:
-    """The training data and the held-out sets of the loaded configuration; builds nothing else."""
-    evaluations = gin.query_parameter("Run.evaluations")
-    references = {**evaluations, "train": gin.query_parameter("Run.input")}
-    return {name: each.scoped_configurable_fn() for name, each in references.items()}
+def inputs() -> list[TaskInput | BrowsingInput]:
+    """The training data of the loaded configuration, then its held-out sets; builds nothing else."""
+    held_out = gin.query_parameter("Run.evaluations").values()
+    references = [gin.query_parameter("Run.input"), *held_out]
+    return [each.scoped_configurable_fn() for each in references]
 
 
 def _register() -> None:

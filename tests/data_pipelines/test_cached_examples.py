@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import pathlib
+import shutil
 
 import numpy as np
 import pytest
@@ -118,8 +119,32 @@ def test_a_folder_has_one_task(tmp_path):
         register("once", count)
         with pytest.raises(CacheError, match="examples of another task, other records or other"):
             cached("once", tmp_path, lengths=lengths)
-    with pytest.raises(CacheError, match="encoded with another vocabulary"):
+    with pytest.raises(CacheError, match="train: was encoded with another vocabulary"):
         add_cached("once", tmp_path, load_vocabulary(TOKENIZERS / "gemma"))
+
+
+def test_each_split_is_compared(tmp_path):
+    register("once", 20)
+    cached("once", tmp_path)
+    shutil.copytree(tmp_path / "train", tmp_path / "validation")
+    path = tmp_path / "validation" / "cached.json"
+    saved = json.loads(path.read_text())
+    path.write_text(json.dumps({**saved, "vocabulary": "another"}))
+    with pytest.raises(CacheError, match="validation: was encoded with another vocabulary"):
+        add_cached("once", tmp_path, bundled_vocabulary())
+    saved["features"].pop("weights")
+    path.write_text(json.dumps(saved))
+    with pytest.raises(CacheError, match="different features"):
+        add_cached("once", tmp_path, bundled_vocabulary())
+
+
+def test_missing_shards_are_written_again(tmp_path):
+    register("once", 40)
+    cached("once", tmp_path)
+    whole = files_in(tmp_path)
+    (tmp_path / "train" / "00001.index.npz").unlink()
+    assert cached("once", tmp_path) == 40
+    assert files_in(tmp_path) == whole
 
 
 def test_sources_without_numbers_are_read_once(tmp_path):

@@ -44,9 +44,8 @@ def gin_file(tmp_path):
 
 def batches(gin_file, bindings):
     gin_files.load([gin_file], bindings, unset=[])
-    inputs = configuration.inputs()
-    train = list(itertools.islice(inputs["train"].batches(3), 4))
-    return train + list(inputs["validation"].one_pass())
+    train, validation = configuration.inputs()
+    return [*itertools.islice(train.batches(3), 4), *validation.one_pass()]
 
 
 def test_a_run_has_the_same_batches_from_the_cache(gin_file, tmp_path, capsys):
@@ -71,3 +70,6 @@ def test_what_cannot_be_cached_is_named(gin_file, tmp_path, capsys):
     assert "'sample_world' makes its records without end" in capsys.readouterr().err
     assert cache_task.main([*arguments, "--gin.split_files.folder=nowhere"]) == 1
     assert "nowhere/rated_answers_" in capsys.readouterr().err
+    (tmp_path / "rated_answers_train.jsonl").write_text("{}\n")
+    assert cache_task.main(arguments) == 1
+    assert "has no good record" in capsys.readouterr().err
