@@ -377,7 +377,7 @@ def build() -> Run:
 
 
 def inputs() -> list[TaskInput | BrowsingInput]:
-    """The training data of the loaded configuration, then its held-out sets; builds nothing else."""
+    """The training data of the loaded configuration, then its held-out sets."""
     held_out = gin.query_parameter("Run.evaluations").values()
     references = [gin.query_parameter("Run.input"), *held_out]
     return [each.scoped_configurable_fn() for each in references]
