@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         wanted_ids: set[str] | None = None
         if options.questions is not None:
             wanted_ids = {q.id for q in records.read(options.questions, Question, report=report)}
-        vocabulary = None if options.vocabulary is None else _vocabulary(options.vocabulary)
+        vocabulary = None if options.vocabulary is None else load_vocabulary(options.vocabulary)
         episodes = (e for path in options.episodes for e in read_episodes(path, report=report))
         answers: list[dict[str, Any]] = []
         empty: list[dict[str, Any]] = []
@@ -90,11 +90,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(problem, file=sys.stderr)
     print(f"{options.out}: {len(answers)} answers, and {len(empty)} of which nothing is left")
     return 0
-
-
-def _vocabulary(folder: Path) -> Vocabulary:
-    within = folder / "vocabulary"
-    return load_vocabulary(within if within.is_dir() else folder)
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

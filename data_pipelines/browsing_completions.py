@@ -7,7 +7,8 @@
 OUT gets `completions_train.jsonl` and, with --held-out, `completions_validation.jsonl`, which has
 that share of the episodes (4 % in WebGPT, section 3.2). Each episode is replayed in WORLD, and
 its prompts are as long as --prompt-tokens allows: use the value that the model will be run with.
-Invalid actions, and mistakes that demonstrators marked, are left out, unless --faults is given.
+Invalid actions, and mistakes that demonstrators marked, are left out, unless --faults is given;
+with --supported, so are episodes whose answer is not supported by what it cites.
 """
 
 import argparse
@@ -70,11 +71,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
     report = records.Report()
     learnt: dict[str, list[Completion]] = {"train": [], "validation": []}
-    episodes = refused = 0
+    episodes = refused = unsupported = 0
     try:
         vocabulary = load_vocabulary(options.vocabulary)
         with RecordedWorld(options.world) as world:
             for episode in read_episodes(options.episodes, report=report):
+                if options.supported and not episode.supported:
+                    unsupported += 1
+                    continue
                 split = "validation" if is_held_out(episode, options.held_out) else "train"
                 try:
                     of_split = list(
@@ -102,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(
         f"{episodes} episodes; {len(learnt['train'])} completions to learn and "
         f"{len(learnt['validation'])} held out; {report.skipped} bad lines, {refused} episodes of "
-        "another world"
+        "another world" + (f", {unsupported} without a supported answer" if unsupported else "")
     )
     return 0
 
@@ -121,6 +125,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--prompt-tokens", type=int, default=2048, help="longest prompt (default 2048)")
     add("--held-out", type=float, default=0.0, help="share of the questions (default 0)")
     add("--faults", action="store_true", help="learn invalid actions and mistakes, too")
+    add("--supported", action="store_true", help="leave out episodes whose answer is not proved")
     options = parser.parse_args(arguments)
     if options.prompt_tokens < 1:
         parser.error(f"--prompt-tokens is {options.prompt_tokens}: must be at least 1")

@@ -14,7 +14,9 @@ examples:
 --output is a folder: `episodes.jsonl.gz`, `scores.jsonl` (one line per episode), `summary.json`.
 Its `operations` are the floating point operations of an episode: twice the parameters for each
 token that the policy and the reward model read or write.
-If questions have evidence, answers are judged by it: right, and supported by what they cite.
+If questions have evidence, answers are judged by it: right, and supported by what they cite. If
+they have answers, these are compared as SQuAD does: `exact`, `f1`, and whether a cited quote
+contains one.
 Exit status: 0 done; 1 refused or failed, with one line that says why; 2 wrong usage.
 """
 
@@ -104,6 +106,7 @@ def _run(flags: argparse.Namespace) -> None:
     judging = _operations_of_judging(flags, episodes)
     flags.output.mkdir(parents=True, exist_ok=True)
     second = _scores(flags.validation_reward_model, flags, episodes)
+    compared = [_compared(by_id[each.question_id], each) for each in episodes]
     write_episodes(flags.output / "episodes.jsonl.gz", episodes)
     lines = [
         {
@@ -113,6 +116,7 @@ def _run(flags: argparse.Namespace) -> None:
             "validation_reward": None if second is None else second[place],
             "right": each.right,
             "supported": each.supported,
+            **compared[place],
             "actions": len(each.end.actions),
             "invalid": sum(action.invalid is not None for action in each.end.actions),
             "answered": bool(each.end.answer),
@@ -179,6 +183,13 @@ def _judged(
     return made
 
 
+def _compared(question: "Question", episode: "Episode") -> dict[str, Any]:
+    """How an answer compares with the accepted ones; nothing if none is known."""
+    from data_pipelines.demonstrators.truth import compare
+
+    return dataclasses.asdict(compare(question, episode.end)) if question.answers else {}
+
+
 def _scores(
     folder: str | None, flags: argparse.Namespace, episodes: "Sequence[Episode]"
 ) -> list[float] | None:
@@ -225,8 +236,9 @@ def count_parameters(params: Any) -> int:
 def _summary(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Means over episodes, and the share of actions that were invalid."""
     means = {}
-    for name in ("right", "supported", "reward", "validation_reward", "actions", "answered"):
-        values = [float(line[name]) for line in lines if line[name] is not None]
+    names = ("right", "supported", "exact", "f1", "quote_contains_answer")
+    for name in (*names, "reward", "validation_reward", "actions", "answered"):
+        values = [float(line[name]) for line in lines if line.get(name) is not None]
         if values:
             means[name] = round(statistics.fmean(values), 4)
     actions = sum(line["actions"] for line in lines)

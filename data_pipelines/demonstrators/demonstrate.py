@@ -5,7 +5,7 @@ import dataclasses
 import random
 import re
 
-from data_pipelines.demonstrators.routes import Leg, keywords, name_of, name_query
+from data_pipelines.demonstrators.routes import Leg, keywords, name_of, name_query, phrases
 from data_pipelines.demonstrators.styles import Style
 from data_pipelines.demonstrators.truth import judge
 from data_pipelines.demonstrators.walks import BrowsingOverError, Walk
@@ -79,8 +79,9 @@ class _Demonstration:
             if walk.chance(self._noise.gives_up) or not self._reach(number):
                 self._give_up()
                 return
-            if leg.span is not None:
-                self._read(leg, leg.span)
+            if leg.span is not None and not self._read(leg, leg.span):
+                self._give_up()
+                return
         walk.do("End: Answer", None if self._noted else "nothing was quoted")
 
     def answer(self) -> tuple[str, str | None]:
@@ -188,20 +189,27 @@ class _Demonstration:
 
     # --- On a page ---
 
-    def _read(self, leg: Leg, span: tuple[int, int]) -> None:
-        """Looks for the sentence of the proof, and quotes it, or makes a mistake."""
+    def _read(self, leg: Leg, span: tuple[int, int]) -> bool:
+        """Looks for the sentence of the proof, and quotes it, or makes a mistake.
+
+        Returns:
+          Whether it goes on; False if it gives up because it did not find the sentence.
+        """
         walk, noise = self._walk, self._noise
-        walk.bring(span, leg.words, self._style.looks)
+        if self._style.looks != "soonest":
+            walk.bring(span, leg.words, self._style.looks)
+        elif not walk.find_soonest(span, phrases(self._question.question)):
+            return False
         if walk.chance(noise.overshoots):
             self._overshoot(span)
         if walk.chance(noise.skipped_quote):
-            return
+            return True
         others = self._other_sentences(span)
         if others and walk.chance(noise.wrong_quote):
             wrong = walk.draw.choice(others)
             text = walk.page.document.text[slice(*wrong)]
             self._quote(wrong, text, proof=False, mistake="wrong quote")
-            return
+            return True
         wide = self._style.quotes == "around"
         mistake = None
         if not wide and others and walk.chance(noise.wide_quote):
@@ -215,6 +223,7 @@ class _Demonstration:
             else span
         )
         self._quote(whole, leg.sentence, proof=True, mistake=mistake)
+        return True
 
     def _overshoot(self, span: tuple[int, int]) -> None:
         """Scrolls past a sentence, and back."""

@@ -52,6 +52,7 @@ def add_rules(parser: argparse.ArgumentParser) -> None:
     )
     for name, what in (
         ("view_lines", "lines on a screen"),
+        ("lines_above", "lines shown above what `Find in page` finds"),
         ("columns", "characters of a line"),
         ("results", "hits on a page of results"),
         ("reference_characters", "of all quotes together"),
@@ -70,6 +71,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
     return Settings(
         actions=options.actions,
         view_lines=options.view_lines,
+        lines_above=options.lines_above,
         columns=options.columns,
         results=options.results,
         reference_characters=options.reference_characters,

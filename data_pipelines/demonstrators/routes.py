@@ -87,6 +87,22 @@ def keywords(question: str) -> str:
     return " ".join(_telling(question)) or question
 
 
+def phrases(question: str) -> tuple[str, ...]:
+    """Returns the runs of one to three words of a question that may be looked for in a page.
+
+    They neither begin nor end with an uninformative word. Longer ones come first.
+    """
+    words = list(_WORD.finditer(question))
+    telling = [word.group().lower() not in STOP_WORDS for word in words]
+    runs = [
+        question[words[first].start() : words[first + more].end()]
+        for more in (2, 1, 0)
+        for first in range(len(words) - more)
+        if telling[first] and telling[first + more]
+    ]
+    return tuple(dict.fromkeys(runs))
+
+
 def name_of(title: str) -> str:
     """Returns a title without its disambiguation: the name in `Ada Fenwick (engineer)`."""
     return title.partition(" (")[0]

@@ -54,7 +54,9 @@ class Style:
     Attributes:
       name: the value of `by` in records.
       goes: how it gets to the next page: by `links`, or by another `search` if that finds the page.
-      looks: how it finds what is not on the screen: `find` in page, `scroll`, or either.
+      looks: how it finds what is not on the screen: `find` in page, `scroll`, or either; or
+        `soonest`: by the words of the question that lead there in the fewest finds. If they don't
+        within a few, it gives up.
       asks: what it searches for: the name of the question's subject, its `keywords`, or either.
       quotes: the `sentence`, its `ends` (`<start>━<end>`) if it is long, or the lines `around` it.
       answers: in the `sentences` of the proof, or `briefly`.
@@ -63,7 +65,7 @@ class Style:
 
     name: str
     goes: Literal["links", "search"] = "links"
-    looks: Literal["find", "scroll", "either"] = "either"
+    looks: Literal["find", "scroll", "either", "soonest"] = "either"
     asks: Literal["name", "keywords", "either"] = "name"
     quotes: Literal["sentence", "ends", "around"] = "sentence"
     answers: Literal["sentences", "briefly"] = "sentences"
@@ -74,6 +76,7 @@ STYLES: dict[str, Style] = {
     style.name: style
     for style in (
         Style("direct", looks="find"),
+        Style("brief", looks="soonest", asks="keywords", quotes="ends", answers="briefly"),
         Style("follower"),
         Style("searcher", goes="search", asks="either", quotes="ends"),
         Style("finder", looks="find", quotes="ends"),
@@ -102,5 +105,6 @@ STYLES: dict[str, Style] = {
 }
 
 # Who demonstrates if nobody is named: as many ways as there are. A small model learns more from one
-# way alone, the direct one, whose next action is mostly determined by what it reads.
-VARIED = tuple(name for name in STYLES if name != "direct")
+# way alone, whose next action is mostly determined by what it reads: the direct one, or on long
+# pages the brief one.
+VARIED = tuple(name for name in STYLES if name not in ("direct", "brief"))

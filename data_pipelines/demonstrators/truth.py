@@ -6,10 +6,10 @@ are known to be wrong, and `evidence` lists the sentences that together prove it
 
 import dataclasses
 
-from gophercite.browser.browsed_answers import cited
+from gophercite.browser.browsed_answers import cited, without_citations
 from gophercite.browser.state import Reference, State
 from gophercite.records import Question, Span
-from gophercite.text.answer_matching import contains_answer
+from gophercite.text.answer_matching import contains_answer, exact_match, f1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +44,43 @@ def judge(question: Question, end: State) -> Verdict:
     quoted = _share_held(question.evidence, end.references)
     proved = bool(question.evidence) and _share_held(question.evidence, relied_on) == 1
     return Verdict(right, quoted, right and proved)
+
+
+@dataclasses.dataclass(frozen=True)
+class ShortAnswer:
+    """An answer beside the accepted ones, as SQuAD compares them, without its citations.
+
+    Attributes:
+      exact: it equals an accepted answer.
+      f1: best F1 of its words against an accepted answer's.
+      quote_contains_answer: a reference that it cites contains an accepted answer.
+    """
+
+    exact: bool
+    f1: float
+    quote_contains_answer: bool
+
+
+def compare(question: Question, end: State) -> ShortAnswer:
+    """Compares an episode's answer with the accepted ones.
+
+    Args:
+      question: the question, with `answers`.
+      end: the episode's last state; without an answer it has nothing right.
+    """
+    if not end.answer:
+        return ShortAnswer(False, 0.0, False)
+    said = without_citations(end.answer)
+    numbers = cited(end.answer)
+    return ShortAnswer(
+        exact_match(said, question.answers),
+        f1(said, question.answers),
+        any(
+            contains_answer(reference.extract, question.answers)
+            for number, reference in enumerate(end.references, 1)
+            if number in numbers
+        ),
+    )
 
 
 def _share_held(

@@ -5,9 +5,10 @@ screen, and the true targets of links.
 """
 
 import random
+from collections.abc import Sequence
 
 from data_pipelines.demonstrators.styles import Noise
-from gophercite.browser.environment import page_of
+from gophercite.browser.environment import page_of, step
 from gophercite.browser.episodes import EpisodeStep, taken
 from gophercite.browser.pages import Page
 from gophercite.browser.shown import ShownPage
@@ -15,6 +16,7 @@ from gophercite.browser.state import State
 from gophercite.browser.worlds import World
 
 _LONGEST_SEARCH = 60  # moves on one page before giving up
+_MOST_FINDS = 3  # times that a text is looked for in a page
 
 
 class BrowsingOverError(Exception):
@@ -49,9 +51,7 @@ class Walk:
     @property
     def screen(self) -> tuple[int, int]:
         """The part of the page's text on the screen: `plain[start:end]`."""
-        shown, view = self.shown, self.state.view
-        end = shown.place_of_line(view.last + 1) if view.last + 1 < len(shown) else None
-        return shown.place_of_line(view.first), len(shown.plain) if end is None else end
+        return self._screen_of(self.state)
 
     def chance(self, rate: float) -> bool:
         """Draws an event with this probability."""
@@ -74,8 +74,33 @@ class Walk:
 
     def sees(self, span: tuple[int, int]) -> bool:
         """Whether all of a part of the page is on the screen."""
-        start, end = self.screen
-        return start <= span[0] and span[1] <= end
+        return self._shows(self.state, span)
+
+    def find_soonest(self, span: tuple[int, int], phrases: Sequence[str]) -> bool:
+        """Looks for the text that brings a part of the page onto the screen in the fewest finds.
+
+        Args:
+          span: the part of the page's text.
+          phrases: texts to choose from; of equally fast ones, the first is taken.
+
+        Returns:
+          Whether it is on the screen; if no text leads there in three finds, nothing is done.
+        """
+        if self.sees(span):
+            return True
+        states = dict.fromkeys(phrases, self.state)
+        for finds in range(1, _MOST_FINDS + 1):
+            for phrase, before in list(states.items()):
+                after = step(self.world, before, f"Find in page: {phrase}").state
+                if after.place == before.place or after.phase != "browsing":
+                    del states[phrase]
+                elif self._shows(after, span):
+                    for _ in range(finds):
+                        self.do(f"Find in page: {phrase}")
+                    return True
+                else:
+                    states[phrase] = after
+        return False
 
     def bring(self, span: tuple[int, int], words: tuple[str, ...], looks: str) -> bool:
         """Moves until a part of the page is completely on the screen; returns whether it is.
@@ -86,6 +111,7 @@ class Walk:
           looks: `find`, `scroll` or `either`.
         """
         finds = looks == "find" or (looks == "either" and self.chance(0.5))
+        above = self.state.settings.lines_above
         for word in words[:2] if finds else ():
             if self.sees(span):
                 return True
@@ -100,7 +126,7 @@ class Walk:
                 self.do(f"Find in page: {self._beginning(span)}")
                 if (
                     self.state.place == before
-                    or self.shown.line_of(span[0]) == self.state.view.first
+                    or self.shown.line_of(span[0]) == self.state.view.first + above
                 ):
                     return self.sees(span)
             elif span[0] < start:
@@ -132,6 +158,16 @@ class Walk:
             for number, link in enumerate(self.shown.links)
             if link.url != address and self.sees((link.start, link.end))
         ]
+
+    def _shows(self, state: State, span: tuple[int, int]) -> bool:
+        start, end = self._screen_of(state)
+        return start <= span[0] and span[1] <= end
+
+    def _screen_of(self, state: State) -> tuple[int, int]:
+        """What a state shows of the present page."""
+        shown, view = self.shown, state.view
+        end = shown.place_of_line(view.last + 1) if view.last + 1 < len(shown) else None
+        return shown.place_of_line(view.first), len(shown.plain) if end is None else end
 
     def _issue(self, text: str, mistake: str | None) -> None:
         step, self.state = taken(self.world, self.state, text, mistake)

@@ -191,7 +191,8 @@ class _Turn:
                 raise InvalidCommandError(problem)
             return self._after(self._state, past, problem)
         start, end = found
-        return self._show(place, first=shown.line_of(start), past=past, cursor=end, note=note)
+        first = shown.line_of(start) - self._state.settings.lines_above
+        return self._show(place, first=first, past=past, cursor=end, note=note)
 
     def _quote(self, start: str, end: str | None) -> State:
         place, page = self._open_place(), page_of(self._world, self._state)

@@ -22,6 +22,8 @@ class Settings:
         what the model reads. With 68, the text of figure 1 has the 12 lines that its scrollbar
         shows, 0 to 11.
       view_lines: number of lines that are shown, and scrolled by, at a time.
+      lines_above: number of lines that `Find in page` shows above what it finds. A sentence often
+        begins a line or two above the word that was looked for.
       blocked: hosts, including their subdomains: their results are dropped, their links become
         plain text, their pages are errors. The paper blocks these two, and trivia sites for
         TriviaQA.
@@ -38,6 +40,7 @@ class Settings:
     results: int = 10
     columns: int = 68
     view_lines: int = 40
+    lines_above: int = 0
     blocked: tuple[str, ...] = ("reddit.com", "quora.com")
     censored_words: int = 10
     absent_text_is_invalid: bool = False
@@ -53,6 +56,11 @@ class Settings:
         for name in ("reference_characters", "results", "view_lines"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: {getattr(self, name)} must be at least 1")
+        if not 0 <= self.lines_above < self.view_lines:
+            raise ValueError(
+                f"lines_above: {self.lines_above} must be at least 0, and fewer than the "
+                f"{self.view_lines} lines that are shown"
+            )
         if self.columns < 20:
             raise ValueError(f"columns: {self.columns} must be at least 20")
         if self.censored_words < 0:

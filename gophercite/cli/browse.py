@@ -83,13 +83,7 @@ def add(commands: Any) -> None:
         metavar="FILE.json",
         help="keep the state in this file, and continue from it if it exists",
     )
-    command.add_argument(
-        "--actions",
-        type=positive,
-        default=100,
-        metavar="N",
-        help="highest number of actions (default: 100)",
-    )
+    _add_rules(command)
     command.add_argument(
         "--by",
         metavar="NAME",
@@ -105,6 +99,22 @@ def add(commands: Any) -> None:
     _add_model(command.add_argument_group("browsing with a model"))
     add_reading(command)
     add_web(command)
+
+
+def _add_rules(command: argparse.ArgumentParser) -> None:
+    """The rules of the episode; a model needs those that it was trained with."""
+    from gophercite.browser.settings import Settings
+
+    for name, kind, what in (
+        ("actions", positive, "highest number of actions"),
+        ("results", positive, "hits on a page of results"),
+        ("view_lines", positive, "lines shown at a time; as the model was trained, like --results"),
+        ("lines_above", int, "lines shown above what `Find in page` finds"),
+    ):
+        default = getattr(Settings(), name)
+        flag = f"--{name.replace('_', '-')}"
+        text = f"{what} (default: {default})"
+        command.add_argument(flag, type=kind, default=default, metavar="N", help=text)
 
 
 def _add_model(group: argparse._ActionsContainer) -> None:
@@ -224,7 +234,16 @@ def _start(options: argparse.Namespace) -> "State":
 
     if not options.question.strip():
         raise RefusedError("there is no question")
-    return reset(options.question, Settings(actions=options.actions), seed=options.seed)
+    try:
+        rules = Settings(
+            actions=options.actions,
+            results=options.results,
+            view_lines=options.view_lines,
+            lines_above=options.lines_above,
+        )
+    except ValueError as error:
+        raise RefusedError(f"--{str(error).replace('_', '-', 1)}") from error
+    return reset(options.question, rules, seed=options.seed)
 
 
 def _resumed(options: argparse.Namespace, start: "State") -> "State":

@@ -11,15 +11,16 @@ from gophercite.vocabularies.tokenizer_config import read_chat_template
 from gophercite.vocabularies.vocabulary import Vocabulary, VocabularyError
 
 # The names that a folder is searched for, in this order.
-_SENTENCE_PIECE_NAMES = MODEL_NAMES
+_NAMES = (*MODEL_NAMES, hugging_face.FILE_NAME)
+_OF_MODEL = "vocabulary"  # the folder in a model's folder
 
 
 def load_vocabulary(path: str | os.PathLike[str]) -> Vocabulary:
     """Loads the vocabulary in a folder or file.
 
     Args:
-      path: a SentencePiece `.model` file, a Hugging Face `tokenizer.json`, or a folder with one; on
-        a disk or in a bucket.
+      path: a SentencePiece `.model` file, a Hugging Face `tokenizer.json`, a folder with one, or a
+        model's folder; on a disk or in a bucket.
 
     Raises:
       FileNotFoundError: when there is none.
@@ -38,6 +39,8 @@ def load_vocabulary(path: str | os.PathLike[str]) -> Vocabulary:
 def _load(path: pathlib.Path) -> Vocabulary:
     if not path.exists():
         raise FileNotFoundError(f"{path}: there is no such vocabulary, neither file nor folder")
+    if (path / _OF_MODEL).is_dir() and not any((path / name).exists() for name in _NAMES):
+        path = path / _OF_MODEL
     check_listing(path if path.is_dir() else path.parent)
     if path.is_dir():
         vocabulary = _load_folder(path)
@@ -70,10 +73,11 @@ def renew_vocabulary(folder: str | os.PathLike[str]) -> None:
 
 
 def _load_folder(folder: pathlib.Path) -> Vocabulary:
-    for name in _SENTENCE_PIECE_NAMES:
+    for name in MODEL_NAMES:
         if (folder / name).exists():
             return sentence_piece.SentencePieceVocabulary.from_file(folder / name)
     if (folder / hugging_face.FILE_NAME).exists():
         return hugging_face.HuggingFaceVocabulary.from_file(folder / hugging_face.FILE_NAME)
-    names = ", ".join((*_SENTENCE_PIECE_NAMES, hugging_face.FILE_NAME))
-    raise FileNotFoundError(f"{folder}: the folder holds no vocabulary (one of {names})")
+    raise FileNotFoundError(
+        f"{folder}: the folder holds no vocabulary (one of {', '.join(_NAMES)})"
+    )

@@ -97,6 +97,16 @@ def test_finding_nothing_changes_nothing_and_may_be_made_invalid() -> None:
     assert state.actions[-1].past is None
 
 
+def test_find_shows_lines_above_what_it_finds_and_goes_on_behind_it() -> None:
+    above = Settings(lines_above=3)
+    state = after(*AT_ARCHIVE, "Find in page: line 12", rules=above)
+    assert (state.view.first, state.view.last) == (9, 48)
+    assert state.view.text.split("\n")[3].startswith("Line 12 ")
+    assert replay(WORLD, state, ["Find in page: line 12"]).view.first == 120 - 3
+    assert after(*AT_ARCHIVE, "Find in page: line 2 ", rules=above).view.first == 0
+    assert loads(dumps(state)) == state
+
+
 @pytest.mark.parametrize(
     ("command", "extract"),
     [
@@ -326,6 +336,8 @@ def test_the_limit_is_drawn_uniformly_from_the_range() -> None:
         {"actions": (5, 4)},
         {"reference_characters": 0},
         {"view_lines": 0},
+        {"lines_above": -1},
+        {"lines_above": 40},
         {"columns": 5},
         {"censored_words": -1},
         {"blocked": ("https://reddit.com",)},

@@ -65,6 +65,21 @@ def test_only_what_was_written_is_learnt_behind_just_what_the_browser_shows(
     assert {each.state.phase for each in expected} == {"browsing", "answering"}
 
 
+def test_only_supported_answers_are_learnt_if_so_wished(
+    folder: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    episodes = demonstrated(folder)
+    proved = {each.id for each in episodes if each.supported}
+    assert 0 < len(proved) < len(episodes)
+    arguments = [str(folder / "world_train"), str(folder / "demonstrations_train.jsonl.gz")]
+    options = ["--vocabulary", str(MODEL), "--prompt-tokens", str(PROMPT_TOKENS), "--supported"]
+    assert main([*arguments, str(folder / "proved"), *options]) == 0
+    left = f"{len(episodes) - len(proved)} without a supported answer"
+    assert left in capsys.readouterr().out
+    learnt = records.read(folder / "proved/completions_train.jsonl", records.Completion)
+    assert {each.id.rpartition("/")[0] for each in learnt} == proved
+
+
 def test_held_out_questions_are_whole_and_as_many_as_asked_for(folder: pathlib.Path) -> None:
     episodes = demonstrated(folder)
     held_out = [one for one in episodes if is_held_out(one, 0.3)]

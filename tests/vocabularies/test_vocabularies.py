@@ -127,8 +127,10 @@ def test_saved_and_loaded_again_it_is_the_same(
 ) -> None:
     vocabulary.save(tmp_path / "vocabulary")
     loaded = load_vocabulary(tmp_path / "vocabulary")
+    of_model = load_vocabulary(tmp_path)  # a model's folder holds its vocabulary's
     for name in ("size", "pad_id", "eos_id", "bos_id", "unk_id", "dummy_prefix"):
         assert getattr(loaded, name) == getattr(vocabulary, name)
+        assert getattr(of_model, name) == getattr(vocabulary, name)
     for text in (*TEXTS, *TRICKY):
         assert loaded.encode(text) == vocabulary.encode(text)
     every = range(vocabulary.size)
