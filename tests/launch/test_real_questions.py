@@ -1,4 +1,4 @@
-"""`launch/real_questions.sh` says which public files are missing before it does anything."""
+"""The commands on public files say which of them are missing before they do anything."""
 
 import pathlib
 import shutil
@@ -12,17 +12,20 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 @pytest.fixture
 def checkout(tmp_path: pathlib.Path) -> pathlib.Path:
-    """The script in a folder of its own, with an environment whose only program is `touch`."""
+    """The scripts in a folder of their own, with an environment whose Python only fails."""
     (tmp_path / "launch").mkdir()
-    shutil.copy(ROOT / "launch" / "real_questions.sh", tmp_path / "launch")
+    for name in ("real_questions.sh", "browse_real_pages.sh"):
+        shutil.copy(ROOT / "launch" / name, tmp_path / "launch")
     (tmp_path / "launch" / "environment.sh").write_text(
         f'cd "{tmp_path}"; echo begun >&2; python() {{ exit 7; }}\n'
     )
     return tmp_path
 
 
-def start(checkout: pathlib.Path, *arguments: str) -> tuple[int, str]:
-    script = checkout / "launch" / "real_questions.sh"
+def start(
+    checkout: pathlib.Path, *arguments: str, name: str = "real_questions.sh"
+) -> tuple[int, str]:
+    script = checkout / "launch" / name
     run = subprocess.run(
         ["bash", str(script), *arguments], cwd=checkout, capture_output=True, text=True
     )
@@ -65,6 +68,23 @@ def test_missing_files_are_named_before_anything_slow(checkout: pathlib.Path) ->
     (checkout / "public" / FILES[0]).unlink()
     (checkout / "runs" / "real_questions" / "data" / "wikipedia").mkdir(parents=True)
     assert start(checkout, "public") == (7, "begun\nnew_wiki\n")
+
+
+def test_real_pages_are_browsed_only_if_their_files_are_there(checkout: pathlib.Path) -> None:
+    name = "browse_real_pages.sh"
+    status, said = start(checkout, name=name)
+    assert (status, said.split(" (")[0]) == (2, "usage: launch/browse_real_pages.sh DATA")
+    needed = [FILES[0], FILES[1], FILES[5]]
+    for number, missing in enumerate(needed):
+        status, said = start(checkout, ".", name=name)
+        assert status == 1
+        assert said.startswith(f"./{missing}: there is no such file; docs/public_data.md")
+        assert number == 0 or not (checkout / "runs").exists()
+        (checkout / missing).parent.mkdir(exist_ok=True)
+        (checkout / missing).touch()
+    assert start(checkout, ".", name=name) == (7, "begun\n")
+    # What was begun is not taken for done.
+    assert list((checkout / "runs/real_pages/data").iterdir()) == []
 
 
 def test_the_page_names_the_files_that_the_script_reads() -> None:
