@@ -1,6 +1,7 @@
 """PPO over browsing by launch/train.py: from folders to a policy, and on from a checkpoint."""
 
 import argparse
+import dataclasses
 import json
 import pathlib
 import shutil
@@ -19,6 +20,7 @@ from tiny_runs import TINY
 
 from data_pipelines.browsing_comparisons import long_answer
 from data_pipelines.browsing_input import BrowsingInput
+from data_pipelines.demonstrators.truth import compare
 from data_pipelines.question_sets import main as question_sets
 from data_pipelines.question_sets import set_of
 from data_pipelines.sample_web.making import make_split
@@ -186,6 +188,15 @@ def test_questions_are_browsed_and_reported_with_what_they_cost(
     summary = json.loads((out / "summary.json").read_text())
     params = load_model(files["INITIAL_CHECKPOINT"]).params
     assert summary["parameters"] == sum(leaf.size for leaf in jax.tree.leaves(params))
+    # Answers are compared with the accepted ones, question by question.
+    scored = [json.loads(line) for line in (out / "scores.jsonl").read_text().splitlines()]
+    asked = {each.id: each for each in records.read(files["QUESTIONS"], Question)}
+    for line, episode in zip(scored, read_episodes(out / "episodes.jsonl.gz"), strict=True):
+        of_line = {name: line[name] for name in ("exact", "f1", "quote_contains_answer")}
+        assert of_line == dataclasses.asdict(compare(asked[line["question_id"]], episode.end))
+    for name in ("exact", "f1", "quote_contains_answer"):
+        mean = sum(line[name] for line in scored) / len(scored)
+        assert summary[name] == pytest.approx(mean, abs=1e-4)
     # Twice the parameters for each token, read or written.
     episodes = list(read_episodes(out / "episodes.jsonl.gz"))
     steps = sum(len(each.steps) for each in episodes)
