@@ -63,6 +63,7 @@ def _run(flags: argparse.Namespace) -> None:
     from gophercite.browser.recorded import RecordedWorld
     from gophercite.browsing.playing import Lane, Player
     from gophercite.browsing.writer import BrowsingSettings
+    from gophercite.commands.constraint import CommandSettings
     from gophercite.decoding.sampling_settings import SamplingSettings
     from gophercite.model_folders.folder import load_model
 
@@ -76,7 +77,12 @@ def _run(flags: argparse.Namespace) -> None:
     player = Player(
         model.transformer,
         model.vocabulary,
-        BrowsingSettings(not flags.free, flags.prompt_tokens, sampling),
+        BrowsingSettings(
+            not flags.free,
+            flags.prompt_tokens,
+            sampling,
+            CommandSettings(find_present=flags.find_present),
+        ),
         together=flags.together,
         answers=flags.answers,
     )
@@ -269,6 +275,11 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="sampling temperature of all texts (default 0.8, as in WebGPT)",
     )
     add("--free", action="store_true", help="let the model write anything, not only what is valid")
+    add(
+        "--find-present",
+        action="store_true",
+        help="let the model look only for texts that the page has",
+    )
     add(
         "--prompt-tokens",
         type=int,

@@ -92,9 +92,9 @@ browse() { # OUTPUT [OPTION …]
   [ -e "$1/summary.json" ] && return
   python launch/browse_questions.py --model "$made/bc" --world "$made/world" \
     --questions "$made/sets/questions_test.jsonl" --output "$1" --temperature 0 --actions 12 \
-    --prompt-tokens 640 --max-tokens 64 --at-once 128 $rules "${@:2}"
+    --prompt-tokens 640 --max-tokens 96 --at-once 128 $rules "${@:2}"
 }
-browse "$made/browsed"
+browse "$made/browsed" --find-present
 browse "$made/browsed_free" --free
 if [ ! -e "$made/asked.jsonl" ]; then
   python -m data_pipelines.search questions "$made/sets/questions_test.jsonl" \

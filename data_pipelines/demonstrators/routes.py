@@ -90,13 +90,14 @@ def keywords(question: str) -> str:
 def phrases(question: str) -> tuple[str, ...]:
     """Returns the runs of one to three words of a question that may be looked for in a page.
 
-    They neither begin nor end with an uninformative word. Longer ones come first.
+    They neither begin nor end with an uninformative word. Shorter ones come first: a page is more
+    likely to have them.
     """
     words = list(_WORD.finditer(question))
     telling = [word.group().lower() not in STOP_WORDS for word in words]
     runs = [
         question[words[first].start() : words[first + more].end()]
-        for more in (2, 1, 0)
+        for more in range(3)
         for first in range(len(words) - more)
         if telling[first] and telling[first + more]
     ]

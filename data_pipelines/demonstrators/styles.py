@@ -76,7 +76,7 @@ STYLES: dict[str, Style] = {
     style.name: style
     for style in (
         Style("direct", looks="find"),
-        Style("brief", looks="soonest", asks="keywords", quotes="ends", answers="briefly"),
+        Style("brief", looks="soonest", asks="keywords", answers="briefly"),
         Style("follower"),
         Style("searcher", goes="search", asks="either", quotes="ends"),
         Style("finder", looks="find", quotes="ends"),

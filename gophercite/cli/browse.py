@@ -126,6 +126,11 @@ def _add_model(group: argparse._ActionsContainer) -> None:
         help="let the model write anything; by default it can only write what the browser accepts",
     )
     add_argument(
+        "--find-present",
+        action="store_true",
+        help="let the model look only for texts that the page has",
+    )
+    add_argument(
         "--max-tokens",
         type=positive,
         default=128,
@@ -221,7 +226,7 @@ def _model(options: argparse.Namespace) -> "BrowsingModel":
                 sampling=SamplingSettings(
                     options.max_tokens, options.temperature, free_log_probs=False
                 ),
-                commands=CommandSettings(options.boundaries),
+                commands=CommandSettings(options.boundaries, options.find_present),
             )
             return BrowsingModel(load_model(options.model), settings, options.model)
         except (ValueError, CheckpointError, TensorFileError) as error:

@@ -378,7 +378,7 @@ def test_a_way_knows_what_to_look_for() -> None:
 
 def test_what_may_be_looked_for_is_said_in_the_question() -> None:
     assert phrases("Who owned the old mill at Ora?") == (
-        "owned the old", "mill at Ora", "old mill", "owned", "old", "mill", "Ora",
+        "owned", "old", "mill", "Ora", "old mill", "owned the old", "mill at Ora",
     )  # fmt: skip
     assert phrases("Who is it?") == ()
 
@@ -393,7 +393,7 @@ PROOF = LONG.index("Ada"), LONG.index("\nas was")
 @pytest.mark.parametrize(
     ("question", "above", "finds"),
     [
-        ("Who drew the mill wheel?", 1, ["drew the mill"]),
+        ("Who drew the mill wheel?", 1, ["drew"]),
         ("Who has the mill wheel?", 1, ["mill wheel"]),
         ("Who drew it?", 1, ["drew"]),
         ("Which wheel?", 1, ["wheel", "wheel"]),
