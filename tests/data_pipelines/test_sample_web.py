@@ -32,8 +32,11 @@ from gophercite.text.answer_matching import contains_answer
 SIZES = st.integers(SMALLEST, 160)
 SEEDS = st.integers(0, 10**6)
 SPLIT = st.sampled_from(names.SPLITS)
+# The brief one gives up if the question's words don't lead to the proof.
 PERFECT = {
-    name: dataclasses.replace(style, noise=Noise().times(0)) for name, style in STYLES.items()
+    name: dataclasses.replace(style, noise=Noise().times(0))
+    for name, style in STYLES.items()
+    if name != "brief"
 }
 
 
@@ -156,7 +159,7 @@ def check(question: Question, world: World) -> None:
 
 
 @settings(max_examples=8, deadline=None)
-@given(seed=SEEDS, split=SPLIT, pages=SIZES, name=st.sampled_from(sorted(STYLES)))
+@given(seed=SEEDS, split=SPLIT, pages=SIZES, name=st.sampled_from(sorted(PERFECT)))
 def test_every_proof_is_on_its_page_and_reached_by_a_walk(
     seed: int, split: names.Split, pages: int, name: str
 ) -> None:
@@ -299,7 +302,7 @@ def test_a_world_of_long_pages_is_long_where_it_is_read(made: pathlib.Path) -> N
     ("flags", "problem"),
     [
         (["--pages", "10"], "at least 40 pages, not 10"),
-        (["--styles", "follower,nobody"], "--styles: 'nobody' is none of direct, follower"),
+        (["--styles", "follower,nobody"], "--styles: 'nobody' is none of direct, brief, follower"),
         (["--noise", "-1"], "--noise: -1.0 is negative"),
         (["--rate", "invalid=2"], "invalid: 2.0 is no probability"),
         (["--rate", "typos=0.1"], "--rate: 'typos' is none of invalid"),
