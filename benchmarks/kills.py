@@ -131,7 +131,12 @@ class Process:
         self.folder = folder
         self.lines: list[str] = []
         self.process = subprocess.Popen(
-            command, env=environment, stderr=subprocess.PIPE, text=True, cwd=ROOT
+            command,
+            env=environment,
+            stdout=subprocess.DEVNULL,  # gloo's lines
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
