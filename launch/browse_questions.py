@@ -36,7 +36,8 @@ from gophercite.storage.json_fields import in_one_line
 
 if TYPE_CHECKING:
     from gophercite.browser.episodes import Episode
-    from gophercite.browsing.playing import Turn
+    from gophercite.browsing.playing import Player, Turn
+    from gophercite.model_folders.folder import Model
     from gophercite.records import Question
 
 
@@ -61,31 +62,14 @@ def _run(flags: argparse.Namespace) -> None:
     from gophercite.browser.environment import reset
     from gophercite.browser.episodes import write_episodes
     from gophercite.browser.recorded import RecordedWorld
-    from gophercite.browsing.playing import Lane, Player
-    from gophercite.browsing.writer import BrowsingSettings
-    from gophercite.commands.constraint import CommandSettings
-    from gophercite.decoding.sampling_settings import SamplingSettings
+    from gophercite.browsing.playing import Lane
     from gophercite.model_folders.folder import load_model
 
     questions = list(records.read(flags.questions, records.Question))[: flags.limit]
     if not questions:
         raise ValueError(f"{flags.questions}: the file contains no questions")
     model, rules = load_model(flags.model), settings_of(flags)
-    sampling = SamplingSettings(
-        max_tokens=flags.max_tokens, temperature=flags.temperature, free_log_probs=False
-    )
-    player = Player(
-        model.transformer,
-        model.vocabulary,
-        BrowsingSettings(
-            not flags.free,
-            flags.prompt_tokens,
-            sampling,
-            CommandSettings(find_present=flags.find_present),
-        ),
-        together=flags.together,
-        answers=flags.answers,
-    )
+    player = _player(model, flags)
     asked = [number for number in range(len(questions)) for _ in range(flags.episodes)]
     by = str(model.provenance.get("id", Path(flags.model).name))
     episodes: list[Episode] = []
@@ -146,6 +130,26 @@ def _run(flags: argparse.Namespace) -> None:
     }
     (flags.output / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
     print(json.dumps(summary, indent=2))
+
+
+def _player(model: "Model", flags: argparse.Namespace) -> "Player":
+    """What browses with a model, as the flags say."""
+    from gophercite.browsing.playing import Player
+    from gophercite.browsing.writer import BrowsingSettings
+    from gophercite.commands.constraint import CommandSettings
+    from gophercite.decoding.sampling_settings import SamplingSettings
+
+    sampling = SamplingSettings(
+        max_tokens=flags.max_tokens, temperature=flags.temperature, free_log_probs=False
+    )
+    commands = CommandSettings(find_present=flags.find_present)
+    return Player(
+        model.transformer,
+        model.vocabulary,
+        BrowsingSettings(not flags.free, flags.prompt_tokens, sampling, commands),
+        together=flags.together,
+        answers=flags.answers,
+    )
 
 
 def _episodes(

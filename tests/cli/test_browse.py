@@ -9,7 +9,8 @@ import pytest
 
 from gophercite.browser.episodes import episode_from_json, episode_to_json, replayed
 from gophercite.browser.recorded import RecordedWorld
-from gophercite.cli import main
+from gophercite.cli import _parser, main
+from gophercite.cli.browse import _model
 
 NOTES = str(pathlib.Path(__file__).parents[2] / "examples/notes")
 QUESTION = "Who built the lighthouse?"
@@ -172,6 +173,15 @@ def test_a_model_browses_and_nothing_that_it_writes_is_invalid(
     invalid = re.search(r"6 actions, (\d) of them invalid", capsys.readouterr().err)
     assert invalid is not None
     assert int(invalid[1]) > 0
+
+
+def test_a_model_looks_only_for_what_is_there_if_so_wished() -> None:
+    model = str(pathlib.Path(__file__).parents[2] / "data_pipelines/sample_world/model")
+    for more, present in (([], False), (["--find-present"], True)):
+        options = _parser().parse_args(
+            ["browse", QUESTION, "--documents", NOTES, "--model", model, *more]
+        )
+        assert _model(options).settings.commands.find_present == present
 
 
 def test_flags_of_models_are_checked(

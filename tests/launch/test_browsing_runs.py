@@ -218,6 +218,18 @@ def test_questions_are_browsed_and_reported_with_what_they_cost(
     assert "One episode per question" in capsys.readouterr().out
 
 
+def test_the_flags_say_what_a_model_may_write(folders: dict[str, str]) -> None:
+    model = load_model(json.loads(folders["INITIAL_CHECKPOINT"].replace("'", '"')))
+    named = ["--model", "m", "--world", "w", "--questions", "q", "--output", "o"]
+    for more, constrained, present in (
+        ([], True, False), (["--find-present"], True, True), (["--free"], False, False),
+    ):  # fmt: skip
+        flags = browse_questions._parse([*named, *more, "--prompt-tokens", "160"])
+        settings = browse_questions._player(model, flags).settings
+        assert (settings.constrained, settings.commands.find_present) == (constrained, present)
+        assert (settings.prompt_tokens, settings.sampling.max_tokens) == (160, 128)
+
+
 @pytest.mark.parametrize(
     ("size", "parameters", "cloning", "reward", "ppo"),
     [
