@@ -94,16 +94,25 @@ def test_rules_are_flags_and_wrong_ones_are_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rules = ("--view-lines", "2", "--lines-above", "1", "--results", "1", "--actions", "9")
-    commands = ("Search lighthouse", "Clicked on link 0", "Find in page: 1962", "End: Nonsense")
+    commands = (
+        "Search council or lighthouse",
+        "Search lighthouse",
+        "Clicked on link 0",
+        "Find in page: 1962",
+        "End: Nonsense",
+    )
     arguments = (QUESTION, "--documents", NOTES)
+    assert browse(monkeypatch, *arguments, lines=commands) == 0
+    assert "【1†" in capsys.readouterr().out.split("♦Question")[2]
+    assert browse(monkeypatch, *arguments, "--results", "1", lines=commands) == 0
+    assert "【1†" not in capsys.readouterr().out.split("♦Question")[2]
     assert browse(monkeypatch, *arguments, *rules, lines=commands) == 0
     seen = capsys.readouterr().out.split("♦Question")
     assert "【0†" in seen[2]
-    assert "【1†" not in seen[2]
-    first, last = map(int, re.findall(r"♦Scrollbar: (\d+) - (\d+)", seen[4])[0])
+    first, last = map(int, re.findall(r"♦Scrollbar: (\d+) - (\d+)", seen[5])[0])
     assert last - first == 1
-    assert seen[4].split("♦Text\n")[1].split("\n")[1].startswith("Until 1962")
-    assert "♦Actions left: 6" in seen[4]
+    assert seen[5].split("♦Text\n")[1].split("\n")[1].startswith("Until 1962")
+    assert "♦Actions left: 5" in seen[5]
     wrong = ("--view-lines", "2", "--lines-above", "2")
     assert browse(monkeypatch, *arguments, *wrong, lines=commands) == 1
     assert "--lines-above: 2 must be at least 0, and fewer than the 2" in capsys.readouterr().err
