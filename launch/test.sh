@@ -20,8 +20,8 @@ if [ "$(cat .venv/libtpu/installed 2>/dev/null)" != "$LIBTPU" ]; then
     echo "libtpu could not be fetched: the tests that need it are skipped" >&2
 fi
 
-# numba compiles the kernels once for all processes, in parallel with the checks.
-python -c "import gophercite.kernels.attention" &
+# The kernel is compiled once for all processes, in parallel with the checks.
+python -c "from gophercite.kernels.attention import is_available; is_available()" &
 
 ruff check .
 ruff format --check .

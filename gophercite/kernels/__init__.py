@@ -1,1 +1,1 @@
-"""Kernels for operations that XLA's CPU backend does slowly, in numba with SIMD vectors."""
+"""A kernel in C++ for what XLA's CPU backend does slowly, compiled where it runs."""

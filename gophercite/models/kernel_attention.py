@@ -1,4 +1,4 @@
-"""Attention with the kernels of `gophercite.kernels`, for models and platforms that support them.
+"""Attention with the kernel of `gophercite.kernels`, for models and machines that it supports.
 
 It has no gradients: sampling and scoring use it, training does not.
 """
@@ -7,13 +7,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
+from gophercite.kernels.attention import is_available, shared_prompt_attention
 from gophercite.models.attention import Heads, KeyHeads
 from gophercite.models.cache import Entries, LayerCache
 from gophercite.models.cached_attention import by_prompt, by_token
 from gophercite.models.config import TransformerConfig
 from gophercite.partitioning import active_platform
 
-_LANES = 16  # kernels need the number of channels per head to be a multiple of this
+_LANES = 16  # the kernel needs the number of channels per head to be a multiple of this
 
 # Number of a prompt's queries processed together: larger blocks read more masked keys, smaller ones
 # need more calls.
@@ -21,10 +22,11 @@ _BLOCK = 64
 
 
 def has_kernel(config: TransformerConfig) -> bool:
-    """Whether one of our kernels supports a model's attention on this platform.
+    """Whether our kernel supports a model's attention on this machine.
 
-    There is one for CPUs, for a single device and scores that depend only on query and key. It
-    reads only the filled entries of the samples in a cache; without it, all entries are read.
+    It is for CPUs on which it can be compiled, for a single device, and for scores that depend only
+    on query and key. It reads only the filled entries of the samples in a cache; without it, all
+    entries are read.
 
     Args:
       config: the model's configuration.
@@ -38,6 +40,7 @@ def has_kernel(config: TransformerConfig) -> bool:
         and config.position in ("rope", "learned")
         and config.window is None
         and config.attention_softcap is None
+        and is_available()
     )
 
 
@@ -50,8 +53,6 @@ def cached_attention_by_kernel(
     scale: float | None = None,
 ) -> Heads:
     """Like `cached_attention`, for models with `has_kernel`; arguments as there."""
-    from gophercite.kernels.attention import shared_prompt_attention  # numba takes a while to load
-
     content = by_prompt(q, cache, scale)
     places = positions.reshape(*entries.positions.shape[:2], -1, 1)
     mixed = shared_prompt_attention(
@@ -92,8 +93,6 @@ def causal_attention_by_kernel(
     Returns:
       The weighted values, in `q`'s dtype. Rows of padding are finite but meaningless.
     """
-    from gophercite.kernels.attention import shared_prompt_attention  # numba takes a while to load
-
     batch, length, heads, head_dim = q.shape
     kv_heads = k.shape[2]
     block = min(_BLOCK, length)

@@ -9,13 +9,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from gophercite.kernels.attention import shared_prompt_attention
 
-@jax.jit
-def attend(*arguments):
-    # Here, for it is compiled by numba: a process that only collects the tests does without.
-    from gophercite.kernels.attention import shared_prompt_attention
-
-    return shared_prompt_attention(*arguments)
+attend = jax.jit(shared_prompt_attention)
 
 
 def case(
@@ -46,6 +42,9 @@ def case(
         x[np.arange(len(x)) != layer] = np.nan
     seen = rng.random((prompts, samples, new, capacity)) < 0.7
     seen[..., taken:] = False
+    unseen = ~seen.any(axis=2)[:, None].repeat(kv_heads, 1)
+    for x in own:
+        x[:, unseen] = np.nan
     own = [x[0] if layers is None else x for x in own]
     keys_and_values = [prompt_keys, prompt_values, *own]
     if bfloat16:
@@ -122,6 +121,62 @@ def test_where_nobody_is_at_work_nothing_is_read(samples):
     assert not np.any(found[1])
 
 
+Q, PROMPT_KEYS, PROMPT_VALUES, OWN_KEYS, OWN_VALUES, SEEN, LENGTHS, TAKEN, LAYER = range(9)
+
+
+@pytest.mark.parametrize(
+    ("which", "change"),
+    [
+        (Q, lambda x: x[0]),
+        (Q, lambda x: x[:, :1]),
+        (Q, lambda x: x[..., :8]),
+        (PROMPT_KEYS, lambda x: x[:, :, :-1]),
+        (PROMPT_KEYS, lambda x: x[:1]),
+        (PROMPT_KEYS, lambda x: x.ravel()),
+        (PROMPT_VALUES, lambda x: x[:, :1]),
+        (OWN_KEYS, lambda x: x[:, :, :, :, :-1]),
+        (OWN_KEYS, lambda x: x[:2]),
+        (OWN_VALUES, lambda x: x[:, :, :, :1]),
+        (SEEN, lambda x: x[0]),
+        (SEEN, lambda x: x[:1]),
+        (SEEN, lambda x: x[:, :1]),
+        (SEEN, lambda x: np.repeat(x, 3, axis=2)),
+        (SEEN, lambda x: np.concatenate([x, x], axis=3)),
+        (SEEN, lambda x: x[:, :, :0]),
+        (LENGTHS, lambda x: x[:1]),
+        (LENGTHS, lambda x: x * 0 - 1),
+        (LENGTHS, lambda x: x * 0 + [9, 10]),
+        (TAKEN, lambda x: x * 0 + 6),
+        (TAKEN, lambda x: x * 0 - 1),
+        (LAYER, lambda x: x * 0 + 3),
+        (LAYER, lambda x: x * 0 - 1),
+    ],
+)
+def test_what_does_not_fit_is_refused_and_not_read(which, change):
+    arguments = list(case(prompts=2, layers=3, new=2))
+    attend(*arguments)
+    arguments[which] = change(arguments[which])
+    refused = ValueError, jax.errors.JaxRuntimeError  # the latter from another thread
+    with pytest.raises(refused, match="INVALID_ARGUMENT: shared_prompt_attention: "):
+        jax.block_until_ready(attend(*arguments))
+
+
+def test_exponentials_are_right_to_a_few_units_in_the_last_place():
+    """A prompt's key scores 0 and has no value, a sample's own scores x and has the value 1."""
+    x = np.concatenate([-np.logspace(-10, np.log10(86.9), 3000), [0], -np.arange(86), [-90, -1e9]])
+    x = x.astype(np.float32)
+    q = np.zeros((len(x), 1, 1, 1, 16), np.float32)
+    q[:, 0, 0, 0, 0] = x
+    nothing, one = np.zeros_like(q), np.eye(1, 16, dtype=np.float32) + np.zeros_like(q)
+    seen, lengths = np.ones((len(x), 1, 1, 1), bool), np.ones(len(x), np.int32)
+    prompt = nothing[:, :, 0]
+    found = attend(q, prompt, prompt, one, one, seen, lengths, np.int32(1), np.int32(0))
+    weights = np.exp(x.astype(np.float64))
+    wanted = weights / (1 + weights)
+    wanted[x < -87] = 0
+    np.testing.assert_allclose(np.asarray(found)[:, 0, 0, 0, 0], wanted, rtol=4e-7)
+
+
 def test_mixed_dtypes_are_refused():
     arguments = list(case())
     arguments[1] = arguments[1].astype(jnp.bfloat16)
@@ -149,6 +204,7 @@ def test_scores_of_any_size_make_weights(samples):
 def test_what_is_no_number_is_not_hidden(samples):
     arguments = list(case(prompts=2, samples=samples, entries=200, seed=6))
     arguments[5][:] |= arguments[7] > np.arange(5)  # all see what is there
+    arguments[3:5] = map(np.nan_to_num, arguments[3:5])
     arguments[0][0, 1, 1, 0, 3] = np.nan  # a query's
     arguments[1][1, 0, 0, 5] = np.nan  # a prompt's first key's
     broken = np.isnan(np.asarray(attend(*arguments))).all(axis=-1)

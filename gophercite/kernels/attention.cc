@@ -1,0 +1,432 @@
+// Attention of samples to their prompt and to their own tokens, as an operation of XLA's CPU backend.
+//
+// All samples of a prompt are multiplied with its keys and values as rows of two matrix products,
+// 32 rows at a time, with an online softmax (Dao et al. 2022), so that scores never leave a core's
+// cache. A sample's own entries are read once, from the first to the last one that it attends to.
+// XLA's threads share the work: a piece is up to 32 rows of a head of keys.
+//
+// `attention.py` describes the arguments; `compilation.py` compiles this file. The vectors are GCC's
+// and Clang's extension, which becomes one instruction with AVX-512, two with AVX2, four on ARM.
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "xla/ffi/api/ffi.h"
+
+namespace {
+
+namespace ffi = xla::ffi;
+
+constexpr int64_t kLanes = 16;            // floats in a vector
+constexpr int64_t kRows = 2 * kLanes;     // rows that are multiplied with a prompt together
+constexpr int64_t kKeys = 128;            // a prompt's keys between two updates of the maximum score
+constexpr int64_t kFewRows = 4;           // so few are read one by one: most of 32 would be empty
+constexpr int64_t kLineBytes = 64;        // of a core's cache
+constexpr int64_t kWorthAThread = 1 << 19;  // multiplications that are worth waking a thread
+constexpr float kLowest = -1e30f;         // the score of a masked key
+
+// Rows of a tile of a product. With two vectors each, and the operands, they fill the registers of a
+// machine with AVX-512; others have fewer.
+#ifdef __AVX512F__
+constexpr int kTile = 8;
+#else
+constexpr int kTile = 4;
+#endif
+
+typedef float Lanes __attribute__((vector_size(64)));
+typedef int32_t Ints __attribute__((vector_size(64)));
+typedef float Half __attribute__((vector_size(32)));
+typedef float Quarter __attribute__((vector_size(16)));
+typedef uint16_t Bfloat16;  // its bits
+typedef Bfloat16 Bfloat16Lanes __attribute__((vector_size(32)));
+
+inline Lanes Load(const float* from) {
+  Lanes x;
+  std::memcpy(&x, from, sizeof x);
+  return x;
+}
+
+inline Lanes Load(const Bfloat16* from) {
+  Bfloat16Lanes bits;
+  std::memcpy(&bits, from, sizeof bits);
+  return (Lanes)(__builtin_convertvector(bits, Ints) << 16);
+}
+
+inline float LoadOne(const float* from) { return *from; }
+
+inline float LoadOne(const Bfloat16* from) {
+  const uint32_t bits = static_cast<uint32_t>(*from) << 16;
+  float x;
+  std::memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+inline void Store(float* to, Lanes x) { std::memcpy(to, &x, sizeof x); }
+
+inline Lanes Larger(Lanes x, Lanes y) { return x > y ? x : y; }
+
+inline float Total(Lanes x) {
+  Half halves[2];
+  std::memcpy(halves, &x, sizeof x);
+  const Half half = halves[0] + halves[1];
+  Quarter quarters[2];
+  std::memcpy(quarters, &half, sizeof half);
+  const Quarter quarter = quarters[0] + quarters[1];
+  return (quarter[0] + quarter[2]) + (quarter[1] + quarter[3]);
+}
+
+// The exponential of non-positive numbers, to 3e-7 of its value; 0 below -87, NaN for NaN.
+inline Lanes ExpOfNegative(Lanes x) {
+  constexpr float kLeast = -87.0f;  // below this, exp is not a normal float
+  const Ints vanishes = x < kLeast;
+  x = vanishes ? Lanes{} + kLeast : x;
+  // A float of this size has no fractional bits: adding it rounds to an integer, which is then in
+  // the sum's lowest bits.
+  const Lanes big = Lanes{} + 0x1.8p23f;
+  const Lanes shifted = x * 1.4426950408889634f + big;
+  const Lanes power = shifted - big;
+  // ln(2) in two parts, the first with few digits.
+  const Lanes rest = x - power * 0.693359375f + power * 2.12194440e-4f;
+  // On [-ln(2) / 2, ln(2) / 2]: Cephes' single-precision polynomial.
+  Lanes value = rest * 1.9875691500e-4f + 1.3981999507e-3f;
+  value = value * rest + 8.3334519073e-3f;
+  value = value * rest + 4.1665795894e-2f;
+  value = value * rest + 1.6666665459e-1f;
+  value = value * rest + 5.0000001201e-1f;
+  value = value * (rest * rest) + (rest + 1.0f);
+  const Lanes scale = (Lanes)(((Ints)shifted + 127) << 23);
+  return vanishes ? Lanes{} : value * scale;
+}
+
+inline float ExpOfNegative(float x) { return ExpOfNegative(Lanes{} + x)[0]; }
+
+// Adds a product to a tile of sums: to row i, for each k < count, left[i * down + k * along] times
+// row k of `right`. The tile stays in registers during this.
+template <int kHeight, int kHalves, typename T>
+inline void AddProducts(Lanes* sums, const T* left, int64_t down, int64_t along, const Lanes* right,
+                        int64_t count) {
+  Lanes tile[kHeight][kHalves];
+  std::memcpy(tile, sums, sizeof tile);
+  for (int64_t k = 0; k < count; ++k) {
+    for (int i = 0; i < kHeight; ++i) {
+      const float factor = LoadOne(left + i * down + k * along);
+      for (int half = 0; half < kHalves; ++half) {
+        tile[i][half] += right[k * kHalves + half] * factor;
+      }
+    }
+  }
+  std::memcpy(sums, tile, sizeof tile);
+}
+
+// Attends from up to kHalves * 16 rows to a prompt. Writes each row's maximum score, its sum of the
+// exponentials of scores minus the maximum, and the sum of the values with these weights.
+template <int kHalves, typename T>
+void MeetPrompt(const float* q, int64_t rows, const T* keys, const T* values, int64_t length,
+                int64_t width, float* peaks, float* weights, float* mixed) {
+  constexpr int64_t kWide = kHalves * kLanes;
+  std::vector<Lanes> columns(kHalves * width);  // the queries, as [channel, row]
+  std::vector<Lanes> sums(kHalves * width), scores(kHalves * kKeys);
+  for (int64_t row = 0; row < kWide; ++row) {
+    // Missing rows repeat the last one; any values will do.
+    const float* query = q + std::min(row, rows - 1) * width;
+    for (int64_t c = 0; c < width; ++c) columns[c * kHalves + row / kLanes][row % kLanes] = query[c];
+  }
+  Lanes peak[kHalves], weight[kHalves] = {};
+  for (Lanes& one : peak) one = Lanes{} + kLowest;
+  for (int64_t start = 0; start < length; start += kKeys) {
+    const int64_t count = std::min(kKeys, length - start);
+    const T *these = keys + start * width, *those = values + start * width;
+    std::fill_n(scores.begin(), count * kHalves, Lanes{});
+    int64_t key = 0;
+    for (; key + kTile <= count; key += kTile) {
+      AddProducts<kTile, kHalves>(&scores[key * kHalves], these + key * width, width, 1,
+                                  columns.data(), width);
+    }
+    for (; key < count; ++key) {
+      AddProducts<1, kHalves>(&scores[key * kHalves], these + key * width, width, 1, columns.data(),
+                              width);
+    }
+    for (int half = 0; half < kHalves; ++half) {
+      // Two maxima: a comparison waits for the previous one.
+      Lanes even = peak[half], odd = peak[half];
+      for (key = 0; key + 1 < count; key += 2) {
+        even = Larger(scores[key * kHalves + half], even);
+        odd = Larger(scores[(key + 1) * kHalves + half], odd);
+      }
+      const Lanes largest = Larger(Larger(scores[(count - 1) * kHalves + half], even), odd);
+      const Lanes scale = ExpOfNegative(peak[half] - largest);
+      weight[half] *= scale;
+      for (key = half; key < count * kHalves; key += kHalves) {
+        scores[key] = ExpOfNegative(scores[key] - largest);
+        weight[half] += scores[key];
+      }
+      for (int64_t at = half; at < width * kHalves; at += kHalves) sums[at] *= scale;
+      peak[half] = largest;
+    }
+    for (int64_t c = 0; c < width; c += kTile) {
+      AddProducts<kTile, kHalves>(&sums[c * kHalves], those + c, 1, width, scores.data(), count);
+    }
+  }
+  for (int64_t row = 0; row < rows; ++row) {
+    peaks[row] = peak[row / kLanes][row % kLanes];
+    weights[row] = weight[row / kLanes][row % kLanes];
+    for (int64_t c = 0; c < width; ++c) {
+      mixed[row * width + c] = sums[c * kHalves + row / kLanes][row % kLanes];
+    }
+  }
+}
+
+// Scores keys for one query, those that `seen` masks with the lowest score, and returns the maximum.
+// Without `seen`, none is masked. Scores are padded to a multiple of 16 with the lowest one.
+template <typename T>
+float Score(const float* q, const T* keys, int64_t count, int64_t width, const bool* seen,
+            float* scores) {
+  float peak = kLowest;
+  for (int64_t key = 0; key < count; ++key) {
+    if (seen != nullptr && !seen[key]) {
+      scores[key] = kLowest;
+      continue;
+    }
+    Lanes product = Load(q) * Load(keys + key * width);
+    for (int64_t c = kLanes; c < width; c += kLanes) {
+      product += Load(q + c) * Load(keys + key * width + c);
+    }
+    scores[key] = Total(product);
+    peak = std::max(peak, scores[key]);
+  }
+  for (int64_t key = count; key % kLanes != 0; ++key) scores[key] = kLowest;
+  return peak;
+}
+
+// Turns scores into weights, and returns their sum.
+inline float Weigh(float* scores, int64_t count, float peak) {
+  Lanes sum = {};
+  for (int64_t key = 0; key < count; key += kLanes) {
+    const Lanes weight = ExpOfNegative(Load(scores + key) - peak);
+    sum += weight;
+    Store(scores + key, weight);
+  }
+  return Total(sum);
+}
+
+// Scales `mixed`, and adds the weighted values.
+template <typename T>
+void Mix(const float* weights, const T* values, int64_t count, int64_t width, float scale,
+         float* mixed) {
+  for (int64_t c = 0; c < width; c += kLanes) {
+    // Two sums: an addition waits for the previous one.
+    Lanes sums[2] = {Load(mixed + c) * scale, Lanes{}};
+    for (int64_t key = 0; key < count; ++key) {
+      if (weights[key] == 0) continue;  // as of masked entries, which may be anything
+      sums[key % 2] += Load(values + key * width + c) * weights[key];
+    }
+    Store(mixed + c, sums[0] + sums[1]);
+  }
+}
+
+inline void Prefetch(const void* begin, int64_t bytes) {
+  for (int64_t at = 0; at < bytes; at += kLineBytes) {
+    __builtin_prefetch(static_cast<const char*>(begin) + at, 0, 2);
+  }
+}
+
+// What the threads of a call share. Own entries are those of the layer.
+template <typename T>
+struct Job {
+  int64_t prompts, kv_heads, samples, queries, width, entries, length, capacity, taken;
+  const float* q;
+  const T *prompt_keys, *prompt_values, *own_keys, *own_values;
+  const bool* seen;
+  const int32_t* lengths;
+  float* mixed;
+  std::atomic<int64_t> next{0};
+
+  int64_t rows() const { return samples * queries; }
+  int64_t blocks() const { return (rows() + kRows - 1) / kRows; }
+  int64_t pieces() const { return prompts * kv_heads * blocks(); }
+
+  // Works on pieces until none is left, and tells of each.
+  template <typename Done>
+  void Work(Done done) {
+    for (int64_t piece; (piece = next.fetch_add(1)) < pieces();) {
+      const int64_t first = piece % blocks() * kRows;
+      Attend(piece / blocks(), first, std::min(kRows, rows() - first));
+      done();
+    }
+  }
+
+  // Attends for some rows of a head; heads are numbered over all prompts.
+  void Attend(int64_t head, int64_t first, int64_t count) const {
+    // Of a row: which of its sample's own entries are read, and what it sees of these.
+    struct Own {
+      const T *keys, *values;
+      const bool* seen;
+      int64_t count;
+    };
+    Own own[kRows];
+    const int64_t prompt = head / kv_heads, in_prompt = lengths[prompt];
+    const float* queries_of_rows = q + (head * rows() + first) * width;
+    float* out = mixed + (head * rows() + first) * width;
+    bool idle = true;
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t sample = (first + i) / queries, query = (first + i) % queries;
+      const bool* sees = seen + ((prompt * samples + sample) * length + query % length) * capacity;
+      // A sample that began long after the others uses few of many entries.
+      int64_t begin = 0, end = taken;
+      while (begin < taken && !sees[begin]) ++begin;
+      while (end > begin && !sees[end - 1]) --end;
+      const int64_t offset = ((head * samples + sample) * capacity + begin) * width;
+      own[i] = {own_keys + offset, own_values + offset, sees + begin, end - begin};
+      idle = idle && begin == end;
+    }
+    if (idle) {
+      std::fill_n(out, count * width, 0.0f);
+      return;
+    }
+
+    std::vector<float> scores(std::max(taken, in_prompt) + kLanes);
+    float peaks[kRows], weights[kRows];
+    std::fill_n(out, count * width, 0.0f);
+    const T *keys = prompt_keys + head * entries * width;
+    const T *values = prompt_values + head * entries * width;
+    if (count <= kFewRows) {
+      for (int64_t i = 0; i < count; ++i) {
+        peaks[i] = Score(queries_of_rows + i * width, keys, in_prompt, width, nullptr, scores.data());
+        weights[i] = Weigh(scores.data(), in_prompt, peaks[i]);
+        Mix(scores.data(), values, in_prompt, width, 1.0f, out + i * width);
+      }
+    } else {
+      const auto meet = count <= kLanes ? MeetPrompt<1, T> : MeetPrompt<2, T>;
+      meet(queries_of_rows, count, keys, values, in_prompt, width, peaks, weights, out);
+    }
+
+    for (int64_t i = 0; i < count; ++i) {
+      // Own entries are read once: without a prefetch, a core would wait for each row's first ones.
+      Prefetch(own[i].values, own[i].count * width * sizeof(T));
+      if ((first + i) % queries == queries - 1 && i + 1 < count) {
+        Prefetch(own[i + 1].keys, own[i + 1].count * width * sizeof(T));
+      }
+      float* row = out + i * width;
+      const float peak = std::max(peaks[i], Score(queries_of_rows + i * width, own[i].keys,
+                                                  own[i].count, width, own[i].seen, scores.data()));
+      const float scale = ExpOfNegative(peaks[i] - peak);
+      const float weight = weights[i] * scale + Weigh(scores.data(), own[i].count, peak);
+      Mix(scores.data(), own[i].values, own[i].count, width, scale, row);
+      for (int64_t c = 0; c < width; c += kLanes) Store(row + c, Load(row + c) / weight);
+    }
+  }
+};
+
+ffi::Future Refused(const std::string& what) {
+  ffi::Promise promise;
+  ffi::Future future(promise);
+  promise.SetError(ffi::Error::InvalidArgument("shared_prompt_attention: " + what));
+  return future;
+}
+
+using Floats = ffi::Buffer<ffi::F32>;
+using Integers = ffi::Buffer<ffi::S32>;
+
+template <typename T>
+ffi::Future Start(ffi::ThreadPool& pool, Floats& q, ffi::AnyBuffer& prompt_keys,
+                  ffi::AnyBuffer& prompt_values, ffi::AnyBuffer& own_keys,
+                  ffi::AnyBuffer& own_values, ffi::Buffer<ffi::PRED>& seen, Integers& lengths,
+                  int64_t taken, int64_t layer, ffi::Result<Floats>& mixed) {
+  const auto sizes = q.dimensions(), shown = seen.dimensions();
+  auto job = std::make_shared<Job<T>>();
+  job->prompts = sizes[0], job->kv_heads = sizes[1], job->samples = sizes[2];
+  job->queries = sizes[3], job->width = sizes[4], job->entries = prompt_keys.dimensions()[2];
+  job->length = shown[2], job->capacity = shown[3], job->taken = taken;
+  const int64_t heads = job->prompts * job->kv_heads;
+  const int64_t own = heads * job->samples * job->capacity * job->width;
+  const int64_t of_layer = layer * own;
+  if (q.element_count() == 0) return Refused("there are no queries");
+  if (job->width % kLanes != 0) return Refused("head_dim is not a multiple of 16");
+  if (static_cast<int64_t>(prompt_keys.element_count()) != heads * job->entries * job->width ||
+      prompt_values.element_count() != prompt_keys.element_count()) {
+    return Refused("the prompts' keys and values do not fit the queries");
+  }
+  if (shown[0] != job->prompts || shown[1] != job->samples || job->length == 0 ||
+      job->queries % job->length != 0) {
+    return Refused("`seen` does not fit the queries");
+  }
+  const auto kept = own_keys.dimensions();
+  if (kept.size() < 2 || kept[kept.size() - 2] != job->capacity || kept.back() != job->width ||
+      static_cast<int64_t>(own_keys.element_count()) % std::max<int64_t>(own, 1) != 0 ||
+      own_values.element_count() != own_keys.element_count()) {
+    return Refused("the own keys and values do not fit the queries and `seen`");
+  }
+  if (layer < 0 || of_layer + own > static_cast<int64_t>(own_keys.element_count())) {
+    return Refused("there is no such layer");
+  }
+  if (taken < 0 || taken > job->capacity) return Refused("`taken` is not within the capacity");
+  if (static_cast<int64_t>(lengths.element_count()) != job->prompts) {
+    return Refused("`lengths` does not fit the queries");
+  }
+  int64_t longest = 0;
+  for (int64_t i = 0; i < job->prompts; ++i) {
+    const int64_t one = lengths.typed_data()[i];
+    if (one < 0 || one > job->entries) return Refused("a prompt's length is not within its entries");
+    longest = std::max(longest, one);
+  }
+  job->q = q.typed_data();
+  job->prompt_keys = static_cast<const T*>(prompt_keys.untyped_data());
+  job->prompt_values = static_cast<const T*>(prompt_values.untyped_data());
+  job->own_keys = static_cast<const T*>(own_keys.untyped_data()) + of_layer;
+  job->own_values = static_cast<const T*>(own_values.untyped_data()) + of_layer;
+  job->seen = seen.typed_data();
+  job->lengths = lengths.typed_data();
+  job->mixed = mixed->typed_data();
+
+  const int64_t products = 2 * heads * job->rows() * (longest + taken) * job->width;
+  const int64_t threads =
+      std::min({job->pieces(), products / kWorthAThread, pool.num_threads()});
+  // No thread waits: the one that ends the last piece tells XLA that the result is there. A thread
+  // that comes late finds no piece, and touches nothing else, as the buffers may be gone by then.
+  ffi::CountDownPromise promise(job->pieces());
+  ffi::Future future(promise);
+  auto work = [job, promise]() mutable { job->Work([&] { promise.CountDown(1); }); };
+  for (int64_t i = 1; i < threads; ++i) pool.Schedule(decltype(work)(work));
+  work();
+  return future;
+}
+
+ffi::Future Attention(ffi::ThreadPool pool, Floats q, ffi::AnyBuffer prompt_keys,
+                      ffi::AnyBuffer prompt_values, ffi::AnyBuffer own_keys,
+                      ffi::AnyBuffer own_values, ffi::Buffer<ffi::PRED> seen, Integers lengths,
+                      ffi::BufferR0<ffi::S32> taken, ffi::BufferR0<ffi::S32> layer,
+                      ffi::Result<Floats> mixed) {
+  if (q.dimensions().size() != 5 || prompt_keys.dimensions().size() != 4 ||
+      seen.dimensions().size() != 4 || mixed->element_count() != q.element_count()) {
+    return Refused("queries have five axes, the prompts' keys and `seen` four");
+  }
+  const ffi::DataType type = prompt_keys.element_type();
+  for (const ffi::AnyBuffer* other : {&prompt_values, &own_keys, &own_values}) {
+    if (other->element_type() != type) return Refused("keys and values differ in their dtypes");
+  }
+  if (type != ffi::F32 && type != ffi::BF16) return Refused("keys are not float32 or bfloat16");
+  const auto start = type == ffi::F32 ? Start<float> : Start<Bfloat16>;
+  return start(pool, q, prompt_keys, prompt_values, own_keys, own_values, seen, lengths,
+               *taken.typed_data(), *layer.typed_data(), mixed);
+}
+
+}  // namespace
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(GophercitePromptAttention, Attention,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Arg<Floats>()
+                                  .Arg<ffi::AnyBuffer>()
+                                  .Arg<ffi::AnyBuffer>()
+                                  .Arg<ffi::AnyBuffer>()
+                                  .Arg<ffi::AnyBuffer>()
+                                  .Arg<ffi::Buffer<ffi::PRED>>()
+                                  .Arg<Integers>()
+                                  .Arg<ffi::BufferR0<ffi::S32>>()
+                                  .Arg<ffi::BufferR0<ffi::S32>>()
+                                  .Ret<Floats>());
