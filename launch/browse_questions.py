@@ -14,8 +14,10 @@ examples:
 --output is a folder: `episodes.jsonl.gz`, `scores.jsonl` (one line per episode), `summary.json`.
 Its `operations` are the floating point operations of an episode: twice the parameters for each
 token that the policy and the reward model read or write.
-If questions have evidence, answers are judged by it: right, and supported by what they cite. If
-they have answers, these are compared as SQuAD does: `exact`, `f1`, and whether a cited quote
+If questions have evidence, answers are judged by it: right, and supported by what they cite; and
+the episode is followed: whether a page with the proof was offered by a search, and opened, whether
+a quote overlaps the proof, and how many finds there were, and of texts that the page lacks. If
+questions have answers, these are compared as SQuAD does: `exact`, `f1`, and whether a cited quote
 contains one.
 Exit status: 0 done; 1 refused or failed, with one line that says why; 2 wrong usage.
 """
@@ -36,6 +38,7 @@ from gophercite.storage.json_fields import in_one_line
 
 if TYPE_CHECKING:
     from gophercite.browser.episodes import Episode
+    from gophercite.browser.worlds import World
     from gophercite.browsing.playing import Player, Turn
     from gophercite.model_folders.folder import Model
     from gophercite.records import Question
@@ -73,6 +76,7 @@ def _run(flags: argparse.Namespace) -> None:
     asked = [number for number in range(len(questions)) for _ in range(flags.episodes)]
     by = str(model.provenance.get("id", Path(flags.model).name))
     episodes: list[Episode] = []
+    followed: list[dict[str, Any]] = []
     started, tokens_written, tokens_read = time.monotonic(), 0, 0
     with RecordedWorld(flags.world) as world:
         for start in range(0, len(asked), flags.at_once):
@@ -88,7 +92,9 @@ def _run(flags: argparse.Namespace) -> None:
                 tokens_read += sum(len(turn.written.prompt) for turn in turns)
                 question = questions[asked[number]]
                 name = f"{question.id}/{number % flags.episodes}"
-                episodes += _episodes(turns, name, question, world.name, by)
+                ended = _episodes(turns, name, question, world.name, by)
+                episodes += ended
+                followed += [_followed(question, world, turns)] * len(ended)
             print(f"{start + len(batch)} of {len(asked)} episodes", file=sys.stderr, flush=True)
     seconds = time.monotonic() - started
     by_id = {question.id: question for question in questions}
@@ -106,6 +112,7 @@ def _run(flags: argparse.Namespace) -> None:
             "validation_reward": None if second is None else second[place],
             "right": each.right,
             "supported": each.supported,
+            **followed[place],
             **compared[place],
             "actions": len(each.end.actions),
             "invalid": sum(action.invalid is not None for action in each.end.actions),
@@ -193,6 +200,17 @@ def _judged(
     return made
 
 
+def _followed(question: "Question", world: "World", turns: "Sequence[Turn]") -> dict[str, Any]:
+    """How near an environment's browsing came to the proof; nothing if none is known."""
+    from data_pipelines.demonstrators.truth import approach
+
+    if not question.evidence:
+        return {}
+    browsing = [turn for turn in turns if turn.before.phase == "browsing"]
+    states = [turn.before for turn in browsing] + [browsing[-1].after]
+    return dataclasses.asdict(approach(question, world, states))
+
+
 def _compared(question: "Question", episode: "Episode") -> dict[str, Any]:
     """How an answer compares with the accepted ones; nothing if none is known."""
     from data_pipelines.demonstrators.truth import compare
@@ -244,10 +262,11 @@ def count_parameters(params: Any) -> int:
 
 
 def _summary(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Means over episodes, and the share of actions that were invalid."""
+    """Means over episodes, and the shares of actions that were invalid and of vain finds."""
     means = {}
     names = ("right", "supported", "exact", "f1", "quote_contains_answer")
-    for name in (*names, "reward", "validation_reward", "actions", "answered"):
+    way = ("offered", "opened", "overlaps", "finds", "absent_finds", "actions", "answered")
+    for name in (*names, "reward", "validation_reward", *way):
         values = [float(line[name]) for line in lines if line.get(name) is not None]
         if values:
             means[name] = round(statistics.fmean(values), 4)

@@ -1,13 +1,17 @@
-"""Whether the answer of an episode is right, and supported by what it cites, if that is known.
+"""Whether an episode's answer is right and supported by what it cites, and how near it came.
 
 The truth of a question is a record (`docs/records.md`): `answers` are accepted, `incorrect_answers`
 are known to be wrong, and `evidence` lists the sentences that together prove it, one per step.
 """
 
 import dataclasses
+from collections.abc import Iterable, Sequence
 
+from gophercite.browser import commands
 from gophercite.browser.browsed_answers import cited, without_citations
+from gophercite.browser.environment import ABSENT_TEXT, page_of
 from gophercite.browser.state import Reference, State
+from gophercite.browser.worlds import World
 from gophercite.records import Question, Span
 from gophercite.text.answer_matching import contains_answer, exact_match, f1
 
@@ -80,6 +84,71 @@ def compare(question: Question, end: State) -> ShortAnswer:
             for number, reference in enumerate(end.references, 1)
             if number in numbers
         ),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Approach:
+    """How near an episode came to the proof of an answer.
+
+    Attributes:
+      offered: a page of the proof was among the results that it saw.
+      opened: it opened such a page.
+      overlaps: it quoted text that overlaps a sentence of the proof.
+      finds: number of texts that it looked for on a page.
+      absent_finds: how many of them the page did not hold.
+    """
+
+    offered: bool
+    opened: bool
+    overlaps: bool
+    finds: int
+    absent_finds: int
+
+
+def approach(question: Question, world: World, states: Sequence[State]) -> Approach:
+    """Says how near an episode came to the proof.
+
+    Args:
+      question: the question, with `evidence`.
+      world: the world that was browsed.
+      states: the episode's states, in order, the last one included.
+    """
+    wanted = {span.document for span in question.evidence}
+    offered: set[str] = set()
+    opened: set[str] = set()
+    places = {state.place: state for state in states if state.place is not None}
+    for state in places.values():
+        page = page_of(world, state)
+        if page.is_results:
+            offered.update(world.open(link.url).document.id for link in page.links)
+        elif page.problem is None:
+            opened.add(page.document.id)
+    end = states[-1]
+    found = [action for action in end.actions if _is_find(action.text)]
+    return Approach(
+        bool(offered & wanted),
+        bool(opened & wanted),
+        _overlap(question.evidence, end.references),
+        len(found),
+        sum(ABSENT_TEXT in (action.note, action.invalid) for action in found),
+    )
+
+
+def _is_find(text: str) -> bool:
+    try:
+        return isinstance(commands.parse(text), commands.Find)
+    except commands.InvalidCommandError:
+        return False
+
+
+def _overlap(evidence: Iterable[Span], references: Iterable[Reference]) -> bool:
+    return any(
+        reference.document == span.document
+        and reference.start < span.end
+        and span.start < reference.end
+        for span in evidence
+        for reference in references
     )
 
 

@@ -33,6 +33,7 @@ from gophercite.documents import normalise_text
 from gophercite.retrieval.engine import Hit, SearchError
 
 LONGEST_ANSWER = 100_000  # characters; longer answers are cut
+ABSENT_TEXT = "the page does not hold this text"  # the note or error of an action that named one
 
 
 class Step(NamedTuple):
@@ -186,10 +187,9 @@ class _Turn:
             note = "found again from the top of the page"
         past = f"Find in page: {one_line(text)}"
         if found is None:
-            problem = "the page does not hold this text"
             if self._state.settings.absent_text_is_invalid:
-                raise InvalidCommandError(problem)
-            return self._after(self._state, past, problem)
+                raise InvalidCommandError(ABSENT_TEXT)
+            return self._after(self._state, past, ABSENT_TEXT)
         start, end = found
         first = shown.line_of(start) - self._state.settings.lines_above
         return self._show(place, first=first, past=past, cursor=end, note=note)
@@ -204,7 +204,7 @@ class _Turn:
         for begin in (seen_from, 0):
             span = span or _quoted(page, settings, start, end, begin)
         if span is None:
-            raise InvalidCommandError("the page does not hold this text")
+            raise InvalidCommandError(ABSENT_TEXT)
         length = span[1] - span[0]
         if length > settings.reference_characters:
             raise InvalidCommandError(

@@ -25,7 +25,14 @@ from data_pipelines.demonstrators.routes import (
     route_of,
 )
 from data_pipelines.demonstrators.styles import STYLES, Noise, Style
-from data_pipelines.demonstrators.truth import ShortAnswer, Verdict, compare, judge
+from data_pipelines.demonstrators.truth import (
+    Approach,
+    ShortAnswer,
+    Verdict,
+    approach,
+    compare,
+    judge,
+)
 from data_pipelines.record_web import main as record_web
 from data_pipelines.sample_web.questions import QuestionMaker
 from gophercite import records
@@ -345,6 +352,38 @@ def test_an_answer_beside_the_accepted_ones(
     answer: str | None, quotes: list[str], compared: ShortAnswer
 ) -> None:
     assert compare(QUESTION, ended(answer, *quotes)) == compared
+
+
+def test_how_near_an_episode_came_to_the_proof() -> None:
+    from browser.sites import ListedResults, page
+
+    from gophercite.retrieval.engine import Hit as Found
+
+    other = "http://o.example/"
+    pages = [page(MILL, "The mill", TEXT), page(other, "Other", "A long day.")]
+    mill, day = Found(MILL, "The mill", ""), Found(other, "Other", "")
+    world = SiteWorld("w", pages, ListedResults({"mill": [mill, day], "day": [day]}))
+
+    def came(*texts: str, **rules: bool) -> Approach:
+        states = [reset(QUESTION.question, Settings(**rules))]
+        for text in texts:
+            states.append(replay(world, states[-1], [text]))
+        return approach(QUESTION, world, states)
+
+    opened = ("Search mill", "Clicked on link 0")
+    assert came("Search day") == Approach(False, False, False, 0, 0)
+    assert came("Search mill") == Approach(True, False, False, 0, 0)
+    assert came("Search mill", "Clicked on link 1", "Quote: A long") == Approach(
+        True, False, False, 0, 0
+    )
+    # A page that was left again was opened, too.
+    vain = (*opened, "Find in page: zebra", "Find in page: mill", "Back", "Clicked on link 1")
+    assert came(*vain) == Approach(True, True, False, 2, 1)
+    assert came(*vain[:3], "Find zebra", absent_text_is_invalid=True).absent_finds == 1
+    for quote, overlaps in (
+        ("1812.", False), ("1812. I", True), ("owner", True), ("k. It", True), ("It burned", False),
+    ):  # fmt: skip
+        assert came(*opened, f"Quote: {quote}").overlaps == overlaps
 
 
 # --- Ways ---

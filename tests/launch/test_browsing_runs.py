@@ -192,9 +192,12 @@ def test_questions_are_browsed_and_reported_with_what_they_cost(
     scored = [json.loads(line) for line in (out / "scores.jsonl").read_text().splitlines()]
     asked = {each.id: each for each in records.read(files["QUESTIONS"], Question)}
     for line, episode in zip(scored, read_episodes(out / "episodes.jsonl.gz"), strict=True):
+        assert line["opened"] <= line["offered"]
+        assert line["overlaps"] <= line["opened"]
+        assert 0 <= line["absent_finds"] <= line["finds"] <= line["actions"]
         of_line = {name: line[name] for name in ("exact", "f1", "quote_contains_answer")}
         assert of_line == dataclasses.asdict(compare(asked[line["question_id"]], episode.end))
-    for name in ("exact", "f1", "quote_contains_answer"):
+    for name in ("exact", "f1", "quote_contains_answer", "offered", "finds"):
         mean = sum(line[name] for line in scored) / len(scored)
         assert summary[name] == pytest.approx(mean, abs=1e-4)
     # Twice the parameters for each token, read or written.
