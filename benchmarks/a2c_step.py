@@ -1,9 +1,11 @@
 """One step of actor-critic against the sum of its necessary parts, and with nothing shared.
 
-    python benchmarks/a2c_step.py [--rounds 7]
+    python benchmarks/a2c_step.py [--rounds 7] [--size 410m]
 
 A policy of 10 layers of width 256, 6 of them and the embeddings frozen, answers 16 prompts of 256
 tokens with up to 64 tokens each under the quotes' constraint; a reward model of 4 layers judges.
+With a --size (benchmarks/same_model.py) the policy is of that size in bfloat16, 60 % of its layers
+frozen, and the reward model has 40 % as many.
 The parts, each compiled and run alone on the same arrays: sampling; the reward model's forward
 pass; the teacher's trained layers, forward; the policy's trained layers, forward and backward, with
 a plain cross-entropy. What the step has beyond them: masks, divergence, values, the optimiser. With
@@ -14,12 +16,15 @@ compiled programs, loops by their turns.
 """
 
 import argparse
+import dataclasses
+import itertools
+import math
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,11 +32,15 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from data_pipelines import tasks  # noqa: F401 (registers the sample world's)
-from data_pipelines.rollout_input import RolloutInput
+from benchmarks.same_model import SIZES, our_config
+from data_pipelines.sample_world.convert import to_question
+from data_pipelines.sample_world.vocabulary import bundled_vocabulary
+from data_pipelines.sample_world.world import World
+from gophercite import prompts
 from gophercite.decoding.decode_loop import decode
 from gophercite.decoding.decode_state import Plan
 from gophercite.decoding.sampling_settings import SamplingSettings
+from gophercite.evaluation.question_prompts import encode_question, pages_of
 from gophercite.learning import optimizers
 from gophercite.learning.a2c import A2CLearner
 from gophercite.learning.cross_entropy import cross_entropy
@@ -49,27 +58,69 @@ from gophercite.models.parameters import (
 from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer
 from gophercite.planning.compiled import costs
-from gophercite.quoting.quote_settings import QuoteSettings
+from gophercite.quoting.constraint import QuoteConstraint
+from gophercite.vocabularies import Vocabulary
 
-LAYERS, FROZEN_LAYERS, PROMPTS, LENGTH, MAX_TOKENS = 10, 6, 16, 256, 64
+PROMPTS, LENGTH, QUESTION_LENGTH, MAX_TOKENS = 16, 256, 32, 64
 MIB = 2**20
 Run = Callable[[], Any]
 
 
-def config(layers: int, vocab_size: int) -> TransformerConfig:
-    return TransformerConfig(
-        vocab_size, 256, layers, 8, 32, dtype="float32", position="rope", attention_block=64
-    )
+class Setting(NamedTuple):
+    """The models' configurations, and how many of the policy's layers are frozen."""
+
+    policy: TransformerConfig
+    judge: TransformerConfig
+    frozen_layers: int
 
 
-def make() -> tuple[A2CLearner, Params, dict[str, Any]]:
+def setting(size: str | None, vocab_size: int) -> Setting:
+    """The setting for a size of `same_model`; None for the one that suits a few cores."""
+    if size is None:
+        small = TransformerConfig(
+            vocab_size, 256, 10, 8, 32, dtype="float32", position="rope", attention_block=64
+        )
+        return Setting(small, dataclasses.replace(small, num_layers=4), 6)
+    policy = our_config(SIZES[size]._replace(vocabulary=vocab_size), "bfloat16", scan_layers=True)
+    judge = dataclasses.replace(policy, num_layers=math.ceil(0.4 * policy.num_layers))
+    return Setting(policy, judge, math.floor(0.6 * policy.num_layers))
+
+
+def asked(vocabulary: Vocabulary) -> dict[str, Any]:
+    """A batch of the sample world's questions, as `RolloutInput` has it."""
+    world, constraint, rows = World(), QuoteConstraint(vocabulary), []
+    for number in itertools.count():
+        question = to_question(world.question(number))
+        shown = encode_question(vocabulary, question)
+        of_judge = prompts.encode_prompt(vocabulary, question.question, [])
+        graph = constraint.graph(pages_of(question))
+        fits = len(shown) <= LENGTH and len(of_judge) <= QUESTION_LENGTH
+        if fits and graph.shortest_answer <= MAX_TOKENS:
+            rows.append((shown, of_judge, graph))
+        if len(rows) == PROMPTS:
+            break
+    shown_to_policy, shown_to_judge, graphs = zip(*rows, strict=True)
+
+    def padded(texts: Sequence[Sequence[int]], length: int) -> np.ndarray:
+        rows = [[*text, *[vocabulary.pad_id] * (length - len(text))] for text in texts]
+        return np.array(rows, np.int32)
+
+    return {
+        "prompts": padded(shown_to_policy, LENGTH),
+        "prompt_lengths": np.array(list(map(len, shown_to_policy)), np.int32),
+        "questions": padded(shown_to_judge, QUESTION_LENGTH),
+        "question_lengths": np.array(list(map(len, shown_to_judge)), np.int32),
+        "weights": np.ones(PROMPTS, np.float32),
+        "quotes": constraint.host_tables(graphs, MAX_TOKENS),
+    }
+
+
+def make(size: str | None = None) -> tuple[A2CLearner, Params, dict[str, Any]]:
     """A learner, its parameters and a batch of the sample world's prompts."""
-    prompts = RolloutInput(
-        "sample_world_questions", "train", LENGTH, 32, MAX_TOKENS, PROMPTS, 0, QuoteSettings()
-    )
-    vocabulary = prompts.vocabulary
-    transformer = Transformer(config(LAYERS, vocabulary.size))
-    judge = RewardModel(Transformer(config(4, vocabulary.size)))
+    vocabulary = bundled_vocabulary()
+    models = setting(size, vocabulary.size)
+    transformer = Transformer(models.policy)
+    judge = RewardModel(Transformer(models.judge))
     plan = Plan(
         transformer,
         SamplingSettings(max_tokens=MAX_TOKENS),
@@ -90,10 +141,9 @@ def make() -> tuple[A2CLearner, Params, dict[str, Any]]:
     )
     keys = jax.random.split(jax.random.key(0), 4)
     reward_model = {**judge.transformer.init(keys[0]), HEADS: judge.init_heads(keys[1])}
-    policy = transformer.init(keys[2], FROZEN_LAYERS)
+    policy = transformer.init(keys[2], models.frozen_layers)
     params = learner.with_extra_parts(policy, reward_model, learner.value_head.init(keys[3]))
-    batch = jax.tree.map(jnp.asarray, next(prompts.batches()))
-    return learner, params, batch
+    return learner, params, jax.tree.map(jnp.asarray, asked(vocabulary))
 
 
 def parts(
@@ -129,13 +179,13 @@ def parts(
         return jax.grad(loss)({TRAINED: params[TRAINED]})
 
     own = learner.policy_parts(params)
-    asked = (batch["prompts"], batch["prompt_lengths"], keys, batch["quotes"])
+    shown = (batch["prompts"], batch["prompt_lengths"], keys, batch["quotes"])
     return {
         "sampling": (
             lambda own, prompts, lengths, keys, quotes: decode(
                 with_frozen_activations, own, prompts, lengths, keys, quotes, None
             ),
-            (own, *asked),
+            (own, *shown),
         ),
         "reward model, forward": (
             learner.rewards.model.judge,
@@ -220,13 +270,19 @@ def _sampling_flops(learner: A2CLearner, params: Params, passes: int) -> int:
     return costs(text[0]).flops + passes * costs(text[1]).flops
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rounds", type=int, default=7)
-    rounds = parser.parse_args().rounds
-    learner, params, batch = make()
+class Measured(NamedTuple):
+    """A step or a part of it: median seconds, as a share of the parts' sum, and what it takes."""
+
+    name: str
+    seconds: float
+    of_parts: float
+    flops: int | None
+    mib: float
+
+
+def measure(size: str | None, rounds: int) -> tuple[list[Measured], str]:
+    """Measures the step and its parts in turns; also says how much was sampled."""
+    learner, params, batch = make(size)
     state = learner.init_state(params, jax.random.key(1))
     roll = jax.jit(lambda p, b, key: roll_out(learner.plan, learner.rewards, p, b, key))
     rollouts = roll(params, batch, jax.random.key(1))
@@ -250,19 +306,34 @@ def main() -> None:
                 seconds[name].append(time.perf_counter() - begun)
     passes = int(programs["sampling"][0]().passes)
     sums = np.sum([seconds[name] for name in necessary], axis=0)
-    print(f"{passes} passes of sampling; {int(rollouts.response_lengths.sum())} tokens sampled\n")
+    found = []
+    for name, (_, memory, program) in programs.items():
+        flops = None
+        if name == "sampling":
+            flops = _sampling_flops(learner, params, passes)
+        elif name in necessary:
+            flops = costs(program.as_text()).flops
+        median = statistics.median(seconds[name])
+        ratio = statistics.median(np.array(seconds[name]) / sums)
+        found.append(Measured(name, median, ratio, flops, memory))
+    sampled = int(rollouts.response_lengths.sum())
+    return found, f"{passes} passes of sampling; {sampled} tokens sampled"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--size", choices=SIZES, help="default: as described above")
+    flags = parser.parse_args()
+    found, sampled = measure(flags.size, flags.rounds)
+    print(f"{sampled}\n")
     print("| | s | of the parts' sum | GFLOP in matrix products | MiB |")
     print("|---|---|---|---|---|")
-    for name, (_, memory, program) in programs.items():
-        ratio = statistics.median(np.array(seconds[name]) / sums)
-        if name == "sampling":
-            flops = f"{_sampling_flops(learner, params, passes) / 1e9:.1f}"
-        elif name in necessary:
-            flops = f"{costs(program.as_text()).flops / 1e9:.1f}"
-        else:
-            flops = ""
-        median = statistics.median(seconds[name])
-        print(f"| {name} | {median:.3f} | {ratio:.2f} | {flops} | {memory:.0f} |")
+    for name, seconds, of_parts, flops, mib in found:
+        counted = "" if flops is None else f"{flops / 1e9:.1f}"
+        print(f"| {name} | {seconds:.3f} | {of_parts:.2f} | {counted} | {mib:.0f} |")
 
 
 if __name__ == "__main__":

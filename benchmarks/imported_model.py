@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 from import_weights import byte_tokenizer
-from same_model import VOCAB, our_config
+from same_model import SMALL, our_config
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -61,7 +61,7 @@ def training(model: Model) -> tuple[jax.stages.Compiled, Turn]:
     learner = SupervisedLearner(model.transformer, adam(), lambda step: 1e-3)
     state = learner.init_state(jax.tree.map(jax.numpy.copy, model.params), jax.random.key(1))
     draw = np.random.default_rng(0)
-    row = draw.integers(2, VOCAB, (ROWS, LENGTH + 1)).astype(np.int32)
+    row = draw.integers(2, SMALL.vocabulary, (ROWS, LENGTH + 1)).astype(np.int32)
     batch = {
         "tokens": row[:, :-1],
         "targets": row[:, 1:],
@@ -82,8 +82,9 @@ def training(model: Model) -> tuple[jax.stages.Compiled, Turn]:
 def sampling(model: Model) -> tuple[jax.stages.Compiled, Turn]:
     """The sampler's program, and a turn that gives the sum of its log-probabilities."""
     settings = SamplingSettings(max_tokens=TOKENS)
-    plan = Plan(model.transformer, settings, VOCAB, 0, VOCAB, SAMPLES, SAMPLES)
-    prompt = np.random.default_rng(0).integers(2, VOCAB, (1, PROMPT)).astype(np.int32)
+    size = SMALL.vocabulary
+    plan = Plan(model.transformer, settings, size, 0, size, SAMPLES, SAMPLES)
+    prompt = np.random.default_rng(0).integers(2, size, (1, PROMPT)).astype(np.int32)
     rest = (prompt, np.array([PROMPT], np.int32))
     keys = [jax.random.split(jax.random.key(number), 1) for number in range(2)]
     program = decode.lower(plan, model.params, *rest, keys[0], None, None).compile()

@@ -52,6 +52,12 @@ class Side:
         self.process.stdin.flush()
         return self._answer()
 
+    def close(self) -> None:
+        """Ends the process, and so frees the device that it holds."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
+
     def _answer(self) -> dict[str, Any]:
         assert self.process.stdout is not None
         for line in self.process.stdout:

@@ -1,46 +1,65 @@
-"""The one architecture that training and sampling are compared on, ours and Hugging Face's."""
+"""The architecture that training and sampling are compared on, ours and Hugging Face's, by size."""
 
-from typing import Any
-
-LAYERS, WIDTH, HEADS, HEAD_DIM, MLP, VOCAB = 6, 256, 8, 32, 1024, 8192
+from typing import Any, NamedTuple
 
 
-def our_config(**settings: Any) -> Any:
-    """Six layers as in Llama, tied embeddings, float32; `settings` say how it is computed."""
+class Size(NamedTuple):
+    """Sizes of a model as Llama's, with as many heads of keys as of queries and tied embeddings."""
+
+    layers: int
+    width: int
+    heads: int
+    head_dim: int
+    mlp: int
+    vocabulary: int
+
+
+# `small` is for a few cores; the two largest are for accelerators.
+SIZES = {
+    "toy": Size(2, 64, 4, 16, 128, 2048),
+    "small": Size(6, 256, 8, 32, 1024, 8192),
+    "410m": Size(24, 1024, 16, 64, 4096, 32768),
+    "1.4b": Size(24, 2048, 16, 128, 5632, 32768),
+}
+SMALL = SIZES["small"]
+
+
+def our_config(size: Size = SMALL, dtype: str = "float32", **settings: Any) -> Any:
+    """The model's configuration; `settings` say how it is computed."""
     from gophercite.models.config import TransformerConfig
 
     return TransformerConfig(
-        VOCAB,
-        WIDTH,
-        LAYERS,
-        HEADS,
-        HEAD_DIM,
-        d_ff=MLP,
+        size.vocabulary,
+        size.width,
+        size.layers,
+        size.heads,
+        size.head_dim,
+        d_ff=size.mlp,
         activation="silu",
         gated_mlp=True,
         position="rope",
-        dtype="float32",
+        dtype=dtype,
         **settings,
     )
 
 
-def hugging_face_model() -> Any:
+def hugging_face_model(size: Size = SMALL, attention: str = "sdpa", positions: int = 1024) -> Any:
     """The same of Hugging Face, in float32 with random weights."""
     import torch
     import transformers
 
     torch.manual_seed(0)
     config = transformers.LlamaConfig(
-        vocab_size=VOCAB,
-        hidden_size=WIDTH,
-        intermediate_size=MLP,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        num_key_value_heads=HEADS,
-        head_dim=HEAD_DIM,
-        max_position_embeddings=1024,
+        vocab_size=size.vocabulary,
+        hidden_size=size.width,
+        intermediate_size=size.mlp,
+        num_hidden_layers=size.layers,
+        num_attention_heads=size.heads,
+        num_key_value_heads=size.heads,
+        head_dim=size.head_dim,
+        max_position_embeddings=positions,
         tie_word_embeddings=True,
-        attn_implementation="sdpa",
+        attn_implementation=attention,
         pad_token_id=0,
         bos_token_id=None,
         eos_token_id=1,

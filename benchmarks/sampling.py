@@ -21,21 +21,12 @@ from typing import Any
 
 import numpy as np
 from peers import Side, Turn, add_worker_flags, announce, median_ratio, serve, take_turns
-from same_model import (
-    HEAD_DIM,
-    HEADS,
-    LAYERS,
-    MLP,
-    VOCAB,
-    WIDTH,
-    hugging_face_model,
-    our_config,
-)
+from same_model import SMALL, hugging_face_model, our_config
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 SAMPLES, PROMPT, TOKENS = 64, 512, 64
-EOS = VOCAB - 1
+EOS = SMALL.vocabulary - 1
 
 
 def prompt() -> list[int]:
@@ -68,7 +59,7 @@ def gophercite(
             [prompt()],
             jax.random.key(number),
             settings,
-            eos_id=VOCAB,  # never drawn: all samples have all their tokens
+            eos_id=SMALL.vocabulary,  # never drawn: all samples have all their tokens
             pad_id=0,
             samples_per_prompt=SAMPLES,
             rows_per_prompt=rows_per_prompt,
@@ -114,13 +105,13 @@ def tunix(tokens: int = TOKENS) -> Turn:
     from tunix.models.llama3 import model as llama
 
     config = llama.ModelConfig(
-        num_layers=LAYERS,
-        vocab_size=VOCAB,
-        embed_dim=WIDTH,
-        hidden_dim=MLP,
-        num_heads=HEADS,
-        head_dim=HEAD_DIM,
-        num_kv_heads=HEADS,
+        num_layers=SMALL.layers,
+        vocab_size=SMALL.vocabulary,
+        embed_dim=SMALL.width,
+        hidden_dim=SMALL.mlp,
+        num_heads=SMALL.heads,
+        head_dim=SMALL.head_dim,
+        num_kv_heads=SMALL.heads,
         rope_theta=10_000,
         norm_eps=1e-6,
         weight_tying=True,
@@ -146,7 +137,10 @@ def tunix(tokens: int = TOKENS) -> Turn:
 
     model = llama.Llama3(config, rngs=nnx.Rngs(0))
     cache = sampler.CacheConfig(
-        cache_size=PROMPT + tokens, num_layers=LAYERS, num_kv_heads=HEADS, head_dim=HEAD_DIM
+        cache_size=PROMPT + tokens,
+        num_layers=SMALL.layers,
+        num_kv_heads=SMALL.heads,
+        head_dim=SMALL.head_dim,
     )
     run = sampler.Sampler(model, Words(), cache)
     announce(f"google-tunix {version('google-tunix')}, jax {version('jax')}")
@@ -160,7 +154,7 @@ def tunix(tokens: int = TOKENS) -> Turn:
             temperature=1.0,
             top_p=1.0,
             seed=number,
-            eos_tokens=[VOCAB + 5],
+            eos_tokens=[SMALL.vocabulary + 5],
         )
         return {"tokens": float(sum(len(each) for each in made.tokens))}
 

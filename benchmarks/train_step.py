@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 from peers import Side, Turn, add_worker_flags, announce, median_ratio, serve, take_turns
-from same_model import VOCAB, hugging_face_model, our_config
+from same_model import SMALL, hugging_face_model, our_config
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -26,7 +26,8 @@ ROWS, LENGTH = 8, 512
 
 
 def tokens(seed: int) -> np.ndarray:
-    return np.random.default_rng(seed).integers(2, VOCAB, (ROWS, LENGTH + 1)).astype(np.int32)
+    draw = np.random.default_rng(seed)
+    return draw.integers(2, SMALL.vocabulary, (ROWS, LENGTH + 1)).astype(np.int32)
 
 
 def ours(
