@@ -1,6 +1,6 @@
 """One step of actor-critic against the sum of its necessary parts, and with nothing shared.
 
-    python benchmarks/a2c_step.py [--rounds 7] [--size 410m]
+    python benchmarks/a2c_step.py [--rounds 7] [--size 440m]
 
 A policy of 10 layers of width 256, 6 of them and the embeddings frozen, answers 16 prompts of 256
 tokens with up to 64 tokens each under the quotes' constraint; a reward model of 4 layers judges.

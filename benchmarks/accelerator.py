@@ -388,7 +388,7 @@ def main() -> None:
     add("--out", type=Path, help="file of JSON lines to write; it must not exist")
     add("--peer", metavar="PYTHON", help="with torch and transformers")
     add("--vllm", metavar="PYTHON", help="with vLLM, torch and transformers")
-    add("--size", nargs="+", choices=SIZES, default=["410m", "1.4b"])
+    add("--size", nargs="+", choices=SIZES, default=["440m", "1.3b"])
     add("--rows", nargs="+", type=int, default=[16, 64, 256], help="samples of a prompt")
     add("--batch-rows", type=int, default=16, help="rows of a training batch (default: 16)")
     add("--length", type=int, default=LENGTH, help=f"tokens of such a row (default: {LENGTH})")
