@@ -8,11 +8,11 @@ Thai, Khmer and Han, so that words change with ICU's releases. (`regex`'s own `\
 for apostrophes before vowels.)
 """
 
-import re
+import string
 
 import numpy as np
 import regex
-from jaxtyping import Bool
+from jaxtyping import Bool, Integer
 
 # Characters that belong to the character before them (WB4).
 _WITH_IT = r"[\p{WB=Extend}\p{WB=Format}\p{WB=ZWJ}]*+"
@@ -41,11 +41,22 @@ _SEGMENT = regex.compile(
     rf"|(?:\p{{WB=WSegSpace}}++|{_FLAG}|.){_WITH_IT}{_JOINED}",  # WB3d, 999
     regex.V1 | regex.DOTALL,
 )
-# The same rules for ASCII text, in a third of the time.
-_ASCII_SEGMENT = re.compile(
-    r"(?:[A-Za-z]+(?:[:.'](?=[A-Za-z]))?|[0-9]+(?:[.',;](?=[0-9]))?|_+)+|\r\n| +|.", re.DOTALL
+# What the rules distinguish in ASCII, as bits of each character's kind.
+_LETTER_KIND, _DIGIT_KIND, _TIE_KIND, _BETWEEN_LETTERS, _BETWEEN_DIGITS, _SPACE_KIND = (
+    np.uint8(1 << bit) for bit in range(6)
 )
-_LINE = re.compile(r"[^\n]*\n|[^\n]+")
+_KINDS = {
+    _LETTER_KIND: string.ascii_letters,
+    _DIGIT_KIND: string.digits,
+    _TIE_KIND: "_",
+    _BETWEEN_LETTERS: ":.'",
+    _BETWEEN_DIGITS: ".',;",
+    _SPACE_KIND: " ",
+}
+_OTHER = 128  # any character beyond ASCII
+_KIND = np.zeros(_OTHER + 1, np.uint8)
+for _kind, _characters in _KINDS.items():
+    _KIND[[ord(character) for character in _characters]] |= _kind
 
 
 def word_boundaries(text: str) -> Bool[np.ndarray, " characters_and_one"]:
@@ -63,12 +74,48 @@ def word_boundaries(text: str) -> Bool[np.ndarray, " characters_and_one"]:
       For each offset, including the text's end, whether there is a boundary; a text that is not
       empty has one at its beginning and end.
     """
-    found = np.zeros(len(text) + 1, bool)
-    if text:
-        found[0] = True
-    place = 0
-    for line in _LINE.findall(text):  # there always is a boundary after a line end
-        segments = (_ASCII_SEGMENT if line.isascii() else _SEGMENT).findall(line)
-        found[place + np.cumsum(np.fromiter(map(len, segments), np.int64, len(segments)))] = True
-        place += len(line)
+    if not text:
+        return np.zeros(1, bool)
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+    if text.isascii():
+        return _by_ascii_s_rules(codes)
+    found = _by_ascii_s_rules(np.minimum(codes, _OTHER))
+    for begin, end in _islands(codes):
+        found[begin:end] = False
+        place = begin
+        for segment in _SEGMENT.findall(text, begin, end):
+            found[place] = True
+            place += len(segment)
     return found
+
+
+def _by_ascii_s_rules(
+    codes: Integer[np.ndarray, " characters"],
+) -> Bool[np.ndarray, " characters_and_one"]:
+    """The boundaries of a text all of whose other characters stand apart from their neighbours."""
+    kind = _KIND[codes]
+    found = np.ones(len(codes) + 1, bool)
+    in_word, space = kind & (_LETTER_KIND | _DIGIT_KIND | _TIE_KIND) != 0, kind == _SPACE_KIND
+    within = (in_word[:-1] & in_word[1:]) | (space[:-1] & space[1:])
+    within |= (codes[:-1] == ord("\r")) & (codes[1:] == ord("\n"))
+    for beside, between in ((_LETTER_KIND, _BETWEEN_LETTERS), (_DIGIT_KIND, _BETWEEN_DIGITS)):
+        held = kind & beside != 0
+        joined = held[:-2] & (kind[1:-1] & between != 0) & held[2:]
+        within[:-1] |= joined
+        within[1:] |= joined
+    found[1:-1] = ~within
+    return found
+
+
+def _islands(codes: Integer[np.ndarray, " characters"]) -> list[tuple[int, int]]:
+    """The parts of a text that need all rules.
+
+    They hold all characters beyond ASCII. No rule looks across a part's ends: they are at ends of
+    lines, or between a space and a letter or digit of ASCII.
+    """
+    kind = _KIND[np.minimum(codes, _OTHER)]
+    after_space = (kind[:-1] == _SPACE_KIND) & (kind[1:] & (_LETTER_KIND | _DIGIT_KIND) != 0)
+    apart = np.flatnonzero(after_space | (codes[:-1] == ord("\n"))) + 1
+    ends = np.concatenate([[0], apart, [len(codes)]])
+    parts = np.unique(np.searchsorted(ends, np.flatnonzero(codes >= _OTHER), side="right"))
+    return [(int(ends[part - 1]), int(ends[part])) for part in parts]

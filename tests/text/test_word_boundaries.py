@@ -16,7 +16,27 @@ _OF_EACH_KIND = (
     "\u200d\u0301\ufe0f\xad\u200b\U0001f468\U0001f469\U0001f3fd\u24c2\U0001f1e6\U0001f1e7"
     "\u3000\xa0\u202f\xb7\u203f\uff0e\u0661\x1c\x00"
 )
-texts = st.one_of(st.text(_OF_EACH_KIND), st.text("ab1.,:;'_ \r\n\t-"), st.text())
+# Words of ASCII between others, where all rules apply only to parts of a text.
+_SCRAPS = (
+    " a",
+    " 1",
+    "a ",
+    "  ",
+    "b.c",
+    "\n",
+    "\r\n",
+    " \u0301",
+    "\xe9",
+    "\u200d",
+    "\U0001f1e6",
+    "\x85",
+)
+texts = st.one_of(
+    st.text(_OF_EACH_KIND),
+    st.text("ab1.,:;'_ \r\n\t-"),
+    st.lists(st.sampled_from(_SCRAPS)).map("".join),
+    st.text(),
+)
 
 
 @settings(max_examples=1000)
