@@ -2,6 +2,7 @@
 
 import functools
 import io
+import itertools
 import json
 
 import sentencepiece
@@ -78,6 +79,38 @@ def byte_level_json(add_prefix_space: bool = False) -> str:
         show_progress=False,
     )
     tokenizer.train_from_iterator(TEXTS, trainer)
+    return tokenizer.to_str()
+
+
+# What tokenizers may split or join: words, marks, digits and white space of every kind.
+PIECES_OF_TEXT = [
+    *("The", "mill", "s", "é", "中", "\u0301", "18", "7", ".", "]%", "%<", "'", "\u200b", "\x1c"),
+    *(" ", "  ", "\n", "\n\n", "\t", "\r", "\xa0", "\u2003", "\x85"),
+]
+BYTE_LEVEL = {
+    "type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True
+}  # fmt: skip
+
+
+def splits_by(words: str) -> list[dict[str, object]]:
+    """Pre-tokenizers of a byte-level tokenizer that splits texts by a pattern."""
+    cut = {"type": "Split", "pattern": {"Regex": words}, "behavior": "Isolated", "invert": False}
+    return [cut, BYTE_LEVEL | {"use_regex": False}]
+
+
+def split_json(splits: list[dict[str, object]]) -> str:
+    """A byte-level tokenizer with these pre-tokenizers, with tokens for what they leave whole."""
+    parts = json.loads(byte_level_json())
+    parts["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": splits}
+    tokenizer = tokenizers.Tokenizer.from_str(json.dumps(parts))
+    texts = ["".join(each) for each in itertools.product(PIECES_OF_TEXT, repeat=3)]
+    trainer = trainers.BpeTrainer(
+        vocab_size=2000,
+        special_tokens=["<|endoftext|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
     return tokenizer.to_str()
 
 

@@ -19,7 +19,6 @@ from gophercite.retrieval.snippets import plain_spaces
 from gophercite.retrieval.windows import LONGEST_WORD, Span
 from gophercite.text.sentences import sentence_spans
 from gophercite.vocabularies import Vocabulary
-from gophercite.vocabularies.vocabulary import WORD
 
 _HELD_CHARACTERS = 1 << 25  # of all pages; with their tokens they take about eight bytes each
 
@@ -36,7 +35,7 @@ class TokenisedPage:
         self.document = document
         self.plain = plain_spaces(document.text)
         self._vocabulary = vocabulary
-        words = WORD.findall(document.text)
+        words = vocabulary.word.findall(document.text)
         tokens = [vocabulary.encode(word) for word in words]
         self._ids = list(itertools.chain.from_iterable(tokens))
         # For word n: where it ends, and the number of tokens up to there.
@@ -75,13 +74,14 @@ class TokenisedPage:
     def pieces(self, window: Window) -> tuple[str, list[int], str]:
         """Returns the window as text, tokens of complete words, and text.
 
-        Text before the window may change the tokens of its first word, and text after it those of
-        the white space at its end. So these two parts are returned as text.
+        What is before the window may change the tokens of its first word, and what is after it
+        those of the last one: a line end may be joined to a full stop. So these two words, and the
+        white space at the end, are returned as text.
         """
         text, start, end = self.document.text, window.start, window.end
-        stop = start + len(text[start:end].rstrip(" \n"))
+        stop = start + len(text[start:end].rstrip())
         first = bisect_right(self._ends, start)
-        last = bisect_right(self._ends, stop)
+        last = bisect_right(self._ends, stop) - 1
         if last <= first + 1:
             return text[start:end], [], ""
         ids = self._ids[self._before(first + 1) : self._before(last)]

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 from typing import Any
 
 import tokenizers
@@ -32,6 +33,17 @@ _BOS_NAMES = ("<s>", "<bos>", "<|begin_of_text|>", "[BOS]")
 _PAD_NAMES = ("<pad>", "<|pad|>", "<|finetune_right_pad_id|>", "[PAD]")
 _UNK_NAMES = ("<unk>", "[UNK]")
 
+# How families of byte-level tokenizers split texts before merging bytes, if not as GPT-2.
+LLAMA_3_WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+QWEN_WORDS = LLAMA_3_WORDS.replace(r"\p{N}{1,3}", r"\p{N}")
+
+# All of these split before a space that follows anything but white space. Up to the next such place
+# there may be line ends and tabs, which some of them join to what is before.
+_UP_TO_A_SPACE = re.compile(r"\s*+(?:\S++(?:[^\S ]\s*+)?+)++|\s++")
+
 
 class HuggingFaceVocabulary(Vocabulary):
     """A tokenizer of the `tokenizers` library.
@@ -60,6 +72,7 @@ class HuggingFaceVocabulary(Vocabulary):
         self._json = tokenizer_json  # written back unchanged by `save`
         settings = _read_settings(tokenizer_json)
         self.dummy_prefix = _remove_dummy_prefix(settings)
+        self.splits_words, self.word = _splits_before_spaces(settings), _UP_TO_A_SPACE
         settings["truncation"] = settings["padding"] = None
         self._tokenizer = tokenizers.Tokenizer.from_str(json.dumps(settings))
         # `</s>` in a page must not end the response.
@@ -153,6 +166,37 @@ def _parts(component: dict[str, Any] | None, name: str) -> list[dict[str, Any]]:
     if component["type"] == "Sequence":
         return [part for inner in component[name] for part in _parts(inner, name)]
     return [component]
+
+
+def _splits_before_spaces(settings: dict[str, Any]) -> bool:
+    """Whether texts are always split before a space that follows anything but white space.
+
+    True only for the ways of splitting that are known here. The parts are tokenised independently,
+    and what follows a part doesn't change it.
+    """
+    words: list[str] = []
+    for part in _parts(settings.get("pre_tokenizer"), "pretokenizers"):
+        match part:
+            case {"type": "ByteLevel"}:
+                words += ["GPT-2"] if part.get("use_regex", True) else []
+            case {"type": "Split", "behavior": "Isolated", "invert": False}:
+                words.append(part["pattern"].get("Regex", ""))
+            case {"type": "Digits"}:
+                pass  # further splits, at digits
+            case _:
+                return False
+    normalizers = _parts(settings.get("normalizer"), "normalizers")
+    return (
+        words in (["GPT-2"], [LLAMA_3_WORDS], [QWEN_WORDS])
+        and all(part["type"] == "NFC" for part in normalizers)  # joins nothing to a space
+        and not any(map(_may_hold_a_place, settings.get("added_tokens", [])))
+    )
+
+
+def _may_hold_a_place(token: dict[str, Any]) -> bool:
+    """Whether an added token may extend over a space after a word, or depends on what is around."""
+    around = any(token.get(name) for name in ("single_word", "lstrip", "rstrip"))
+    return around or re.search(r"\S ", token["content"]) is not None
 
 
 def _is_byte_level(settings: dict[str, Any]) -> bool:

@@ -56,8 +56,8 @@ class Vocabulary(abc.ABC):
       unk_id: the tokenizer's unknown token, which `encode` never returns.
       dummy_prefix: whether the model was trained with a space before the first word of a text.
       splits_words: whether no token extends from a word over the white space that follows it. If
-        so, texts are tokenised word by word: a word, with the white space before it (`WORD`), has
-        the same tokens everywhere.
+        so, texts are tokenised word by word: what `word` matches has the same tokens everywhere.
+      word: matches a word with the white space before it, so that matches cover a text.
       other_eos_ids: other tokens that end the published model's answers, such as the end of a turn.
       missing_bytes: bytes that have no token of their own; texts with a character that needs one of
         them are not spelled exactly.
@@ -72,6 +72,7 @@ class Vocabulary(abc.ABC):
     unk_id: int | None
     dummy_prefix: bool
     splits_words: bool = False
+    word: re.Pattern[str] = WORD
     other_eos_ids: tuple[int, ...] = ()
     chat_template: str | None = None
 
@@ -155,7 +156,7 @@ class Vocabulary(abc.ABC):
         if not self.splits_words:
             return self._encode_whole(text, expected)
         ids: list[int] = []
-        for word in WORD.findall(text):
+        for word in self.word.findall(text):
             ids += self._words.get(word) or self._encode_word(word)
         return ids
 

@@ -15,18 +15,12 @@ from gophercite.vocabularies import (
     Vocabulary,
     VocabularyError,
 )
+from gophercite.vocabularies.hugging_face import LLAMA_3_WORDS, QWEN_WORDS
 from gophercite.weights.gguf_file import GGUFFile
 
 # Types of tokens, numbered as in SentencePiece.
 _NORMAL, _CONTROL, _USER_DEFINED, _UNUSED = 1, 3, 4, 5
 _KINDS = range(1, 7)
-
-# How the families split texts into words before merging bytes.
-_LLAMA_3_WORDS = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-_QWEN_WORDS = _LLAMA_3_WORDS.replace(r"\p{N}{1,3}", r"\p{N}")
 
 # By `tokenizer.ggml.pre`; the second first splits texts at each digit.
 _GPT_2, _SMOLLM, _QWEN = "gpt-2", "smollm", "qwen2"
@@ -34,8 +28,8 @@ _LLAMA_3 = ("llama-bpe", "llama3", "llama-v3")
 _WORDS = {
     _GPT_2: None,
     _SMOLLM: None,
-    _QWEN: _QWEN_WORDS,
-    **dict.fromkeys(_LLAMA_3, _LLAMA_3_WORDS),
+    _QWEN: QWEN_WORDS,
+    **dict.fromkeys(_LLAMA_3, LLAMA_3_WORDS),
 }
 
 

@@ -5,7 +5,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from vocabulary_fixtures import byte_level_json, trained
+from vocabulary_fixtures import metaspace_json, split_json, splits_by, trained
 
 from gophercite import prompts
 from gophercite.documents import Document, Window
@@ -13,14 +13,18 @@ from gophercite.retrieval.contexts import SearchResult, training_context
 from gophercite.retrieval.tokenised_pages import TokenisedPage, TokenisedPages
 from gophercite.text.sentences import sentence_spans
 from gophercite.vocabularies import HuggingFaceVocabulary
+from gophercite.vocabularies.hugging_face import LLAMA_3_WORDS
 
 UNIGRAM = trained()
 BPE = trained("bpe")
-VOCABULARIES = pytest.mark.parametrize("vocabulary", [UNIGRAM, BPE], ids=["unigram", "bpe"])
+BYTES = HuggingFaceVocabulary(split_json(splits_by(LLAMA_3_WORDS)))
+VOCABULARIES = pytest.mark.parametrize(
+    "vocabulary", [UNIGRAM, BPE, BYTES], ids=["unigram", "bpe", "as Llama 3's"]
+)
 
 ODD = ["水車", "naïve", "a" * 90, "\u2581", "]%", "%<", "🏠", "\t", "."]
 WORDS = st.sampled_from(["The", "mill", "of", "Ormsby", "burned.", "1812", "Dr.", *ODD])
-SPACES = st.sampled_from([" ", " ", " ", "\n", "\n\n", "  ", "\u00a0", ""])
+SPACES = st.sampled_from([" ", " ", " ", "\n", "\n\n", "  ", "\u00a0", "\t", "\n ", ""])
 TEXTS = st.lists(st.tuples(WORDS, SPACES), max_size=80).map(
     lambda pairs: "".join(word + space for word, space in pairs)
 )
@@ -121,4 +125,4 @@ def test_pages_are_held_and_replaced() -> None:
 
 def test_other_vocabularies_are_refused() -> None:
     with pytest.raises(ValueError, match="tokens that span several words"):
-        TokenisedPages(HuggingFaceVocabulary(byte_level_json()))
+        TokenisedPages(HuggingFaceVocabulary(metaspace_json("none")))

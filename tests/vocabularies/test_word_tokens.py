@@ -1,10 +1,15 @@
 """Texts are tokenised word by word where no token reaches over the end of a word."""
 
-import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from vocabulary_fixtures import trained, vocabularies
+import json
+import unicodedata
 
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from vocabulary_fixtures import BYTE_LEVEL, PIECES_OF_TEXT, split_json, splits_by, trained
+
+from gophercite.vocabularies import HuggingFaceVocabulary
+from gophercite.vocabularies.hugging_face import LLAMA_3_WORDS, QWEN_WORDS
 from gophercite.vocabularies.vocabulary import WORD
 
 PARTS = st.lists(st.sampled_from(["The", "mill", "\u2581", "]%", "%<", "é", " ", "\n", "  "]))
@@ -44,7 +49,57 @@ def test_words_that_were_met_before_have_the_same_tokens() -> None:
     assert again == first[:-1]
 
 
-def test_byte_level_tokenizers_keep_their_own_ways() -> None:
-    others = [v for name, v in vocabularies().items() if "byte" in name]
-    assert others
-    assert not any(vocabulary.splits_words for vocabulary in others)
+def byte_level(splits: list[dict[str, object]], **changed: object) -> HuggingFaceVocabulary:
+    """A byte-level tokenizer that splits texts so, with tokens for whatever is not split."""
+    return HuggingFaceVocabulary(json.dumps(json.loads(split_json(splits)) | changed))
+
+
+def added(content: str, **changed: bool) -> list[dict[str, object]]:
+    """The end of sequence, and another added token."""
+    plain = dict.fromkeys(["normalized", "single_word", "lstrip", "rstrip"], False)
+    end = {"id": 0, "content": "<|endoftext|>", "special": True, **plain}
+    return [end, {"id": 2000, "content": content, "special": False, **plain, **changed}]
+
+
+DIGITS = {"type": "Digits", "individual_digits": True}
+NFC = {"type": "NFC"}
+KINDS = {
+    "as GPT-2's": byte_level([BYTE_LEVEL]),
+    "as SmolLM2's": byte_level([DIGITS, BYTE_LEVEL]),
+    "as Llama 3's": byte_level(splits_by(LLAMA_3_WORDS)),
+    "as Qwen's": byte_level(splits_by(QWEN_WORDS), normalizer=NFC),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+@settings(deadline=None, max_examples=300)
+@given(st.lists(st.sampled_from([*PIECES_OF_TEXT, "<|endoftext|>"]), max_size=12).map("".join))
+@example("end.\n Next \t word")
+def test_byte_level_tokenizers_have_their_own_tokens(name: str, text: str) -> None:
+    vocabulary = KINDS[name]
+    assert vocabulary.splits_words
+    text = unicodedata.normalize("NFC", text)
+    assert vocabulary.encode(text) == vocabulary._encode_whole(text, text.encode())
+    words = vocabulary.word.findall(text)
+    assert "".join(words) == text
+
+
+@pytest.mark.parametrize(
+    "vocabulary",
+    [
+        byte_level([BYTE_LEVEL | {"use_regex": False}]),  # not split at all
+        byte_level(splits_by(r"\p{L}+ ?|[^\p{L}]+")),  # an unknown way
+        byte_level(
+            [{"type": "Metaspace", "replacement": "_", "prepend_scheme": "never"}, BYTE_LEVEL]
+        ),
+        byte_level([BYTE_LEVEL], normalizer={"type": "Lowercase"}),
+        byte_level([BYTE_LEVEL], added_tokens=added("of the")),
+        byte_level([BYTE_LEVEL], added_tokens=added("mill", rstrip=True)),
+    ],
+)
+def test_what_may_extend_over_a_space_is_tokenised_as_a_whole(vocabulary) -> None:
+    assert not vocabulary.splits_words
+
+
+def test_added_tokens_that_are_words_change_nothing() -> None:
+    assert byte_level([BYTE_LEVEL], added_tokens=added("  ")).splits_words
