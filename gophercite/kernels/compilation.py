@@ -9,6 +9,7 @@ import pathlib
 import platform
 import shlex
 import shutil
+import stat
 import subprocess
 import tempfile
 
@@ -39,10 +40,9 @@ def library(source: pathlib.Path) -> ctypes.CDLL | None:
         command = [*_compiler(), *_FLAGS, *shlex.split(os.environ.get("CXXFLAGS", ""))]
         return ctypes.CDLL(str(_compiled(source, command)))
     except subprocess.CalledProcessError as failed:
-        lines = failed.stderr.strip().splitlines() or [f"it ended with {failed.returncode}"]
-        why = (
-            f"{shlex.join(failed.cmd)} failed: {next((x for x in lines if 'error' in x), lines[0])}"
-        )
+        lines = failed.stderr.splitlines() or [f"it ended with {failed.returncode}"]
+        said = next((line for line in lines if "error" in line), lines[0])
+        why = f"{shlex.join(failed.cmd)} failed: {said}"
     except OSError as error:
         why = str(error)
     message = "attention on this CPU runs without our kernel, which takes longer: %s"
@@ -70,11 +70,11 @@ def _compiled(source: pathlib.Path, command: list[str]) -> pathlib.Path:
         key.update(part.encode() + b"\0")
     name = f"{source.stem}-{key.hexdigest()[:16]}.so"
     for folder in _folders(source):
-        if (folder / name).exists() and _is_ours(folder / name):
+        if _is_ours(folder / name):
             return folder / name
     for folder in _folders(source):
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
             scratch = tempfile.TemporaryDirectory(dir=folder)
         except OSError:
             continue  # nothing can be written there
@@ -85,17 +85,23 @@ def _compiled(source: pathlib.Path, command: list[str]) -> pathlib.Path:
             subprocess.run(compile_it, check=True, capture_output=True, text=True)
             written.replace(folder / name)  # at once, beside processes that compile the same
         return folder / name
-    raise OSError(f"neither {' nor '.join(map(str, _folders(source)))} can be written to")
+    raise OSError(f"no file can be written to {' or '.join(map(str, _folders(source)))}")
 
 
-def _folders(source: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
+def _folders(source: pathlib.Path) -> list[pathlib.Path]:
     """Where the library may be, in the order in which they are tried."""
-    caches = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-    return source.parent / "__pycache__", pathlib.Path(caches, "gophercite")
+    caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    folders = [source.parent / "__pycache__"]
+    if os.path.isabs(caches):  # users without a home have none
+        folders.append(pathlib.Path(caches, "gophercite"))
+    return folders
 
 
 def _is_ours(file: pathlib.Path) -> bool:
-    """Whether nobody but this user, root and the owner of our sources can have written a file."""
+    """Whether a file is there that only this user, root or the owner of our sources can write."""
+    try:
+        found = [x.stat() for x in (file, file.parent)]
+    except OSError:
+        return False
     trusted = {0, os.getuid(), pathlib.Path(__file__).stat().st_uid}
-    checked = (file, file.parent)
-    return all(x.stat().st_uid in trusted and not x.stat().st_mode & 0o002 for x in checked)
+    return all(x.st_uid in trusted and not x.st_mode & stat.S_IWOTH for x in found)

@@ -95,11 +95,16 @@ def test_what_fails_is_said_once_and_the_library_is_none(source, tmp_path, monke
     assert "no C++ compiler was found" in said()
 
 
-def test_nowhere_to_write_is_said(source, tmp_path, caplog):
+@pytest.mark.parametrize("home", ["a file", "none"])
+def test_nowhere_to_write_is_said(source, tmp_path, home, monkeypatch, caplog):
     (source.parent / "__pycache__").write_text("")
     (tmp_path / "cache").write_text("")
+    if home == "none":
+        monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+        monkeypatch.chdir(tmp_path)
     assert compiled(source) is None
-    assert "can be written to" in caplog.text
+    assert "no file can be written to" in caplog.text
+    assert not (tmp_path / "relative").exists()
 
 
 def test_a_model_does_without_the_kernel_on_a_machine_that_cannot_compile_it():
