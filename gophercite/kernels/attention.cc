@@ -317,7 +317,8 @@ struct Job {
       const float scale = ExpOfNegative(peaks[i] - peak);
       const float weight = weights[i] * scale + Weigh(scores.data(), own[i].count, peak);
       Mix(scores.data(), own[i].values, own[i].count, width, scale, row);
-      for (int64_t c = 0; c < width; c += kLanes) Store(row + c, Load(row + c) / weight);
+      const float share = weight == 0 ? 0.0f : 1.0f / weight;  // 0 for padding without a prompt
+      for (int64_t c = 0; c < width; c += kLanes) Store(row + c, Load(row + c) * share);
     }
   }
 };

@@ -32,7 +32,7 @@ def case(
     normal = lambda *shape: rng.normal(size=shape).astype(np.float32)  # noqa: E731
     q = normal(prompts, kv_heads, samples, groups * new, width) * np.float32(width**-0.5)
     prompt_keys, prompt_values = (normal(prompts, kv_heads, entries, width) for _ in range(2))
-    lengths = rng.integers(1, entries + 1, prompts).astype(np.int32)
+    lengths = rng.integers(0, entries + 1, prompts).astype(np.int32)
     for p, length in enumerate(lengths):
         prompt_keys[p, :, length:] = prompt_values[p, :, length:] = np.nan
     own = [normal(layers or 1, prompts, kv_heads, samples, capacity, width) for _ in range(2)]
@@ -61,6 +61,8 @@ def wanted(q, prompt_keys, prompt_values, own_keys, own_values, seen, lengths, t
         keys = [prompt_keys[p, k, : lengths[p]], own_keys[p, k, n][mine]]
         values = [prompt_values[p, k, : lengths[p]], own_values[p, k, n][mine]]
         scores = np.concatenate(keys).astype(np.float64) @ q[p, k, n, m]
+        if not len(scores):
+            continue  # padding without a prompt
         weights = np.exp(scores - scores.max())
         out[p, k, n, m] = weights / weights.sum() @ np.concatenate(values)
     return out
