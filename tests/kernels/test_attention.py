@@ -179,6 +179,19 @@ def test_exponentials_are_right_to_a_few_units_in_the_last_place():
     np.testing.assert_allclose(np.asarray(found)[:, 0, 0, 0, 0], wanted, rtol=4e-7)
 
 
+@pytest.mark.parametrize("samples", [3, 40])
+def test_padding_beside_a_prompt_without_tokens_is_finite(samples):
+    arguments = list(case(samples=samples, capacity=5, seed=2))
+    arguments[LENGTHS] = arguments[LENGTHS] * 0
+    arguments[SEEN] = arguments[SEEN].copy()
+    arguments[SEEN][0, 1] = False
+    found = np.asarray(attend(*arguments))
+    assert arguments[SEEN][0, 0].any()
+    assert not np.any(found[0, :, 1])
+    real = is_real(arguments)
+    np.testing.assert_allclose(found[real], wanted(*arguments)[real], atol=1e-5, rtol=1e-5)
+
+
 def test_mixed_dtypes_are_refused():
     arguments = list(case())
     arguments[1] = arguments[1].astype(jnp.bfloat16)
