@@ -7,7 +7,7 @@
 #
 # DATA holds the public files (docs/public_data.md says where they come from); all output is in
 # runs/real_pages. What already exists is not built again, and an interrupted training run resumes
-# from its newest checkpoint. STEPS is the number of training steps (default 450).
+# from its newest checkpoint. STEPS is the number of training steps (default 900).
 set -euo pipefail
 
 advice="docs/public_data.md says where each file comes from"
@@ -85,7 +85,7 @@ fi
 
 # 4. Behaviour cloning.
 python launch/train.py --gin_file=gin_configs/bc_smollm2.gin --gin.MODEL_DIR="$made/bc" \
-  --gin.DEMONSTRATIONS="'$made/completions'" --gin.TRAIN_STEPS="${STEPS:-450}"
+  --gin.DEMONSTRATIONS="'$made/completions'" --gin.TRAIN_STEPS="${STEPS:-900}"
 
 # 5. The test questions: browsed, and asked of the model that cloning began with.
 browse() { # OUTPUT [OPTION …]
