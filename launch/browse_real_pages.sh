@@ -96,11 +96,11 @@ browse() { # OUTPUT [OPTION …]
 }
 browse "$made/browsed" --find-present
 browse "$made/browsed_free" --free
-if [ ! -e "$made/asked.jsonl" ]; then
+if [ ! -e "$made/found.jsonl" ]; then
   python -m data_pipelines.search questions "$made/sets/questions_test.jsonl" \
     "$made/partial.jsonl" --index "$made/world/index.db" --results 5 --found-only
-  mv "$made/partial.jsonl" "$made/asked.jsonl"
+  mv "$made/partial.jsonl" "$made/found.jsonl"
 fi
-python launch/eval.py --model models/smollm2-citing --questions "$made/asked.jsonl" \
+python launch/eval.py --model models/smollm2-citing --questions "$made/found.jsonl" \
   --index "$made/world/index.db" --constrained --max-tokens 128 --max-prompt-tokens 2048 \
   --batch-size 16 --output "$made/asked"
