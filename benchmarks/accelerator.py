@@ -41,7 +41,12 @@ from benchmarks.peers import (
     serve,
     take_turns,
 )
-from benchmarks.same_model import SIZES, hugging_face_model, our_config
+from benchmarks.same_model import (
+    SIZES,
+    hugging_face_model,
+    hugging_face_samples,
+    our_config,
+)
 
 LENGTH, PROMPT, TOKENS = 2048, 512, 128
 # What an H100 reaches in the largest products, of the 989 TFLOP/s that are published.
@@ -214,24 +219,11 @@ def sample_torch(size: str, rows: int, tokens: int) -> Turn:
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = hugging_face_model(SIZES[size]).to(device, torch.bfloat16).eval()
-    shown = torch.tensor([prompt(size)], device=device)
     announce(f"torch {torch.__version__}, transformers {transformers.__version__}, static cache")
 
     def turn(number: int) -> dict[str, float]:
-        torch.manual_seed(number)
-        with torch.inference_mode():
-            made = model.generate(
-                shown,
-                attention_mask=torch.ones_like(shown),
-                do_sample=True,
-                top_k=0,
-                num_return_sequences=rows,
-                min_new_tokens=tokens,
-                max_new_tokens=tokens,
-                pad_token_id=0,
-                cache_implementation="static",
-            )
-        return {"tokens": float(made[:, PROMPT:].cpu().numel()), **_torch_peak_gib()}
+        made = hugging_face_samples(model, prompt(size), rows, tokens, number)
+        return {"tokens": float(made), **_torch_peak_gib()}
 
     return turn
 

@@ -65,3 +65,30 @@ def hugging_face_model(size: Size = SMALL, attention: str = "sdpa", positions: i
         eos_token_id=1,
     )
     return transformers.LlamaForCausalLM(config).float()
+
+
+def hugging_face_samples(
+    model: Any, prompt: list[int], samples: int, tokens: int, seed: int, **options: Any
+) -> int:
+    """Draws samples with exactly so many tokens by `generate`; returns how many tokens there are.
+
+    With a static cache, as its documentation advises for speed; `options` are further ones.
+    """
+    import torch
+
+    torch.manual_seed(seed)
+    shown = torch.tensor([prompt], device=model.device)
+    with torch.inference_mode():
+        made = model.generate(
+            shown,
+            attention_mask=torch.ones_like(shown),
+            do_sample=True,
+            top_k=0,
+            num_return_sequences=samples,
+            min_new_tokens=tokens,
+            max_new_tokens=tokens,
+            pad_token_id=0,
+            cache_implementation="static",
+            **options,
+        )
+    return made[:, len(prompt) :].cpu().numel()

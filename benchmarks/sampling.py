@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 from peers import Side, Turn, add_worker_flags, announce, median_ratio, serve, take_turns
-from same_model import SMALL, hugging_face_model, our_config
+from same_model import SMALL, hugging_face_model, hugging_face_samples, our_config
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -74,25 +74,11 @@ def hugging_face(tokens: int = TOKENS) -> Turn:
     import transformers
 
     model = hugging_face_model().eval()
-    shown = torch.tensor([prompt()])
     announce(f"torch {torch.__version__}, transformers {transformers.__version__}, static cache")
 
     def turn(number: int) -> dict[str, float]:
-        torch.manual_seed(number)
-        with torch.inference_mode():
-            made = model.generate(
-                shown,
-                attention_mask=torch.ones_like(shown),
-                do_sample=True,
-                top_k=0,
-                num_return_sequences=SAMPLES,
-                min_new_tokens=tokens,
-                max_new_tokens=tokens,
-                pad_token_id=0,
-                cache_implementation="static",
-                disable_compile=True,
-            )
-        return {"tokens": float(made[:, PROMPT:].numel())}
+        made = hugging_face_samples(model, prompt(), SAMPLES, tokens, number, disable_compile=True)
+        return {"tokens": float(made)}
 
     return turn
 

@@ -101,10 +101,6 @@ def _parse(
             parser.error(f"--{name.replace('_', '-')} is {given[name]}: must be at least 1")
     if not flags.gin_file and "questions" not in given:
         parser.error("the following arguments are required: --questions")
-    if "output" in given and given.get("questions") == f"{given['output']}.jsonl":
-        parser.error(
-            f"--output {given['output']} would write the answers over the questions: name another"
-        )
     processes.check(parser, flags)
     if (flags.process_id or 0) >= (flags.num_processes or 1):
         parser.error(

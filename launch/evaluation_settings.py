@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import pathlib
+import posixpath
 from collections.abc import Iterator, Sequence
 from typing import Literal, get_args
 
@@ -20,6 +21,9 @@ from gophercite.reports.results import Choice
 from gophercite.retrieval.index import DocumentIndex
 from gophercite.retrieval.search_results import with_pages
 from gophercite.storage import is_remote
+
+# Endings of the files of JSON lines that an evaluation writes, as its questions may be.
+_WRITTEN = (".jsonl", "_samples.jsonl", "_claims.jsonl")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,12 +95,17 @@ class Evaluation:
         """Refuses impossible settings, before anything is read.
 
         Raises:
-          ValueError: a setting is out of range, or there is nothing to score.
+          ValueError: a setting is out of range, there is nothing to score, or the results would
+            overwrite the questions.
         """
         for name in ("limit", "batch_size", "max_prompt_tokens", "samples"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} is {value}: must be at least 1")
+        written = {posixpath.normpath(f"{self.output}{suffix}") for suffix in _WRITTEN}
+        for name in (self.questions, *self.train):
+            if self.output is not None and posixpath.normpath(name) in written:
+                raise ValueError(f"output = {self.output!r} would overwrite {name}: name another")
         if self.model is None and not self.baselines:
             raise ValueError("there is nothing to score: give a model, or ask for the baselines")
         if self.choose not in (None, *get_args(Choice)):

@@ -66,20 +66,25 @@ def normalising_model() -> bytes:
     return model.getvalue()
 
 
+def trained_bytes(tokenizer: tokenizers.Tokenizer, texts: list[str], size: int) -> str:
+    """The JSON of a byte-level tokenizer, trained on texts."""
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        special_tokens=["<|endoftext|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer.to_str()
+
+
 @functools.cache
 def byte_level_json(add_prefix_space: bool = False) -> str:
     """A tokenizer as GPT-2's."""
     tokenizer = tokenizers.Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
     tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=400,
-        special_tokens=["<|endoftext|>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(TEXTS, trainer)
-    return tokenizer.to_str()
+    return trained_bytes(tokenizer, TEXTS, 400)
 
 
 # What tokenizers may split or join: words, marks, digits and white space of every kind.
@@ -104,14 +109,7 @@ def split_json(splits: list[dict[str, object]]) -> str:
     parts["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": splits}
     tokenizer = tokenizers.Tokenizer.from_str(json.dumps(parts))
     texts = ["".join(each) for each in itertools.product(PIECES_OF_TEXT, repeat=3)]
-    trainer = trainers.BpeTrainer(
-        vocab_size=2000,
-        special_tokens=["<|endoftext|>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(texts, trainer)
-    return tokenizer.to_str()
+    return trained_bytes(tokenizer, texts, 2000)
 
 
 @functools.cache

@@ -78,8 +78,8 @@ def word_boundaries(text: str) -> Bool[np.ndarray, " characters_and_one"]:
         return np.zeros(1, bool)
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
     if text.isascii():
-        return _by_ascii_s_rules(codes)
-    found = _by_ascii_s_rules(np.minimum(codes, _OTHER))
+        return _by_ascii_rules(codes)
+    found = _by_ascii_rules(np.minimum(codes, _OTHER))
     for begin, end in _islands(codes):
         found[begin:end] = False
         place = begin
@@ -89,7 +89,7 @@ def word_boundaries(text: str) -> Bool[np.ndarray, " characters_and_one"]:
     return found
 
 
-def _by_ascii_s_rules(
+def _by_ascii_rules(
     codes: Integer[np.ndarray, " characters"],
 ) -> Bool[np.ndarray, " characters_and_one"]:
     """The boundaries of a text all of whose other characters stand apart from their neighbours."""

@@ -189,11 +189,11 @@ def _splits_before_spaces(settings: dict[str, Any]) -> bool:
     return (
         words in (["GPT-2"], [LLAMA_3_WORDS], [QWEN_WORDS])
         and all(part["type"] == "NFC" for part in normalizers)  # joins nothing to a space
-        and not any(map(_may_hold_a_place, settings.get("added_tokens", [])))
+        and not any(map(_may_cross_a_split, settings.get("added_tokens", [])))
     )
 
 
-def _may_hold_a_place(token: dict[str, Any]) -> bool:
+def _may_cross_a_split(token: dict[str, Any]) -> bool:
     """Whether an added token may extend over a space after a word, or depends on what is around."""
     around = any(token.get(name) for name in ("single_word", "lstrip", "rstrip"))
     return around or re.search(r"\S ", token["content"]) is not None

@@ -180,16 +180,18 @@ def test_baselines_need_no_model(
     assert not (tmp_path / "out.jsonl").exists()
 
 
+@pytest.mark.parametrize(
+    ("file", "output"), [("asked.jsonl", "asked"), ("x_samples.jsonl", "./y/../x")]
+)
 def test_answers_are_not_written_over_the_questions(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    file: str, output: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    records.write(tmp_path / "asked.jsonl", [question(0)])
-    before = (tmp_path / "asked.jsonl").read_bytes()
-    files = ["--questions", str(tmp_path / "asked.jsonl"), "--output", str(tmp_path / "asked")]
-    with pytest.raises(SystemExit):
-        runpy.run_path(str(SCRIPT))["main"](files)
-    assert "over the questions" in capsys.readouterr().err
-    assert (tmp_path / "asked.jsonl").read_bytes() == before
+    records.write(tmp_path / file, [question(0)])
+    before = (tmp_path / file).read_bytes()
+    files = ["--questions", str(tmp_path / file), "--output", f"{tmp_path}/{output}"]
+    assert runpy.run_path(str(SCRIPT))["main"](files) == 1
+    assert f"would overwrite {tmp_path / file}" in capsys.readouterr().err
+    assert (tmp_path / file).read_bytes() == before
 
 
 def test_claims_that_contain_an_answer_may_count_without_asking_again(
