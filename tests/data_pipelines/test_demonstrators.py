@@ -364,11 +364,14 @@ def test_how_near_an_episode_came_to_the_proof() -> None:
     mill, day = Found(MILL, "The mill", ""), Found(other, "Other", "")
     world = SiteWorld("w", pages, ListedResults({"mill": [mill, day], "day": [day]}))
 
+    # Texts that touch the proof on either side don't overlap it.
+    question = dataclasses.replace(QUESTION, evidence=(Span(MILL, 27, 55),))
+
     def came(*texts: str, **rules: bool) -> Approach:
         states = [reset(QUESTION.question, Settings(**rules))]
         for text in texts:
             states.append(replay(world, states[-1], [text]))
-        return approach(QUESTION, world, states)
+        return approach(question, world, states)
 
     opened = ("Search mill", "Clicked on link 0")
     assert came("Search day") == Approach(False, False, False, 0, 0)

@@ -181,16 +181,18 @@ def test_baselines_need_no_model(
 
 
 @pytest.mark.parametrize(
-    ("file", "output"), [("asked.jsonl", "asked"), ("x_samples.jsonl", "./y/../x")]
+    ("file", "output"),
+    [("asked.jsonl", "asked"), ("x_samples.jsonl", "y/../x"), ("y/../asked.jsonl", "asked")],
 )
 def test_answers_are_not_written_over_the_questions(
     file: str, output: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    (tmp_path / "y").mkdir()
     records.write(tmp_path / file, [question(0)])
     before = (tmp_path / file).read_bytes()
-    files = ["--questions", str(tmp_path / file), "--output", f"{tmp_path}/{output}"]
+    files = ["--questions", f"{tmp_path}/{file}", "--output", f"{tmp_path}/{output}"]
     assert runpy.run_path(str(SCRIPT))["main"](files) == 1
-    assert f"would overwrite {tmp_path / file}" in capsys.readouterr().err
+    assert f"would overwrite {tmp_path}/{file}" in capsys.readouterr().err
     assert (tmp_path / file).read_bytes() == before
 
 
