@@ -1,16 +1,16 @@
 """Computes the examples of seqio tasks once, and writes them to a folder (`cached_examples`)."""
 
+import dataclasses
 import itertools
 import json
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import seqio
 import tensorflow as tf
 from etils import epath
-from jaxtyping import Int
 
 from data_pipelines.cached_examples import (
     DONE,
@@ -18,21 +18,54 @@ from data_pipelines.cached_examples import (
     Shard,
     described,
     examples_of,
+    index_path,
+    read_shard,
     to_blob,
     written_shards,
 )
 from data_pipelines.description import describe
-from data_pipelines.example_reader import Features, reader_of
+from data_pipelines.example_reader import ExampleReader, Features, reader_of
 from data_pipelines.features import SeqioVocabulary
 from data_pipelines.randomness import epoch_seed
 from data_pipelines.row_plan import digest
 from data_pipelines.sources import NumberedSource
 from gophercite.storage import open_bytes, write_file
 
-SHARD_BYTES = 2**27
+SHARD_BYTES = 128 * 10**6
 _AT_ONCE = 64  # records
 _COMPARED = 16  # records that are built twice, to see whether examples vary
 _OF_EPOCH = "seed"  # the one feature that always differs from epoch to epoch
+_SEED = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Shards:
+    """How the records of a split are divided into shards, each of which can be written by itself.
+
+    Attributes:
+      folder: the folder of the split.
+      key: of what the examples depend on.
+      records: number of records in the split.
+      each: number of records in a shard; the last one may have fewer.
+    """
+
+    folder: str
+    key: str
+    records: int
+    each: int
+
+    @property
+    def count(self) -> int:
+        """The number of shards."""
+        return -(-self.records // self.each)
+
+    def range_of(self, number: int) -> range:
+        """Returns the numbers of a shard's records."""
+        return range(number * self.each, min((number + 1) * self.each, self.records))
+
+
+# Writes shards, and yields the number and the examples of those that it knows to be written.
+Spread = Callable[[Shards, Sequence[int]], Iterable[tuple[int, int]]]
 
 
 def cache_split(
@@ -43,11 +76,13 @@ def cache_split(
     *,
     fix_draws: bool = False,
     shard_bytes: int = SHARD_BYTES,
+    spread: Spread | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> int:
     """Computes the examples of one split of a task, and writes them to a folder.
 
-    An interrupted call goes on after the last whole shard; a complete split is left as it is.
+    After an interruption, shards that are complete are not written again; a complete split is left
+    as it is.
 
     Args:
       task: any task whose tokens have a vocabulary of this project.
@@ -57,142 +92,231 @@ def cache_split(
       fix_draws: keep the first epoch's random draws. Otherwise a task whose examples differ from
         epoch to epoch is refused.
       shard_bytes: approximate size of a shard.
+      spread: has shards written by other processes, which call `write_shard`. None: this one writes
+        them. A source that can't return a record by its number is always read by this process.
       say: receives lines about the progress.
 
     Returns:
       The number of examples.
 
     Raises:
-      CacheError: the folder has examples of something else; the task's examples vary; or it has
-        more of them than any run reads.
+      CacheError: the folder has examples of something else; the task's examples vary; it has more
+        of them than any run reads; or shards are missing in the end.
     """
     where = epath.Path(folder) / split
-    if isinstance(task.source, NumberedSource) and task.source.endless(split):
+    numbered = isinstance(task.source, NumberedSource)
+    if numbered and task.source.endless(split):
         raise CacheError(
             f"task {task.name!r} makes its records without end, so they can't all be cached"
         )
-    source = _Examples(task, split, lengths)
-    if not fix_draws and source.vary():
+    reader = reader_of(task, split, lengths) if numbered else None
+    if reader is not None and not fix_draws and _vary(task, reader):
         raise CacheError(
             f"task {task.name!r} draws its examples anew in each epoch; cached, each epoch would "
             "have those of the first. If that is what you want, set --fix_draws"
         )
-    key = source.key()
-    written = written_shards(where, key)
-    done = sum(len(shard.checksums) for shard in written)
-    if (where / DONE).exists() and described(where)["shards"] == len(written):
+    key = _key(task, split, lengths, reader)
+    if (where / DONE).exists() and described(where)["shards"] == len(written_shards(where, key)):
         examples = int(described(where)["examples"])
         say(f"{split}: {examples} examples are there already")
         return examples
-    if done:
-        say(f"{split}: goes on after {done} records")
-    kinds = _kinds(task)
-    number = len(written)
-    examples = sum(_count(where, i, shard) for i, shard in enumerate(written))
-    for blobs, found, pages in _shards(source, done, shard_bytes):
-        path = where / f"{number:05d}"
-        write_file(f"{path}.examples", b"".join(blobs))
-        sizes = np.cumsum([0, *map(len, blobs)], dtype=np.int64)
-        checksums = np.array([zlib.crc32(blob) for blob in blobs], np.uint32)
-        shard = Shard(key, sizes, checksums, np.array(pages, np.uint32))
-        write_file(f"{path}.index.npz", shard.to_bytes())
-        number, done, examples = number + 1, done + len(blobs), examples + found
-        say(f"{split}: {done} records, {examples} examples")
+    if reader is None:
+        known = _write_from_the_beginning(task, split, lengths, where, key, shard_bytes, say)
+    else:
+        shards = Shards(
+            str(where), key, reader.count, _records_of_a_shard(task, reader, shard_bytes)
+        )
+
+        def here(shards: Shards, missing: Sequence[int]) -> Iterator[tuple[int, int]]:
+            for number in missing:
+                yield number, write_shard(task, split, lengths, shards, number)
+
+        known = _write_missing(shards, spread or here, split, say)
+    written = written_shards(where, key)
+    total = sum(len(shard.checksums) for shard in written)
+    examples = sum(
+        known[number] if number in known else _count(where, number, shard)
+        for number, shard in enumerate(written)
+    )
     if not examples:
         raise CacheError(f"task {task.name!r} has no example in split {split!r}")
+    if reader is not None and total != reader.count:
+        raise CacheError(f"{where}: has {total} of {reader.count} records; start this again")
     written_last = {
-        "task": task.name, "key": key, "shards": number, "records": done, "examples": examples,
-        "vocabulary": describe(_vocabulary(task)), "features": kinds,
+        "task": task.name, "key": key, "shards": len(written), "records": total,
+        "examples": examples, "vocabulary": describe(_vocabulary(task)), "features": _kinds(task),
     }  # fmt: skip
     write_file(where / DONE, json.dumps(written_last, indent=2) + "\n")
+    say(f"{split}: {examples} examples")
     return examples
 
 
-class _Examples:
-    """The examples of a split, record by record, from any record on."""
+def write_shard(
+    task: seqio.Task, split: str, lengths: Mapping[str, int], shards: Shards, number: int
+) -> int:
+    """Computes and writes one shard of a split. Several processes may write different ones.
 
-    def __init__(self, task: seqio.Task, split: str, lengths: Mapping[str, int]) -> None:
-        self._task, self._split, self._lengths = task, split, lengths
-        self._numbered = isinstance(task.source, NumberedSource)
-        self._reader = reader_of(task, split, lengths) if self._numbered else None
-        self._seeds = [epoch_seed(0, task.name, epoch) for epoch in range(2)]
+    Args:
+      task: a task whose source can return a record by its number.
+      split: a split of its source.
+      lengths: `sequence_length` for the preprocessors, by feature.
+      shards: how the split is divided.
+      number: the shard.
 
-    def key(self) -> str:
-        """Identifies what the examples depend on; a source that can't count names itself."""
-        source = self._task.source
-        texts = itertools.chain(
-            (self._task.name, self._split, repr(sorted(self._lengths.items()))),
-            map(describe, self._task.preprocessors),
-            (describe(_vocabulary(self._task)), type(source).__qualname__),
+    Returns:
+      The number of its examples.
+
+    Raises:
+      CacheError: here, the split has another number of records.
+    """
+    reader = reader_of(task, split, lengths)
+    if reader.count != shards.records:
+        raise CacheError(
+            f"task {task.name!r} has {reader.count} records in split {split!r} here, and "
+            f"{shards.records} where the work was divided"
         )
-        if self._reader is None:
-            return digest(texts)
-        return digest(itertools.chain(texts, self._reader.texts(range(self._reader.count))))
+    blobs: list[bytes] = []
+    examples = 0
+    for found in _in_turn(task, reader, shards.range_of(number)):
+        blobs.append(to_blob(found))
+        examples += len(found)
+    pages = task.source.pages(split)
+    of_shard = [] if pages is None else pages[shards.range_of(number)].tolist()
+    _write(epath.Path(shards.folder), number, shards.key, blobs, of_shard)
+    return examples
 
-    def vary(self) -> bool:
-        """Whether the examples of some records depend on the epoch."""
-        if self._reader is None:
-            return False
-        numbers = range(min(_COMPARED, self._reader.count))
-        first, second = (list(map(to_blob, self._read(numbers, seed))) for seed in self._seeds)
-        return first != second
 
-    def pages(self) -> Int[np.ndarray, " records"] | None:
-        """A number for each record, equal for records that stay together; or None."""
-        source = self._task.source
-        return source.pages(self._split) if isinstance(source, NumberedSource) else None
+def _write_missing(
+    shards: Shards, spread: Spread, split: str, say: Callable[[str], None]
+) -> dict[int, int]:
+    """Has the shards written that are missing; returns the examples of those that are known."""
+    where = epath.Path(shards.folder)
+    # Of an earlier start with smaller shards.
+    for number in itertools.takewhile(
+        lambda number: index_path(where, number).exists(), itertools.count(shards.count)
+    ):
+        index_path(where, number).unlink()
+    missing = [number for number in range(shards.count) if not _is_whole(where, number, shards)]
+    done = shards.records - sum(len(shards.range_of(number)) for number in missing)
+    if done:
+        say(f"{split}: goes on after {done} records")
+    known: dict[int, int] = {}
+    for number, examples in spread(shards, missing):
+        known[number] = examples
+        done += len(shards.range_of(number))
+        say(f"{split}: {done} of {shards.records} records")
+    return known
 
-    def after(self, done: int) -> Iterator[list[Features]]:
-        """Yields the examples of each record after the first `done`."""
-        if self._reader is None:
-            dataset = self._task.get_dataset(
-                sequence_length=self._lengths,
-                split=self._split,
-                shuffle=False,
-                seed=0,
-                num_epochs=1,
-                trim_output_features=False,
-                try_in_mem_cache=False,
-            )
-            for features in dataset.skip(done).as_numpy_iterator():
-                yield [_lasting(features)]
-            return
-        for start in range(done, self._reader.count, _AT_ONCE):
-            numbers = range(start, min(start + _AT_ONCE, self._reader.count))
-            yield from self._read(numbers, self._seeds[0])
 
-    def _read(self, numbers: range, seed: int) -> list[list[Features]]:
-        assert self._reader is not None
-        found = self._reader.read([(number, seed) for number in numbers])
-        return [list(map(_lasting, examples)) for examples in found]
+def _is_whole(where: epath.Path, number: int, shards: Shards) -> bool:
+    """Whether a shard is there, with the right records.
+
+    Raises:
+      CacheError: it is of something else.
+    """
+    path = index_path(where, number)
+    if not path.exists():
+        return False
+    found = read_shard(where, number, shards.key)
+    return len(found.checksums) == len(shards.range_of(number))
+
+
+def _write_from_the_beginning(
+    task: seqio.Task,
+    split: str,
+    lengths: Mapping[str, int],
+    where: epath.Path,
+    key: str,
+    shard_bytes: int,
+    say: Callable[[str], None],
+) -> dict[int, int]:
+    """Writes the shards of a source that can only be read from its beginning; see above."""
+    written = written_shards(where, key)
+    done = sum(len(shard.checksums) for shard in written)
+    if done:
+        say(f"{split}: goes on after {done} records")
+    dataset = task.get_dataset(
+        sequence_length=lengths,
+        split=split,
+        shuffle=False,
+        seed=_SEED,
+        num_epochs=1,
+        trim_output_features=False,
+        try_in_mem_cache=False,
+    )
+    known: dict[int, int] = {}
+    blobs: list[bytes] = []
+    size = 0
+    for features in itertools.chain(dataset.skip(done).as_numpy_iterator(), (None,)):
+        if features is not None:
+            blobs.append(to_blob([_lasting(features)]))
+            size += len(blobs[-1])
+        if blobs and (features is None or size >= shard_bytes):
+            number = len(written) + len(known)
+            _write(where, number, key, blobs, [])
+            known[number] = len(blobs)
+            done += len(blobs)
+            say(f"{split}: {done} records")
+            blobs, size = [], 0
+    return known
+
+
+def _write(
+    where: epath.Path, number: int, key: str, blobs: Sequence[bytes], pages: Sequence[int]
+) -> None:
+    """Writes a shard, its index last: a shard without one is written again."""
+    index = index_path(where, number)
+    index.unlink(missing_ok=True)
+    write_file(where / f"{number:05d}.examples", b"".join(blobs))
+    sizes = np.cumsum([0, *map(len, blobs)], dtype=np.int64)
+    checksums = np.array([zlib.crc32(blob) for blob in blobs], np.uint32)
+    shard = Shard(key, sizes, checksums, np.array(pages, np.uint32))
+    write_file(index, shard.to_bytes())
+
+
+def _key(
+    task: seqio.Task, split: str, lengths: Mapping[str, int], reader: ExampleReader | None
+) -> str:
+    """Identifies what the examples depend on; a source that can't count names itself."""
+    texts = itertools.chain(
+        (task.name, split, repr(sorted(lengths.items()))),
+        map(describe, task.preprocessors),
+        (describe(_vocabulary(task)), type(task.source).__qualname__),
+    )
+    if reader is None:
+        return digest(texts)
+    return digest(itertools.chain(texts, reader.texts(range(reader.count))))
+
+
+def _vary(task: seqio.Task, reader: ExampleReader) -> bool:
+    """Whether the examples of some records depend on the epoch."""
+    numbers = range(min(_COMPARED, reader.count))
+    first, second = (
+        [to_blob(found) for found in _in_turn(task, reader, numbers, epoch)] for epoch in range(2)
+    )
+    return first != second
+
+
+def _in_turn(
+    task: seqio.Task, reader: ExampleReader, numbers: range, epoch: int = 0
+) -> Iterator[list[Features]]:
+    """Yields the examples of each record, with the draws of an epoch."""
+    seed = epoch_seed(_SEED, task.name, epoch)
+    for start in range(0, len(numbers), _AT_ONCE):
+        part = numbers[start : start + _AT_ONCE]
+        for found in reader.read([(number, seed) for number in part]):
+            yield list(map(_lasting, found))
+
+
+def _records_of_a_shard(task: seqio.Task, reader: ExampleReader, shard_bytes: int) -> int:
+    """How many records a shard has, by the size of the first ones: the same after a restart."""
+    first = range(min(_AT_ONCE, reader.count))
+    size = sum(len(to_blob(found)) for found in _in_turn(task, reader, first))
+    return max(1, shard_bytes * len(first) // max(1, size))
 
 
 def _lasting(features: Features) -> Features:
     return {name: value for name, value in features.items() if name != _OF_EPOCH}
-
-
-def _shards(
-    source: _Examples, done: int, most: int
-) -> Iterator[tuple[list[bytes], int, list[int]]]:
-    """Yields the bytes of each record of a shard, its number of examples, and its pages."""
-    pages = source.pages()
-    blobs: list[bytes] = []
-    size = examples = 0
-    first = done
-    for found in source.after(done):
-        blobs.append(to_blob(found))
-        size += len(blobs[-1])
-        examples += len(found)
-        if size >= most:
-            yield blobs, examples, _of(pages, first, len(blobs))
-            first += len(blobs)
-            blobs, size, examples = [], 0, 0
-    if blobs:
-        yield blobs, examples, _of(pages, first, len(blobs))
-
-
-def _of(pages: np.ndarray | None, first: int, count: int) -> list[int]:
-    return [] if pages is None else pages[first : first + count].tolist()
 
 
 def _count(where: epath.Path, number: int, shard: Shard) -> int:

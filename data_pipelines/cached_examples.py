@@ -115,21 +115,35 @@ def _examples_in(blob: bytes) -> list[Features]:
     return [found[str(i)] for i in range(len(found))]
 
 
+def index_path(where: epath.Path, number: int) -> epath.Path:
+    """The file of a shard's index."""
+    return where / f"{number:05d}.index.npz"
+
+
+def read_shard(where: epath.Path, number: int, key: str) -> Shard:
+    """Reads the index of a shard.
+
+    Raises:
+      CacheError: it is damaged, or holds examples of something else.
+    """
+    shard = Shard.read(index_path(where, number))
+    if shard.key != key:
+        raise CacheError(
+            f"{where}: has examples of another task, other records or other settings; choose "
+            "another folder, or delete this one"
+        )
+    return shard
+
+
 def written_shards(where: epath.Path, key: str) -> list[Shard]:
-    """The shards that are complete, in order.
+    """The shards that are complete, in order, up to the first that is missing.
 
     Raises:
       CacheError: they hold examples of something else.
     """
     found: list[Shard] = []
-    while (path := where / f"{len(found):05d}.index.npz").exists():
-        shard = Shard.read(path)
-        if shard.key != key:
-            raise CacheError(
-                f"{where}: has examples of another task, other records or other settings; choose "
-                "another folder, or delete this one"
-            )
-        found.append(shard)
+    while index_path(where, len(found)).exists():
+        found.append(read_shard(where, len(found), key))
     return found
 
 

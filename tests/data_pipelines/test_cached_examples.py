@@ -12,7 +12,7 @@ import tensorflow as tf
 from google_storage import BUCKET, google_storage
 
 from data_pipelines import tasks
-from data_pipelines.cache_writing import cache_split
+from data_pipelines.cache_writing import cache_split, write_shard
 from data_pipelines.cached_examples import CacheError, add_cached
 from data_pipelines.features import SeqioVocabulary, output_features
 from data_pipelines.inputs import Input
@@ -93,9 +93,10 @@ def test_an_interrupted_call_goes_on(tmp_path):
     source = register("once", 40, kept=7)
     assert cached("once", tmp_path / "parts", say=said.append) == 28
     assert said[2] == f"train: goes on after {done} records"
-    # Each record is read for the key; the first ones also to compare two epochs.
-    assert all(source.read[number] == 1 for number in range(20, done))
-    assert all(source.read[number] == 2 for number in range(max(done, 20), 40))
+    # Each record is read for the key and, as one of the first 64, for the size of a shard; the
+    # first 16 also to compare two epochs.
+    assert all(source.read[number] == 2 for number in range(16, done))
+    assert all(source.read[number] == 3 for number in range(max(done, 16), 40))
     assert files_in(tmp_path / "parts") == files_in(tmp_path / "whole")
     assert cached("once", tmp_path / "parts", say=said.append) == 28
     assert said[-1] == "train: 28 examples are there already"
@@ -136,6 +137,58 @@ def test_each_split_is_compared(tmp_path):
     path.write_text(json.dumps(saved))
     with pytest.raises(CacheError, match="different features"):
         add_cached("once", tmp_path, bundled_vocabulary())
+
+
+def test_shards_are_written_by_others_in_any_order(tmp_path):
+    register("once", 50, kept=7)
+    cached("once", tmp_path / "whole")
+    said = []
+
+    def spread(shards, missing):
+        assert len(missing) == shards.count >= 4
+        task = seqio.TaskRegistry.get("once")
+        for number in sorted(missing, reverse=True):
+            found = write_shard(task, "train", LENGTHS, shards, number)
+            if number % 2:  # of the others it is not known how many examples they have
+                yield number, found
+
+    assert cached("once", tmp_path / "parts", spread=spread, say=said.append) == 35
+    assert said[-1] == "train: 35 examples"
+    assert files_in(tmp_path / "parts") == files_in(tmp_path / "whole")
+
+
+def test_shards_that_others_did_not_write_are_missed(tmp_path):
+    register("once", 50)
+
+    def spread(shards, missing):
+        task = seqio.TaskRegistry.get("once")
+        for number in missing[:-2]:
+            yield number, write_shard(task, "train", LENGTHS, shards, number)
+
+    with pytest.raises(CacheError, match=r"train: has \d+ of 50 records"):
+        cached("once", tmp_path, spread=spread)
+    assert not (tmp_path / "train" / "cached.json").exists()
+
+    def elsewhere(shards, missing):
+        other = dataclasses.replace(shards, records=51)
+        task = seqio.TaskRegistry.get("once")
+        yield 0, write_shard(task, "train", LENGTHS, other, missing[0])
+
+    with pytest.raises(CacheError, match="has 50 records in split 'train' here, and 51 where"):
+        cached("once", tmp_path, spread=elsewhere)
+
+
+def test_shards_of_another_size_are_written_again(tmp_path):
+    register("once", 50)
+    cached("once", tmp_path / "whole")
+    cached("once", tmp_path / "parts", shard_bytes=SMALL // 3)
+    assert len(files_in(tmp_path / "parts")) > len(files_in(tmp_path / "whole"))
+    (tmp_path / "parts" / "train" / "cached.json").unlink()
+    assert cached("once", tmp_path / "parts") == 50
+    source = Input("once", "train", LENGTH, 4, seed=3)
+    wanted = list(source.one_pass())
+    add_cached("once", tmp_path / "parts", bundled_vocabulary())
+    assert_equal(list(source.one_pass()), wanted)
 
 
 def test_missing_shards_are_written_again(tmp_path):

@@ -1,5 +1,6 @@
 """The command that caches a run's tasks, from gin files to the batches of a run."""
 
+import importlib.util
 import itertools
 
 import cache_task
@@ -13,6 +14,9 @@ from data_pipelines.sample_world.vocabulary import VOCABULARY_FOLDER
 from data_pipelines.sample_world.world import World
 from gophercite import records
 
+BEAM = pytest.mark.skipif(
+    importlib.util.find_spec("apache_beam") is None, reason="needs Apache Beam (the extra 'beam')"
+)
 GIN = """
 include "supervised.gin"
 MIXTURE_OR_TASK_NAME = @add_rated_answers()
@@ -48,13 +52,15 @@ def batches(gin_file, bindings):
     return [*itertools.islice(train.batches(3), 4), *validation.one_pass()]
 
 
-def test_a_run_has_the_same_batches_from_the_cache(gin_file, tmp_path, capsys):
+@pytest.mark.parametrize("workers", [["--processes=2"], pytest.param(["--beam="], marks=BEAM)])
+def test_a_run_has_the_same_batches_from_the_cache(gin_file, tmp_path, capsys, workers):
     wanted = batches(gin_file, {})
     output = str(tmp_path / "cached")
-    assert cache_task.main([f"--gin_file={gin_file}", "--output", output]) == 0
+    flags = ["--output", output, *workers]
+    assert cache_task.main([f"--gin_file={gin_file}", *flags]) == 0
     said = capsys.readouterr().out
-    assert "train: 20 records, 20 examples" in said
-    assert "validation: 6 records, 6 examples" in said
+    assert "train: 20 examples\n" in said
+    assert "validation: 6 examples\n" in said
     for path in tmp_path.glob("rated_answers_*"):
         path.unlink()
     found = batches(gin_file, {**CACHED, "add_cached.folder": output})
@@ -73,3 +79,17 @@ def test_what_cannot_be_cached_is_named(gin_file, tmp_path, capsys):
     (tmp_path / "rated_answers_train.jsonl").write_text("{}\n")
     assert cache_task.main(arguments) == 1
     assert "has no good record" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(importlib.util.find_spec("apache_beam") is not None, reason="Beam is here")
+def test_without_beam_the_message_says_what_to_install(gin_file, capsys):
+    with pytest.raises(SystemExit):
+        cache_task.main([f"--gin_file={gin_file}", "--output=cached", "--beam="])
+    assert "--beam needs Apache Beam: pip install -e '.[beam]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flag", ["processes", "shard_mb"])
+def test_none_at_all_is_refused(gin_file, capsys, flag):
+    with pytest.raises(SystemExit):
+        cache_task.main([f"--gin_file={gin_file}", "--output=cached", f"--{flag}=0"])
+    assert f"--{flag} 0: must be at least 1" in capsys.readouterr().err

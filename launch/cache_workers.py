@@ -1,0 +1,115 @@
+"""Other processes and machines that write shards of cached examples for `launch/cache_task.py`."""
+
+import concurrent.futures
+import functools
+import multiprocessing
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import gin_files
+
+if TYPE_CHECKING:
+    import seqio
+
+    from data_pipelines.cache_writing import Shards
+    from data_pipelines.task_input import TaskInput
+
+
+class Configuration(NamedTuple):
+    """The flags by which a worker finds the tasks that it works at.
+
+    Attributes:
+      files, bindings, search_paths: as `gin_files.load` takes them.
+    """
+
+    files: tuple[str, ...]
+    bindings: tuple[tuple[str, str], ...]
+    search_paths: tuple[str, ...]
+
+
+class Work(NamedTuple):
+    """A split whose shards are to be written."""
+
+    configuration: Configuration
+    task: str
+    split: str
+    shards: "Shards"
+
+
+def tasks_of(inputs: Sequence[Any]) -> Mapping[tuple[str, str], tuple["seqio.Task", "TaskInput"]]:
+    """The tasks of some inputs by name and split, with the input that reads each of them."""
+    from data_pipelines.task_input import TaskInput
+
+    return {
+        (task.name, source.split): (task, source)
+        for source in inputs
+        if isinstance(source, TaskInput)  # completions of browsing are read without seqio
+        for task in source.tasks
+    }
+
+
+def write(work: Work, number: int) -> tuple[int, int]:
+    """Writes a shard in a worker, and returns its number and that of its examples."""
+    from data_pipelines.cache_writing import write_shard
+
+    task, source = _tasks(work.configuration)[work.task, work.split]
+    lengths = source.feature_lengths(task)
+    return number, write_shard(task, work.split, lengths, work.shards, number)
+
+
+def pool(processes: int) -> concurrent.futures.Executor:
+    """Processes of this machine, which are started as they are needed."""
+    context = multiprocessing.get_context("spawn")  # TensorFlow does not survive a fork
+    return concurrent.futures.ProcessPoolExecutor(processes, context)
+
+
+def in_pool(
+    work: Work, numbers: Sequence[int], processes: concurrent.futures.Executor
+) -> Iterator[tuple[int, int]]:
+    """Has shards written by a pool; yields each as it is complete."""
+    waiting = [processes.submit(write, work, number) for number in numbers]
+    try:
+        for done in concurrent.futures.as_completed(waiting):
+            yield done.result()
+    finally:
+        for each in waiting:
+            each.cancel()
+
+
+def on_beam(work: Work, numbers: Sequence[int], flags: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Has shards written by a Beam pipeline; it does not say how many examples they have.
+
+    Args:
+      work: the split.
+      numbers: its shards.
+      flags: the pipeline's options, such as `--runner=DataflowRunner`.
+    """
+    import apache_beam as beam
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    with beam.Pipeline(options=PipelineOptions(list(flags))) as pipeline:
+        _ = (
+            pipeline
+            | beam.Create(list(numbers))
+            | beam.Reshuffle()  # each shard is an element by itself, wherever there is a worker
+            | beam.Map(functools.partial(write, work))
+        )
+    yield from ()
+
+
+@functools.lru_cache(maxsize=1)
+def _tasks(
+    configuration: Configuration,
+) -> Mapping[tuple[str, str], tuple["seqio.Task", "TaskInput"]]:
+    os.environ["JAX_PLATFORMS"] = "cpu"  # the machine's accelerators are somebody else's
+    import configuration as library
+
+    files = gin_files.load(
+        configuration.files,
+        dict(configuration.bindings),
+        configuration.search_paths,
+        unset=[],
+    )
+    with gin_files.one_line(files, dict(configuration.bindings)):
+        return tasks_of(library.inputs())
