@@ -97,6 +97,8 @@ def pytest_collection_finish() -> None:
     # What was imported stays: Python need not look through it again and again for what can go.
     gc.collect()
     gc.freeze()
+    # Nor often: tracing and lowering make many objects at once, and most of them stay.
+    gc.set_threshold(100_000, 20, 100)
 
 
 # A deadline for each example tells how busy the machine is, not whether the code is right.

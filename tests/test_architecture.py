@@ -1,6 +1,7 @@
 """The house rules that a program can check: floors, TensorFlow's place, no flags in the library."""
 
 import ast
+import functools
 import pathlib
 import subprocess
 from collections.abc import Iterator
@@ -50,18 +51,26 @@ def name_of(path: pathlib.Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def imports(path: pathlib.Path) -> Iterator[tuple[int, str]]:
+@functools.cache
+def parsed(path: pathlib.Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@functools.cache
+def imports(path: pathlib.Path) -> list[tuple[int, str]]:
     """Each imported module with its line, wherever in the file it is imported."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    found = []
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
+            found += [(node.lineno, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{name_of(path)}:{node.lineno}: imports are absolute here"
             assert node.module is not None
             if node.module == "gophercite":
-                yield from ((node.lineno, f"gophercite.{alias.name}") for alias in node.names)
+                found += [(node.lineno, f"gophercite.{alias.name}") for alias in node.names]
             else:
-                yield node.lineno, node.module
+                found.append((node.lineno, node.module))
+    return found
 
 
 def is_import(node: ast.stmt) -> bool:
@@ -76,40 +85,57 @@ def room_of(module: str) -> str | None:
     return rest[0] if first == "gophercite" and rest else None
 
 
-@pytest.mark.parametrize("path", ALL, ids=name_of)
-def test_imports_point_down(path: pathlib.Path) -> None:
+def points_down(path: pathlib.Path) -> Iterator[str]:
+    """What is wrong with a file's imports."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     here = room_of(".".join(part for part in parts if part != "__init__"))
     if here is None:
-        at_once = [node for node in ast.parse(path.read_text()).body if is_import(node)]
-        assert [node.module for node in at_once] == ["typing"], "the package must load at once"  # type: ignore[attr-defined]
-        return
-    assert here in FLOOR_OF, f"give the room {here!r} a floor in {name_of(pathlib.Path(__file__))}"
-    for line, module in imports(path):
-        there = room_of(module)
-        if there is None or there == here or not (ROOT / module.split(".")[0]).is_dir():
-            continue
-        assert FLOOR_OF[there] < FLOOR_OF[here], (
-            f"{name_of(path)}:{line}: {here} (floor {FLOOR_OF[here]}) imports {module} "
-            f"(floor {FLOOR_OF[there]}): imports only point down"
-        )
+        at_once = [node for node in parsed(path).body if is_import(node)]
+        if [node.module for node in at_once] != ["typing"]:  # type: ignore[attr-defined]
+            yield f"{name_of(path)}: the package must load at once"
+    elif here not in FLOOR_OF:
+        yield f"give the room {here!r} a floor in {name_of(pathlib.Path(__file__))}"
+    else:
+        for line, module in imports(path):
+            there = room_of(module)
+            if there is None or there == here or not (ROOT / module.split(".")[0]).is_dir():
+                continue
+            if FLOOR_OF[there] >= FLOOR_OF[here]:
+                yield (
+                    f"{name_of(path)}:{line}: {here} (floor {FLOOR_OF[here]}) imports {module} "
+                    f"(floor {FLOOR_OF[there]}): imports only point down"
+                )
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in ALL if "data_pipelines" not in path.parts], ids=name_of
-)
-def test_only_data_pipelines_import_tensorflow(path: pathlib.Path) -> None:
-    for line, module in imports(path):
-        assert module.split(".")[0] not in TENSORFLOW, f"{name_of(path)}:{line}: imports {module}"
+def imported_from(paths: list[pathlib.Path], roots: set[str]) -> list[str]:
+    """Where these files import any of these packages."""
+    return [
+        f"{name_of(path)}:{line}: imports {module}"
+        for path in paths
+        for line, module in imports(path)
+        if module.split(".")[0] in roots
+    ]
 
 
-@pytest.mark.parametrize("path", LIBRARY, ids=name_of)
-def test_library_has_no_flags_and_no_prints(path: pathlib.Path) -> None:
-    for line, module in imports(path):
-        assert module.split(".")[0] not in EDGE, f"{name_of(path)}:{line}: imports {module}"
-    for node in ast.walk(ast.parse(path.read_text())):
-        prints = isinstance(node, ast.Name) and node.id == "print"
-        assert not prints, f"{name_of(path)}:{node.lineno}: the library does not print"  # type: ignore[attr-defined]
+def test_imports_point_down() -> None:
+    assert [wrong for path in ALL for wrong in points_down(path)] == []
+
+
+def test_only_data_pipelines_import_tensorflow() -> None:
+    others = [path for path in ALL if "data_pipelines" not in path.parts]
+    assert imported_from(others, TENSORFLOW) == []
+    assert imported_from(ALL, TENSORFLOW), "data_pipelines do"
+
+
+def test_library_has_no_flags_and_no_prints() -> None:
+    assert imported_from(LIBRARY, EDGE) == []
+    prints = [
+        f"{name_of(path)}:{node.lineno}: the library does not print"
+        for path in LIBRARY
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Name) and node.id == "print"
+    ]
+    assert prints == []
 
 
 def test_git_ignores_nothing_that_it_keeps() -> None:

@@ -17,7 +17,10 @@ ON_X86 = platform.machine() in ("x86_64", "AMD64")
 
 def run(flags: str, **environment: str) -> None:
     """Runs the kernel's tests with other flags of the compiler."""
-    command = [sys.executable, "-m", "pytest", "-p", "no:xdist", "tests/kernels/test_attention.py"]
+    file = "tests/kernels/test_attention.py"
+    # How threads meet does not depend on the build, and takes most of the time under a sanitizer.
+    left_out = f"--deselect={file}::test_calls_at_the_same_time_do_not_meet"
+    command = [sys.executable, "-m", "pytest", "-p", "no:xdist", file, left_out]
     ended = subprocess.run(
         command,
         cwd=ROOT,

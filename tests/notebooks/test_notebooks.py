@@ -30,7 +30,7 @@ TINY: dict[str, Any] = {
     "train.save_every": 2,
     "linear_warmup_cosine.warmup_steps": 1,
     "TransformerConfig.d_model": 16,
-    "TransformerConfig.num_layers": 2,
+    "TransformerConfig.num_layers": 1,
     "TransformerConfig.d_ff": 16,
     "TransformerConfig.num_heads": 2,
     "TransformerConfig.head_dim": 8,

@@ -2,6 +2,7 @@
 
 import json
 import unicodedata
+from collections.abc import Callable
 
 import pytest
 from hypothesis import example, given, settings
@@ -63,20 +64,25 @@ def added(content: str, **changed: bool) -> list[dict[str, object]]:
 
 DIGITS = {"type": "Digits", "individual_digits": True}
 NFC = {"type": "NFC"}
-KINDS = {
-    "as GPT-2's": byte_level([BYTE_LEVEL]),
-    "as SmolLM2's": byte_level([DIGITS, BYTE_LEVEL]),
-    "as Llama 3's": byte_level(splits_by(LLAMA_3_WORDS)),
-    "as Qwen's": byte_level(splits_by(QWEN_WORDS), normalizer=NFC),
+KINDS: dict[str, Callable[[], HuggingFaceVocabulary]] = {
+    "as GPT-2's": lambda: byte_level([BYTE_LEVEL]),
+    "as SmolLM2's": lambda: byte_level([DIGITS, BYTE_LEVEL]),
+    "as Llama 3's": lambda: byte_level(splits_by(LLAMA_3_WORDS)),
+    "as Qwen's": lambda: byte_level(splits_by(QWEN_WORDS), normalizer=NFC),
 }
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.fixture(scope="module", params=KINDS)
+def vocabulary(request: pytest.FixtureRequest) -> HuggingFaceVocabulary:
+    return KINDS[request.param]()
+
+
 @settings(deadline=None, max_examples=300)
-@given(st.lists(st.sampled_from([*PIECES_OF_TEXT, "<|endoftext|>"]), max_size=12).map("".join))
-@example("end.\n Next \t word")
-def test_byte_level_tokenizers_have_their_own_tokens(name: str, text: str) -> None:
-    vocabulary = KINDS[name]
+@given(text=st.lists(st.sampled_from([*PIECES_OF_TEXT, "<|endoftext|>"]), max_size=12).map("".join))
+@example(text="end.\n Next \t word")
+def test_byte_level_tokenizers_have_their_own_tokens(
+    vocabulary: HuggingFaceVocabulary, text: str
+) -> None:
     assert vocabulary.splits_words
     text = unicodedata.normalize("NFC", text)
     assert vocabulary.encode(text) == vocabulary._encode_whole(text, text.encode())
@@ -85,20 +91,20 @@ def test_byte_level_tokenizers_have_their_own_tokens(name: str, text: str) -> No
 
 
 @pytest.mark.parametrize(
-    "vocabulary",
+    ("splits", "changed"),
     [
-        byte_level([BYTE_LEVEL | {"use_regex": False}]),  # not split at all
-        byte_level(splits_by(r"\p{L}+ ?|[^\p{L}]+")),  # an unknown way
-        byte_level(
-            [{"type": "Metaspace", "replacement": "_", "prepend_scheme": "never"}, BYTE_LEVEL]
-        ),
-        byte_level([BYTE_LEVEL], normalizer={"type": "Lowercase"}),
-        byte_level([BYTE_LEVEL], added_tokens=added("of the")),
-        byte_level([BYTE_LEVEL], added_tokens=added("mill", rstrip=True)),
+        ([BYTE_LEVEL | {"use_regex": False}], {}),  # not split at all
+        (splits_by(r"\p{L}+ ?|[^\p{L}]+"), {}),  # an unknown way
+        ([{"type": "Metaspace", "replacement": "_", "prepend_scheme": "never"}, BYTE_LEVEL], {}),
+        ([BYTE_LEVEL], {"normalizer": {"type": "Lowercase"}}),
+        ([BYTE_LEVEL], {"added_tokens": added("of the")}),
+        ([BYTE_LEVEL], {"added_tokens": added("mill", rstrip=True)}),
     ],
 )
-def test_what_may_extend_over_a_space_is_tokenised_as_a_whole(vocabulary) -> None:
-    assert not vocabulary.splits_words
+def test_what_may_extend_over_a_space_is_tokenised_as_a_whole(
+    splits: list[dict[str, object]], changed: dict[str, object]
+) -> None:
+    assert not byte_level(splits, **changed).splits_words
 
 
 def test_added_tokens_that_are_words_change_nothing() -> None:
