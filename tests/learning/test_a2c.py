@@ -2,7 +2,7 @@
 
 import dataclasses
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,12 +11,14 @@ import pytest
 
 from gophercite.decoding.decode_loop import decode
 from gophercite.decoding.decode_state import Plan
+from gophercite.decoding.decoded import Decoded
 from gophercite.decoding.rows import padded_rows
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.documents import Document
 from gophercite.learning import optimizers, schedules
-from gophercite.learning.a2c import A2CLearner, Shared
-from gophercite.learning.rollouts import Rewards, Rollouts, append, distinct_samples, roll_out
+from gophercite.learning.a2c import A2CLearner, Collected, Shared
+from gophercite.learning.rollouts import Rewards, Rollouts, append, distinct_samples
+from gophercite.learning.state import TrainState
 from gophercite.models.config import TransformerConfig
 from gophercite.models.parameters import (
     FROZEN,
@@ -30,6 +32,7 @@ from gophercite.models.reward_model import RewardModel, Verdict
 from gophercite.models.transformer import Transformer
 from gophercite.quoting.constraint import QuoteConstraint
 from gophercite.quoting.quote_settings import QuoteSettings
+from gophercite.quoting.quote_state import QuoteTables
 from tests.quoting.quote_worlds import TokenList
 
 BYTES = TokenList(())
@@ -66,13 +69,17 @@ def learner(**changes: Any) -> A2CLearner:
 
 def parameters(of: A2CLearner, frozen: int = 1) -> Params:
     judge = of.rewards.model
-    key = jax.random.key(3)
-    trunk = jax.jit(judge.transformer.init)(key)
-    trunk[TRAINED] = jax.tree.map(lambda leaf: 6 * leaf, trunk[TRAINED])  # so that rewards differ
-    reward_model = {**trunk, HEADS: judge.init_heads(key)}
+    draws = np.random.default_rng(3)
+    trunk = jax.tree.map(  # so large that rewards differ
+        lambda leaf: draws.normal(size=leaf.shape).astype(leaf.dtype), judge.transformer.abstract()
+    )
+    reward_model = {**trunk, HEADS: judge.init_heads(jax.random.key(3))}
     policy = jax.jit(of.transformer.init, static_argnums=1)(jax.random.key(0), frozen)
     value_head = jax.jit(of.value_head.init)(jax.random.key(1))
     return of.with_extra_parts(policy, reward_model, value_head)
+
+
+CONSTRAINT = QuoteConstraint(BYTES, QuoteSettings(minimum_quote=5, maximum_claim=2))
 
 
 def batch(constrained: bool = True) -> dict[str, Any]:
@@ -86,22 +93,9 @@ def batch(constrained: bool = True) -> dict[str, Any]:
         "weights": jnp.ones(len(PROMPTS)),
     }
     if constrained:
-        constraint = QuoteConstraint(BYTES, QuoteSettings(minimum_quote=5, maximum_claim=5))
-        graphs = [constraint.graph(pages) for pages in PAGES]
-        shown["quotes"] = constraint.tables(graphs, MAX_TOKENS)
+        graphs = [CONSTRAINT.graph(pages) for pages in PAGES]
+        shown["quotes"] = CONSTRAINT.tables(graphs, MAX_TOKENS)
     return shown
-
-
-def rolled_out(of: A2CLearner, params: Params, constrained: bool = True) -> Rollouts:
-    make = jax.jit(lambda params, batch, key: roll_out(of.plan, of.rewards, params, batch, key))
-    return make(params, batch(constrained), jax.random.key(5))
-
-
-@pytest.fixture(scope="module")
-def made() -> tuple[A2CLearner, Params, Rollouts]:
-    of = learner()
-    params = parameters(of)
-    return of, params, rolled_out(of, params)
 
 
 def losses(of: A2CLearner, params: Params, rollouts: Rollouts, quotes: Any = None) -> Any:
@@ -109,83 +103,105 @@ def losses(of: A2CLearner, params: Params, rollouts: Rollouts, quotes: Any = Non
     return of.losses(params, rollouts._asdict(), Shared(jnp.ones(()), quotes), None)
 
 
-def jitted(of: A2CLearner) -> Any:
-    return jax.jit(partial(losses, of))
+# What most tests share is compiled once; the prompts are sampled in two pieces.
+OF = learner(rollout_pieces=2)
+COLLECT, LOSSES = jax.jit(OF.collect), jax.jit(partial(losses, OF))
 
 
-def test_the_trainer_agrees_with_the_sampler_on_what_was_drawn(made: Any) -> None:
-    """Within float32's tolerance, so that no old log-probabilities need be carried along."""
-    of, params, rollouts = made
-    shown = batch()
-    key = jax.random.key(5)
+class Made(NamedTuple):
+    """What was collected for a batch, and what the sampler says of all its prompts at once."""
+
+    params: Params
+    rollouts: Rollouts
+    quotes: QuoteTables
+    sampled: Decoded
+
+
+@pytest.fixture(scope="module")
+def params() -> Params:
+    return parameters(OF)
+
+
+@pytest.fixture(scope="module")
+def made(params: Params) -> Made:
+    shown, key = batch(), jax.random.key(5)
     keys = jax.vmap(lambda row: jax.random.fold_in(key, row))(jnp.arange(2))
-    policy = of.policy_parts(params)
-    sampled = decode(
-        of.plan, policy, shown["prompts"], shown["prompt_lengths"], keys, shown["quotes"], None
-    )
-    _, sums = jitted(of)(params, rollouts, shown["quotes"])
-    np.testing.assert_array_equal(rollouts.responses, sampled.tokens.reshape(8, -1))
-    np.testing.assert_allclose(sums["log_prob"], jnp.sum(sampled.constrained_log_probs), rtol=1e-5)
-    assert sums["places"] == jnp.sum(sampled.lengths)
+    prompts, lengths, quotes = (shown[n] for n in ("prompts", "prompt_lengths", "quotes"))
+    policy = OF.policy_parts(params)
+    sampled = decode(OF.plan, policy, prompts, lengths, keys, quotes, None)
+    return Made(params, COLLECT(params, shown, key).rollouts, quotes, sampled)
+
+
+def test_the_trainer_agrees_with_the_sampler_on_what_was_drawn(made: Made) -> None:
+    """Within float32's tolerance, so that no old log-probabilities need be carried along."""
+    _, sums = LOSSES(made.params, made.rollouts, made.quotes)
+    drawn = np.sum(made.sampled.constrained_log_probs)
+    np.testing.assert_allclose(sums["log_prob"], drawn, rtol=1e-5)
+    assert sums["places"] == np.sum(made.sampled.lengths)
     # The teacher is the policy, as yet.
     np.testing.assert_allclose(sums["kl"], 0, atol=1e-4)
 
 
-def test_prompts_sampled_in_pieces_have_the_same_samples(made: Any) -> None:
-    of, params, rollouts = made
-    make = partial(roll_out, of.plan, of.rewards, pieces=2)
-    pieces = jax.jit(make)(params, batch(), jax.random.key(5))
-    for name in ("responses", "response_lengths", "faults", "weights"):
-        np.testing.assert_array_equal(getattr(pieces, name), getattr(rollouts, name), name)
-    for name in ("frozen_activations", "rewards"):
-        np.testing.assert_allclose(
-            getattr(pieces, name), getattr(rollouts, name), rtol=1e-5, atol=1e-6, err_msg=name
-        )
+def test_prompts_sampled_in_pieces_have_the_same_samples(made: Made) -> None:
+    found = made.rollouts
+    np.testing.assert_array_equal(found.responses, made.sampled.tokens.reshape(8, -1))
+    np.testing.assert_array_equal(found.response_lengths, made.sampled.lengths.reshape(8))
+    np.testing.assert_array_equal(found.faults, 0)
+    np.testing.assert_array_equal(found.weights, 1)
 
 
-def test_sharing_what_the_frozen_layers_make_changes_nothing(made: Any) -> None:
-    of, params, rollouts = made
-    whole = jax.jit(of.transformer.frozen_activations)(
+def test_samples_are_rewarded_as_if_each_were_alone(made: Made) -> None:
+    """Behind its prompt's question, without the padding between."""
+    rows = np.zeros((8, 2 + MAX_TOKENS), np.int32)
+    sizes = np.zeros(8, np.int32)
+    for row, response in enumerate(np.asarray(made.rollouts.responses)):
+        length = made.rollouts.response_lengths[row]
+        whole = [*QUESTIONS[row // 4], *response[:length]]
+        rows[row, : len(whole)], sizes[row] = whole, len(whole)
+    judged = jax.jit(OF.reward_model.judge)(made.params[REWARD_MODEL], rows, sizes)
+    assert np.std(judged.reward) > 0.1
+    np.testing.assert_allclose(made.rollouts.rewards, judged.reward, rtol=1e-5, atol=1e-5)
+
+
+def test_sharing_what_the_frozen_layers_make_changes_nothing(made: Made) -> None:
+    params, rollouts, quotes, _ = made
+    whole = jax.jit(OF.transformer.frozen_activations)(
         params,
         rollouts.tokens,
         jnp.broadcast_to(jnp.arange(rollouts.tokens.shape[1]), rollouts.tokens.shape),
         jnp.ones_like(rollouts.tokens),
     )
     ends = rollouts.prompt_lengths + rollouts.response_lengths - 1
-    real = jnp.arange(rollouts.tokens.shape[1]) < ends[:, None]
+    real = np.arange(rollouts.tokens.shape[1]) < np.asarray(ends)[:, None]
     assert rollouts.frozen_activations is not None
     np.testing.assert_allclose(
         np.where(real[..., None], rollouts.frozen_activations, 0),
         np.where(real[..., None], whole, 0),
         atol=1e-4,
     )
-    again = jitted(of)(params, rollouts._replace(frozen_activations=whole), batch()["quotes"])
-    once = jitted(of)(params, rollouts, batch()["quotes"])
+    again = LOSSES(params, rollouts._replace(frozen_activations=whole), quotes)
+    once = LOSSES(params, rollouts, quotes)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), again, once)
 
 
-def test_no_gradient_where_nothing_was_chosen(made: Any) -> None:
+def test_no_gradient_where_nothing_was_chosen(made: Made) -> None:
     """Forced tokens, prompts and padding: only what could have been otherwise is learnt from."""
-    of, params, rollouts = made
-    of = dataclasses.replace(of, kl_weight=0.0, value_weight=0.0)
-    quotes = batch()["quotes"]
+    params, rollouts, quotes, _ = made
+    of = dataclasses.replace(OF, kl_weight=0.0, value_weight=0.0)
 
     def objective(hidden_noise: jax.Array) -> jax.Array:
         noisy = rollouts._replace(frozen_activations=rollouts.frozen_activations + hidden_noise)
         return losses(of, params, noisy, quotes)[0]
 
-    slope = jax.jit(jax.grad(objective))(jnp.zeros_like(rollouts.frozen_activations))
+    slope = np.asarray(jax.jit(jax.grad(objective))(np.zeros_like(rollouts.frozen_activations)))
     ends = rollouts.prompt_lengths + rollouts.response_lengths - 1
-    after = jnp.arange(slope.shape[1]) >= ends[:, None]
+    after = np.arange(slope.shape[1]) >= np.asarray(ends)[:, None]
     assert np.any(slope[~after])
     np.testing.assert_array_equal(slope[after], 0)
-    # A document of which there is one thing to quote, and claims of one character.
-    only = QuoteConstraint(BYTES, QuoteSettings(minimum_quote=5, maximum_claim=1, minimum_claim=1))
-    tables = only.tables([only.graph([Document("x", "X", "a b c")])], MAX_TOKENS)
-    shown = {k: v[:1] for k, v in batch(constrained=False).items()} | {"quotes": tables}
-    key = jax.random.key(0)
-    forced = jax.jit(partial(roll_out, of.plan, of.rewards))(params, shown, key)
-    _, sums = jitted(of)(params, forced, tables)
+    # A document of which there is one thing to quote, and claims of one or two characters.
+    only = CONSTRAINT.tables([CONSTRAINT.graph([Document("x", "X", "a b c")])] * 2, MAX_TOKENS)
+    forced = COLLECT(params, {**batch(), "quotes": only}, jax.random.key(0)).rollouts
+    _, sums = LOSSES(params, forced, only)
     assert sums["forced"] > 0.8 * sums["places"]
 
 
@@ -220,9 +236,8 @@ def every_answer(params: Params, rewards: jax.Array) -> Rollouts:
     )
 
 
-def test_a_bandits_gradient_is_the_analytic_one() -> None:
+def test_a_bandits_gradient_is_the_analytic_one(params: Params) -> None:
     """Σ π(a) · (r(a) − v) · ∇ log π(a) = ∇ Σ π(a) · r(a); for a constant reward that is zero."""
-    params = parameters(BANDIT)
     part = {TRAINED: params[TRAINED]}
     rewards = jnp.sin(jnp.arange(BYTES.size, dtype=jnp.float32))
     slope = jax.jit(
@@ -240,27 +255,50 @@ def test_a_bandits_gradient_is_the_analytic_one() -> None:
         np.testing.assert_allclose(of_nothing, 0, atol=2e-5)
 
 
-def test_with_all_weight_on_the_divergence_the_policy_stays_with_its_teacher() -> None:
-    of = learner(kl_weight=1.0)
-    params = parameters(of)
-    state = of.init_state(params, jax.random.key(2))
-    update = jax.jit(of.update)
-    metrics = update(state, batch())[1]
+# All weight on the divergence. What is collected does not depend on it.
+STAYING = dataclasses.replace(OF, kl_weight=1.0)
+LEARN_TO_STAY = jax.jit(STAYING.learn)
+
+
+def away(params: Params) -> TrainState:
+    """That of a policy which has left its teacher."""
+    draws = np.random.default_rng(7)
+    moved = jax.tree.map(
+        lambda x: jnp.float32(x + 0.05 * draws.normal(size=x.shape)),
+        jax.device_get(params[TRAINED]),
+    )
+    return STAYING.init_state({**params, TRAINED: moved}, jax.random.key(2))
+
+
+def test_with_all_weight_on_the_divergence_the_policy_stays_with_its_teacher(made: Made) -> None:
+    params, rollouts, quotes, _ = made
+    state = STAYING.init_state(params, jax.random.key(2))
+    metrics = LEARN_TO_STAY(state, Collected(rollouts, quotes))[1]
     np.testing.assert_allclose(metrics["optimizer/grad_norm"], 0, atol=1e-4)
     # A policy that has left it goes back.
-    away = jax.tree.map(
-        lambda x: x + 0.05 * jax.random.normal(jax.random.key(7), x.shape), params[TRAINED]
-    )
-    state = of.init_state({**params, TRAINED: away}, jax.random.key(2))
-    first = None
-    for _ in range(15):
-        state, metrics = update(state, batch())
-        first = first or metrics["policy/kl_avg"]
-    assert metrics["policy/kl_avg"] < 0.5 * first
+    state, shown = away(params), batch()
+    seen = []
+    for step in range(15):
+        collected = COLLECT(state.params, shown, jax.random.key(step))
+        state, metrics = LEARN_TO_STAY(state, collected)
+        seen.append(metrics["policy/kl_avg"])
+    assert seen[-1] < 0.5 * seen[0]
     jax.tree.map(np.testing.assert_array_equal, state.params[TEACHER], params[TEACHER])
 
 
-def test_what_is_rewarded_is_learnt_and_what_to_expect() -> None:
+def test_collecting_and_then_learning_is_the_update(params: Params) -> None:
+    """The seam where an environment could act; here nothing comes between, and both are fused."""
+    state, shown = away(params), batch()
+    together, metrics = jax.jit(STAYING.update)(state, shown)
+    key = jax.random.fold_in(jax.random.fold_in(state.key, 1), state.step)
+    apart, again = LEARN_TO_STAY(state, COLLECT(state.params, shown, key))
+    for one, other in ((together.params, apart.params), (metrics, again)):
+        jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6), one, other)
+    assert metrics["optimizer/grad_norm"] > 0
+    assert metrics["policy/forced"] > 0  # it was known what the constraint allowed
+
+
+def test_what_is_rewarded_is_learnt_and_what_to_expect(params: Params) -> None:
     """Answers of one token, which a reward model of random weights likes more or less."""
     of = dataclasses.replace(
         BANDIT,
@@ -270,13 +308,12 @@ def test_what_is_rewarded_is_learnt_and_what_to_expect() -> None:
         value_weight=0.5,
         schedule=schedules.constant(2e-2),
     )
-    params = parameters(of)
     state = of.init_state(params, jax.random.key(2))
-    update = jax.jit(of.update)
+    collect, learn = jax.jit(of.collect), jax.jit(of.learn)
     seen = []
     shown = batch(constrained=False)
-    for _ in range(20):
-        state, metrics = update(state, shown)
+    for step in range(20):
+        state, metrics = learn(state, collect(state.params, shown, jax.random.key(step)))
         seen.append({name: float(value) for name, value in metrics.items()})
     first, last = seen[0], seen[-1]
     assert last["objective/rlhf_reward"] > first["objective/rlhf_reward"] + 0.5
@@ -290,19 +327,6 @@ def test_what_is_rewarded_is_learnt_and_what_to_expect() -> None:
     assert first["samples/distinct"] > last["samples/distinct"] >= 1
     for part in ("embed", FROZEN, TEACHER, REWARD_MODEL):
         jax.tree.map(np.testing.assert_array_equal, state.params[part], params[part])
-
-
-def test_collecting_and_then_learning_is_the_update() -> None:
-    """The seam where an environment could act; here nothing comes between, and both are fused."""
-    of = dataclasses.replace(BANDIT, plan=plan(2, samples=4))
-    state = of.init_state(parameters(of), jax.random.key(2))
-    together, metrics = jax.jit(of.update)(state, batch(constrained=False))
-    key = jax.random.fold_in(jax.random.fold_in(state.key, 1), state.step)
-    collected = jax.jit(of.collect)(state.params, batch(constrained=False), key)
-    apart, again = jax.jit(of.learn)(state, collected)
-    for one, other in ((together.params, apart.params), (metrics, again)):
-        jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6), one, other)
-    assert metrics["optimizer/grad_norm"] > 0
 
 
 def test_distinct_samples() -> None:

@@ -1,5 +1,7 @@
 """Actor-critic's whole objective, written a second time from the paper, against the learner's.
 
+And the learner's on eight simulated devices: the same as on one, from the same rollouts.
+
 What is shared is the model (`Transformer.apply` and `logits`) and, where samples are constrained,
 which tokens the constraint allows. Softmax, divergence, critic, weights, divisors, and the chain
 rule through frozen layers and adapters are written here again, in the plainest way.
@@ -25,6 +27,7 @@ from gophercite.models.lora import LoRA
 from gophercite.models.parameters import ADAPTERS, TRAINED, VALUE_HEAD, Params
 from gophercite.models.reward_model import RewardModel, Verdict
 from gophercite.models.transformer import Transformer
+from gophercite.partitioning import DEFAULT_RULES, Partitioner, make_mesh
 from gophercite.quoting.constraint import QuoteConstraint
 from gophercite.quoting.quote_settings import QuoteSettings
 from gophercite.quoting.quote_state import QuoteTables, advance, allowed, initial
@@ -59,9 +62,11 @@ class Case:
     lora: LoRA | None = None
     loss_chunk: int = 512
     value_scale: float = 1.0
+    remat_every: int = 0
 
     def learner(self) -> A2CLearner:
-        transformer = Transformer(CONFIG, self.lora)
+        config = dataclasses.replace(CONFIG, remat_every=self.remat_every)
+        transformer = Transformer(config, self.lora)
         return A2CLearner(
             transformer=transformer,
             optimizer=Handed(AdamRule(0.9, 0.999, 1e-8)),
@@ -81,10 +86,11 @@ class Case:
 
 CASES = {
     "free": Case(0.3, 0.2, "max_tokens"),
+    # With blocks rematerialised, microbatches add their gradients into one buffer.
     "free, all trained, in pieces": Case(
-        0.6, 1.5, "response_tokens", 2, loss_chunk=24, value_scale=3.0
+        0.6, 1.5, "response_tokens", 4, loss_chunk=24, value_scale=3.0, remat_every=1
     ),
-    "constrained, frozen, in pieces": Case(0.1, 0.5, "response_tokens", 4, True, 1),
+    "constrained, frozen, in pieces": Case(0.1, 0.5, "response_tokens", 2, True, 1),
     "constrained, frozen, adapters": Case(0.2, 0.7, "max_tokens", 2, True, 1, LORA),
     "constrained, adapters": Case(0.45, 0.05, "response_tokens", 1, True, 0, LORA, 40),
 }
@@ -205,7 +211,9 @@ def second(
 
 def noise(tree: Any, seed: int, size: float) -> Any:
     rng = np.random.default_rng(seed)
-    return jax.tree.map(lambda leaf: leaf + size * rng.normal(size=leaf.shape), tree)
+    return jax.tree.map(
+        lambda leaf: np.float32(np.array(leaf) + size * rng.normal(size=leaf.shape)), tree
+    )
 
 
 @functools.cache
@@ -216,7 +224,7 @@ def parameters(frozen: int, lora: LoRA | None) -> tuple[Params, Params, Params]:
     """
     of = Case(0.1, 0.5, "max_tokens", frozen=frozen, lora=lora).learner()
     start = jax.jit(of.transformer.init, static_argnums=1)(jax.random.key(0), frozen)
-    start[TRAINED] = jax.tree.map(lambda leaf: 3 * leaf, start[TRAINED])
+    start[TRAINED] = jax.tree.map(lambda leaf: 3 * np.array(leaf), start[TRAINED])
     judge = jax.jit(MODEL.init)(jax.random.key(3))
     judge["heads"] = of.rewards.model.init_heads(start_key())
     value_head = jax.jit(of.value_head.init)(jax.random.key(1))
@@ -224,7 +232,7 @@ def parameters(frozen: int, lora: LoRA | None) -> tuple[Params, Params, Params]:
     moved = list(of.trained(params))
     params = {**params, **{name: noise(params[name], 5, 0.2) for name in moved}}
     teacher = whole(of.policy_parts(start) | {TRAINED: start[TRAINED]}, None)
-    return params, whole(of.policy_parts(params), lora), teacher
+    return jax.tree.map(jnp.asarray, params), whole(of.policy_parts(params), lora), teacher
 
 
 def start_key() -> Array:
@@ -233,11 +241,12 @@ def start_key() -> Array:
 
 def whole(policy: Params, lora: LoRA | None) -> Params:
     """One stack of layers, adapters added to their matrices."""
+    policy = jax.device_get(policy)
     layers = dict(policy[TRAINED])
     for name, adapter in policy.get(ADAPTERS, {}).items() if lora else ():
         layers[name] = layers[name] + lora.scale * adapter["a"] @ adapter["b"]
     frozen = policy.get("frozen_layers", {})
-    joined = {n: jnp.concatenate([frozen[n], layers[n]]) if frozen else layers[n] for n in layers}
+    joined = {n: np.concatenate([frozen[n], layers[n]]) if frozen else layers[n] for n in layers}
     return {
         n: joined if n == TRAINED else p
         for n, p in policy.items()
@@ -265,16 +274,18 @@ def of_trained(case: Case, params: Params, policy: Params, head: Params) -> Para
     return {**rest, TRAINED: layers, VALUE_HEAD: head}
 
 
+frozen_activations_of, states_of = jax.jit(MODEL.frozen_activations), jax.jit(states_along)
+
+
 def rollouts_of(params: Params, at: Drawn, constrained: bool, faults: Any = None) -> Rollouts:
     """As `roll_out` hands them to the learner."""
     positions = np.broadcast_to(np.arange(at.tokens.shape[1]), at.tokens.shape)
     frozen_activations = quote = None
     if "frozen_layers" in params:
-        frozen_activations = jax.jit(MODEL.frozen_activations)(
-            params, at.tokens, positions, np.ones_like(at.tokens)
-        )
+        ones = np.ones_like(at.tokens)
+        frozen_activations = frozen_activations_of(params, at.tokens, positions, ones)
     if constrained:
-        quote = states_along(tables(), np.repeat(np.arange(2), ROWS // 2), at.responses)
+        quote = states_of(tables(), np.repeat(np.arange(2), ROWS // 2), at.responses)
     rewards = jnp.asarray(at.rewards, jnp.float32)
     return Rollouts(
         tokens=jnp.asarray(at.tokens),
@@ -327,6 +338,31 @@ def test_objective_and_gradients_are_those_of_the_second_formulation(case: Case)
             assert largest > 1e-6, name
             np.testing.assert_allclose(ours, slope, atol=1e-4 * largest, rtol=1e-3, err_msg=name)
         check_metrics(metrics, at, found, float(total))
+
+
+def test_objective_and_gradients_on_a_mesh_are_those_of_one_device() -> None:
+    case, at = CASES["constrained, frozen, in pieces"], drawn(True, 1)
+    of, params = case.learner(), parameters(case.frozen, case.lora)[0]
+    state, rollouts = of.init_state(params, jax.random.key(2)), rollouts_of(params, at, True)
+    expected, metrics = learning(case)(state, Collected(rollouts, tables()))
+
+    partitioner = Partitioner(make_mesh(2, 2, 2), DEFAULT_RULES)
+    shapes = jax.eval_shape(lambda: state)
+    places = partitioner.shardings(of.state_axes(shapes.params), shapes)
+    by_row = jax.sharding.NamedSharding(partitioner.mesh, partitioner.spec(("batch",)))
+    placed, rows = jax.device_put(state, places), jax.device_put(rollouts, by_row)
+    with partitioner.activate():
+        found, of_mesh = jax.jit(of.learn)(placed, Collected(rows, tables()))
+    cut = [x for x in jax.tree.leaves(found.params) if not x.sharding.is_fully_replicated]
+    assert cut
+
+    def compare(ours: Array, slope: Array) -> None:
+        atol = 1e-4 * float(np.abs(slope).max())
+        np.testing.assert_allclose(ours, slope, atol=atol, rtol=1e-3)
+
+    jax.tree.map(compare, of.trained(found.params), of.trained(expected.params))
+    for name, value in metrics.items():
+        np.testing.assert_allclose(of_mesh[name], value, rtol=1e-3, atol=1e-4, err_msg=name)
 
 
 def outside_claim(before: np.ndarray) -> bool:

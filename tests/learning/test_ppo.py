@@ -9,11 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gophercite.learning import optimizers, schedules
+from gophercite.learning import optimizers
+from gophercite.learning.advantages import Advantages
 from gophercite.learning.experience import Experience, nothing, to_batch
 from gophercite.learning.gradient_learner import cut_rows
-from gophercite.learning.ppo import Judged, PPOLearner
+from gophercite.learning.ppo import PPOLearner
 from gophercite.learning.row_widths import by_length, reading_widths, take_rows
+from gophercite.learning.state import TrainState
 from gophercite.learning.token_log_probs import packed, token_log_probs, unpacked
 from gophercite.models.config import TransformerConfig
 from gophercite.models.parameters import (
@@ -42,35 +44,56 @@ def learner(**changes: Any) -> PPOLearner:
         "transformer": MODEL,
         # Beyond so large an epsilon Adam's step is not the sign of what is nearly zero.
         "optimizer": optimizers.adam(eps=1e-2),
-        "schedule": schedules.constant(1e-2),
+        # The first update learns. Those after it have a learning rate of 0.
+        "schedule": lambda step: jnp.where(step == 0, 1e-2, 0.0),
         "reward_model": RewardModel(MODEL),
         "vocabulary_size": VOCABULARY,
         "minibatches": 2,
+        "microbatches": 2,
+        "epochs": 3,
         "value_width": 8,
         "kl_reward": 0.3,
         "loss_chunk": 32,
-        "widths": 2,
+        "widths": 1,
     }
     return PPOLearner(**{**settings, **changes})
+
+
+# One reads all of a row, and is given experience without a constraint; the other cuts rows, and is
+# given experience with one. So each is compiled once for all tests.
+WHOLE, CUT = learner(), learner(widths=2)
+LEARN_WHOLE, LEARN_CUT = jax.jit(WHOLE.learn), jax.jit(CUT.learn)
 
 
 def noisy(params: Params, seed: int, size: float) -> Params:
     leaves, tree = jax.tree.flatten(params)
     draws = np.random.default_rng(seed)
     return jax.tree.unflatten(
-        tree, [leaf + size * draws.normal(size=leaf.shape).astype(np.float32) for leaf in leaves]
+        tree,
+        [np.float32(leaf + size * draws.normal(size=leaf.shape)) for leaf in map(np.array, leaves)],
     )
 
 
-def parameters(of: PPOLearner) -> Params:
+@pytest.fixture(scope="module")
+def params() -> Params:
     """A policy that has left its teacher, and a critic that says something."""
     policy = jax.jit(MODEL.init)(jax.random.key(0))
-    judge = {**policy, HEADS: of.reward_model.init_heads(jax.random.key(1))}
-    head = jax.jit(of.value_head.init)(jax.random.key(2))
-    params = of.with_extra_parts(policy, judge, noisy(head, 5, 0.3))
+    judge = {**policy, HEADS: WHOLE.reward_model.init_heads(jax.random.key(1))}
+    head = jax.jit(WHOLE.value_head.init)(jax.random.key(2))
+    params = WHOLE.with_extra_parts(policy, judge, noisy(head, 5, 0.3))
     for number, name in enumerate((TRAINED, VALUE_TRUNK)):
         params[name] = noisy(params[name], number, 0.2)
-    return params
+    return jax.tree.map(jnp.asarray, params)
+
+
+def first(params: Params) -> TrainState:
+    """Before the update that learns."""
+    return WHOLE.init_state(params, jax.random.key(2))
+
+
+def later(params: Params) -> TrainState:
+    """Before one whose learning rate is 0: all of its minibatches are of the old policy."""
+    return dataclasses.replace(first(params), step=jnp.ones((), jnp.int32))
 
 
 def random_experience(seed: int, constrained: bool = True) -> Experience:
@@ -100,51 +123,55 @@ def random_experience(seed: int, constrained: bool = True) -> Experience:
     return jax.tree.map(jnp.asarray, made)
 
 
-@pytest.fixture(scope="module")
-def params() -> Params:
-    return parameters(learner())
-
-
 # --- a second formulation, row by row, without padding, chunks or masks of ours ---
 
 
-@partial(jax.jit, static_argnums=2)
-def hidden_of(params: Params, tokens: jax.Array, length: int) -> jax.Array:
-    line = jnp.arange(length)[None]
-    return MODEL.apply(params, tokens[None, :length], line, jnp.ones_like(line))[0][0]
+@jax.jit
+def hidden_of(params: Params, tokens: jax.Array) -> jax.Array:
+    line = jnp.arange(LENGTH)[None]
+    return MODEL.apply(params, tokens[None], line, jnp.ones_like(line))[0][0]
 
 
-def read(params: Params, experience: Experience, row: int) -> tuple[np.ndarray, np.ndarray]:
-    """Log-probabilities of the tokens at the row's places, [n, vocabulary], and the tokens."""
+@jax.jit
+def logits_of(params: Params, tokens: jax.Array) -> jax.Array:
+    return MODEL.logits(params, hidden_of(params, tokens)[None])[0, :, :VOCABULARY]
+
+
+@jax.jit
+def values_before(params: Params, tokens: jax.Array) -> jax.Array:
+    return WHOLE.value_head.apply(params[VALUE_HEAD], hidden_of(params[VALUE_TRUNK], tokens))
+
+
+def read(params: Params, experience: Experience, row: int) -> np.ndarray:
+    """Log-probabilities of the tokens at the row's places."""
     start, n = int(experience.prompt_lengths[row]), int(experience.response_lengths[row])
-    hidden = hidden_of(params, experience.tokens[row], LENGTH)[start - 1 : start - 1 + n]
-    logits = np.array(MODEL.logits(params, hidden[None])[0][:, :VOCABULARY], np.float64)
+    every = np.asarray(logits_of(params, experience.tokens[row]), np.float64)
+    logits = every[start - 1 : start - 1 + n]
     if experience.allowed is not None:
         bits = np.unpackbits(np.asarray(experience.allowed[row]), axis=-1, bitorder="little")
         logits[bits[:n, :VOCABULARY] == 0] = -1e9
     log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-    tokens = np.asarray(experience.tokens[row, start : start + n])
-    return log_p[np.arange(n), tokens], log_p
+    return log_p[np.arange(n), np.asarray(experience.tokens[row])[start : start + n]]
 
 
-def values_of(of: PPOLearner, params: Params, experience: Experience, row: int) -> np.ndarray:
+def values_of(params: Params, experience: Experience, row: int) -> np.ndarray:
     start, n = int(experience.prompt_lengths[row]), int(experience.response_lengths[row])
-    hidden = hidden_of(params[VALUE_TRUNK], experience.tokens[row], LENGTH)
-    values = np.asarray(of.value_head.apply(params[VALUE_HEAD], hidden), np.float64)
+    values = np.asarray(values_before(params, experience.tokens[row]), np.float64)
     return values[start - 1 : start - 1 + max(n, 1)]
 
 
 def reference(of: PPOLearner, params: Params, experience: Experience) -> dict[str, float]:
     """Everything that the paper says of one step from the old policy on, in sums over tokens."""
+    experience = jax.tree.map(np.asarray, experience)
     rows = [i for i in range(ROWS) if experience.episode[i] >= 0]
     rows.sort(key=lambda i: (int(experience.episode[i]), int(experience.step[i])))
     advantages, returns, kl, values = {}, {}, {}, {}
     after: tuple[int, float, float] = (-2, 0.0, 0.0)
     for i in reversed(rows):
         n, episode = int(experience.response_lengths[i]), int(experience.episode[i])
-        values[i] = values_of(of, params, experience, i)
+        values[i] = values_of(params, experience, i)
         old = np.asarray(experience.log_probs[i, :n], np.float64)
-        kl[i] = old - read(params[TEACHER], experience, i)[0]
+        kl[i] = old - read(params[TEACHER], experience, i)
         reward = np.asarray(experience.rewards[i, :n], np.float64) - of.kl_reward * kl[i]
         later = 0.0
         if after[0] == episode:
@@ -157,7 +184,7 @@ def reference(of: PPOLearner, params: Params, experience: Experience) -> dict[st
     for i in rows:
         n = int(experience.response_lengths[i])
         a = (advantages[i] - every.mean()) / (every.std() + 1e-8)
-        new = read(params, experience, i)[0]
+        new = read(params, experience, i)
         ratio = np.exp(new - np.asarray(experience.log_probs[i, :n], np.float64))
         bounded = np.clip(ratio, 1 - of.clip, 1 + of.clip)
         policy -= np.minimum(a * ratio, a * bounded).sum()
@@ -179,24 +206,22 @@ def reference(of: PPOLearner, params: Params, experience: Experience) -> dict[st
 
 @pytest.mark.parametrize("constrained", [False, True])
 def test_a_step_is_the_reference_s(params: Params, constrained: bool) -> None:
-    """With one minibatch all of it is of the old policy."""
-    of = learner(minibatches=1, max_grad_norm=None)
-    learn = jax.jit(of.learn)
+    """With a learning rate of 0 every minibatch of every epoch is of the old policy."""
+    of, learn = (CUT, LEARN_CUT) if constrained else (WHOLE, LEARN_WHOLE)
     for seed in range(4):
         experience = random_experience(seed, constrained)
-        after, metrics = learn(of.init_state(params, jax.random.key(0)), experience)
+        after, metrics = learn(later(params), experience)
         wanted = reference(of, params, experience)
         assert metrics["throughput/tokens"] == wanted.pop("tokens")
         for name, value in wanted.items():
             np.testing.assert_allclose(metrics[name], value, rtol=2e-3, atol=2e-4, err_msg=name)
-        assert after.step == 1
+        assert after.step == 2
         assert 0 < metrics["policy/clipfrac_avg"] < 1
 
 
 def test_evaluation_counts_finished_episodes_and_their_own_tokens(params: Params) -> None:
     """Reward and divergence of an episode, without its extra answers and what is behind an end."""
-    of = learner()
-    evaluate = jax.jit(of.evaluate)
+    evaluate = jax.jit(WHOLE.evaluate)
     for seed in range(3):
         experience = random_experience(seed)
         own = [i for i in range(ROWS) if experience.weights[i] and not experience.extra[i]]
@@ -210,7 +235,7 @@ def test_evaluation_counts_finished_episodes_and_their_own_tokens(params: Params
         }
         wanted = {
             "reward": reward / episodes,
-            "kl": reference(of, params, experience)["objective/kl"],
+            "kl": reference(WHOLE, params, experience)["objective/kl"],
             "length": sum(length.values()) / len(own),
             "completions": len(own) / episodes,
         }
@@ -219,10 +244,8 @@ def test_evaluation_counts_finished_episodes_and_their_own_tokens(params: Params
 
 def test_what_is_not_sampled_is_in_no_sum(params: Params) -> None:
     """Prompts' log-probabilities, rewards behind the end, rows to spare: nothing looks at them."""
-    of = learner()
-    learn = jax.jit(of.learn)
     experience = random_experience(1)
-    after, metrics = learn(of.init_state(params, jax.random.key(0)), experience)
+    after, metrics = LEARN_CUT(first(params), experience)
     spoilt = jax.tree.map(np.array, experience)
     draws = np.random.default_rng(9)
     for row in range(ROWS):
@@ -233,66 +256,70 @@ def test_what_is_not_sampled_is_in_no_sum(params: Params) -> None:
         spoilt.tokens[row, end:] = draws.integers(0, VOCABULARY, LENGTH - end)
         if experience.episode[row] < 0:
             spoilt.tokens[row] = draws.integers(0, VOCABULARY, LENGTH)
-    again, of_spoilt = learn(
-        of.init_state(params, jax.random.key(0)), jax.tree.map(jnp.asarray, spoilt)
-    )
+    again, of_spoilt = LEARN_CUT(first(params), jax.tree.map(jnp.asarray, spoilt))
     jax.tree.map(np.testing.assert_array_equal, again.params, after.params)
     jax.tree.map(np.testing.assert_array_equal, of_spoilt, metrics)
     for part in (TEACHER, REWARD_MODEL):
         jax.tree.map(np.testing.assert_array_equal, after.params[part], params[part])
     for part in (TRAINED, VALUE_TRUNK, VALUE_HEAD):
         moved = jax.tree.map(
-            lambda a, b: float(jnp.max(abs(a - b))), after.params[part], params[part]
+            lambda a, b: np.abs(np.subtract(a, b)).max(), after.params[part], params[part]
         )
         assert max(jax.tree.leaves(moved)) > 1e-4, part
 
 
+@jax.jit
+def estimated(params: Params, experience: Experience) -> Advantages:
+    return WHOLE.advantages(experience, WHOLE.judged(params, experience))
+
+
+@jax.jit
+@jax.value_and_grad
+def objective(params: Params, batch: Any, tokens: float) -> jax.Array:
+    """That of one minibatch, with its slopes."""
+    return WHOLE.losses(params, batch, jnp.float32(tokens), None)[0]
+
+
 def test_gradients_are_those_of_the_reference_by_differences(params: Params) -> None:
     """Along a random direction, with the targets as they were fixed before."""
-    of = learner(minibatches=1)
     experience = random_experience(2)
-    judged: Judged = of.judged(params, experience)
-    fixed = of.advantages(experience, judged)
-    batch = {**to_batch(experience), **fixed._asdict()}
-    losses = jax.jit(lambda params: of.losses(params, batch, jnp.float32(1), None)[0])
+    batch = {**to_batch(experience), **estimated(params, experience)._asdict()}
+    slopes = objective(params, batch, 1.0)[1]
     for part in (TRAINED, VALUE_TRUNK, VALUE_HEAD, "embed"):
-        direction = noisy(jax.tree.map(jnp.zeros_like, params[part]), 3, 1.0)
-        slope = jax.grad(losses)(params)[part]
+        direction = noisy(jax.tree.map(np.zeros_like, params[part]), 3, 1.0)
         along = sum(
-            float(jnp.vdot(a, b))
-            for a, b in zip(jax.tree.leaves(slope), jax.tree.leaves(direction), strict=True)
+            float(np.vdot(a, b))
+            for a, b in zip(jax.tree.leaves(slopes[part]), jax.tree.leaves(direction), strict=True)
         )
         ends = []
         for step in (-1e-3, 1e-3):
-            moved = jax.tree.map(lambda p, d, e=step: p + e * d, params[part], direction)  # type: ignore[misc]
-            ends.append(float(losses({**params, part: moved})))
+            moved = jax.tree.map(lambda p, d, e=step: np.array(p) + e * d, params[part], direction)  # type: ignore[misc]
+            ends.append(float(objective({**params, part: moved}, batch, 1.0)[0]))
         np.testing.assert_allclose((ends[1] - ends[0]) / 2e-3, along, rtol=0.03, atol=0.05)
 
 
 def test_a_minibatch_s_gradient_is_a_mean_over_its_share_of_the_tokens(params: Params) -> None:
     """All rows are alike, so that each minibatch has the gradient of all of them."""
-    of = learner(minibatches=4, max_grad_norm=None, schedule=schedules.constant(0.0))
-    whole = random_experience(1, constrained=False)
-    row = int(np.argmax(np.asarray(whole.response_lengths)))
-    experience = jax.tree.map(lambda part: jnp.stack([part[row]] * ROWS), whole)._replace(
-        episode=jnp.arange(ROWS, dtype=whole.episode.dtype), step=0 * whole.step
+    random = random_experience(1)
+    row = int(np.argmax(np.asarray(random.response_lengths)))
+    alike = jax.tree.map(lambda part: np.stack([part[row]] * ROWS), random)
+    experience = alike._replace(
+        episode=np.arange(ROWS, dtype=np.int32), step=np.zeros(ROWS, np.int32)
     )
-    _, metrics = jax.jit(of.learn)(of.init_state(params, jax.random.key(0)), experience)
-    advantages, returns = of.advantages(experience, of.judged(params, experience))
-    every = np.asarray(advantages)[np.asarray(experience.real)]
+    _, metrics = LEARN_CUT(later(params), experience)
+    advantages, returns = map(np.asarray, estimated(params, experience))
+    every = advantages[np.asarray(experience.real)]
     fixed = {"advantages": (advantages - every.mean()) / (every.std() + 1e-8), "returns": returns}
-    batch = {**to_batch(experience), **fixed}
-    tokens = jnp.float32(len(every))
-    mean = jax.jit(jax.grad(lambda params: of.losses(params, batch, tokens, None)[0]))(params)
-    norm = np.sqrt(sum(float(jnp.sum(leaf**2)) for leaf in jax.tree.leaves(mean)))
+    mean = objective(params, {**to_batch(experience), **fixed}, len(every))[1]
+    trained = jax.tree.leaves(WHOLE.trained(mean))
+    norm = np.sqrt(sum(float(np.sum(np.square(leaf))) for leaf in trained))
     np.testing.assert_allclose(metrics["optimizer/grad_norm"], norm, rtol=1e-3)
 
 
 def test_no_gain_beyond_the_clip_and_every_loss_before_it(params: Params) -> None:
     """The surrogate is flat where the ratio has gone the advantage's way by more than ε."""
-    of = learner(minibatches=1)
-    experience = random_experience(3, constrained=False)
-    new = of._log_probs(params, experience)[0]
+    experience = random_experience(3)
+    new = jax.jit(WHOLE._log_probs)(params, experience)[0]
     for ahead, advantage, flat in (
         (0.5, 1.0, True),  # likelier already, and good
         (0.5, -1.0, False),  # likelier, and bad
@@ -300,57 +327,52 @@ def test_no_gain_beyond_the_clip_and_every_loss_before_it(params: Params) -> Non
         (-0.5, 1.0, False),
         (0.1, 1.0, False),  # within the clip
     ):
-        there = experience._replace(log_probs=new - ahead)
         targets = {
-            "advantages": jnp.full((ROWS, PLACES), advantage),
-            "returns": jnp.zeros((ROWS, PLACES)),
+            "advantages": np.full((ROWS, PLACES), advantage, np.float32),
+            "returns": np.zeros((ROWS, PLACES), np.float32),
         }
-        batch = {**to_batch(there), **targets}
-        only_policy = dataclasses.replace(of, value_weight=0.0)
-        slope = jax.jit(jax.grad(lambda p: only_policy.losses(p, batch, jnp.float32(1), None)[0]))  # noqa: B023
-        size = max(float(jnp.max(abs(x))) for x in jax.tree.leaves(slope(params)[TRAINED]))
+        batch = {**to_batch(experience._replace(log_probs=new - ahead)), **targets}
+        slopes = objective(params, batch, 1.0)[1][TRAINED]  # the policy's alone
+        size = max(float(np.abs(leaf).max()) for leaf in jax.tree.leaves(slopes))
         assert (size == 0) == flat, (ahead, advantage, size)
 
 
 def test_rows_are_read_as_far_as_they_need_with_the_same_result(params: Params) -> None:
-    """Tokens behind the cut would spoil what reads them; short rows have short microbatches."""
-    experience = random_experience(7, constrained=False)
-    short = jnp.arange(ROWS) < 12
-    lengths = jnp.where(short, jnp.minimum(experience.prompt_lengths, 2), 5)
-    responses = jnp.minimum(experience.response_lengths, jnp.where(short, 1, 2))
-    experience = experience._replace(prompt_lengths=lengths, response_lengths=responses)
-    made = {}
-    for widths in (1, 3):
-        of = learner(microbatches=4, widths=widths)
-        state = of.init_state(params, jax.random.key(0))
-        made[widths] = jax.jit(of.learn)(state, experience)
-    compare = partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6)
-    jax.tree.map(compare, *(made[widths][0].params for widths in made))
-    jax.tree.map(partial(compare, atol=1e-5), *(made[widths][1] for widths in made))
+    """Tokens behind the cut would spoil what reads them; short rows have short microbatches.
 
-    rows, of = to_batch(experience), learner(widths=3)
+    And a constraint that allows everything is none.
+    """
+    experience = random_experience(7, constrained=False)
+    short = np.arange(ROWS) < 12
+    lengths = np.where(short, np.minimum(experience.prompt_lengths, 2), 5)
+    responses = np.minimum(experience.response_lengths, np.where(short, 1, 2))
+    experience = experience._replace(prompt_lengths=lengths, response_lengths=responses)
+    everything = packed(np.ones((ROWS, PLACES, VOCABULARY), bool))
+    wanted = LEARN_WHOLE(first(params), experience)
+    found = LEARN_CUT(first(params), experience._replace(allowed=everything))
+    compare = partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6)
+    jax.tree.map(compare, found[0].params, wanted[0].params)
+    jax.tree.map(partial(compare, atol=1e-5), found[1], wanted[1])
+
+    of = learner(widths=3)
+    width = jax.jit(lambda rows: of.at_width(lambda cut: jnp.int32(cut["tokens"].shape[1]), rows))
+    rows = to_batch(experience)
     pieces = cut_rows(take_rows(rows, by_length(rows, 4)), 4)
-    seen = [
-        int(
-            of.at_width(
-                lambda rows: jnp.int32(rows["tokens"].shape[1]), jax.tree.map(piece, pieces)
-            )
-        )
-        for piece in ((lambda part, i=i: part[i]) for i in range(4))
-    ]
-    ends = np.sort(np.asarray(lengths + responses)).reshape(4, 4)[:, -1]
+    seen = [int(width({name: part[i] for name, part in pieces.items()})) for i in range(4)]
+    ends = np.sort(lengths + responses).reshape(4, 4)[:, -1]
     assert seen == [4 * -(-(end + 1) // 4) for end in ends] == [4, 4, 4, 8]
 
 
 def test_a_prompt_without_a_response_may_end_where_the_rows_are_cut(params: Params) -> None:
     """Its value is that before the first token that would follow."""
     experience = random_experience(8)
-    few, many = (jax.jit(learner(widths=widths).judged) for widths in (1, 3))  # 12; 4, 8, 12
+    judged = jax.jit(learner(widths=3).judged)  # 4, 8, 12
     for length in (3, 4, 7):
         bare = experience._replace(
-            prompt_lengths=jnp.full(ROWS, length), response_lengths=jnp.zeros(ROWS, jnp.int32)
+            prompt_lengths=np.full(ROWS, length), response_lengths=np.zeros(ROWS, np.int32)
         )
-        wanted, found = (judged(params, bare).values[:, 0] for judged in (few, many))
+        wanted = [values_of(params, bare, row)[0] for row in range(ROWS)]
+        found = judged(params, bare).values[:, 0]
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
 
 
@@ -362,16 +384,14 @@ def test_widths_are_few_and_end_with_the_whole_length() -> None:
 
 
 def test_an_update_on_eight_devices_is_that_on_one(params: Params) -> None:
-    of = learner(microbatches=2)
-    experience = random_experience(4)
-    state = of.init_state(params, jax.random.key(2))
-    expected, metrics = jax.jit(of.learn)(state, experience)
+    experience, state = random_experience(4), first(params)
+    expected, metrics = LEARN_CUT(state, experience)
     partitioner = Partitioner(make_mesh(2, 2, 2), DEFAULT_RULES)
     shapes = jax.eval_shape(lambda: state)
-    places = partitioner.shardings(of.state_axes(shapes.params), shapes)
+    places = partitioner.shardings(CUT.state_axes(shapes.params), shapes)
     by_row = jax.sharding.NamedSharding(partitioner.mesh, partitioner.spec(("batch",)))
     with partitioner.activate():
-        found, of_mesh = jax.jit(of.learn)(
+        found, of_mesh = jax.jit(CUT.learn)(
             jax.device_put(state, places), jax.device_put(experience, by_row)
         )
     cut = [x for x in jax.tree.leaves(found.params) if not x.sharding.is_fully_replicated]
@@ -387,17 +407,13 @@ def test_minibatches_are_all_rows_once_an_epoch_and_epochs_have_their_own_order(
 ) -> None:
     """A learning rate of 0 learns nothing, and sees every token once an epoch."""
     experience = random_experience(5, constrained=False)
-    seen = {}
-    for epochs, minibatches in ((1, 1), (1, 4), (2, 4)):
-        of = learner(schedule=schedules.constant(0.0), epochs=epochs, minibatches=minibatches)
-        state = of.init_state(params, jax.random.key(0))
-        after, metrics = jax.jit(of.learn)(state, experience)
-        seen[epochs, minibatches] = metrics["loss/policy_avg"], metrics["loss/value_avg"]
-        assert after.optimizer.count == epochs * minibatches
-        assert after.step == 1
-        jax.tree.map(np.testing.assert_array_equal, after.params, params)
-    for value in seen.values():
-        np.testing.assert_allclose(value, seen[1, 1], rtol=1e-4)
+    after, metrics = LEARN_WHOLE(later(params), experience)
+    wanted = reference(WHOLE, params, experience)
+    for name in ("loss/policy_avg", "loss/value_avg"):
+        np.testing.assert_allclose(metrics[name], wanted[name], rtol=1e-4)
+    assert after.optimizer.count == WHOLE.epochs * WHOLE.minibatches
+    assert after.step == 2
+    jax.tree.map(np.testing.assert_array_equal, after.params, params)
 
 
 def test_each_network_is_clipped_by_its_own_norm(params: Params) -> None:
@@ -406,7 +422,7 @@ def test_each_network_is_clipped_by_its_own_norm(params: Params) -> None:
         name: jax.tree.map(lambda x, s=scale: jnp.full_like(x, s), params[name])  # type: ignore[misc]
         for name, scale in ((TRAINED, 1e-6), (VALUE_TRUNK, 1e3))
     }
-    made, norm = of.clipped(gradients)
+    made, norm = jax.jit(of.clipped)(gradients)
     jax.tree.map(np.testing.assert_array_equal, made[TRAINED], gradients[TRAINED])
     assert max(float(jnp.max(x)) for x in jax.tree.leaves(made[VALUE_TRUNK])) < 1
     assert norm > 1e3
@@ -415,18 +431,17 @@ def test_each_network_is_clipped_by_its_own_norm(params: Params) -> None:
 def test_log_probs_in_chunks_are_those_of_all_logits(params: Params) -> None:
     experience = random_experience(6)
     hidden = jax.random.normal(jax.random.key(0), (ROWS, PLACES, 16))
-    unembedding = MODEL.unembedding(params)
+    unembedding, responses = MODEL.unembedding(params), experience.responses
+    logits = np.asarray(MODEL.logits(params, hidden))[..., :VOCABULARY]
+    mask = np.asarray(unpacked(experience.allowed, VOCABULARY))
+    exponentials = np.where(mask, np.exp(logits), 0)
+    p = exponentials / exponentials.sum(-1, keepdims=True)
+    chosen = np.take_along_axis(p, np.asarray(responses)[..., None], -1)[..., 0]
+    entropy = -np.sum(np.where(p > 0, p * np.log(np.where(p > 0, p, 1)), 0), axis=-1)
+    in_chunks = jax.jit(token_log_probs, static_argnums=(4, 5))
     for chunk in (1, 48, 10_000):
-        made = token_log_probs(
-            hidden, unembedding, experience.responses, experience.allowed, VOCABULARY, chunk
-        )
-        logits = np.asarray(MODEL.logits(params, hidden))[..., :VOCABULARY]
-        mask = np.asarray(unpacked(experience.allowed, VOCABULARY))
-        exponentials = np.where(mask, np.exp(logits), 0)
-        p = exponentials / exponentials.sum(-1, keepdims=True)
-        chosen = np.take_along_axis(p, np.asarray(experience.responses)[..., None], -1)[..., 0]
+        made = in_chunks(hidden, unembedding, responses, experience.allowed, VOCABULARY, chunk)
         np.testing.assert_allclose(made.log_prob, np.log(chosen), rtol=1e-4, atol=1e-4)
-        entropy = -np.sum(np.where(p > 0, p * np.log(np.where(p > 0, p, 1)), 0), axis=-1)
         np.testing.assert_allclose(made.entropy, entropy, rtol=1e-3, atol=1e-4)
 
 

@@ -12,7 +12,7 @@ from gophercite.learning.reencoding import Reencoding, same_tokens
 from gophercite.learning.rollouts import Rewards
 from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer
-from tests.learning.test_a2c import BYTES, CONFIG, batch, learner, parameters, rolled_out
+from tests.learning.test_a2c import BYTES, CONFIG, batch, learner, parameters
 from tests.quoting.quote_worlds import HOSTILE_PIECES, TokenList
 
 HOSTILE = TokenList(HOSTILE_PIECES)
@@ -42,16 +42,22 @@ def test_text_in_the_tokens_of_another_vocabulary() -> None:
 
 
 def test_rollouts_are_judged_by_their_text() -> None:
-    config = dataclasses.replace(CONFIG, vocab_size=HOSTILE.size)
-    judge = RewardModel(Transformer(config))
-    of = learner(rewards=Rewards(judge, reencode=Reencoding(BYTES, HOSTILE, 40)))
-    params = parameters(of)
-    rollouts = rolled_out(of, params)
+    """Whatever bytes were drawn."""
+    own = bundled_vocabulary()
+    judge = RewardModel(Transformer(dataclasses.replace(CONFIG, vocab_size=own.size)))
+    of = learner(rewards=Rewards(judge, reencode=Reencoding(BYTES, own, 100)))
+    params, shown = parameters(of), batch(constrained=False)
+    rollouts = jax.jit(of.collect)(params, shown, jax.random.key(5)).rollouts
+    judge_alone = jax.jit(judge.judge)
     for row in (0, 5):
         size = rollouts.response_lengths[row]
         text = BYTES.decode(np.asarray(rollouts.responses[row, :size]))
-        question = np.asarray(batch()["questions"][row // 4])
-        asked = question[: batch()["question_lengths"][row // 4]].tolist()
-        ids = [*asked, *prompts.encode_response_text(HOSTILE, text), HOSTILE.eos_id]
-        alone = jax.jit(judge.judge)(params["reward_model"], np.array([ids]), np.array([len(ids)]))
+        question = np.asarray(shown["questions"][row // 4])
+        asked = question[: shown["question_lengths"][row // 4]].tolist()
+        response = prompts.encode_response_text(own, text)
+        assert 10 < len(response) < 100
+        ids = [*asked, *response, own.eos_id]
+        room = np.zeros((1, 112), np.int32)
+        room[0, : len(ids)] = ids
+        alone = judge_alone(params["reward_model"], room, np.array([len(ids)]))
         np.testing.assert_allclose(rollouts.verdicts.reward[row], alone.reward[0], rtol=1e-3)

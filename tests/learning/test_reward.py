@@ -4,7 +4,6 @@ import dataclasses
 import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -50,9 +49,25 @@ def make_batch(seed=0):
     }
 
 
+def rate(step):
+    """Written once, so that learners with the same settings are equal."""
+    return 1.0
+
+
 def make_learner(config=CONFIG, **settings):
     """An optimiser that is no sign function near 0, where the order of a sum decides the sign."""
-    return RewardLearner(Transformer(config), adam(eps=1.0), lambda step: 1.0, **settings)
+    return RewardLearner(Transformer(config), adam(eps=1.0), rate, **settings)
+
+
+LEARNER = make_learner()
+UPDATE = jax.jit(LEARNER.update)
+# Another that learns in few steps, with some of it frozen.
+QUICK = dataclasses.replace(
+    make_learner(frozen_parts=("embed",), microbatches=2, max_grad_norm=1.0),
+    optimizer=adam(),
+    schedule=lambda step: 1e-2,
+)
+UPDATE_QUICKLY, EVALUATE = jax.jit(QUICK.update), jax.jit(QUICK.evaluate)
 
 
 @functools.cache
@@ -104,12 +119,6 @@ def by_hand(auxiliary_weight, centering=0.0):
     }
 
 
-@functools.cache
-def step_of_one_device():
-    learner = make_learner()
-    return jax.jit(learner.update)(start(learner, frozen=1), make_batch())
-
-
 @pytest.mark.parametrize(
     ("microbatches", "auxiliary_weight", "centering"), [(1, 0.5, 0), (4, 0.5, 0.7), (1, 0.0, 0)]
 )
@@ -118,14 +127,15 @@ def test_losses_are_those_computed_by_hand(microbatches, auxiliary_weight, cente
         microbatches=microbatches, auxiliary_weight=auxiliary_weight, centering=centering
     )
     batch = make_batch()
-    _, metrics = jax.jit(learner.update)(start(learner), batch)
+    update = UPDATE if learner == LEARNER else jax.jit(learner.update)
+    _, metrics = update(start(learner, frozen=1), batch)
     for name, value in by_hand(auxiliary_weight, centering).items():
         np.testing.assert_allclose(metrics[name], value, rtol=2e-5, err_msg=name)
     assert metrics["throughput/pairs"] == batch["preferred_weights"].sum()
 
 
 def test_what_is_unknown_and_padding_do_not_matter():
-    learner, batch = make_learner(), make_batch()
+    state, batch = start(LEARNER, frozen=1), make_batch()
     other = dict(batch)
     other["preferred"] = np.where(batch["preferred_weights"] > 0, batch["preferred"], 1 / 3)
     other["supported_and_plausible"] = np.where(
@@ -134,30 +144,26 @@ def test_what_is_unknown_and_padding_do_not_matter():
     real = np.arange(LENGTH) < batch["lengths"][..., None]
     other["tokens"] = np.where(real, batch["tokens"], 9).astype(np.int32)
     other = {name: array.astype(batch[name].dtype) for name, array in other.items()}
-    update = jax.jit(learner.update)
-    before, after = (update(start(learner), each)[0].params for each in (batch, other))
+    before, after = (UPDATE(state, each)[0].params for each in (batch, other))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), before, after)
 
 
 def test_a_batch_without_labels_or_preferences_has_no_loss_of_that_kind():
-    learner, batch = make_learner(), make_batch()
-    unlabelled = {**batch, "label_weights": np.zeros((PAIRS, 2), np.float32)}
-    _, metrics = jax.jit(learner.update)(start(learner), unlabelled)
+    unlabelled = {**make_batch(), "label_weights": np.zeros((PAIRS, 2), np.float32)}
+    _, metrics = UPDATE(start(LEARNER, frozen=1), unlabelled)
     assert metrics["loss/supported_and_plausible"] == 0
     np.testing.assert_allclose(metrics["loss/total"], 0.5 * metrics["loss/preference"])
-    results = learner.summarise(jax.device_get(jax.jit(learner.evaluate)(initial(), unlabelled)))
+    results = QUICK.summarise(jax.device_get(EVALUATE(initial(), unlabelled)))
     assert np.isnan(results["supported_and_plausible_auc"])
     assert np.isfinite(results["preference_accuracy"])
 
 
 def test_training_lowers_both_losses_and_leaves_frozen_parts_alone():
-    learner = make_learner(frozen_parts=("embed",), microbatches=2)
-    learner = dataclasses.replace(learner, optimizer=adam(), schedule=lambda step: 3e-3)
-    first = state = start(learner, frozen=2)
-    update, batch = jax.jit(learner.update), make_batch()
+    first = state = start(QUICK, frozen=2)
+    batch = make_batch()
     metrics = []
     for _ in range(25):
-        state, values = update(state, batch)
+        state, values = UPDATE_QUICKLY(state, batch)
         metrics.append(values)
     for name in ("loss/preference", "loss/supported_and_plausible"):
         assert metrics[-1][name] < 0.8 * metrics[0][name]
@@ -187,20 +193,16 @@ def separable_batch(seed):
 
 def test_a_separable_preference_is_learnt_from_chance():
     """Training never sees a pair twice, and pairs that it never saw are judged."""
-    learner = dataclasses.replace(
-        make_learner(), optimizer=adam(), schedule=lambda step: 1e-2, max_grad_norm=1.0
-    )
-    evaluate, update = jax.jit(learner.evaluate), jax.jit(learner.update)
 
     def held_out(params):
-        totals = [evaluate(params, separable_batch(1000 + number)) for number in range(25)]
+        totals = [EVALUATE(params, separable_batch(1000 + number)) for number in range(25)]
         summed = jax.tree.map(lambda *parts: np.sum(parts, axis=0), *jax.device_get(totals))
-        return learner.summarise(summed)
+        return QUICK.summarise(summed)
 
-    state = start(learner)
+    state = start(QUICK, frozen=2)
     before = held_out(state.params)
     for number in range(150):
-        state, _ = update(state, separable_batch(number))
+        state, _ = UPDATE_QUICKLY(state, separable_batch(number))
     after = held_out(state.params)
     assert before["preference_accuracy"] == pytest.approx(0.5, abs=0.15)  # 200 pairs: ±4 sigma
     for name in ("preference_accuracy", "supported_and_plausible_auc"):
@@ -208,8 +210,8 @@ def test_a_separable_preference_is_learnt_from_chance():
 
 
 def test_evaluation_equals_plain_formulas():
-    learner, batch, (reward, judged) = make_learner(microbatches=2), make_batch(), scores()
-    results = learner.summarise(jax.device_get(jax.jit(learner.evaluate)(initial(), batch)))
+    batch, (reward, judged) = make_batch(), scores()
+    results = QUICK.summarise(jax.device_get(EVALUATE(initial(), batch)))
     weights, preferred = batch["preferred_weights"], batch["preferred"]
     towards = np.sign(preferred - 0.5)
     margin = (reward[:, 1] - reward[:, 0]) * towards
@@ -227,6 +229,15 @@ def test_evaluation_equals_plain_formulas():
     assert results["supported_and_plausible_auc"] == pytest.approx(area, abs=0.02)
 
 
+@jax.jit
+def totals_of(reward, judged, batch):
+    return preference_metrics.preference_totals(Verdict(reward, judged), batch)
+
+
+def summary(reward, judged, batch):
+    return preference_metrics.summarise(jax.device_get(totals_of(reward, judged, batch)))
+
+
 def test_calibration_error_of_known_probabilities():
     """Confidences 0.5 + 0.05 k + 0.025: the lower ones always come true, the others half the time.
 
@@ -242,32 +253,27 @@ def test_calibration_error_of_known_probabilities():
         "supported_and_plausible": np.zeros((pairs, 2), np.float32),
         "label_weights": np.zeros((pairs, 2), np.float32),
     }
-    reward = jnp.stack([jnp.zeros(pairs), jnp.asarray(log_odds)], axis=1)
-    totals = preference_metrics.preference_totals(Verdict(reward, jnp.zeros((pairs, 2))), batch)
-    results = preference_metrics.summarise(jax.device_get(totals))
+    reward = np.stack([np.zeros(pairs), log_odds], axis=1).astype(np.float32)
+    judged = np.zeros((pairs, 2), np.float32)
+    results = summary(reward, judged, batch)
     expected = np.abs(confidence - np.where(bins < 5, 1, 0.5)).mean()
     assert results["preference_calibration_error"] == pytest.approx(expected, abs=1e-4)
     # The order of a pair's responses does not matter.
     turned = {**batch, "preferred": 1 - batch["preferred"]}
-    verdict = Verdict(reward[:, ::-1], jnp.zeros((pairs, 2)))
-    again = preference_metrics.summarise(
-        jax.device_get(preference_metrics.preference_totals(verdict, turned))
-    )
+    again = summary(reward[:, ::-1], judged, turned)
     assert again == pytest.approx(results, nan_ok=True)
 
 
 def test_extreme_scores_count_as_the_largest_and_smallest():
     """A supported response beyond all others, and an unsupported one below them."""
-    judged = jnp.array([[1e3, 0.0], [-1e3, 0.0]])
+    judged = np.array([[1e3, 0.0], [-1e3, 0.0]], np.float32)
     batch = {
         "preferred": np.zeros(2, np.float32),
         "preferred_weights": np.zeros(2, np.float32),
         "supported_and_plausible": np.array([[1, 0], [0, 1]], np.float32),
         "label_weights": np.ones((2, 2), np.float32),
     }
-    verdict = Verdict(jnp.zeros((2, 2)), judged)
-    totals = jax.device_get(preference_metrics.preference_totals(verdict, batch))
-    results = preference_metrics.summarise(totals)
+    results = summary(np.zeros((2, 2), np.float32), judged, batch)
     assert results["supported_and_plausible_auc"] == pytest.approx(3.5 / 4)
 
 
@@ -291,15 +297,14 @@ def test_area_under_roc_counts_draws_half():
     [(2, 2, 2), *(pytest.param(*mesh, marks=LONG) for mesh in ((1, 8, 1), (1, 1, 4)))],
 )
 def test_a_sharded_step_equals_that_of_one_device(data, fsdp, model):
-    learner = make_learner()
-    state, batch = start(learner, frozen=1), make_batch()
-    alone, losses = step_of_one_device()
+    state, batch = start(LEARNER, frozen=1), make_batch()
+    alone, losses = UPDATE(state, batch)
     mesh = make_mesh(data, fsdp, model, devices=jax.devices()[: data * fsdp * model])
     partitioner = Partitioner(mesh)
-    shardings = partitioner.shardings(learner.state_axes(state.params), state)
+    shardings = partitioner.shardings(LEARNER.state_axes(state.params), state)
     rows = jax.sharding.NamedSharding(mesh, partitioner.spec(("batch",)))
     with partitioner.activate():
-        step = jax.jit(learner.update, out_shardings=(shardings, partitioner.replicated))
+        step = jax.jit(LEARNER.update, out_shardings=(shardings, partitioner.replicated))
         after, same = step(jax.device_put(state, shardings), jax.device_put(batch, rows))
     kernel = after.params["heads"]["reward"]["kernel"]
     assert kernel.addressable_shards[0].data.size == kernel.size // fsdp
