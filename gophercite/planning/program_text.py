@@ -13,7 +13,7 @@ _CALLED = re.compile(r"(?:calls|to_apply|body|true_computation|false_computation
 _CONDITION = re.compile(r"condition=%?([\w.\-]+)")
 _BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
 _TRIPS = re.compile(r'"?known_trip_count"?:\{"n":"(\d+)"\}')
-_CONSTANT = re.compile(r"^\s*(?:ROOT )?%?([\w.\-]+) = s32\[\]\S* constant\((\d+)\)")
+_CONSTANT = re.compile(r"^\s*(?:ROOT )?%?([\w.\-]+) = [su]32\[\]\S* constant\((\d+)\)")
 _BYTES = {"pred": 1, "bf16": 2}
 # Operations that extract a part of an array.
 CUTTING = frozenset({"dynamic-slice", "gather", "slice"})

@@ -1,6 +1,7 @@
 """What is read off compiled programs, against what the programs were written to do."""
 
 import math
+import re
 from collections.abc import Callable
 
 import jax
@@ -40,6 +41,21 @@ def test_products_are_counted_loops_by_their_turns_and_branches_all() -> None:
     assert found.flops == (5 * 3 + 2) * 2 * 16 * 32 * 32
     assert found.unknown_loops == 0
     assert found.collectives == ()
+
+
+@pytest.mark.parametrize("counter", [jnp.int32, jnp.uint32])
+def test_a_loop_s_bound_is_read_off_its_condition(counter: type) -> None:
+    """The partitioner's own loops, over parts of a product, count without a sign."""
+
+    def step(x: jax.Array, weight: jax.Array) -> jax.Array:
+        return jax.lax.fori_loop(counter(0), counter(5), lambda _, y: jnp.tanh(y @ weight), x)
+
+    text = jax.jit(step).lower(shape(8, 16), shape(16, 16)).compile().as_text() or ""
+    unsaid = re.sub(r'"known_trip_count":\{"n":"5"\},?', "", text)
+    assert "known_trip_count" not in unsaid
+    found = costs(unsaid)
+    assert found.flops == 5 * 2 * 8 * 16 * 16
+    assert found.unknown_loops == 0
 
 
 def test_a_gradient_takes_three_times_as_much() -> None:
