@@ -8,10 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gin_files
+import keras_alone
+
+from gophercite import interruption
 
 if TYPE_CHECKING:
-    import seqio
-
     from data_pipelines.cache_writing import Shards
     from data_pipelines.task_input import TaskInput
 
@@ -37,8 +38,8 @@ class Work(NamedTuple):
     shards: "Shards"
 
 
-def tasks_of(inputs: Sequence[Any]) -> Mapping[tuple[str, str], tuple["seqio.Task", "TaskInput"]]:
-    """The tasks of some inputs by name and split, with the input that reads each of them."""
+def tasks_of(inputs: Sequence[Any]) -> Mapping[tuple[str, str], tuple[Any, "TaskInput"]]:
+    """The tasks (of seqio) of some inputs by name and split, with the inputs that read them."""
     from data_pipelines.task_input import TaskInput
 
     return {
@@ -101,9 +102,10 @@ def on_beam(work: Work, numbers: Sequence[int], flags: Sequence[str]) -> Iterato
 @functools.lru_cache(maxsize=1)
 def _tasks(
     configuration: Configuration,
-) -> Mapping[tuple[str, str], tuple["seqio.Task", "TaskInput"]]:
+) -> Mapping[tuple[str, str], tuple[Any, "TaskInput"]]:
     os.environ["JAX_PLATFORMS"] = "cpu"  # the machine's accelerators are somebody else's
-    import configuration as library
+    with interruption.libraries_silenced(), keras_alone.keras_alone():
+        import configuration as library
 
     files = gin_files.load(
         configuration.files,

@@ -41,6 +41,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gin_files
+import keras_alone
 
 from gophercite.storage.json_fields import in_one_line
 
@@ -80,8 +81,9 @@ def _one(flags: argparse.Namespace, bindings: Mapping[str, str]) -> dict[str, An
     from gophercite.planning.chips import topology
 
     slice_ = topology(name)  # before the library is imported, which takes seconds
-    import configuration  # noqa: F401 -- makes the library known to gin
-    import planned_runs
+    with keras_alone.keras_alone():
+        import configuration  # noqa: F401 -- makes the library known to gin
+        import planned_runs
 
     from gophercite.planning.plan import plan_step
 

@@ -43,6 +43,8 @@ import jax
 import jaxtyping
 import pytest
 
+from tests.long_forms import IS_LONG
+
 # Modules whose types and shapes every call in a test is checked against.
 CHECKED = [
     *(
@@ -101,6 +103,7 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(100_000, 20, 100)
 
 
-# A deadline for each example tells how busy the machine is, not whether the code is right.
-hypothesis.settings.register_profile("no deadline", deadline=None)
-hypothesis.settings.load_profile("no deadline")
+# A deadline for each example tells how busy the machine is, not whether the code is right. Each run
+# draws other examples, so many runs with a few see as much as few with many.
+hypothesis.settings.register_profile("ours", deadline=None, max_examples=100 if IS_LONG else 40)
+hypothesis.settings.load_profile("ours")

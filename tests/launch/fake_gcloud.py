@@ -13,13 +13,13 @@ import fcntl
 import json
 import os
 import pathlib
-import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from typing import Any
+
+# What only some commands need is imported there: hundreds of processes start with this file.
 
 ROOT = pathlib.Path(os.environ["FAKE_GCLOUD"])
 WHERE = "projects/p/locations/z"
@@ -68,6 +68,8 @@ def befall(command: str) -> str | None:
 
 def remove_worker(node: str) -> None:
     """A machine goes, and all that runs on it."""
+    import shutil
+
     home = ROOT / "home" / node
     for pid in home.glob("*/gophercite-run/pid"):
         with contextlib.suppress(ProcessLookupError, ValueError):
@@ -179,6 +181,8 @@ def workers_of(node: str) -> list[pathlib.Path]:
 
 
 def ssh(words: list[str], flags: dict[str, str]) -> None:
+    import subprocess
+
     assert flags["worker"] == "all"
     status = 0
     for home in workers_of(words[0]):
@@ -191,6 +195,8 @@ def ssh(words: list[str], flags: dict[str, str]) -> None:
 
 
 def scp(words: list[str], flags: dict[str, str]) -> None:
+    import shutil
+
     *files, target = words
     assert target.endswith(":")
     assert flags["worker"] == "all"

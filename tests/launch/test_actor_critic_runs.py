@@ -31,6 +31,7 @@ from gophercite.monitoring.metrics import read_metrics
 RUN = "gin_configs/a2c_sample_world.gin"
 SMALL = TINY | {
     "TRAIN_STEPS": "4",
+    "MAX_TOKENS": "16",
     "rollout_plan.samples_per_prompt": "2",
     "A2CLearner.microbatches": "1",
     "A2CLearner.value_width": "8",
@@ -87,17 +88,10 @@ def flags(models, folder, **others):
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    return f"--compilation_cache={tmp_path_factory.mktemp('cache')}"
-
-
-@pytest.fixture(scope="module")
 def whole(tmp_path_factory, folders, cache):
     """A run's folder."""
-    before = jax.config.jax_compilation_cache_dir
     folder = tmp_path_factory.mktemp("runs") / "whole"
     assert train.main([*flags(folders, folder), cache]) == 0
-    jax.config.update("jax_compilation_cache_dir", before)
     return folder
 
 

@@ -72,12 +72,19 @@ def start(command: list[str], output: pathlib.Path, *more: str) -> subprocess.Po
     )
 
 
+def run(command: list[str], output: pathlib.Path, *more: str) -> int:
+    """The same in this process."""
+    status: int = runpy.run_path(command[1])["main"]([*command[2:], "--output", str(output), *more])
+    return status
+
+
+@pytest.mark.usefixtures("cache")
 def test_a_run_that_is_killed_ends_with_what_one_that_is_not_has(
-    command: list[str], tmp_path: pathlib.Path
+    command: list[str], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole, killed = tmp_path / "whole.jsonl", tmp_path / "killed.jsonl"
     in_twos = [*command, "--batch-size", "2"]
-    assert start(in_twos, whole).wait() == 0
+    assert run(in_twos, whole) == 0
     first = start(in_twos, killed)
     while not (killed.exists() and killed.read_bytes().count(b"\n") >= 3):
         assert first.poll() is None, first.stderr and first.stderr.read()
@@ -88,10 +95,9 @@ def test_a_run_that_is_killed_ends_with_what_one_that_is_not_has(
     lines = killed.read_bytes().splitlines(keepends=True)
     had = (killed.read_bytes().count(b"\n") - 1) // 2 * 2 + 1
     killed.write_bytes(b"".join(lines[:had]) + b'{"question_id": "q9", "cla')
-    second = start(in_twos, killed)
-    _, said = second.communicate()
-    assert second.returncode == 0
-    assert f"{len(QUESTIONS)} questions, {had} already answered" in said
+    capsys.readouterr()
+    assert run(in_twos, killed) == 0
+    assert f"{len(QUESTIONS)} questions, {had} already answered" in capsys.readouterr().err
     assert killed.read_bytes() == whole.read_bytes()
 
     lines = [json.loads(line) for line in whole.read_text(encoding="utf-8").splitlines()]
@@ -105,13 +111,12 @@ def test_a_run_that_is_killed_ends_with_what_one_that_is_not_has(
 
     # How many questions and answers are taken at a time (here the usual: 128 with two answers each)
     # changes no answer, so a run may go on with another number. All else is refused.
-    one_by_one = start(command, whole, "--max-num-seqs", "1")
-    _, said = one_by_one.communicate()
+    assert run(command, whole, "--max-num-seqs", "1") == 0
+    said = capsys.readouterr().err
     assert "; 128 at the same time" in said
-    assert (one_by_one.returncode, f"{len(QUESTIONS)} already answered" in said) == (0, True)
-    other = start(command, whole, "--omissions", "2")
-    _, said = other.communicate()
-    assert other.returncode == 1
+    assert f"{len(QUESTIONS)} already answered" in said
+    assert run(command, whole, "--omissions", "2") == 1
+    said = capsys.readouterr().err
     assert "'maximum_omissions': 2" in said
     assert "Traceback" not in said
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from long_forms import IS_LONG
 
 from benchmarks import interrupts, kills
 
@@ -20,7 +21,7 @@ def commands(tmp_path_factory) -> dict[str, list[str]]:
 @pytest.mark.parametrize("name", ["ask", "infer", "eval", "index"])
 def test_ctrl_c_ends_a_command_with_130_and_no_word(name, commands):
     draw = random.Random(f"{kills.seed_of_draws()}/{name}")
-    for _ in range(2):
+    for _ in range(3 if IS_LONG else 1):
         ending = interrupts.interrupt(commands[name], draw.uniform(0, 6))
         assert ending.at_once, ending
 

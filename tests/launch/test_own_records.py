@@ -41,8 +41,8 @@ def here(tmp_path, monkeypatch) -> pathlib.Path:
 def flags(here: pathlib.Path, *more: str) -> list[str]:
     command = shlex.split(block("bash").replace("\\\n", " "))
     assert command[:2] == ["python", "launch/train.py"]
-    cache = f"--compilation_cache={here / 'cache'}"
-    return [*command[2:], f"--gin.INITIAL_CHECKPOINT={here / 'tiny'}", cache, *more]
+    own = [f"--gin.INITIAL_CHECKPOINT={here / 'tiny'}", "--gin.SupervisedLearner.microbatches=1"]
+    return [*command[2:], *own, f"--compilation_cache={here / 'cache'}", *more]
 
 
 def test_the_page_s_run_says_what_it_uses_trains_and_leaves_a_model(here, capsys):

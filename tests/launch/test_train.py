@@ -150,19 +150,13 @@ def test_a_wrong_name_is_answered_in_one_line_before_anything_is_loaded():
         assert message in line + "\n"
 
 
-def test_a_folder_where_one_stands_is_no_package_of_gins(tmp_path):
+def test_a_folder_where_one_stands_is_no_package_of_gins(tmp_path, monkeypatch):
     """Files include `models/…`, and a folder `models` may lie anywhere."""
     (tmp_path / "models").mkdir()
-    asked = f"import gin_files; print(len(gin_files.load([{PRETRAIN!r}], {{'MODEL_DIR': 'x'}})))"
-    path = os.pathsep.join([str(ROOT), str(ROOT / "launch")])
-    done = subprocess.run(
-        [sys.executable, "-c", f"import configuration; {asked}"],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": path},
-    )
-    assert done.stdout == "3\n", done.stderr
+    without = [path for path in sys.path if not Path(path, "models").exists()]  # our tests' own
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *without])
+    monkeypatch.delitem(sys.modules, "models", raising=False)
+    assert len(gin_files.load([PRETRAIN], {"MODEL_DIR": "x"})) == 3
 
 
 def test_names_are_read_from_the_sources_as_they_are():
@@ -250,25 +244,15 @@ def test_every_run_s_file_is_complete_but_for_paths(file):
     assert gin.query_parameter("%TRAIN_STEPS") > 0
 
 
-def test_a_run_trains_goes_on_and_its_folder_is_a_model(tmp_path):
+def test_a_run_trains_goes_on_and_its_folder_is_a_model(tmp_path, cache):
     folder = Path(os.path.relpath(tmp_path / "run"))  # people give relative paths
-    flags = arguments(PRETRAIN, MODEL_DIR=str(folder), **TINY)
-    cache = f"--compilation_cache={tmp_path / 'cache'}"
-    assert train.main([*flags, "--gin.Run.evaluations={}", cache]) == 0
+    small = TINY | {"TransformerConfig.num_layers": "1", "SupervisedLearner.microbatches": "1"}
+    flags = [*arguments(PRETRAIN, MODEL_DIR=str(folder), **small), "--gin.Run.evaluations={}"]
+    assert train.main([*flags, cache]) == 0
     assert "TRAIN_STEPS = 2" in (folder / "config.gin").read_text()
     assert json.loads((folder / "model.json").read_text())["architecture"]["d_model"] == 16
-    assert (
-        train.main(
-            [
-                *flags,
-                "--gin.Run.evaluations={}",
-                "--gin.TRAIN_STEPS=3",
-                "--gin.train.log_every=1",
-                cache,
-            ]
-        )
-        == 0
-    )
+    more = ["--gin.train.total_steps=3", "--gin.train.log_every=1"]  # of the same schedule
+    assert train.main([*flags, *more, cache]) == 0
     steps = [line["step"] for line in read_metrics(folder) if line["split"] == "train"]
     assert steps == [1, 3]
     model = load_model(folder)
@@ -288,29 +272,26 @@ def test_a_dry_run_shows_batch_parameters_and_memory():
     assert "temporaries (activations, gradients)" in text
 
 
-@pytest.mark.parametrize(
-    ("more", "lines", "status", "message"),
-    [
-        (
-            ["--coordinator_address=localhost:1", "--num_processes=2", "--process_id=1"],
-            ["--join_timeout=1"],
-            69,
-            "train: process 1 of 2: not all processes have joined at localhost:1 within 1 s",
-        ),
-        (["--distributed"], ["--process_id=0"], 1, "train: can't find the other processes"),
-    ],
-)
-def test_what_may_pass_has_a_status_of_its_own(
-    tmp_path: Path, more: list[str], lines: list[str], status: int, message: str
-) -> None:
+def test_what_may_pass_has_a_status_of_its_own(tmp_path: Path) -> None:
     """So that a launcher knows what to try again."""
-    command = [sys.executable, train.__file__, "--gin_file=gin_configs/sft_sample_world.gin"]
-    command += [f"--gin.MODEL_DIR={tmp_path}", *more, *lines]
-    environment = os.environ | {"GCE_METADATA_IP": "127.0.0.1:9"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == status, done.stderr
+    command = [sys.executable, train.__file__, f"--gin_file={SFT}", f"--gin.MODEL_DIR={tmp_path}"]
+    command += ["--coordinator_address=localhost:1", "--num_processes=2", "--process_id=1"]
+    command += ["--join_timeout=1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 69, done.stderr
+    message = "train: process 1 of 2: not all processes have joined at localhost:1 within 1 s"
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_processes_that_can_t_find_one_another_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GCE_METADATA_IP", "127.0.0.1:9")
+    flags = [f"--gin_file={SFT}", f"--gin.MODEL_DIR={tmp_path}", "--distributed", "--process_id=0"]
+    assert train.main(flags) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("train: can't find the other processes")
 
 
 # A task whose reader is broken; what begins with it is the command.
