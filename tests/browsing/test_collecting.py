@@ -54,6 +54,12 @@ def parameters() -> Params:
 
 
 @functools.cache
+def policy() -> Params:
+    """What texts are drawn with."""
+    return {n: p for n, p in parameters().items() if n not in BESIDE_THE_POLICY}
+
+
+@functools.cache
 def player(constrained: bool = True, extra: int = 3) -> Player:
     sampling = SamplingSettings(max_tokens=MOST, free_log_probs=False)
     return Player(
@@ -107,11 +113,8 @@ def rollouts() -> tuple[list[Collected], list[Any]]:
 
 
 def test_rows_are_completions_and_their_ids_are_the_sampler_s() -> None:
-    policy = {
-        n: p for n, p in parameters().items() if n not in (REWARD_MODEL, "value_head", "teacher")
-    }
-    unembedding = TRUNK.unembedding(policy)
-    read = jax.jit(lambda tokens, places, real: TRUNK.apply(policy, tokens, places, real)[0])
+    unembedding = TRUNK.unembedding(policy())
+    read = jax.jit(lambda tokens, places, real: TRUNK.apply(policy(), tokens, places, real)[0])
     kinds = set()
     for made in rollouts()[0]:
         experience = of_batch(made.experience)
@@ -206,8 +209,8 @@ def test_it_goes_on_bit_for_bit_and_an_interruption_changes_nothing() -> None:
 def test_the_reward_lies_on_the_answer_and_is_of_the_answer_as_text() -> None:
     """What the judge reads is what a record of the episode would give it."""
     lane = Lane(collector()._lane(QUESTIONS[0], 0, 0, "s").state, 0)
-    played = player().play(
-        parameters(), site(), [lane] * 6, jax.random.key(3), after=lambda n, lane: None
+    played = player(True).play(
+        policy(), site(), [lane] * 6, jax.random.key(3), after=lambda n, lane: None
     )  # fmt: skip
     assert played is not None
     answered = [t for turns in played.turns for t in turns if t.after.answer]
@@ -238,9 +241,8 @@ def test_free_texts_have_the_model_s_own_log_probabilities() -> None:
     for row in rows:
         start = int(experience.prompt_lengths[row])
         tokens = experience.tokens[row].tolist()
-        policy = {n: p for n, p in parameters().items() if n not in BESIDE_THE_POLICY}
         found = score(
-            TRUNK, policy, [tokens[:start]], [[tokens[start : start + CHUNK]]], pad_id=0
+            TRUNK, policy(), [tokens[:start]], [[tokens[start : start + CHUNK]]], pad_id=0
         ).log_probs[0]
         # Ids to spare are never drawn; there are none here.
         np.testing.assert_allclose(found, experience.log_probs[row], atol=2e-3)

@@ -30,11 +30,18 @@ PAGE = "http://a.example/"
 TEXT = "ab a\nA é ba\u2003ab"
 
 
+LONGER = 32  # tokens of several bytes, at most
+
+
 class FewTokens(TokenList):
-    """Tokens of which most spell nothing: those that are left can be tried in all orders."""
+    """Tokens of which most spell nothing: those that are left can be tried in all orders.
+
+    All have the same size, for one program.
+    """
 
     def __init__(self, pieces: list[bytes]) -> None:
-        super().__init__([piece for piece in pieces if len(piece) > 1])
+        longer = [piece for piece in pieces if len(piece) > 1]
+        super().__init__(longer + [b"unused"] * (LONGER - len(longer)))
         kept = set(pieces)
         self._token_bytes = tuple(each if each in kept else None for each in self._token_bytes)
 

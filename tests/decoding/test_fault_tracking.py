@@ -14,6 +14,7 @@ from gophercite.decoding.fault_tracking import FaultTracker, advance, faults, in
 from gophercite.decoding.response_automaton import MALFORMED, faults_of, response_automaton
 from gophercite.documents import Document, Window
 from gophercite.evidence import Fault
+from tests.long_forms import IS_LONG
 from tests.quoting.quote_worlds import (
     hostile_documents,
     spell,
@@ -21,6 +22,7 @@ from tests.quoting.quote_worlds import (
 )
 
 LONGEST = 64  # tokens
+WORLDS, SAMPLES = (60, 100) if IS_LONG else (30, 60)
 
 
 _ODDITIES = (
@@ -117,9 +119,9 @@ def check(name, prompts, samples, minimum=5, omissions=0):
 @pytest.mark.parametrize("name", ["sentencepiece", "byte-level", "bytes", "hostile"])
 def test_nearly_right_responses(name):
     rng = random.Random(name)
-    prompts = list(worlds(rng, 60))
+    prompts = list(worlds(rng, WORLDS))
     samples = [
-        [spell(rng, vocabulary_of_kind(name), response(rng, sources)) for _ in range(100)]
+        [spell(rng, vocabulary_of_kind(name), response(rng, sources)) for _ in range(SAMPLES)]
         for sources in prompts
     ]
     if name == "bytes":  # no token has two: those that are short enough
@@ -133,9 +135,9 @@ def test_nearly_right_responses(name):
 )
 def test_quotes_that_leave_words_out(name, minimum, omissions):
     rng = random.Random(name)
-    prompts = list(worlds(rng, 40))
+    prompts = list(worlds(rng, WORLDS))
     samples = [
-        [spell(rng, vocabulary_of_kind(name), response(rng, sources, 4)) for _ in range(100)]
+        [spell(rng, vocabulary_of_kind(name), response(rng, sources, 4)) for _ in range(SAMPLES)]
         for sources in prompts
     ]
     counts = check(name, prompts, samples, minimum, omissions)

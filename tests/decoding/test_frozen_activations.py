@@ -38,16 +38,32 @@ def config(position: str, scan_layers: bool) -> TransformerConfig:
 
 
 @pytest.mark.parametrize(
-    ("position", "scan_layers", "frozen"), [("rope", False, 2), ("transformer_xl", True, 1)]
+    ("position", "scan_layers", "frozen", "quoting"),
+    [("rope", False, 2, True), ("transformer_xl", True, 1, False)],
 )
-def test_frozen_activations_of_samples(position: str, scan_layers: bool, frozen: int) -> None:
+def test_frozen_activations_of_samples(
+    position: str, scan_layers: bool, frozen: int, quoting: bool
+) -> None:
     model = Transformer(config(position, scan_layers))
     params = jax.jit(model.init, static_argnums=1)(jax.random.key(0), frozen)
     constraint = QuoteConstraint(BYTES, QuoteSettings(minimum_quote=8, maximum_claim=5))
-    tables = constraint.tables([constraint.graph(shown) for shown in PAGES], SETTINGS.max_tokens)
+    tables = (
+        constraint.tables([constraint.graph(shown) for shown in PAGES], SETTINGS.max_tokens)
+        if quoting
+        else None
+    )
     tokens, lengths = padded_rows(PROMPTS, BYTES.pad_id, "prompt")
     plan = Plan(
-        model, SETTINGS, BYTES.eos_id, BYTES.pad_id, BYTES.size, 3, 2, frozen_activations=True
+        model,
+        SETTINGS,
+        BYTES.eos_id,
+        BYTES.pad_id,
+        BYTES.size,
+        samples=3,
+        rows=2,
+        frozen_activations=True,
+        # One token alone would hardly be drawn.
+        other_eos_ids=() if quoting else tuple(range(10, 34)),
     )
     keys = jax.random.split(jax.random.key(1), len(PROMPTS))
     made = decode(plan, params, tokens, lengths, keys, tables, None)

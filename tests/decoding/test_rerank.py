@@ -19,6 +19,7 @@ from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer
 from gophercite.prompts import encode_judged
 from gophercite.vocabularies import load_vocabulary
+from tests.long_forms import LONG
 
 VOCABULARY = (
     pathlib.Path(__file__).parents[2] / "data_pipelines" / "sample_world" / "model" / "vocabulary"
@@ -79,7 +80,8 @@ def test_samples_do_not_depend_on_how_many_are_in_flight() -> None:
         sample_in_turn(model(), [prompts], 5, key, SETTINGS, max_num_seqs=0)
 
 
-@pytest.mark.parametrize("count", [1, 2, 5])
+# Fewer than there are prompts, as many, and a number that leaves them unequal.
+@pytest.mark.parametrize("count", [1, pytest.param(2, marks=LONG), 5])
 def test_a_question_s_samples_do_not_depend_on_those_beside_it(count: int) -> None:
     questions = [[[5, 6, 7], [8, 9]], [[10], [11, 12, 13, 14]], [[15, 16], [17]]]
     keys = jax.vmap(jax.random.key)(np.arange(3))

@@ -1,13 +1,10 @@
 import dataclasses
 import functools
 
-import hypothesis
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gophercite import evidence
 from gophercite.decoding.decode_loop import decode
@@ -23,20 +20,34 @@ from gophercite.models.config import TransformerConfig
 from gophercite.models.transformer import Transformer
 from gophercite.partitioning import Partitioner, make_mesh
 from gophercite.quoting.constraint import QuoteConstraint
+from tests.long_forms import LONG
 from tests.quoting.quote_worlds import HOSTILE_PIECES, TokenList, is_legal
 
 CONFIG = TransformerConfig(
-    vocab_size=23, d_model=16, num_layers=2, num_heads=2, head_dim=8, dtype="float32"
+    vocab_size=23, d_model=16, num_layers=2, num_heads=4, head_dim=4, dtype="float32"
 )
 MODEL = Transformer(CONFIG)
 PARAMS = jax.jit(MODEL.init)(jax.random.key(0))
 PARAMS["embed"]["embedding"] *= 2  # neither flat nor certain
-PROMPTS = [[3, 4, 5], [7], [9, 10, 11, 12, 13, 14, 15]]
+PROMPTS = [[3, 4, 5], [7], [9, 10, 11, 12, 13, 14, 15], [2, 3]]
+
+# Each setting, number of samples and number of rows has a program of its own, and compiling it is
+# all that takes time: most tests draw eight samples of each prompt in this way.
+DRAWN = SamplingSettings(max_tokens=12, temperature=1.5, top_p=0.95)
+MANY = 8
 
 
-def run(settings, prompts=PROMPTS, key=1, **options):
+def run(
+    settings=DRAWN, prompts=PROMPTS, key=1, *, model=MODEL, params=PARAMS, samples=MANY, **options
+):
     key = jax.random.key(key) if isinstance(key, int) else key
-    return sample(MODEL, PARAMS, prompts, key, settings, eos_id=1, pad_id=0, **options)
+    options |= {"eos_id": 1, "pad_id": 0, "samples_per_prompt": samples}
+    return sample(model, params, prompts, key, settings, **options)
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    return run()
 
 
 @jax.jit
@@ -54,7 +65,7 @@ def next_logits(tokens):
 
 
 def test_greedy_takes_the_likeliest_token_and_stops_at_the_end():
-    samples = run(SamplingSettings(max_tokens=12, temperature=0))
+    samples = run(SamplingSettings(max_tokens=12, temperature=0), samples=1)
     for prompt, tokens, length in zip(PROMPTS, samples.tokens, samples.lengths, strict=True):
         text = list(prompt)
         for token in tokens[:length]:
@@ -64,40 +75,38 @@ def test_greedy_takes_the_likeliest_token_and_stops_at_the_end():
         assert np.all(tokens[length:] == 0)
 
 
-def test_a_sample_stops_at_any_of_the_ends():
-    settings = SamplingSettings(max_tokens=12)
-    whole = run(settings, samples_per_prompt=4)
-    others = whole.tokens[0, 3], whole.tokens[5, 2]
+def test_a_sample_stops_at_any_of_the_ends(drawn):
+    others = drawn.tokens[0, 3], drawn.tokens[MANY + 1, 2]
     assert 1 not in others  # the one end that the samples had
-    cut = run(settings, samples_per_prompt=4, other_eos_ids=[int(end) for end in others])
-    for row, (tokens, length) in enumerate(zip(whole.tokens, whole.lengths, strict=True)):
+    cut = run(other_eos_ids=[int(end) for end in others])
+    for row, (tokens, length) in enumerate(zip(drawn.tokens, drawn.lengths, strict=True)):
         kept = tokens[:length]
         (ends,) = np.nonzero(np.isin(kept, others))
         expected = kept[: ends[0] + 1] if len(ends) else kept
         np.testing.assert_array_equal(cut.tokens[row, : cut.lengths[row]], expected)
-    assert cut.lengths.sum() < whole.lengths.sum()
+    assert cut.lengths.sum() < drawn.lengths.sum()
 
 
-def test_log_probs_are_the_model_s_own():
-    samples = run(SamplingSettings(max_tokens=10, temperature=0.7, top_p=0.9))
-    for row, prompt in enumerate(PROMPTS):
-        tokens = samples.tokens[row, : samples.lengths[row]]
-        logits = next_logits([*prompt, *tokens])[len(prompt) - 1 : -1]
-        expected = np.asarray(jax.nn.log_softmax(logits))[np.arange(len(tokens)), tokens]
-        np.testing.assert_allclose(samples.log_probs[row, : len(tokens)], expected, atol=1e-5)
-        assert not np.any(samples.log_probs[row, len(tokens) :])
+def test_log_probs_are_the_model_s_own(drawn):
+    """Neither the temperature nor top-p is in them."""
+    assert DRAWN.temperature != 1
+    assert DRAWN.top_p < 1
+    for row, tokens in enumerate(drawn.tokens):
+        prompt, length = PROMPTS[row // MANY], drawn.lengths[row]
+        logits = next_logits([*prompt, *tokens[:length]])[len(prompt) - 1 : -1]
+        expected = log_softmax(logits)[np.arange(length), tokens[:length]]
+        np.testing.assert_allclose(drawn.log_probs[row, :length], expected, atol=1e-5)
+        assert not np.any(drawn.log_probs[row, length:])
 
 
-def test_the_same_key_draws_the_same_and_another_differs():
-    settings = SamplingSettings(max_tokens=16)
-    assert np.array_equal(run(settings).tokens, run(settings).tokens)
-    assert not np.array_equal(run(settings).tokens, run(settings, key=2).tokens)
+def test_the_same_key_draws_the_same_and_another_differs(drawn):
+    assert np.array_equal(run().tokens, drawn.tokens)
+    assert not np.array_equal(run(key=2).tokens, drawn.tokens)
 
 
-def test_a_row_s_draws_do_not_depend_on_the_rows_beside_it():
-    settings = SamplingSettings(max_tokens=16)
-    other = [PROMPTS[0], [2, 2, 2], [5]]
-    assert np.array_equal(run(settings).tokens[0], run(settings, other).tokens[0])
+def test_a_row_s_draws_do_not_depend_on_the_rows_beside_it(drawn):
+    other = [PROMPTS[0], [2, 2, 2], [5], [6, 6]]
+    assert np.array_equal(run(prompts=other).tokens[:MANY], drawn.tokens[:MANY])
 
 
 def test_draws_follow_the_distribution():
@@ -132,158 +141,130 @@ def test_top_k_keeps_the_likeliest_and_their_equals():
     assert kept(9) == {0, 1, 2, 3, 4}
 
 
+def log_softmax(logits):
+    above = logits - logits.max(-1, keepdims=True)
+    return above - np.log(np.exp(above).sum(-1, keepdims=True))
+
+
 CHOICES = 300  # several blocks of a cumulative sum, the last not full
-draw_one = jax.jit(functools.partial(draw, settings=SamplingSettings()))
 
 
-@hypothesis.settings(deadline=None)  # the first draw is compiled
-@given(
-    st.lists(st.floats(-30, 5, width=32), min_size=CHOICES, max_size=CHOICES),
-    st.sets(st.integers(0, CHOICES - 1), min_size=1),
-    st.floats(0, 1, exclude_max=True, width=32),
-)
-def test_what_is_masked_is_never_drawn(logits, legal, uniform):
-    row = np.full(CHOICES, MASKED, np.float32)
-    row[list(legal)] = np.array(logits, np.float32)[list(legal)]
-    drawn = draw_one(row[None], jnp.array([uniform], jnp.float32))
-    assert int(drawn.token[0]) in legal
-    expected = np.asarray(jax.nn.log_softmax(row))[int(drawn.token[0])]
-    np.testing.assert_allclose(drawn.log_prob[0], expected, atol=1e-4)
+def test_what_is_masked_is_never_drawn():
+    rng, rows = np.random.default_rng(0), 2_000
+    logits = rng.uniform(-30, 5, (rows, CHOICES)).astype(np.float32)
+    legal = rng.random((rows, CHOICES)) < rng.choice([0.01, 0.1, 0.9], (rows, 1))
+    legal[np.arange(rows), rng.integers(CHOICES, size=rows)] = True
+    legal[0] = True
+    logits[~legal] = MASKED
+    # Rounding is in the way at the ends above all.
+    ends = np.array([0, np.finfo(np.float32).tiny, np.nextafter(np.float32(1), 0)], np.float32)
+    uniforms = np.where(rng.random(rows) < 0.5, rng.choice(ends, rows), rng.random(rows))
+    made = jax.jit(functools.partial(draw, settings=SamplingSettings()))(
+        logits, uniforms.astype(np.float32)
+    )
+    tokens = np.asarray(made.token)
+    assert np.all(legal[np.arange(rows), tokens])
+    expected = log_softmax(logits)[np.arange(rows), tokens]
+    np.testing.assert_allclose(made.log_prob, expected, atol=1e-4)
 
 
-def test_samples_of_one_prompt_differ_and_are_the_model_s():
-    settings = SamplingSettings(max_tokens=8)
-    many = run(settings, samples_per_prompt=5)
-    assert many.tokens.shape == (15, 8)
-    assert len({tuple(row) for row in many.tokens[:5].tolist()}) > 1
-    for row, tokens in enumerate(many.tokens):
-        prompt, length = PROMPTS[row // 5], many.lengths[row]
-        logits = next_logits([*prompt, *tokens[:length]])[len(prompt) - 1 : -1]
-        expected = np.asarray(jax.nn.log_softmax(logits))[np.arange(length), tokens[:length]]
-        np.testing.assert_allclose(many.log_probs[row, :length], expected, atol=1e-5)
-    one = run(settings)
-    assert np.array_equal(many.tokens[::5], one.tokens)
+def test_samples_of_one_prompt_differ_and_the_first_is_the_one_drawn_alone(drawn):
+    assert drawn.tokens.shape == (len(PROMPTS) * MANY, 12)
+    for prompt in range(len(PROMPTS)):
+        assert len({tuple(row) for row in drawn.tokens[MANY * prompt :][:MANY].tolist()}) > 1
+    assert np.array_equal(run(samples=1).tokens, drawn.tokens[::MANY])
+
+
+def assert_close(found, wanted, rows=slice(None), atol=1e-5):
+    """Whether samples are some of the others, in rows of theirs."""
+    np.testing.assert_array_equal(found.tokens, wanted.tokens[rows])
+    np.testing.assert_array_equal(found.lengths, wanted.lengths[rows])
+    np.testing.assert_allclose(found.log_probs, wanted.log_probs[rows], atol=atol)
+
+
+def changed(**fields):
+    return Transformer(dataclasses.replace(CONFIG, **fields))
 
 
 @pytest.mark.parametrize(("scan_layers", "rows"), [(True, 3), (False, 1)])
-def test_rows_that_have_ended_go_on_with_their_prompt_s_next_sample(scan_layers, rows):
-    model = Transformer(dataclasses.replace(CONFIG, scan_layers=scan_layers))
-    settings = SamplingSettings(max_tokens=9)
-    ends = {"eos_id": 1, "pad_id": 0, "samples_per_prompt": 7}
-    together = sample(model, PARAMS, PROMPTS, jax.random.key(1), settings, **ends)
-    assert len(set(together.lengths.tolist())) > 2
-    few = sample(model, PARAMS, PROMPTS, jax.random.key(1), settings, rows_per_prompt=rows, **ends)
-    assert np.array_equal(few.tokens, together.tokens)
-    assert np.array_equal(few.lengths, together.lengths)
-    np.testing.assert_allclose(few.log_probs, together.log_probs, atol=1e-5)
+def test_rows_that_have_ended_go_on_with_their_prompt_s_next_sample(drawn, scan_layers, rows):
+    assert len(set(drawn.lengths.tolist())) > 2
+    assert_close(run(model=changed(scan_layers=scan_layers), rows_per_prompt=rows), drawn)
 
 
-@pytest.mark.parametrize("scan_layers", [False, True])
-def test_room_that_grows_changes_no_sample(scan_layers):
-    """256 samples have theirs bit by bit; 64, which go on with others, all at once."""
-    config = dataclasses.replace(CONFIG, head_dim=64, scan_layers=scan_layers)
-    model, settings = Transformer(config), SamplingSettings(max_tokens=65)
-    params = jax.jit(model.init)(jax.random.key(0))
-    assert [len(capacities(config, rows, 65)) for rows in (256, 64)] == [3, 1]
-    few, many = (
-        sample(
-            model, params, PROMPTS[:1], jax.random.key(1), settings, eos_id=1, pad_id=0,
-            samples_per_prompt=256, rows_per_prompt=rows,
-        )
-        for rows in (64, 256)
-    )  # fmt: skip
-    assert many.lengths.max() == 65
-    assert np.array_equal(few.tokens, many.tokens)
-    np.testing.assert_allclose(few.log_probs, many.log_probs, atol=1e-4)
+BROAD = changed(head_dim=32)
+BROAD_PARAMS = jax.jit(BROAD.init)(jax.random.key(0))
 
 
-def test_room_that_grows_is_cut_over_a_mesh():
-    config = dataclasses.replace(CONFIG, head_dim=64)
-    model, settings = Transformer(config), SamplingSettings(max_tokens=65)
-    params = jax.jit(model.init)(jax.random.key(0))
-    options = {"eos_id": 1, "pad_id": 0, "samples_per_prompt": 256}
-    alone = sample(model, params, PROMPTS[:1], jax.random.key(1), settings, **options)
-    partitioner = Partitioner(make_mesh(data=4, model=2))
-    placed = jax.device_put(params, partitioner.shardings(model.logical_axes(), params))
+def run_broad(rows, scan_layers=True, params=BROAD_PARAMS):
+    model = changed(head_dim=32, scan_layers=scan_layers)
+    settings = SamplingSettings(max_tokens=65)
+    return run(settings, PROMPTS[:1], model=model, params=params, samples=256, rows_per_prompt=rows)
+
+
+@pytest.fixture(scope="module")
+def without_growing():
+    """Samples that go on with others, 64 at a time, and have their room all at once."""
+    assert [len(capacities(BROAD.config, rows, 65)) for rows in (256, 64)] == [3, 1]
+    samples = run_broad(64)
+    assert samples.lengths.max() == 65
+    return samples
+
+
+# The mesh below has layers that are scanned.
+@pytest.mark.parametrize("scan_layers", [False, pytest.param(True, marks=LONG)])
+def test_room_that_grows_changes_no_sample(without_growing, scan_layers):
+    assert_close(run_broad(256, scan_layers), without_growing, atol=1e-4)
+
+
+def test_room_that_grows_is_cut_over_a_mesh(without_growing):
+    partitioner = Partitioner(make_mesh(data=2, model=2, devices=jax.devices()[:4]))
+    placed = jax.device_put(BROAD_PARAMS, partitioner.shardings(BROAD.logical_axes(), BROAD_PARAMS))
     with partitioner.activate():
-        cut = sample(model, placed, PROMPTS[:1], jax.random.key(1), settings, **options)
-    assert np.array_equal(cut.tokens, alone.tokens)
-    np.testing.assert_allclose(cut.log_probs, alone.log_probs, atol=1e-4)
+        assert len(capacities(BROAD.config, 256, 65)) == 3
+        cut = run_broad(256, params=placed)
+    assert_close(cut, without_growing, atol=1e-4)
 
 
-@pytest.mark.parametrize("rows", [None, 2])
-def test_prompts_may_have_different_numbers_of_samples(rows):
-    settings = SamplingSettings(max_tokens=9)
-    whole = run(settings, samples_per_prompt=4)
-    counts = (4, 0, 3)
-    few = run(settings, samples_per_prompt=counts, rows_per_prompt=rows)
-    rows_of_whole = [4 * prompt + row for prompt in range(3) for row in range(counts[prompt])]
-    assert np.array_equal(few.tokens, whole.tokens[rows_of_whole])
-    assert np.array_equal(few.lengths, whole.lengths[rows_of_whole])
-    np.testing.assert_allclose(few.log_probs, whole.log_probs[rows_of_whole], atol=1e-5)
+@pytest.mark.parametrize("rows", [None, 3])
+def test_prompts_may_have_different_numbers_of_samples(drawn, rows):
+    counts = (MANY, 0, 3, 1)
+    few = run(samples=counts, rows_per_prompt=rows)
+    rows_of_whole = [MANY * prompt + row for prompt in range(4) for row in range(counts[prompt])]
+    assert_close(few, drawn, rows_of_whole)
 
 
 @pytest.mark.parametrize(
-    ("counts", "named"), [((1, 2), "2 numbers for 3 prompts"), ((0, 0, 0), "at least 1")]
+    ("counts", "named"), [((1, 2), "2 numbers for 4 prompts"), ((0, 0, 0, 0), "at least 1")]
 )
 def test_numbers_of_samples_that_make_no_sense_are_refused(counts, named):
     with pytest.raises(ValueError, match=named):
-        run(SamplingSettings(max_tokens=4), samples_per_prompt=counts)
+        run(samples=counts)
 
 
 def test_a_prompt_s_own_key_makes_its_samples_the_same_in_any_batch():
-    settings = SamplingSettings(max_tokens=10)
-    keys = jax.vmap(jax.random.key)(jnp.arange(3))
-    first = run(settings, key=keys, samples_per_prompt=2)
-    turned = run(settings, PROMPTS[::-1], key=keys[::-1], samples_per_prompt=2)
-    for prompt in range(3):
-        theirs = turned.tokens[2 * (2 - prompt) :][:2]
-        assert np.array_equal(first.tokens[2 * prompt :][:2], theirs)
+    keys = jax.vmap(jax.random.key)(jnp.arange(4))
+    first = run(key=keys)
+    turned = run(prompts=PROMPTS[::-1], key=keys[::-1])
+    for prompt in range(4):
+        theirs = turned.tokens[MANY * (3 - prompt) :][:MANY]
+        assert np.array_equal(first.tokens[MANY * prompt :][:MANY], theirs)
 
 
-@pytest.mark.parametrize(
-    ("prompts", "scan_layers"), [(PROMPTS[:1], False), ([*PROMPTS, [2, 3]], True)]
-)
-def test_eight_devices_sample_what_one_does(prompts, scan_layers):
+@pytest.mark.parametrize(("prompts", "scan_layers"), [(1, False), (4, True)])
+def test_eight_devices_sample_what_one_does(drawn, prompts, scan_layers):
     """A prompt's samples are cut over the devices, or the prompts where there are enough."""
-    config = dataclasses.replace(CONFIG, scan_layers=scan_layers, num_heads=4, head_dim=4)
-    model = Transformer(config)
-    params = jax.jit(model.init)(jax.random.key(0))
-    settings = SamplingSettings(max_tokens=8)
-    options = {"eos_id": 1, "pad_id": 0, "samples_per_prompt": 4}
-    alone = sample(model, params, prompts, jax.random.key(1), settings, **options)
+    model = changed(scan_layers=scan_layers)
     partitioner = Partitioner(make_mesh(data=2, fsdp=2, model=2))
-    placed = jax.device_put(params, partitioner.shardings(model.logical_axes(), params))
+    placed = jax.device_put(PARAMS, partitioner.shardings(model.logical_axes(), PARAMS))
     with partitioner.activate():
-        cut = sample(model, placed, prompts, jax.random.key(1), settings, **options)
-    assert np.array_equal(cut.tokens, alone.tokens)
-    np.testing.assert_allclose(cut.log_probs, alone.log_probs, atol=1e-5)
+        cut = run(prompts=PROMPTS[:prompts], model=model, params=placed)
+    assert_close(cut, drawn, slice(prompts * MANY))
 
 
-def test_one_program_serves_prompts_of_a_bucket():
-    settings = SamplingSettings(max_tokens=5)
-    run(settings)
+def test_one_program_serves_prompts_of_a_bucket(drawn):
     before = decode._cache_size()
-    run(settings, [[5] * 40, [2], [3, 4]])
-    assert decode._cache_size() == before
-
-
-def test_one_program_serves_all_pages_of_a_bucket():
-    settings = SamplingSettings(max_tokens=30)
-    constrained(settings)
-    before = decode._cache_size()
-    other = [
-        [
-            Document(
-                "e",
-                "Elsewhere",
-                f"page number {n} tells of {n} cats that sat on {n} mats by {n} rats",
-            )
-        ]
-        for n in range(3)
-    ]
-    constrained(settings, key=5, pages=other)
-    constrained(settings, key=6, pages=[*other[1:], PAGES[0]])
+    run(prompts=[[5] * 40, [2], [3, 4], [6]])
     assert decode._cache_size() == before
 
 
@@ -305,7 +286,7 @@ def test_impossible_settings_are_refused_by_name(settings, named):
 @pytest.mark.parametrize("prompts", [[], [[3], []]])
 def test_an_empty_prompt_is_refused(prompts):
     with pytest.raises(ValueError, match="prompt"):
-        run(SamplingSettings(), prompts)
+        run(prompts=prompts)
 
 
 HOSTILE = TokenList(HOSTILE_PIECES)
@@ -315,75 +296,113 @@ PAGES = [
     [Document("a", "T", "the cat sat on the mat. It was ☃ day]% and so on.")],
     [Document("b", "Th", "one page"), Document("c", "The [T]", "another, é longer page")],
     [Document("d", "", "  \n  the third")],
+    [Document("e", "T)", "the fourth is here")],
 ]
+ENDS = {"eos_id": HOSTILE.eos_id, "pad_id": HOSTILE.pad_id}
 
 
-def constrained(settings, key=1, pages=None, **options):
+def fault_tables(pages):
+    tracker = FaultTracker(HOSTILE)
+    return tracker.tables([tracker.graph(shown) for shown in pages])
+
+
+def constrained(settings, key=1, pages=PAGES, **options):
     constraint = QuoteConstraint(HOSTILE)
-    graphs = [constraint.graph(shown) for shown in pages or PAGES]
-    tables = constraint.tables(graphs, settings.max_tokens)
+    graphs = [constraint.graph(shown) for shown in pages]
+    options |= ENDS | {"quotes": constraint.tables(graphs, settings.max_tokens)}
     key = jax.random.key(key)
-    ends = {"eos_id": HOSTILE.eos_id, "pad_id": HOSTILE.pad_id, "quotes": tables}
-    return sample(QUOTING, QUOTING_PARAMS, PROMPTS, key, settings, **ends, **options)
+    return sample(QUOTING, QUOTING_PARAMS, PROMPTS, key, settings, **options)
 
 
-@pytest.mark.parametrize("key", range(4))
+QUOTED = SamplingSettings(max_tokens=40)
+QUOTES = 16  # of each prompt
+
+
+def quote_many(key=1, pages=PAGES):
+    """Constrained and tracked at once, with rows that are refilled: one program for most tests."""
+    return constrained(
+        QUOTED, key, pages, fault_tables=fault_tables(pages), samples_per_prompt=QUOTES,
+        rows_per_prompt=6,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def quoted():
+    return quote_many()
+
+
+def assert_legal(samples, of_each):
+    for row, (tokens, length) in enumerate(zip(samples.tokens, samples.lengths, strict=True)):
+        assert tokens[length - 1] == HOSTILE.eos_id
+        assert is_legal(HOSTILE.decode(tokens[:length]), PAGES[row // of_each])
+
+
 @pytest.mark.parametrize(
     "settings",
     [
-        SamplingSettings(max_tokens=40),
         SamplingSettings(max_tokens=25, temperature=0),
         SamplingSettings(max_tokens=40, temperature=2.0, top_p=0.5),
     ],
 )
-def test_constrained_samples_are_legal_and_end(settings, key):
-    samples = constrained(settings, key)
-    for row, length, pages in zip(samples.tokens, samples.lengths, PAGES, strict=True):
-        assert row[length - 1] == HOSTILE.eos_id
-        assert is_legal(HOSTILE.decode(row[:length]), pages)
+def test_constrained_samples_are_legal_and_end(settings):
+    for key in range(4):
+        assert_legal(constrained(settings, key), 1)
 
 
-def test_many_constrained_samples_are_legal_however_many_rows_are_wide():
-    settings = SamplingSettings(max_tokens=40)
-    samples = constrained(settings, samples_per_prompt=16, rows_per_prompt=6)
-    for row, (tokens, length) in enumerate(zip(samples.tokens, samples.lengths, strict=True)):
-        assert is_legal(HOSTILE.decode(tokens[:length]), PAGES[row // 16])
-    only = dataclasses.replace(settings, free_log_probs=False)
-    alone = constrained(only, samples_per_prompt=16)
-    assert np.array_equal(alone.tokens, samples.tokens)
+def test_many_constrained_samples_are_legal_however_many_rows_are_wide(quoted):
+    assert_legal(quoted, QUOTES)
+    only = dataclasses.replace(QUOTED, free_log_probs=False)
+    alone = constrained(only, samples_per_prompt=QUOTES)
+    assert np.array_equal(alone.tokens, quoted.tokens)
     assert alone.log_probs is None
-    np.testing.assert_allclose(
-        alone.constrained_log_probs, samples.constrained_log_probs, atol=1e-4
-    )
+    np.testing.assert_allclose(alone.constrained_log_probs, quoted.constrained_log_probs, atol=1e-4)
 
 
-@pytest.mark.parametrize("held", [False, True])
-def test_faults_of_each_sample_are_told(held):
-    """Free samples are mostly malformed, constrained ones never; refilled rows begin anew."""
-    tracker = FaultTracker(HOSTILE)
-    tables = tracker.tables([tracker.graph(pages) for pages in PAGES])
-    settings = SamplingSettings(max_tokens=40)
-    options = {"fault_tables": tables, "samples_per_prompt": 12, "rows_per_prompt": 5}
-    if held:
-        samples = constrained(settings, **options)
-    else:
-        options |= {"eos_id": HOSTILE.eos_id, "pad_id": HOSTILE.pad_id}
-        options["vocabulary_size"] = HOSTILE.size  # the model has three rows to spare
-        key = jax.random.key(4)
-        samples = sample(QUOTING, QUOTING_PARAMS, PROMPTS, key, settings, **options)
-        assert samples.tokens.max() < HOSTILE.size
+def test_one_program_serves_all_pages_of_a_bucket(quoted):
+    before = decode._cache_size()
+    other = [
+        [
+            Document(
+                "e",
+                "Elsewhere",
+                f"page number {n} tells of {n} cats that sat on {n} mats by {n} rats",
+            )
+        ]
+        for n in range(4)
+    ]
+    quote_many(5, other)
+    quote_many(6, [*other[1:], PAGES[0]])
+    assert decode._cache_size() == before
+
+
+def assert_told(samples, of_each):
     for row, (tokens, length) in enumerate(zip(samples.tokens, samples.lengths, strict=True)):
         text = HOSTILE.decode(tokens[:length])
-        assert faults_of(int(samples.faults[row])) == evidence.faults(text, PAGES[row // 12])
-    assert bool(np.any(samples.faults)) is not held
+        assert faults_of(int(samples.faults[row])) == evidence.faults(text, PAGES[row // of_each])
 
 
-def test_constrained_log_probabilities_are_renormalised_over_what_was_allowed():
-    samples = constrained(SamplingSettings(max_tokens=30))
-    assert samples.constrained_log_probs is not None
-    assert (samples.constrained_log_probs >= samples.log_probs - 1e-5).all()
+def test_faults_of_free_samples_are_told():
+    """Free samples are mostly malformed; refilled rows begin anew."""
+    samples = sample(
+        QUOTING, QUOTING_PARAMS, PROMPTS, jax.random.key(4), QUOTED, **ENDS,
+        fault_tables=fault_tables(PAGES), samples_per_prompt=12, rows_per_prompt=5,
+        vocabulary_size=HOSTILE.size,  # the model has three rows to spare
+    )  # fmt: skip
+    assert samples.tokens.max() < HOSTILE.size
+    assert_told(samples, 12)
+    assert np.any(samples.faults)
+
+
+def test_constrained_samples_are_told_to_have_no_faults(quoted):
+    assert_told(quoted, QUOTES)
+    assert not np.any(quoted.faults)
+
+
+def test_constrained_log_probabilities_are_renormalised_over_what_was_allowed(quoted, drawn):
+    assert quoted.constrained_log_probs is not None
+    assert (quoted.constrained_log_probs >= quoted.log_probs - 1e-5).all()
     # Where the answer begins there is a handful of spellings of " %<"; unconstrained, all tokens.
-    assert (samples.constrained_log_probs[:, 0] > samples.log_probs[:, 0] + 1).all()
-    padding = np.arange(30) >= samples.lengths[:, None]
-    assert (samples.constrained_log_probs[padding] == 0).all()
-    assert run(SamplingSettings(max_tokens=3)).constrained_log_probs is None
+    assert (quoted.constrained_log_probs[:, 0] > quoted.log_probs[:, 0] + 1).all()
+    padding = np.arange(QUOTED.max_tokens) >= quoted.lengths[:, None]
+    assert (quoted.constrained_log_probs[padding] == 0).all()
+    assert drawn.constrained_log_probs is None

@@ -65,86 +65,139 @@ def assert_same(found: Samples, wanted: Samples) -> None:
         np.testing.assert_array_equal(found.faults, wanted.faults)
 
 
+COUNTS = [3, 1, 0, 2, 3, 3, 0, 1, 2, 3, 0]
+
+
+def fault_tables():
+    tracker = FaultTracker(BYTES)
+    return tracker.tables([tracker.graph(pages) for pages in PAGES])
+
+
+def run_free(params=None, prompts_in_flight=None) -> Samples:
+    model, usual = model_and_parameters(scan_layers=False)
+    return run(
+        model,
+        usual if params is None else params,
+        max_tokens=48,
+        samples_per_prompt=COUNTS,
+        fault_tables=fault_tables(),
+        prompts_in_flight=prompts_in_flight,
+    )
+
+
+@pytest.fixture(scope="module")
+def at_once() -> Samples:
+    return run_free()
+
+
+@pytest.fixture(scope="module")
+def waited() -> Samples:
+    """The same, but for two prompts at a time."""
+    return run_free(prompts_in_flight=2)
+
+
+def test_prompts_that_wait_have_the_samples_that_they_have_at_once(at_once, waited):
+    assert len(set(at_once.lengths.tolist())) > 3
+    assert_same(waited, at_once)
+
+
+def test_free_samples_are_tracked_as_their_prompts(at_once, waited):
+    """Faults differ from page to page, as most samples quote nothing that is on any."""
+    assert np.any(at_once.faults)
+    np.testing.assert_array_equal(waited.faults, at_once.faults)
+
+
+def test_slots_are_taken_as_they_become_free(at_once, waited):
+    """Not in turns that each wait for their longest sample."""
+    last = np.cumsum(COUNTS)
+    of_prompts = [
+        int(at_once.lengths[end - count : end].max(initial=0))
+        for end, count in zip(last, COUNTS, strict=True)
+    ]
+    ends = [0, 0]
+    for length in of_prompts:
+        ends[ends.index(min(ends))] += length
+    assert waited.passes == max(ends)
+    assert waited.passes < sum(max(of_prompts[i : i + 2]) for i in range(0, len(of_prompts), 2))
+
+
+def test_prompts_that_wait_for_one_row_have_the_same_samples(at_once):
+    """And so they have where layers are scanned."""
+    model, params = model_and_parameters()
+    found = run(
+        model, params, max_tokens=48, samples_per_prompt=COUNTS, prompts_in_flight=1,
+        rows_per_prompt=1,
+    )  # fmt: skip
+    assert_same(found, at_once._replace(faults=None))
+
+
 @pytest.mark.parametrize(
     ("changed", "slots", "rows"),
     [
-        ({}, 1, 1),
-        ({"scan_layers": False}, 3, None),
         ({"scan_layers": False, "position": "transformer_xl"}, 2, 2),
-        ({"position": "t5", "distance_buckets": 8, "max_distance": 20}, 4, 2),
-        ({"scan_layers": False, "position": "learned", "max_positions": 200, "head_dim": 16}, 3, 2),
-        ({"head_dim": 16}, 10, None),
+        ({"position": "t5", "distance_buckets": 8, "max_distance": 20}, 3, 2),
+        (
+            {"scan_layers": False, "position": "learned", "max_positions": 200, "head_dim": 16},
+            10,
+            None,
+        ),
     ],
 )
-def test_prompts_that_wait_have_the_samples_that_they_have_at_once(changed, slots, rows):
+def test_waiting_changes_no_sample_whatever_positions_are(changed, slots, rows):
     model, params = model_and_parameters(**changed)
     assert has_kernel(model.config) == (model.config.head_dim == 16)
-    counts = [3, 1, 0, 2, 3, 3, 0, 1, 2, 3, 0]
-    wanted = run(model, params, samples_per_prompt=counts)
+    wanted = run(model, params, samples_per_prompt=COUNTS)
     assert len(set(wanted.lengths.tolist())) > 3
     found = run(
-        model, params, samples_per_prompt=counts, prompts_in_flight=slots, rows_per_prompt=rows
+        model, params, samples_per_prompt=COUNTS, prompts_in_flight=slots, rows_per_prompt=rows
     )
     assert_same(found, wanted)
 
 
-# Heads of 16 have a kernel.
-@pytest.mark.parametrize("head_dim", [pytest.param(4, marks=LONG), 16])
-def test_each_prompt_that_waited_is_quoted_and_tracked_as_itself(head_dim):
-    model, params = model_and_parameters(head_dim=head_dim, scan_layers=False)
+def run_quoting(params=None, head_dim=16, scan_layers=True, **options) -> Samples:
+    model, usual = model_and_parameters(head_dim=head_dim, scan_layers=scan_layers)
     constraint = QuoteConstraint(BYTES, QuoteSettings(minimum_quote=10, maximum_claim=6))
-    tracker = FaultTracker(BYTES)
-    options = {
+    options |= {
         "quotes": constraint.tables([constraint.graph(pages) for pages in PAGES], 80),
-        "fault_tables": tracker.tables([tracker.graph(pages) for pages in PAGES]),
+        "fault_tables": fault_tables(),
         "max_tokens": 80,
         "samples_per_prompt": 3,
     }
-    wanted = run(model, params, **options)
-    assert not np.any(wanted.faults)
-    found = run(model, params, prompts_in_flight=4, rows_per_prompt=2, **options)
-    assert_same(found, wanted)
+    return run(model, usual if params is None else params, **options)
 
 
-def test_free_samples_are_tracked_as_their_prompts():
-    """Faults differ from page to page, as most samples quote nothing that is on any."""
-    model, params = model_and_parameters()
-    tracker = FaultTracker(BYTES)
-    tables = tracker.tables([tracker.graph(pages) for pages in PAGES])
-    options = {"fault_tables": tables, "samples_per_prompt": 4}
-    assert_same(run(model, params, prompts_in_flight=2, **options), run(model, params, **options))
+@pytest.fixture(scope="module")
+def quoted_at_once() -> Samples:
+    model, _ = model_and_parameters(head_dim=16)
+    assert has_kernel(model.config)
+    return run_quoting()
 
 
-def test_slots_are_taken_as_they_become_free():
-    """Not in turns that each wait for their longest sample."""
-    model, params = model_and_parameters(scan_layers=False)
-    whole = run(model, params, max_tokens=64)
-    lengths = whole.lengths.tolist()
-    ends = [0, 0]
-    for length in lengths:
-        ends[ends.index(min(ends))] += length
-    waiting = run(model, params, max_tokens=64, prompts_in_flight=2)
-    assert waiting.passes == max(ends)
-    assert waiting.passes < sum(max(lengths[i : i + 2]) for i in range(0, len(lengths), 2))
+def test_each_prompt_that_waited_is_quoted_and_tracked_as_itself(quoted_at_once):
+    assert not np.any(quoted_at_once.faults)
+    assert_same(run_quoting(prompts_in_flight=4, rows_per_prompt=2), quoted_at_once)
 
 
-@pytest.mark.parametrize(
-    ("scan_layers", "quoting"),
-    [pytest.param(False, False, marks=LONG), pytest.param(True, False, marks=LONG), (True, True)],
-)
-def test_prompts_wait_on_eight_devices_too(scan_layers, quoting):
-    model, params = model_and_parameters(scan_layers=scan_layers)
-    options = {"samples_per_prompt": 2}
-    if quoting:
-        constraint = QuoteConstraint(BYTES, QuoteSettings(minimum_quote=10, maximum_claim=6))
-        tables = constraint.tables([constraint.graph(pages) for pages in PAGES], 80)
-        options |= {"quotes": tables, "max_tokens": 80}
-    alone = run(model, params, **options)
+@LONG
+@pytest.mark.parametrize("scan_layers", [False, True])
+def test_prompts_that_waited_are_quoted_without_a_kernel(scan_layers):
+    options = {"head_dim": 4, "scan_layers": scan_layers}
+    found = run_quoting(prompts_in_flight=4, rows_per_prompt=2, **options)
+    assert_same(found, run_quoting(**options))
+
+
+# Without quotes, layers that are not scanned are cut as well.
+@pytest.mark.parametrize("quoting", [pytest.param(False, marks=LONG), True])
+def test_prompts_wait_on_eight_devices_too(quoted_at_once, at_once, quoting):
+    options = {"head_dim": 16} if quoting else {"scan_layers": False}
+    model, params = model_and_parameters(**options)
     partitioner = Partitioner(make_mesh(data=2, fsdp=2, model=2))
     placed = jax.device_put(params, partitioner.shardings(model.logical_axes(), params))
     with partitioner.activate():
-        cut = run(model, placed, prompts_in_flight=4, **options)
-    assert_same(cut, alone)
+        if quoting:
+            assert_same(run_quoting(placed, prompts_in_flight=4), quoted_at_once)
+        else:
+            assert_same(run_free(placed, prompts_in_flight=4), at_once)
 
 
 def test_no_seat_at_all_is_refused():

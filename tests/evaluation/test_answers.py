@@ -1,6 +1,7 @@
 """A model answers questions: a real model, real sampling, real judgements."""
 
 import dataclasses
+import functools
 import threading
 
 import jax
@@ -20,6 +21,7 @@ from gophercite.evaluation.question_prompts import PromptReport, PromptSettings
 from gophercite.few_shot.prompting import FewShotSettings, Style
 from gophercite.model_folders.folder import Model
 from gophercite.models.config import TransformerConfig
+from gophercite.models.parameters import Params
 from gophercite.models.transformer import Transformer
 from gophercite.quoting.constraint import QuoteConstraint
 from gophercite.quoting.quote_settings import QuoteSettings
@@ -45,8 +47,13 @@ def transformer() -> Transformer:
     )  # fmt: skip
 
 
+@functools.cache
+def initial(transformer: Transformer) -> Params:
+    return jax.jit(transformer.init)(jax.random.key(0))
+
+
 def test_each_question_is_answered_once_as_the_sampler_answers_it(transformer: Transformer) -> None:
-    params = transformer.init(jax.random.key(0))
+    params = initial(transformer)
     vocabulary = trained()
     found = dict(
         answer_questions(
@@ -81,7 +88,7 @@ def answered(transformer: Transformer, questions: list[Question], **changes):  #
     report = PromptReport()
     arguments = {"settings": SamplingSettings(max_tokens=40), "batch_size": 2} | changes
     found = answer_questions(
-        Model(transformer, transformer.init(jax.random.key(0)), trained(), {}),
+        Model(transformer, initial(transformer), trained(), {}),
         questions,
         key=jax.random.key(1),
         report=report,
@@ -179,24 +186,24 @@ def test_graphs_of_the_next_batch_are_built_while_one_is_answered(
     class Watched(QuoteConstraint):
         def graph(self, sources):  # type: ignore[no-untyped-def]
             begun.append(sources[0].title)
-            if len(begun) == 2:
+            if len(begun) == 3:
                 second.set()
             return super().graph(sources)
 
-    pages = [Document(f"p{n}", f"Page {n}", "Built in 1874.") for n in range(3)]
+    pages = [Document(f"p{n}", f"Page {n}", "Built in 1874.") for n in range(4)]
     questions = [Question(f"q{n}", "When?", "test", (page,)) for n, page in enumerate(pages)]
     found = answer_questions(
-        Model(transformer, transformer.init(jax.random.key(0)), trained(), {}),
+        Model(transformer, initial(transformer), trained(), {}),
         questions,
         SamplingSettings(max_tokens=40),
         jax.random.key(1),
-        batch_size=1,
+        batch_size=2,
         constraint=Watched(trained()),
     )
     next(found)
-    assert second.wait(60)  # nobody has asked for the second question's answers yet
-    assert len(list(found)) == 2
-    assert begun == ["Page 0", "Page 1", "Page 2"]
+    assert second.wait(60)  # nobody has asked for the second batch's answers yet
+    assert len(list(found)) == 3
+    assert begun == ["Page 0", "Page 1", "Page 2", "Page 3"]
 
 
 def test_claims_of_a_few_shot_prompt_get_evidence_by_rule(transformer: Transformer) -> None:

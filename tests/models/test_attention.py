@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from gophercite.models.attention import RelativePositions, attention
 from gophercite.models.positions import align_distances
 from gophercite.partitioning import Partitioner, make_mesh
+from tests.long_forms import LONG
 
 
 def inputs(length, heads=4, kv_heads=2, head_dim=8):
@@ -56,9 +57,19 @@ def test_gradients_agree_with_jax(remat):
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(("window", "softcap"), [(None, None), (40, 2.0)])
-@pytest.mark.parametrize("mesh", [None, {"data": 2, "fsdp": 1, "model": 4}])
-def test_splash_attention_interpreted_agrees_with_blocks(window, softcap, mesh):
+MESH = {"data": 2, "fsdp": 1, "model": 4}
+
+
+@pytest.mark.parametrize(
+    ("mesh", "window", "softcap"),
+    [
+        (None, None, None),
+        pytest.param(None, 40, 2.0, marks=LONG),
+        pytest.param(MESH, None, None, marks=LONG),
+        (MESH, 40, 2.0),
+    ],
+)
+def test_splash_attention_interpreted_agrees_with_blocks(mesh, window, softcap):
     """TPU's kernel, values and gradients, on one device and cut over eight by row and head."""
     q, k, v = inputs(128, head_dim=128)
     segments = jnp.sort((jnp.arange(256).reshape(2, 128) * 7) % 3, axis=1)

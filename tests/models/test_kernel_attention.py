@@ -17,11 +17,14 @@ from gophercite.models.config import TransformerConfig
 from gophercite.models.kernel_attention import causal_attention_by_kernel, has_kernel
 from gophercite.models.transformer import Transformer
 from gophercite.partitioning import Partitioner, make_mesh
+from tests.long_forms import LONG
 
 CONFIG = TransformerConfig(
     vocab_size=23, d_model=16, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=16,
     position="rope", gated_mlp=True, dtype="float32", scan_layers=False,
 )  # fmt: skip
+# Whatever the dtype of what is computed, and whether layers are scanned.
+PARAMS = jax.jit(Transformer(CONFIG).init)(jax.random.key(0))
 PROMPTS = [[3, 4, 5], [7], [9, 10, 11, 12, 13, 14, 15]]
 
 
@@ -73,8 +76,7 @@ def test_prompts_are_read_by_the_kernel_as_without(length, kv_heads, dtype):
 
 
 def test_a_prompt_s_keys_are_those_of_the_whole_pass():
-    model = Transformer(CONFIG)
-    params = jax.jit(model.init)(jax.random.key(0))
+    model, params = Transformer(CONFIG), PARAMS
     tokens, lengths = np.random.default_rng(0).integers(2, 23, (2, 70)), np.array([70, 66])
     read = jax.jit(lambda params: model.prefill(params, tokens, lengths, 4))
     text = read.lower(params).as_text()
@@ -90,12 +92,19 @@ def test_a_prompt_s_keys_are_those_of_the_whole_pass():
     )
 
 
-@pytest.mark.parametrize("samples", [2, 11])  # few rows, and rows that meet the prompt together
-@pytest.mark.parametrize("scan_layers", [False, True])
+# Few rows, and rows that meet the prompt together.
+@pytest.mark.parametrize(
+    ("scan_layers", "samples"),
+    [
+        (False, 2),
+        (True, 11),
+        pytest.param(False, 11, marks=LONG),
+        pytest.param(True, 2, marks=LONG),
+    ],
+)
 def test_a_cache_is_read_as_the_whole_text_is(scan_layers, samples):
     """Several tokens at once, and more of them after."""
     model = Transformer(dataclasses.replace(CONFIG, scan_layers=scan_layers))
-    params = jax.jit(model.init)(jax.random.key(0))
     rng = np.random.default_rng(samples)
     rows = 3 * samples
     prompts, lengths = np.zeros((3, 8), np.int32), np.array([len(p) for p in PROMPTS])
@@ -117,15 +126,14 @@ def test_a_cache_is_read_as_the_whole_text_is(scan_layers, samples):
     padded = np.array([text + [0] * (lengths_in_all.max() - len(text)) for text in texts])
     places = np.tile(np.arange(padded.shape[1]), (rows, 1))
     real = (places < lengths_in_all[:, None]).astype(np.int32)
-    whole, _ = jax.jit(model.apply)(params, padded, places, real)
+    whole, _ = jax.jit(model.apply)(PARAMS, padded, places, real)
     last = lengths_in_all[:, None] + np.arange(-4, 0)
     wanted = np.take_along_axis(np.asarray(whole), last[..., None], axis=1)
-    np.testing.assert_allclose(read(params), wanted, atol=2e-5)
+    np.testing.assert_allclose(read(PARAMS), wanted, atol=2e-5)
 
 
 def test_in_bfloat16_it_reads_as_without():
     model = Transformer(dataclasses.replace(CONFIG, dtype="bfloat16"))
-    params = jax.jit(model.init)(jax.random.key(0))
     prompts, new = np.arange(3, 19).reshape(2, 8), np.arange(2, 14).reshape(12, 1)
 
     @jax.jit
@@ -134,9 +142,9 @@ def test_in_bfloat16_it_reads_as_without():
         places = np.repeat([8, 5], 6)[:, None]
         return model.decode(params, new, places, jnp.ones((12, 1), bool), cache).hidden
 
-    found = read(params)
+    found = read(PARAMS)
     partitioner = Partitioner(make_mesh(data=2, devices=jax.devices()[:2]))
-    placed = jax.device_put(params, partitioner.shardings(model.logical_axes(), params))
+    placed = jax.device_put(PARAMS, partitioner.shardings(model.logical_axes(), PARAMS))
     with partitioner.activate():
         wanted = read(placed)
     assert found.dtype == wanted.dtype
@@ -147,41 +155,56 @@ def test_in_bfloat16_it_reads_as_without():
 def test_rows_that_begin_anew_forget_what_was_theirs(scan_layers):
     """Their entries are taken again, those of the oldest tokens first."""
     model = Transformer(dataclasses.replace(CONFIG, scan_layers=scan_layers))
-    params = jax.jit(model.init)(jax.random.key(0))
     tokens, samples = np.random.default_rng(0).integers(2, 23, (9, 8, 1)), 8
     begun = [5 if row % 2 else 0 for row in range(samples)]
 
     @jax.jit
-    def read(params):
-        cache = model.prefill(params, np.array([[3, 4, 5]]), np.array([3]), 5, samples).cache
-        for turn in range(9):
-            begins = np.array([turn == row for row in begun])
-            cache = forget_rows(cache, jnp.asarray(begins)[None])
-            places = np.array([[3 + turn - (row if turn >= row else 0)] for row in begun])
-            real = np.array([[row == 5 or turn < 5] for row in begun])
-            hidden, cache, _ = model.decode(params, tokens[turn], places, jnp.asarray(real), cache)
-        return hidden
+    def step(new, places, real, begins, cache):
+        return model.decode(PARAMS, new, places, real, forget_rows(cache, begins[None]))
 
-    found = read(params)
+    cache = jax.jit(
+        lambda params: model.prefill(params, np.array([[3, 4, 5]]), np.array([3]), 5, samples).cache
+    )(PARAMS)
+    for turn in range(9):
+        begins = np.array([turn == row for row in begun])
+        places = np.array([[3 + turn - (row if turn >= row else 0)] for row in begun])
+        real = np.array([[row == 5 or turn < 5] for row in begun])
+        found, cache, _ = step(tokens[turn], places, real, begins, cache)
     text = np.concatenate([np.full((4, 3), [3, 4, 5]), tokens[5:, 1::2, 0].T], axis=1)
     places = np.tile(np.arange(7), (4, 1))
-    whole, _ = jax.jit(model.apply)(params, text, places, np.ones_like(text))
+    whole, _ = jax.jit(model.apply)(PARAMS, text, places, np.ones_like(text))
     np.testing.assert_allclose(found[1::2, 0], whole[:, -1], atol=2e-5)
 
 
-@pytest.mark.parametrize(("scan_layers", "rows"), [(False, None), (True, 5)])
-def test_samples_are_those_of_models_without(scan_layers, rows):
-    """As over a mesh; there, and with few rows in flight, ended ones go on with other samples."""
+def drawn(scan_layers, rows, params=PARAMS):
     model = Transformer(dataclasses.replace(CONFIG, scan_layers=scan_layers))
-    params = jax.jit(model.init)(jax.random.key(0))
     settings = SamplingSettings(max_tokens=12, temperature=2.0)
-    options = {"eos_id": 1, "pad_id": 0, "samples_per_prompt": 12, "rows_per_prompt": rows}
-    key = jax.random.key(1)
-    alone = sample(model, params, PROMPTS, key, settings, **options)
-    assert len(set(alone.lengths.tolist())) > 2
+    return sample(
+        model,
+        params,
+        PROMPTS,
+        jax.random.key(1),
+        settings,
+        eos_id=1,
+        pad_id=0,
+        samples_per_prompt=12,
+        rows_per_prompt=rows,
+    )
+
+
+@pytest.fixture(scope="module")
+def cut():
+    """Samples over a mesh, which has no kernel; rows that have ended go on with other samples."""
     partitioner = Partitioner(make_mesh(data=2, devices=jax.devices()[:2]))
-    placed = jax.device_put(params, partitioner.shardings(model.logical_axes(), params))
+    axes = Transformer(CONFIG).logical_axes()
+    placed = jax.device_put(PARAMS, partitioner.shardings(axes, PARAMS))
     with partitioner.activate():
-        cut = sample(model, placed, PROMPTS, key, settings, **options)
+        return drawn(True, 5, placed)
+
+
+@pytest.mark.parametrize(("scan_layers", "rows"), [(False, None), (True, 5)])
+def test_samples_are_those_of_models_without(cut, scan_layers, rows):
+    alone = drawn(scan_layers, rows)
+    assert len(set(alone.lengths.tolist())) > 2
     assert np.array_equal(cut.tokens, alone.tokens)
     np.testing.assert_allclose(cut.log_probs, alone.log_probs, atol=1e-5)

@@ -355,9 +355,10 @@ class AnswerDrawer:
         return biased_parameters(self._transformer, key, whole)
 
 
+@functools.partial(jax.jit, static_argnums=0)
 def biased_parameters(transformer: Transformer, key: jax.Array, bias: np.ndarray) -> Any:
     """Random weights, and what is added to the logit of each token."""
-    params = _initial(transformer, key)
+    params = transformer.init(key)
     norm, kernel = params["final_norm"], params["unembed"]["kernel"]
     return params | {
         "final_norm": {
@@ -366,8 +367,3 @@ def biased_parameters(transformer: Transformer, key: jax.Array, bias: np.ndarray
         },
         "unembed": {"kernel": (1.5 * kernel).at[0].set(bias)},
     }
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _initial(transformer: Transformer, key: jax.Array) -> Any:
-    return transformer.init(key)

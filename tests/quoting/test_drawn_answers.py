@@ -5,7 +5,6 @@ settings and with all kinds of tokenizers; benchmarks/legal_answers.py goes on f
 """
 
 import dataclasses
-import functools
 import itertools
 import pathlib
 import re
@@ -16,6 +15,7 @@ import pytest
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.quoting.constraint import QuoteConstraint
 from gophercite.quoting.quote_settings import QuoteSettings
+from gophercite.quoting.table_sizes import TableSizes
 from gophercite.vocabularies import load_vocabulary
 from tests.long_forms import LONG
 from tests.quoting import page_kinds
@@ -43,11 +43,7 @@ BUSY = Setting(
     model=KERNEL,
 )
 ASKED = Setting(SamplingSettings(48), prompts=4, samples=16, tight=2, asked=True)
-
-
-@functools.cache
-def drawer(tokenizer, setting):
-    return AnswerDrawer(tokenizer, setting)
+SIZES = TableSizes(2**13, 2**16)  # large enough for all of these batches, so for one program
 
 
 @pytest.mark.parametrize(
@@ -56,9 +52,10 @@ def drawer(tokenizer, setting):
     ids=["llama2-busy", "llama3-asked"],
 )
 def test_every_answer_that_the_sampler_draws_is_legal(tokenizer, setting, batches):
+    drawer = AnswerDrawer(tokenizer, setting, SIZES)
     full = several = joined = samples = 0
     for kind, seed in itertools.product(page_kinds.made_up().values(), range(batches)):
-        judged = drawer(tokenizer, setting).judge_batch(kind, seed)
+        judged = drawer.judge_batch(kind, seed)
         assert not judged.offences, judged.offences[0]
         samples += judged.samples
         full += judged.full
@@ -119,7 +116,7 @@ def claims_that_hold_anything(tables):
 )
 def test_tables_that_are_damaged_are_found_out(damage, named):
     """The tables are the program's input, so that all of these have the one that is compiled."""
-    broken = AnswerDrawer(TOKENIZERS[0], BUSY, damage=damage)
+    broken = AnswerDrawer(TOKENIZERS[0], BUSY, SIZES, damage)
     found = []
     for seed, kind in enumerate(page_kinds.made_up().values()):
         for offence in broken.judge_batch(kind, seed).offences:
@@ -131,7 +128,9 @@ def test_tables_that_are_damaged_are_found_out(damage, named):
 
 def test_quotes_of_half_words_are_found_out():
     """Tables of quotes that begin and end anywhere, in the program of those of whole words."""
-    broken = AnswerDrawer(TOKENIZERS[0], BUSY, damage=lambda t: t._replace(settings=BUSY.quotes))
+    broken = AnswerDrawer(
+        TOKENIZERS[0], BUSY, SIZES, damage=lambda t: t._replace(settings=BUSY.quotes)
+    )
     anywhere = dataclasses.replace(BUSY.quotes, boundaries="characters")
     broken._constraint = QuoteConstraint(load_vocabulary(TOKENIZERS[0]), anywhere)
     found = []
@@ -148,7 +147,7 @@ def test_ten_thousand_answers_are_legal(tmp_path):
         kinds |= page_kinds.real(page_kinds.DATA, tmp_path)
     samples = 0
     for number, setting in enumerate(SETTINGS.values()):
-        mine = drawer(TOKENIZERS[number % len(TOKENIZERS)], setting)
+        mine = AnswerDrawer(TOKENIZERS[number % len(TOKENIZERS)], setting)
         seeds, had = itertools.count(), 0
         while had < 10_000 // len(SETTINGS):
             seed = next(seeds)

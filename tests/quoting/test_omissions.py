@@ -101,7 +101,7 @@ def test_an_answer_is_allowed_just_where_it_is_legal_however_it_is_spelled(kind,
     vocabulary = vocabulary_of_kind(kind)
     constraint = QuoteConstraint(vocabulary, settings)
     prompts, graphs, rows = [], [], []
-    while len(graphs) < (24 if IS_LONG else 14):
+    while len(graphs) < (24 if IS_LONG else 10):
         documents = pages(rng)
         try:
             graphs.append(constraint.graph(documents))
@@ -133,8 +133,8 @@ def test_an_answer_is_allowed_just_where_it_is_legal_however_it_is_spelled(kind,
         assert fine == [legal, legal], (text, prompts[owner], spelling)
         legal_ones += legal
         joined += legal and OMISSION in text
-    assert legal_ones > 50
-    assert settings is IN_ONE_RUN or joined > 50
+    assert legal_ones > 30
+    assert settings is IN_ONE_RUN or joined > 25
 
 
 @pytest.mark.parametrize("kind", ["sentencepiece", "byte-level"])
@@ -143,7 +143,7 @@ def test_whatever_token_is_allowed_the_answer_can_be_finished(kind):
     vocabulary = vocabulary_of_kind(kind)
     constraint = QuoteConstraint(vocabulary, SETTINGS)
     graphs = []
-    while len(graphs) < 16:
+    while len(graphs) < 8:
         with contextlib.suppress(NoLegalAnswer):
             graphs.append(constraint.graph(pages(rng)))
     shortest = [graph.shortest_answer for graph in graphs]
@@ -154,7 +154,7 @@ def test_whatever_token_is_allowed_the_answer_can_be_finished(kind):
         bool(set(vocabulary.token_bytes(id) or b"") & set(b"%()[]<>"))
         for id in range(vocabulary.size)
     ]
-    owners, longest = jnp.repeat(jnp.arange(16), 6), int(budgets.max())
+    owners, longest = jnp.repeat(jnp.arange(8), 6), int(budgets.max())
     stuck, done = explored(tables, owners, budgets, np.array(marks), vocabulary.eos_id, longest)
     assert done
     assert not stuck
