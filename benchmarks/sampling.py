@@ -3,6 +3,7 @@
     pip install -e ".[train,benchmarks]"
     python benchmarks/sampling.py [--hugging_face PYTHON] [--tunix PYTHON] [--rounds 5]
     python benchmarks/sampling.py --ours '{}' --ours '{"scan_layers": true}'
+    python benchmarks/sampling.py --beside ../another_checkout
 
 64 samples of 64 tokens after one prompt of 512, from a model of 6 layers (width 256, 8 heads of 32,
 gated MLP of 1024, tied vocabulary of 8192), float32, temperature 1, random weights. Each side is a
@@ -182,6 +183,9 @@ def main() -> None:
     parser.add_argument(
         "--ours", action="append", default=[], metavar="JSON", help="settings of ours, to compare"
     )
+    parser.add_argument(
+        "--beside", type=Path, metavar="FOLDER", help="another checkout, whose sampler takes turns"
+    )
     add_worker_flags(parser, SIDES)
     flags = parser.parse_args()
     if flags.work:
@@ -195,6 +199,10 @@ def main() -> None:
     for name in ("hugging_face", "tunix"):
         if python := getattr(flags, name):
             sides.append(Side(python, __file__, name, tokens))
+    if flags.beside:
+        other = str(flags.beside / "benchmarks" / "sampling.py")
+        sides.append(Side(sys.executable, other, "gophercite", tokens))
+        sides[-1].name += f" of {flags.beside.name}"
     take_turns(sides, flags.rounds)
     print("| side | tokens a second, median | time / ours | peak GiB | |")
     print("|---|---|---|---|---|")
