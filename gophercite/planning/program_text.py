@@ -14,6 +14,7 @@ _CONDITION = re.compile(r"condition=%?([\w.\-]+)")
 _BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
 _TRIPS = re.compile(r'"?known_trip_count"?:\{"n":"(\d+)"\}')
 _CONSTANT = re.compile(r"^\s*(?:ROOT )?%?([\w.\-]+) = [su]32\[\]\S* constant\((\d+)\)")
+_INDEX = re.compile(r"\bindex=(\d+)")
 _BYTES = {"pred": 1, "bf16": 2}
 # Operations that extract a part of an array.
 CUTTING = frozenset({"dynamic-slice", "gather", "slice"})
@@ -114,7 +115,40 @@ class ProgramText:
             for each in self.computations.get(name, ())
             if each.opcode == "compare" and "direction=LT" in each.rest
         ]
-        return constants[0] if len(constants) == 1 and len(compares) == 1 else None
+        if len(constants) != 1 or len(compares) != 1:
+            return None
+        return -(-constants[0] // self._step(operation, condition[1], compares[0]))
+
+    def _step(self, loop: Operation, condition: str, compare: Operation) -> int:
+        """How far a loop's counter goes in an iteration: the partitioner unrolls loops by two.
+
+        The counter is an element of the tuple that the loop carries, and the body adds constants to
+        it. Where that can't be seen, it is 1.
+        """
+        counter = self._element(condition, _name(split_operands(compare.rest)[0]))
+        bodies = [name for name in self.called(loop) if name != condition]
+        if counter is None or len(bodies) != 1:
+            return 1
+        (body,) = bodies
+        carried = self.computations[body][-1]
+        if carried.opcode != "tuple":
+            return 1
+        by_name = {each.name: each for each in self.computations[body]}
+        name, step = _name(split_operands(carried.rest)[counter]), 0
+        while (found := by_name.get(name)) is not None and found.opcode in ("add", "copy"):
+            constants = self._constants.get(body, {})
+            operands = [_name(each) for each in split_operands(found.rest)]
+            step += sum(constants.get(each, 0) for each in operands)
+            name = next((each for each in operands if each not in constants), "")
+        return step if step > 0 and self._element(body, name) == counter else 1
+
+    def _element(self, computation: str, name: str) -> int | None:
+        """Which element of a tuple a value is; None if it is none."""
+        for each in self.computations[computation]:
+            if each.name == name and each.opcode == "get-tuple-element":
+                found = _INDEX.search(each.rest)
+                return int(found[1]) if found else None
+        return None
 
     def called(self, operation: Operation) -> list[str]:
         """The computations that an operation runs."""
@@ -135,6 +169,11 @@ class ProgramText:
             for name in self._reachable(computation)
             for value in self._constants.get(name, {}).values()
         ]
+
+
+def _name(operand: str) -> str:
+    found = OPERAND.findall(operand)
+    return found[0] if found else ""
 
 
 def dims_of(text: str) -> list[int]:

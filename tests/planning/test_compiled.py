@@ -58,6 +58,26 @@ def test_a_loop_s_bound_is_read_off_its_condition(counter: type) -> None:
     assert found.unknown_loops == 0
 
 
+@pytest.mark.parametrize(("bound", "step", "turns"), [(8, 2, 4), (7, 2, 4), (9, 3, 3)])
+def test_counters_may_go_in_larger_steps(bound: int, step: int, turns: int) -> None:
+    """As those of the partitioner's loops do, which are unrolled by two."""
+
+    def turn(carried: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, ...]:
+        count, x, weight = carried
+        return count + jnp.uint32(step), jnp.tanh(x @ weight), weight
+
+    def run(x: jax.Array, weight: jax.Array) -> jax.Array:
+        start = (jnp.uint32(0), x, weight)
+        return jax.lax.while_loop(lambda carried: carried[0] < bound, turn, start)[1]
+
+    text = jax.jit(run).lower(shape(8, 16), shape(16, 16)).compile().as_text() or ""
+    unsaid = re.sub(r'"known_trip_count":\{"n":"\d+"\},?', "", text)
+    assert "known_trip_count" not in unsaid
+    found = costs(unsaid)
+    assert found.flops == turns * 2 * 8 * 16 * 16
+    assert found.unknown_loops == 0
+
+
 def test_a_gradient_takes_three_times_as_much() -> None:
     def loss(weights: jax.Array, x: jax.Array) -> jax.Array:
         x, _ = jax.lax.scan(lambda x, weight: (jnp.tanh(x @ weight), None), x, weights)
