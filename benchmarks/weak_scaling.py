@@ -74,10 +74,10 @@ def table(plans: list[dict[str, Any]]) -> list[str]:
         "| step, s |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    first = plans[0]
+    first = next((each for each in plans if each["memory"]), {})
     for each in plans:
-        if "memory" not in each or each["memory"] is None:
-            lines.append(f"| {each['slice']} | | {each.get('problem')} |" + " |" * 5)
+        if each["memory"] is None:
+            lines.append(f"| {each['slice']} | | {each['problem']} |" + " |" * 5)
             continue
         sent = sum(exchange[2] for exchange in each["exchanges"])
         number = sum(exchange[3] for exchange in each["exchanges"])

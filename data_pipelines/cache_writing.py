@@ -191,12 +191,8 @@ def _write_missing(
 ) -> dict[int, int]:
     """Has the shards written that are missing; returns the examples of those that are known."""
     where = epath.Path(shards.folder)
-    # Of an earlier start with smaller shards.
-    for number in itertools.takewhile(
-        lambda number: index_path(where, number).exists(), itertools.count(shards.count)
-    ):
-        index_path(where, number).unlink()
-    missing = [number for number in range(shards.count) if not _is_whole(where, number, shards)]
+    (where / DONE).unlink(missing_ok=True)  # until all shards are there again
+    missing = _missing(where, shards)
     done = shards.records - sum(len(shards.range_of(number)) for number in missing)
     if done:
         say(f"{split}: goes on after {done} records")
@@ -208,17 +204,22 @@ def _write_missing(
     return known
 
 
-def _is_whole(where: epath.Path, number: int, shards: Shards) -> bool:
-    """Whether a shard is there, with the right records.
+def _missing(where: epath.Path, shards: Shards) -> list[int]:
+    """Returns the shards that are not there; removes those of another division, if there are any.
+
+    Shards of an earlier start may have had other sizes. Then even one with the right number of
+    records may have the wrong ones, so all are written again.
 
     Raises:
-      CacheError: it is of something else.
+      CacheError: they are of something else.
     """
-    path = index_path(where, number)
-    if not path.exists():
-        return False
-    found = read_shard(where, number, shards.key)
-    return len(found.checksums) == len(shards.range_of(number))
+    there = sorted(int(path.name.split(".")[0]) for path in where.glob("*.index.npz"))
+    counts = [len(read_shard(where, number, shards.key).checksums) for number in there]
+    if counts != [len(shards.range_of(number)) for number in there]:
+        for number in there:
+            index_path(where, number).unlink()
+        there = []
+    return sorted(set(range(shards.count)) - set(there))
 
 
 def _write_from_the_beginning(

@@ -12,7 +12,7 @@ import tensorflow as tf
 from google_storage import BUCKET, google_storage
 
 from data_pipelines import tasks
-from data_pipelines.cache_writing import cache_split, write_shard
+from data_pipelines.cache_writing import Shards, cache_split, write_shard
 from data_pipelines.cached_examples import CacheError, add_cached
 from data_pipelines.features import SeqioVocabulary, output_features
 from data_pipelines.inputs import Input
@@ -189,6 +189,45 @@ def test_shards_of_another_size_are_written_again(tmp_path):
     wanted = list(source.one_pass())
     add_cached("once", tmp_path / "parts", bundled_vocabulary())
     assert_equal(list(source.one_pass()), wanted)
+
+
+class Uneven(Shards):
+    """A division in which the second shard has the usual size, but begins elsewhere."""
+
+    def range_of(self, number):
+        return [range(10), range(10, 10 + self.each)][number]
+
+
+def test_a_shard_of_the_right_size_with_the_wrong_records_is_not_kept(tmp_path):
+    register("once", 50)
+    cached("once", tmp_path / "whole")
+    task = seqio.TaskRegistry.get("once")
+
+    def spread(shards, missing):
+        uneven = Uneven(**dataclasses.asdict(shards))
+        for number in range(2):
+            yield number, write_shard(task, "train", LENGTHS, uneven, number)
+
+    with pytest.raises(CacheError, match="of 50 records"):
+        cached("once", tmp_path / "parts", spread=spread)
+    assert cached("once", tmp_path / "parts") == 50
+    assert files_in(tmp_path / "parts") == files_in(tmp_path / "whole")
+
+
+def test_a_split_is_not_complete_while_shards_are_written_again(tmp_path):
+    register("once", 50)
+    cached("once", tmp_path)
+    (tmp_path / "train" / "00001.index.npz").unlink()
+
+    def spread(shards, missing):
+        assert missing == [1]
+        raise StopError
+        yield
+
+    with pytest.raises(StopError):
+        cached("once", tmp_path, spread=spread)
+    with pytest.raises(CacheError, match="there are no cached examples"):
+        add_cached("once", tmp_path, bundled_vocabulary())
 
 
 def test_missing_shards_are_written_again(tmp_path):
