@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks style and types, then runs the tests. Arguments go to pytest:
+# Checks style, then runs the tests and checks types. Arguments go to pytest:
 #
 #   launch/test.sh                        everything
 #   launch/test.sh tests/test_evidence.py -k parse
@@ -20,16 +20,23 @@ if [ "$(cat .venv/libtpu/installed 2>/dev/null)" != "$LIBTPU" ]; then
     echo "libtpu could not be fetched: the tests that need it are skipped" >&2
 fi
 
-# The kernel is compiled once for all processes, in parallel with the checks.
-python -c "from gophercite.kernels.attention import is_available; is_available()" &
-
 ruff check .
 ruff format --check .
-mypy
-wait
+# Types are checked beside the tests, and what is said of them comes last. The kernel is compiled
+# once for all processes.
+TYPES="$(mktemp)"
+trap 'rm -f "$TYPES"' EXIT
+mypy >"$TYPES" 2>&1 &
+MYPY=$!
+python -c "from gophercite.kernels.attention import is_available; is_available()"
+
 # Whole files run in parallel, so that fixtures shared within a file are built once, in the order of
 # tests/conftest.py; in one process more than there are cores, because some tests wait for other
 # processes. If a process dies, the run ends: its test would only die again.
 PROCESSES="$(python -c 'import os; print(min(4, (os.cpu_count() or 1) + 1))')"
-exec python -m pytest --numprocesses "$PROCESSES" --dist loadfile --no-loadscope-reorder \
-  --max-worker-restart 0 "$@"
+STATUS=0
+python -m pytest --numprocesses "$PROCESSES" --dist loadfile --no-loadscope-reorder \
+  --max-worker-restart 0 "$@" || STATUS=$?
+wait "$MYPY" || STATUS=$?
+cat "$TYPES"
+exit "$STATUS"
