@@ -1,15 +1,16 @@
 """Kills training runs at random moments and compares what comes of them with a run left alone.
 
     python benchmarks/kills.py --chains 6            # supervised
-    python benchmarks/kills.py --chains 3 --a2c      # reinforcement learning
+    python benchmarks/kills.py --chains 3 --a2c      # actor-critic
+    python benchmarks/kills.py --chains 3 --ppo      # PPO, with the environments of its browser
     GOPHERCITE_SEED=7 python benchmarks/kills.py …   # the same moments again
 
-Runs are `launch/train.py` with a tiny model and seqio's input of the sample world. Each chain is
-one folder whose run is killed (SIGKILL) while it starts, compiles, evaluates, saves
-(asynchronously, by Orbax) and steps, started again after each, and in the end left to finish. Its
-parameters must be those of the run that nobody touched, bit for bit, and so must its metrics but
-for times. Prints the seed and a table: moment × kills × bit-equal. The moment is what the process
-was found at, by what it had said and written, not what was aimed at.
+Runs are `launch/train.py` with a tiny model and seqio's input of the sample world, or with
+questions about a small sample web. Each chain is one folder whose run is killed (SIGKILL) while it
+starts, compiles, evaluates, saves (asynchronously, by Orbax) and steps, started again after each,
+and in the end left to finish. Its parameters must be those of the run that nobody touched, bit for
+bit, and so must its metrics but for times. Prints the seed and a table: moment × kills × bit-equal.
+The moment is what the process was found at, by what it had said and written, not what was aimed at.
 """
 
 import argparse
@@ -65,6 +66,26 @@ A2C = {
     "EarlyStopping.patience": "100",
     "train.profile_step": "None",
     "validation/RolloutInput.batch_size": "64",
+}
+PPO = {
+    "BATCH_SIZE": "4",
+    "Rollout.environments": "4",
+    "Rollout.steps": "5",
+    "Rollout.chunk": "8",
+    "Rollout.extra_answers": "1",
+    "PPOLearner.minibatches": "2",
+    "PPOLearner.microbatches": "1",
+    "PPOLearner.value_width": "8",
+    "PPOLearner.widths": "2",
+    "constant_schedule.learning_rate": "1e-2",
+    "SamplingSettings.max_tokens": "16",
+    "BrowsingSettings.constrained": "True",  # or random weights would do nothing that is valid
+    "BrowsingSettings.prompt_tokens": "160",
+    "browser.actions": "(2, 3)",
+    "browsing_collector.prefix_tokens": "96",
+    "validation/BrowsingInput.limit": "3",
+    "KL_BUDGET": "1e9",
+    "EarlyStopping.patience": "100",
 }
 
 
@@ -299,23 +320,54 @@ def make_models(folder: pathlib.Path) -> dict[str, str]:
     }
 
 
+def make_web(folder: pathlib.Path) -> dict[str, str]:
+    """A sample web with questions about it, as settings of a run."""
+    from data_pipelines.sample_web.making import make_split
+    from gophercite.browser.settings import Settings
+
+    make_split(
+        folder, "train", seed=0, pages=40, questions=12, demonstrated=4, steps=(1,),
+        settings=Settings(view_lines=8), progress=lambda *_: lambda *_: None,
+    )  # fmt: skip
+    questions = str(folder / "questions_train.jsonl")
+    return {
+        "WORLD": str(folder / "world_train"),
+        "QUESTIONS": questions,
+        "HELD_OUT_QUESTIONS": questions,
+        "WITHOUT": str(folder / "demonstrations_train.jsonl.gz"),
+    }
+
+
+def command_of(learner: str, scratch: pathlib.Path) -> Command:
+    """A run of a learner ("supervised", "a2c" or "ppo"), with the models and data that it needs."""
+    if learner == "supervised":
+        return Command("sft_sample_world.gin", TINY | SUPERVISED, scratch / "cache")
+    settings = TINY | make_models(scratch) | {"TRAIN_STEPS": "24"}
+    if learner == "a2c":
+        return Command("a2c_sample_world.gin", settings | A2C, scratch / "cache")
+    settings = {name: value for name, value in settings.items() if not name.startswith("linear")}
+    settings |= PPO | make_web(scratch)
+    return Command("ppo_sample_web.gin", settings, scratch / "cache")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--chains", type=int, default=4, help="folders (default: 4)")
-    parser.add_argument("--a2c", action="store_true", help="reinforcement learning")
+    learner = parser.add_mutually_exclusive_group()
+    for name, what in (("a2c", "actor-critic"), ("ppo", "PPO over browsing")):
+        learner.add_argument(
+            f"--{name}", dest="learner", action="store_const", const=name, help=what
+        )
+    parser.set_defaults(learner="supervised")
     flags = parser.parse_args()
     draw = random.Random(seed_of_draws())
     killed: collections.Counter[str] = collections.Counter()
     equal: collections.Counter[str] = collections.Counter()
     with tempfile.TemporaryDirectory() as text:
         scratch = pathlib.Path(text)
-        if flags.a2c:
-            settings = TINY | A2C | make_models(scratch) | {"TRAIN_STEPS": "24"}
-            command = Command("a2c_sample_world.gin", settings, scratch / "cache")
-        else:
-            command = Command("sft_sample_world.gin", TINY | SUPERVISED, scratch / "cache")
+        command = command_of(flags.learner, scratch)
         finish(command, scratch / "whole")
         for chain in range(flags.chains):
             folder = scratch / f"chain_{chain}"
