@@ -6,9 +6,13 @@ import io
 import json
 import os
 import re
+import runpy
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import configuration
 import dry_run
@@ -20,6 +24,7 @@ import setting_names
 import train
 from tiny_runs import TINY
 
+from gophercite import interruption
 from gophercite.model_folders.folder import load_model
 from gophercite.models.config import TransformerConfig
 from gophercite.monitoring.metrics import read_metrics
@@ -294,28 +299,40 @@ def test_processes_that_can_t_find_one_another_are_refused(
     assert line.startswith("train: can't find the other processes")
 
 
-# A task whose reader is broken; what begins with it is the command.
-BROKEN = """
-import runpy, sys
-import seqio
-from data_pipelines import tasks
-
-def read(split, shuffle_files, seed=None):
-    return {}["nothing"]
-
-task = seqio.TaskRegistry.get("sample_world")
-source = seqio.FunctionDataSource(read, splits=["train", "validation"])
-seqio.TaskRegistry.add("broken", source, preprocessors=[], output_features=task.output_features)
-runpy.run_path(sys.argv.pop(1), run_name="__main__")
-"""
+@pytest.fixture
+def _heard_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a command does about signals ends with the test."""
+    monkeypatch.setattr(interruption._Terminal, "stderr", interruption._Terminal.stderr)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    signal.set_wakeup_fd(-1)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
-def test_an_error_of_the_program_is_not_taken_for_a_refusal(tmp_path: Path) -> None:
-    flags = ["--gin_file=gin_configs/sft_sample_world.gin", "--gin.MIXTURE_OR_TASK_NAME=broken"]
-    flags += [f"--gin.{name}={value}" for name, value in TINY.items()]
-    flags += [f"--gin.MODEL_DIR={tmp_path / 'run'}", "--gin.INITIAL_CHECKPOINT=None"]
-    command = [sys.executable, "-c", BROKEN, train.__file__, *flags]
-    environment = os.environ | {"PYTHONPATH": str(Path(train.__file__).parent)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 70, done.stderr
-    assert "KeyError: 'nothing'" in done.stderr
+@pytest.fixture
+def _broken_task() -> Iterator[None]:
+    """A task named `broken`, whose reader is."""
+
+    def read(split: str, shuffle_files: bool, seed: int | None = None) -> NoReturn:
+        raise KeyError("nothing")
+
+    source = seqio.FunctionDataSource(read, splits=["train", "validation"])
+    features = seqio.TaskRegistry.get("sample_world").output_features
+    seqio.TaskRegistry.add("broken", source, preprocessors=[], output_features=features)
+    yield
+    seqio.TaskRegistry.remove("broken")
+
+
+@pytest.mark.usefixtures("_broken_task", "_heard_as_before")
+def test_an_error_of_the_program_is_not_taken_for_a_refusal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Run as a command is, but in this process."""
+    bindings = TINY | {"MIXTURE_OR_TASK_NAME": "broken", "INITIAL_CHECKPOINT": "None"}
+    flags = arguments(SFT, MODEL_DIR=str(tmp_path / "run"), **bindings)
+    monkeypatch.setattr(sys, "argv", [train.__file__, *flags])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_path(train.__file__, run_name="__main__")
+    assert end.value.code == 70
+    assert "KeyError: 'nothing'" in capsys.readouterr().err
