@@ -78,7 +78,7 @@ class Cloud:
     def start(self, *arguments: str) -> "subprocess.Popen[str]":
         command, name, *rest = arguments
         more = [f"--code={self.code}"] if command == "run" else []
-        words = [sys.executable, tpu.__file__, command, name, ZONE, "--poll=0.02", *more, *rest]
+        words = [sys.executable, tpu.__file__, command, name, ZONE, "--poll=0.1", *more, *rest]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         process = subprocess.Popen(words, env=self.environment, text=True, **pipes)
         self.started.append(process)
