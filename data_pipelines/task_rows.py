@@ -95,7 +95,8 @@ class TaskRows:
         self._packing = rows
         self._reader = reader_of(task, reading.split, reading.lengths)
         self._pieces = _HeldPieces()
-        self._usual = 2 * GROUP  # typical number of records in a group of an endless task
+        # Typical number of records in a group of an endless task; rows alone take one each.
+        self._usual = 2 * GROUP if rows.pack else 1
 
     @functools.cached_property
     def endless(self) -> bool:
@@ -220,7 +221,8 @@ class TaskRows:
         ]  # fmt: skip
         # The number built at once does not affect the rows, only the time they take.
         late = self._reader.made - before - at_first * len(groups)
-        self._usual = max(at_first + (late // (2 * len(groups)) if late > 0 else -1), _SOME)
+        least = _SOME if how.pack else rows
+        self._usual = max(at_first + (late // (2 * len(groups)) if late > 0 else -1), least)
         return made
 
     def _drawn(self, groups: Sequence[int], seed: int, at_first: int) -> dict[int, Iterator[Any]]:

@@ -285,6 +285,15 @@ def test_each_host_makes_its_own_rows_and_none_before_them(kinds, name, tmp_path
     assert made[1, 16_000] < 1.25 * made[1, 0] + 16
 
 
+@pytest.mark.parametrize(("kept", "most"), [(10, 44), (6, 200)])
+def test_rows_alone_of_an_endless_task_make_hardly_more_than_is_used(kept, most):
+    name = f"alone_{kept}"
+    source = register(name, 10**6, endless=True, kept=kept)
+    take(Input(name, "train", LENGTH, 4, seed=0, pack=False), 10)
+    assert 40 <= reader_of_task(name).made <= most
+    assert source.read.total() <= most
+
+
 def reader_of_task(name):
     """The reader that inputs of a task use."""
     import seqio
