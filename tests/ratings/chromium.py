@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from axe_playwright_python import sync_playwright as axe
+from axe_playwright_python.base import AXE_SCRIPT, AxeResults
 from playwright import sync_api as playwright
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -32,15 +32,18 @@ def launched() -> Iterator[Any]:
 
 
 class Tab:
-    """A page of Chromium; whatever goes wrong in it is a fault."""
+    """A page of Chromium; whatever goes wrong in it is a fault.
 
-    def __init__(self, chromium: Any, url: str, viewport: dict[str, int]) -> None:
-        self._context = chromium.new_context(viewport=viewport, base_url=url)
+    It has the size of the last viewport, and is looked at in each.
+    """
+
+    def __init__(self, chromium: Any, url: str, *viewports: dict[str, int]) -> None:
+        self._viewports = viewports
+        self._context = chromium.new_context(viewport=viewports[-1], base_url=url)
         self.page, self.wrong = self._context.new_page(), list[str]()
         self.page.on("console", self._console)
         self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
         self.page.on("dialog", lambda dialog: self.wrong.append(f"dialog {dialog.message}"))
-        self.is_phone = viewport is PHONE
 
     def _console(self, message: Any) -> None:
         if message.type == "error" and "Failed to load resource" not in message.text:
@@ -48,14 +51,18 @@ class Tab:
 
     def look(self, name: str) -> None:
         """No violation, nothing wider than the screen, and a picture where they are wanted."""
-        found = axe.Axe().run(self.page)
-        assert found.violations_count == 0, found.generate_report()
-        wide = self.page.evaluate("document.documentElement.scrollWidth > window.innerWidth + 1")
-        assert not wide, f"{name} is wider than the screen"
-        if folder := os.environ.get("SCREENSHOTS"):
-            kind = "phone" if self.is_phone else "desktop"
-            path = pathlib.Path(folder, f"{name}-{kind}.png")
-            self.page.screenshot(path=str(path), full_page=True)
+        self.page.evaluate(AXE_SCRIPT)
+        for viewport in self._viewports:
+            self.page.set_viewport_size(viewport)
+            found = AxeResults(self.page.evaluate("axe.run({resultTypes: ['violations']})"))
+            assert found.violations_count == 0, found.generate_report()
+            size = self.page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
+            assert size[1] == viewport["width"]
+            assert size[0] <= size[1] + 1, f"{name} is wider than the screen"
+            if folder := os.environ.get("SCREENSHOTS"):
+                kind = "phone" if viewport is PHONE else "desktop"
+                path = pathlib.Path(folder, f"{name}-{kind}.png")
+                self.page.screenshot(path=str(path), full_page=True)
 
     def close(self) -> None:
         self._context.close()

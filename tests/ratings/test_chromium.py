@@ -80,30 +80,31 @@ def test_by_keyboard_alone(served: Served, chromium: Any, form: str) -> None:
     tab.close()
 
 
-@pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["desktop", "phone"])
-def test_every_page_looks_right(served: Served, chromium: Any, viewport: dict[str, int]) -> None:
+def test_every_page_looks_right(served: Served, chromium: Any) -> None:
+    tab = Tab(chromium, served.url, DESKTOP, PHONE)
+    tab.page.goto(served.link("looks"))
+    tab.look("home")
     for form in ALL:
-        name, here = f"looks {form} {viewport['width']}", address(served, form)
-        tab = Tab(chromium, served.url, viewport)
-        tab.page.goto(served.link(name))
-        tab.look("home")
+        here = address(served, form)
         tab.page.goto(here)
         tab.look(f"{form}-practice")
         tab.page.goto(f"{here}/instructions")
         tab.look(f"{form}-instructions")
         tab.page.goto(f"{here}/examples")
         tab.look(f"{form}-examples")
-        pass_checks(served, served.browser(name), here)
+        pass_checks(served, served.browser("looks"), here)
         tab.page.goto(here)
         tab.look(form)
         if form == "comparison":
-            with tab.page.expect_popup() as popup:
-                tab.page.get_by_text("See the quote in its page").first.click()
+            before = tab.page
+            with before.expect_popup() as popup:
+                before.get_by_text("See the quote in its page").first.click()
             tab.page = popup.value
             tab.page.wait_for_load_state()
             assert tab.page.locator("mark").count() == 1
             tab.look("stored-page")
-        tab.close()
+            tab.page = before
+    tab.close()
 
 
 def test_without_scripts_what_is_wrong_is_said(served: Served, chromium: Any) -> None:
@@ -127,18 +128,17 @@ def test_without_scripts_what_is_wrong_is_said(served: Served, chromium: Any) ->
 
 
 def test_the_administrators_pages(served: Served, chromium: Any) -> None:
-    for viewport in (DESKTOP, PHONE):
-        tab = Tab(chromium, served.url, viewport)
-        tab.page.goto("/admin/login")
-        tab.look("login")
-        tab.page.fill("input[name=name]", "root")
-        tab.page.fill("input[name=password]", PASSWORD)
-        tab.page.click("button")
-        tab.page.wait_for_selector("h1:has-text('Study')")
-        tab.look("admin")
-        tab.page.click("text=Log out")
-        tab.page.wait_for_selector("h1:has-text('Administration')")
-        tab.close()
+    tab = Tab(chromium, served.url, DESKTOP, PHONE)
+    tab.page.goto("/admin/login")
+    tab.look("login")
+    tab.page.fill("input[name=name]", "root")
+    tab.page.fill("input[name=password]", PASSWORD)
+    tab.page.click("button")
+    tab.page.wait_for_selector("h1:has-text('Study')")
+    tab.look("admin")
+    tab.page.click("text=Log out")
+    tab.page.wait_for_selector("h1:has-text('Administration')")
+    tab.close()
 
 
 def test_hostile_text_runs_nothing(tmp_path: pathlib.Path, chromium: Any) -> None:
@@ -184,17 +184,14 @@ def test_the_viewer_opens_from_disk(tmp_path: pathlib.Path, chromium: Any) -> No
     tab.close()
 
 
-@pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["desktop", "phone"])
-def test_the_viewer_sorts_and_filters_by_rewards(
-    tmp_path: pathlib.Path, chromium: Any, viewport: dict[str, int]
-) -> None:
+def test_the_viewer_sorts_and_filters_by_rewards(tmp_path: pathlib.Path, chromium: Any) -> None:
     from gophercite.rating_site.entries import Pages, parse
     from gophercite.rating_site.viewer import write_viewer
     from tests.ratings.test_viewer import PAGE, answer, line
 
     samples = [parse(line(number), collections.Counter()) for number in range(20)]
     write_viewer(tmp_path, "Samples", [answer(0), *samples], Pages([PAGE]))
-    tab = Tab(chromium, tmp_path.as_uri(), viewport)
+    tab = Tab(chromium, tmp_path.as_uri(), DESKTOP, PHONE)
     page = tab.page
     page.goto((tmp_path / "index.html").as_uri())
 

@@ -47,12 +47,11 @@ def demonstrated(served: Served) -> list[list[str]]:
     return [[step.action for step in each.steps] for each in read_episodes(out, strict=True)]
 
 
-@pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["desktop", "phone"])
-def test_browsing_looks_right(browsed: Served, chromium: Any, viewport: dict[str, int]) -> None:
+def test_browsing_looks_right(browsed: Served, chromium: Any) -> None:
     """Each page of a demonstration, with links, a bar to scroll, and what goes wrong."""
-    tab = Tab(chromium, browsed.url, viewport)
+    tab = Tab(chromium, browsed.url, DESKTOP, PHONE)
     page = tab.page
-    page.goto(browsed.link(f"viewer {viewport['width']}"))
+    page.goto(browsed.link("viewer"))
     page.goto("/e/1/instructions")
     tab.look("demonstration-instructions")
     page.goto("/e/1")
