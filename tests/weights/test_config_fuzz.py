@@ -4,7 +4,6 @@ import json
 import pathlib
 import random
 
-import jax
 import numpy as np
 import pytest
 
@@ -46,8 +45,7 @@ def test_edits_have_the_logits_that_transformers_computed(
         edit = Edit(entry["part"], entry["changes"], tuple(entry["dropped"]))
         (source / "config.json").write_text(json.dumps(edit.apply(fields)), "utf-8")
         import_weights(source, tmp_path / str(number))
-        with jax.disable_jit():
-            (logits,), _ = parity.in_one_pass(*parity.in_float32(tmp_path / str(number)), [tokens])
+        (logits,), _ = parity.in_one_pass(*parity.in_float32(tmp_path / str(number)), [tokens])
         np.testing.assert_allclose(logits[SHOWN], entry["logits"], atol=3e-4, err_msg=str(edit))
 
 
