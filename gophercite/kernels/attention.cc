@@ -18,6 +18,12 @@
 
 #include "xla/ffi/api/ffi.h"
 
+// A handler's parameter of this type is XLA's threads.
+template <>
+struct xla::ffi::CtxBinding<xla::ffi::ThreadPool> {
+  using Ctx = ThreadPool;
+};
+
 namespace {
 
 namespace ffi = xla::ffi;
@@ -330,61 +336,42 @@ ffi::Future Refused(const std::string& what) {
   return future;
 }
 
-using Floats = ffi::Buffer<ffi::F32>;
-using Integers = ffi::Buffer<ffi::S32>;
-
-template <typename T>
-ffi::Future Start(ffi::ThreadPool& pool, Floats& q, ffi::AnyBuffer& prompt_keys,
-                  ffi::AnyBuffer& prompt_values, ffi::AnyBuffer& own_keys,
-                  ffi::AnyBuffer& own_values, ffi::Buffer<ffi::PRED>& seen, Integers& lengths,
-                  int64_t taken, int64_t layer, ffi::Result<Floats>& mixed) {
-  const auto sizes = q.dimensions(), shown = seen.dimensions();
-  auto job = std::make_shared<Job<T>>();
+// Starts the work. `attention.py` has checked the sizes; what only a running program knows is
+// checked here.
+template <ffi::DataType kType>
+ffi::Future Attention(ffi::ThreadPool pool, ffi::Buffer<ffi::F32, 5> q,
+                      ffi::Buffer<kType, 4> prompt_keys, ffi::Buffer<kType, 4> prompt_values,
+                      ffi::Buffer<kType> own_keys, ffi::Buffer<kType> own_values,
+                      ffi::Buffer<ffi::PRED, 4> seen, ffi::Buffer<ffi::S32, 1> lengths,
+                      ffi::Buffer<ffi::S32, 0> taken, ffi::Buffer<ffi::S32, 0> layer,
+                      ffi::Result<ffi::Buffer<ffi::F32, 5>> mixed) {
+  const auto sizes = q.dimensions();
+  auto job = std::make_shared<Job<ffi::NativeType<kType>>>();
   job->prompts = sizes[0], job->kv_heads = sizes[1], job->samples = sizes[2];
   job->queries = sizes[3], job->width = sizes[4], job->entries = prompt_keys.dimensions()[2];
-  job->length = shown[2], job->capacity = shown[3], job->taken = taken;
-  const int64_t heads = job->prompts * job->kv_heads;
-  const int64_t own = heads * job->samples * job->capacity * job->width;
-  const int64_t of_layer = layer * own;
-  if (q.element_count() == 0) return Refused("there are no queries");
-  if (job->width % kLanes != 0) return Refused("head_dim is not a multiple of 16");
-  if (static_cast<int64_t>(prompt_keys.element_count()) != heads * job->entries * job->width ||
-      prompt_values.element_count() != prompt_keys.element_count()) {
-    return Refused("the prompts' keys and values do not fit the queries");
-  }
-  if (shown[0] != job->prompts || shown[1] != job->samples || job->length == 0 ||
-      job->queries % job->length != 0) {
-    return Refused("`seen` does not fit the queries");
-  }
-  const auto kept = own_keys.dimensions();
-  if (kept.size() < 2 || kept[kept.size() - 2] != job->capacity || kept.back() != job->width ||
-      static_cast<int64_t>(own_keys.element_count()) % std::max<int64_t>(own, 1) != 0 ||
-      own_values.element_count() != own_keys.element_count()) {
-    return Refused("the own keys and values do not fit the queries and `seen`");
-  }
-  if (layer < 0 || of_layer + own > static_cast<int64_t>(own_keys.element_count())) {
+  job->length = seen.dimensions()[2], job->capacity = seen.dimensions()[3];
+  job->taken = *taken.typed_data();
+  const int64_t heads = job->prompts * job->kv_heads, own_rows = heads * job->samples;
+  const int64_t layers = own_keys.element_count() / (own_rows * job->capacity * job->width);
+  if (*layer.typed_data() < 0 || *layer.typed_data() >= layers) {
     return Refused("there is no such layer");
   }
-  if (taken < 0 || taken > job->capacity) return Refused("`taken` is not within the capacity");
-  if (static_cast<int64_t>(lengths.element_count()) != job->prompts) {
-    return Refused("`lengths` does not fit the queries");
+  if (job->taken < 0 || job->taken > job->capacity) {
+    return Refused("`taken` is not within the capacity");
   }
-  int64_t longest = 0;
-  for (int64_t i = 0; i < job->prompts; ++i) {
-    const int64_t one = lengths.typed_data()[i];
-    if (one < 0 || one > job->entries) return Refused("a prompt's length is not within its entries");
-    longest = std::max(longest, one);
+  const auto [shortest, longest] =
+      std::minmax_element(lengths.typed_data(), lengths.typed_data() + job->prompts);
+  if (*shortest < 0 || *longest > job->entries) {
+    return Refused("a prompt's length is not within its entries");
   }
-  job->q = q.typed_data();
-  job->prompt_keys = static_cast<const T*>(prompt_keys.untyped_data());
-  job->prompt_values = static_cast<const T*>(prompt_values.untyped_data());
-  job->own_keys = static_cast<const T*>(own_keys.untyped_data()) + of_layer;
-  job->own_values = static_cast<const T*>(own_values.untyped_data()) + of_layer;
-  job->seen = seen.typed_data();
-  job->lengths = lengths.typed_data();
+  job->q = q.typed_data(), job->seen = seen.typed_data(), job->lengths = lengths.typed_data();
+  job->prompt_keys = prompt_keys.typed_data(), job->prompt_values = prompt_values.typed_data();
+  const int64_t of_layer = *layer.typed_data() * own_rows * job->capacity * job->width;
+  job->own_keys = own_keys.typed_data() + of_layer;
+  job->own_values = own_values.typed_data() + of_layer;
   job->mixed = mixed->typed_data();
 
-  const int64_t products = 2 * heads * job->rows() * (longest + taken) * job->width;
+  const int64_t products = 2 * heads * job->rows() * (*longest + job->taken) * job->width;
   const int64_t threads =
       std::min({job->pieces(), products / kWorthAThread, pool.num_threads()});
   // No thread waits: the one that ends the last piece tells XLA that the result is there. A thread
@@ -397,37 +384,7 @@ ffi::Future Start(ffi::ThreadPool& pool, Floats& q, ffi::AnyBuffer& prompt_keys,
   return future;
 }
 
-ffi::Future Attention(ffi::ThreadPool pool, Floats q, ffi::AnyBuffer prompt_keys,
-                      ffi::AnyBuffer prompt_values, ffi::AnyBuffer own_keys,
-                      ffi::AnyBuffer own_values, ffi::Buffer<ffi::PRED> seen, Integers lengths,
-                      ffi::BufferR0<ffi::S32> taken, ffi::BufferR0<ffi::S32> layer,
-                      ffi::Result<Floats> mixed) {
-  if (q.dimensions().size() != 5 || prompt_keys.dimensions().size() != 4 ||
-      seen.dimensions().size() != 4 || mixed->element_count() != q.element_count()) {
-    return Refused("queries have five axes, the prompts' keys and `seen` four");
-  }
-  const ffi::DataType type = prompt_keys.element_type();
-  for (const ffi::AnyBuffer* other : {&prompt_values, &own_keys, &own_values}) {
-    if (other->element_type() != type) return Refused("keys and values differ in their dtypes");
-  }
-  if (type != ffi::F32 && type != ffi::BF16) return Refused("keys are not float32 or bfloat16");
-  const auto start = type == ffi::F32 ? Start<float> : Start<Bfloat16>;
-  return start(pool, q, prompt_keys, prompt_values, own_keys, own_values, seen, lengths,
-               *taken.typed_data(), *layer.typed_data(), mixed);
-}
-
 }  // namespace
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(GophercitePromptAttention, Attention,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::ThreadPool>()
-                                  .Arg<Floats>()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Arg<ffi::Buffer<ffi::PRED>>()
-                                  .Arg<Integers>()
-                                  .Arg<ffi::BufferR0<ffi::S32>>()
-                                  .Arg<ffi::BufferR0<ffi::S32>>()
-                                  .Ret<Floats>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(AttentionFloat32, Attention<ffi::F32>);
+XLA_FFI_DEFINE_HANDLER_SYMBOL(AttentionBfloat16, Attention<ffi::BF16>);

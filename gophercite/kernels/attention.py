@@ -6,6 +6,7 @@ row's own entries with a single core; that takes up to four times as long as `at
 """
 
 import functools
+import math
 import pathlib
 
 import jax
@@ -14,7 +15,9 @@ from jaxtyping import Array, Bool, Float, Int
 
 from gophercite.kernels.compilation import library
 
+LANES = 16  # `head_dim` is a multiple of this, the number of floats in a vector
 _NAME = "gophercite_shared_prompt_attention"
+_HANDLERS = {"float32": "AttentionFloat32", "bfloat16": "AttentionBfloat16"}
 
 
 @functools.cache
@@ -26,8 +29,9 @@ def is_available() -> bool:
     compiled = library(pathlib.Path(__file__).with_suffix(".cc"))
     if compiled is None:
         return False
-    handler = jax.ffi.pycapsule(compiled.GophercitePromptAttention)
-    jax.ffi.register_ffi_target(_NAME, handler, platform="cpu")
+    for dtype, name in _HANDLERS.items():
+        handler = jax.ffi.pycapsule(getattr(compiled, name))
+        jax.ffi.register_ffi_target(f"{_NAME}_{dtype}", handler, platform="cpu")
     return True
 
 
@@ -44,8 +48,8 @@ def shared_prompt_attention(
 ) -> Float[Array, "prompts kv_heads samples queries head_dim"]:
     """Attends from new tokens to their prompt, which samples share, and to their sample's tokens.
 
-    Sizes that don't fit each other, and lengths, `taken` or a layer out of range, are errors when
-    the program runs (ValueError or `jax.errors.JaxRuntimeError`): nothing out of bounds is read.
+    Nothing out of bounds is read: lengths, `taken` or a layer out of range are errors when the
+    program runs (ValueError or `jax.errors.JaxRuntimeError`).
 
     Args:
       q: scaled queries; for each sample, the query heads that share a key head in order, and within
@@ -68,14 +72,30 @@ def shared_prompt_attention(
     Raises:
       RuntimeError: the kernel is not available.
       TypeError: keys and values are neither all float32 nor all bfloat16.
+      ValueError: an argument's size does not fit the others'.
     """
     if not is_available():
         raise RuntimeError("the attention kernel was not compiled: check is_available() first")
-    dtypes = {x.dtype for x in (prompt_keys, prompt_values, own_keys, own_values)}
-    if len(dtypes) > 1 or not dtypes <= {jnp.dtype("float32"), jnp.dtype("bfloat16")}:
-        names = ", ".join(sorted(map(str, dtypes)))
+    keys_and_values = prompt_keys, prompt_values, own_keys, own_values
+    dtypes = {str(x.dtype) for x in keys_and_values}
+    if len(dtypes) > 1 or not dtypes <= set(_HANDLERS):
+        names = ", ".join(sorted(dtypes))
         raise TypeError(f"keys and values are {names}; all must be float32, or all bfloat16")
-    q = q.astype(jnp.float32)
-    call = jax.ffi.ffi_call(_NAME, jax.ShapeDtypeStruct(q.shape, q.dtype))
-    integers = (x.astype(jnp.int32) for x in map(jnp.asarray, (lengths, taken, layer)))
-    return call(q, prompt_keys, prompt_values, own_keys, own_values, seen, *integers)
+    prompts, kv_heads, samples, queries, width = q.shape
+    (_, _, length, _), (_, _, new, capacity) = prompt_keys.shape, seen.shape
+    sizes_fit = (
+        prompt_keys.shape == prompt_values.shape == (prompts, kv_heads, length, width)
+        and own_keys.shape == own_values.shape == (*own_keys.shape[:-2], capacity, width)
+        and math.prod(own_keys.shape[:-2]) % max(1, prompts * kv_heads * samples) == 0
+        and seen.shape == (prompts, samples, new, capacity)
+        and lengths.shape == (prompts,)
+        and 0 not in (*q.shape, new, capacity)
+        and queries % new == width % LANES == 0
+    )
+    arguments = q.astype(jnp.float32), *keys_and_values, seen, lengths, taken, layer
+    if not sizes_fit:
+        shapes = ", ".join(str(jnp.shape(x)) for x in arguments)
+        raise ValueError(f"shared_prompt_attention: sizes do not fit each other: {shapes}")
+    result = jax.ShapeDtypeStruct(q.shape, jnp.float32)
+    call = jax.ffi.ffi_call(f"{_NAME}_{dtypes.pop()}", result)
+    return call(*arguments[:6], *(jnp.asarray(x, jnp.int32) for x in arguments[6:]))

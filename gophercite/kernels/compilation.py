@@ -52,12 +52,11 @@ def library(source: pathlib.Path) -> ctypes.CDLL | None:
 
 def _compiler() -> list[str]:
     """The compiler's command."""
-    if chosen := os.environ.get("CXX"):
-        return shlex.split(chosen)
-    for name in ("c++", "g++", "clang++"):
-        if shutil.which(name):
-            return [name]
-    raise FileNotFoundError("no C++ compiler was found (Debian, Ubuntu: apt install g++)")
+    there = filter(shutil.which, ("c++", "g++", "clang++"))
+    command = shlex.split(os.environ.get("CXX") or next(there, ""))
+    if not command:
+        raise FileNotFoundError("no C++ compiler was found (Debian, Ubuntu: apt install g++)")
+    return command
 
 
 def _compiled(source: pathlib.Path, command: list[str]) -> pathlib.Path:
@@ -91,10 +90,8 @@ def _compiled(source: pathlib.Path, command: list[str]) -> pathlib.Path:
 def _folders(source: pathlib.Path) -> list[pathlib.Path]:
     """Where the library may be, in the order in which they are tried."""
     caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    folders = [source.parent / "__pycache__"]
-    if os.path.isabs(caches):  # users without a home have none
-        folders.append(pathlib.Path(caches, "gophercite"))
-    return folders
+    folders = source.parent / "__pycache__", pathlib.Path(caches, "gophercite")
+    return [folder for folder in folders if folder.is_absolute()]  # not where there is no home
 
 
 def _is_ours(file: pathlib.Path) -> bool:

@@ -7,14 +7,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from gophercite.kernels.attention import is_available, shared_prompt_attention
+from gophercite.kernels.attention import LANES, is_available, shared_prompt_attention
 from gophercite.models.attention import Heads, KeyHeads
 from gophercite.models.cache import Entries, LayerCache
 from gophercite.models.cached_attention import by_prompt, by_token
 from gophercite.models.config import TransformerConfig
 from gophercite.partitioning import active_platform
-
-_LANES = 16  # the kernel needs the number of channels per head to be a multiple of this
 
 # Number of a prompt's queries processed together: larger blocks read more masked keys, smaller ones
 # need more calls.
@@ -36,7 +34,7 @@ def has_kernel(config: TransformerConfig) -> bool:
         and jax.sharding.get_abstract_mesh().size <= 1
         and config.attention_kernel == "auto"
         and config.dtype in ("float32", "bfloat16")
-        and config.head_dim % _LANES == 0
+        and config.head_dim % LANES == 0
         and config.position in ("rope", "learned")
         and config.window is None
         and config.attention_softcap is None
@@ -94,23 +92,21 @@ def causal_attention_by_kernel(
       The weighted values, in `q`'s dtype. Rows of padding are finite but meaningless.
     """
     batch, length, heads, head_dim = q.shape
-    kv_heads = k.shape[2]
-    block = min(_BLOCK, length)
+    kv_heads, block = k.shape[2], min(_BLOCK, length)
     blocks = -(-length // block)
 
-    def padded(x: Array) -> Array:
-        """[batch, kv_heads, groups, length, head_dim]."""
-        x = jnp.pad(x, ((0, 0), (0, blocks * block - length), (0, 0), (0, 0)))
-        x = jnp.moveaxis(x, 1, 2)
-        return x.reshape(batch, kv_heads, -1, blocks * block, head_dim)
+    def by_head(x: Array) -> Array:
+        """[batch, kv_heads, groups, blocks * block, head_dim]."""
+        x = jnp.pad(x, ((0, 0), (0, -length % block), (0, 0), (0, 0)))
+        return jnp.moveaxis(x, 1, 2).reshape(batch, kv_heads, -1, blocks * block, head_dim)
 
     def in_blocks(x: Array) -> Array:
         """[blocks, batch, kv_heads, 1, groups * block, head_dim]."""
         x = jnp.moveaxis(x.reshape(*x.shape[:3], blocks, block, head_dim), 3, 0)
         return x.reshape(blocks, batch, kv_heads, 1, -1, head_dim)
 
-    queries = in_blocks(padded(q * (head_dim**-0.5 if scale is None else scale)))
-    keys, values = padded(k), padded(v)
+    queries = in_blocks(by_head(q * (head_dim**-0.5 if scale is None else scale)))
+    keys, values = by_head(k), by_head(v)
     own_keys, own_values = in_blocks(keys), in_blocks(values)
     before = jnp.tril(jnp.ones((block, block), bool))
     seen = jnp.broadcast_to(before, (batch, 1, block, block))
