@@ -207,6 +207,12 @@ def test_a_separable_preference_is_learnt_from_chance():
     assert before["preference_accuracy"] == pytest.approx(0.5, abs=0.15)  # 200 pairs: ±4 sigma
     for name in ("preference_accuracy", "supported_and_plausible_auc"):
         assert after[name] > 0.95, name
+    # Whatever the metrics say: what people prefer has the higher reward.
+    batch = separable_batch(2000)
+    rows = batch["tokens"].reshape(-1, LENGTH), batch["lengths"].ravel()
+    verdict = jax.jit(RewardModel(Transformer(CONFIG)).judge)(state.params, *rows)
+    reward = np.asarray(verdict.reward).reshape(PAIRS, 2)
+    assert np.mean((reward[:, 1] > reward[:, 0]) == (batch["preferred"] == 1)) > 0.8
 
 
 def test_evaluation_equals_plain_formulas():
