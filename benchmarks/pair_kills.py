@@ -44,6 +44,7 @@ from benchmarks.kills import (
 
 KINDS = ("kill", "stop", "term", "error")
 STALLED_AFTER = 20.0  # seconds; a busy machine takes breaths, too
+JOINED_AFTER = 60  # seconds; half an hour by default, as hosts of a large run start apart
 ROUNDS_IN_A_RUN = 5
 LONGEST = 300.0  # seconds until both processes have ended
 # Put in a process's way, it lets a signal be an error of the program.
@@ -63,6 +64,7 @@ class Pair:
             free.bind(("localhost", 0))
             port = free.getsockname()[1]
         place = [f"--coordinator_address=localhost:{port}", "--num_processes=2"]
+        place.append(f"--join_timeout={JOINED_AFTER}")
         variables = {"PYTHONPATH": str(broken)}
         self.processes = [
             command.start(folder, more=[*place, f"--process_id={number}"], variables=variables)

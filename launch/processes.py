@@ -93,23 +93,35 @@ def joined() -> bool:
     return bool(jax.distributed.is_initialized())
 
 
+_SILENT = 10.0  # seconds of waiting before that is said
 _LATER = 600  # seconds of margin for JAX, which aborts with a stack trace when its time is up
 
 
 @contextlib.contextmanager
 def _in_time(seconds: int, place: Place, program: str) -> Iterator[None]:
-    """Ends the process if the block takes too long."""
+    """Says after a while what is waited for, and ends the process if the block takes too long."""
+    waits = (
+        f"{program}: {_named(place)} waits for the others at {place.coordinator}, for up to "
+        f"{seconds} s (--join_timeout)"
+    )
     message = (
         f"{program}: {_named(place)}: not all processes have joined at {place.coordinator} within "
         f"{seconds} s (--join_timeout). Were all of them started, with the same address?"
     )
+    notice = threading.Timer(min(_SILENT, seconds / 10), _say, [waits])
     alarm = threading.Timer(seconds, interruption.end, [UNAVAILABLE, message])
-    alarm.daemon = True
-    alarm.start()
+    for timer in (notice, alarm):
+        timer.daemon = True
+        timer.start()
     try:
         yield
     finally:
-        alarm.cancel()
+        for timer in (notice, alarm):
+            timer.cancel()
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _named(place: Place) -> str:
