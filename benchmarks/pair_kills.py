@@ -44,6 +44,8 @@ from benchmarks.kills import (
 
 KINDS = ("kill", "stop", "term", "error")
 STALLED_AFTER = 20.0  # seconds; a busy machine takes breaths, too
+# The first of the moments for a kind: at the start Python may not have begun.
+BEGINS = {"error": 1, "term": 2}
 JOINED_AFTER = 60  # seconds; half an hour by default, as hosts of a large run start apart
 ROUNDS_IN_A_RUN = 5
 LONGEST = 300.0  # seconds until both processes have ended
@@ -204,7 +206,7 @@ def main() -> int:
             pair = Pair(command, folder, broken)
             try:
                 # An error needs Python's own thread to come by, and a save needs a step.
-                moment = draw.choice(MOMENTS if kind != "term" else MOMENTS[2:])
+                moment = draw.choice(MOMENTS[BEGINS.get(kind, 0) :])
                 found = strike(pair, kind, moment, draw.randrange(2), draw)
             finally:
                 pair.close()
