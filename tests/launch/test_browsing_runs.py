@@ -18,6 +18,7 @@ import pytest
 import train
 from tiny_runs import TINY
 
+from benchmarks import kills
 from data_pipelines.browsing_comparisons import long_answer
 from data_pipelines.browsing_input import BrowsingInput
 from data_pipelines.demonstrators.truth import compare
@@ -50,25 +51,11 @@ from gophercite.training.early_stopping import EarlyStopping
 RUN = "gin_configs/ppo_sample_web.gin"
 ONE_LAYER = TINY | {"TransformerConfig.num_layers": "1"}
 SMALL = {name: value for name, value in ONE_LAYER.items() if not name.startswith("linear")} | {
+    **kills.PPO,
     "TRAIN_STEPS": "2",
-    "BATCH_SIZE": "4",
-    "Rollout.environments": "4",
-    "Rollout.steps": "5",
-    "Rollout.chunk": "8",
-    "Rollout.extra_answers": "1",
-    "PPOLearner.minibatches": "2",
-    "PPOLearner.microbatches": "1",
-    "PPOLearner.value_width": "8",
-    "PPOLearner.widths": "2",
-    "constant_schedule.learning_rate": "1e-2",
-    "SamplingSettings.max_tokens": "16",
-    "BrowsingSettings.prompt_tokens": "160",
-    "browser.actions": "(2, 3)",
-    "browsing_collector.prefix_tokens": "96",
-    "validation/BrowsingInput.limit": "3",
+    "BrowsingSettings.constrained": "False",
     "train.evaluate_every": "2",
     "train.save_every": "1",
-    "KL_BUDGET": "1e9",
 }
 UNEVALUATED = {
     "Run.evaluations": "{}",

@@ -9,8 +9,10 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 
+import processes
 import pytest
 from process_places import DisagreementError, JoinError, Place, find, first_node
 
@@ -137,6 +139,13 @@ def test_others_that_never_come_are_waited_for_aloud_and_an_error_in_bounded_tim
     assert waits.endswith("for up to 1 s (--join_timeout)")
     assert error.startswith("join: process 0 of 2: not all processes have joined at localhost:")
     assert "within 1 s" in error
+
+
+def test_of_others_that_came_nothing_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    with processes._in_time(1, Place("flags", "localhost:1", 2, 0), "join"):
+        pass
+    time.sleep(0.3)  # longer than it waits in silence
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(
