@@ -73,6 +73,7 @@ PPO = {
     "Rollout.steps": "5",
     "Rollout.chunk": "8",
     "Rollout.extra_answers": "1",
+    "PPOLearner.trained_rows": "24",
     "PPOLearner.minibatches": "2",
     "PPOLearner.microbatches": "1",
     "PPOLearner.value_width": "8",
@@ -350,17 +351,22 @@ def command_of(learner: str, scratch: pathlib.Path) -> Command:
     return Command("ppo_sample_web.gin", settings, scratch / "cache")
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--chains", type=int, default=4, help="folders (default: 4)")
+def add_learner(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags that choose the `learner` of `command_of`."""
     learner = parser.add_mutually_exclusive_group()
     for name, what in (("a2c", "actor-critic"), ("ppo", "PPO over browsing")):
         learner.add_argument(
             f"--{name}", dest="learner", action="store_const", const=name, help=what
         )
     parser.set_defaults(learner="supervised")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--chains", type=int, default=4, help="folders (default: 4)")
+    add_learner(parser)
     flags = parser.parse_args()
     draw = random.Random(seed_of_draws())
     killed: collections.Counter[str] = collections.Counter()

@@ -2,10 +2,13 @@
 
     python benchmarks/pair_kills.py --rounds 3                  # of each kind
     python benchmarks/pair_kills.py --kinds kill,term --rounds 5
+    python benchmarks/pair_kills.py --a2c                       # actor-critic
+    python benchmarks/pair_kills.py --ppo                       # PPO, half of the environments each
     GOPHERCITE_SEED=7 python benchmarks/pair_kills.py …         # the same moments again
 
 Two processes of `launch/train.py` train a tiny model on loopback, with seqio's input of the sample
-world. A folder has five rounds: in each, one process, drawn anew, is met at a moment and
+world, or with questions about a small sample web. A folder has five rounds: in each, one process,
+drawn anew, is met at a moment and
 
 * kill: is killed (SIGKILL): the other has to end by itself, with an error;
 * stop: is stopped (SIGSTOP): the watchdog of the other has to end it with status 69, or, where
@@ -20,6 +23,7 @@ and a table: kind × moment × number × as it should be × the longest time unt
 
 import argparse
 import collections
+import dataclasses
 import pathlib
 import random
 import re
@@ -34,10 +38,10 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from benchmarks.kills import (
     MOMENTS,
-    SUPERVISED,
-    TINY,
     Command,
+    add_learner,
     bits,
+    command_of,
     lines,
     meet,
     seed_of_draws,
@@ -188,6 +192,7 @@ def main() -> int:
     )
     parser.add_argument("--rounds", type=int, default=3, help="of each kind (default: 3)")
     parser.add_argument("--kinds", default=",".join(KINDS), help="default: all")
+    add_learner(parser)
     flags = parser.parse_args()
     draw = random.Random(seed_of_draws())
     equal: list[bool] = []
@@ -197,8 +202,9 @@ def main() -> int:
         broken = scratch / "broken"
         broken.mkdir()
         (broken / "sitecustomize.py").write_text(BREAKS)
-        settings = TINY | SUPERVISED | {"train.stalled_after": str(STALLED_AFTER)}
-        command = Command("sft_sample_world.gin", settings, scratch / "cache")
+        command = command_of(flags.learner, scratch)
+        settings = {**command.settings, "train.stalled_after": str(STALLED_AFTER)}
+        command = dataclasses.replace(command, settings=settings)
         finish(command, scratch / "whole", broken)
         rounds = [kind for kind in flags.kinds.split(",") for _ in range(flags.rounds)]
         draw.shuffle(rounds)

@@ -5,13 +5,15 @@
 
 There are always four CPU devices, divided among the processes, which find each other on loopback.
 Supervised training, a reward model and reinforcement learning run by `launch/train.py` with a tiny
-model and seqio's input of the sample world; `launch/eval.py` answers questions with the bundled
-model. Prints a table: what each number of processes gives beside one process. A parameter's
-difference is divided by the largest change that any parameter has made since the start, a
-metric's by its value. Exit status 1: something differs by more than rounding.
+model and seqio's input of the sample world; PPO with environments of a small sample web, shared by
+the processes; `launch/eval.py` answers questions with the bundled model. Prints a table: what each
+number of processes gives beside one process. A parameter's difference is divided by the largest
+change that any parameter has made since the start, a metric's by its value. Exit status 1:
+something differs by more than rounding.
 """
 
 import argparse
+import dataclasses
 import os
 import pathlib
 import socket
@@ -25,11 +27,11 @@ import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from benchmarks.kills import A2C, ROOT, TINY, Command, lines, make_models
+from benchmarks.kills import A2C, ROOT, TINY, Command, command_of, lines, make_models
 from gophercite.model_folders.folder import load_model, load_reward_model
 
 DEVICES = 4
-KINDS = ("sft", "rm", "a2c", "answers")
+KINDS = ("sft", "rm", "a2c", "ppo", "answers")
 CLOSE = 1e-2  # sums over devices are added in another order, and Adam divides by small numbers
 MODEL = ROOT / "data_pipelines" / "sample_world" / "model"
 FILES = {"sft": "sft_sample_world.gin", "rm": "rm_sample_world.gin", "a2c": "a2c_sample_world.gin"}
@@ -40,15 +42,24 @@ ALONE = {
     "train.profile_step": "None",
 }
 
+# With the usual epsilon, Adam's step is the sign of what is nearly zero, which rounding decides.
+LARGE_EPSILON = {"adam.eps": "1e-3"}
+
 
 def run_of(kind: str, steps: int, scratch: pathlib.Path) -> Command:
     """The training run of a kind, from the models in a folder."""
+    lasts = {"TRAIN_STEPS": str(steps), "train.save_every": str(steps)}
+    if kind == "ppo":
+        command = command_of("ppo", scratch)
+        settings = {**command.settings, **ALONE, **lasts, **LARGE_EPSILON}
+        settings.pop("EarlyStopping.patience")
+        return dataclasses.replace(command, settings=settings)
     of_kind = {} if kind == "sft" else A2C | {"REWARD_MODEL": str(scratch / "judge")}
     if kind == "rm":
         of_kind = {"RewardLearner.microbatches": "1"}
     settings = TINY | of_kind | ALONE
     settings |= {"INITIAL_CHECKPOINT": str(scratch / "policy")}
-    settings |= {"TRAIN_STEPS": str(steps), "train.save_every": str(steps)}
+    settings |= lasts
     for name in ("EarlyStopping.limits", "EarlyStopping.patience"):
         settings.pop(name, None)
     return Command(FILES[kind], settings, scratch / "cache")
@@ -164,15 +175,16 @@ def main() -> int:
             cwd=ROOT, check=True, stdout=subprocess.DEVNULL,
         )  # fmt: skip
         for kind in flags.kinds.split(","):
+            run = None if kind == "answers" else run_of(kind, flags.steps, scratch)
             for count in counts:
-                if kind == "answers":
+                if run is None:
                     took = answer(scratch, count, flags.questions)
                     one, this = (scratch / f"answers_{each}.jsonl" for each in (1, count))
                     same = this.read_bytes() == one.read_bytes()
                     said = f"{flags.questions} answers {'byte-equal' if same else 'DIFFER'}"
                 else:
                     folder = scratch / f"{kind}_{count}"
-                    took = train(run_of(kind, flags.steps, scratch), folder, count)
+                    took = train(run, folder, count)
                     said, same = compare(kind, scratch / "policy", scratch / f"{kind}_1", folder)
                 good &= same
                 devices = "one each" if kind == "answers" else str(DEVICES // count)

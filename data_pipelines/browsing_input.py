@@ -72,15 +72,23 @@ class BrowsingInput:
             number += 1
 
     def one_pass(self) -> Iterator[dict[str, Any]]:
-        """Yields the numbers of all questions in batches; -1 pads the last batch."""
+        """Yields the numbers of this process's questions in each batch; -1 pads the last batch."""
+        each = self.batch_size // self.process_count
         for start in range(0, len(self.records), self.batch_size):
-            numbers = np.full(self.batch_size, -1, np.int32)
-            batch = range(start, min(start + self.batch_size, len(self.records)))
-            numbers[: len(batch)] = batch
-            yield {"questions": numbers}
+            numbers = start + each * self.process_index + np.arange(each, dtype=np.int32)
+            yield {"questions": np.where(numbers < len(self.records), numbers, np.int32(-1))}
 
     def share(self, process_index: int, process_count: int) -> Self:
-        """Returns this input for another process."""
+        """Returns this input for another process.
+
+        Raises:
+          ValueError: the processes can't share a batch equally.
+        """
+        if self.batch_size % process_count:
+            raise ValueError(
+                f"BrowsingInput.batch_size = {self.batch_size}: must be a multiple of the "
+                f"{process_count} processes, which share the questions of an evaluation"
+            )
         return dataclasses.replace(self, process_index=process_index, process_count=process_count)
 
 

@@ -222,7 +222,7 @@ def _scores(
     folder: str | None, flags: argparse.Namespace, episodes: "Sequence[Episode]"
 ) -> list[float] | None:
     """Scores each episode by a reward model; an episode without an answer gets its rules' score."""
-    from gophercite.browsing.collecting import Judge
+    from gophercite.browsing.judging import Judge
     from gophercite.model_folders.folder import load_reward_model
 
     if folder is None:
@@ -240,7 +240,7 @@ def _scores(
 def _operations_of_judging(flags: argparse.Namespace, episodes: "Sequence[Episode]") -> int:
     """Floating point operations of the reward model: two per parameter and token read."""
     from gophercite.browser.encoding import encode_judged_response
-    from gophercite.browsing.collecting import judged
+    from gophercite.browsing.judging import judged
     from gophercite.model_folders.folder import load_reward_model
 
     if flags.reward_model is None:

@@ -1,23 +1,21 @@
 """What gin builds from the settings of reinforcement learning in the browser."""
 
+import jax
+
 from data_pipelines.browsing_input import BrowsingInput
 from data_pipelines.demonstrators.truth import judge
 from gophercite.browser.recorded import RecordedWorld
 from gophercite.browser.settings import Settings
 from gophercite.browser.state import State
-from gophercite.browsing.collecting import (
-    Asked,
-    BrowsingCollector,
-    Judge,
-    Measure,
-    Rollout,
-)
+from gophercite.browsing.collecting import Asked, BrowsingCollector, Measure, Rollout
+from gophercite.browsing.judging import Judge
 from gophercite.browsing.playing import Player
 from gophercite.browsing.writer import BrowsingSettings
 from gophercite.learning.reencoding import same_tokens
 from gophercite.model_folders.folder import read_description, read_vocabulary
 from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer
+from gophercite.partitioning import Partitioner
 from gophercite.records import Question
 
 
@@ -42,6 +40,7 @@ def browsing_collector(
     evaluated_world: str | None = None,
     prefix_tokens: int = 1024,
     seed: int = 0,
+    partitioner: Partitioner | None = None,
 ) -> BrowsingCollector:
     """Environments in a recorded world, with what judges their answers.
 
@@ -57,6 +56,11 @@ def browsing_collector(
       evaluated_world: folder of the world for evaluations; None means `world`.
       prefix_tokens: maximum tokens of question and references that the reward model reads.
       seed: seed for drawing questions and numbers of actions.
+      partitioner: the mesh of the parameters; each process acts on its own devices of it.
+
+    Returns:
+      The environments of this process.
+
     Raises:
       ValueError: the vocabularies of policy and reward model differ, or settings don't fit.
     """
@@ -70,7 +74,7 @@ def browsing_collector(
         transformer,
         input.vocabulary,
         browsing,
-        together=max(1, rollout.environments // 2),
+        together=max(1, rollout.environments // jax.process_count() // 2),
         answers=1 + rollout.extra_answers,
         chunk=rollout.chunk,
         keep_allowed=browsing.constrained,
@@ -87,6 +91,7 @@ def browsing_collector(
         evaluated_world=None if evaluated_world is None else RecordedWorld(evaluated_world),
         measure=truth(questions) if all(each.evidence for each in questions) else None,
         seed=seed,
+        partitioner=partitioner,
     )
 
 

@@ -26,7 +26,7 @@ from data_pipelines.rollout_input import RolloutInput
 from data_pipelines.sample_world.vocabulary import VOCABULARY_FOLDER
 from data_pipelines.task_input import TaskInput
 from gophercite.browser.settings import Settings
-from gophercite.browsing.collecting import Rollout
+from gophercite.browsing.collecting import BrowsingCollector, Rollout
 from gophercite.browsing.writer import BrowsingSettings
 from gophercite.decoding.decode_state import Plan
 from gophercite.decoding.sampling_settings import SamplingSettings
@@ -36,7 +36,7 @@ from gophercite.learning.ppo import PPOLearner
 from gophercite.learning.reencoding import Reencoding, same_tokens
 from gophercite.learning.reward import RewardLearner
 from gophercite.learning.rollouts import Rewards
-from gophercite.learning.state import Collector, Learner
+from gophercite.learning.state import Learner
 from gophercite.learning.supervised import SupervisedLearner
 from gophercite.model_folders.folder import describe_run, read_description, read_vocabulary
 from gophercite.models import families
@@ -112,19 +112,23 @@ class Run:
     input: TaskInput | BrowsingInput
     evaluations: Mapping[str, TaskInput | BrowsingInput]
     answers: Answers | None = None
-    collector: Collector | None = None
+    collector: BrowsingCollector | None = None
 
     def __post_init__(self) -> None:
         """Refuses parts that don't fit together, and gives each input this process's share.
 
         Raises:
           ValueError: the vocabulary has more tokens than the model, the initial checkpoint has
-            another architecture, a metric names an unknown set, or the mesh can't divide a batch.
+            another architecture, a metric names an unknown set, the mesh can't divide a batch, or
+            the minibatches don't suit a rollout.
         """
         self.initialisation.shapes()
         refuse_unknown_sets(self.settings, self.evaluations)
         if self.collector is None:
             refuse_uneven(self.partitioner, self.input.batch_size)
+        elif isinstance(self.learner, PPOLearner):
+            _refuse_unfit(self.learner, self.collector.rollout)
+            refuse_uneven(self.partitioner, self.collector.rollout.rows)
         tokens, rows = self.input.vocabulary.size, self.transformer.config.vocab_size
         if tokens > rows:
             raise ValueError(
@@ -191,6 +195,27 @@ class Run:
             # Sampling reads its results on one host, so pods leave it to launch/eval.py.
             samples=self.answer_table() if jax.process_count() == 1 else None,
             describe=self.describe,
+        )
+
+
+def _refuse_unfit(learner: PPOLearner, rollout: Rollout) -> None:
+    """Refuses minibatches that are not made of all responses of a rollout.
+
+    Raises:
+      ValueError: there are too few rows, or they can't be divided into microbatches.
+    """
+    least, rows = rollout.environments * rollout.steps, rollout.rows
+    trained = rows if learner.trained_rows is None else learner.trained_rows
+    if not least <= trained <= rows:
+        raise ValueError(
+            f"PPOLearner.trained_rows = {trained}: must be from {least} (Rollout.environments × "
+            f"Rollout.steps) to {rows} (Rollout.environments × (Rollout.steps + 1))"
+        )
+    pieces = learner.minibatches * learner.microbatches
+    if trained % pieces:
+        raise ValueError(
+            f"PPOLearner.minibatches × PPOLearner.microbatches = {pieces}: must divide the "
+            f"{trained} rows of a rollout"
         )
 
 

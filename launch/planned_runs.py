@@ -271,17 +271,17 @@ def _ppo(partitioner: Partitioner, reward_model: TransformerConfig | None) -> Pl
     rollout = _made("browsing_collector.rollout")
     browsing = _made("browsing_collector.browsing")
     length = browsing.prompt_tokens + browsing.sampling.max_tokens
-    # One more row for each environment: the value of an episode that goes on.
-    rows = rollout.environments * (rollout.steps + 1)
+    rows = rollout.rows
     allowed = learner.vocabulary_size if browsing.constrained else None
-    refuse_uneven(partitioner, rows // learner.minibatches)
+    trained = learner.trained_rows or rows
+    refuse_uneven(partitioner, trained // learner.minibatches // learner.microbatches)
     experience = jax.eval_shape(lambda: to_batch(nothing(1, length, rollout.chunk, 0, allowed)))
     batch = {
         name: _rows(partitioner, jax.ShapeDtypeStruct((rows, *part.shape[1:]), part.dtype))
         for name, part in experience.items()
     }
     program = Program(learner, _Shapes(learner, 0, judge), partitioner)
-    needed = ppo_flops(learner, rows, length, rollout.chunk)
+    needed = ppo_flops(learner, rows, trained, length, rollout.chunk)
     return PlannedRun(update_step(program, batch, needed), config.parameters)
 
 

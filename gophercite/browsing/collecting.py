@@ -3,33 +3,37 @@
 A text of more than `chunk` tokens is split into several completions, each of which follows what was
 written before it; this costs no action. At the end of a rollout, an unfinished episode gets a row
 without a response, whose value stands for the rest of the episode.
+
+Each process of a run has an equal share of the environments, and samples for them on its own
+devices.
 """
 
+import contextlib
 import dataclasses
+import itertools
 import random
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
-from gophercite.browser.encoding import PREFIX_TOKENS, encode_state
+from gophercite.browser.encoding import encode_state
 from gophercite.browser.environment import reset
 from gophercite.browser.settings import Settings
 from gophercite.browser.state import State
 from gophercite.browser.worlds import World
+from gophercite.browsing.between_processes import Polls, gather_json, summed
+from gophercite.browsing.judging import Judge
+from gophercite.browsing.own_copy import OwnCopy, own_part
 from gophercite.browsing.playing import Lane, Played, Player, Turn
-from gophercite.decoding.rerank import Scorer
 from gophercite.learning.experience import Experience, nothing, to_batch
 from gophercite.learning.state import Collected
-from gophercite.model_folders.folder import Model
-from gophercite.models.parameters import BESIDE_THE_POLICY, REWARD_MODEL, Params
-from gophercite.models.transformer import Transformer
-from gophercite.records import Extract, LongAnswer
-from gophercite.vocabularies import Vocabulary
-
-_WIDTHS = 128  # judged texts are padded to a multiple of this, so that few programs are compiled
+from gophercite.models.parameters import BESIDE_THE_POLICY, HEADS, REWARD_MODEL, Params
+from gophercite.models.reward_model import RewardModel
+from gophercite.partitioning import Partitioner
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +59,7 @@ class Rollout:
     """How much experience is collected per update.
 
     Attributes:
-      environments: number of environments that are played at once.
+      environments: number of environments that are played at once, over all processes.
       steps: rows per environment (T in table 7).
       chunk: tokens per row.
       extra_answers: further answers for each episode's references (15 in WebGPT, 3.2).
@@ -78,39 +82,10 @@ class Rollout:
         if self.extra_answers < 0:
             raise ValueError(f"Rollout.extra_answers = {self.extra_answers}: must be at least 0")
 
-
-@dataclasses.dataclass(frozen=True)
-class Judge:
-    """A reward model, whose parameters are the entry `reward_model`.
-
-    Attributes:
-      transformer: its trunk.
-      vocabulary: its tokenizer.
-      prefix_tokens: maximum tokens of question and references, as in its training.
-      batch_size: number of answers per batch.
-    """
-
-    transformer: Transformer
-    vocabulary: Vocabulary
-    prefix_tokens: int = PREFIX_TOKENS
-    batch_size: int = 16
-
-    def scores(self, params: Params, states: Sequence[State]) -> list[float]:
-        """Returns the score of each answered episode."""
-        if not states:
-            return []
-        model = Model(self.transformer, params, self.vocabulary, {})
-        scorer = Scorer(model, self.batch_size, self.prefix_tokens, _WIDTHS)
-        return list(scorer.score_each([judged(state) for state in states]).reward)
-
-
-def judged(state: State) -> tuple[str, LongAnswer]:
-    """What a reward model reads of an answered episode: question, and answer with references."""
-    references = tuple(
-        Extract(each.title, each.extract, each.domain, each.url or None)
-        for each in state.references
-    )
-    return state.question, LongAnswer(state.answer or "", references)
+    @property
+    def rows(self) -> int:
+        """Rows of a rollout: for each environment, one more for an episode that continues."""
+        return self.environments * (self.steps + 1)
 
 
 class BrowsingCollector:
@@ -123,17 +98,22 @@ class BrowsingCollector:
       world: the world that is browsed.
       questions: training questions; not those of demonstrations and comparisons.
       rules: rules of the episodes.
-      player: plays with the policy.
-      rollout: how much to collect.
+      player: plays with the policy, for this process's environments.
+      rollout: how much to collect, over all processes.
       judge: scores answers.
       evaluated: questions for evaluation; evaluation batches refer to them by index.
       evaluated_world: the world in which these are browsed; `world` when None.
       measure: further metrics of a finished episode, such as whether the answer is true.
       seed: seed for the order of questions, and for the episodes' numbers of actions.
+      partitioner: the mesh of the parameters; None for a single device of a single process.
+
+    Attributes:
+      rollout: how much is collected.
 
     Raises:
-      ValueError: there are no questions, the longest text does not fit a rollout, or the sampling
-        settings differ from the policy's own distribution.
+      ValueError: there are no questions, the longest text does not fit a rollout, the sampling
+        settings differ from the policy's own distribution, or the processes can't share the
+        environments or the mesh.
     """
 
     def __init__(
@@ -149,6 +129,7 @@ class BrowsingCollector:
         evaluated_world: World | None = None,
         measure: Measure | None = None,
         seed: int = 0,
+        partitioner: Partitioner | None = None,
     ) -> None:
         if not questions:
             raise ValueError("there are no questions to learn from")
@@ -163,16 +144,31 @@ class BrowsingCollector:
                 f"texts are sampled with {drawn}: PPO learns of the policy's own distribution; set "
                 "temperature = 1, top_p = 1 and top_k = None"
             )
-        if jax.process_count() > 1:
+        if rollout.environments % jax.process_count():
             raise ValueError(
-                "collecting from environments works in a single process only: start just one"
+                f"Rollout.environments = {rollout.environments}: must be a multiple of the "
+                f"{jax.process_count()} processes, which share them equally"
             )
         self._world, self._questions, self._rules = world, questions, rules
-        self._player, self._rollout, self._judge = player, rollout, judge
+        self._player, self.rollout, self._judge = player, rollout, judge
         self._evaluated, self._measure, self._seed = evaluated, measure, seed
         self._evaluated_world = evaluated_world or world
-        self._lanes = self._first_lanes()
+        self._own: Partitioner | None = None
+        if partitioner is not None and partitioner.mesh.size > 1:
+            self._own = own_part(partitioner)
+            of_policy = player.transformer.logical_axes()
+            heads = RewardModel(judge.transformer).heads_axes()
+            of_judge = {**judge.transformer.logical_axes(), HEADS: heads}
+            self._own_policy = OwnCopy(partitioner, self._own, of_policy)
+            self._own_judge = OwnCopy(partitioner, self._own, of_judge)
         self._orders: dict[int, list[int]] = {}
+        self._lanes = self._first_lanes()
+
+    @property
+    def _shared(self) -> range:
+        """The numbers of this process's environments, among those of all processes."""
+        each = self.rollout.environments // jax.process_count()
+        return range(each * jax.process_index(), each * (jax.process_index() + 1))
 
     def collect(
         self,
@@ -182,25 +178,19 @@ class BrowsingCollector:
         interrupted: Callable[[], bool],
     ) -> Collected | None:
         """See `Collector`; the batch is ignored, as the environments choose the questions."""
-        count = self._rollout.environments
+        steps, first = self.rollout.steps, self._shared.start
 
         def after(number: int, lane: Lane) -> Lane:
-            return self._begin(number, lane.number + 1)
+            return self._begin(first + number, lane.number + 1)
 
-        played = self._player.play(
-            _policy(params),
-            self._world,
-            self._lanes,
-            key,
-            after=after,
-            room=self._rollout.steps,
-            interrupted=interrupted,
+        policy, judge = self._acting(params)
+        played = self._play(
+            policy, self._world, self._lanes, key, interrupted, after=after, room=steps, first=first
         )
         if played is None:
             return None
-        collected = self._collected(
-            params, played, count * (self._rollout.steps + 1), self._questions
-        )
+        rows = len(self._lanes) * (steps + 1)
+        collected = self._collected(judge, played, rows, self._questions, _Place(first, steps + 1))
         self._lanes = [lane for lane in played.lanes if lane is not None]
         return collected
 
@@ -218,27 +208,29 @@ class BrowsingCollector:
             dataclasses.replace(self._lane(self._evaluated[n], n, 0, "evaluation"), given=given)
             for n in numbers
         ]
-        played = self._player.play(
-            _policy(params),
-            self._evaluated_world,
-            lanes,
-            key,
-            after=lambda number, lane: None,
-            interrupted=interrupted,
+        policy, judge = self._acting(params)
+        first = jax.process_index() * len(batch["questions"])
+        played = self._play(
+            policy, self._evaluated_world, lanes, key, interrupted, after=_nothing, first=first
         )
         if played is None:
             return None
-        rows = 1 << (sum(map(self._rows_of, played.turns)) - 1).bit_length()
-        return self._collected(params, played, rows, self._evaluated, first=given)
+        # All processes have as many rows, and so has each of their copies of the model.
+        copies = 1 if self._own is None else self._own.mesh.shape["data"]
+        most = max(gather_json(sum(map(self._rows_of, played.turns))))
+        rows = copies << max(-(-most // copies) - 1, 0).bit_length()
+        place = _Place(first, rows, given)
+        return self._collected(judge, played, rows, self._evaluated, place)
 
     def room(self) -> dict[str, Any]:
-        """The arrays of an empty rollout, to compile ahead of time."""
-        rows = self._rollout.environments * (self._rollout.steps + 1)
+        """This process's arrays of an empty rollout, to compile ahead of time."""
+        rows = len(self._shared) * (self.rollout.steps + 1)
         return to_batch(self._room(rows, self._player.settings.constrained))
 
     def environments(self) -> Any:
         """See `Collector`."""
-        return [lane.to_json() for lane in self._lanes]
+        of_processes = gather_json([lane.to_json() for lane in self._lanes])
+        return list(itertools.chain.from_iterable(of_processes))
 
     def resume(self, environments: Any) -> None:
         """See `Collector`.
@@ -249,20 +241,45 @@ class BrowsingCollector:
         if environments is None:
             self._lanes = self._first_lanes()
             return
-        if len(environments) != self._rollout.environments:
+        if len(environments) != self.rollout.environments:
             raise ValueError(
                 f"the checkpoint has {len(environments)} environments, but this run has "
-                f"{self._rollout.environments}: set Rollout.environments to that"
+                f"{self.rollout.environments}: set Rollout.environments to that"
             )
-        self._lanes = [Lane.from_json(value) for value in environments]
+        self._lanes = [Lane.from_json(environments[number]) for number in self._shared]
 
     def _first_lanes(self) -> list[Lane]:
-        self._orders = {}
-        return [self._begin(number, 0) for number in range(self._rollout.environments)]
+        return [self._begin(number, 0) for number in self._shared]
+
+    def _acting(self, params: Params) -> tuple[Params, Params]:
+        """The policy and the reward model, on this process's devices."""
+        policy, judge = _policy(params), params[REWARD_MODEL]
+        if self._own is None:
+            return policy, judge
+        return self._own_policy(policy), self._own_judge(judge)
+
+    def _on_own_devices(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext() if self._own is None else self._own.activate()
+
+    def _play(
+        self,
+        policy: Params,
+        world: World,
+        lanes: Sequence[Lane],
+        key: Key[Array, ""],
+        interrupted: Callable[[], bool],
+        **how: Any,
+    ) -> Played | None:
+        polls = Polls(interrupted, jax.process_count() > 1)
+        with self._on_own_devices():
+            played = self._player.play(
+                policy, world, lanes, _on_host(key), interrupted=polls, **how
+            )
+        return None if played is None or polls.last() else played
 
     def _begin(self, lane: int, number: int) -> Lane:
         """Episode `number` of an environment."""
-        place = lane + number * self._rollout.environments
+        place = lane + number * self.rollout.environments
         epoch, index = divmod(place, len(self._questions))
         if epoch not in self._orders:
             order = list(range(len(self._questions)))
@@ -281,39 +298,40 @@ class BrowsingCollector:
         return Lane(state, question, number)
 
     def _rows_of(self, turns: Sequence[Turn]) -> int:
-        return sum(-(-len(turn.written.tokens) // self._rollout.chunk) for turn in turns)
+        return sum(-(-len(turn.written.tokens) // self.rollout.chunk) for turn in turns)
 
     def _collected(
         self,
-        params: Params,
+        judge: Params,
         played: Played,
         rows: int,
         questions: Sequence[Asked],
-        first: int = 0,
+        place: "_Place",
     ) -> Collected:
         ended = [turn for turns in played.turns for turn in turns if turn.ends]
         answered = [turn for turn in ended if turn.after.answer]
-        found = self._judge.scores(params[REWARD_MODEL], [turn.after for turn in answered])
+        with self._on_own_devices():
+            found = self._judge.scores(judge, [turn.after for turn in answered])
         scores = dict(zip(map(id, answered), found, strict=True))
         rewards = {
             id(turn): scores.get(id(turn), self._rules.score_without_answer) for turn in ended
         }
-        experience = self._experience(played, rows, rewards, first)
-        totals = self._totals(played, rewards, questions, first)
+        experience = self._experience(played, rows, rewards, place)
+        totals = summed(gather_json(self._totals(played, rewards, questions, place.given)))
         return Collected(to_batch(experience), totals)
 
     def _experience(
-        self, played: Played, rows: int, rewards: Mapping[int, float], first: int
+        self, played: Played, rows: int, rewards: Mapping[int, float], place: "_Place"
     ) -> Experience:
-        settings, chunk = self._player.settings, self._rollout.chunk
+        settings, chunk = self._player.settings, self.rollout.chunk
         vocabulary = self._judge.vocabulary
         keeps = any(turn.written.allowed is not None for turns in played.turns for turn in turns)
         out = self._room(rows, keeps)
-        row, episode = 0, -1
-        for turns, lane in zip(played.turns, played.lanes, strict=True):
-            step, before = 0, None
+        row = 0
+        for number, (turns, lane) in enumerate(zip(played.turns, played.lanes, strict=True)):
+            episode, step, before = (place.first + number) * place.most - 1, 0, None
             for turn in turns:
-                of = turn.number, turn.extra if turn.before.phase == "answering" else first
+                of = turn.number, turn.extra if turn.before.phase == "answering" else place.given
                 if of != before:
                     # The episode's own answer continues it; each further one stands alone.
                     step, episode, before = 0, episode + 1, of
@@ -329,7 +347,7 @@ class BrowsingCollector:
                     if out.allowed is not None and written.allowed is not None:
                         out.allowed[row, : len(piece)] = written.allowed[start : start + chunk]
                     out.episode[row], out.step[row], out.weights[row] = episode, step, 1
-                    out.extra[row] = turn.extra > first
+                    out.extra[row] = turn.extra > place.given
                     if last and turn.ends:
                         out.ends[row] = 1
                         out.rewards[row, len(piece) - 1] = rewards[id(turn)]
@@ -350,7 +368,7 @@ class BrowsingCollector:
         return nothing(
             rows,
             settings.prompt_tokens + settings.sampling.max_tokens,
-            self._rollout.chunk,
+            self.rollout.chunk,
             vocabulary.pad_id,
             vocabulary.size if constrained else None,
         )
@@ -360,7 +378,7 @@ class BrowsingCollector:
         played: Played,
         rewards: Mapping[int, float],
         questions: Sequence[Asked],
-        first: int,
+        given: int,
     ) -> dict[str, tuple[float, float]]:
         """Metrics of the finished episodes, and of the actions in all episodes, from the host."""
         totals: dict[str, list[float]] = {}
@@ -375,7 +393,7 @@ class BrowsingCollector:
                 add("invalid", turn.invalid is not None)
             if not turn.ends:
                 continue
-            if turn.extra > first:
+            if turn.extra > given:
                 add("extra_score", rewards[id(turn)])
                 continue
             add("score", rewards[id(turn)])
@@ -390,3 +408,27 @@ class BrowsingCollector:
 
 def _policy(params: Params) -> Params:
     return {name: part for name, part in params.items() if name not in BESIDE_THE_POLICY}
+
+
+class _Place(NamedTuple):
+    """Where a process's episodes are among those of all.
+
+    Attributes:
+      first: number of its first environment.
+      most: maximum number of rows, and so of episodes, in an environment.
+      given: number of answers of an episode before the one that continues it.
+    """
+
+    first: int
+    most: int
+    given: int = 0
+
+
+def _nothing(number: int, lane: Lane) -> None:
+    """What follows an evaluated episode."""
+
+
+def _on_host(key: Key[Array, ""]) -> Key[Array, ""]:
+    """A key that is on no device of another process."""
+    data = jnp.asarray(np.asarray(jax.random.key_data(key)))
+    return jax.random.wrap_key_data(data, impl=jax.random.key_impl(key))

@@ -145,7 +145,8 @@ class Player:
         for name, value in (("together", together), ("answers", answers), ("chunk", chunk)):
             if value < 1:
                 raise ValueError(f"{name} = {value}: must be at least 1")
-        self.settings, self.answers, self.chunk = settings, answers, chunk
+        self.transformer, self.settings = transformer, settings
+        self.answers, self.chunk = answers, chunk
         self._browse = Writer(
             transformer, vocabulary, settings, states=together, keep_allowed=keep_allowed
         )
@@ -173,7 +174,8 @@ class Player:
         *,
         after: Callable[[int, Lane], Lane | None],
         room: int | None = None,
-        interrupted: Callable[[], bool] = lambda: False,
+        interrupted: Callable[[float], bool] = lambda share: False,
+        first: int = 0,
     ) -> Played | None:
         """Plays until no environment has room left or an episode to continue with.
 
@@ -181,11 +183,12 @@ class Player:
           params: the model's parameters.
           world: the world that is browsed.
           lanes: the current state of each environment.
-          key: base key of the sampling; text n of environment i uses (key, i, n).
+          key: base key of the sampling; text n of environment i uses (key, first + i, n).
           after: returns what an environment continues with when an episode is over and its answers
             are sampled; None stops the environment.
           room: rows of experience that each environment may fill; None for no limit.
-          interrupted: called before each batch of texts.
+          interrupted: called before each batch of texts, with the share that has been played.
+          first: number of environments before these, which other processes play.
 
         Returns:
           What was played; None when interrupted.
@@ -194,12 +197,12 @@ class Player:
         ready = collections.deque(i for i, slot in enumerate(slots) if self._wants(slot))
         flights: collections.deque[tuple[Writer, list[int], Asked]] = collections.deque()
         while ready or flights:
-            if interrupted():
+            if interrupted(_share(slots, room)):
                 return None
             while len(flights) < _IN_FLIGHT and (chosen := self._choose(slots, ready, not flights)):
                 writer, numbers = chosen
                 flights.append(
-                    (writer, numbers, self._ask(writer, params, world, slots, numbers, key))
+                    (writer, numbers, self._ask(writer, params, world, slots, numbers, key, first))
                 )
             writer, numbers, asked = flights.popleft()
             for number, texts in zip(numbers, writer.take(asked), strict=True):
@@ -240,10 +243,12 @@ class Player:
         slots: Sequence[_Slot],
         numbers: Sequence[int],
         key: Key[Array, ""],
+        first: int,
     ) -> Asked:
         chosen = [slots[number] for number in numbers]
         filled = [*numbers, *[0] * (writer.states - len(numbers))]  # padded: one program for all
-        keys = _keys(key, jnp.array(filled), jnp.array([slots[number].texts for number in filled]))
+        texts = jnp.array([slots[number].texts for number in filled])
+        keys = _keys(key, first + jnp.array(filled), texts)
         for slot in chosen:
             slot.texts += 1
         states = [slot.lane.state for slot in chosen if slot.lane is not None]
@@ -276,6 +281,12 @@ class Player:
                 lane = dataclasses.replace(lane, state=outcome.state)
                 over = outcome.done
             slot.lane = after(number, lane) if over else lane
+
+
+def _share(slots: Sequence[_Slot], room: int | None) -> float:
+    """How much has been played, from 0 to 1: of the room, or without a limit of the episodes."""
+    left = [float(slot.lane is not None) if room is None else slot.room or 0 for slot in slots]
+    return 1 - sum(left) / (len(slots) * (1 if room is None else room))
 
 
 @jax.jit

@@ -97,6 +97,9 @@ class PPOLearner(GradientLearner):
         clipping, and for optimisers whose steps depend on the gradient's size.
       normalise: whether advantages are shifted and scaled over all tokens of the rollout.
       minibatches: number of minibatches per epoch; each is one step of the optimiser.
+      trained_rows: number of rows of which the minibatches are made: at least the maximum number
+        of rows with a response. Rows without one are read for their value, so that they need not
+        be in a minibatch, whose size then suits a mesh better. None takes all rows.
       epochs: number of passes over the experience.
       value_width: width of the value head's two hidden layers.
       value_scale: factor on the output of the value head's last layer (`ValueHead.scale`).
@@ -115,6 +118,7 @@ class PPOLearner(GradientLearner):
     value_weight: float = 1.0
     normalise: bool = True
     minibatches: int = 128
+    trained_rows: int | None = None
     epochs: int = 1
     value_width: int = 2048
     value_scale: float = 1.0
@@ -133,6 +137,12 @@ class PPOLearner(GradientLearner):
                 raise ValueError(
                     f"PPOLearner.{name} = {getattr(self, name)}: must be at least {least}"
                 )
+        pieces = self.minibatches * self.microbatches
+        if self.trained_rows is not None and (self.trained_rows < 1 or self.trained_rows % pieces):
+            raise ValueError(
+                f"PPOLearner.trained_rows = {self.trained_rows}: must be a multiple of minibatches "
+                f"× microbatches = {pieces}"
+            )
         for name in ("trace", "discount"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"PPOLearner.{name} = {getattr(self, name)}: must be from 0 to 1")
@@ -203,8 +213,8 @@ class PPOLearner(GradientLearner):
 
         Args:
           state: the state before the update; may be donated.
-          experience: experience of this state's policy; the number of rows is a multiple of
-            `minibatches`.
+          experience: experience of this state's policy; `trained_rows`, or the number of rows, is
+            a multiple of `minibatches` times `microbatches`.
 
         Returns:
           The state after the update, and metrics (docs/learning_to_browse.md names each).
@@ -231,11 +241,15 @@ class PPOLearner(GradientLearner):
             after, metrics = self.descend(of_step, gradients)
             return dataclasses.replace(after, step=state.step, key=state.key), {**sums, **metrics}
 
+        # Which rows share a minibatch must not depend on which process collected them.
+        empty = ~jnp.any(real, axis=1)
+        by_episode = jnp.lexsort((experience.step, experience.episode, empty))
+
         def epoch(state: TrainState, number: Array) -> tuple[TrainState, Metrics]:
             order = jax.random.permutation(
-                jax.random.fold_in(key, number), experience.tokens.shape[0]
+                jax.random.fold_in(key, number), self._trained_rows(experience)
             )
-            shuffled = take_rows(rows, order)
+            shuffled = take_rows(rows, by_episode[order])
             numbers = number * self.minibatches + jnp.arange(self.minibatches)
             return jax.lax.scan(minibatch, state, (numbers, cut_rows(shuffled, self.minibatches)))
 
@@ -254,12 +268,15 @@ class PPOLearner(GradientLearner):
             return Judged(kl, self._values(params, own))
 
         with phase("judging"):
-            pieces, rows = self._pieces(experience), to_batch(experience)
+            count = experience.tokens.shape[0]
+            pieces = self._pieces(experience)
+            filled = jnp.minimum(jnp.arange(-(-count // pieces) * pieces), count - 1)
+            rows = take_rows(to_batch(experience), filled)
             order = by_length(rows, pieces)
             of_pieces = jax.lax.map(
                 lambda piece: self.at_width(some, piece), cut_rows(take_rows(rows, order), pieces)
             )
-            made: Judged = take_rows(join_rows(of_pieces), jnp.argsort(order))
+            made: Judged = take_rows(join_rows(of_pieces), jnp.argsort(order)[:count])
         return jax.lax.stop_gradient(made)
 
     def at_width(self, function: Callable[[Batch], T], batch: Batch) -> T:
@@ -387,10 +404,13 @@ class PPOLearner(GradientLearner):
             0
         ]
 
+    def _trained_rows(self, experience: Experience) -> int:
+        return self.trained_rows or experience.tokens.shape[0]
+
     def _pieces(self, experience: Experience) -> int:
-        """The number of pieces to split the rows into where no gradients are needed."""
-        pieces = self.minibatches * self.microbatches
-        return pieces if experience.tokens.shape[0] % pieces == 0 else 1
+        """The number of pieces, as large as microbatches, where no gradients are needed."""
+        size = self._trained_rows(experience) // (self.minibatches * self.microbatches)
+        return -(-experience.tokens.shape[0] // max(size, 1))
 
     def _step_metrics(self, steps: Metrics, tokens: Array) -> Metrics:
         """Means over tokens of the minibatches' sums; last values of metrics that are not sums."""

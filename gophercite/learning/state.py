@@ -68,7 +68,8 @@ class Collected(NamedTuple):
     Attributes:
       experience: this process's rows of experience for the learner, on the host; the same shapes
         each time.
-      totals: metrics that only the host knows, each with its weight (see `means`).
+      totals: metrics that only the hosts know, of all processes, each with its weight (see
+        `means`).
     """
 
     experience: HostBatch
@@ -78,7 +79,8 @@ class Collected(NamedTuple):
 class Collector(Protocol):
     """Acts in environments on the host, between the sampling programs and the learning program.
 
-    A learner that needs no environment samples on the device, inside `update`.
+    A learner that needs no environment samples on the device, inside `update`. All processes of a
+    run call the methods together.
     """
 
     def collect(
@@ -112,7 +114,7 @@ class Collector(Protocol):
         ...
 
     def environments(self) -> Any:
-        """The environments' progress as JSON, to store in a checkpoint."""
+        """The progress of all processes' environments as JSON, to store in a checkpoint."""
         ...
 
     def resume(self, environments: Any) -> None:

@@ -85,15 +85,16 @@ def a2c_flops(
     )
 
 
-def ppo_flops(learner: PPOLearner, rows: int, length: int, places: int) -> float:
+def ppo_flops(learner: PPOLearner, rows: int, trained: int, length: int, places: int) -> float:
     """Operations of an update of proximal policy optimisation (WebGPT, appendix E).
 
     The behaviour-cloned policy and the value network read all rows. In each epoch, the policy and
-    the value network train on them. The value network needs no logits.
+    the value network train on those that may have a response. The value network needs no logits.
 
     Args:
       learner: the learner.
       rows: number of completions.
+      trained: number of them that the minibatches are made of.
       length: number of tokens per row, prompt and response.
       places: maximum number of tokens per response.
 
@@ -101,6 +102,9 @@ def ppo_flops(learner: PPOLearner, rows: int, length: int, places: int) -> float
       Operations, as if every row were full.
     """
     config = learner.transformer.config
-    policy = forward_flops(config, rows, length, read=places)
-    values = forward_flops(config, rows, length, read=0)
-    return (1 + 3 * learner.epochs) * (policy + values)
+
+    def both(rows: int) -> float:
+        policy = forward_flops(config, rows, length, read=places)
+        return policy + forward_flops(config, rows, length, read=0)
+
+    return both(rows) + 3 * learner.epochs * both(trained)

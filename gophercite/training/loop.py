@@ -287,6 +287,8 @@ class _Run:
             self.watchdog.alive(f"saving step {self.clock.step}", _PATIENCE)
             self.still_ours()
             clock = dataclasses.replace(self.clock, times=self.times.to_json())
+            if self.collector is not None:
+                clock = dataclasses.replace(clock, environments=self.collector.environments())
             self.checkpoints.save(self.state, dataclasses.asdict(clock), self.score, last=last)
         self.log.resume()
         self.watchdog.alive(f"finishing the save of step {self.clock.step}", _PATIENCE)
@@ -329,7 +331,6 @@ class _Run:
         if collected is None:
             return None
         of_host = means_of_host(collected, time.monotonic() - begun)
-        self.clock = dataclasses.replace(self.clock, environments=collector.environments())
         return put(self.program.partitioner, collected.experience), of_host
 
     def _update_of(self, batch: DeviceBatch) -> jax.stages.Compiled:

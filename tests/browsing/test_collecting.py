@@ -14,7 +14,8 @@ import pytest
 from gophercite.browser.encoding import encode_state
 from gophercite.browser.environment import replay
 from gophercite.browser.settings import Settings
-from gophercite.browsing.collecting import Asked, BrowsingCollector, Judge, Rollout, judged
+from gophercite.browsing.collecting import Asked, BrowsingCollector, Rollout
+from gophercite.browsing.judging import Judge, judged
 from gophercite.browsing.playing import Lane, Player
 from gophercite.browsing.writer import BrowsingSettings
 from gophercite.decoding.rerank import Scorer

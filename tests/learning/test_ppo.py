@@ -363,6 +363,29 @@ def test_rows_are_read_as_far_as_they_need_with_the_same_result(params: Params) 
     assert seen == [4 * -(-(end + 1) // 4) for end in ends] == [4, 4, 4, 8]
 
 
+def test_who_collected_the_rows_makes_no_difference(params: Params) -> None:
+    """Rows in another order, with rows to spare anywhere, make the same minibatches.
+
+    Nor do rows without a response, which need not be in one.
+    """
+    experience, draws = random_experience(6, constrained=False), np.random.default_rng(6)
+    wanted = LEARN_WHOLE(first(params), experience)
+    compare = partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6)
+    for _ in range(3):
+        order = draws.permutation(ROWS)
+        found = LEARN_WHOLE(first(params), take_rows(experience, order))
+        jax.tree.map(compare, found[0].params, wanted[0].params)
+    filled = int(np.sum(np.asarray(experience.response_lengths) > 0))
+    assert filled < 12
+    of = learner(trained_rows=12)
+    found = jax.jit(of.learn)(later(params), experience)
+    tokens = reference(of, params, experience)
+    for name in ("loss/policy_avg", "loss/value_avg", "policy/clipfrac_avg"):
+        np.testing.assert_allclose(found[1][name], tokens[name], rtol=1e-4, err_msg=name)
+    with pytest.raises(ValueError, match="trained_rows = 10: must be a multiple of"):
+        learner(trained_rows=10)
+
+
 def test_a_prompt_without_a_response_may_end_where_the_rows_are_cut(params: Params) -> None:
     """Its value is that before the first token that would follow."""
     experience = random_experience(8)

@@ -1,0 +1,69 @@
+"""One process of several that collect: its rows, metrics and environments, into a file."""
+
+import json
+import pathlib
+import sys
+
+import jax
+import numpy as np
+
+
+def main(folder: str, index: int, count: int, port: int) -> None:
+    """Collects twice, evaluates, and is interrupted.
+
+    Args:
+      folder: where `INDEX.npz` goes.
+      index, count: which of how many processes this is; each has two devices.
+      port: of the first.
+    """
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_num_cpu_devices", 2)
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.distributed.initialize(f"localhost:{port}", count, index)
+    from gophercite.browsing.own_copy import own_part
+    from gophercite.models.parameters import HEADS, REWARD_MODEL
+    from gophercite.models.reward_model import RewardModel
+    from gophercite.partitioning import Partitioner, make_mesh
+    from tests.browsing import test_collecting as tiny
+
+    partitioner = Partitioner(make_mesh(fsdp=-1))
+    params = tiny.parameters()
+    axes = tiny.TRUNK.logical_axes()
+    of_judge = {**axes, HEADS: RewardModel(tiny.TRUNK).heads_axes()}
+    axes = {**axes, REWARD_MODEL: of_judge, "value_head": {}, "teacher": {}}
+    spread = jax.tree.map(
+        lambda leaf, place: jax.make_array_from_callback(
+            leaf.shape, place, lambda where: np.asarray(leaf)[where]
+        ),
+        params,
+        partitioner.shardings(axes, params),
+    )
+    of = tiny.collector(partitioner=partitioner)
+    arrays, said = {}, []
+    for seed in range(2):
+        made = of.collect(spread, {}, jax.random.key(seed), tiny.NEVER)
+        assert made is not None
+        arrays |= {f"{seed}/{name}": part for name, part in made.experience.items()}
+        said.append(made.totals)
+    own = np.array([0, 1]) if index == 0 else np.array([2, -1])
+    made = of.rehearse(spread, {"questions": own}, jax.random.key(0), tiny.NEVER)
+    assert made is not None
+    arrays |= {f"evaluated/{name}": part for name, part in made.experience.items()}
+    said.append(made.totals)
+    before = of.environments()
+    stops = iter([False] * 30)
+    stopped = of.collect(spread, {}, jax.random.key(9), lambda: next(stops, True))
+    unchanged = of.environments() == before
+    again = tiny.collector(partitioner=partitioner)
+    again.resume(json.loads(json.dumps(before)))
+    try:
+        own_part(Partitioner(make_mesh(model=4)))
+    except ValueError as error:
+        refused = str(error)
+    said += [stopped is None and unchanged, refused, before, again.environments()]
+    np.savez(pathlib.Path(folder) / f"{index}.npz", said=json.dumps(said), **arrays)
+    jax.distributed.shutdown()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], *map(int, sys.argv[2:]))
