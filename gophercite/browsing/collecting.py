@@ -225,7 +225,7 @@ class BrowsingCollector:
     def room(self) -> dict[str, Any]:
         """This process's arrays of an empty rollout, to compile ahead of time."""
         rows = len(self._shared) * (self.rollout.steps + 1)
-        return to_batch(self._room(rows, self._player.settings.constrained))
+        return to_batch(self._room(rows))
 
     def environments(self) -> Any:
         """See `Collector`."""
@@ -325,8 +325,7 @@ class BrowsingCollector:
     ) -> Experience:
         settings, chunk = self._player.settings, self.rollout.chunk
         vocabulary = self._judge.vocabulary
-        keeps = any(turn.written.allowed is not None for turns in played.turns for turn in turns)
-        out = self._room(rows, keeps)
+        out = self._room(rows)
         row = 0
         for number, (turns, lane) in enumerate(zip(played.turns, played.lanes, strict=True)):
             episode, step, before = (place.first + number) * place.most - 1, 0, None
@@ -363,14 +362,14 @@ class BrowsingCollector:
                 row += 1
         return out
 
-    def _room(self, rows: int, constrained: bool) -> Experience:
+    def _room(self, rows: int) -> Experience:
         settings, vocabulary = self._player.settings, self._judge.vocabulary
         return nothing(
             rows,
             settings.prompt_tokens + settings.sampling.max_tokens,
             self.rollout.chunk,
             vocabulary.pad_id,
-            vocabulary.size if constrained else None,
+            vocabulary.size if self._player.keeps_allowed else None,
         )
 
     def _totals(

@@ -147,6 +147,7 @@ class Player:
                 raise ValueError(f"{name} = {value}: must be at least 1")
         self.transformer, self.settings = transformer, settings
         self.answers, self.chunk = answers, chunk
+        self.keeps_allowed = keep_allowed and settings.constrained
         self._browse = Writer(
             transformer, vocabulary, settings, states=together, keep_allowed=keep_allowed
         )

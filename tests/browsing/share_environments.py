@@ -39,13 +39,19 @@ def main(folder: str, index: int, count: int, port: int) -> None:
         partitioner.shardings(axes, params),
     )
     of = tiny.collector(partitioner=partitioner)
-    arrays, said = {}, []
+    arrays, said, polled = {}, [], []
+
+    def poll() -> bool:
+        polled[-1] += 1
+        return False
+
     for seed in range(2):
-        made = of.collect(spread, {}, jax.random.key(seed), tiny.NEVER)
+        polled.append(0)
+        made = of.collect(spread, {}, jax.random.key(seed), poll)
         assert made is not None
         arrays |= {f"{seed}/{name}": part for name, part in made.experience.items()}
         said.append(made.totals)
-    own = np.array([0, 1]) if index == 0 else np.array([2, -1])
+    own = np.array([0, 1, 2]) if index == 0 else np.full(3, -1)  # one has nothing to do
     made = of.rehearse(spread, {"questions": own}, jax.random.key(0), tiny.NEVER)
     assert made is not None
     arrays |= {f"evaluated/{name}": part for name, part in made.experience.items()}
@@ -60,7 +66,7 @@ def main(folder: str, index: int, count: int, port: int) -> None:
         own_part(Partitioner(make_mesh(model=4)))
     except ValueError as error:
         refused = str(error)
-    said += [stopped is None and unchanged, refused, before, again.environments()]
+    said += [stopped is None and unchanged, refused, polled, before, again.environments()]
     np.savez(pathlib.Path(folder) / f"{index}.npz", said=json.dumps(said), **arrays)
     jax.distributed.shutdown()
 

@@ -100,7 +100,8 @@ def test_they_evaluate_what_one_does_and_stop_together(shares: list[Any]) -> Non
         totals_are(said[2], whole.totals)
         assert said[3] is True, "stopped at the same question, and left the environments alone"
         assert "partitioner.model = 4: the devices of one process must hold" in said[4]
-        # The last question is alone in its process, which has as many rows as the other.
+        assert said[5] == [64, 64], "they ask equally often, whatever they have played"
+        # One process has no question, and as many rows as the other.
         assert len(arrays["evaluated/tokens"]) == len(shares[0][0]["evaluated/tokens"])
 
 
