@@ -82,6 +82,11 @@ def join(flags: argparse.Namespace, program: str) -> None:
     except (ValueError, RuntimeError) as error:
         reason = next((line for line in str(error).splitlines() if line.strip()), repr(error))
         raise JoinError(f"{_named(place)} can't join the others: {reason}") from error
+    if jax.default_backend() == "cpu":
+        # On CPUs, only the first process finds its programs in JAX's cache of compiled programs.
+        # Those can exchange values in another order than the others' freshly compiled ones, so
+        # that evaluations of actor-critic were made of wrong values (jaxlib 0.10.2).
+        jax.config.update("jax_enable_compilation_cache", False)
 
 
 def joined() -> bool:

@@ -94,7 +94,10 @@ def together(
 @pytest.mark.parametrize("where", ["flags", "slurm", "gke", "job", "tpu_vm"])
 def test_two_processes_meet(where: str, tmp_path: pathlib.Path) -> None:
     port = str(free_port())
-    shared, own = {"JAX_COORDINATOR_PORT": port}, [{}, {}]
+    # One would take from it what the other compiles anew, in another order of collectives.
+    cache = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache")}
+    cache |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    shared, own = {"JAX_COORDINATOR_PORT": port, **cache}, [{}, {}]
     flags = [["--distributed"]] * 2
     with contextlib.ExitStack() as servers:
         if where == "flags":
@@ -121,6 +124,7 @@ def test_two_processes_meet(where: str, tmp_path: pathlib.Path) -> None:
                 own[number] = {"GCE_METADATA_IP": servers.enter_context(server)}
         found = together(tmp_path, flags, [{**shared, **each} for each in own])
     assert found == [[0, 2, 2, 3], [1, 2, 2, 3]]
+    assert not (tmp_path / "cache").exists(), "on CPUs, processes share no compiled programs"
 
 
 def test_others_that_never_come_are_waited_for_aloud_and_an_error_in_bounded_time() -> None:
