@@ -268,6 +268,24 @@ def test_what_is_not_sampled_is_in_no_sum(params: Params) -> None:
         assert max(jax.tree.leaves(moved)) > 1e-4, part
 
 
+def test_rows_without_weight_count_nowhere_whatever_they_hold(params: Params) -> None:
+    experience = random_experience(1)
+    spare = np.asarray(experience.episode) < 0
+    assert spare.any()
+    filled = np.where(spare, PLACES, experience.response_lengths)
+    wanted = LEARN_CUT(first(params), experience)
+    found = LEARN_CUT(first(params), experience._replace(response_lengths=filled))
+    compare = partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)
+    jax.tree.map(compare, found[1], wanted[1])
+    jax.tree.map(partial(compare, atol=1e-6), found[0].params, wanted[0].params)
+
+
+def test_the_policy_and_the_value_network_are_trained(params: Params) -> None:
+    trained = set(WHOLE.trained(params))
+    assert trained >= {TRAINED, VALUE_TRUNK, VALUE_HEAD}
+    assert not trained & {TEACHER, REWARD_MODEL}
+
+
 @jax.jit
 def estimated(params: Params, experience: Experience) -> Advantages:
     return WHOLE.advantages(experience, WHOLE.judged(params, experience))
