@@ -50,7 +50,11 @@ def test_so_it_is_where_a_model_quotes_from_a_window(
     triple = Evidence("Ada", "Ormsby", quote)
     if quote.strip():
         found = Answer(QUESTION, "m", citations=tuple(cited(triple, [window], 0)))
-        assert window.start <= (found.citations[0].start or 0) <= first + start
+        # At the first place in the window, or at a later one that has it as whole words.
+        place = found.citations[0].start or 0
+        assert window.start <= place
+        assert place + len(quote) <= window.start + len(window.text)
+        assert text.startswith(quote, place)
         check_outputs(found, document)
 
 
