@@ -140,6 +140,20 @@ def test_a_policy_learns_by_browsing_and_goes_on_bit_for_bit(
     assert saved_steps(tmp_path / "whole")[-1] == 2
 
 
+def test_minibatches_that_don_t_suit_a_rollout_are_refused_at_the_start(
+    folders: dict[str, str], cache: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for changes, said in (
+        ({"trained_rows": "18"}, "PPOLearner.trained_rows = 18: must be from 20"),
+        ({"trained_rows": "26"}, "to 24 (Rollout.environments × (Rollout.steps + 1))"),
+        ({"trained_rows": "None", "minibatches": "5"}, "= 5: must divide the 24 rows of a rollout"),
+    ):
+        learner = {f"PPOLearner.{name}": value for name, value in changes.items()}
+        assert run(tmp_path / "run", cache, **folders, **learner) == 1
+        assert said in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
 def test_questions_are_in_one_set_each_and_none_is_demonstrated(
     folders: dict[str, str], tmp_path: pathlib.Path
 ) -> None:
@@ -167,6 +181,13 @@ def test_questions_are_in_one_set_each_and_none_is_demonstrated(
     passed = [number for batch in asked.one_pass() for number in batch["questions"].tolist()]
     assert [number for number in passed if number >= 0] == list(range(len(asked.records)))
     assert len(passed) % 5 == 0
+    # Five processes have one question of each batch, in the order of one process.
+    shares = [[*asked.share(index, 5).one_pass()] for index in range(5)]
+    of_batches = zip(*shares, strict=True)
+    numbers = [part["questions"] for parts in of_batches for part in parts]
+    assert np.concatenate(numbers).tolist() == passed
+    with pytest.raises(ValueError, match=r"batch_size = 5: must be a multiple of the 2 processes"):
+        asked.share(0, 2)
 
 
 def test_questions_are_browsed_and_reported_with_what_they_cost(
