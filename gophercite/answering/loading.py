@@ -10,7 +10,10 @@ from gophercite.partitioning import Partitioner, make_mesh
 
 
 def inference_partitioner(model_parallel: int = 1, data_parallel: int = 1) -> Partitioner | None:
-    """Shards inference over this process's devices.
+    """Shards inference over this process's devices, or, in a run of several, over those of all.
+
+    If several processes have joined one another, the numbers have to take all of their devices.
+    All processes then answer the same questions together.
 
     Parameters are replicated along the data axis, not gathered: gathering them for each token would
     take longer than it saves.
@@ -25,12 +28,19 @@ def inference_partitioner(model_parallel: int = 1, data_parallel: int = 1) -> Pa
       The partitioner; None for a single device.
 
     Raises:
-      ValueError: a number is less than 1, or there are fewer devices.
+      ValueError: a number is less than 1, there are fewer devices, or several processes have
+        others.
     """
     for name, value in (("model_parallel", model_parallel), ("data_parallel", data_parallel)):
         if value < 1:
             raise ValueError(f"{name} = {value}: must be at least 1")
-    count, devices = model_parallel * data_parallel, jax.local_devices()
+    count, devices = model_parallel * data_parallel, jax.devices()
+    if jax.process_count() > 1 and count != len(devices):
+        raise ValueError(
+            f"model_parallel = {model_parallel} with data_parallel = {data_parallel}: "
+            f"{jax.process_count()} processes that answer together use all of their "
+            f"{len(devices)} devices, so the numbers have to multiply to that"
+        )
     if count > len(devices):
         raise ValueError(
             f"model_parallel = {model_parallel} with data_parallel = {data_parallel} needs "

@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Int, Key
 from scipy.special import expit
 
 from gophercite.browser.encoding import PREFIX_TOKENS, encode_judged_response
+from gophercite.decoding.across_processes import on_all, on_host, shared_mesh
 from gophercite.decoding.claim_in_quote import Shown, sample_supported
 from gophercite.decoding.in_flight import slots, usual_slots
 from gophercite.decoding.rows import padded_rows
@@ -239,13 +240,15 @@ class Scorer:
         unique = sorted(set(encoded), key=len)
         size = self._batch_size
         verdicts: dict[tuple[int, ...], tuple[float, float]] = {}
+        mesh = shared_mesh(self._model.params)
         for start in range(0, len(unique), size):
             batch = unique[start : start + size]
             filled = batch + [batch[0]] * (size - len(batch))  # one shape for all batches
             width = -(-max(map(len, batch)) // self._widths) * self._widths
             rows, lengths = padded_rows(filled, self._model.vocabulary.pad_id, "response", width)
-            verdict = jax.device_get(
-                _judge(RewardModel(self._model.transformer), self._model.params, rows, lengths)
+            judge = RewardModel(self._model.transformer)
+            verdict = on_host(
+                mesh, _judge(judge, self._model.params, *on_all(mesh, (rows, lengths)))
             )
             both = expit(verdict.supported_and_plausible)
             verdicts |= zip(batch, zip(verdict.reward, both, strict=True), strict=False)

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
+from gophercite.decoding.across_processes import on_all, on_host, shared_mesh
 from gophercite.decoding.decode_loop import decode
 from gophercite.decoding.decode_state import Plan
 from gophercite.decoding.fault_tracking import FaultTables
@@ -132,7 +133,9 @@ def sample(
         other_eos_ids=tuple(other_eos_ids),
         slots=min(at_a_time, len(prompts)),
     )
-    decoded = decode(plan, params, tokens, lengths, keys, quotes, fault_tables, counts)
+    mesh = shared_mesh(params)
+    inputs = on_all(mesh, (tokens, lengths, keys, quotes, fault_tables, counts))
+    decoded = decode(plan, params, *inputs)
     by_sample = (
         decoded.tokens,
         decoded.lengths,
@@ -141,5 +144,6 @@ def sample(
         decoded.faults,
     )
     drawn = np.arange(most) < counts[:, None]
-    flat = [np.asarray(part)[drawn] if part is not None else None for part in by_sample]
-    return Samples(*flat, int(decoded.passes))  # type: ignore[arg-type, call-arg]
+    on_hosts, passes = on_host(mesh, (by_sample, decoded.passes))
+    flat = [part[drawn] if part is not None else None for part in on_hosts]
+    return Samples(*flat, int(passes))  # type: ignore[arg-type, call-arg]

@@ -1,0 +1,65 @@
+"""Inputs and results of programs whose parameters are on the devices of several processes.
+
+All processes run the same program on the same values, so that a model may be larger than what one
+host can hold. Each calls these functions together with the others.
+"""
+
+from functools import cache
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from gophercite.models.parameters import Params
+
+
+def shared_mesh(params: Params) -> Mesh | None:
+    """The mesh of parameters that several processes share; None if all are on this one's devices.
+
+    Args:
+      params: parameters, with the same mesh everywhere.
+    """
+    for leaf in jax.tree.leaves(params):
+        if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
+            assert isinstance(leaf.sharding, NamedSharding)
+            mesh = leaf.sharding.mesh
+            assert isinstance(mesh, Mesh)
+            return mesh
+    return None
+
+
+def on_all(mesh: Mesh | None, values: Any) -> Any:
+    """Copies of arrays on every device of a mesh.
+
+    Args:
+      mesh: `shared_mesh`; None leaves the arrays as they are.
+      values: a tree of arrays, the same in each process.
+    """
+    if mesh is None:
+        return values
+    place = NamedSharding(mesh, PartitionSpec())
+
+    def whole(array: Any) -> jax.Array:
+        if jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key):
+            data = whole(jax.random.key_data(array))
+            return jax.random.wrap_key_data(data, impl=jax.random.key_impl(array))
+        host = np.asarray(array)
+        return jax.make_array_from_callback(host.shape, place, lambda where: host[where])
+
+    return jax.tree.map(whole, values)
+
+
+def on_host(mesh: Mesh | None, results: Any) -> Any:
+    """Results as NumPy arrays, whole in each process.
+
+    Args:
+      mesh: `shared_mesh` of the program's parameters.
+      results: a tree of arrays.
+    """
+    return jax.device_get(results if mesh is None else _everywhere(mesh)(results))
+
+
+@cache
+def _everywhere(mesh: Mesh) -> Any:
+    return jax.jit(lambda tree: tree, out_shardings=NamedSharding(mesh, PartitionSpec()))
