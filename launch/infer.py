@@ -10,6 +10,12 @@ If it is interrupted, the same command resumes: batches that have all their answ
 asked again, and each answer is the same as in an uninterrupted run. A question that can't be
 answered is declined, with the reason. Ctrl-C ends it at once (exit status 130) and leaves the file
 intact.
+
+A model that is larger than one host is spread over several. Each runs the same command, all answer
+together, and the first writes:
+
+    python launch/infer.py --distributed --model-parallel 16 --model gs://… --questions gs://… \
+      --output gs://…/answers.jsonl
 """
 
 import sys
@@ -22,6 +28,7 @@ if __name__ == "__main__":  # before the imports that take seconds
 import argparse
 from collections.abc import Sequence
 
+import processes
 import refusals
 
 from gophercite.storage.json_fields import in_one_line
@@ -41,8 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Imported here because it loads JAX, for which --help and a wrong name need not wait.
         import inference_run
     try:
+        processes.join(flags, "infer")
         inference_run.run(flags)
-    except inference_run.REFUSALS as error:
+    except (processes.JoinError, *inference_run.REFUSALS) as error:
         print(f"infer: {in_one_line(error)}", file=sys.stderr)
         return 1
     return 0
@@ -152,7 +160,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         type=int,
         default=1,
         metavar="N",
-        help="number of devices to split each model over, if one can't hold it (default: 1)",
+        help="number of devices to split each model over, if one can't hold it (default: 1); of "
+        "all processes, if there are several",
     )
     add(
         "--data-parallel",
@@ -163,7 +172,12 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     add("--all-samples", action="store_true", help="also write all samples of each question")
     add("--strict", action="store_true", help="stop at the first bad line of the questions")
+    processes.add_flags(parser)
     flags = parser.parse_args(arguments)
+    processes.check(parser, flags)
+    placed = flags.num_processes is not None or flags.process_id is not None
+    if placed and not (flags.distributed or flags.coordinator_address):
+        parser.error("--num_processes and --process_id also need --coordinator_address")
     for name in ("pages", "batch_size"):
         value = getattr(flags, name)
         if value is not None and value < 1:

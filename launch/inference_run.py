@@ -9,11 +9,14 @@ import zlib
 from collections.abc import Container
 from typing import Any
 
+import jax
+
 from gophercite.answering.answerer import Answerer, AnsweringSettings
 from gophercite.answering.declining import answering_settings
 from gophercite.answering.loading import inference_partitioner, load_answerer
 from gophercite.answering.many_questions import Asked, answer_each
 from gophercite.answering.pages import FoundPages, IndexedPages
+from gophercite.browsing.between_processes import gather_json
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.model_folders.checkpoint_files import CheckpointError
 from gophercite.model_folders.tensors import TensorFileError
@@ -25,6 +28,7 @@ from gophercite.retrieval.contexts import SearchResult
 from gophercite.retrieval.index import DocumentIndex
 from gophercite.retrieval.index_file import IndexFileError
 from gophercite.retrieval.search_results import with_pages
+from gophercite.storage.json_fields import in_one_line
 from gophercite.storage.result_file import ResultFile
 from gophercite.text.counting import counted
 
@@ -46,22 +50,44 @@ def run(flags: argparse.Namespace) -> None:
         questions = _read_questions(flags)
         index = stack.enter_context(DocumentIndex(flags.index)) if flags.index else None
         answerer = _answerer(flags)
-        answers = stack.enter_context(ResultFile(flags.output, _describe(flags, answerer)))
-        _answer_all(questions, answerer, index, answers, flags)
+        answers, done = _opened(stack, flags, answerer)
+        _answer_all(questions, answerer, index, answers, done, flags)
+
+
+def _opened(
+    stack: contextlib.ExitStack, flags: argparse.Namespace, answerer: Answerer
+) -> tuple[ResultFile | None, frozenset[str]]:
+    """The file of answers, which only the first process has, and the ids that are in it.
+
+    Raises:
+      ValueError, OSError: it can't be used; in all processes.
+    """
+    answers = problem = None
+    if jax.process_index() == 0:
+        try:
+            answers = stack.enter_context(ResultFile(flags.output, _describe(flags, answerer)))
+        except (OSError, ValueError) as error:
+            problem = error
+    had = [] if answers is None else sorted(answers.done)
+    refused, done = gather_json([None if problem is None else in_one_line(problem), had])[0]
+    if refused is not None:
+        raise problem or ValueError(f"process 0: {refused}")
+    return answers, frozenset(done)
 
 
 def _answer_all(
     questions: list[Question],
     answerer: Answerer,
     index: DocumentIndex | None,
-    answers: ResultFile,
+    answers: ResultFile | None,
+    done: frozenset[str],
     flags: argparse.Namespace,
 ) -> None:
     size = flags.batch_size or answerer.usual_batch_size(flags.pages)
-    done = frozenset(answers.done)
     left = _left(questions, done, size)
     had = sum(question.id in done for question in questions)
-    progress = Progress(sys.stderr, len(questions) - had, unit="question")
+    shown = sys.stderr if answers is not None else None
+    progress = Progress(shown, len(questions) - had, unit="question")
     progress.note(
         f"{counted(len(questions), 'question')}, {had} already answered; {size} at the same time"
     )
@@ -73,7 +99,7 @@ def _answer_all(
     number = 0
     with contextlib.closing(answered):
         for question, answer in zip(left, answered, strict=True):
-            if question.id in done:
+            if question.id in done or answers is None:
                 continue
             answers.append({"question_id": question.id, **answer_to_json(answer)})
             number += 1

@@ -5,6 +5,7 @@ import os
 import pathlib
 import runpy
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -132,3 +133,51 @@ def test_more_devices_than_there_are_are_refused(
     ):
         assert main([*arguments, *more]) == 1
         assert said in capsys.readouterr().err
+
+
+def test_two_processes_with_halves_of_a_model_write_what_one_does(
+    command: list[str], tmp_path: pathlib.Path
+) -> None:
+    assert run(command, tmp_path / "one.jsonl") == 0
+    output = tmp_path / "two.jsonl"
+
+    def together(*more: str) -> list[tuple[int, str]]:
+        """The exit statuses of two processes, and what they say."""
+        with socket.socket() as free:
+            free.bind(("localhost", 0))
+            port = free.getsockname()[1]
+        said = [f"--coordinator_address=localhost:{port}", "--num_processes=2", *more]
+        pair = [
+            start(command, output, *said, f"--process_id={number}", "--model-parallel=2")
+            for number in (0, 1)
+        ]
+        errors = [process.communicate(timeout=300)[1] for process in pair]
+        return [(each.returncode, text) for each, text in zip(pair, errors, strict=True)]
+
+    (first, shown), (second, silent) = together()
+    assert (first, second) == (0, 0), shown + silent
+    assert "10 questions, 0 already answered" in shown
+    assert "already answered" not in silent
+    ours, theirs = (
+        [json.loads(line) for line in path.read_text().splitlines()]
+        for path in (output, tmp_path / "one.jsonl")
+    )
+    assert len(ours) == len(theirs) == len(QUESTIONS)
+    for mine, other in zip(ours, theirs, strict=True):
+        assert mine.get("score") == pytest.approx(other.get("score"), abs=1e-4)
+        for answer in (mine, other):
+            for name in ("score", "likelihood"):
+                answer.pop(name, None)
+    assert ours == theirs
+    # Both refuse the settings of another run, for the same reason.
+    refused = together("--seed=1")
+    assert [status for status, _ in refused] == [1, 1]
+    assert all("two.jsonl" in text for _, text in refused), refused
+
+
+def test_a_place_among_others_needs_an_address(
+    command: list[str], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        run(command, tmp_path / "answers.jsonl", "--num_processes=2", "--process_id=0")
+    assert "also need --coordinator_address" in capsys.readouterr().err
