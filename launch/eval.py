@@ -96,7 +96,7 @@ def _parse(
     bindings = gin_files.read_bindings(parser, rest)
     names = {action.dest for action in settings._group_actions}
     given = {name: value for name, value in vars(flags).items() if name in names}
-    for name in ("limit", "batch_size", "max_prompt_tokens", "samples"):
+    for name in ("limit", "batch_size", "max_prompt_tokens", "samples", "model_parallel"):
         if given.get(name) is not None and given[name] < 1:
             parser.error(f"--{name.replace('_', '-')} is {given[name]}: must be at least 1")
     if not flags.gin_file and "questions" not in given:
@@ -146,6 +146,13 @@ def _add_settings(group: argparse._ArgumentGroup) -> None:
         "together)",
     )
     add("--samples", type=int, help="answers sampled for each prompt (default: 1)")
+    add(
+        "--model-parallel",
+        type=int,
+        metavar="N",
+        help="number of devices to split each model over, if one can't hold it (default: 1); if "
+        "that is all devices of several processes, they answer all questions together",
+    )
     add(
         "--few-shot",
         choices=STYLES,

@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import gin
+import jax
 from etils import epath
 from evaluation_settings import Evaluation
 
+from gophercite.answering.loading import inference_partitioner, spans_processes
 from gophercite.decoding.rerank import Scorer
 from gophercite.evaluation.answer_log import (
     AnswerLog,
@@ -22,8 +24,10 @@ from gophercite.evaluation.citations import CitationQuality, EntailmentServer, c
 from gophercite.evaluation.question_prompts import PromptReport
 from gophercite.model_folders.checkpoint_files import CheckpointError
 from gophercite.model_folders.folder import Model, load_model, load_reward_model
+from gophercite.model_folders.placement import folder_shardings
 from gophercite.model_folders.tensors import TensorFileError
 from gophercite.monitoring.progress import Progress
+from gophercite.partitioning import Partitioner
 from gophercite.records import Question, Report
 from gophercite.reports.overlap import overlap_splits, overlap_table
 from gophercite.reports.report import describe
@@ -84,12 +88,18 @@ def _evaluate(evaluation: Evaluation, process: int, count: int) -> Results | Non
         systems = judge_baselines(questions, evaluation.claims)
         title = f"Baselines on {evaluation.questions}"
         return Results(title, systems, claims=evaluation.claims)
-    model = load_model(evaluation.model)
-    judge = load_reward_model(evaluation.reward_model) if evaluation.reward_model else None
+    partitioner = inference_partitioner(evaluation.model_parallel)
+    model, judge = _models(evaluation, partitioner)
     settings = evaluation.asking()
     run = describe_asking(model, str(evaluation.model), settings, questions, judge)
+    together = spans_processes(partitioner)
+    if together:
+        process, count = 0, 1
     with _log(evaluation, run) as log:
-        _ask(evaluation, model, judge, questions, log, process, count)
+        with partitioner.activate() if partitioner else contextlib.nullcontext():
+            _ask(evaluation, model, judge, questions, log, process, count, together)
+        if together and jax.process_index():
+            return None
         lines = log.read()
     left = sum(question.id not in lines for question in questions)
     if left:
@@ -103,6 +113,19 @@ def _evaluate(evaluation: Evaluation, process: int, count: int) -> Results | Non
     if not any(outcome.samples for outcome in outcomes):
         raise ValueError("every question was declined: there is nothing to score")
     return _results(evaluation, model, run, outcomes)
+
+
+def _models(evaluation: Evaluation, partitioner: Partitioner | None) -> tuple[Model, Model | None]:
+    """The language model, and the reward model if there is one, where a mesh has them."""
+    assert evaluation.model is not None
+    places = judge_places = judge = None
+    if partitioner is not None:
+        places = folder_shardings(evaluation.model, partitioner)
+    if evaluation.reward_model:
+        if partitioner is not None:
+            judge_places = folder_shardings(evaluation.reward_model, partitioner, with_heads=True)
+        judge = load_reward_model(evaluation.reward_model, shardings=judge_places)
+    return load_model(evaluation.model, shardings=places), judge
 
 
 def _results(
@@ -163,13 +186,17 @@ def _ask(
     log: AnswerLog,
     process: int,
     count: int,
+    together: bool,
 ) -> None:
     """Samples the answers, showing progress, and reports what happened to the prompts."""
     total = shared_questions(len(questions), evaluation.batch_size, process, count)
-    progress = Progress(sys.stderr, total, unit="question")
+    stream = sys.stderr if not together or jax.process_index() == 0 else None
+    progress = Progress(stream, total, unit="question")
     report = PromptReport()
     scorer = None if judge is None else Scorer(judge)
-    counts = log.ask(model, questions, evaluation.asking(), report, scorer, process, count)
+    counts = log.ask(
+        model, questions, evaluation.asking(), report, scorer, process, count, together=together
+    )
     begun = shown = next(counts)
     if begun:
         progress.note(f"{counted(total, 'question')}, {begun} already answered")

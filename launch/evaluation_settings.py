@@ -58,6 +58,9 @@ class Evaluation:
       reward_model: folder of a reward model's run, which scores all samples.
       nli: URL of a natural-language-inference server, for citation recall and precision.
       train: files of questions that the model was trained on, to score by overlap with them.
+      model_parallel: number of devices that each model is split over; if several processes have
+        joined, it may be all of their devices. They then answer all questions together, and do not
+        share them.
       examples: number of answers to print.
       strict: whether the first bad line of the questions ends the run.
       baselines: whether to score the baselines on the same questions.
@@ -87,6 +90,7 @@ class Evaluation:
     reward_model: str | None = None
     nli: str | None = None
     train: Sequence[str] = ()
+    model_parallel: int = 1
     examples: int = 5
     strict: bool = False
     baselines: bool = True
@@ -98,7 +102,7 @@ class Evaluation:
           ValueError: a setting is out of range, there is nothing to score, or the results would
             overwrite the questions.
         """
-        for name in ("limit", "batch_size", "max_prompt_tokens", "samples"):
+        for name in ("limit", "batch_size", "max_prompt_tokens", "samples", "model_parallel"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} is {value}: must be at least 1")

@@ -13,10 +13,14 @@ import jax
 
 from gophercite.answering.answerer import Answerer, AnsweringSettings
 from gophercite.answering.declining import answering_settings
-from gophercite.answering.loading import inference_partitioner, load_answerer
+from gophercite.answering.loading import (
+    inference_partitioner,
+    load_answerer,
+    spans_processes,
+)
 from gophercite.answering.many_questions import Asked, answer_each
 from gophercite.answering.pages import FoundPages, IndexedPages
-from gophercite.browsing.between_processes import gather_json
+from gophercite.decoding.across_processes import gather_json
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.model_folders.checkpoint_files import CheckpointError
 from gophercite.model_folders.tensors import TensorFileError
@@ -173,11 +177,14 @@ def _answerer(flags: argparse.Namespace) -> Answerer:
             boundaries=flags.boundaries,
         ),
     )
+    partitioner = inference_partitioner(flags.model_parallel, flags.data_parallel)
+    if jax.process_count() > 1 and not spans_processes(partitioner):
+        raise ValueError(
+            f"several processes answer together with a model that is spread over all of their "
+            f"{jax.device_count()} devices: --model-parallel times --data-parallel must be that"
+        )
     return load_answerer(
-        flags.model,
-        settings,
-        reward_model=flags.reward_model,
-        partitioner=inference_partitioner(flags.model_parallel, flags.data_parallel),
+        flags.model, settings, reward_model=flags.reward_model, partitioner=partitioner
     )
 
 

@@ -10,10 +10,10 @@ from gophercite.partitioning import Partitioner, make_mesh
 
 
 def inference_partitioner(model_parallel: int = 1, data_parallel: int = 1) -> Partitioner | None:
-    """Shards inference over this process's devices, or, in a run of several, over those of all.
+    """Shards inference over this process's devices, or over all devices of several processes.
 
-    If several processes have joined one another, the numbers have to take all of their devices.
-    All processes then answer the same questions together.
+    The latter if several processes have joined one another, and the numbers multiply to all of
+    their devices: all then answer the same questions together.
 
     Parameters are replicated along the data axis, not gathered: gathering them for each token would
     take longer than it saves.
@@ -28,19 +28,14 @@ def inference_partitioner(model_parallel: int = 1, data_parallel: int = 1) -> Pa
       The partitioner; None for a single device.
 
     Raises:
-      ValueError: a number is less than 1, there are fewer devices, or several processes have
-        others.
+      ValueError: a number is less than 1, or there are fewer devices.
     """
     for name, value in (("model_parallel", model_parallel), ("data_parallel", data_parallel)):
         if value < 1:
             raise ValueError(f"{name} = {value}: must be at least 1")
-    count, devices = model_parallel * data_parallel, jax.devices()
-    if jax.process_count() > 1 and count != len(devices):
-        raise ValueError(
-            f"model_parallel = {model_parallel} with data_parallel = {data_parallel}: "
-            f"{jax.process_count()} processes that answer together use all of their "
-            f"{len(devices)} devices, so the numbers have to multiply to that"
-        )
+    count, devices = model_parallel * data_parallel, jax.local_devices()
+    if count == jax.device_count():
+        devices = jax.devices()
     if count > len(devices):
         raise ValueError(
             f"model_parallel = {model_parallel} with data_parallel = {data_parallel} needs "
@@ -50,6 +45,13 @@ def inference_partitioner(model_parallel: int = 1, data_parallel: int = 1) -> Pa
         return None
     taken = devices[:count] if count < jax.device_count() else None
     return Partitioner(make_mesh(data_parallel, 1, model_parallel, taken))
+
+
+def spans_processes(partitioner: Partitioner | None) -> bool:
+    """Whether a mesh has devices of several processes."""
+    if partitioner is None:
+        return False
+    return len({device.process_index for device in partitioner.mesh.devices.flat}) > 1
 
 
 def load_answerer(

@@ -1,34 +1,9 @@
 """What the processes of a run tell one another while each acts in its own environments."""
 
 import itertools
-import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-
-import jax
-import numpy as np
-from jax.experimental import multihost_utils
 
 _POLLS = 64  # how often several processes ask together whether to stop, in one rollout
-_LEAST = 1024  # bytes; texts are padded to powers of two, so that few programs are compiled
-
-
-def gather_json(value: Any) -> list[Any]:
-    """Gives every process the values of all; all processes must call it together.
-
-    Args:
-      value: this process's value, as JSON.
-
-    Returns:
-      The values of all processes, in their order.
-    """
-    if jax.process_count() == 1:
-        return [value]
-    text = json.dumps(value).encode()
-    sizes = multihost_utils.process_allgather(np.int32(len(text)))
-    room = max(_LEAST, 1 << (int(sizes.max()) - 1).bit_length())
-    padded = np.frombuffer(text.ljust(room), np.uint8)
-    return [json.loads(row.tobytes()) for row in multihost_utils.process_allgather(padded)]
 
 
 def summed(

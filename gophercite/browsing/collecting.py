@@ -25,10 +25,11 @@ from gophercite.browser.environment import reset
 from gophercite.browser.settings import Settings
 from gophercite.browser.state import State
 from gophercite.browser.worlds import World
-from gophercite.browsing.between_processes import Polls, gather_json, summed
+from gophercite.browsing.between_processes import Polls, summed
 from gophercite.browsing.judging import Judge
 from gophercite.browsing.own_copy import OwnCopy, own_part
 from gophercite.browsing.playing import Lane, Played, Player, Turn
+from gophercite.decoding.across_processes import gather_json
 from gophercite.learning.experience import Experience, nothing, to_batch
 from gophercite.learning.state import Collected
 from gophercite.models.parameters import BESIDE_THE_POLICY, HEADS, REWARD_MODEL, Params

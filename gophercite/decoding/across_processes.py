@@ -4,14 +4,18 @@ All processes run the same program on the same values, so that a model may be la
 host can hold. Each calls these functions together with the others.
 """
 
+import json
 from functools import cache
 from typing import Any
 
 import jax
 import numpy as np
+from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from gophercite.models.parameters import Params
+
+_LEAST = 1024  # bytes; texts are padded to powers of two, so that few programs are compiled
 
 
 def shared_mesh(params: Params) -> Mesh | None:
@@ -63,3 +67,21 @@ def on_host(mesh: Mesh | None, results: Any) -> Any:
 @cache
 def _everywhere(mesh: Mesh) -> Any:
     return jax.jit(lambda tree: tree, out_shardings=NamedSharding(mesh, PartitionSpec()))
+
+
+def gather_json(value: Any) -> list[Any]:
+    """Gives every process the values of all; all processes must call it together.
+
+    Args:
+      value: this process's value, as JSON.
+
+    Returns:
+      The values of all processes, in their order.
+    """
+    if jax.process_count() == 1:
+        return [value]
+    text = json.dumps(value).encode()
+    sizes = multihost_utils.process_allgather(np.int32(len(text)))
+    room = max(_LEAST, 1 << (int(sizes.max()) - 1).bit_length())
+    padded = np.frombuffer(text.ljust(room), np.uint8)
+    return [json.loads(row.tobytes()) for row in multihost_utils.process_allgather(padded)]

@@ -7,6 +7,7 @@ blocks, and the batches of a block depend on that block alone. So the answers ar
 bit, whatever ended the process and however many processes share the work, now or earlier.
 """
 
+import contextlib
 import dataclasses
 import enum
 import hashlib
@@ -17,6 +18,7 @@ from typing import Any
 import jax
 from etils import epath
 
+from gophercite.decoding.across_processes import gather_json
 from gophercite.decoding.rerank import Scorer
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.evaluation.answers import JudgedSample, answer_questions
@@ -136,6 +138,8 @@ class AnswerLog:
         scorer: Scorer | None = None,
         process: int = 0,
         processes: int = 1,
+        *,
+        together: bool = False,
     ) -> Iterator[int]:
         """Answers the unanswered questions of this process's share, and saves the answers.
 
@@ -147,6 +151,8 @@ class AnswerLog:
           scorer: gives samples their rewards.
           process: index of this process, from 0.
           processes: number of processes that share the questions.
+          together: whether several processes answer all questions with one model that is spread
+            over their devices; the first of them writes.
 
         Yields:
           Number of questions of the share that are answered or declined: first those of earlier
@@ -155,7 +161,10 @@ class AnswerLog:
         Raises:
           ResultFileError: another process writes this one's file, or a line in it is not a result.
         """
-        done = self.read().keys()
+        done = frozenset(self.read())
+        if together:  # the first may write before another has read
+            done = frozenset(gather_json(sorted(done))[0])
+        writes = not together or jax.process_index() == 0
         total = PromptReport() if report is None else report
         self.folder.mkdir(parents=True, exist_ok=True)
         quotes = QuoteSettings(
@@ -166,7 +175,7 @@ class AnswerLog:
         finished = sum(questions[index].id in done for block in share for index in block)
         yield finished
         path = self.folder / f"{process:05d}-of-{processes:05d}.jsonl"
-        with ResultFile(path, self._run) as file:
+        with ResultFile(path, self._run) if writes else contextlib.nullcontext() as file:
             for indices in share:
                 block = [questions[index] for index in indices]
                 answered = {place for place, q in enumerate(block) if q.id in done}
@@ -175,13 +184,16 @@ class AnswerLog:
                 block_report = PromptReport()
                 asked = _ask_block(model, block, settings, constraint, block_report, answered)
                 for place, samples in asked:
-                    file.append(_line(block[place], _scored(block[place], samples, scorer)))
+                    line = _line(block[place], _scored(block[place], samples, scorer))
+                    if file is not None:
+                        file.append(line)
                     finished += 1
                     yield finished
                 declined = sorted(block_report.declined.keys() - answered)
-                file.append(
-                    *(_declined_line(block[at], block_report.declined[at]) for at in declined)
-                )
+                if file is not None:
+                    file.append(
+                        *(_declined_line(block[at], block_report.declined[at]) for at in declined)
+                    )
                 finished += len(declined)
                 yield finished
                 total.add(block_report, indices.start)

@@ -25,7 +25,7 @@ def main(model: str, rewards: str, output: str, process: int, port: int) -> None
     from tests.answering import test_loading as tiny
 
     try:
-        inference_partitioner(2)
+        inference_partitioner(3)
     except ValueError as error:
         refused = str(error)
     partitioner = inference_partitioner(model_parallel=2, data_parallel=2)

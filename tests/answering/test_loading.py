@@ -134,7 +134,7 @@ def test_two_processes_with_parts_of_a_model_answer_what_one_does(
     one = alone.answer("When did the mill burn?", FOUND, seed=3, keep_samples=True)
     for file in files:
         found = json.loads(file.read_text())
-        assert "so the numbers have to multiply to that" in found["refused"]
+        assert "needs 3 devices, and there are 2" in found["refused"]
         assert found["text"] == one.text
         for (text, score, likelihood), sample in zip(found["samples"], one.samples, strict=True):
             assert text == sample.text

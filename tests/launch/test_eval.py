@@ -6,6 +6,7 @@ import pathlib
 import re
 import runpy
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -28,6 +29,7 @@ from gophercite.records import Hit, Question, Span
 from gophercite.reports.results import Choice
 from gophercite.retrieval.index import DocumentIndex
 
+PATIENCE = 300  # seconds
 SCRIPT = pathlib.Path(__file__).parents[2] / "launch" / "eval.py"
 
 
@@ -274,6 +276,41 @@ def test_a_run_that_is_killed_ends_with_what_one_that_is_not_has(
     capsys.readouterr()
     assert run(*arguments, f"--gin.OUTPUT={killed}") == 0
     assert "20 questions, 20 already answered" in capsys.readouterr().err
+
+
+def test_two_processes_with_halves_of_a_model_answer_what_one_does(
+    model_folder: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """And so does one with two devices."""
+    path, judge = tmp_path / "questions.jsonl", model_folder.with_name("judge")
+    records.write(path, list(map(question, range(5))))
+    how = ["--model", model_folder, "--questions", path, "--batch-size", 2, "--max-tokens", 24]
+    how += ["--reward-model", judge, "--samples", 2, "--temperature", 1, "--constrained"]
+    assert run(*how, "--output", tmp_path / "one") == 0
+    assert run(*how, "--output", tmp_path / "cut", "--model-parallel", 2) == 0
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    place = [f"--coordinator_address=localhost:{port}", "--num_processes=2", "--model-parallel", 2]
+    pair = [
+        start(tmp_path, *how, *place, f"--process_id={number}", "--output", tmp_path / "two")
+        for number in (0, 1)
+    ]
+    said = [process.communicate(timeout=PATIENCE)[1] for process in pair]
+    assert [process.returncode for process in pair] == [0, 0], said
+    answers = {}
+    for name in ("one", "cut", "two"):
+        (log,) = logs(tmp_path / name)
+        answers[name] = [json.loads(line) for line in whole_lines(log)]
+    assert len(answers["one"]) == 5
+    for name in ("cut", "two"):
+        for ours, theirs in zip(answers[name], answers["one"], strict=True):
+            assert ours["question_id"] == theirs["question_id"]
+            for sample, other in zip(ours["samples"], theirs["samples"], strict=True):
+                for score in ("log_prob", "reward", "supported_and_plausible"):
+                    assert sample.pop(score) == pytest.approx(other[score], abs=1e-3), score
+                assert sample == {field: other[field] for field in sample}
+    assert (tmp_path / "two.md").exists()
 
 
 def logs(prefix: pathlib.Path) -> list[pathlib.Path]:
