@@ -30,10 +30,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import gin_files
-import processes
 import refusals
 import setting_checks
 
+from gophercite.cli import processes
 from gophercite.storage.json_fields import in_one_line
 
 SETTINGS = gin_files.ROOT / "launch" / "evaluation_settings.py"

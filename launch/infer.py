@@ -28,9 +28,9 @@ if __name__ == "__main__":  # before the imports that take seconds
 import argparse
 from collections.abc import Sequence
 
-import processes
 import refusals
 
+from gophercite.cli import processes
 from gophercite.storage.json_fields import in_one_line
 
 
@@ -175,9 +175,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     processes.add_flags(parser)
     flags = parser.parse_args(arguments)
     processes.check(parser, flags)
-    placed = flags.num_processes is not None or flags.process_id is not None
-    if placed and not (flags.distributed or flags.coordinator_address):
-        parser.error("--num_processes and --process_id also need --coordinator_address")
+    if problem := processes.nowhere(flags):
+        parser.error(problem)
     for name in ("pages", "batch_size"):
         value = getattr(flags, name)
         if value is not None and value < 1:

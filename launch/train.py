@@ -28,10 +28,10 @@ from collections.abc import Sequence
 
 import gin_files
 import keras_alone
-import processes
 import setting_checks
 
 from gophercite import interruption
+from gophercite.cli import processes
 from gophercite.storage.json_fields import in_one_line
 
 RETRY = 75  # as in `gophercite.training.preemption`, which imports JAX

@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from gophercite.cli import processes
 from gophercite.cli.arguments import (
     add_command,
     add_highlight,
@@ -86,6 +87,7 @@ def add(commands: Any) -> None:
     add_highlight(command)
     _add_model(command.add_argument_group("how a model answers"))
     _add_declining(command.add_argument_group("declining when unsure"))
+    processes.add_flags(command.add_argument_group("a model that is larger than one host"))
     add_web(command)
 
 
@@ -174,7 +176,8 @@ def _add_model(group: argparse._ActionsContainer) -> None:
         type=positive,
         default=1,
         metavar="N",
-        help="number of devices to split each model over, if one can't hold it (default: 1)",
+        help="number of devices to split each model over, if one can't hold it (default: 1); if "
+        "one host can't, all devices of several hosts, on each of which the same command runs",
     )
     add_argument("--all-samples", action="store_true", help="with --json: include all samples")
     add_argument(
@@ -214,6 +217,10 @@ def run(options: argparse.Namespace) -> int:
 
     _refuse_what_does_not_fit(options)
     try:
+        processes.join(options, "gophercite ask")
+    except processes.JoinError as error:
+        raise RefusedError(str(error)) from error
+    try:
         asked(options.question)
         answerer = None if options.extractive else _answerer(options)
         threshold = _threshold(options, answerer)
@@ -224,6 +231,8 @@ def run(options: argparse.Namespace) -> int:
     except (ValueError, SearchError) as error:
         raise RefusedError(str(error)) from error
     ranked = [found.named_in(each) for each in _answers(options, answerer, found)]
+    if not processes.is_first():
+        return DONE
     answer = ranked[0]
     if threshold is not None:
         from gophercite.answering.declining import decline
@@ -250,6 +259,10 @@ def run(options: argparse.Namespace) -> int:
 def _refuse_what_does_not_fit(options: argparse.Namespace) -> None:
     if options.model is None and not options.extractive:
         raise RefusedError(_NO_MODEL)
+    if problem := processes.impossible(options) or processes.nowhere(options):
+        raise RefusedError(problem)
+    if options.extractive and (options.distributed or options.coordinator_address):
+        raise RefusedError("--extractive needs no model, so that one process does it alone")
     if (options.min_quality is None) != (options.calibration is None):
         raise RefusedError(
             "--min-quality and --calibration need each other: `gophercite calibrate` makes a "
@@ -347,16 +360,26 @@ def _answerer(options: argparse.Namespace) -> "Answerer":
     """
     with doing(f"loading {options.model}"):
         keep_compiled_programs()
-        from gophercite.answering.loading import inference_partitioner, load_answerer
+        from gophercite.answering.loading import (
+            inference_partitioner,
+            load_answerer,
+            spans_processes,
+        )
         from gophercite.model_folders.checkpoint_files import CheckpointError
         from gophercite.model_folders.tensors import TensorFileError
 
         try:
+            partitioner = inference_partitioner(options.model_parallel)
+            if processes.joined() and not spans_processes(partitioner):
+                raise RefusedError(
+                    f"--model-parallel {options.model_parallel}: several processes answer with one "
+                    "model, so this must be the number of all of their devices"
+                )
             return load_answerer(
                 options.model,
                 _settings(options),
                 reward_model=options.reward_model,
-                partitioner=inference_partitioner(options.model_parallel),
+                partitioner=partitioner,
             )
         except (CheckpointError, TensorFileError) as error:
             raise RefusedError(str(error)) from error

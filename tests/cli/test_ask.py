@@ -3,7 +3,11 @@
 import dataclasses
 import io
 import json
+import os
 import pathlib
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -438,6 +442,42 @@ def compiled(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     yield tmp_path / "gophercite" / "compiled"
     jax.config.update("jax_compilation_cache_dir", before)
+
+
+def test_two_processes_with_halves_of_a_model_answer_what_one_does(
+    notes: pathlib.Path, compiled: pathlib.Path, capsys: Capture
+) -> None:
+    """And the first of them shows it."""
+    command = ["ask", QUESTION, "--documents", str(notes), "--model", str(MODEL), "--any-text"]
+    command += ["--samples", "2", "--pages", "1", "--max-tokens", "40", "--json"]
+    assert cli.main(command) == 0
+    alone = json.loads(capsys.readouterr().out)
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    place = [f"--coordinator-address=localhost:{port}", "--num-processes=2", "--model-parallel=2"]
+    pair = [
+        subprocess.Popen(
+            [sys.executable, "-m", "gophercite", *command, *place, f"--process-id={number}"],
+            env=os.environ | {"JAX_NUM_CPU_DEVICES": "1"},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for number in (0, 1)
+    ]  # fmt: skip
+    (shown, first), (hidden, second) = (process.communicate(timeout=300) for process in pair)
+    assert [process.returncode for process in pair] == [0, 0], first + second
+    # Gloo prints lines of its own.
+    together = json.loads(shown[shown.index("{") :])
+    assert "{" not in hidden
+    assert together["answer"] == alone["answer"]
+    assert together["score"] == pytest.approx(alone["score"], abs=1e-3)
+    for refused, said in (
+        ([*command[:4], "--extractive", "--distributed"], "one process does it alone"),
+        ([*command, "--num-processes=2"], "also need --coordinator_address"),
+        ([*command, "--process-id=-1"], "--process_id is -1"),
+    ):
+        assert cli.main(refused) == 1
+        assert said in capsys.readouterr().err
 
 
 def test_a_model_answers(notes: pathlib.Path, compiled: pathlib.Path, capsys: Capture) -> None:

@@ -10,7 +10,7 @@ import json
 import pathlib
 import sys
 
-import processes
+from gophercite.cli import processes
 
 
 def main() -> int:

@@ -12,9 +12,10 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
-import processes
 import pytest
-from process_places import DisagreementError, JoinError, Place, find, first_node
+
+from gophercite.cli import processes
+from gophercite.cli.process_places import DisagreementError, JoinError, Place, find, first_node
 
 SCRIPT = pathlib.Path(__file__).with_name("join_processes.py")
 LAUNCH = pathlib.Path(__file__).parents[2] / "launch"

@@ -7,16 +7,18 @@ import sys
 import threading
 from collections.abc import Iterator
 
-import process_places
-from process_places import DisagreementError, JoinError, Place
-
 from gophercite import interruption
+from gophercite.cli import process_places
+from gophercite.cli.process_places import DisagreementError, JoinError, Place
 
 UNAVAILABLE = 69  # sysexits.h's EX_UNAVAILABLE: something needed was not available; try again
-__all__ = ["UNAVAILABLE", "DisagreementError", "JoinError", "add_flags", "check", "join", "joined"]
+__all__ = [
+    "UNAVAILABLE", "DisagreementError", "JoinError", "add_flags", "check", "impossible", "is_first",
+    "join", "joined", "nowhere",
+]  # fmt: skip
 
 
-def add_flags(parser: argparse.ArgumentParser) -> None:
+def add_flags(parser: argparse._ActionsContainer) -> None:
     """Adds the flags."""
     add = parser.add_argument
     add(
@@ -25,11 +27,23 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="join the other processes of the run; on TPU VMs, in GKE and under Slurm they are "
         "found automatically, elsewhere the next three flags say where they are",
     )
-    add("--coordinator_address", metavar="HOST:PORT", help="address of process 0")
-    add("--num_processes", type=int, metavar="N")
-    add("--process_id", type=int, metavar="I", help="number of this process, counted from 0")
+    add(
+        "--coordinator_address",
+        "--coordinator-address",
+        metavar="HOST:PORT",
+        help="address of process 0",
+    )
+    add("--num_processes", "--num-processes", type=int, metavar="N")
+    add(
+        "--process_id",
+        "--process-id",
+        type=int,
+        metavar="I",
+        help="number of this process, counted from 0",
+    )
     add(
         "--join_timeout",
+        "--join-timeout",
         type=int,
         default=1800,
         metavar="SECONDS",
@@ -40,13 +54,28 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def check(parser: argparse.ArgumentParser, flags: argparse.Namespace) -> None:
     """Refuses impossible numbers of processes, as wrong usage."""
+    if problem := impossible(flags):
+        parser.error(problem)
+
+
+def impossible(flags: argparse.Namespace) -> str | None:
+    """What is wrong with the numbers of processes; None if nothing is."""
     count, process = flags.num_processes, flags.process_id
     if count is not None and count < 1:
-        parser.error(f"--num_processes is {count}: must be at least 1")
+        return f"--num_processes is {count}: must be at least 1"
     if process is not None and not 0 <= process < (count or process + 1):
-        parser.error(f"--process_id is {process}: must be from 0 to --num_processes - 1")
+        return f"--process_id is {process}: must be from 0 to --num_processes - 1"
     if flags.join_timeout < 1:
-        parser.error(f"--join_timeout is {flags.join_timeout}: must be at least 1")
+        return f"--join_timeout is {flags.join_timeout}: must be at least 1"
+    return None
+
+
+def nowhere(flags: argparse.Namespace) -> str | None:
+    """What is wrong with a place among processes that can't meet; None if they can."""
+    placed = flags.num_processes is not None or flags.process_id is not None
+    if placed and not (flags.distributed or flags.coordinator_address):
+        return "--num_processes and --process_id also need --coordinator_address"
+    return None
 
 
 def join(flags: argparse.Namespace, program: str) -> None:
@@ -96,6 +125,15 @@ def joined() -> bool:
     import jax
 
     return bool(jax.distributed.is_initialized())
+
+
+def is_first() -> bool:
+    """Whether this is the process that writes what all have made."""
+    if not joined():
+        return True
+    import jax
+
+    return jax.process_index() == 0
 
 
 _SILENT = 10.0  # seconds of waiting before that is said
