@@ -14,7 +14,7 @@ intact.
 A model that is larger than one host is spread over several. Each runs the same command, all answer
 together, and the first writes:
 
-    python launch/infer.py --distributed --model-parallel 16 --model gs://… --questions gs://… \
+    python launch/infer.py --distributed --model-parallel 16 --model gs://… --questions gs://… \\
       --output gs://…/answers.jsonl
 """
 
