@@ -169,6 +169,13 @@ def test_two_processes_with_halves_of_a_model_write_what_one_does(
             for name in ("score", "likelihood"):
                 answer.pop(name, None)
     assert ours == theirs
+    # They go on where they were: what is left is what the first finds in its file.
+    whole = output.read_bytes()
+    output.write_bytes(b"".join(whole.splitlines(keepends=True)[:3]))
+    (first, shown), (second, silent) = together()
+    assert (first, second) == (0, 0), shown + silent
+    assert "10 questions, 3 already answered" in shown
+    assert output.read_bytes() == whole
     # Both refuse the settings of another run, for the same reason.
     refused = together("--seed=1")
     assert [status for status, _ in refused] == [1, 1]
