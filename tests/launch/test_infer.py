@@ -147,10 +147,8 @@ def test_two_processes_with_halves_of_a_model_write_what_one_does(
             free.bind(("localhost", 0))
             port = free.getsockname()[1]
         said = [f"--coordinator_address=localhost:{port}", "--num_processes=2", *more]
-        pair = [
-            start(command, output, *said, f"--process_id={number}", "--model-parallel=2")
-            for number in (0, 1)
-        ]
+        said += ["--batch-size=2", "--model-parallel=2"]
+        pair = [start(command, output, *said, f"--process_id={number}") for number in (0, 1)]
         errors = [process.communicate(timeout=300)[1] for process in pair]
         return [(each.returncode, text) for each, text in zip(pair, errors, strict=True)]
 
