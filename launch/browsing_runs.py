@@ -11,6 +11,7 @@ from gophercite.browsing.collecting import Asked, BrowsingCollector, Measure, Ro
 from gophercite.browsing.judging import Judge
 from gophercite.browsing.playing import Player
 from gophercite.browsing.writer import BrowsingSettings
+from gophercite.learning.ppo import PPOLearner
 from gophercite.learning.reencoding import same_tokens
 from gophercite.model_folders.folder import read_description, read_vocabulary
 from gophercite.models.reward_model import RewardModel
@@ -93,6 +94,31 @@ def browsing_collector(
         seed=seed,
         partitioner=partitioner,
     )
+
+
+def refuse_unfit(learner: PPOLearner, rollout: Rollout) -> None:
+    """Refuses minibatches that are not made of all responses of a rollout.
+
+    Args:
+      learner: makes the minibatches.
+      rollout: how many rows it gets.
+
+    Raises:
+      ValueError: there are too few rows, or they can't be divided into microbatches.
+    """
+    least, rows = rollout.environments * rollout.steps, rollout.rows
+    trained = rows if learner.trained_rows is None else learner.trained_rows
+    if not least <= trained <= rows:
+        raise ValueError(
+            f"PPOLearner.trained_rows = {trained}: must be from {least} (Rollout.environments × "
+            f"Rollout.steps) to {rows} (Rollout.environments × (Rollout.steps + 1))"
+        )
+    pieces = learner.minibatches * learner.microbatches
+    if trained % pieces:
+        raise ValueError(
+            f"PPOLearner.minibatches × PPOLearner.microbatches = {pieces}: must divide the "
+            f"{trained} rows of a rollout"
+        )
 
 
 def asked(question: Question) -> Asked:

@@ -12,7 +12,7 @@ from typing import Any
 import gin
 import jax
 import numpy as np
-from browsing_runs import answer_judge, browsing_collector
+from browsing_runs import answer_judge, browsing_collector, refuse_unfit
 from etils import epath
 
 from data_pipelines import tasks
@@ -127,7 +127,7 @@ class Run:
         if self.collector is None:
             refuse_uneven(self.partitioner, self.input.batch_size)
         elif isinstance(self.learner, PPOLearner):
-            _refuse_unfit(self.learner, self.collector.rollout)
+            refuse_unfit(self.learner, self.collector.rollout)
             refuse_uneven(self.partitioner, self.collector.rollout.rows)
         tokens, rows = self.input.vocabulary.size, self.transformer.config.vocab_size
         if tokens > rows:
@@ -195,27 +195,6 @@ class Run:
             # Sampling reads its results on one host, so pods leave it to launch/eval.py.
             samples=self.answer_table() if jax.process_count() == 1 else None,
             describe=self.describe,
-        )
-
-
-def _refuse_unfit(learner: PPOLearner, rollout: Rollout) -> None:
-    """Refuses minibatches that are not made of all responses of a rollout.
-
-    Raises:
-      ValueError: there are too few rows, or they can't be divided into microbatches.
-    """
-    least, rows = rollout.environments * rollout.steps, rollout.rows
-    trained = rows if learner.trained_rows is None else learner.trained_rows
-    if not least <= trained <= rows:
-        raise ValueError(
-            f"PPOLearner.trained_rows = {trained}: must be from {least} (Rollout.environments × "
-            f"Rollout.steps) to {rows} (Rollout.environments × (Rollout.steps + 1))"
-        )
-    pieces = learner.minibatches * learner.microbatches
-    if trained % pieces:
-        raise ValueError(
-            f"PPOLearner.minibatches × PPOLearner.microbatches = {pieces}: must divide the "
-            f"{trained} rows of a rollout"
         )
 
 

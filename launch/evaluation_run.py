@@ -11,7 +11,7 @@ import jax
 from etils import epath
 from evaluation_settings import Evaluation
 
-from gophercite.answering.loading import inference_partitioner, spans_processes
+from gophercite.answering.loading import inference_partitioner, load_models, spans_processes
 from gophercite.decoding.rerank import Scorer
 from gophercite.evaluation.answer_log import (
     AnswerLog,
@@ -23,11 +23,9 @@ from gophercite.evaluation.baselines import judge_baselines
 from gophercite.evaluation.citations import CitationQuality, EntailmentServer, citation_quality
 from gophercite.evaluation.question_prompts import PromptReport
 from gophercite.model_folders.checkpoint_files import CheckpointError
-from gophercite.model_folders.folder import Model, load_model, load_reward_model
-from gophercite.model_folders.placement import folder_shardings
+from gophercite.model_folders.folder import Model
 from gophercite.model_folders.tensors import TensorFileError
 from gophercite.monitoring.progress import Progress
-from gophercite.partitioning import Partitioner
 from gophercite.records import Question, Report
 from gophercite.reports.overlap import overlap_splits, overlap_table
 from gophercite.reports.report import describe
@@ -89,7 +87,7 @@ def _evaluate(evaluation: Evaluation, process: int, count: int) -> Results | Non
         title = f"Baselines on {evaluation.questions}"
         return Results(title, systems, claims=evaluation.claims)
     partitioner = inference_partitioner(evaluation.model_parallel)
-    model, judge = _models(evaluation, partitioner)
+    model, judge = load_models(evaluation.model, evaluation.reward_model or None, partitioner)
     settings = evaluation.asking()
     run = describe_asking(model, str(evaluation.model), settings, questions, judge)
     together = spans_processes(partitioner)
@@ -113,19 +111,6 @@ def _evaluate(evaluation: Evaluation, process: int, count: int) -> Results | Non
     if not any(outcome.samples for outcome in outcomes):
         raise ValueError("every question was declined: there is nothing to score")
     return _results(evaluation, model, run, outcomes)
-
-
-def _models(evaluation: Evaluation, partitioner: Partitioner | None) -> tuple[Model, Model | None]:
-    """The language model, and the reward model if there is one, where a mesh has them."""
-    assert evaluation.model is not None
-    places = judge_places = judge = None
-    if partitioner is not None:
-        places = folder_shardings(evaluation.model, partitioner)
-    if evaluation.reward_model:
-        if partitioner is not None:
-            judge_places = folder_shardings(evaluation.reward_model, partitioner, with_heads=True)
-        judge = load_reward_model(evaluation.reward_model, shardings=judge_places)
-    return load_model(evaluation.model, shardings=places), judge
 
 
 def _results(

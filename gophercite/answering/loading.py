@@ -4,7 +4,7 @@ import jax
 from etils import epath
 
 from gophercite.answering.answerer import Answerer, AnsweringSettings
-from gophercite.model_folders.folder import load_model, load_reward_model
+from gophercite.model_folders.folder import Model, load_model, load_reward_model
 from gophercite.model_folders.placement import folder_shardings
 from gophercite.partitioning import Partitioner, make_mesh
 
@@ -54,6 +54,33 @@ def spans_processes(partitioner: Partitioner | None) -> bool:
     return len({device.process_index for device in partitioner.mesh.devices.flat}) > 1
 
 
+def load_models(
+    model: epath.PathLike, reward_model: epath.PathLike | None, partitioner: Partitioner | None
+) -> tuple[Model, Model | None]:
+    """Loads a language model, and a reward model if there is one, onto a mesh.
+
+    Args:
+      model: folder of the language model, or of its training run.
+      reward_model: folder of the reward model, if any.
+      partitioner: where parameters go; None puts all on the first device.
+
+    Returns:
+      The language model, and the reward model.
+
+    Raises:
+      ValueError: the mesh does not divide a model's attention heads.
+      ModelFolderError, TensorFileError, CheckpointError: there is no such model.
+    """
+    places = judge_places = judge = None
+    if partitioner is not None:
+        places = folder_shardings(model, partitioner)
+        if reward_model is not None:
+            judge_places = folder_shardings(reward_model, partitioner, with_heads=True)
+    if reward_model is not None:
+        judge = load_reward_model(reward_model, shardings=judge_places)
+    return load_model(model, shardings=places), judge
+
+
 def load_answerer(
     model: epath.PathLike,
     settings: AnsweringSettings | None = None,
@@ -76,15 +103,9 @@ def load_answerer(
       ValueError: the mesh does not divide a model's attention heads.
       ModelFolderError, TensorFileError, CheckpointError: there is no such model.
     """
-    places = judge_places = judge = None
-    if partitioner is not None:
-        places = folder_shardings(model, partitioner)
-        if reward_model is not None:
-            judge_places = folder_shardings(reward_model, partitioner, with_heads=True)
-    if reward_model is not None:
-        judge = load_reward_model(reward_model, shardings=judge_places)
+    answering, judge = load_models(model, reward_model, partitioner)
     return Answerer(
-        load_model(model, shardings=places),
+        answering,
         settings,
         str(model),
         reward_model=judge,

@@ -210,10 +210,14 @@ def test_it_goes_on_bit_for_bit_and_an_interruption_changes_nothing() -> None:
 def test_the_reward_lies_on_the_answer_and_is_of_the_answer_as_text() -> None:
     """What the judge reads is what a record of the episode would give it."""
     lane = Lane(collector()._lane(QUESTIONS[0], 0, 0, "s").state, 0)
+    shares: list[float] = []
     played = player(True).play(
-        policy(), site(), [lane] * 6, jax.random.key(3), after=lambda n, lane: None
+        policy(), site(), [lane] * 6, jax.random.key(3), after=lambda n, lane: None,
+        interrupted=lambda share: bool(shares.append(share)),  # type: ignore[func-returns-value]
     )  # fmt: skip
     assert played is not None
+    assert shares == sorted(shares)
+    assert shares[0] == 0 < shares[-1] < 1
     answered = [t for turns in played.turns for t in turns if t.after.answer]
     model = Model(TRUNK, parameters()[REWARD_MODEL], VOCABULARY, {})
     alone = Scorer(model, 1, PROMPT).score_each([judged(turn.after) for turn in answered]).reward

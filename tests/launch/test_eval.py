@@ -49,7 +49,9 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return folder
 
 
-def start(compiled: pathlib.Path, *arguments: object) -> subprocess.Popen[str]:
+def start(
+    compiled: pathlib.Path, *arguments: object, stdout: int | None = None
+) -> subprocess.Popen[str]:
     command = [sys.executable, SCRIPT, *arguments]
     environment = os.environ | {
         "JAX_PLATFORMS": "cpu",
@@ -57,7 +59,7 @@ def start(compiled: pathlib.Path, *arguments: object) -> subprocess.Popen[str]:
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     }
     return subprocess.Popen(
-        list(map(str, command)), stderr=subprocess.PIPE, text=True, env=environment
+        list(map(str, command)), stdout=stdout, stderr=subprocess.PIPE, text=True, env=environment
     )
 
 
@@ -293,11 +295,15 @@ def test_two_processes_with_halves_of_a_model_answer_what_one_does(
         port = free.getsockname()[1]
     place = [f"--coordinator_address=localhost:{port}", "--num_processes=2", "--model-parallel", 2]
     pair = [
-        start(tmp_path, *how, *place, f"--process_id={number}", "--output", tmp_path / "two")
+        start(
+            *(tmp_path, *how, *place, f"--process_id={number}", "--output", tmp_path / "two"),
+            stdout=subprocess.PIPE,
+        )
         for number in (0, 1)
     ]
-    said = [process.communicate(timeout=PATIENCE)[1] for process in pair]
+    said = [process.communicate(timeout=PATIENCE) for process in pair]
     assert [process.returncode for process in pair] == [0, 0], said
+    assert ["Written: " in printed for printed, _ in said] == [True, False]
     answers = {}
     for name in ("one", "cut", "two"):
         (log,) = logs(tmp_path / name)
