@@ -143,13 +143,18 @@ def test_a_policy_learns_by_browsing_and_goes_on_bit_for_bit(
 def test_minibatches_that_don_t_suit_a_rollout_are_refused_at_the_start(
     folders: dict[str, str], cache: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for changes, said in (
-        ({"trained_rows": "18"}, "PPOLearner.trained_rows = 18: must be from 20"),
-        ({"trained_rows": "26"}, "to 24 (Rollout.environments × (Rollout.steps + 1))"),
-        ({"trained_rows": "None", "minibatches": "5"}, "= 5: must divide the 24 rows of a rollout"),
+    for rows, minibatches, environments, said in (
+        (18, 2, 4, "PPOLearner.trained_rows = 18: must be from 20"),
+        (26, 2, 4, "to 24 (Rollout.environments × (Rollout.steps + 1))"),
+        (None, 5, 4, "= 5: must divide the 24 rows of a rollout"),
+        (18, 2, 3, "a batch of 18 rows can't be divided evenly among the 8 devices"),
     ):
-        learner = {f"PPOLearner.{name}": value for name, value in changes.items()}
-        assert run(tmp_path / "run", cache, **folders, **learner) == 1
+        changes = {
+            "PPOLearner.trained_rows": str(rows),
+            "PPOLearner.minibatches": str(minibatches),
+            "Rollout.environments": str(environments),
+        }
+        assert run(tmp_path / "run", cache, **folders, **changes) == 1
         assert said in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 

@@ -30,6 +30,7 @@ from gophercite.models.parameters import (
 from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer
 from gophercite.partitioning import DEFAULT_RULES, Partitioner, make_mesh
+from gophercite.planning.needed_flops import ppo_flops
 
 VOCABULARY = 13
 CONFIG = TransformerConfig(
@@ -400,6 +401,11 @@ def test_who_collected_the_rows_makes_no_difference(params: Params) -> None:
     tokens = reference(of, params, experience)
     for name in ("loss/policy_avg", "loss/value_avg", "policy/clipfrac_avg"):
         np.testing.assert_allclose(found[1][name], tokens[name], rtol=1e-4, err_msg=name)
+    # All 16 are judged, three at a time as in training; the needed operations are of both numbers.
+    assert of._pieces(experience) == 6
+    judged, trained = ppo_flops(of, 1, 0, LENGTH, PLACES), ppo_flops(of, 0, 1, LENGTH, PLACES)
+    assert trained == pytest.approx(3 * of.epochs * judged)
+    assert ppo_flops(of, 16, 12, LENGTH, PLACES) == pytest.approx(16 * judged + 12 * trained)
     with pytest.raises(ValueError, match="trained_rows = 10: must be a multiple of"):
         learner(trained_rows=10)
 
