@@ -30,7 +30,7 @@ from gophercite.models.parameters import (
 from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer
 from gophercite.partitioning import DEFAULT_RULES, Partitioner, make_mesh
-from gophercite.planning.needed_flops import ppo_flops
+from gophercite.planning.needed_flops import forward_flops, ppo_flops
 
 VOCABULARY = 13
 CONFIG = TransformerConfig(
@@ -403,9 +403,11 @@ def test_who_collected_the_rows_makes_no_difference(params: Params) -> None:
         np.testing.assert_allclose(found[1][name], tokens[name], rtol=1e-4, err_msg=name)
     # All 16 are judged, three at a time as in training; the needed operations are of both numbers.
     assert of._pieces(experience) == 6
-    judged, trained = ppo_flops(of, 1, 0, LENGTH, PLACES), ppo_flops(of, 0, 1, LENGTH, PLACES)
-    assert trained == pytest.approx(3 * of.epochs * judged)
-    assert ppo_flops(of, 16, 12, LENGTH, PLACES) == pytest.approx(16 * judged + 12 * trained)
+    judged, trained = (
+        sum(forward_flops(CONFIG, rows, LENGTH, read=read) for read in (PLACES, 0))
+        for rows in (16, 12)
+    )
+    assert ppo_flops(of, 16, 12, LENGTH, PLACES) == judged + 3 * of.epochs * trained
     with pytest.raises(ValueError, match="trained_rows = 10: must be a multiple of"):
         learner(trained_rows=10)
 
