@@ -97,8 +97,10 @@ def test_quoting_by_mouse_over_a_link(browsed: Served, chromium: Any) -> None:
     page.fill("#search", "lighthouse")
     page.keyboard.press("Enter")
     page.wait_for_selector("#page-text")
+    page.wait_for_load_state()  # before its script has run, the words of a link open nothing
     page.click(".link[data-link='0']")
     page.wait_for_selector("h2:has-text('hill.example')")
+    page.wait_for_load_state()
     assert page.locator("#selected").is_hidden()
     places = page.evaluate(
         """() => {
