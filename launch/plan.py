@@ -47,6 +47,12 @@ from gophercite.storage.json_fields import in_one_line
 
 GIB = 2**30
 _NONE_FITS = 3
+# What --sampling plans.
+_SIZES = {"prompts": 8, "samples": 16, "prompt_tokens": 3840, "max_tokens": 256}
+_KINDS = {
+    "unconstrained": "without the quote constraint",
+    "track_faults": "track faults while sampling",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -91,8 +97,9 @@ def _one(flags: argparse.Namespace, bindings: Mapping[str, str]) -> dict[str, An
     sampling = None
     if flags.sampling:
         sampling = planned_runs.Sampling(
-            flags.prompts, flags.samples, flags.prompt_tokens, flags.max_tokens
-        )
+            flags.prompts, flags.samples, flags.prompt_tokens, flags.max_tokens,
+            not flags.unconstrained, flags.track_faults, flags.slots,
+        )  # fmt: skip
     unset: list[str] = []
     files = gin_files.load(flags.gin_file, bindings, flags.gin_search_paths, unset=unset)
     if unset:
@@ -147,6 +154,8 @@ def _show(plan: Mapping[str, Any], source: str) -> None:
         ratio = plan["flops"] / plan["needed_flops"]
         print(f"  {'relative to the necessary FLOPs':<40}{ratio:>10.3f} ×")
     print(f"  {'memory traffic in bytes, at most':<40}{plan['traffic']:>10.3g}")
+    if plan["kernel_calls"]:
+        print(f"  {'calls of kernels, whose FLOPs are not counted':<40}{plan['kernel_calls']:>10}")
     if plan["unknown_loops"]:
         print(f"  {'loops whose length depends on the data':<40}{plan['unknown_loops']:>10}")
     if plan["host_operations"]:
@@ -242,8 +251,9 @@ def _in_process(
     if flags.reward_model:
         command.append(f"--reward_model={flags.reward_model}")
     if flags.sampling:
-        sizes = ("prompts", "samples", "prompt_tokens", "max_tokens")
-        command += ["--sampling", *(f"--{name}={getattr(flags, name)}" for name in sizes)]
+        command += ["--sampling", *(f"--{name}={getattr(flags, name)}" for name in _SIZES)]
+        command += [f"--{name}" for name in _KINDS if getattr(flags, name)]
+        command += [] if flags.slots is None else [f"--slots={flags.slots}"]
     cached = flags.cache / f"{_digest(command[2:])}.json" if flags.cache else None
     if cached is not None and cached.is_file():
         found: dict[str, Any] = json.loads(cached.read_text("utf-8"))
@@ -317,11 +327,19 @@ def _parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, dict[st
     add(
         "--sampling",
         action="store_true",
-        help="plan constrained sampling with the model of the gin file instead of training",
+        help="plan sampling with the model of the gin file instead of training, under the quote "
+        "constraint",
     )
-    sizes = (("prompts", 8), ("samples", 16), ("prompt_tokens", 3840), ("max_tokens", 256))
-    for name, size in sizes:
+    for name, size in _SIZES.items():
         add(f"--{name}", type=int, default=size, help=f"for --sampling (default: {size})")
+    for name, meaning in _KINDS.items():
+        add(f"--{name}", action="store_true", help=f"for --sampling: {meaning}")
+    add(
+        "--slots",
+        type=int,
+        help="for --sampling: sample so many prompts at a time, while the others wait for a place "
+        "(default: all); the memory is right, the estimated time too short",
+    )
     add(
         "--try",
         dest="tried",

@@ -14,6 +14,7 @@ import numpy as np
 from data_pipelines.sample_world.vocabulary import bundled_vocabulary
 from gophercite.decoding.decode_loop import decode
 from gophercite.decoding.decode_state import Plan
+from gophercite.decoding.fault_tracking import FaultTracker
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.documents import Document
 from gophercite.learning.a2c import A2CLearner
@@ -39,9 +40,9 @@ from gophercite.training.initialisation import count_frozen
 from gophercite.training.program import Program
 
 _AXES = ("data", "fsdp", "model")
-# Nodes and edges of a prompt's quote graph per token of the prompt, rounded up from real pages
-# (docs/measurements/quote_constraint.md).
-_NODES, _EDGES = 11, 32
+# Nodes and edges per token of a prompt, rounded up from real pages: of its quote graph
+# (docs/measurements/quote_constraint.md) and of the graph by which faults are tracked.
+_QUOTES, _FAULTS = (11, 32), (8, 12)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,12 +67,18 @@ class Sampling:
       samples: number of samples per prompt.
       length: number of tokens per prompt.
       max_tokens: number of tokens per sample.
+      constrained: whether samples are under the quote constraint.
+      track_faults: whether faults are tracked while sampling.
+      slots: number of prompts that are sampled at a time while the others wait; None for all.
     """
 
     prompts: int
     samples: int
     length: int
     max_tokens: int
+    constrained: bool = True
+    track_faults: bool = False
+    slots: int | None = None
 
 
 def planned_run(
@@ -306,9 +313,10 @@ def _sampled(partitioner: Partitioner, sampling: Sampling) -> PlannedRun:
     transformer = Transformer(_architecture())
     config = transformer.config
     prompts, tokens = sampling.prompts, sampling.max_tokens
+    settings = gin.get_configurable(SamplingSettings)(max_tokens=tokens)
     plan = Plan(
-        transformer, SamplingSettings(tokens), 1, 0, config.vocab_size,
-        sampling.samples, sampling.samples,
+        transformer, settings, 1, 0, config.vocab_size, sampling.samples, sampling.samples,
+        slots=sampling.slots,
     )  # fmt: skip
     shapes = transformer.abstract()
     params = jax.tree.map(
@@ -323,20 +331,24 @@ def _sampled(partitioner: Partitioner, sampling: Sampling) -> PlannedRun:
         keys,
     )
     inputs = jax.tree.map(lambda leaf: _everywhere(partitioner, leaf), inputs)
-    quotes = _tables(
-        partitioner, QuoteSettings(), prompts, sampling.length, tokens, config.vocab_size
-    )
+    quotes = faults = None
+    limits = gin.get_configurable(QuoteSettings)()
+    sizes = prompts, sampling.length, config.vocab_size
+    if sampling.constrained:
+        quotes = _tables(partitioner, limits, *sizes[:2], tokens, config.vocab_size)
+    if sampling.track_faults:
+        faults = _fault_tables(partitioner, limits, *sizes)
 
     def compile() -> jax.stages.Compiled:
         with partitioner.activate():
-            return decode.lower(plan, params, *inputs, quotes, None).compile()
+            return decode.lower(plan, params, *inputs, quotes, faults).compile()
 
     needed = sampling_flops(config, prompts, sampling.length, sampling.samples, tokens)
     step = Step(
         partitioner.mesh.shape,
         compile,
         device_bytes(params),
-        batch=device_bytes((inputs, quotes)),
+        batch=device_bytes((inputs, quotes, faults)),
         needed_flops=needed,
     )
     return PlannedRun(step, config.parameters)
@@ -367,11 +379,36 @@ def _tables(
     constraint = QuoteConstraint(small, settings)
     text = "Some text to quote from, long enough for any minimum. " * 8
     graph = constraint.graph([Document("a", "A", text)])
-    sizes = TableSizes(prompts * length * _NODES, prompts * length * _EDGES)
+    sizes = _table_sizes(_QUOTES, prompts, length)
     tables = constraint.host_tables([graph] * prompts, max(max_tokens, 512), sizes)
+    return _enlarged(partitioner, tables, vocabulary_size)
+
+
+def _fault_tables(
+    partitioner: Partitioner,
+    settings: QuoteSettings,
+    prompts: int,
+    length: int,
+    vocabulary_size: int,
+) -> Any:
+    """The shapes of a batch's fault tables, likewise."""
+    tracker = FaultTracker(bundled_vocabulary(), settings.minimum_quote, settings.maximum_omissions)
+    graph = tracker.graph([Document("a", "A", "Some text to quote from.")])
+    tables = tracker.host_tables([graph] * prompts, _table_sizes(_FAULTS, prompts, length))
+    return _enlarged(partitioner, tables, vocabulary_size)
+
+
+def _table_sizes(per_token: tuple[int, int], prompts: int, length: int) -> TableSizes:
+    return TableSizes(*(prompts * length * each for each in per_token))
+
+
+def _enlarged(partitioner: Partitioner, tables: Any, vocabulary_size: int) -> Any:
+    """The shapes of tables as a vocabulary of that size would have them."""
+    small = bundled_vocabulary().size
+    sizes = {small: vocabulary_size, small + 1: vocabulary_size + 1}
 
     def enlarged(leaf: np.ndarray) -> jax.ShapeDtypeStruct:
-        shape = tuple(vocabulary_size if size == small.size else size for size in leaf.shape)
+        shape = tuple(sizes.get(size, size) for size in leaf.shape)
         return _everywhere(partitioner, jax.ShapeDtypeStruct(shape, leaf.dtype))
 
     return jax.tree.map(enlarged, tables)

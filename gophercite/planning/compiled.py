@@ -29,6 +29,7 @@ _CHANNEL = re.compile(r"channel_id=(\d+)")
 # In computations of this name, the TPU's compiler writes a reduce-scatter as an all-reduce of which
 # each device then takes its share.
 _SCATTERED = "all-reduce-scatter"
+_KERNEL = 'custom_call_target="tpu_custom_call"'  # written in Pallas, such as splash attention
 _AT_MOST = re.compile(r'op_name="[^"]*at_most\.(\d+)/while"')
 
 
@@ -41,12 +42,14 @@ class Costs(NamedTuple):
         of an array, only the slice. Data that stays in the cores' own memory is counted, too.
       collectives: all collective operations.
       unknown_loops: number of loops whose iterations depend on data and not on the program.
+      kernel_calls: number of calls of hand-written kernels; `flops` leaves what they compute out.
     """
 
     flops: int
     traffic: int
     collectives: tuple[Collective, ...]
     unknown_loops: int
+    kernel_calls: int = 0
 
 
 def costs(hlo: str, mesh: Mapping[str, int] | None = None) -> Costs:
@@ -64,12 +67,13 @@ def costs(hlo: str, mesh: Mapping[str, int] | None = None) -> Costs:
     unknown = 0
 
     @functools.cache
-    def within(name: str) -> tuple[int, int, dict[str, Collective]]:
+    def within(name: str) -> tuple[int, int, int, dict[str, Collective]]:
         nonlocal unknown
-        flops, traffic, sent = 0, 0, dict[str, Collective]()
+        flops, traffic, kernels, sent = 0, 0, 0, dict[str, Collective]()
         for operation in text.computations[name]:
             flops += _flops(text, name, operation)
             traffic += _traffic(text, name, operation)
+            kernels += _KERNEL in operation.rest
             times = 1
             if operation.opcode == "while":
                 known = text.turns(operation)
@@ -77,8 +81,9 @@ def costs(hlo: str, mesh: Mapping[str, int] | None = None) -> Costs:
                 times = _at_most(operation) if known is None else known
             hidden = "async" in operation.name or "-start" in operation.opcode
             for called in text.called(operation):
-                inner_flops, inner_traffic, inner = within(called)
+                inner_flops, inner_traffic, inner_kernels, inner = within(called)
                 flops += times * inner_flops
+                kernels += times * inner_kernels
                 # Operations fused into another one don't access main memory.
                 traffic += times * inner_traffic * (operation.opcode in _RUNNING)
                 for channel, each in inner.items():
@@ -93,10 +98,11 @@ def costs(hlo: str, mesh: Mapping[str, int] | None = None) -> Costs:
                 if kind == "all-reduce" and name.startswith(_SCATTERED):
                     found = found._replace(kind="reduce-scatter", sent=found.sent // 2)
                 _keep(sent, key, found)
-        return flops, traffic, sent
+        return flops, traffic, kernels, sent
 
-    flops, traffic, sent = within(text.entry)
-    return Costs(flops, traffic, tuple(each for each in sent.values() if each.sent), unknown)
+    flops, traffic, kernels, sent = within(text.entry)
+    exchanges = tuple(each for each in sent.values() if each.sent)
+    return Costs(flops, traffic, exchanges, unknown, kernels)
 
 
 def _at_most(operation: Operation) -> int:

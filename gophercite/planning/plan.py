@@ -21,9 +21,12 @@ _USED = re.compile(
 )
 _EXCEEDED = re.compile(r"[Ee]xceeded hbm capacity by ([\d.]+)([KMG])")
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
-# Operations that move data between the devices and their host, and calls of the host.
+# Operations that move data between the devices and their host, arrays in the host's memory, and
+# calls of the host.
 _TO_HOST = re.compile(
-    r" (?:infeed|outfeed|send|recv)\(|custom_call_target=\"[^\"]*(?:host|python)[^\"]*\""
+    r" (?:infeed|outfeed|send|recv)\(|\{[^{}]*S\(5\)\}"
+    r"|custom_call_target=\"[^\"]*(?:host|python|callback)[^\"]*\"",
+    re.IGNORECASE,
 )
 
 
@@ -89,6 +92,7 @@ class Plan:
       exchanges: kind, axes of the mesh, bytes that a device sends, number of exchanges, number of
         asynchronous ones.
       unknown_loops: number of data-dependent loops.
+      kernel_calls: number of calls of hand-written kernels; `flops` leaves what they compute out.
       host_operations: number of operations that move data to or from the host, or call it.
       seconds: an estimate of the step's time, from published peaks.
       mfu: model FLOPs utilisation at that time; None if `needed_flops` is not known.
@@ -106,6 +110,7 @@ class Plan:
     traffic: int
     exchanges: list[tuple[str, tuple[str, ...], int, int, int]]
     unknown_loops: int
+    kernel_calls: int
     host_operations: int
     seconds: dict[str, float]
     mfu: float | None
@@ -162,7 +167,7 @@ def plan_step(step: Step, topology: Topology) -> Plan:
         took = time.monotonic() - begun
         problem = _problem(str(error))
         return Plan(
-            topology.name, devices, mesh, False, None, problem, 0, needed, 0, [], 0, 0, {}, None,
+            topology.name, devices, mesh, False, None, problem, 0, needed, 0, [], 0, 0, 0, {}, None,
             took,
         )  # fmt: skip
     took = time.monotonic() - begun
@@ -186,6 +191,7 @@ def plan_step(step: Step, topology: Topology) -> Plan:
             for (kind, axes), row in sorted(by_kind_and_axis(found.collectives).items())
         ],
         found.unknown_loops,
+        found.kernel_calls,
         len(_TO_HOST.findall(text)),
         seconds,
         None if needed is None else needed / topology.chip.flops / seconds["step"],

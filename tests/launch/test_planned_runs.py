@@ -8,11 +8,14 @@ import planned_runs
 import pytest
 from tiny_runs import TINY
 
+from data_pipelines.sample_world.vocabulary import bundled_vocabulary
+from gophercite.decoding.fault_tracking import FaultTracker
+from gophercite.documents import Document
 from gophercite.models.config import TransformerConfig
 from gophercite.partitioning import Partitioner, make_mesh
 from gophercite.planning.chips import topology
 from gophercite.planning.needed_flops import forward_flops, sampling_flops
-from gophercite.planning.plan import plan_step
+from gophercite.planning.plan import Plan, plan_step
 from gophercite.quoting.quote_settings import QuoteSettings
 
 NOWHERE = {"INITIAL_CHECKPOINT": "gs://bucket/sft", "REWARD_MODEL": "gs://bucket/rm"}
@@ -109,7 +112,56 @@ def test_sampling_does_what_it_must() -> None:
     assert plan.host_operations == 0
     config = planned_runs.model_of("gin_configs/models/gopher_44m.gin")
     assert config.num_layers == 8
+    assert planned_runs.model_of("gin_configs/models/qwen3_1_7b.gin").parameters == 1_720_574_976
     assert sampling_flops(config, 1, 8, 2, 4) < 2 * sampling_flops(config, 1, 8, 1, 4)
+
+
+def test_sampling_is_planned_as_it_is_asked_for() -> None:
+    load("models/sample_world", **{name: TINY[name] for name in TINY if "Config" in name})
+    slice_ = topology("cpu-2")
+
+    def planned(**asked: object) -> Plan:
+        sampling = planned_runs.Sampling(4, 2, 64, 16, **asked)  # type: ignore[arg-type]
+        return plan_step(planned_runs.planned_run(slice_, sampling=sampling).step, slice_)
+
+    def batch(plan: Plan) -> int:
+        assert plan.memory is not None
+        return plan.memory.batch
+
+    plain, held = planned(constrained=False), planned()
+    tracked = planned(constrained=False, track_faults=True, slots=1)
+    assert batch(plain) == 4 * 64 * 4 + 4 * 4, "prompts and their lengths, no tables"
+    assert batch(held) > batch(tracked) > batch(plain)
+    assert held.host_operations == tracked.host_operations == 0
+    # Prompts that wait for a place are read one by one.
+    assert tracked.unknown_loops > plain.unknown_loops
+    gin.bind_parameter("SamplingSettings.free_log_probs", False)
+    assert planned().flops != held.flops, "the logits of allowed tokens instead of all"
+    gin.bind_parameter("QuoteSettings.minimum_quote", 0)
+    with pytest.raises(ValueError, match="minimum_quote = 0"):
+        planned()
+
+
+def test_tables_of_faults_have_the_shapes_of_real_ones() -> None:
+    vocabulary, quotes = bundled_vocabulary(), QuoteSettings(maximum_omissions=1)
+    tracker = FaultTracker(vocabulary, quotes.minimum_quote, quotes.maximum_omissions)
+    page = Document(
+        "p", "A page", "Aldanor was founded in 1285. Ida Haroa leads its council. " * 80
+    )
+    graph = tracker.graph([page])
+    real = tracker.host_tables([graph] * 2)
+    planned = planned_runs._fault_tables(
+        Partitioner(make_mesh(data=4)), quotes, 2, len(vocabulary.encode(page.text)), 4096
+    )
+    leaves, structure = jax.tree.flatten(real)
+    shapes, of_shapes = jax.tree.flatten(planned)
+    assert of_shapes == structure
+    for part, shape in zip(leaves, shapes, strict=True):
+        assert (len(shape.shape), shape.dtype) == (part.ndim, part.dtype)
+    assert planned.spelled.shape == (4097,)
+    assert planned.next.shape == real.next.shape
+    for name, needed in (("replaced", graph.sizes.nodes), ("byte", graph.sizes.edges)):
+        assert 1 <= getattr(planned, name).shape[0] / (2 * needed) < 4
 
 
 def test_what_cannot_be_planned_is_named() -> None:

@@ -78,6 +78,23 @@ def test_counters_may_go_in_larger_steps(bound: int, step: int, turns: int) -> N
     assert found.unknown_loops == 0
 
 
+def test_calls_of_kernels_are_counted_as_often_as_they_run() -> None:
+    """As a TPU's compiler writes them: nothing says how much they compute."""
+
+    def run(x: jax.Array, weight: jax.Array) -> jax.Array:
+        return jax.lax.fori_loop(0, 5, lambda _, x: jnp.tanh(x @ weight), x)
+
+    text = jax.jit(run).lower(shape(8, 16), shape(16, 16)).compile().as_text() or ""
+    kernel = r'custom-call(\1), custom_call_target="tpu_custom_call"'
+    replaced, products = re.subn(r"\bdot\(([^)]*)\), [^\n]*", kernel, text)
+    assert products == 1
+    found = costs(replaced)
+    assert (found.kernel_calls, found.flops) == (5, 0)
+    assert costs(text).kernel_calls == 0
+    other = costs(replaced.replace("tpu_custom_call", "Sharding"))
+    assert other.kernel_calls == 0
+
+
 def test_a_gradient_takes_three_times_as_much() -> None:
     def loss(weights: jax.Array, x: jax.Array) -> jax.Array:
         x, _ = jax.lax.scan(lambda x, weight: (jnp.tanh(x @ weight), None), x, weights)
