@@ -10,9 +10,9 @@ Two processes of `launch/train.py` train a tiny model on loopback, with seqio's 
 world, or with questions about a small sample web. A folder has five rounds: in each, one process,
 drawn anew, is met at a moment and
 
-* kill: is killed (SIGKILL): the other has to end by itself, with an error;
-* stop: is stopped (SIGSTOP): the watchdog of the other has to end it with status 69, or, where
-  they have not met yet, the time in which they have to join (--join_timeout);
+* kill: is killed (SIGKILL): the other has to end with status 69 and, last, a line that names it
+  or, where they have not met yet, the time in which they have to join (--join_timeout);
+* stop: is stopped (SIGSTOP): likewise, or by the other's watchdog;
 * term: is asked to stop (SIGTERM): both have to save the same step and end with status 75;
 * error: meets an error of the program: it has to end with status 70, and the other not with 75.
 
@@ -108,11 +108,11 @@ def is_as_it_should_be(
     other = statuses[1 - which]
     if other is None or (kind != "stop" and None in statuses):
         return False
-    if kind == "kill":
-        return other not in (0, 75) and bool(said[1 - which].strip())
-    if kind == "stop":
-        lines = "the training is stuck", "not all processes have joined"
-        return other == 69 and any(line in said[1 - which] for line in lines)
+    if kind in ("kill", "stop"):
+        lines = [f"process {which} of 2 is gone", "not all processes have joined"]
+        lines += ["the training is stuck"] if kind == "stop" else []
+        last = said[1 - which].strip().splitlines()[-1:]
+        return other == 69 and any(line in text for line in lines for text in last)
     if kind == "term":
         saved = {tuple(re.findall(r"step (\d+) is saved", text)[-1:]) for text in said}
         return list(statuses) == [75, 75] and len(saved) == 1

@@ -12,9 +12,10 @@ def main() -> int:
     """Runs one command from the command line; returns its exit status."""
     interruption.end_at_once()
     from gophercite import cli
+    from gophercite.cli import processes
 
     try:
-        return cli.main()
+        return processes.status_of(cli.main, "gophercite")
     finally:
         interruption.over()
 

@@ -227,6 +227,6 @@ def _add_settings(group: argparse._ArgumentGroup) -> None:
 
 
 if __name__ == "__main__":
-    status = main()
+    status = processes.status_of(main, "eval")
     interruption.over()
     sys.exit(status)

@@ -185,6 +185,6 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    status = main()
+    status = processes.status_of(main, "infer")
     interruption.over()
     sys.exit(status)

@@ -23,7 +23,6 @@ import logging
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Sequence
 
 import gin_files
@@ -35,7 +34,6 @@ from gophercite.cli import processes
 from gophercite.storage.json_fields import in_one_line
 
 RETRY = 75  # as in `gophercite.training.preemption`, which imports JAX
-DEFECT = 70  # sysexits.h's EX_SOFTWARE
 # File errors that would be the same the next time.
 LASTING = (
     FileNotFoundError,
@@ -164,16 +162,6 @@ def _hear_signals() -> None:
 
 if __name__ == "__main__":
     _hear_signals()
-    try:
-        status = main()
-    except Exception:  # not a refusal, which no restart would help
-        traceback.print_exc()
-        status = DEFECT
+    status = processes.status_of(main, "train", together=(0, RETRY))
     interruption.over([signal.SIGTERM, signal.SIGINT])
-    if status not in (0, RETRY) and processes.joined():
-        # On exit JAX would wait for the others, who wait for this process, and then abort: the
-        # original error would be lost.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        interruption.end(status)
     sys.exit(status)

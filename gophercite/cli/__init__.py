@@ -68,6 +68,7 @@ examples:
   gophercite rate new study comparisons.jsonl --documents pages.jsonl
 
 exit status: 0 done, 1 refused or failed (one line on stderr says why), 2 wrong usage,
+69 another process of the same command is gone, 70 an error in the program itself,
 130 stopped by Ctrl-C, 141 the output is not read any more (a closed pipe)
 """
 

@@ -1,20 +1,25 @@
 """Flags by which the processes of one run find each other, the same for all commands."""
 
 import argparse
+import atexit
 import contextlib
 import os
 import sys
 import threading
-from collections.abc import Iterator
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 
 from gophercite import interruption
 from gophercite.cli import process_places
+from gophercite.cli.other_processes import OtherProcesses, delay_aborts
 from gophercite.cli.process_places import DisagreementError, JoinError, Place
 
 UNAVAILABLE = 69  # sysexits.h's EX_UNAVAILABLE: something needed was not available; try again
+DEFECT = 70  # sysexits.h's EX_SOFTWARE: an error in the program
 __all__ = [
-    "UNAVAILABLE", "DisagreementError", "JoinError", "add_flags", "check", "impossible", "is_first",
-    "join", "joined", "nowhere",
+    "DEFECT", "UNAVAILABLE", "DisagreementError", "JoinError", "add_flags", "check", "impossible",
+    "is_first", "join", "joined", "nowhere", "status_of",
 ]  # fmt: skip
 
 
@@ -81,7 +86,8 @@ def nowhere(flags: argparse.Namespace) -> str | None:
 def join(flags: argparse.Namespace, program: str) -> None:
     """Joins the other processes, if the flags say so; call it before any array exists.
 
-    If the others have not joined in time, it ends the process with UNAVAILABLE and one line.
+    If the others have not joined in time, or if one of them is gone later, it ends the process with
+    UNAVAILABLE and one line.
 
     Args:
       flags: the flags of `add_flags`.
@@ -116,6 +122,61 @@ def join(flags: argparse.Namespace, program: str) -> None:
         # Those can exchange values in another order than the others' freshly compiled ones, so
         # that evaluations of actor-critic were made of wrong values (jaxlib 0.10.2).
         jax.config.update("jax_enable_compilation_cache", False)
+    _watch_others(place, program)
+
+
+def status_of(main: Callable[[], int], program: str, together: Sequence[int] = (0,)) -> int:
+    """Runs a command's main function.
+
+    If it fails in a process that has joined others, the process ends here. On exit JAX would wait
+    for the others, who wait for this process, and then abort: the original error would be lost. If
+    the error is that another process is gone, it is one line, with status UNAVAILABLE. Any other
+    error of the program is a traceback, with status DEFECT.
+
+    Args:
+      main: returns an exit status.
+      program: the start of that line.
+      together: statuses with which all processes exit, and may wait for one another.
+
+    Returns:
+      The exit status.
+    """
+    try:
+        status = main()
+    except Exception:  # not a refusal, which is a status
+        gone = _Joined.others.explanation() if _Joined.others else None
+        if gone is None:
+            traceback.print_exc()
+        else:
+            _say(f"{program}: {gone}")
+        status = DEFECT if gone is None else UNAVAILABLE
+    if _Joined.others is not None and status not in together:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        if is_first():
+            time.sleep(_GRACE)
+        interruption.end(status)
+    return status
+
+
+class _Joined:
+    """The other processes of this one's run, once it has joined them."""
+
+    others: OtherProcesses | None = None
+
+
+def _watch_others(place: Place, program: str) -> None:
+    from jax._src import distributed  # JAX has no public API for this; Orbax does the same
+
+    def act(line: str) -> None:
+        interruption.end(UNAVAILABLE, f"{program}: {line}")
+
+    client = distributed.global_state.client
+    others = OtherProcesses(client, place.coordinator, place.index, place.count, act)
+    others.watch()
+    delay_aborts()
+    _Joined.others = others
+    atexit.register(others.leave)  # before JAX's own exit, which waits for the others
 
 
 def joined() -> bool:
@@ -137,6 +198,7 @@ def is_first() -> bool:
 
 
 _SILENT = 10.0  # seconds of waiting before that is said
+_GRACE = 2.0  # seconds in which others can fail with the same error before process 0 is gone
 _LATER = 600  # seconds of margin for JAX, which aborts with a stack trace when its time is up
 
 

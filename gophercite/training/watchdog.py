@@ -1,10 +1,10 @@
 """Ends a stalled run in bounded time, with a line that names the stalled process.
 
-If one of several processes dies or is stopped, JAX notices it within about two minutes and aborts
-the others. JAX notices nothing if all processes run and one of them waits forever: for its input, a
-disk, a device, a lock. The others then wait for it in their next collective operation. So the
-training loop itself gives signs of life; if none comes for too long, a separate thread ends the
-process, and a launcher restarts the run.
+If one of several processes dies or is stopped, the others end (`cli.other_processes`). Nobody
+notices if all processes run and one of them waits forever: for its input, a disk, a device, a lock.
+The others then wait for it in their next collective operation. So the training loop itself gives
+signs of life; if none comes for too long, a separate thread ends the process, and a launcher
+restarts the run.
 """
 
 import contextlib

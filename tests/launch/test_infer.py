@@ -141,7 +141,7 @@ def test_two_processes_with_halves_of_a_model_write_what_one_does(
     assert run(command, tmp_path / "one.jsonl") == 0
     output = tmp_path / "two.jsonl"
 
-    def together(*more: str) -> list[tuple[int, str]]:
+    def together(*more: str, kill_first: bool = False) -> list[tuple[int, str]]:
         """The exit statuses of two processes, and what they say."""
         with socket.socket() as free:
             free.bind(("localhost", 0))
@@ -149,6 +149,10 @@ def test_two_processes_with_halves_of_a_model_write_what_one_does(
         said = [f"--coordinator_address=localhost:{port}", "--num_processes=2", *more]
         said += ["--batch-size=2", "--model-parallel=2"]
         pair = [start(command, output, *said, f"--process_id={number}") for number in (0, 1)]
+        if kill_first:
+            while "already answered" not in pair[0].stderr.readline():  # they begin to compile
+                assert pair[0].poll() is None
+            pair[0].kill()
         errors = [process.communicate(timeout=300)[1] for process in pair]
         return [(each.returncode, text) for each, text in zip(pair, errors, strict=True)]
 
@@ -174,6 +178,12 @@ def test_two_processes_with_halves_of_a_model_write_what_one_does(
     assert (first, second) == (0, 0), shown + silent
     assert "10 questions, 3 already answered" in shown
     assert output.read_bytes() == whole
+    # If one is killed, the other ends, and what is written stays.
+    output.write_bytes(b"".join(whole.splitlines(keepends=True)[:3]))
+    _, (second, silent) = together(kill_first=True)
+    assert second == 69, silent
+    assert silent.splitlines()[-1].startswith("infer: process 0 of 2 is gone"), silent
+    assert output.read_bytes() == b"".join(whole.splitlines(keepends=True)[:3])
     # Both refuse the settings of another run, for the same reason.
     refused = together("--seed=1")
     assert [status for status, _ in refused] == [1, 1]

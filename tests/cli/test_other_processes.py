@@ -1,0 +1,176 @@
+"""Processes that watch one another: with JAX's real service, in one process and in several."""
+
+import pathlib
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from gophercite.cli.other_processes import OtherProcesses
+
+SCRIPT = pathlib.Path(__file__).with_name("watched_processes.py")
+BEAT, SILENCE = 0.1, 0.8
+PATIENCE = 120
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
+class Four:
+    """Four that watch one another through a service on loopback, as if each were a process."""
+
+    def __init__(self) -> None:
+        from jax._src.lib import _jax
+
+        address = f"localhost:{free_port()}"
+        self._service = _jax.get_distributed_runtime_service(address, 4)
+        self._clients = [_jax.get_distributed_runtime_client(address, index) for index in range(4)]
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda client: client.connect(), self._clients))
+        self.said: list[queue.Queue[str]] = [queue.Queue() for _ in range(4)]
+        self.watching = [
+            OtherProcesses(client, address, index, 4, self.said[index].put, BEAT, SILENCE)
+            for index, client in enumerate(self._clients)
+        ]
+        for each in self.watching:
+            each.watch()
+        time.sleep(3 * BEAT)
+
+    def vanish(self, index: int) -> None:
+        """It gives no sign of life any more, and does not say that it leaves."""
+        self.watching[index]._over.set()
+
+    def close(self) -> None:
+        for each in self.watching:
+            each.leave()
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda client: client.shutdown(), self._clients))
+        self._service.shutdown()
+
+
+@pytest.fixture
+def four() -> Iterator[Four]:
+    made = Four()
+    yield made
+    made.close()
+
+
+def test_who_is_gone_is_named_to_all_and_who_has_left_is_not(four: Four) -> None:
+    four.watching[1].leave()
+    time.sleep(2 * SILENCE)
+    assert all(said.empty() for said in four.said), "one that has left is not missed"
+    four.vanish(2)
+    begun = time.monotonic()
+    line = "process 2 of 4 is gone or does not respond. Its own output may say why. "
+    for index in (0, 3):
+        assert four.said[index].get(timeout=20).startswith(line)
+    assert time.monotonic() - begun >= SILENCE - 2 * BEAT
+    assert four.said[1].empty()
+
+
+def test_an_error_is_explained_by_who_does_not_respond(four: Four) -> None:
+    assert four.watching[3].explanation() is None
+    four.vanish(1)
+    four.vanish(2)
+    said = four.watching[3].explanation()
+    assert said is not None
+    assert said.startswith("processes 1, 2 of 4 are gone or do not respond. Their own output")
+
+
+def test_a_service_that_closes_idle_connections_is_asked_again_until_it_is_gone() -> None:
+    said: queue.Queue[str] = queue.Queue()
+    with socket.create_server(("localhost", 0)) as service:
+        coordinator = f"localhost:{service.getsockname()[1]}"
+        one = OtherProcesses(None, coordinator, 1, 2, said.put, BEAT, SILENCE)
+        holding = threading.Thread(target=one._hold_connection, daemon=True)
+        holding.start()
+        for greeting in (b"settings", b"", b"settings"):
+            with service.accept()[0] as connection:
+                connection.sendall(greeting)
+                time.sleep(BEAT)
+        assert said.empty()
+    assert said.get(timeout=20).startswith("process 0 of 2 is gone or does not respond.")
+    holding.join(20)
+    assert not holding.is_alive()
+
+
+Processes = list["subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def started(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Iterator[Processes]:
+    """Processes that do what the test's parameter says, once all have joined."""
+    port, found = free_port(), []
+    for index, does in enumerate(request.param):
+        command = [str(port), str(len(request.param)), str(index), str(tmp_path / str(index)), does]
+        found.append(
+            subprocess.Popen(
+                [sys.executable, str(SCRIPT), *command], stderr=subprocess.PIPE, text=True
+            )
+        )
+    last = time.monotonic() + PATIENCE
+    while len(list(tmp_path.iterdir())) < len(found) and time.monotonic() < last:
+        time.sleep(0.05)
+    yield found
+    for process in found:
+        process.kill()
+        process.communicate()
+
+
+def ended(process: "subprocess.Popen[str]") -> tuple[int, str]:
+    _, said = process.communicate(timeout=PATIENCE)
+    return process.returncode, said
+
+
+@pytest.mark.parametrize("started", [["wait"] * 3], indirect=True, ids=["three"])
+def test_the_others_of_a_process_that_is_killed_end_with_a_line(started: Processes) -> None:
+    started[1].kill()
+    for index in (0, 2):
+        status, said = ended(started[index])
+        assert status == 69, said
+        assert "watched: process 1 of 3 is gone" in said
+        assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("started", [["wait"] * 2], indirect=True, ids=["two"])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+def test_without_the_first_process_the_others_end_with_a_line(
+    started: Processes, number: signal.Signals
+) -> None:
+    started[0].send_signal(number)
+    status, said = ended(started[1])
+    assert status == 69, said
+    assert said.splitlines()[-1].startswith("watched: process 0 of 2 is gone or does not respond.")
+
+
+@pytest.mark.parametrize("started", [["wait", "error"]], indirect=True, ids=["two"])
+def test_an_error_of_the_program_is_shown_by_its_process(started: Processes) -> None:
+    status, said = ended(started[1])
+    assert status == 70
+    assert "KeyError: 'an error of the program'" in said
+    status, said = ended(started[0])
+    assert status == 69, said
+    assert "watched: process 1 of 2 is gone" in said
+
+
+@pytest.mark.parametrize(
+    ("started", "status"),
+    [(["done", "later"], 0), (["refuse", "refuse"], 1)],
+    indirect=["started"],
+    ids=["done", "refused"],
+)
+def test_processes_that_end_by_themselves_say_nothing(started: Processes, status: int) -> None:
+    for process in started:
+        found, said = ended(process)
+        assert (found, "gone" in said) == (status, False), said

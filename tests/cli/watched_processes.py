@@ -1,0 +1,43 @@
+"""One of several processes that watch one another, with beats that are short enough for tests.
+
+It joins the others, says so in a file, and then does what it is told to: waits for what never comes
+in a collective operation ("wait"), or fails ("error"), refuses ("refuse") or is done ("done").
+"""
+
+import functools
+import pathlib
+import sys
+import time
+
+from gophercite.cli import other_processes, processes
+
+processes.OtherProcesses = functools.partial(  # type: ignore[misc]
+    other_processes.OtherProcesses, beat=0.3, silence=3.0
+)
+processes._GRACE = 2.0
+
+
+def main() -> int:
+    port, count, index, file, does = sys.argv[1:]
+    parser = processes.argparse.ArgumentParser()
+    processes.add_flags(parser)
+    flags = [f"--coordinator_address=localhost:{port}", f"--num_processes={count}"]
+    processes.join(parser.parse_args([*flags, f"--process_id={index}"]), "watched")
+    import numpy as np
+    from jax.experimental import multihost_utils
+
+    multihost_utils.process_allgather(np.int32(0))
+    pathlib.Path(file).touch()
+    if does == "error":
+        raise KeyError("an error of the program")
+    if does == "later":
+        time.sleep(5)  # longer than others may be silent
+    if does == "wait":
+        while True:
+            multihost_utils.process_allgather(np.int32(0))
+            time.sleep(0.01)
+    return int(does == "refuse")
+
+
+if __name__ == "__main__":
+    sys.exit(processes.status_of(main, "watched"))
