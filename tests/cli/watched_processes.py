@@ -1,15 +1,19 @@
 """One of several processes that watch one another, with beats that are short enough for tests.
 
-It joins the others, says so in a file, and then does what it is told to: waits for what never comes
-in a collective operation ("wait"), or fails ("error"), refuses ("refuse") or is done ("done").
+It joins the others, says so in a file, and then does what it is told to: exchanges values with them
+forever ("wait"), fails ("error"), refuses ("refuse", "refuse later") or is done ("done", "later").
 """
 
+import atexit
 import functools
 import pathlib
 import sys
 import time
 
-from gophercite.cli import other_processes, processes
+# After JAX's own exit, which ends the service: nobody may then take the others for gone.
+atexit.register(time.sleep, 2)
+
+from gophercite.cli import other_processes, processes  # noqa: E402
 
 processes.OtherProcesses = functools.partial(  # type: ignore[misc]
     other_processes.OtherProcesses, beat=0.3, silence=3.0
@@ -36,7 +40,9 @@ def main() -> int:
         while True:
             multihost_utils.process_allgather(np.int32(0))
             time.sleep(0.01)
-    return int(does == "refuse")
+    if does == "refuse later":
+        time.sleep(1)
+    return int(does.startswith("refuse"))
 
 
 if __name__ == "__main__":
