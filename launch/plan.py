@@ -8,7 +8,7 @@ examples:
   python launch/plan.py --gin_file=gin_configs/sft_imported.gin \\
     --gin.INITIAL_CHECKPOINT=models/qwen3 --topology=v5e:4x4 --topology=v6e:2x4 --output=plans.jsonl
 
-  # which sharding and how many microbatches
+  # which sharding, how many microbatches, and which layers to recompute
   python launch/plan.py --gin_file=gin_configs/sft_gopher_280b.gin --topology=v5p:4x4x4 --search
   python launch/plan.py … --try=partitioner.model=8,16,32 --try=SupervisedLearner.microbatches=8,16
 
@@ -47,6 +47,7 @@ from gophercite.storage.json_fields import in_one_line
 
 GIB = 2**30
 _NONE_FITS = 3
+_REMAT = "remat_every"  # a flag of this command, as its name in gin depends on the architecture's
 # What --sampling plans.
 _SIZES = {"prompts": 8, "samples": 16, "prompt_tokens": 3840, "max_tokens": 256}
 _KINDS = {
@@ -105,9 +106,14 @@ def _one(flags: argparse.Namespace, bindings: Mapping[str, str]) -> dict[str, An
     if unset:
         print(f"plan: not set, and taken as None: {', '.join(unset)}", file=sys.stderr)
     with gin_files.one_line(files, bindings):
+        if flags.remat_every is not None:
+            planned_runs.set_remat(flags.remat_every)
         run = planned_runs.planned_run(slice_, judge, sampling)
     plan = plan_step(run.step, slice_)
-    found = {"parameters": run.parameters, "settings": dict(bindings), **plan.to_json()}
+    settings = dict(bindings)
+    if flags.remat_every is not None:
+        settings[_REMAT] = str(flags.remat_every)
+    found = {"parameters": run.parameters, "settings": settings, **plan.to_json()}
     if flags.json:
         print(json.dumps(found))
     else:
@@ -231,6 +237,7 @@ def _tried(flags: argparse.Namespace, name: str) -> dict[str, list[str]]:
         powers = [str(2**power) for power in range(devices.bit_length()) if devices % 2**power == 0]
         tried.setdefault("partitioner.model", powers[: flags.most_cuts.bit_length()])
         tried.setdefault(f"{flags.search}.microbatches", ["1", "4", "16"])
+        tried.setdefault(_REMAT, ["0", "1", "4"])
     return tried
 
 
@@ -247,7 +254,10 @@ def _in_process(
     command += [f"--gin_file={file}" for file in flags.gin_file]
     if flags.gin_search_paths:
         command.append(f"--gin_search_paths={','.join(flags.gin_search_paths)}")
-    command += [f"--gin.{key}={value}" for key, value in settings.items()]
+    command += [
+        f"--{key}={value}" if key == _REMAT else f"--gin.{key}={value}"
+        for key, value in settings.items()
+    ]
     if flags.reward_model:
         command.append(f"--reward_model={flags.reward_model}")
     if flags.sampling:
@@ -347,15 +357,23 @@ def _parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, dict[st
         default=[],
         type=_values,
         metavar="NAME=A,B,…",
-        help="make a plan for each value of this setting; repeated, for each combination of values",
+        help="make a plan for each value of this setting in gin, or of remat_every; repeated, for "
+        "each combination of values",
     )
     add(
         "--search",
         nargs="?",
         const="SupervisedLearner",
         metavar="LEARNER",
-        help="try degrees of tensor parallelism and, for this learner, microbatches (default: "
-        "SupervisedLearner)",
+        help="try degrees of tensor parallelism, recomputed layers and, for this learner, "
+        "microbatches (default: SupervisedLearner)",
+    )
+    add(
+        f"--{_REMAT}",
+        type=int,
+        metavar="N",
+        help="keep the activations of every Nth layer only, and recompute the others'; 0 keeps all "
+        "(default: as in the gin files)",
     )
     add(
         "--most_cuts",

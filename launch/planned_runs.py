@@ -116,6 +116,16 @@ def planned_run(
     return _actor_critic(partitioner, reward_model)
 
 
+def set_remat(every: int) -> None:
+    """Sets how many layers share one rematerialisation group, in whatever makes the architecture.
+
+    Args:
+      every: `TransformerConfig.remat_every`.
+    """
+    made_by = gin.query_parameter("Transformer.config").selector
+    gin.bind_parameter(f"{made_by}.remat_every", every)
+
+
 def model_of(gin_file: str) -> TransformerConfig:
     """The architecture that a gin file describes, such as gin_configs/rm_gopher_7b.gin.
 

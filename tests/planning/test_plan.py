@@ -88,14 +88,28 @@ def run(*flags: str, path: pathlib.Path | None = None) -> subprocess.CompletedPr
     )
 
 
-def test_plans_with_several_settings_are_compared_and_kept(tmp_path: pathlib.Path) -> None:
+def test_a_search_tries_meshes_microbatches_and_recomputed_layers() -> None:
+    flags = ["--topology=v3:2x2", "--gin_file=x.gin", "--search=PPOLearner", "--most_cuts=4"]
+    tried = plan._tried(plan._parse([*flags, "--try=remat_every=3"])[0], "v3:2x2")
+    assert tried == {
+        "remat_every": ["3"],  # what is given takes precedence
+        "partitioner.model": ["1", "2", "4"],
+        "PPOLearner.microbatches": ["1", "4", "16"],
+    }
+    assert plan._tried(plan._parse(flags)[0], "v3:2x2")["remat_every"] == ["0", "1", "4"]
+
+
+def test_plans_with_several_settings_are_compared_and_kept(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     flags = [
-        "--topology=cpu-4", "--try=partitioner.model=2,3", f"--cache={tmp_path / 'plans'}",
-        f"--output={tmp_path / 'plans.jsonl'}",
+        "--topology=cpu-4", "--try=partitioner.model=2,3", "--try=remat_every=1",
+        f"--cache={tmp_path / 'plans'}", f"--output={tmp_path / 'plans.jsonl'}",
     ]  # fmt: skip
     done = run(*flags)
     assert done.returncode == 0, done.stderr
-    assert "partitioner.model=3: plan: " in done.stderr  # named, and the others go on
+    # What can't be planned is named, and the others go on.
+    assert "partitioner.model=3, remat_every=1: plan: " in done.stderr
     rows = [line for line in done.stdout.splitlines() if line.startswith("| cpu-4")]
     assert {row.split("|")[3].strip() for row in rows} == {"fsdp 2 × model 2"}
     plans = [json.loads(line) for line in (tmp_path / "plans.jsonl").read_text().splitlines()]
@@ -105,7 +119,8 @@ def test_plans_with_several_settings_are_compared_and_kept(tmp_path: pathlib.Pat
         assert memory["usable"] == 16 * GIB
         parts = memory["parameters"] + memory["optimizer"] + memory["temporaries"]
         assert memory["peak"] >= parts
-        assert 0.8 < found["flops"] / found["needed_flops"] < 1.2
+        assert 1.2 < found["flops"] / found["needed_flops"] < 1.5, "one more forward pass"
+        assert found["settings"]["remat_every"] == "1"
         assert 0 < found["mfu"] <= 1
         assert all(axes for _, axes, *_ in found["exchanges"]), found["exchanges"]
     axes = {axis for found in plans for _, names, *_ in found["exchanges"] for axis in names}
@@ -113,6 +128,7 @@ def test_plans_with_several_settings_are_compared_and_kept(tmp_path: pathlib.Pat
     kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "plans").iterdir()}
     assert len(kept) == 1
     assert plan.main([*SMALL, *flags[:1], "--try=partitioner.model=2", *flags[2:]]) == 0
+    assert "model 2, remat_every 1 | fsdp 2 × model 2" in capsys.readouterr().out
     (same,) = (tmp_path / "plans.jsonl").read_text().splitlines()
     assert json.loads(same) in plans
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "plans").iterdir()} == kept
