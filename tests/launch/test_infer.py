@@ -150,16 +150,24 @@ def test_two_processes_with_halves_of_a_model_write_what_one_does(
         said += ["--batch-size=2", "--model-parallel=2"]
         pair = [start(command, output, *said, f"--process_id={number}") for number in (0, 1)]
         if kill_first:
-            while "already answered" not in pair[0].stderr.readline():  # they begin to compile
+            while "0 already answered" not in pair[0].stderr.readline():  # they begin to compile
                 assert pair[0].poll() is None
             pair[0].kill()
         errors = [process.communicate(timeout=300)[1] for process in pair]
         return [(each.returncode, text) for each, text in zip(pair, errors, strict=True)]
 
+    # If one is killed, the other ends with a line.
+    (_, shown), (second, silent) = together(kill_first=True)
+    assert second == 69, silent
+    assert silent.splitlines()[-1].startswith("infer: process 0 of 2 is gone"), silent
+    # They go on where they were: what is left is what the first finds in its file.
+    begun = b"".join((tmp_path / "one.jsonl").read_bytes().splitlines(keepends=True)[:3])
+    output.write_bytes(begun)
     (first, shown), (second, silent) = together()
     assert (first, second) == (0, 0), shown + silent
-    assert "10 questions, 0 already answered" in shown
+    assert "10 questions, 3 already answered" in shown
     assert "already answered" not in silent
+    assert output.read_bytes().startswith(begun)
     ours, theirs = (
         [json.loads(line) for line in path.read_text().splitlines()]
         for path in (output, tmp_path / "one.jsonl")
@@ -171,19 +179,6 @@ def test_two_processes_with_halves_of_a_model_write_what_one_does(
             for name in ("score", "likelihood"):
                 answer.pop(name, None)
     assert ours == theirs
-    # They go on where they were: what is left is what the first finds in its file.
-    whole = output.read_bytes()
-    output.write_bytes(b"".join(whole.splitlines(keepends=True)[:3]))
-    (first, shown), (second, silent) = together()
-    assert (first, second) == (0, 0), shown + silent
-    assert "10 questions, 3 already answered" in shown
-    assert output.read_bytes() == whole
-    # If one is killed, the other ends, and what is written stays.
-    output.write_bytes(b"".join(whole.splitlines(keepends=True)[:3]))
-    _, (second, silent) = together(kill_first=True)
-    assert second == 69, silent
-    assert silent.splitlines()[-1].startswith("infer: process 0 of 2 is gone"), silent
-    assert output.read_bytes() == b"".join(whole.splitlines(keepends=True)[:3])
     # Both refuse the settings of another run, for the same reason.
     refused = together("--seed=1")
     assert [status for status, _ in refused] == [1, 1]
