@@ -25,7 +25,7 @@ _BEAT = 5.0  # seconds between two numbers
 # 100 seconds after which JAX aborts.
 _SILENCE = 75.0
 _WAITS = 3_600_000  # milliseconds of one waiting request
-_PAUSE = 0.1  # seconds between two attempts to connect
+_PAUSE = 0.5  # seconds between two connections
 _LAST = 0.5  # seconds in which JAX says all that it says, so that our line is the last
 _GRACE = 1.0  # seconds in which the others hear from process 0 who is gone, before it goes, too
 
@@ -77,6 +77,8 @@ class OtherProcesses:
     def leave(self) -> None:
         """Stops watching and being watched: this process is done, and may wait for the others."""
         self._over.set()
+        for publishing in self._threads[:1]:  # it would write over what follows
+            publishing.join(2 * self._beat)
         with contextlib.suppress(RuntimeError):  # the service is gone
             self._client.key_value_set(f"{_NUMBERS}{self._index}", _LEFT, True)
             # A thread that waits inside JAX while Python shuts down would crash the process.
@@ -103,7 +105,7 @@ class OtherProcesses:
         looking = threading.Thread(target=look, daemon=True)
         looking.start()
         looking.join(5 * self._beat)
-        gone = found[0] if found else [0]
+        gone = found[0] if found else [0] if self._index else []
         if not gone:
             return None
         if gone != [0]:
@@ -168,8 +170,11 @@ class OtherProcesses:
                 if not self._over.wait(_LAST):
                     self._act(_line([0], self._count))
                 return
-            except OSError:  # reset when the service ends; or the network is slow
-                self._over.wait(_PAUSE)
+            except ConnectionResetError:
+                pass
+            except OSError:  # the network is slow, or its names can't be looked up now
+                self._over.wait(self._beat)
+            self._over.wait(_PAUSE)
 
     def _look_at_service(self) -> None:
         """In the others: whether process 0, which may be stopped, takes this one's numbers."""

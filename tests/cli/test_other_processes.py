@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -33,15 +34,15 @@ class Four:
     def __init__(self, silence: float) -> None:
         from jax._src.lib import _jax
 
-        address = f"localhost:{free_port()}"
+        self.coordinator = address = f"localhost:{free_port()}"
         self._service = _jax.get_distributed_runtime_service(address, 4)
-        self._clients = [_jax.get_distributed_runtime_client(address, index) for index in range(4)]
+        self.clients = [_jax.get_distributed_runtime_client(address, index) for index in range(4)]
         with ThreadPoolExecutor(4) as pool:
-            list(pool.map(lambda client: client.connect(), self._clients))
+            list(pool.map(lambda client: client.connect(), self.clients))
         self.said: list[queue.Queue[str]] = [queue.Queue() for _ in range(4)]
         self.watching = [
             OtherProcesses(client, address, index, 4, self.said[index].put, BEAT, silence)
-            for index, client in enumerate(self._clients)
+            for index, client in enumerate(self.clients)
         ]
         for each in self.watching:
             each.watch()
@@ -55,7 +56,7 @@ class Four:
         for each in self.watching:
             each.leave()
         with ThreadPoolExecutor(4) as pool:
-            list(pool.map(lambda client: client.shutdown(), self._clients))
+            list(pool.map(lambda client: client.shutdown(), self.clients))
         self._service.shutdown()
 
 
@@ -88,6 +89,32 @@ def test_an_error_is_explained_by_who_does_not_respond(four: Four) -> None:
     assert said is not None
     assert said.startswith("processes 0, 2 of 4 are gone or do not respond. Their own output")
     assert four.said[1].get(timeout=20) == said, "the others hear it, too"
+
+
+class SlowNumbers:
+    """A client whose numbers take their time on the way."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def key_value_set(self, key: str, value: str, overwrites: bool) -> None:
+        if value.isdigit():
+            time.sleep(4 * BEAT)
+        self._client.key_value_set(key, value, overwrites)
+
+
+def test_a_number_that_is_on_its_way_does_not_follow_the_last_word(four: Four) -> None:
+    client = SlowNumbers(four.clients[1])
+    slow = OtherProcesses(client, four.coordinator, 1, 4, four.said[1].put, 4 * BEAT, SILENCE)
+    four.watching[1].leave()
+    slow.watch()
+    time.sleep(BEAT)
+    slow.leave()
+    time.sleep(2 * SILENCE)
+    assert all(said.empty() for said in four.said)
 
 
 def test_a_service_that_closes_idle_connections_is_asked_again_until_it_is_gone() -> None:
