@@ -183,6 +183,8 @@ def test_create_walks_from_no_machine_to_an_active_one_and_makes_no_second(cloud
 def test_a_preempted_run_is_made_anew_and_goes_on_until_it_is_done(cloud: Cloud) -> None:
     running = cloud.start("run", "run1", *MACHINE, "--slices=2", "--delete-when-done", *TRAINING)
     cloud.until_started(times=1, workers=2)
+    for _ in range(2):  # one look is over then: it runs, so "absent" is said again later
+        time_of_a_look(cloud)
     (cloud.control / "preempt_0").touch()
     cloud.until_started(times=2, workers=2)
     (cloud.control / "finish").touch()
