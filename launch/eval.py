@@ -63,6 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             evaluation = evaluation_run.configured(given)
         evaluation_run.run(evaluation, *_place(flags))
     except (processes.JoinError, *evaluation_run.REFUSALS) as error:
+        if processes.is_of_exchange(error):
+            raise
         print(f"eval: {in_one_line(error)}", file=sys.stderr)
         return 1
     return 0

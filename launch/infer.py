@@ -51,6 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         processes.join(flags, "infer")
         inference_run.run(flags)
     except (processes.JoinError, *inference_run.REFUSALS) as error:
+        if processes.is_of_exchange(error):
+            raise
         print(f"infer: {in_one_line(error)}", file=sys.stderr)
         return 1
     return 0

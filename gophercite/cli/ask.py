@@ -229,6 +229,8 @@ def run(options: argparse.Namespace) -> int:
             with doing("searching"):
                 found = source.find(options.question, options.pages)
     except (ValueError, SearchError) as error:
+        if processes.is_of_exchange(error):
+            raise
         raise RefusedError(str(error)) from error
     ranked = [found.named_in(each) for each in _answers(options, answerer, found)]
     if not processes.is_first():

@@ -1,4 +1,4 @@
-"""Flags by which the processes of one run find each other, the same for all commands."""
+"""How the processes of one run find each other, and how each ends; the same for all commands."""
 
 import argparse
 import atexit
@@ -19,7 +19,7 @@ UNAVAILABLE = 69  # sysexits.h's EX_UNAVAILABLE: something needed was not availa
 DEFECT = 70  # sysexits.h's EX_SOFTWARE: an error in the program
 __all__ = [
     "DEFECT", "UNAVAILABLE", "DisagreementError", "JoinError", "add_flags", "check", "impossible",
-    "is_first", "join", "joined", "nowhere", "status_of",
+    "is_first", "is_of_exchange", "join", "joined", "nowhere", "status_of",
 ]  # fmt: skip
 
 
@@ -130,8 +130,8 @@ def status_of(main: Callable[[], int], program: str, together: Sequence[int] = (
 
     If it fails in a process that has joined others, the process ends here. On exit JAX would wait
     for the others, who wait for this process, and then abort: the original error would be lost. If
-    the error is that another process is gone, it is one line, with status UNAVAILABLE. Any other
-    error of the program is a traceback, with status DEFECT.
+    an exchange fails because another process is gone, it is one line, with status UNAVAILABLE.
+    Any other error of the program is a traceback, with status DEFECT.
 
     Args:
       main: returns an exit status.
@@ -143,8 +143,9 @@ def status_of(main: Callable[[], int], program: str, together: Sequence[int] = (
     """
     try:
         status = main()
-    except Exception:  # not a refusal, which is a status
-        gone = _Joined.others.explanation() if _Joined.others else None
+    except Exception as error:  # not a refusal, which is a status
+        others = _Joined.others if is_of_exchange(error) else None
+        gone = others.explanation() if others else None
         if gone is None:
             traceback.print_exc()
         else:
@@ -157,6 +158,20 @@ def status_of(main: Callable[[], int], program: str, together: Sequence[int] = (
             time.sleep(_GRACE)
         interruption.end(status)
     return status
+
+
+def is_of_exchange(error: BaseException | None) -> bool:
+    """Whether an error, or one that it follows from, may be that of an exchange of processes.
+
+    Commands raise it again instead of calling it a refusal: on CPUs it is a ValueError.
+    """
+    if error is None or "jax" not in sys.modules:
+        return False
+    import jax
+
+    if isinstance(error, jax.errors.JaxRuntimeError) or "Gloo " in str(error):
+        return True
+    return is_of_exchange(error.__cause__ or error.__context__)
 
 
 class _Joined:

@@ -188,6 +188,7 @@ def test_an_error_of_the_program_is_shown_by_its_process(started: Processes) -> 
     status, said = ended(started[1])
     assert status == 70
     assert "KeyError: 'an error of the program'" in said
+    assert "gone" not in said
     status, said = ended(started[0])
     assert status == 69, said
     assert "watched: process 1 of 2 is gone" in said
