@@ -176,7 +176,7 @@ class Plan:
                             "QUESTIONS": f"{sets}/questions_rl.jsonl",
                             "HELD_OUT_WORLD": f"{web}/made/world_validation",
                             "HELD_OUT_QUESTIONS": f"{web}/made/questions_validation.jsonl",
-                            "TRAIN_STEPS": int(self._scaled(16)),
+                            "TRAIN_STEPS": int(self._scaled(64)),
                         },
                     )
                 ],
