@@ -297,8 +297,9 @@ def _ppo(partitioner: Partitioner, reward_model: TransformerConfig | None) -> Pl
         name: _rows(partitioner, jax.ShapeDtypeStruct((rows, *part.shape[1:]), part.dtype))
         for name, part in experience.items()
     }
-    program = Program(learner, _Shapes(learner, 0, judge), partitioner)
-    needed = ppo_flops(learner, rows, trained, length, rollout.chunk)
+    frozen = count_frozen(config, _setting("actor_critic_initialisation.frozen_fraction"))
+    program = Program(learner, _Shapes(learner, frozen, judge), partitioner)
+    needed = ppo_flops(learner, frozen, rows, trained, length, rollout.chunk)
     return PlannedRun(update_step(program, batch, needed), config.parameters)
 
 

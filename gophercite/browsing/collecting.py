@@ -32,7 +32,13 @@ from gophercite.browsing.playing import Lane, Played, Player, Turn
 from gophercite.decoding.across_processes import gather_json
 from gophercite.learning.experience import Experience, nothing, to_batch
 from gophercite.learning.state import Collected
-from gophercite.models.parameters import BESIDE_THE_POLICY, HEADS, REWARD_MODEL, Params
+from gophercite.models.parameters import (
+    BESIDE_THE_POLICY,
+    HEADS,
+    REWARD_MODEL,
+    Params,
+    frozen_layers,
+)
 from gophercite.models.reward_model import RewardModel
 from gophercite.partitioning import Partitioner
 
@@ -157,11 +163,8 @@ class BrowsingCollector:
         self._own: Partitioner | None = None
         if partitioner is not None and partitioner.mesh.size > 1:
             self._own = own_part(partitioner)
-            of_policy = player.transformer.logical_axes()
-            heads = RewardModel(judge.transformer).heads_axes()
-            of_judge = {**judge.transformer.logical_axes(), HEADS: heads}
-            self._own_policy = OwnCopy(partitioner, self._own, of_policy)
-            self._own_judge = OwnCopy(partitioner, self._own, of_judge)
+            self._own_policy = OwnCopy(partitioner, self._own)
+            self._own_judge = OwnCopy(partitioner, self._own)
         self._orders: dict[int, list[int]] = {}
         self._lanes = self._first_lanes()
 
@@ -257,7 +260,10 @@ class BrowsingCollector:
         policy, judge = _policy(params), params[REWARD_MODEL]
         if self._own is None:
             return policy, judge
-        return self._own_policy(policy), self._own_judge(judge)
+        of_policy = self._player.transformer.logical_axes(frozen_layers(policy))
+        of_judge = self._judge.transformer.logical_axes()
+        of_judge = {**of_judge, HEADS: RewardModel(self._judge.transformer).heads_axes()}
+        return self._own_policy(policy, of_policy), self._own_judge(judge, of_judge)
 
     def _on_own_devices(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext() if self._own is None else self._own.activate()

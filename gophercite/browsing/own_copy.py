@@ -46,23 +46,23 @@ class OwnCopy:
     Args:
       partitioner: the mesh of all processes.
       own: its `own_part`.
-      axes: the parameters' logical axes, in a tree like the parameters.
     """
 
-    def __init__(self, partitioner: Partitioner, own: Partitioner, axes: Axes) -> None:
-        self._mesh, self._own, self._axes = partitioner.mesh, own, axes
+    def __init__(self, partitioner: Partitioner, own: Partitioner) -> None:
+        self._mesh, self._own = partitioner.mesh, own
         self._gather: Callable[[Params], Params] | None = None
 
-    def __call__(self, params: Params) -> Params:
+    def __call__(self, params: Params, axes: Axes) -> Params:
         """Waits for the copy.
 
         Args:
           params: parameters on the mesh of all processes; of the same shapes each time.
+          axes: their logical axes, in a tree like the parameters.
 
         Returns:
           The parameters on this process's devices.
         """
-        places = self._own.shardings(self._axes, params)
+        places = self._own.shardings(axes, params)
         if self._gather is None:
             everywhere = jax.tree.map(lambda place: NamedSharding(self._mesh, place.spec), places)
             self._gather = jax.jit(lambda parts: parts, out_shardings=everywhere)

@@ -2,7 +2,8 @@
 
 One compiled step samples, scores, and updates: nothing goes to the host. The frozen layers'
 activations of prompts and samples are computed once, while sampling, and are shared by policy,
-value function and teacher; the teacher holds only the parts that the policy trains.
+value function and, unless the embedding is trained, teacher; the teacher holds only the parts that
+the policy trains.
 """
 
 import dataclasses
@@ -29,6 +30,7 @@ from gophercite.models.parameters import (
     VALUE_HEAD,
     Axes,
     Params,
+    initial_policy,
 )
 from gophercite.models.reward_model import RewardModel
 from gophercite.models.unembedding import Unembedding
@@ -325,22 +327,26 @@ class A2CLearner(GradientLearner):
         segments = (positions < ends[:, None]).astype(jnp.int32)
         before = rollouts.prompt_lengths[:, None] - 1 + jnp.arange(rollouts.responses.shape[1])
 
-        def read(params: Params, **options: Any) -> Array:
-            x = rollouts.frozen_activations
+        def read(params: Params, x: Array | None, **options: Any) -> Array:
             if x is None:
-                x = self.transformer.embed(params, rollouts.tokens, positions)
+                x = self.transformer.frozen_activations(
+                    params, rollouts.tokens, positions, segments
+                )
             hidden = self.transformer.from_frozen_activations(
                 params, x, positions, segments, **options
             )
             return jnp.take_along_axis(hidden, before[..., None], axis=1)
 
+        x = rollouts.frozen_activations
         with phase("teacher"):
-            reference = jax.lax.stop_gradient(read(_teacher(params)))
+            # The frozen layers' activations are shared unless the embedding below is trained.
+            of_teacher = None if "embed" in params[TEACHER] else x
+            reference = jax.lax.stop_gradient(read(initial_policy(params), of_teacher))
         with phase("policy"):
-            return read(params, accumulated=accumulated), reference
+            return read(params, x, accumulated=accumulated), reference
 
     def _teacher_unembedding(self, params: Params) -> Unembedding:
-        teacher = self.transformer.unembedding(_teacher(params))
+        teacher = self.transformer.unembedding(initial_policy(params))
         stopped: Unembedding = jax.lax.stop_gradient(teacher)
         return stopped
 
@@ -361,11 +367,6 @@ class A2CLearner(GradientLearner):
             "samples/distinct": distinct_samples(rollouts.responses, self.plan.samples),
             "throughput/samples": count,
         }
-
-
-def _teacher(params: Params) -> Params:
-    """The policy's initial parameters."""
-    return {n: part for n, part in params.items() if n != ADAPTERS} | params[TEACHER]
 
 
 def _name(fault: int) -> str:

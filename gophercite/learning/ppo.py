@@ -12,10 +12,11 @@ from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from gophercite.learning.advantages import Advantages, completion_advantages, normalised
 from gophercite.learning.clipping import clip_by_global_norm, global_norm
+from gophercite.learning.episode_metrics import episode_metrics
 from gophercite.learning.experience import Experience, of_batch, to_batch
 from gophercite.learning.gradient_learner import GradientLearner, cut_rows, join_rows
 from gophercite.learning.phases import phase
@@ -23,8 +24,8 @@ from gophercite.learning.row_widths import by_length, reading_widths, take_rows
 from gophercite.learning.state import Batch, Metrics, Totals, TrainState
 from gophercite.learning.token_log_probs import token_log_probs
 from gophercite.models.parameters import (
+    ADAPTERS,
     BESIDE_THE_POLICY,
-    FROZEN,
     HEADS,
     REWARD_MODEL,
     TEACHER,
@@ -32,6 +33,7 @@ from gophercite.models.parameters import (
     VALUE_TRUNK,
     Axes,
     Params,
+    initial_policy,
 )
 from gophercite.models.reward_model import RewardModel
 from gophercite.models.value_head import ValueHead
@@ -84,7 +86,10 @@ class PPOLearner(GradientLearner):
 
     The parameters are the policy's plus four parts: `value_trunk` and `value_head`, a separate
     network with the policy's architecture; `teacher`, the policy after behaviour cloning; and
-    `reward_model`. The last two are not trained.
+    `reward_model`. The last two are not trained. What the policy doesn't train (frozen layers, a
+    frozen embedding, the model under its adapters) is there once: the value network and the teacher
+    hold only their own values of the rest. If the embedding is among it, the frozen layers are
+    computed once for the three of them.
 
     Attributes:
       reward_model: scores answers, with the parameters in the part `reward_model`.
@@ -129,7 +134,7 @@ class PPOLearner(GradientLearner):
         """Checks that each field is in its range.
 
         Raises:
-          ValueError: a field is out of range (the message names it), or the policy has adapters.
+          ValueError: a field is out of range; the message names it.
         """
         least_values = {"minibatches": 1, "epochs": 1, "kl_reward": 0, "clip": 0, "widths": 1}
         for name, least in least_values.items():
@@ -146,10 +151,6 @@ class PPOLearner(GradientLearner):
         for name in ("trace", "discount"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"PPOLearner.{name} = {getattr(self, name)}: must be from 0 to 1")
-        if self.transformer.lora is not None:
-            raise ValueError(
-                "PPOLearner trains all parameters, not adapters: set Transformer.lora to None"
-            )
 
     @property
     def value_head(self) -> ValueHead:
@@ -169,24 +170,24 @@ class PPOLearner(GradientLearner):
         """The parameters at a run's first step, from a policy's parameters.
 
         Args:
-          policy: the parameters after behaviour cloning.
+          policy: the parameters after behaviour cloning, split if the run freezes layers; adapters
+            change nothing yet.
           reward_model: a reward model's parameters, including its heads.
           value_head: the parameters of the value network's head.
 
         Returns:
-          All parts; the value network is initialised with the policy's layers.
-
-        Raises:
-          ValueError: the policy has frozen layers.
+          All parts; the value network is initialised with the policy's layers or adapters.
         """
-        if FROZEN in policy:
-            raise ValueError("PPOLearner trains all layers: set FROZEN_FRACTION to 0")
-        trunk = {name: part for name, part in policy.items() if name != "unembed"}
+        trained = super().trained(policy)
+
+        def copy(without: str) -> Params:
+            return {n: jax.tree.map(jnp.copy, x) for n, x in trained.items() if n != without}
+
         return {
             **policy,
             VALUE_HEAD: value_head,
-            VALUE_TRUNK: jax.tree.map(jnp.copy, trunk),
-            TEACHER: jax.tree.map(jnp.copy, policy),
+            VALUE_TRUNK: copy("unembed"),
+            TEACHER: copy(ADAPTERS),
             REWARD_MODEL: reward_model,
         }
 
@@ -196,8 +197,10 @@ class PPOLearner(GradientLearner):
         return {
             **policy,
             VALUE_HEAD: self.value_head.axes(),
-            VALUE_TRUNK: {name: policy[name] for name in params[VALUE_TRUNK]},
-            TEACHER: policy,
+            **{
+                part: {name: policy[name] for name in params[part]}
+                for part in (VALUE_TRUNK, TEACHER)
+            },
             REWARD_MODEL: {
                 **self.reward_model.transformer.logical_axes(),
                 HEADS: self.reward_model.heads_axes(),
@@ -255,7 +258,7 @@ class PPOLearner(GradientLearner):
 
         after, steps = jax.lax.scan(epoch, state, jnp.arange(self.epochs))
         metrics = self._step_metrics(steps, jnp.maximum(jnp.sum(real), 1) * self.epochs)
-        known = _experience_metrics(experience, judged, estimated)
+        known = episode_metrics(experience, judged.kl_samples, estimated)
         return dataclasses.replace(after, step=state.step + 1), {**metrics, **known}
 
     def judged(self, params: Params, experience: Experience) -> Judged:
@@ -263,9 +266,10 @@ class PPOLearner(GradientLearner):
 
         def some(rows: Any) -> Judged:
             own = of_batch(rows)
-            reference = self._log_probs(params[TEACHER], own)[0]
+            x = self._shared_activations(params, own)
+            reference = self._log_probs(initial_policy(params), own, x)[0]
             kl = jnp.where(own.real, own.log_probs - reference, 0)
-            return Judged(kl, self._values(params, own))
+            return Judged(kl, self._values(params, own, x))
 
         with phase("judging"):
             count = experience.tokens.shape[0]
@@ -318,10 +322,12 @@ class PPOLearner(GradientLearner):
         fixed = Targets(*(batch[name] for name in Targets._fields))
         own = of_batch({name: batch[name] for name in batch if name not in Targets._fields})
         real = own.real
+        with phase("shared"):
+            x = self._shared_activations(params, own)
         with phase("policy"):
-            log_probs, entropy = self._log_probs(params, own, accumulated)
+            log_probs, entropy = self._log_probs(params, own, x, accumulated)
         with phase("values"):
-            values = self._values(params, own)
+            values = self._values(params, own, x)
         change = jnp.where(real, log_probs - own.log_probs, 0)
         ratio = jnp.exp(change)
         inside = jnp.clip(ratio, 1 - self.clip, 1 + self.clip)
@@ -375,11 +381,28 @@ class PPOLearner(GradientLearner):
         )
         return {name: {**first, **second}[name] for name in gradients}, norm
 
+    def _shared_activations(
+        self, params: Params, experience: Experience
+    ) -> Float[Array, "rows length d_model"] | None:
+        """The trained layers' input; None if the networks' embeddings, and so their inputs, differ.
+
+        Those of the policy and of its teacher differ as soon as the embedding is trained.
+        """
+        if "embed" in params[TEACHER]:
+            return None
+        return self.transformer.frozen_activations(
+            params, experience.tokens, *_positions_and_segments(experience)
+        )
+
     def _log_probs(
-        self, params: Params, experience: Experience, accumulated: Params | None = None
+        self,
+        params: Params,
+        experience: Experience,
+        x: Float[Array, "rows length d_model"] | None,
+        accumulated: Params | None = None,
     ) -> tuple[Float[Array, "rows places"], Float[Array, "rows places"]]:
         """Log-probabilities of the responses' tokens under a policy, and its entropy there."""
-        hidden = self._read(params, experience, accumulated)
+        hidden = self._read(params, experience, x, accumulated)
         return token_log_probs(
             experience.before(hidden),
             self.transformer.unembedding(params),
@@ -389,20 +412,27 @@ class PPOLearner(GradientLearner):
             self.loss_chunk,
         )
 
-    def _values(self, params: Params, experience: Experience) -> Float[Array, "rows places"]:
-        hidden = self._read(params[VALUE_TRUNK], experience)
+    def _values(
+        self,
+        params: Params,
+        experience: Experience,
+        x: Float[Array, "rows length d_model"] | None,
+    ) -> Float[Array, "rows places"]:
+        hidden = self._read({**params, **params[VALUE_TRUNK]}, experience, x)
         return self.value_head.apply(params[VALUE_HEAD], experience.before(hidden))
 
     def _read(
-        self, params: Params, experience: Experience, accumulated: Params | None = None
+        self,
+        params: Params,
+        experience: Experience,
+        x: Float[Array, "rows length d_model"] | None,
+        accumulated: Params | None = None,
     ) -> Float[Array, "rows length d_model"]:
-        tokens = experience.tokens
-        positions = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
-        ends = experience.prompt_lengths + experience.response_lengths
-        segments = (positions < ends[:, None]).astype(jnp.int32)
-        return self.transformer.apply(params, tokens, positions, segments, accumulated=accumulated)[
-            0
-        ]
+        """A network's final representations, from the trained layers' input or from the tokens."""
+        places = _positions_and_segments(experience)
+        if x is None:
+            x = self.transformer.frozen_activations(params, experience.tokens, *places)
+        return self.transformer.from_frozen_activations(params, x, *places, accumulated=accumulated)
 
     def _trained_rows(self, experience: Experience) -> int:
         return self.trained_rows or experience.tokens.shape[0]
@@ -428,28 +458,10 @@ class PPOLearner(GradientLearner):
         }
 
 
-def _experience_metrics(experience: Experience, judged: Judged, estimated: Advantages) -> Metrics:
-    """Metrics of a rollout before training on it."""
-    real, weights = experience.real, experience.weights
-    tokens = jnp.maximum(jnp.sum(real), 1)
-    own = weights * (1 - experience.extra)
-    episodes = jnp.maximum(jnp.sum(own * experience.ends), 1)
-    total = lambda part: jnp.sum(jnp.where(real, part, 0))  # noqa: E731
-    of_row = lambda part: jnp.sum(jnp.where(real, part, 0), axis=1)  # noqa: E731
-    surprise = total(estimated.advantages) / tokens
-    errors = total(jnp.square(estimated.advantages)) / tokens - jnp.square(surprise)
-    mean = total(estimated.returns) / tokens
-    spread = total(jnp.square(estimated.returns - mean)) / tokens
-    answers = jnp.maximum(jnp.sum(weights * experience.ends), 1)
-    return {
-        "objective/scores": jnp.sum(weights * of_row(experience.rewards)) / answers,
-        "objective/kl": jnp.sum(own * of_row(judged.kl_samples)) / episodes,
-        "policy/kl_avg": total(judged.kl_samples) / tokens,
-        "critic/vf_explained_var": jnp.where(spread > 1e-9, 1 - errors / spread, 0),
-        "advantage/mean": surprise,
-        "advantage/std": jnp.sqrt(jnp.maximum(errors, 0)),
-        "samples/length": jnp.sum(real) / jnp.maximum(jnp.sum(weights), 1),
-        "samples/completions": jnp.sum(own) / episodes,
-        "throughput/episodes": jnp.sum(weights * experience.ends),
-        "throughput/tokens": tokens.astype(jnp.float32),
-    }
+def _positions_and_segments(
+    experience: Experience,
+) -> tuple[Int[Array, "rows length"], Int[Array, "rows length"]]:
+    """The tokens' positions, and their segments: 1, or 0 for padding."""
+    positions = jnp.broadcast_to(jnp.arange(experience.tokens.shape[1]), experience.tokens.shape)
+    ends = experience.prompt_lengths + experience.response_lengths
+    return positions, (positions < ends[:, None]).astype(jnp.int32)

@@ -34,7 +34,7 @@ BESIDE_THE_POLICY = (VALUE_HEAD, VALUE_TRUNK, TEACHER, REWARD_MODEL)
 # The matrices that multiply attention's input, and their concatenation.
 PROJECTED, PROJECTIONS = ("query", "key", "value"), "projections"
 # The parts that a run with adapters trains, and the only ones in its checkpoints.
-WITH_ADAPTERS = (ADAPTERS, HEADS, VALUE_HEAD)
+WITH_ADAPTERS = (ADAPTERS, HEADS, VALUE_HEAD, VALUE_TRUNK)
 
 
 def frozen_layers(params: Params) -> int:
@@ -42,6 +42,16 @@ def frozen_layers(params: Params) -> int:
     if FROZEN not in params:
         return 0
     return depth(params[FROZEN])
+
+
+def initial_policy(params: Params) -> Params:
+    """The policy with which a run of reinforcement learning began.
+
+    Args:
+      params: the run's parameters, whose part `teacher` has initial values of what is trained. If
+        these are adapters, it is empty: without them, the policy is what it was.
+    """
+    return {name: part for name, part in params.items() if name != ADAPTERS} | params[TEACHER]
 
 
 def own_parts(params: Params) -> Params:

@@ -85,14 +85,19 @@ def a2c_flops(
     )
 
 
-def ppo_flops(learner: PPOLearner, rows: int, trained: int, length: int, places: int) -> float:
+def ppo_flops(
+    learner: PPOLearner, frozen_layers: int, rows: int, trained: int, length: int, places: int
+) -> float:
     """Operations of an update of proximal policy optimisation (WebGPT, appendix E).
 
     The behaviour-cloned policy and the value network read all rows. In each epoch, the policy and
     the value network train on those that may have a response. The value network needs no logits.
+    Layers that are not trained are the same for all of them, so they are needed once for each time
+    that rows are read.
 
     Args:
       learner: the learner.
+      frozen_layers: number of layers that are not trained.
       rows: number of completions.
       trained: number of them that the minibatches are made of.
       length: number of tokens per row, prompt and response.
@@ -102,9 +107,15 @@ def ppo_flops(learner: PPOLearner, rows: int, trained: int, length: int, places:
       Operations, as if every row were full.
     """
     config = learner.transformer.config
+    above = dataclasses.replace(config, num_layers=config.num_layers - frozen_layers)
+
+    def shared(rows: int) -> float:
+        whole, part = (forward_flops(c, rows, length, read=0) for c in (config, above))
+        return whole - part
 
     def both(rows: int) -> float:
-        policy = forward_flops(config, rows, length, read=places)
-        return policy + forward_flops(config, rows, length, read=0)
+        policy = forward_flops(above, rows, length, read=places)
+        return policy + forward_flops(above, rows, length, read=0)
 
-    return both(rows) + 3 * learner.epochs * both(trained)
+    read_once = shared(rows) + both(rows)
+    return read_once + learner.epochs * (shared(trained) + 3 * both(trained))

@@ -5,6 +5,7 @@ import dataclasses
 import json
 import pathlib
 import shutil
+from collections.abc import Sequence
 from typing import Any
 
 import browse_questions
@@ -35,6 +36,7 @@ from gophercite.model_folders.checkpoint_files import read_parameters, saved_ste
 from gophercite.model_folders.folder import Model, load_model, load_reward_model, save_model
 from gophercite.models.config import TransformerConfig
 from gophercite.models.parameters import (
+    ADAPTERS,
     HEADS,
     REWARD_MODEL,
     TEACHER,
@@ -92,10 +94,11 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     }
 
 
-def run(folder: pathlib.Path, cache: str, **settings: str) -> int:
+def run(folder: pathlib.Path, cache: str, files: Sequence[str] = (RUN,), **settings: str) -> int:
     bindings = SMALL | settings | {"MODEL_DIR": repr(str(folder))}
-    flags = [f"--gin.{name}={value}" for name, value in bindings.items()]
-    return train.main([f"--gin_file={RUN}", cache, *flags])
+    flags = [f"--gin_file={name}" for name in files]
+    flags += [f"--gin.{name}={value}" for name, value in bindings.items()]
+    return train.main([*flags, cache])
 
 
 def lines(folder: pathlib.Path) -> list[dict[str, Any]]:
@@ -121,10 +124,12 @@ def test_a_policy_learns_by_browsing_and_goes_on_bit_for_bit(
     jax.tree.map(np.testing.assert_array_equal, whole, parts)
     first = load_model(json.loads(folders["INITIAL_CHECKPOINT"].replace("'", '"'))).params
     jax.tree.map(np.testing.assert_array_equal, whole[TEACHER][TRAINED], first[TRAINED])
-    for part in (TRAINED, VALUE_TRUNK):
-        changed = jax.tree.map(lambda a, b: not np.array_equal(a, b), whole[part], first[TRAINED]
-                               if part == TRAINED else first)  # fmt: skip
-        assert any(jax.tree.leaves(changed))
+    for network in (whole, whole[VALUE_TRUNK]):
+        same = jax.tree.map(np.array_equal, network[TRAINED], first[TRAINED])
+        assert not all(jax.tree.leaves(same))
+    # The run's file freezes the embedding, of which there is one.
+    jax.tree.map(np.testing.assert_array_equal, whole["embed"], first["embed"])
+    assert "embed" not in {*whole[VALUE_TRUNK], *whole[TEACHER]}
     assert {REWARD_MODEL, VALUE_HEAD} <= set(whole)
     # What inference loads is the policy alone.
     assert set(load_model(tmp_path / "whole").params) == set(first)
@@ -138,6 +143,28 @@ def test_a_policy_learns_by_browsing_and_goes_on_bit_for_bit(
     assert evaluated[0]["eval/validation/kl"] == pytest.approx(0, abs=0.02)
     assert {"eval/validation/reward", "eval/validation/episodes/right"} <= set(evaluated[0])
     assert saved_steps(tmp_path / "whole")[-1] == 2
+
+
+def test_adapters_learn_by_browsing_above_a_model_that_stays(
+    folders: dict[str, str], cache: str, tmp_path: pathlib.Path
+) -> None:
+    """Of policy and value network a checkpoint has the adapters, and a run goes on with these."""
+    folder, files = tmp_path / "run", (RUN, "gin_configs/lora.gin")
+    settings = folders | UNEVALUATED | {"PPOLearner.frozen_parts": "()"}
+    assert run(folder, cache, files, **settings, TRAIN_STEPS="1") == 0
+    stored = read_parameters(folder, 1)
+    assert stored.keys() == {ADAPTERS, VALUE_HEAD, VALUE_TRUNK}
+    assert stored[VALUE_TRUNK].keys() == {ADAPTERS}
+    for network in (stored, stored[VALUE_TRUNK]):
+        assert all(np.any(each["b"]) for each in network[ADAPTERS].values())
+    assert run(folder, cache, files, **settings, TRAIN_STEPS="2") == 0
+    first, second = lines(folder)
+    assert first["objective/kl"] == pytest.approx(0, abs=0.02)
+    assert second["step"] == 2
+    base = load_model(json.loads(folders["INITIAL_CHECKPOINT"].replace("'", '"'))).params
+    params = load_model(folder).params
+    jax.tree.map(np.testing.assert_array_equal, params["embed"], base["embed"])
+    assert np.any(params[TRAINED]["up"] != base[TRAINED]["up"])
 
 
 def test_minibatches_that_don_t_suit_a_rollout_are_refused_at_the_start(

@@ -87,6 +87,7 @@ def test_updates_of_ppo_do_what_they_must() -> None:
         "PPOLearner.minibatches": "2", "PPOLearner.microbatches": "1", "PPOLearner.epochs": "1",
         "PPOLearner.value_width": "8", "VOCABULARY_SIZE": "512",
         "constant_schedule.learning_rate": "0.1",
+        "FROZEN_FRACTION": "0.5", "PPOLearner.frozen_parts": "('embed',)",
     }  # fmt: skip
     unused = ("A2C", "LENGTH", "linear_warmup")
     tiny = {name: value for name, value in SMALL.items() if not name.startswith(unused)}

@@ -27,6 +27,7 @@ from gophercite.models.parameters import (
     TEACHER,
     TRAINED,
     Params,
+    merge_layers,
 )
 from gophercite.models.reward_model import RewardModel, Verdict
 from gophercite.models.transformer import Transformer
@@ -130,6 +131,27 @@ def made(params: Params) -> Made:
     policy = OF.policy_parts(params)
     sampled = decode(OF.plan, policy, prompts, lengths, keys, quotes, None)
     return Made(params, COLLECT(params, shown, key).rollouts, quotes, sampled)
+
+
+def test_a_teacher_reads_with_its_own_embedding_if_the_policy_s_is_trained(made: Made) -> None:
+    """The frozen layers' activations are then others than those that sampling has kept."""
+    of = learner(frozen_parts=())
+    params = parameters(of)
+    draws = np.random.default_rng(8)
+    table = params["embed"]["embedding"]
+    moved = table + 0.3 * jnp.asarray(draws.normal(size=table.shape), table.dtype)
+    params = {**params, "embed": {**params["embed"], "embedding": moved}}
+    tokens = made.rollouts.tokens
+    positions = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
+    kept = MODEL.frozen_activations(params, tokens, positions, jnp.ones_like(tokens))
+    found = jax.jit(partial(losses, of))(params, made.rollouts._replace(frozen_activations=kept))
+    whole = {**merge_layers(params), TEACHER: merge_layers({**params, **params[TEACHER]})}
+    whole[TEACHER] = {name: whole[TEACHER][name] for name in OF.policy_parts(merge_layers(params))}
+    bare = made.rollouts._replace(frozen_activations=None)
+    wanted = jax.jit(partial(losses, of))(whole, bare)
+    assert wanted[1]["kl"] > 1
+    for name in ("kl", "log_prob", "value_loss"):
+        np.testing.assert_allclose(found[1][name], wanted[1][name], rtol=1e-4, err_msg=name)
 
 
 def test_the_trainer_agrees_with_the_sampler_on_what_was_drawn(made: Made) -> None:

@@ -338,7 +338,7 @@ def test_a_minibatch_s_gradient_is_a_mean_over_its_share_of_the_tokens(params: P
 def test_no_gain_beyond_the_clip_and_every_loss_before_it(params: Params) -> None:
     """The surrogate is flat where the ratio has gone the advantage's way by more than ε."""
     experience = random_experience(3)
-    new = jax.jit(WHOLE._log_probs)(params, experience)[0]
+    new = jax.jit(WHOLE._log_probs)(params, experience, None)[0]
     for ahead, advantage, flat in (
         (0.5, 1.0, True),  # likelier already, and good
         (0.5, -1.0, False),  # likelier, and bad
@@ -407,7 +407,7 @@ def test_who_collected_the_rows_makes_no_difference(params: Params) -> None:
         sum(forward_flops(CONFIG, rows, LENGTH, read=read) for read in (PLACES, 0))
         for rows in (16, 12)
     )
-    assert ppo_flops(of, 16, 12, LENGTH, PLACES) == judged + 3 * of.epochs * trained
+    assert ppo_flops(of, 0, 16, 12, LENGTH, PLACES) == judged + 3 * of.epochs * trained
     with pytest.raises(ValueError, match="trained_rows = 10: must be a multiple of"):
         learner(trained_rows=10)
 
