@@ -30,7 +30,8 @@ def main(folder: str, index: int, count: int, port: int) -> None:
     params = tiny.parameters()
     axes = tiny.TRUNK.logical_axes()
     of_judge = {**axes, HEADS: RewardModel(tiny.TRUNK).heads_axes()}
-    axes = {**axes, REWARD_MODEL: of_judge, "value_head": {}, "teacher": {}}
+    policy = tiny.TRUNK.logical_axes(tiny.FROZEN_LAYERS)
+    axes = {**policy, REWARD_MODEL: of_judge, "value_head": {}, "teacher": {}}
     spread = jax.tree.map(
         lambda leaf, place: jax.make_array_from_callback(
             leaf.shape, place, lambda where: np.asarray(leaf)[where]

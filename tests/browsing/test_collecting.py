@@ -26,7 +26,13 @@ from gophercite.learning.state import Collected
 from gophercite.learning.token_log_probs import token_log_probs
 from gophercite.model_folders.folder import Model, read_vocabulary
 from gophercite.models.config import TransformerConfig
-from gophercite.models.parameters import BESIDE_THE_POLICY, HEADS, REWARD_MODEL, Params
+from gophercite.models.parameters import (
+    BESIDE_THE_POLICY,
+    HEADS,
+    REWARD_MODEL,
+    Params,
+    merge_layers,
+)
 from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer
 from gophercite.storage.json_fields import RecordError
@@ -37,9 +43,10 @@ VOCABULARY = read_vocabulary(
 )
 TRUNK = Transformer(
     TransformerConfig(
-        vocab_size=2048, d_model=16, num_layers=1, num_heads=2, head_dim=8, dtype="float32"
+        vocab_size=2048, d_model=16, num_layers=2, num_heads=2, head_dim=8, dtype="float32"
     )
 )
+FROZEN_LAYERS = 1
 QUESTIONS = [Asked(f"q{n}", f"lighthouse {n}?") for n in range(5)]
 PROMPT, MOST, CHUNK, STEPS, ENVIRONMENTS = 192, 24, 8, 14, 6
 NEVER = lambda: False  # noqa: E731
@@ -49,8 +56,8 @@ RULES = Settings(actions=(4, 6), view_lines=6, results=3)
 
 @functools.cache
 def parameters() -> Params:
-    params = jax.jit(TRUNK.init)(jax.random.key(0))
-    judge = {**params, HEADS: RewardModel(TRUNK).init_heads(jax.random.key(1))}
+    params = jax.jit(TRUNK.init, static_argnums=1)(jax.random.key(0), FROZEN_LAYERS)
+    judge = {**merge_layers(params), HEADS: RewardModel(TRUNK).init_heads(jax.random.key(1))}
     return {**params, REWARD_MODEL: judge, "value_head": {}, "teacher": {}}
 
 

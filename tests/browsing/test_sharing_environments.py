@@ -109,7 +109,8 @@ def spread(partitioner: Partitioner) -> Any:
     params = tiny.parameters()
     axes = tiny.TRUNK.logical_axes()
     judge = {**axes, HEADS: RewardModel(tiny.TRUNK).heads_axes()}
-    axes = {**axes, REWARD_MODEL: judge, "value_head": {}, "teacher": {}}
+    policy = tiny.TRUNK.logical_axes(tiny.FROZEN_LAYERS)
+    axes = {**policy, REWARD_MODEL: judge, "value_head": {}, "teacher": {}}
     return jax.device_put(params, partitioner.shardings(axes, params))
 
 
