@@ -10,13 +10,11 @@ import gin_files
 import jax
 import jax.numpy as jnp
 import numpy as np
+from planned_tables import everywhere, fault_tables, quote_tables
 
-from data_pipelines.sample_world.vocabulary import bundled_vocabulary
 from gophercite.decoding.decode_loop import decode
 from gophercite.decoding.decode_state import Plan
-from gophercite.decoding.fault_tracking import FaultTracker
 from gophercite.decoding.sampling_settings import SamplingSettings
-from gophercite.documents import Document
 from gophercite.learning.a2c import A2CLearner
 from gophercite.learning.experience import nothing, to_batch
 from gophercite.learning.ppo import PPOLearner
@@ -32,17 +30,12 @@ from gophercite.partitioning import Partitioner, make_mesh
 from gophercite.planning.chips import Topology
 from gophercite.planning.needed_flops import a2c_flops, ppo_flops, sampling_flops
 from gophercite.planning.plan import Step, device_bytes, update_step
-from gophercite.quoting.constraint import QuoteConstraint
 from gophercite.quoting.quote_settings import QuoteSettings
-from gophercite.quoting.table_sizes import TableSizes
 from gophercite.training.feed import batch_sharding, refuse_uneven
 from gophercite.training.initialisation import count_frozen
 from gophercite.training.program import Program
 
 _AXES = ("data", "fsdp", "model")
-# Nodes and edges per token of a prompt, rounded up from real pages: of its quote graph
-# (docs/measurements/quote_constraint.md) and of the graph by which faults are tracked.
-_QUOTES, _FAULTS = (11, 32), (8, 12)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -272,7 +265,7 @@ def _prompts(
         name: _rows(partitioner, jax.ShapeDtypeStruct(shape, dtype))
         for name, (shape, dtype) in shapes.items()
     }
-    tables = _tables(partitioner, quotes, prompts, length, max_tokens, vocabulary_size)
+    tables = quote_tables(partitioner, quotes, prompts, length, max_tokens, vocabulary_size)
     return batch | {"quotes": tables}
 
 
@@ -310,7 +303,7 @@ def _built(partitioner: Partitioner) -> PlannedRun:
     batch = {
         name: _rows(partitioner, part)
         if isinstance(part, np.ndarray)
-        else jax.tree.map(lambda leaf: _everywhere(partitioner, leaf), part)
+        else jax.tree.map(lambda leaf: everywhere(partitioner, leaf), part)
         for name, part in first.items()
     }
     program = Program(run.learner, run.initialisation, partitioner)
@@ -341,14 +334,14 @@ def _sampled(partitioner: Partitioner, sampling: Sampling) -> PlannedRun:
         jax.ShapeDtypeStruct((prompts,), jnp.int32),
         keys,
     )
-    inputs = jax.tree.map(lambda leaf: _everywhere(partitioner, leaf), inputs)
+    inputs = jax.tree.map(lambda leaf: everywhere(partitioner, leaf), inputs)
     quotes = faults = None
     limits = gin.get_configurable(QuoteSettings)()
     sizes = prompts, sampling.length, config.vocab_size
     if sampling.constrained:
-        quotes = _tables(partitioner, limits, *sizes[:2], tokens, config.vocab_size)
+        quotes = quote_tables(partitioner, limits, *sizes[:2], tokens, config.vocab_size)
     if sampling.track_faults:
-        faults = _fault_tables(partitioner, limits, *sizes)
+        faults = fault_tables(partitioner, limits, *sizes)
 
     def compile() -> jax.stages.Compiled:
         with partitioner.activate():
@@ -371,58 +364,6 @@ def _sampled(partitioner: Partitioner, sampling: Sampling) -> PlannedRun:
 def _rows(partitioner: Partitioner, array: Any) -> jax.ShapeDtypeStruct:
     place = batch_sharding(partitioner, len(array.shape))
     return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=place)
-
-
-def _everywhere(partitioner: Partitioner, array: Any) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=partitioner.replicated)
-
-
-def _tables(
-    partitioner: Partitioner,
-    settings: QuoteSettings,
-    prompts: int,
-    length: int,
-    max_tokens: int,
-    vocabulary_size: int,
-) -> Any:
-    """The shapes of a batch's quote tables: those of a small vocabulary, enlarged."""
-    small = bundled_vocabulary()
-    constraint = QuoteConstraint(small, settings)
-    text = "Some text to quote from, long enough for any minimum. " * 8
-    graph = constraint.graph([Document("a", "A", text)])
-    sizes = _table_sizes(_QUOTES, prompts, length)
-    tables = constraint.host_tables([graph] * prompts, max(max_tokens, 512), sizes)
-    return _enlarged(partitioner, tables, vocabulary_size)
-
-
-def _fault_tables(
-    partitioner: Partitioner,
-    settings: QuoteSettings,
-    prompts: int,
-    length: int,
-    vocabulary_size: int,
-) -> Any:
-    """The shapes of a batch's fault tables, likewise."""
-    tracker = FaultTracker(bundled_vocabulary(), settings.minimum_quote, settings.maximum_omissions)
-    graph = tracker.graph([Document("a", "A", "Some text to quote from.")])
-    tables = tracker.host_tables([graph] * prompts, _table_sizes(_FAULTS, prompts, length))
-    return _enlarged(partitioner, tables, vocabulary_size)
-
-
-def _table_sizes(per_token: tuple[int, int], prompts: int, length: int) -> TableSizes:
-    return TableSizes(*(prompts * length * each for each in per_token))
-
-
-def _enlarged(partitioner: Partitioner, tables: Any, vocabulary_size: int) -> Any:
-    """The shapes of tables as a vocabulary of that size would have them."""
-    small = bundled_vocabulary().size
-    sizes = {small: vocabulary_size, small + 1: vocabulary_size + 1}
-
-    def enlarged(leaf: np.ndarray) -> jax.ShapeDtypeStruct:
-        shape = tuple(sizes.get(size, size) for size in leaf.shape)
-        return _everywhere(partitioner, jax.ShapeDtypeStruct(shape, leaf.dtype))
-
-    return jax.tree.map(enlarged, tables)
 
 
 def _made(parameter: str) -> Any:

@@ -5,6 +5,7 @@ import gin
 import gin_files
 import jax
 import planned_runs
+import planned_tables
 import pytest
 from tiny_runs import TINY
 
@@ -151,7 +152,7 @@ def test_tables_of_faults_have_the_shapes_of_real_ones() -> None:
     )
     graph = tracker.graph([page])
     real = tracker.host_tables([graph] * 2)
-    planned = planned_runs._fault_tables(
+    planned = planned_tables.fault_tables(
         Partitioner(make_mesh(data=4)), quotes, 2, len(vocabulary.encode(page.text)), 4096
     )
     leaves, structure = jax.tree.flatten(real)
