@@ -1,13 +1,14 @@
 """One update of PPO against the sum of its necessary parts.
 
-    python benchmarks/ppo_step.py [--rounds 5] [--rows 400] [--prompt-tokens 320]
+    python benchmarks/ppo_step.py [--rounds 5] [--rows 400] [--prompt-tokens 320] [--frozen 2]
 
 The sample web's policy (gin_configs/ppo_sample_web.gin) learns from one rollout of random tokens,
 with prompts and responses as long as those of its demonstrations. The parts, each compiled and run
-alone on the same rows, in the same pieces: the behaviour-cloned policy's forward pass; the value
-network's forward pass; the policy, forward and backward, with a plain cross-entropy; the value
-network, forward and backward, with a squared error. What the update has beyond them: divergence,
-advantages, ratios and clip, shuffling, clipped gradients, the optimiser.
+alone on the same rows, in the same pieces: the frozen layers' forward pass, before training and in
+training; from there on, the behaviour-cloned policy's forward pass; the value network's forward
+pass; the policy, forward and backward, with a plain cross-entropy; the value network, forward and
+backward, with a squared error. What the update has beyond them: divergence, advantages, ratios and
+clip, shuffling, clipped gradients, the optimiser.
 
 The parts read all rows to their whole length, as does an update with one width. With several
 (`PPOLearner.widths`), rows of similar length share a microbatch, which is cut to what it needs.
@@ -36,7 +37,15 @@ from gophercite.learning.experience import Experience, nothing, to_batch
 from gophercite.learning.gradient_learner import cut_rows
 from gophercite.learning.ppo import PPOLearner
 from gophercite.models.config import TransformerConfig
-from gophercite.models.parameters import HEADS, TEACHER, VALUE_HEAD, VALUE_TRUNK, Params
+from gophercite.models.parameters import (
+    FROZEN,
+    HEADS,
+    VALUE_HEAD,
+    VALUE_TRUNK,
+    Params,
+    initial_policy,
+    merge_layers,
+)
 from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer
 from gophercite.text.counting import counted
@@ -59,7 +68,7 @@ CONFIG = TransformerConfig(
 )
 
 
-def make(rows: int, prompt_tokens: int) -> tuple[PPOLearner, Params, dict[str, Any]]:
+def make(rows: int, prompt_tokens: int, frozen: int) -> tuple[PPOLearner, Params, dict[str, Any]]:
     """The learner, its parameters, and a rollout."""
     model = Transformer(CONFIG)
     learner = PPOLearner(
@@ -68,14 +77,15 @@ def make(rows: int, prompt_tokens: int) -> tuple[PPOLearner, Params, dict[str, A
         schedule=schedules.constant(1e-4),
         reward_model=RewardModel(model),
         vocabulary_size=VOCABULARY,
+        frozen_parts=("embed",),
         minibatches=MINIBATCHES,
         microbatches=max(1, rows // MINIBATCHES // 8),
         max_grad_norm=1.0,
         value_width=128,
     )
     keys = jax.random.split(jax.random.key(0), 3)
-    policy = model.init(keys[0])
-    judge = {**policy, HEADS: learner.reward_model.init_heads(keys[1])}
+    policy = model.init(keys[0], frozen)
+    judge = {**merge_layers(policy), HEADS: learner.reward_model.init_heads(keys[1])}
     params = learner.with_extra_parts(policy, judge, learner.value_head.init(keys[2]))
     draws = np.random.default_rng(0)
     made = nothing(rows, prompt_tokens + MAX_TOKENS, MAX_TOKENS, 0)
@@ -97,52 +107,58 @@ def parts(
     """The necessary parts: functions, and what they are given."""
     model, pieces = learner.transformer, learner.minibatches * learner.microbatches
 
-    def read(params: Params, rows: Experience) -> Any:
+    def places(rows: Experience) -> tuple[Any, Any]:
         positions = jnp.broadcast_to(jnp.arange(rows.tokens.shape[1]), rows.tokens.shape)
         ends = rows.prompt_lengths + rows.response_lengths
-        segments = (positions < ends[:, None]).astype(jnp.int32)
-        return rows.before(model.apply(params, rows.tokens, positions, segments)[0])
+        return positions, (positions < ends[:, None]).astype(jnp.int32)
 
-    def nats(params: Params, rows: Experience) -> Any:
+    def below(rows: Experience) -> Any:
+        return model.frozen_activations(params, rows.tokens, *places(rows))
+
+    def read(own: Params, rows: Experience, x: Any) -> Any:
+        whole = {**params, **own}
+        return rows.before(model.from_frozen_activations(whole, x, *places(rows)))
+
+    def nats(own: Params, rows: Experience, x: Any) -> Any:
         weights = rows.real.astype(jnp.float32)
         unembedding = model.unembedding(params)
-        return cross_entropy(read(params, rows), unembedding, rows.responses, weights)[0]
+        return cross_entropy(read(own, rows, x), unembedding, rows.responses, weights)[0]
 
-    def error(values: Params, rows: Experience) -> Any:
-        found = learner.value_head.apply(values[VALUE_HEAD], read(values[VALUE_TRUNK], rows))
+    def error(own: Params, rows: Experience, x: Any) -> Any:
+        found = learner.value_head.apply(own[VALUE_HEAD], read(own[VALUE_TRUNK], rows, x))
         return jnp.sum(jnp.where(rows.real, jnp.square(found - rows.rewards), 0))
 
-    def over_pieces(
-        function: Callable[[Params, Experience], Any],
-    ) -> Callable[[Params, dict[str, Any]], Any]:
-        def run(own: Params, batch: dict[str, Any]) -> Any:
-            return jax.lax.map(
-                lambda rows: function(own, Experience(**rows)), cut_rows(batch, pieces)
-            )
+    def in_pieces(batch: Any) -> Any:
+        return jax.lax.map(lambda rows: below(Experience(**rows)), cut_rows(batch, pieces))
+
+    def over_pieces(loss: Callable[..., Any]) -> Callable[..., Any]:
+        def run(own: Params, batch: dict[str, Any], x: Any) -> Any:
+            cut = cut_rows(batch, pieces), x
+            return jax.lax.map(lambda piece: loss(own, Experience(**piece[0]), piece[1]), cut)
 
         return run
 
-    def slopes(
-        loss: Callable[[Params, Experience], Any],
-    ) -> Callable[[Params, dict[str, Any]], Any]:
-        def run(own: Params, batch: dict[str, Any]) -> Any:
-            def piece(sums: Params, rows: dict[str, Any]) -> tuple[Params, None]:
-                new = jax.grad(loss)(own, Experience(**rows))
+    def slopes(loss: Callable[..., Any]) -> Callable[..., Any]:
+        def run(own: Params, batch: dict[str, Any], x: Any) -> Any:
+            def piece(sums: Params, rows: tuple[dict[str, Any], Any]) -> tuple[Params, None]:
+                new = jax.grad(loss)(own, Experience(**rows[0]), rows[1])
                 return jax.tree.map(jnp.add, sums, new), None
 
-            return jax.lax.scan(piece, jax.tree.map(jnp.zeros_like, own), cut_rows(batch, pieces))[
-                0
-            ]
+            zeros = jax.tree.map(jnp.zeros_like, own)
+            return jax.lax.scan(piece, zeros, (cut_rows(batch, pieces), x))[0]
 
         return run
 
-    policy = learner.policy_parts(params)
-    values = {name: params[name] for name in (VALUE_TRUNK, VALUE_HEAD)}
-    return {
-        "cloned policy, forward": (over_pieces(nats), (params[TEACHER], batch)),
-        "values, forward": (over_pieces(error), (values, batch)),
-        "policy, forward and backward": (slopes(nats), (policy, batch)),
-        "values, forward and backward": (slopes(error), (values, batch)),
+    trained = learner.trained(params)
+    values = {name: trained.pop(name) for name in (VALUE_TRUNK, VALUE_HEAD)}
+    teacher = {name: part for name, part in initial_policy(params).items() if name in trained}
+    x = jax.jit(in_pieces)(batch)
+    times = ("before training", "in training") if FROZEN in params else ()
+    return {f"frozen layers, forward, {when}": (in_pieces, (batch,)) for when in times} | {
+        "cloned policy, forward": (over_pieces(nats), (teacher, batch, x)),
+        "values, forward": (over_pieces(error), (values, batch, x)),
+        "policy, forward and backward": (slopes(nats), (trained, batch, x)),
+        "values, forward and backward": (slopes(error), (values, batch, x)),
     }
 
 
@@ -154,8 +170,9 @@ def main() -> None:
     add("--rounds", type=int, default=5, help="rounds to measure (default: 5)")
     add("--rows", type=int, default=400, help="completions of the rollout (default: 400)")
     add("--prompt-tokens", type=int, default=320, help="longest prompt (default: 320)")
+    add("--frozen", type=int, default=2, help="frozen layers, of four (default: 2)")
     flags = parser.parse_args()
-    learner, params, batch = make(flags.rows, flags.prompt_tokens)
+    learner, params, batch = make(flags.rows, flags.prompt_tokens, flags.frozen)
     state = learner.init_state(params, jax.random.key(1))
     necessary = parts(learner, params, batch)
     programs = {

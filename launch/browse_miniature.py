@@ -84,11 +84,13 @@ class Plan:
         make += ["--pages", str(pages), "--questions", self._scaled(15000)]
         make += ["--demonstrations", self._scaled(4500), "--steps", "5,3", *_RULES]
         make += ["--styles", "direct", "--noise", "0.3"]  # one way: a million parameters learn it
+        # People forget to cite. Imitation learns that from them, too; rewards can unteach it.
+        make += ["--rate", "uncited=0.3"]
         deal = [f"{data}.question_sets", f"{web}/made/questions_train.jsonl", str(sets)]
         deal += ["--share", "rm=1", "--share", "rl=2", "--without", demonstrations]
         learn = [f"{data}.browsing_completions", f"{web}/made/world_train", demonstrations]
         learn += [str(at("completions")), "--prompt-tokens", _PROMPT_TOKENS, "--held-out", "0.04"]
-        learn += ["--vocabulary", f"{data}/sample_world/model/vocabulary"]
+        learn += ["--faults", "--vocabulary", f"{data}/sample_world/model/vocabulary"]
         compare = [f"{data}.browsing_comparisons", f"{sets}/questions_rm.jsonl"]
         compare += [f"{at('rated')}/of/episodes.jsonl.gz"]
         compare += [f"{at('rated')}/script_{number}.jsonl.gz" for number in range(3)]
@@ -176,7 +178,7 @@ class Plan:
                             "QUESTIONS": f"{sets}/questions_rl.jsonl",
                             "HELD_OUT_WORLD": f"{web}/made/world_validation",
                             "HELD_OUT_QUESTIONS": f"{web}/made/questions_validation.jsonl",
-                            "TRAIN_STEPS": int(self._scaled(64)),
+                            "TRAIN_STEPS": int(self._scaled(32)),
                         },
                     )
                 ],
