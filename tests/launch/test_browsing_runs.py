@@ -150,7 +150,7 @@ def test_adapters_learn_by_browsing_above_a_model_that_stays(
 ) -> None:
     """Of policy and value network a checkpoint has the adapters, and a run goes on with these."""
     folder, files = tmp_path / "run", (RUN, "gin_configs/lora.gin")
-    settings = folders | UNEVALUATED | {"PPOLearner.frozen_parts": "()"}
+    settings = folders | UNEVALUATED
     assert run(folder, cache, files, **settings, TRAIN_STEPS="1") == 0
     stored = read_parameters(folder, 1)
     assert stored.keys() == {ADAPTERS, VALUE_HEAD, VALUE_TRUNK}
