@@ -304,6 +304,11 @@ def model_vocabulary(folder: str) -> Vocabulary:
     return read_vocabulary(folder)
 
 
+def vocabulary_size(vocabulary: Vocabulary) -> int:
+    """The number of a vocabulary's tokens; a model may have more rows."""
+    return vocabulary.size
+
+
 def model_config(folder: str, **changes: Any) -> TransformerConfig:
     """The architecture of a model, for runs that start from it.
 
@@ -440,6 +445,7 @@ def _register() -> None:
         tasks.add_rated_answers,
         tasks.add_repeats,
         tasks.add_tfds,
+        vocabulary_size,
     ):
         gin.external_configurable(configurable, module="gophercite")
     # Gin has a "constant" of its own.

@@ -5,7 +5,6 @@ import dataclasses
 import json
 import pathlib
 import shutil
-from collections.abc import Sequence
 from typing import Any
 
 import browse_questions
@@ -50,7 +49,7 @@ from gophercite.monitoring.metrics import read_metrics
 from gophercite.records import Question
 from gophercite.training.early_stopping import EarlyStopping
 
-RUN = "gin_configs/ppo_sample_web.gin"
+RUN, IMPORTED = "gin_configs/ppo_sample_web.gin", "gin_configs/ppo_imported.gin"
 ONE_LAYER = TINY | {"TransformerConfig.num_layers": "1"}
 SMALL = {name: value for name, value in ONE_LAYER.items() if not name.startswith("linear")} | {
     **kills.PPO,
@@ -94,11 +93,12 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     }
 
 
-def run(folder: pathlib.Path, cache: str, files: Sequence[str] = (RUN,), **settings: str) -> int:
+def run(folder: pathlib.Path, cache: str, file: str = RUN, **settings: str) -> int:
     bindings = SMALL | settings | {"MODEL_DIR": repr(str(folder))}
-    flags = [f"--gin_file={name}" for name in files]
-    flags += [f"--gin.{name}={value}" for name, value in bindings.items()]
-    return train.main([*flags, cache])
+    if file == IMPORTED:  # the architecture comes from the policy's folder
+        bindings = {n: bindings[n] for n in bindings if not n.startswith("TransformerConfig.")}
+    flags = [f"--gin.{name}={value}" for name, value in bindings.items()]
+    return train.main([f"--gin_file={file}", *flags, cache])
 
 
 def lines(folder: pathlib.Path) -> list[dict[str, Any]]:
@@ -149,15 +149,15 @@ def test_adapters_learn_by_browsing_above_a_model_that_stays(
     folders: dict[str, str], cache: str, tmp_path: pathlib.Path
 ) -> None:
     """Of policy and value network a checkpoint has the adapters, and a run goes on with these."""
-    folder, files = tmp_path / "run", (RUN, "gin_configs/lora.gin")
-    settings = folders | UNEVALUATED
-    assert run(folder, cache, files, **settings, TRAIN_STEPS="1") == 0
+    folder = tmp_path / "run"
+    settings = folders | UNEVALUATED | {"model_config.dtype": "'float32'"}
+    assert run(folder, cache, IMPORTED, **settings, TRAIN_STEPS="1") == 0
     stored = read_parameters(folder, 1)
     assert stored.keys() == {ADAPTERS, VALUE_HEAD, VALUE_TRUNK}
     assert stored[VALUE_TRUNK].keys() == {ADAPTERS}
     for network in (stored, stored[VALUE_TRUNK]):
         assert all(np.any(each["b"]) for each in network[ADAPTERS].values())
-    assert run(folder, cache, files, **settings, TRAIN_STEPS="2") == 0
+    assert run(folder, cache, IMPORTED, **settings, TRAIN_STEPS="2") == 0
     first, second = lines(folder)
     assert first["objective/kl"] == pytest.approx(0, abs=0.02)
     assert second["step"] == 2
