@@ -93,7 +93,7 @@ def ppo_flops(
     The behaviour-cloned policy and the value network read all rows. In each epoch, the policy and
     the value network train on those that may have a response. The value network needs no logits.
     Layers that are not trained are the same for all of them, so they are needed once for each time
-    that rows are read.
+    that rows are read (if the embedding below them is not trained, either).
 
     Args:
       learner: the learner.

@@ -408,6 +408,14 @@ def test_who_collected_the_rows_makes_no_difference(params: Params) -> None:
         for rows in (16, 12)
     )
     assert ppo_flops(of, 0, 16, 12, LENGTH, PLACES) == judged + 3 * of.epochs * trained
+    # A frozen layer is read once where two networks would read it, and has no gradients.
+    one = dataclasses.replace(CONFIG, num_layers=1)
+    layers = [
+        forward_flops(CONFIG, rows, LENGTH, read=0) - forward_flops(one, rows, LENGTH, read=0)
+        for rows in (16, 12)
+    ]
+    saved = ppo_flops(of, 0, 16, 12, LENGTH, PLACES) - ppo_flops(of, 1, 16, 12, LENGTH, PLACES)
+    assert saved == pytest.approx(layers[0] + of.epochs * (6 - 1) * layers[1])
     with pytest.raises(ValueError, match="trained_rows = 10: must be a multiple of"):
         learner(trained_rows=10)
 
