@@ -13,6 +13,9 @@ merged into "better", as in WebGPT (3.2); the ratings keep the five points.
 OUT gets `comparisons_train.jsonl` and `comparisons_validation.jsonl`. With --validation-model a
 share of the questions goes to `validation_model/` in the same form, for a second reward model that
 judges the answers that the first one chose (appendix I).
+
+--share uses only that share of the questions for training comparisons, as for WebGPT's scaling of
+reward models (section 5.2). Larger shares hold the smaller ones; what is held out is the same.
 """
 
 import argparse
@@ -24,7 +27,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from data_pipelines.demonstrators.truth import judge
-from data_pipelines.question_sets import set_of
+from data_pipelines.question_sets import in_share, set_of
 from gophercite import records
 from gophercite.browser.episodes import Episode, read_episodes
 from gophercite.browser.state import State
@@ -111,6 +114,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 set_of(f"{choice} of {question.question}", of)
                 for choice, of in (("model", shares), ("part", parts))
             )
+            if part == "train" and not in_share(question.question, options.share):
+                continue
             by_split[f"{model} {part}"] += comparisons(
                 question, episodes, options.each, id, not options.no_ties
             )
@@ -151,12 +156,15 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--out", type=Path, required=True, metavar="DIR", help="a folder")
     add("--held-out", type=float, default=0.1, help="share of the questions (default 0.1)")
     add("--validation-model", type=float, default=0.0, help="share of the questions (default 0)")
+    add("--share", type=float, default=1.0, help="share of the others to learn from (default 1)")
     add("--no-ties", action="store_true", help="compare no two equally good answers")
     add("--each", type=int, default=4, help="decided comparisons of a question (default 4)")
     options = parser.parse_args(arguments)
     for name in ("held_out", "validation_model"):
         if not 0 <= getattr(options, name) < 1:
             parser.error(f"--{name.replace('_', '-')}: must be from 0 to below 1")
+    if not 0 < options.share <= 1:
+        parser.error(f"--share is {options.share}: must be above 0 and at most 1")
     return options
 
 

@@ -9,6 +9,9 @@ that share of the episodes (4 % in WebGPT, section 3.2). Each episode is replaye
 its prompts are as long as --prompt-tokens allows: use the value that the model will be run with.
 Invalid actions, and mistakes that demonstrators marked, are left out, unless --faults is given;
 with --supported, so are episodes whose answer is not supported by what it cites.
+
+--share uses only the demonstrations of that share of the questions to learn from, as for WebGPT's
+scaling of cloning (section 5.2). Larger shares hold the smaller ones; what is held out is the same.
 """
 
 import argparse
@@ -17,6 +20,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from data_pipelines.question_sets import in_share
 from gophercite import records
 from gophercite.browser.encoding import text_of_state
 from gophercite.browser.episodes import Episode, examples, read_episodes
@@ -80,6 +84,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     unsupported += 1
                     continue
                 split = "validation" if is_held_out(episode, options.held_out) else "train"
+                if split == "train" and not in_share(episode.question_id, options.share):
+                    continue
                 try:
                     of_split = list(
                         completions(
@@ -124,6 +130,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--vocabulary", required=True, metavar="DIR", help="a model's or vocabulary's folder")
     add("--prompt-tokens", type=int, default=2048, help="longest prompt (default 2048)")
     add("--held-out", type=float, default=0.0, help="share of the questions (default 0)")
+    add("--share", type=float, default=1.0, help="share of the others to learn from (default 1)")
     add("--faults", action="store_true", help="learn invalid actions and mistakes, too")
     add("--supported", action="store_true", help="leave out episodes whose answer is not proved")
     options = parser.parse_args(arguments)
@@ -131,6 +138,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.error(f"--prompt-tokens is {options.prompt_tokens}: must be at least 1")
     if not 0 <= options.held_out < 1:
         parser.error(f"--held-out is {options.held_out}: must be from 0 to below 1")
+    if not 0 < options.share <= 1:
+        parser.error(f"--share is {options.share}: must be above 0 and at most 1")
     return options
 
 

@@ -34,6 +34,18 @@ def set_of(question: str, shares: Mapping[str, float]) -> str:
     return name
 
 
+def in_share(question: str, share: float) -> bool:
+    """Whether a question is in a part of a data set, such as that of a scaling experiment.
+
+    Smaller parts are parts of larger ones, and independent of all other divisions.
+
+    Args:
+      question: its text, or another key that all its records share.
+      share: size of the part, above 0 and at most 1.
+    """
+    return set_of(f"share of {question}", {"in": share, "out": 1 - share}) == "in"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status."""
     parser = argparse.ArgumentParser(

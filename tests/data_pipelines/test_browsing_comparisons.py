@@ -77,33 +77,64 @@ def test_answers_come_with_their_references_once_each_and_few_are_ties(
         assert one.references[0].extract == LIGHTHOUSE.splitlines()[0]  # type: ignore[union-attr]
 
 
-def test_questions_of_one_set_are_divided_among_both_models_and_splits(
-    tmp_path: Path, episodes: list[Episode]
-) -> None:
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory, episodes: list[Episode]) -> list[str]:
+    """Files with questions of one set, and with episodes of each."""
+    folder = tmp_path_factory.mktemp("asked")
     # Chosen as data_pipelines.question_sets does: by their texts' places in one order.
     named = (f"Who built number {number}?" for number in range(400))
     chosen = [text for text in named if set_of(text, {"rm": 1, "rl": 2}) == "rm"]
     questions = [dataclasses.replace(QUESTION, id=text, question=text) for text in chosen]
-    records.write(tmp_path / "questions.jsonl", questions)
+    records.write(folder / "questions.jsonl", questions)
     write_episodes(
-        tmp_path / "episodes.jsonl.gz",
+        folder / "episodes.jsonl.gz",
         [
             dataclasses.replace(each, id=f"{text}/{each.id}", question_id=text)
             for text in chosen
             for each in episodes
         ],
     )
-    files = [str(tmp_path / name) for name in ("questions.jsonl", "episodes.jsonl.gz")]
+    return [str(folder / name) for name in ("questions.jsonl", "episodes.jsonl.gz")]
+
+
+def compared(asked: list[str], out: Path, *flags: str) -> dict[str, set[str]]:
+    """The questions of the comparisons, by file."""
     shares = ["--held-out", "0.2", "--validation-model", "0.4"]
-    assert main([*files, "--out", str(tmp_path / "out"), *shares, "--no-ties"]) == 0
+    assert main([*asked, "--out", str(out), *shares, "--no-ties", *flags]) == 0
     found: dict[str, set[str]] = {}
-    for path in sorted((tmp_path / "out").rglob("*.jsonl")):
+    for path in sorted(out.rglob("*.jsonl")):
         read = list(records.read(path, records.Comparison))
-        found[str(path.relative_to(tmp_path / "out"))] = {each.question for each in read}
+        found[str(path.relative_to(out))] = {each.question for each in read}
         assert all(each.preferred != 0.5 for each in read)
+    return found
+
+
+def test_questions_of_one_set_are_divided_among_both_models_and_splits(
+    tmp_path: Path, asked: list[str]
+) -> None:
+    found = compared(asked, tmp_path)
+    chosen = len(list(records.read(asked[0], Question)))
     assert len(found) == 4
-    assert sum(map(len, found.values())) == len(set().union(*found.values())) == len(chosen)
+    assert sum(map(len, found.values())) == len(set().union(*found.values())) == chosen
     second = sum(len(own) for name, own in found.items() if "validation_model" in name)
-    assert 0.25 < second / len(chosen) < 0.55
+    assert 0.25 < second / chosen < 0.55
     held_out = sum(len(own) for name, own in found.items() if name.endswith("_validation.jsonl"))
-    assert 0.08 < held_out / len(chosen) < 0.35
+    assert 0.08 < held_out / chosen < 0.35
+
+
+def test_a_share_is_part_of_a_larger_one_and_what_is_held_out_stays(
+    tmp_path: Path, asked: list[str]
+) -> None:
+    whole, half, fifth = (
+        compared(asked, tmp_path / share, "--share", share) for share in ("1", "0.5", "0.2")
+    )
+    for name, questions in whole.items():
+        if name.endswith("_validation.jsonl"):
+            assert fifth[name] == half[name] == questions
+        else:
+            assert set() < fifth[name] < half[name] < questions
+    trained = "comparisons_train.jsonl"
+    assert 0.3 < len(half[trained]) / len(whole[trained]) < 0.7
+    assert 0.08 < len(fifth[trained]) / len(whole[trained]) < 0.35, "of what is not held out"
+    with pytest.raises(SystemExit):
+        main([*asked, "--out", str(tmp_path), "--share", "0"])

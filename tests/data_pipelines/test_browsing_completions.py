@@ -101,6 +101,23 @@ def test_held_out_questions_are_whole_and_as_many_as_asked_for(folder: pathlib.P
     assert not ids["validation"] & ids["train"]
 
 
+def test_a_share_is_part_of_a_larger_one_and_what_is_held_out_stays(folder: pathlib.Path) -> None:
+    demonstrated(folder)
+    arguments = [str(folder / "world_train"), str(folder / "demonstrations_train.jsonl.gz")]
+    options = ["--vocabulary", str(MODEL / "vocabulary"), "--held-out", "0.3", "--share"]
+    learnt, held_out = [], []
+    for share in ("0.3", "0.6", "1"):
+        assert main([*arguments, str(folder / share), *options, share]) == 0
+        for split, into in (("train", learnt), ("validation", held_out)):
+            path = folder / share / f"completions_{split}.jsonl"
+            into.append({each.id for each in records.read(path, records.Completion)})
+    assert set() < learnt[0] < learnt[1] < learnt[2]
+    assert held_out[0] == held_out[1] == held_out[2] != set()
+    for share in ("0", "1.1", "nan"):
+        with pytest.raises(SystemExit):
+            main([*arguments, str(folder / "refused"), *options, share])
+
+
 def test_another_world_is_refused_by_the_episode_s_name(
     folder: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
