@@ -140,7 +140,7 @@ class Evaluation:
     @property
     def choice(self) -> Choice:
         """Which of a question's samples counts."""
-        return self.choose or ("likelihood" if self.reward_model is None else "reward")
+        return self.choose or ("agreement" if self.reward_model is None else "reward")
 
     def asking(self) -> AskingSettings:
         """How the model is prompted.

@@ -85,11 +85,11 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     add("--reward-model", metavar="FOLDER", help="reward model that chooses among the samples")
     add(
-        "--likelihood",
-        choices=("mean", "sum"),
-        default="mean",
-        help="without a reward model, choose the sample with the highest mean or sum of its "
-        "tokens' log-probabilities (default: mean)",
+        "--choose",
+        choices=("agreement", "mean", "sum"),
+        default="agreement",
+        help="without a reward model, choose the sample that agrees most with all others, or that "
+        "with the highest mean or sum of its tokens' log-probabilities (default: agreement)",
     )
     add(
         "--joint",

@@ -167,7 +167,7 @@ def _answerer(flags: argparse.Namespace) -> Answerer:
         samples=flags.samples,
         prompt_tokens=flags.prompt_tokens,
         joint=flags.joint,
-        likelihood=flags.likelihood,
+        choose=flags.choose,
         max_num_seqs=flags.max_num_seqs,
         claim_in_quote=flags.claim_in_quote,
         sampling=SamplingSettings(flags.max_tokens, flags.temperature, flags.top_k, flags.top_p),

@@ -54,7 +54,7 @@ def answer(
       model: a model, or the folder of one; None for the baseline, which needs no model and quotes
         a sentence by rule (`gophercite.answering.extractive`).
       reward_model: a reward model, or the folder of one, that chooses among the samples; None
-        chooses by likelihood (`AnsweringSettings.likelihood`).
+        chooses as the settings say (`AnsweringSettings.choose`).
       pages: maximum number of pages to use.
       samples: number of answers to choose from; None takes the number from the settings.
       omissions: how often a model's quote may leave words out, marked by ` [...] `. None takes the

@@ -3,7 +3,7 @@
 Each page gets its own prompt, cut to a window around its snippet, and the samples take the prompts
 in round robin; or all pages share one prompt. Every sample is drawn under the quote constraint, so
 it is well formed and its quotes are verbatim. What remains is to choose one: a reward model does
-so, or the model's own likelihood where there is no reward model.
+so, or without one, how much the samples agree (`gophercite.answering.agreement`).
 """
 
 import contextlib
@@ -16,9 +16,11 @@ import jax
 import jax.numpy as jnp
 
 from gophercite import evidence
+from gophercite.answering.agreement import agreement
 from gophercite.answering.citing import cited
 from gophercite.answering.extractive import why_nothing
 from gophercite.answering.pages import FoundPages, asked
+from gophercite.answering.ranking import rank
 from gophercite.decoding.claim_in_quote import Shown
 from gophercite.decoding.in_flight import usual_batch_size
 from gophercite.decoding.rerank import Candidate, Scorer, sample_in_turn
@@ -44,10 +46,11 @@ from gophercite.retrieval.contexts import (
     single_contexts,
 )
 
-Likelihood = Literal["mean", "sum"]
+Chooser = Literal["agreement", "mean", "sum"]
 
 REWARD = "reward"
-LIKELIHOODS: dict[Likelihood, str] = {
+CHOOSERS: dict[Chooser, str] = {
+    "agreement": "agreement",
     "mean": "mean log-probability of a token",
     "sum": "log-probability",
 }
@@ -64,8 +67,9 @@ class AnsweringSettings:
       joint: show all pages in one prompt instead of each in its own.
       few_shot: number of examples before the question, for a base model that was not trained to
         answer (section 2.5 and H): drawn for each prompt, at most five.
-      likelihood: how to choose without a reward model: "mean", the mean of the tokens'
-        log-probabilities, or "sum", which favours short answers.
+      choose: how to choose without a reward model: "agreement", the sample that agrees most with
+        all; "mean", the one with the highest mean of its tokens' log-probabilities; "sum", with
+        the highest sum, which favours short answers. A single sample is given its mean.
       max_num_seqs: number of answers to draw at a time, which bounds the memory; None draws as many
         as keep the device busy and fit (`decoding.in_flight`). The answers do not depend on it.
       sampling: how tokens are drawn.
@@ -79,7 +83,7 @@ class AnsweringSettings:
     prompt_tokens: int = 4096 - 256
     joint: bool = False
     few_shot: int = 0
-    likelihood: Likelihood = "mean"
+    choose: Chooser = "agreement"
     max_num_seqs: int | None = None
     claim_in_quote: bool = True
     sampling: SamplingSettings = dataclasses.field(default_factory=SamplingSettings)
@@ -91,8 +95,8 @@ class AnsweringSettings:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} = {value}: must be at least 1")
-        if self.likelihood not in LIKELIHOODS:
-            raise ValueError(f"likelihood = {self.likelihood!r}: must be 'mean' or 'sum'")
+        if self.choose not in CHOOSERS:
+            raise ValueError(f"choose = {self.choose!r}: must be 'agreement', 'mean' or 'sum'")
         FewShotSettings(examples=self.few_shot)  # refuses what is out of range
 
 
@@ -157,7 +161,7 @@ class Answerer:
       settings: how it answers.
       name: the model's name in answers where its provenance has no `id`.
       reward_model: chooses among the samples (`gophercite.models.reward_model.load_reward_model`);
-        without one, the most likely sample is chosen, as the settings say.
+        without one, the settings say which sample is chosen.
       reward_name: the reward model's name, likewise.
       partitioner: shards sampling and scoring over the devices that the models' parameters are
         on (`loading.load_answerer`); None for a single device.
@@ -184,7 +188,10 @@ class Answerer:
         self.provenance = [model.provenance]
         self.settings = settings or AnsweringSettings()
         self.reward_name: str | None = None
-        self.scored_by = LIKELIHOODS[self.settings.likelihood]
+        self._chooser = self.settings.choose
+        if self._chooser == "agreement" and self.settings.samples == 1:
+            self._chooser = "mean"  # one alone agrees with itself
+        self.scored_by = CHOOSERS[self._chooser]
         self._model = model
         self._partitioner = partitioner
         self._scorer: Scorer | None = None
@@ -285,7 +292,7 @@ class Answerer:
         ]
 
     def _best(self, prepared: Prepared, samples: Sequence[Sample], keep_samples: bool) -> Answer:
-        best = max(samples, key=lambda each: each.score)
+        best = max(samples, key=rank)
         return Answer(
             question=prepared.question,
             model=self.name,
@@ -392,11 +399,16 @@ class Answerer:
             for candidate in candidates
         ]
         verdicts = self._verdicts([(question.question, triples) for question, _, triples in said])
-        samples = [
-            self._sample(question, candidate, triples, *verdict)
-            for (question, candidate, triples), verdict in zip(said, verdicts, strict=True)
-        ]
         each = settings.samples
+        agreed: list[float] = []
+        for first in range(0, len(said), each):
+            agreed += agreement([triples for _, _, triples in said[first : first + each]])
+        samples = [
+            self._sample(question, candidate, triples, agrees, *verdict)
+            for (question, candidate, triples), agrees, verdict in zip(
+                said, agreed, verdicts, strict=True
+            )
+        ]
         return [samples[first : first + each] for first in range(0, len(samples), each)]
 
     def _sample(
@@ -404,18 +416,24 @@ class Answerer:
         question: Prepared,
         candidate: Candidate,
         triples: Sequence[Evidence],
+        agrees: float,
         reward: float | None,
         supported_and_plausible: float | None,
     ) -> Sample:
         assert candidate.constrained_log_prob is not None  # there was a constraint
         windows = question.contexts[candidate.prompt].windows
         omissions = self.settings.quotes.maximum_omissions
+        scores = {
+            "agreement": agrees,
+            "mean": candidate.mean_log_prob,
+            "sum": candidate.log_prob,
+        }
         return Sample(
             citations=tuple(
                 citation for triple in triples for citation in cited(triple, windows, omissions)
             ),
             text=candidate.text,
-            score=self._likelihood(candidate) if reward is None else reward,
+            score=scores[self._chooser] if reward is None else reward,
             likelihood=candidate.log_prob,
             constrained_likelihood=candidate.constrained_log_prob,
             tokens=len(candidate.tokens),
@@ -433,10 +451,6 @@ class Answerer:
         return list(
             zip(scored.reward.tolist(), scored.supported_and_plausible.tolist(), strict=True)
         )
-
-    def _likelihood(self, candidate: Candidate) -> float:
-        mean = self.settings.likelihood == "mean"
-        return candidate.mean_log_prob if mean else candidate.log_prob
 
 
 def _why_unquotable(window: Window) -> str:

@@ -7,6 +7,11 @@ from gophercite.answering.pages import FoundPages
 from gophercite.records.answers import Answer, Sample
 
 
+def rank(sample: Sample) -> tuple[float, float]:
+    """What orders samples: the score, and the likelihood where scores are equal."""
+    return sample.score, sample.likelihood
+
+
 def ranked_samples(answer: Answer, top: int) -> list[Answer]:
     """Returns the best of a model's answers that differ in what they say.
 
@@ -21,7 +26,7 @@ def ranked_samples(answer: Answer, top: int) -> list[Answer]:
         return [answer]
     distinct: dict[tuple[tuple[str, str, str], ...], Sample] = {}
     # The sort is stable: on a tie the first sample wins, as it did when the answer was chosen.
-    for sample in sorted(answer.samples, key=lambda each: -each.score):
+    for sample in sorted(answer.samples, key=rank, reverse=True):
         said = tuple((each.claim, each.title, each.quote) for each in sample.citations)
         distinct.setdefault(said, sample)
     return [

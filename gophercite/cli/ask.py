@@ -103,11 +103,11 @@ def _add_model(group: argparse._ActionsContainer) -> None:
         "--reward-model", metavar="FOLDER", help="reward model that chooses among the samples"
     )
     add_argument(
-        "--likelihood",
-        choices=("mean", "sum"),
-        default="mean",
-        help="without a reward model, choose the sample with the highest mean or sum of its "
-        "tokens' log-probabilities (default: mean; sum favours short answers)",
+        "--choose",
+        choices=("agreement", "mean", "sum"),
+        default="agreement",
+        help="without a reward model, choose the sample that agrees most with all others, or that "
+        "with the highest mean or sum of its tokens' log-probabilities (default: agreement)",
     )
     add_argument(
         "--joint",
@@ -397,7 +397,7 @@ def _settings(options: argparse.Namespace) -> "AnsweringSettings":
         prompt_tokens=options.prompt_tokens,
         joint=options.joint,
         few_shot=options.few_shot,
-        likelihood=options.likelihood,
+        choose=options.choose,
         max_num_seqs=options.max_num_seqs,
         claim_in_quote=options.claim_in_quote,
         sampling=SamplingSettings(options.max_tokens, options.temperature),

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from gophercite import evidence
+from gophercite.answering.agreement import agreement
 from gophercite.decoding.claim_in_quote import Shown
 from gophercite.decoding.look_ahead import made_ahead
 from gophercite.decoding.rerank import Candidate, sample_in_turn
@@ -48,6 +49,8 @@ class JudgedSample:
       tokens: ids of the sampled tokens, including the end of sequence if there is one.
       log_prob: sum of their log-probabilities under the model, in nats.
       document: id of the page that the prompt showed, if it showed only one.
+      agreement: how much all samples of the question agree with it, from 0 to 1
+        (`gophercite.answering.agreement`); None for a single sample.
       evidence_score: ROUGE-L of the claim against its quote, if a rule found the quote.
       reward: score from a reward model, if one was used.
       supported_and_plausible: the reward model's probability that the answer is both, from 0 to 1.
@@ -60,9 +63,21 @@ class JudgedSample:
     tokens: tuple[int, ...] = ()
     log_prob: float = 0.0
     document: str | None = None
+    agreement: float | None = None
     evidence_score: float | None = None
     reward: float | None = None
     supported_and_plausible: float | None = None
+
+
+def with_agreement(samples: Sequence[JudgedSample]) -> tuple[JudgedSample, ...]:
+    """Returns all samples of a question with their `agreement`, unless there is only one."""
+    if len(samples) < 2:
+        return tuple(samples)
+    agreed = agreement([sample.judgement.triples for sample in samples])
+    return tuple(
+        dataclasses.replace(sample, agreement=value)
+        for sample, value in zip(samples, agreed, strict=True)
+    )
 
 
 def answer_questions(

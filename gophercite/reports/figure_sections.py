@@ -83,7 +83,11 @@ def _all(
 
 
 def _best_of_each_score(system: SavedSystem, good: str) -> dict[str, Mapping[int, Estimate]]:
-    found = {f"by {name}": best_of(system.samples, score, good) for score, name in SCORES.items()}
+    found = {
+        f"by {name}": best_of(system.samples, score, good)
+        for score, name in SCORES.items()
+        if score != "agreement"  # with all samples: it would differ among fewer
+    }
     return {name: shares for name, shares in found.items() if len(shares) > 1}
 
 

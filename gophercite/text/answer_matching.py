@@ -28,7 +28,7 @@ def f1(prediction: str, answers: Iterable[str]) -> float:
     If one side has no words left, it is 1 if the other has none either, else 0 (SQuAD 2.0).
     """
     words = normalize_answer(prediction).split()
-    return max((_f1_of_words(words, normalize_answer(a).split()) for a in answers), default=0.0)
+    return max((f1_of_words(words, normalize_answer(a).split()) for a in answers), default=0.0)
 
 
 def contains_answer(text: str, answers: Iterable[str]) -> bool:
@@ -38,7 +38,8 @@ def contains_answer(text: str, answers: Iterable[str]) -> bool:
     return any(f" {answer} " in padded for answer in normalized if answer)
 
 
-def _f1_of_words(prediction: Sequence[str], answer: Sequence[str]) -> float:
+def f1_of_words(prediction: Sequence[str], answer: Sequence[str]) -> float:
+    """As `f1`, for the words of two normalized texts."""
     if not prediction or not answer:
         return float(prediction == answer)
     common = (collections.Counter(prediction) & collections.Counter(answer)).total()

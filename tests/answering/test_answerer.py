@@ -10,6 +10,7 @@ import pytest
 
 import gophercite
 from gophercite import evidence
+from gophercite.answering.agreement import agreement
 from gophercite.answering.answerer import Answerer, AnsweringSettings
 from gophercite.answering.pages import FoundPages, IndexedPages, index_in_memory
 from gophercite.decoding.rerank import Scorer
@@ -91,7 +92,7 @@ def test_every_sample_is_proved_by_its_page(joint: bool) -> None:
             assert page.text[citation.start : citation.end] == citation.quote
             assert (citation.title, citation.url) == (page.title, page.url)
             assert (citation.sha256, citation.retrieved_at) == (page.sha256, page.retrieved_at)
-        assert sample.likelihood <= sample.score <= 0
+        assert sample.likelihood <= 0 < 1 / 7 < sample.score <= 1
         assert sample.likelihood <= sample.constrained_likelihood <= 0
 
 
@@ -135,19 +136,35 @@ def test_a_quote_of_several_pages_has_a_citation_for_each() -> None:
 
 def test_the_best_sample_is_the_answer() -> None:
     answer = answered()
-    best = max(answer.samples, key=lambda sample: sample.score)
+    best = max(answer.samples, key=lambda sample: (sample.score, sample.likelihood))
     assert (answer.citations, answer.text) == (best.citations, best.text)
     assert (answer.score, answer.likelihood) == (best.score, best.likelihood)
-    assert answer.scored_by == "mean log-probability of a token"
+    assert answer.scored_by == "agreement"
+    agreed = agreement([evidence.parse(sample.text) for sample in answer.samples])
+    assert [sample.score for sample in answer.samples] == agreed
     assert not answer.declined
 
 
-def test_the_sum_of_log_probabilities_may_choose() -> None:
-    settings = dataclasses.replace(SETTINGS, likelihood="sum")
-    answer = Answerer(model(), settings).answer(QUESTION, found_pages(), keep_samples=True)
-    assert answer.scored_by == "log-probability"
-    assert all(sample.score == sample.likelihood for sample in answer.samples)
-    assert answer.score == max(sample.likelihood for sample in answered().samples)
+def test_log_probabilities_may_choose() -> None:
+    samples = answered().samples
+    for choose, name, scores in (
+        ("sum", "log-probability", [each.likelihood for each in samples]),
+        (
+            "mean",
+            "mean log-probability of a token",
+            [each.likelihood / each.tokens for each in samples],
+        ),
+    ):
+        settings = dataclasses.replace(SETTINGS, choose=choose)
+        answer = Answerer(model(), settings).answer(QUESTION, found_pages(), keep_samples=True)
+        assert answer.scored_by == name
+        assert [sample.score for sample in answer.samples] == pytest.approx(scores)
+        assert answer.score == pytest.approx(max(scores))
+
+
+def test_one_sample_alone_has_nothing_to_agree_with() -> None:
+    alone = Answerer(model(), dataclasses.replace(SETTINGS, samples=1))
+    assert alone.scored_by == "mean log-probability of a token"
 
 
 @functools.cache

@@ -513,6 +513,6 @@ def test_a_model_answers(notes: pathlib.Path, compiled: pathlib.Path, capsys: Ca
     assert "above it, 90% of the answers are good" in told.reason
     assert cli.main([*unsure, "--min-quality", "0.99"]) == 1
     assert "too few to promise 99% good ones" in capsys.readouterr().err
-    assert cli.main([*unsure, "--likelihood", "sum"]) == 1
-    assert "score = 'mean log-probability of a token', not" in capsys.readouterr().err
+    assert cli.main([*unsure, "--choose", "sum"]) == 1
+    assert "score = 'agreement', not" in capsys.readouterr().err
     assert jax.config.values["jax_compilation_cache_dir"] == str(compiled)

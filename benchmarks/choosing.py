@@ -1,0 +1,127 @@
+"""What chooses the best of a model's answers, without a reward model.
+
+    python benchmarks/choosing.py --model models/smollm2-citing --limit 100 \\
+      --questions runs/real_questions/data/new_wiki/questions_test.jsonl \\
+      --index runs/real_questions/data/new_wiki/documents_*.jsonl
+
+Each question is asked as `gophercite ask` would, of the pages that an index of all these documents
+finds, or without --index of its own documents. The same samples are then ranked in each way:
+by agreement, by the mean and by the sum of their tokens' log-probabilities. Prints for each way how
+often the chosen claim is exact, its F1, how often its quote contains an answer, and how often it
+comes from one of the question's own documents. Intervals are 90 %, Wilson's. *any* is what the best
+possible choice would get, *one* a choice by chance.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from gophercite import records
+from gophercite.answering.agreement import agreement
+from gophercite.answering.answerer import Answerer, AnsweringSettings
+from gophercite.answering.many_questions import Asked, answer_each
+from gophercite.answering.pages import FoundPages, IndexedPages, index_in_memory
+from gophercite.decoding.sampling_settings import SamplingSettings
+from gophercite.documents import Document
+from gophercite.evaluation.intervals import estimate
+from gophercite.evidence import parse
+from gophercite.model_folders.folder import load_model
+from gophercite.records.answers import Answer, Sample
+from gophercite.reports.tables import Table
+from gophercite.retrieval.contexts import SearchResult
+from gophercite.text.answer_matching import contains_answer, exact_match, f1
+
+
+def judged(sample: Sample, question: records.Question) -> list[float]:
+    """The figures of a sample, each from 0 to 1."""
+    claim, own = sample.citations[0].claim, {document.id for document in question.documents}
+    quotes = " ".join(each.quote for each in sample.citations)
+    return [
+        exact_match(claim, question.answers),
+        f1(claim, question.answers),
+        contains_answer(quotes, question.answers),
+        sample.citations[0].document in own,
+    ]
+
+
+def ways(samples: Sequence[Sample]) -> dict[str, list[float]]:
+    """What each way ranks the samples by."""
+    return {
+        "agreement": agreement([parse(sample.text) for sample in samples]),
+        "mean log-probability": [sample.likelihood / sample.tokens for sample in samples],
+        "log-probability": [sample.likelihood for sample in samples],
+    }
+
+
+def table(answered: Sequence[tuple[records.Question, Answer]]) -> Table:
+    """A row for each way of choosing."""
+    found: dict[str, list[list[float]]] = {}
+    for question, answer in answered:
+        figures = [judged(sample, question) for sample in answer.samples]
+        for way, scores in ways(answer.samples).items():
+            best = max(range(len(scores)), key=scores.__getitem__)
+            found.setdefault(way, []).append(figures[best])
+        for way, over in (("one", lambda column: sum(column) / len(column)), ("any", max)):
+            columns = zip(*figures, strict=True)
+            found.setdefault(way, []).append([over(column) for column in columns])
+    rows = [
+        [way, *(str(estimate([float(v) for v in column])) for column in zip(*of, strict=True))]
+        for way, of in found.items()
+    ]
+    names = ["claim exact %", "claim F1 %", "quote contains an answer %", "own document %"]
+    return Table(["chosen by", *names], rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--model", required=True, help="the model's folder, or its training run's")
+    add("--questions", required=True, help="questions with answers, JSON lines")
+    add("--index", nargs="+", default=[], metavar="FILE", help="documents to search, JSON lines")
+    add("--pages", type=int, default=5, help="pages of a question (default: 5)")
+    add("--limit", type=int, default=100, help="questions, spread over the file (default: 100)")
+    add("--samples", type=int, default=16, help="answers of each question (default: 16)")
+    add("--temperature", type=float, default=1.0, help="of the sampling (default: 1)")
+    add("--max-tokens", type=int, default=96, help="longest answer (default: 96)")
+    add("--seed", type=int, default=0, help="seed of the first question (default: 0)")
+    flags = parser.parse_args()
+
+    every = [q for q in records.read(flags.questions, records.Question) if q.answers]
+    chosen = every[:: max(1, len(every) // flags.limit)][: flags.limit]
+    documents = {
+        document.id: document for file in flags.index for document in records.read(file, Document)
+    }
+    sampling = SamplingSettings(flags.max_tokens, flags.temperature)
+    settings = AnsweringSettings(samples=flags.samples, sampling=sampling)
+    answerer = Answerer(load_model(flags.model), settings)
+    start, answered = time.monotonic(), []
+    with index_in_memory(documents.values()) as index:
+
+        def pages(question: records.Question) -> Callable[[], FoundPages]:
+            if documents:
+                return lambda: IndexedPages(index).find(question.question, flags.pages)
+            return lambda: FoundPages(tuple(map(SearchResult, question.documents)))
+
+        asked = [
+            Asked(question.question, pages(question), flags.seed + number)
+            for number, question in enumerate(chosen)
+        ]
+        answers = answer_each(answerer, asked, keep_samples=True, batch_size=4)
+        for question, answer in zip(chosen, answers, strict=True):
+            if not answer.declined:
+                answered.append((question, answer))
+            if sys.stderr.isatty():
+                print(f"\r{len(answered)}/{len(chosen)}", end="", file=sys.stderr)
+    seconds = time.monotonic() - start
+    print(table(answered).markdown(), end="")
+    print(f"{len(answered)} of {len(chosen)} questions have answers; {seconds:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

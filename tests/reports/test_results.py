@@ -1,0 +1,49 @@
+"""Which of a question's samples counts."""
+
+from gophercite.documents import Document
+from gophercite.evaluation.answers import JudgedSample, with_agreement
+from gophercite.evaluation.metrics import judge
+from gophercite.records import Question
+from gophercite.reports.results import choose, sample_line
+
+PAGE = Document("o", "Ormsby", "Its lighthouse was built in 1874. It burned in 1902.")
+QUESTION = Question("q", "When?", "test", (PAGE,), ("1874",))
+TEXTS = (
+    " %<1902>%(Ormsby)%[It burned in 1902.]%",
+    "1874, I think.",
+    " %<1874>%(Ormsby)%[Its lighthouse was built in 1874.]%",
+    " %<in 1874>%(Ormsby)%[Its lighthouse was built in 1874.]%",
+    " %<in 1874>%(Ormsby)%[built in 1874.]%",
+)
+
+
+def samples() -> tuple[JudgedSample, ...]:
+    """The most likely first; the last one has the highest reward."""
+    return tuple(
+        JudgedSample(QUESTION, text, text, judge(text, QUESTION), log_prob=-n, reward=float(n))
+        for n, text in enumerate(TEXTS)
+    )
+
+
+def test_each_way_of_choosing() -> None:
+    agreed = with_agreement(samples())
+    assert choose(agreed, "likelihood").text == TEXTS[0]
+    assert choose(agreed, "reward").text == TEXTS[4]
+    assert choose(agreed).text == choose(agreed, "agreement").text == TEXTS[3]
+    values = [sample.agreement for sample in agreed]
+    assert values[1] == 0, "it is not in the syntax"
+    assert values[3] == max(values)
+    assert sample_line(agreed[3], "m", 0)["agreement"] == values[3]
+
+
+def test_the_more_likely_of_equally_good_ones_counts() -> None:
+    agreed = with_agreement([*samples()[:1], *samples()[2:3]])
+    assert agreed[0].agreement == agreed[1].agreement
+    assert choose(agreed[::-1]).text == choose(agreed).text == TEXTS[0]
+
+
+def test_one_sample_has_nothing_to_agree_with() -> None:
+    (alone,) = with_agreement(samples()[:1])
+    assert alone.agreement is None
+    assert choose([alone]) is alone
+    assert "agreement" not in sample_line(alone, "m", 0)
