@@ -5,11 +5,11 @@
       --index runs/real_questions/data/new_wiki/documents_*.jsonl
 
 Each question is asked as `gophercite ask` would, of the pages that an index of all these documents
-finds, or without --index of its own documents. The same samples are then ranked in each way:
-by agreement, by the mean and by the sum of their tokens' log-probabilities. Prints for each way how
-often the chosen claim is exact, its F1, how often its quote contains an answer, and how often it
-comes from one of the question's own documents. Intervals are 90 %, Wilson's. *any* is what the best
-possible choice would get, *one* a choice by chance.
+finds, or without --index of its own documents. The same samples are then ranked in each way: by
+agreement, with and without the weights of their pages, and by the mean and the sum of their tokens'
+log-probabilities. Prints for each way how often the chosen claim is exact, its F1, how often its
+quote contains an answer, and how often it comes from one of the question's own documents. Intervals
+are 90 %, Wilson's. *any* is what the best possible choice would get, *one* a choice by chance.
 """
 
 import argparse
@@ -51,7 +51,8 @@ def judged(sample: Sample, question: records.Question) -> list[float]:
 def ways(samples: Sequence[Sample]) -> dict[str, list[float]]:
     """What each way ranks the samples by."""
     return {
-        "agreement": agreement([parse(sample.text) for sample in samples]),
+        "agreement": [sample.score for sample in samples],
+        "agreement, all samples alike": agreement([parse(sample.text) for sample in samples]),
         "mean log-probability": [sample.likelihood / sample.tokens for sample in samples],
         "log-probability": [sample.likelihood for sample in samples],
     }

@@ -5,6 +5,10 @@ a page doesn't hold the answer, its samples differ. So the answer that agrees mo
 is a better choice than the most likely one: short, fluent and wrong texts are often likely. This is
 minimum Bayes risk decoding (Kumar and Byrne 2004), or self-consistency (Wang et al. 2022) for
 answers that need not be equal.
+
+Where each page has its own prompt, pages that don't hold the answer outnumber the one that does. So
+a page's samples have together the weight of its rank in the search: 1, 1/2, 1/3 …, reciprocal ranks
+as in the fusion of searches (Cormack et al. 2009).
 """
 
 import collections
@@ -16,24 +20,40 @@ from gophercite.evidence import Evidence
 from gophercite.text.answer_matching import f1_of_words, normalize_answer
 
 
-def agreement(answers: Sequence[Sequence[Evidence]]) -> list[float]:
+def agreement(
+    answers: Sequence[Sequence[Evidence]], weights: Sequence[float] | None = None
+) -> list[float]:
     """Returns how much each answer agrees with all of them, from 0 to 1.
 
     Two answers agree as much as the mean of two values of F1 (SQuAD's, over words): of their claims
-    and of their quotes. An answer's value is the mean over all answers, itself included. So it is 1
-    if all are the same, and at least 1 / n.
+    and of their quotes. An answer's value is the weighted mean over all answers, itself included.
+    So it is 1 if all are the same.
 
     Args:
       answers: several answers to a question; one without any claim agrees with none and gets 0.
+      weights: each answer's weight, above 0; by default all are equal.
     """
     said = [_words(answer) if answer else None for answer in answers]
-    times = collections.Counter(words for words in said if words is not None)
-    distinct = list(times)
+    weights = [1.0] * len(said) if weights is None else weights
+    weight: dict[_Words, float] = collections.defaultdict(float)
+    for words, own in zip(said, weights, strict=True):
+        if words is not None:
+            weight[words] += own
     value = {
-        one: sum(times[other] * _alike(one, other) for other in distinct) / len(said)
-        for one in distinct
+        one: sum(of * _alike(one, other) for other, of in weight.items()) / sum(weights)
+        for one in weight
     }
     return [0.0 if words is None else value[words] for words in said]
+
+
+def weights_by_rank(pages: Sequence[int]) -> list[float]:
+    """Returns each sample's weight: that of its page, divided among the page's samples.
+
+    Args:
+      pages: rank of each sample's page in the search, from 0.
+    """
+    counts = collections.Counter(pages)
+    return [1 / (1 + page) / counts[page] for page in pages]
 
 
 _Words = tuple[tuple[str, ...], tuple[str, ...]]

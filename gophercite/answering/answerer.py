@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from gophercite import evidence
-from gophercite.answering.agreement import agreement
+from gophercite.answering.agreement import agreement, weights_by_rank
 from gophercite.answering.citing import cited
 from gophercite.answering.extractive import why_nothing
 from gophercite.answering.pages import FoundPages, asked
@@ -68,8 +68,9 @@ class AnsweringSettings:
       few_shot: number of examples before the question, for a base model that was not trained to
         answer (section 2.5 and H): drawn for each prompt, at most five.
       choose: how to choose without a reward model: "agreement", the sample that agrees most with
-        all; "mean", the one with the highest mean of its tokens' log-probabilities; "sum", with
-        the highest sum, which favours short answers. A single sample is given its mean.
+        all, weighted by their pages' ranks (`answering.agreement`); "mean", the one with the
+        highest mean of its tokens' log-probabilities; "sum", with the highest sum, which favours
+        short answers. A single sample is given its mean.
       max_num_seqs: number of answers to draw at a time, which bounds the memory; None draws as many
         as keep the device busy and fit (`decoding.in_flight`). The answers do not depend on it.
       sampling: how tokens are drawn.
@@ -402,7 +403,9 @@ class Answerer:
         each = settings.samples
         agreed: list[float] = []
         for first in range(0, len(said), each):
-            agreed += agreement([triples for _, _, triples in said[first : first + each]])
+            of_question = said[first : first + each]
+            weights = weights_by_rank([candidate.prompt for _, candidate, _ in of_question])
+            agreed += agreement([triples for _, _, triples in of_question], weights)
         samples = [
             self._sample(question, candidate, triples, agrees, *verdict)
             for (question, candidate, triples), agrees, verdict in zip(

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from gophercite import evidence
-from gophercite.answering.agreement import agreement
+from gophercite.answering.agreement import agreement, weights_by_rank
 from gophercite.decoding.claim_in_quote import Shown
 from gophercite.decoding.look_ahead import made_ahead
 from gophercite.decoding.rerank import Candidate, sample_in_turn
@@ -70,10 +70,15 @@ class JudgedSample:
 
 
 def with_agreement(samples: Sequence[JudgedSample]) -> tuple[JudgedSample, ...]:
-    """Returns all samples of a question with their `agreement`, unless there is only one."""
+    """Returns all samples of a question with their `agreement`, unless there is only one.
+
+    Those of a question whose pages have a prompt each are weighted by the pages' order.
+    """
     if len(samples) < 2:
         return tuple(samples)
-    agreed = agreement([sample.judgement.triples for sample in samples])
+    order = {document.id: rank for rank, document in enumerate(samples[0].question.documents)}
+    ranks = [order.get(sample.document or "", 0) for sample in samples]
+    agreed = agreement([sample.judgement.triples for sample in samples], weights_by_rank(ranks))
     return tuple(
         dataclasses.replace(sample, agreement=value)
         for sample, value in zip(samples, agreed, strict=True)

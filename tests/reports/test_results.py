@@ -1,5 +1,7 @@
 """Which of a question's samples counts."""
 
+import dataclasses
+
 from gophercite.documents import Document
 from gophercite.evaluation.answers import JudgedSample, with_agreement
 from gophercite.evaluation.metrics import judge
@@ -40,6 +42,20 @@ def test_the_more_likely_of_equally_good_ones_counts() -> None:
     agreed = with_agreement([*samples()[:1], *samples()[2:3]])
     assert agreed[0].agreement == agreed[1].agreement
     assert choose(agreed[::-1]).text == choose(agreed).text == TEXTS[0]
+
+
+def test_pages_weigh_as_they_are_ordered() -> None:
+    other = Document("b", "Burnt", "It burned in 1902.")
+    question = dataclasses.replace(QUESTION, documents=(PAGE, other))
+    burned = " %<1902>%(Burnt)%[It burned in 1902.]%"
+    for first, second in ((TEXTS[2], burned), (burned, TEXTS[2])):
+        pages = (PAGE, other) if first == TEXTS[2] else (other, PAGE)
+        asked = dataclasses.replace(question, documents=pages)
+        both = [
+            JudgedSample(asked, text, text, judge(text, asked), document=page.id)
+            for text, page in zip((second, first), pages[::-1], strict=True)
+        ]
+        assert choose(with_agreement(both)).text == first
 
 
 def test_one_sample_has_nothing_to_agree_with() -> None:
