@@ -6,10 +6,11 @@
 
 Each question is asked as `gophercite ask` would, of the pages that an index of all these documents
 finds, or without --index of its own documents. The same samples are then ranked in each way: by
-agreement, with and without the weights of their pages, and by the mean and the sum of their tokens'
-log-probabilities. Prints for each way how often the chosen claim is exact, its F1, how often its
-quote contains an answer, and how often it comes from one of the question's own documents. Intervals
-are 90 %, Wilson's. *any* is what the best possible choice would get, *one* a choice by chance.
+their consensus, with and without the weights of their pages, by agreement alone, and by the mean
+and the sum of their tokens' log-probabilities. Prints for each way how often the chosen claim is
+exact, its F1, how often its quote contains an answer, and how often it comes from one of the
+question's own documents. Intervals are 90 %, Wilson's. *any* is what the best possible choice would
+get, *one* a choice by chance.
 """
 
 import argparse
@@ -21,8 +22,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from gophercite import records
-from gophercite.answering.agreement import agreement
 from gophercite.answering.answerer import Answerer, AnsweringSettings
+from gophercite.answering.consensus import agreement, consensus
 from gophercite.answering.many_questions import Asked, answer_each
 from gophercite.answering.pages import FoundPages, IndexedPages, index_in_memory
 from gophercite.decoding.sampling_settings import SamplingSettings
@@ -50,10 +51,13 @@ def judged(sample: Sample, question: records.Question) -> list[float]:
 
 def ways(samples: Sequence[Sample]) -> dict[str, list[float]]:
     """What each way ranks the samples by."""
+    said = [parse(sample.text) for sample in samples]
+    means = [sample.likelihood / sample.tokens for sample in samples]
     return {
-        "agreement": [sample.score for sample in samples],
-        "agreement, all samples alike": agreement([parse(sample.text) for sample in samples]),
-        "mean log-probability": [sample.likelihood / sample.tokens for sample in samples],
+        "consensus": [sample.score for sample in samples],
+        "consensus, all pages alike": consensus(said, means),
+        "agreement, all pages alike": agreement(said),
+        "mean log-probability": means,
         "log-probability": [sample.likelihood for sample in samples],
     }
 

@@ -54,7 +54,7 @@ class Evaluation:
       claims: which claims are correct: those that equal an accepted answer, or that contain one.
       seed: sampling seed.
       choose: which of a question's samples counts; by default the one with the highest reward if
-        there is a reward model, otherwise the most likely one.
+        there is a reward model, otherwise by consensus.
       reward_model: folder of a reward model's run, which scores all samples.
       nli: URL of a natural-language-inference server, for citation recall and precision.
       train: files of questions that the model was trained on, to score by overlap with them.
@@ -140,7 +140,7 @@ class Evaluation:
     @property
     def choice(self) -> Choice:
         """Which of a question's samples counts."""
-        return self.choose or ("agreement" if self.reward_model is None else "reward")
+        return self.choose or ("consensus" if self.reward_model is None else "reward")
 
     def asking(self) -> AskingSettings:
         """How the model is prompted.

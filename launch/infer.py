@@ -86,10 +86,11 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--reward-model", metavar="FOLDER", help="reward model that chooses among the samples")
     add(
         "--choose",
-        choices=("agreement", "mean", "sum"),
-        default="agreement",
-        help="without a reward model, choose the sample that agrees most with all others, or that "
-        "with the highest mean or sum of its tokens' log-probabilities (default: agreement)",
+        choices=("consensus", "mean", "sum"),
+        default="consensus",
+        help="without a reward model, choose the sample that agrees most with all and is likely, "
+        "too, or that with the highest mean or sum of its tokens' log-probabilities (default: "
+        "consensus)",
     )
     add(
         "--joint",

@@ -3,7 +3,7 @@
 Each page gets its own prompt, cut to a window around its snippet, and the samples take the prompts
 in round robin; or all pages share one prompt. Every sample is drawn under the quote constraint, so
 it is well formed and its quotes are verbatim. What remains is to choose one: a reward model does
-so, or without one, how much the samples agree (`gophercite.answering.agreement`).
+so, or without one, their consensus (`gophercite.answering.consensus`).
 """
 
 import contextlib
@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 
 from gophercite import evidence
-from gophercite.answering.agreement import agreement, weights_by_rank
 from gophercite.answering.citing import cited
+from gophercite.answering.consensus import consensus, weights_by_rank
 from gophercite.answering.extractive import why_nothing
 from gophercite.answering.pages import FoundPages, asked
 from gophercite.answering.ranking import rank
@@ -46,11 +46,11 @@ from gophercite.retrieval.contexts import (
     single_contexts,
 )
 
-Chooser = Literal["agreement", "mean", "sum"]
+Chooser = Literal["consensus", "mean", "sum"]
 
 REWARD = "reward"
 CHOOSERS: dict[Chooser, str] = {
-    "agreement": "agreement",
+    "consensus": "consensus",
     "mean": "mean log-probability of a token",
     "sum": "log-probability",
 }
@@ -67,10 +67,10 @@ class AnsweringSettings:
       joint: show all pages in one prompt instead of each in its own.
       few_shot: number of examples before the question, for a base model that was not trained to
         answer (section 2.5 and H): drawn for each prompt, at most five.
-      choose: how to choose without a reward model: "agreement", the sample that agrees most with
-        all, weighted by their pages' ranks (`answering.agreement`); "mean", the one with the
-        highest mean of its tokens' log-probabilities; "sum", with the highest sum, which favours
-        short answers. A single sample is given its mean.
+      choose: how to choose without a reward model: "consensus", the sample that agrees most with
+        all and is likely, too (`answering.consensus`); "mean", the one with the highest mean of its
+        tokens' log-probabilities; "sum", with the highest sum, which favours short answers. A
+        single sample is given its mean.
       max_num_seqs: number of answers to draw at a time, which bounds the memory; None draws as many
         as keep the device busy and fit (`decoding.in_flight`). The answers do not depend on it.
       sampling: how tokens are drawn.
@@ -84,7 +84,7 @@ class AnsweringSettings:
     prompt_tokens: int = 4096 - 256
     joint: bool = False
     few_shot: int = 0
-    choose: Chooser = "agreement"
+    choose: Chooser = "consensus"
     max_num_seqs: int | None = None
     claim_in_quote: bool = True
     sampling: SamplingSettings = dataclasses.field(default_factory=SamplingSettings)
@@ -97,7 +97,7 @@ class AnsweringSettings:
             if value is not None and value < 1:
                 raise ValueError(f"{name} = {value}: must be at least 1")
         if self.choose not in CHOOSERS:
-            raise ValueError(f"choose = {self.choose!r}: must be 'agreement', 'mean' or 'sum'")
+            raise ValueError(f"choose = {self.choose!r}: must be 'consensus', 'mean' or 'sum'")
         FewShotSettings(examples=self.few_shot)  # refuses what is out of range
 
 
@@ -190,7 +190,7 @@ class Answerer:
         self.settings = settings or AnsweringSettings()
         self.reward_name: str | None = None
         self._chooser = self.settings.choose
-        if self._chooser == "agreement" and self.settings.samples == 1:
+        if self._chooser == "consensus" and self.settings.samples == 1:
             self._chooser = "mean"  # one alone agrees with itself
         self.scored_by = CHOOSERS[self._chooser]
         self._model = model
@@ -401,15 +401,19 @@ class Answerer:
         ]
         verdicts = self._verdicts([(question.question, triples) for question, _, triples in said])
         each = settings.samples
-        agreed: list[float] = []
+        scores: list[float] = []
         for first in range(0, len(said), each):
             of_question = said[first : first + each]
             weights = weights_by_rank([candidate.prompt for _, candidate, _ in of_question])
-            agreed += agreement([triples for _, _, triples in of_question], weights)
+            scores += consensus(
+                [triples for _, _, triples in of_question],
+                [candidate.mean_log_prob for _, candidate, _ in of_question],
+                weights,
+            )
         samples = [
-            self._sample(question, candidate, triples, agrees, *verdict)
-            for (question, candidate, triples), agrees, verdict in zip(
-                said, agreed, verdicts, strict=True
+            self._sample(question, candidate, triples, agreed, *verdict)
+            for (question, candidate, triples), agreed, verdict in zip(
+                said, scores, verdicts, strict=True
             )
         ]
         return [samples[first : first + each] for first in range(0, len(samples), each)]
@@ -419,7 +423,7 @@ class Answerer:
         question: Prepared,
         candidate: Candidate,
         triples: Sequence[Evidence],
-        agrees: float,
+        agreed: float,
         reward: float | None,
         supported_and_plausible: float | None,
     ) -> Sample:
@@ -427,7 +431,7 @@ class Answerer:
         windows = question.contexts[candidate.prompt].windows
         omissions = self.settings.quotes.maximum_omissions
         scores = {
-            "agreement": agrees,
+            "consensus": agreed,
             "mean": candidate.mean_log_prob,
             "sum": candidate.log_prob,
         }

@@ -32,7 +32,7 @@ class Calibration:
 
     Attributes:
       model: the model that answered.
-      reward_model: the reward model that chose; None where the most likely answer was chosen.
+      reward_model: the reward model that chose; None where none chose.
       scored_by: what the answers' `score` is.
       by: what thresholds apply to: the answer's `score`, or its `likelihood` whatever chose it.
       settings: how the questions were answered (JSON); None where that is not known.

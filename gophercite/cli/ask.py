@@ -104,10 +104,11 @@ def _add_model(group: argparse._ActionsContainer) -> None:
     )
     add_argument(
         "--choose",
-        choices=("agreement", "mean", "sum"),
-        default="agreement",
-        help="without a reward model, choose the sample that agrees most with all others, or that "
-        "with the highest mean or sum of its tokens' log-probabilities (default: agreement)",
+        choices=("consensus", "mean", "sum"),
+        default="consensus",
+        help="without a reward model, choose the sample that agrees most with all and is likely, "
+        "too, or that with the highest mean or sum of its tokens' log-probabilities (default: "
+        "consensus)",
     )
     add_argument(
         "--joint",

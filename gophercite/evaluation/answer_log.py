@@ -21,7 +21,7 @@ from etils import epath
 from gophercite.decoding.across_processes import gather_json
 from gophercite.decoding.rerank import Scorer
 from gophercite.decoding.sampling_settings import SamplingSettings
-from gophercite.evaluation.answers import JudgedSample, answer_questions, with_agreement
+from gophercite.evaluation.answers import JudgedSample, answer_questions, with_consensus
 from gophercite.evaluation.metrics import ClaimRule, judge
 from gophercite.evaluation.question_prompts import PromptReport, PromptSettings
 from gophercite.model_folders.checkpoint_files import name_leaves
@@ -290,7 +290,7 @@ def read_answer(
     """
     if "declined" in line:
         return str(line["declined"])
-    return with_agreement(
+    return with_consensus(
         [_read_sample(question, sample, maximum_omissions, claims) for sample in line["samples"]]
     )
 

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from gophercite import evidence
-from gophercite.answering.agreement import agreement, weights_by_rank
+from gophercite.answering.consensus import consensus, weights_by_rank
 from gophercite.decoding.claim_in_quote import Shown
 from gophercite.decoding.look_ahead import made_ahead
 from gophercite.decoding.rerank import Candidate, sample_in_turn
@@ -49,8 +49,8 @@ class JudgedSample:
       tokens: ids of the sampled tokens, including the end of sequence if there is one.
       log_prob: sum of their log-probabilities under the model, in nats.
       document: id of the page that the prompt showed, if it showed only one.
-      agreement: how much all samples of the question agree with it, from 0 to 1
-        (`gophercite.answering.agreement`); None for a single sample.
+      consensus: how much all samples of the question agree with it, times the model's confidence
+        (`gophercite.answering.consensus`); None for a single sample.
       evidence_score: ROUGE-L of the claim against its quote, if a rule found the quote.
       reward: score from a reward model, if one was used.
       supported_and_plausible: the reward model's probability that the answer is both, from 0 to 1.
@@ -63,14 +63,14 @@ class JudgedSample:
     tokens: tuple[int, ...] = ()
     log_prob: float = 0.0
     document: str | None = None
-    agreement: float | None = None
+    consensus: float | None = None
     evidence_score: float | None = None
     reward: float | None = None
     supported_and_plausible: float | None = None
 
 
-def with_agreement(samples: Sequence[JudgedSample]) -> tuple[JudgedSample, ...]:
-    """Returns all samples of a question with their `agreement`, unless there is only one.
+def with_consensus(samples: Sequence[JudgedSample]) -> tuple[JudgedSample, ...]:
+    """Returns all samples of a question with their `consensus`, unless there is only one.
 
     Those of a question whose pages have a prompt each are weighted by the pages' order.
     """
@@ -78,10 +78,14 @@ def with_agreement(samples: Sequence[JudgedSample]) -> tuple[JudgedSample, ...]:
         return tuple(samples)
     order = {document.id: rank for rank, document in enumerate(samples[0].question.documents)}
     ranks = [order.get(sample.document or "", 0) for sample in samples]
-    agreed = agreement([sample.judgement.triples for sample in samples], weights_by_rank(ranks))
+    values = consensus(
+        [sample.judgement.triples for sample in samples],
+        [sample.log_prob / max(1, len(sample.tokens)) for sample in samples],
+        weights_by_rank(ranks),
+    )
     return tuple(
-        dataclasses.replace(sample, agreement=value)
-        for sample, value in zip(samples, agreed, strict=True)
+        dataclasses.replace(sample, consensus=value)
+        for sample, value in zip(samples, values, strict=True)
     )
 
 

@@ -19,7 +19,7 @@ Line = Mapping[str, Any]
 SCORES = {
     "reward": "reward",
     "supported_and_plausible": "reward model's S&P",
-    "agreement": "agreement",
+    "consensus": "consensus",
     "log_prob": "log-probability",
 }
 # Judgements that can define a good answer; the first that is known is used.

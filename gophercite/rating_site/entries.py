@@ -25,7 +25,7 @@ from gophercite.records.answers import Answer, Citation, answer_from_json
 from gophercite.storage.json_fields import JsonFields, RecordError
 
 _VERDICTS = ("well_formed", "verbatim", "claim_correct", "quote_contains_answer", "supported")
-_SCORES = ("reward", "supported_and_plausible", "agreement", "evidence_score", "log_prob")
+_SCORES = ("reward", "supported_and_plausible", "consensus", "evidence_score", "log_prob")
 _LINE = frozenset({"question_id", "question", "document", "text", "model", "declined", "reason"})
 _PASSED_OVER = frozenset({"answer", "tokens", "faults", "seed", "log_prob_constrained"} | {
     "claim_f1", "claim_rouge_l", "evidence_precision", "evidence_recall"

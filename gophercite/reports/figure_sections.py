@@ -86,7 +86,7 @@ def _best_of_each_score(system: SavedSystem, good: str) -> dict[str, Mapping[int
     found = {
         f"by {name}": best_of(system.samples, score, good)
         for score, name in SCORES.items()
-        if score != "agreement"  # with all samples: it would differ among fewer
+        if score != "consensus"  # with all samples: it would differ among fewer
     }
     return {name: shares for name, shares in found.items() if len(shares) > 1}
 

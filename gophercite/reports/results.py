@@ -18,7 +18,7 @@ from gophercite.reports.report_files import Section, write_files, write_report
 from gophercite.reports.tables import Table
 from gophercite.text.counting import counted
 
-Choice = Literal["agreement", "likelihood", "reward", "rouge"]
+Choice = Literal["consensus", "likelihood", "reward", "rouge"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,18 +39,18 @@ class Outcome:
         return () if isinstance(self.answer, str) else self.answer
 
 
-def choose(samples: Sequence[JudgedSample], by: Choice = "agreement") -> JudgedSample:
+def choose(samples: Sequence[JudgedSample], by: Choice = "consensus") -> JudgedSample:
     """Returns the sample that counts as the answer.
 
     Args:
       samples: samples of one question, at least one.
-      by: "agreement", the one that agrees most with all, if that is known (`with_agreement`);
+      by: "consensus", the one that agrees most with all and is likely, too (`with_consensus`);
         "likelihood", the most likely; "reward", the one with the highest reward; "rouge", the one
         whose claim has the second-highest ROUGE-L against the evidence that was found for it, which
         people preferred (section 3.2).
     """
-    if by == "agreement":
-        return max(samples, key=lambda sample: (sample.agreement or 0.0, sample.log_prob))
+    if by == "consensus":
+        return max(samples, key=lambda sample: (sample.consensus or 0.0, sample.log_prob))
     if by == "likelihood":
         return max(samples, key=lambda sample: sample.log_prob)
     if by == "reward":
@@ -189,7 +189,7 @@ def sample_line(sample: JudgedSample, model: str, seed: int) -> dict[str, Any]:
     """
     judgement = sample.judgement
     scores = {
-        "agreement": sample.agreement,
+        "consensus": sample.consensus,
         "evidence_score": sample.evidence_score,
         "reward": sample.reward,
         "supported_and_plausible": sample.supported_and_plausible,

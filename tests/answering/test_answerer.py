@@ -10,8 +10,8 @@ import pytest
 
 import gophercite
 from gophercite import evidence
-from gophercite.answering.agreement import agreement
 from gophercite.answering.answerer import Answerer, AnsweringSettings
+from gophercite.answering.consensus import consensus
 from gophercite.answering.pages import FoundPages, IndexedPages, index_in_memory
 from gophercite.decoding.rerank import Scorer
 from gophercite.decoding.sampling_settings import SamplingSettings
@@ -139,11 +139,14 @@ def test_the_best_sample_is_the_answer() -> None:
     best = max(answer.samples, key=lambda sample: (sample.score, sample.likelihood))
     assert (answer.citations, answer.text) == (best.citations, best.text)
     assert (answer.score, answer.likelihood) == (best.score, best.likelihood)
-    assert answer.scored_by == "agreement"
+    assert answer.scored_by == "consensus"
     # The samples take turns with two pages. The first page's four weigh twice the second's three.
     weights = [1 / 4, 1 / 6, 1 / 4, 1 / 6, 1 / 4, 1 / 6, 1 / 4]
-    agreed = agreement([evidence.parse(sample.text) for sample in answer.samples], weights)
-    assert [sample.score for sample in answer.samples] == pytest.approx(agreed)
+    said = [evidence.parse(sample.text) for sample in answer.samples]
+    means = [sample.likelihood / sample.tokens for sample in answer.samples]
+    assert [sample.score for sample in answer.samples] == pytest.approx(
+        consensus(said, means, weights)
+    )
     assert not answer.declined
 
 

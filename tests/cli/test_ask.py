@@ -494,7 +494,7 @@ def test_a_model_answers(notes: pathlib.Path, compiled: pathlib.Path, capsys: Ca
     assert f"  │ {found.citations[0].quote}" in capsys.readouterr().out
     # Sure enough, or not, for what was promised on labelled answers of the same model.
     answers, calibration = notes.parent / "answers.jsonl", notes.parent / "calibration.json"
-    for lift, given in ((-1.0, True), (1.0, False)):
+    for lift, given in ((-1.0, True), (2.0, False)):
         score = (found.score or 0.0) + lift
         line = answer_to_json(dataclasses.replace(found, score=score, samples=())) | {"good": True}
         worse = line | {"score": score - 1, "good": False}
@@ -514,5 +514,5 @@ def test_a_model_answers(notes: pathlib.Path, compiled: pathlib.Path, capsys: Ca
     assert cli.main([*unsure, "--min-quality", "0.99"]) == 1
     assert "too few to promise 99% good ones" in capsys.readouterr().err
     assert cli.main([*unsure, "--choose", "sum"]) == 1
-    assert "score = 'agreement', not" in capsys.readouterr().err
+    assert "score = 'consensus', not" in capsys.readouterr().err
     assert jax.config.values["jax_compilation_cache_dir"] == str(compiled)

@@ -3,7 +3,7 @@
 import dataclasses
 
 from gophercite.documents import Document
-from gophercite.evaluation.answers import JudgedSample, with_agreement
+from gophercite.evaluation.answers import JudgedSample, with_consensus
 from gophercite.evaluation.metrics import judge
 from gophercite.records import Question
 from gophercite.reports.results import choose, sample_line
@@ -22,26 +22,22 @@ TEXTS = (
 def samples() -> tuple[JudgedSample, ...]:
     """The most likely first; the last one has the highest reward."""
     return tuple(
-        JudgedSample(QUESTION, text, text, judge(text, QUESTION), log_prob=-n, reward=float(n))
+        JudgedSample(
+            QUESTION, text, text, judge(text, QUESTION), (0,) * 10, -n / 10, reward=float(n)
+        )
         for n, text in enumerate(TEXTS)
     )
 
 
 def test_each_way_of_choosing() -> None:
-    agreed = with_agreement(samples())
+    agreed = with_consensus(samples())
     assert choose(agreed, "likelihood").text == TEXTS[0]
     assert choose(agreed, "reward").text == TEXTS[4]
-    assert choose(agreed).text == choose(agreed, "agreement").text == TEXTS[3]
-    values = [sample.agreement for sample in agreed]
+    assert choose(agreed).text == choose(agreed, "consensus").text == TEXTS[3]
+    values = [sample.consensus for sample in agreed]
     assert values[1] == 0, "it is not in the syntax"
     assert values[3] == max(values)
-    assert sample_line(agreed[3], "m", 0)["agreement"] == values[3]
-
-
-def test_the_more_likely_of_equally_good_ones_counts() -> None:
-    agreed = with_agreement([*samples()[:1], *samples()[2:3]])
-    assert agreed[0].agreement == agreed[1].agreement
-    assert choose(agreed[::-1]).text == choose(agreed).text == TEXTS[0]
+    assert sample_line(agreed[3], "m", 0)["consensus"] == values[3]
 
 
 def test_pages_weigh_as_they_are_ordered() -> None:
@@ -55,11 +51,11 @@ def test_pages_weigh_as_they_are_ordered() -> None:
             JudgedSample(asked, text, text, judge(text, asked), document=page.id)
             for text, page in zip((second, first), pages[::-1], strict=True)
         ]
-        assert choose(with_agreement(both)).text == first
+        assert choose(with_consensus(both)).text == first
 
 
 def test_one_sample_has_nothing_to_agree_with() -> None:
-    (alone,) = with_agreement(samples()[:1])
-    assert alone.agreement is None
+    (alone,) = with_consensus(samples()[:1])
+    assert alone.consensus is None
     assert choose([alone]) is alone
-    assert "agreement" not in sample_line(alone, "m", 0)
+    assert "consensus" not in sample_line(alone, "m", 0)

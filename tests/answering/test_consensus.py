@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gophercite.answering.agreement import agreement, weights_by_rank
+from gophercite.answering.consensus import agreement, consensus, weights_by_rank
 from gophercite.evidence import Evidence
 
 WORDS = st.lists(st.sampled_from(["tower", "1874", "Vell", "The", "of"]), min_size=1, max_size=4)
@@ -50,6 +50,10 @@ def test_it_is_the_mean_f1_of_claims_and_of_quotes(
         ]
         assert value == pytest.approx(sum(expected) / sum(each))
         assert 0 < value <= 1 + 1e-9
+    means = data.draw(st.lists(st.floats(-9, 0), min_size=count, max_size=count))
+    assert consensus(answers, means, weights) == pytest.approx(
+        [value * math.e**mean for value, mean in zip(found, means, strict=True)]
+    )
     again = agreement(answers[::-1], weights and weights[::-1])[::-1]
     assert again == pytest.approx(found), "whatever the order"
 

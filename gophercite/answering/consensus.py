@@ -1,10 +1,12 @@
-"""Which of several answers to a question the others agree with.
+"""Which of several answers to a question the others agree with, and the model is sure of.
 
 A model that knows an answer says the same again when it is asked again. When it is wrong, or when
 a page doesn't hold the answer, its samples differ. So the answer that agrees most with all samples
-is a better choice than the most likely one: short, fluent and wrong texts are often likely. This is
+is a better choice than the most likely one: fluent and wrong texts are often likely. This is
 minimum Bayes risk decoding (Kumar and Byrne 2004), or self-consistency (Wang et al. 2022) for
-answers that need not be equal.
+answers that need not be equal. Samples that agree can still be wrong together, above all a small
+model's, and then their likelihood may tell. The product of both is as good as the better of the two
+(docs/ask.md).
 
 Where each page has its own prompt, pages that don't hold the answer outnumber the one that does. So
 a page's samples have together the weight of its rank in the search: 1, 1/2, 1/3 …, reciprocal ranks
@@ -12,6 +14,7 @@ as in the fusion of searches (Cormack et al. 2009).
 """
 
 import collections
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -44,6 +47,23 @@ def agreement(
         for one in weight
     }
     return [0.0 if words is None else value[words] for words in said]
+
+
+def consensus(
+    answers: Sequence[Sequence[Evidence]],
+    mean_log_probs: Sequence[float],
+    weights: Sequence[float] | None = None,
+) -> list[float]:
+    """Returns each answer's agreement times the model's confidence in it, from 0 to 1.
+
+    Args:
+      answers: as for `agreement`.
+      mean_log_probs: mean log-probability of each answer's tokens, in nats. The confidence is its
+        exponential, the geometric mean of the tokens' probabilities.
+      weights: as for `agreement`.
+    """
+    agreed = agreement(answers, weights)
+    return [agrees * math.exp(mean) for agrees, mean in zip(agreed, mean_log_probs, strict=True)]
 
 
 def weights_by_rank(pages: Sequence[int]) -> list[float]:
