@@ -403,44 +403,45 @@ class Answerer:
         each = settings.samples
         scores: list[float] = []
         for first in range(0, len(said), each):
-            of_question = said[first : first + each]
-            weights = weights_by_rank([candidate.prompt for _, candidate, _ in of_question])
-            scores += consensus(
-                [triples for _, _, triples in of_question],
-                [candidate.mean_log_prob for _, candidate, _ in of_question],
-                weights,
+            scores += self._scores(
+                [(one, triples) for _, one, triples in said[first : first + each]]
             )
         samples = [
-            self._sample(question, candidate, triples, agreed, *verdict)
-            for (question, candidate, triples), agreed, verdict in zip(
+            self._sample(question, candidate, triples, score, *verdict)
+            for (question, candidate, triples), score, verdict in zip(
                 said, scores, verdicts, strict=True
             )
         ]
         return [samples[first : first + each] for first in range(0, len(samples), each)]
+
+    def _scores(self, said: Sequence[tuple[Candidate, Sequence[Evidence]]]) -> list[float]:
+        """What chooses among the samples of a question, unless a reward model does."""
+        means = [candidate.mean_log_prob for candidate, _ in said]
+        if self._chooser == "sum":
+            return [candidate.log_prob for candidate, _ in said]
+        if self._chooser == "mean" or self._scorer is not None:
+            return means
+        weights = weights_by_rank([candidate.prompt for candidate, _ in said])
+        return consensus([triples for _, triples in said], means, weights)
 
     def _sample(
         self,
         question: Prepared,
         candidate: Candidate,
         triples: Sequence[Evidence],
-        agreed: float,
+        score: float,
         reward: float | None,
         supported_and_plausible: float | None,
     ) -> Sample:
         assert candidate.constrained_log_prob is not None  # there was a constraint
         windows = question.contexts[candidate.prompt].windows
         omissions = self.settings.quotes.maximum_omissions
-        scores = {
-            "consensus": agreed,
-            "mean": candidate.mean_log_prob,
-            "sum": candidate.log_prob,
-        }
         return Sample(
             citations=tuple(
                 citation for triple in triples for citation in cited(triple, windows, omissions)
             ),
             text=candidate.text,
-            score=scores[self._chooser] if reward is None else reward,
+            score=score if reward is None else reward,
             likelihood=candidate.log_prob,
             constrained_likelihood=candidate.constrained_log_prob,
             tokens=len(candidate.tokens),

@@ -5,8 +5,8 @@ a page doesn't hold the answer, its samples differ. So the answer that agrees mo
 is a better choice than the most likely one: fluent and wrong texts are often likely. This is
 minimum Bayes risk decoding (Kumar and Byrne 2004), or self-consistency (Wang et al. 2022) for
 answers that need not be equal. Samples that agree can still be wrong together, above all a small
-model's, and then their likelihood may tell. The product of both is as good as the better of the two
-(docs/ask.md).
+model's, and then their likelihood may tell. The product of both is nearly as good as the better of
+the two, or better (docs/ask.md).
 
 Where each page has its own prompt, pages that don't hold the answer outnumber the one that does. So
 a page's samples have together the weight of its rank in the search: 1, 1/2, 1/3 …, reciprocal ranks
@@ -14,10 +14,9 @@ as in the fusion of searches (Cormack et al. 2009).
 """
 
 import collections
+import itertools
 import math
 from collections.abc import Sequence
-
-import numpy as np
 
 from gophercite.evidence import Evidence
 from gophercite.text.answer_matching import f1_of_words, normalize_answer
@@ -42,11 +41,12 @@ def agreement(
     for words, own in zip(said, weights, strict=True):
         if words is not None:
             weight[words] += own
-    value = {
-        one: sum(of * _alike(one, other) for other, of in weight.items()) / sum(weights)
-        for one in weight
-    }
-    return [0.0 if words is None else value[words] for words in said]
+    value = weight.copy()  # each agrees with itself
+    for one, other in itertools.combinations(weight, 2):
+        alike = (f1_of_words(one[0], other[0]) + f1_of_words(one[1], other[1])) / 2
+        value[one] += weight[other] * alike
+        value[other] += weight[one] * alike
+    return [0.0 if words is None else value[words] / sum(weights) for words in said]
 
 
 def consensus(
@@ -84,7 +84,3 @@ def _words(answer: Sequence[Evidence]) -> _Words:
     claims = " ".join(dict.fromkeys(triple.claim for triple in answer))
     quotes = " ".join(triple.quote for triple in answer)
     return tuple(normalize_answer(claims).split()), tuple(normalize_answer(quotes).split())
-
-
-def _alike(one: _Words, other: _Words) -> float:
-    return float(np.mean([f1_of_words(*pair) for pair in zip(one, other, strict=True)]))
