@@ -23,9 +23,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from gophercite import records
 from gophercite.answering.answerer import Answerer, AnsweringSettings
-from gophercite.answering.consensus import agreement, consensus
 from gophercite.answering.many_questions import Asked, answer_each
 from gophercite.answering.pages import FoundPages, IndexedPages, index_in_memory
+from gophercite.decoding.consensus import agreement, consensus
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.documents import Document
 from gophercite.evaluation.intervals import estimate

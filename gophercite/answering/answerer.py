@@ -3,7 +3,7 @@
 Each page gets its own prompt, cut to a window around its snippet, and the samples take the prompts
 in round robin; or all pages share one prompt. Every sample is drawn under the quote constraint, so
 it is well formed and its quotes are verbatim. What remains is to choose one: a reward model does
-so, or without one, their consensus (`gophercite.answering.consensus`).
+so, or without one, their consensus (`gophercite.decoding.consensus`).
 """
 
 import contextlib
@@ -17,11 +17,11 @@ import jax.numpy as jnp
 
 from gophercite import evidence
 from gophercite.answering.citing import cited
-from gophercite.answering.consensus import consensus, weights_by_rank
 from gophercite.answering.extractive import why_nothing
 from gophercite.answering.pages import FoundPages, asked
 from gophercite.answering.ranking import rank
 from gophercite.decoding.claim_in_quote import Shown
+from gophercite.decoding.consensus import consensus, weights_by_rank
 from gophercite.decoding.in_flight import usual_batch_size
 from gophercite.decoding.rerank import Candidate, Scorer, sample_in_turn
 from gophercite.decoding.sampling_settings import SamplingSettings
@@ -68,7 +68,7 @@ class AnsweringSettings:
       few_shot: number of examples before the question, for a base model that was not trained to
         answer (section 2.5 and H): drawn for each prompt, at most five.
       choose: how to choose without a reward model: "consensus", the sample that agrees most with
-        all and is likely, too (`answering.consensus`); "mean", the one with the highest mean of its
+        all and is likely, too (`decoding.consensus`); "mean", the one with the highest mean of its
         tokens' log-probabilities; "sum", with the highest sum, which favours short answers. A
         single sample is given its mean.
       max_num_seqs: number of answers to draw at a time, which bounds the memory; None draws as many

@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from gophercite import evidence
-from gophercite.answering.consensus import consensus, weights_by_rank
 from gophercite.decoding.claim_in_quote import Shown
+from gophercite.decoding.consensus import consensus, weights_by_rank
 from gophercite.decoding.look_ahead import made_ahead
 from gophercite.decoding.rerank import Candidate, sample_in_turn
 from gophercite.decoding.sampling_settings import SamplingSettings
@@ -50,7 +50,7 @@ class JudgedSample:
       log_prob: sum of their log-probabilities under the model, in nats.
       document: id of the page that the prompt showed, if it showed only one.
       consensus: how much all samples of the question agree with it, times the model's confidence
-        (`gophercite.answering.consensus`); None for a single sample.
+        (`gophercite.decoding.consensus`); None for a single sample.
       evidence_score: ROUGE-L of the claim against its quote, if a rule found the quote.
       reward: score from a reward model, if one was used.
       supported_and_plausible: the reward model's probability that the answer is both, from 0 to 1.

@@ -11,8 +11,8 @@ import pytest
 import gophercite
 from gophercite import evidence
 from gophercite.answering.answerer import Answerer, AnsweringSettings
-from gophercite.answering.consensus import consensus
 from gophercite.answering.pages import FoundPages, IndexedPages, index_in_memory
+from gophercite.decoding.consensus import consensus
 from gophercite.decoding.rerank import Scorer
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.documents import Document

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gophercite.answering.consensus import agreement, consensus, weights_by_rank
+from gophercite.decoding.consensus import agreement, consensus, weights_by_rank
 from gophercite.evidence import Evidence
 
 WORDS = st.lists(st.sampled_from(["tower", "1874", "Vell", "The", "of"]), min_size=1, max_size=4)
