@@ -150,7 +150,8 @@ def test_adapters_learn_by_browsing_above_a_model_that_stays(
 ) -> None:
     """Of policy and value network a checkpoint has the adapters, and a run goes on with these."""
     folder = tmp_path / "run"
-    settings = folders | UNEVALUATED | {"model_config.dtype": "'float32'"}
+    few = {"LoRA.targets": "('up',)", "PPOLearner.widths": "1"}  # to compile less
+    settings = folders | UNEVALUATED | few | {"model_config.dtype": "'float32'"}
     assert run(folder, cache, IMPORTED, **settings, TRAIN_STEPS="1") == 0
     stored = read_parameters(folder, 1)
     assert stored.keys() == {ADAPTERS, VALUE_HEAD, VALUE_TRUNK}
