@@ -31,6 +31,7 @@ from collections.abc import Sequence
 import refusals
 
 from gophercite.cli import processes
+from gophercite.cli.answering_flags import add_answering
 from gophercite.storage.json_fields import in_one_line
 
 
@@ -77,63 +78,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="index with the pages, for questions without pages or with only search results",
     )
     add("--pages", type=int, default=5, help="highest number of pages per question (default: 5)")
-    add(
-        "--samples",
-        type=int,
-        default=16,
-        help="number of answers to sample and choose from (default: 16)",
-    )
-    add("--reward-model", metavar="FOLDER", help="reward model that chooses among the samples")
-    add(
-        "--choose",
-        choices=("consensus", "mean", "sum"),
-        default="consensus",
-        help="without a reward model, choose the sample that agrees most with all and is likely, "
-        "too, or that with the highest mean or sum of its tokens' log-probabilities (default: "
-        "consensus)",
-    )
-    add(
-        "--joint",
-        action="store_true",
-        help="put all pages into one prompt, instead of one page per prompt",
-    )
-    add("--claims", type=int, default=1, help="highest number of claims in an answer (default: 1)")
-    add(
-        "--omissions",
-        type=int,
-        default=0,
-        help="how often a quote may leave words out, marked by ' [...] ' (default: 0)",
-    )
-    add(
-        "--boundaries",
-        choices=("words", "sentences", "characters"),
-        default="words",
-        help="where a quote may begin and end (default: words)",
-    )
-    add(
-        "--claim-in-quote",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="a quote must contain its claim if the claim occurs in the pages (default: yes)",
-    )
-    add(
-        "--max-tokens",
-        type=int,
-        default=256,
-        help="length of the longest answer, in tokens (default: 256)",
-    )
-    add(
-        "--prompt-tokens",
-        type=int,
-        default=3840,
-        help="length of the longest prompt, in tokens (default: 3840)",
-    )
-    add(
-        "--temperature",
-        type=float,
-        default=1.0,
-        help="sampling temperature; 0 takes the most likely token (default: 1)",
-    )
+    add_answering(parser)
     add("--top-k", type=int, help="sample from the k most likely tokens (default: all)")
     add(
         "--top-p",
@@ -141,7 +86,6 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         default=1.0,
         help="sample from the nucleus with this probability (default: 1, all tokens)",
     )
-    add("--seed", type=int, default=0, help="seed of the sampling (default: 0)")
     add(
         "--batch-size",
         type=int,
@@ -149,14 +93,6 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="number of questions answered at the same time; it does not change the answers, "
         "except for rounding (default: as many as have 512 answers together, on an "
         "accelerator 2048, and at most 256 pages)",
-    )
-    add(
-        "--max-num-seqs",
-        type=int,
-        metavar="N",
-        help="number of answers to sample at the same time; fewer need less memory and give the "
-        "same answers (default: 64, on an accelerator 256, or fewer if they don't fit into "
-        "half the model's size or 1 GiB)",
     )
     add(
         "--model-parallel",

@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from gophercite.answering.answerer import Answerer, AnsweringSettings
+from gophercite.answering.answerer import Answerer
 from gophercite.answering.declining import answering_settings
 from gophercite.answering.loading import (
     inference_partitioner,
@@ -20,12 +20,12 @@ from gophercite.answering.loading import (
 )
 from gophercite.answering.many_questions import Asked, answer_each
 from gophercite.answering.pages import FoundPages, IndexedPages
+from gophercite.cli.answering_flags import settings_of
 from gophercite.decoding.across_processes import gather_json
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.model_folders.checkpoint_files import CheckpointError
 from gophercite.model_folders.tensors import TensorFileError
 from gophercite.monitoring.progress import Progress
-from gophercite.quoting.quote_settings import QuoteSettings
 from gophercite.records import Document, FoundDocument, Question, Report, read
 from gophercite.records.answers import answer_to_json
 from gophercite.retrieval.contexts import SearchResult
@@ -163,20 +163,8 @@ def _read_questions(flags: argparse.Namespace) -> list[Question]:
 
 
 def _answerer(flags: argparse.Namespace) -> Answerer:
-    settings = AnsweringSettings(
-        samples=flags.samples,
-        prompt_tokens=flags.prompt_tokens,
-        joint=flags.joint,
-        choose=flags.choose,
-        max_num_seqs=flags.max_num_seqs,
-        claim_in_quote=flags.claim_in_quote,
-        sampling=SamplingSettings(flags.max_tokens, flags.temperature, flags.top_k, flags.top_p),
-        quotes=QuoteSettings(
-            maximum_triples=flags.claims,
-            maximum_omissions=flags.omissions,
-            boundaries=flags.boundaries,
-        ),
-    )
+    sampling = SamplingSettings(flags.max_tokens, flags.temperature, flags.top_k, flags.top_p)
+    settings = settings_of(flags, sampling)
     partitioner = inference_partitioner(flags.model_parallel, flags.data_parallel)
     if jax.process_count() > 1 and not spans_processes(partitioner):
         raise ValueError(

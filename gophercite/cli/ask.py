@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from gophercite.cli import processes
+from gophercite.cli.answering_flags import add_answering, settings_of
 from gophercite.cli.arguments import (
     add_command,
     add_highlight,
@@ -15,7 +16,6 @@ from gophercite.cli.arguments import (
     count,
     fraction,
     positive,
-    seed,
     share,
 )
 from gophercite.cli.output import (
@@ -92,29 +92,8 @@ def add(commands: Any) -> None:
 
 
 def _add_model(group: argparse._ActionsContainer) -> None:
+    add_answering(group)
     add_argument = group.add_argument
-    add_argument(
-        "--samples",
-        type=positive,
-        default=16,
-        help="number of answers to sample and choose from (default: 16)",
-    )
-    add_argument(
-        "--reward-model", metavar="FOLDER", help="reward model that chooses among the samples"
-    )
-    add_argument(
-        "--choose",
-        choices=("consensus", "mean", "sum"),
-        default="consensus",
-        help="without a reward model, choose the sample that agrees most with all and is likely, "
-        "too, or that with the highest mean or sum of its tokens' log-probabilities (default: "
-        "consensus)",
-    )
-    add_argument(
-        "--joint",
-        action="store_true",
-        help="put all pages into one prompt, instead of one page per prompt",
-    )
     add_argument(
         "--few-shot",
         type=count,
@@ -124,53 +103,6 @@ def _add_model(group: argparse._ActionsContainer) -> None:
         metavar="N",
         help="show N examples before the question (3 if no number is given, at most 5); for base "
         "models, which were not trained to answer questions",
-    )
-    add_argument(
-        "--claims",
-        type=positive,
-        default=1,
-        help="highest number of claims in an answer (default: 1)",
-    )
-    add_argument(
-        "--omissions",
-        type=count,
-        default=0,
-        metavar="N",
-        help="how often a quote may leave words out, marked by ' [...] ' (default: 0)",
-    )
-    add_argument(
-        "--boundaries",
-        choices=("words", "sentences", "characters"),
-        default="words",
-        help="where a quote may begin and end (default: words)",
-    )
-    add_argument(
-        "--claim-in-quote",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="a quote must contain its claim if the claim occurs in the pages (default: yes)",
-    )
-    add_argument(
-        "--max-tokens",
-        type=positive,
-        default=256,
-        help="length of the longest answer, in tokens (default: 256)",
-    )
-    add_argument(
-        "--prompt-tokens",
-        type=positive,
-        default=3840,
-        help="length of the longest prompt, in tokens (default: 3840)",
-    )
-    add_argument("--temperature", type=float, default=1.0, help="sampling temperature (default: 1)")
-    add_argument("--seed", type=seed, default=0, help="seed of the sampling (default: 0)")
-    add_argument(
-        "--max-num-seqs",
-        type=positive,
-        metavar="N",
-        help="number of answers to sample at the same time; fewer need less memory and give the "
-        "same answers (default: 64, on an accelerator 256, or fewer if they don't fit into "
-        "half the model's size or 1 GiB)",
     )
     add_argument(
         "--model-parallel",
@@ -389,22 +321,7 @@ def _answerer(options: argparse.Namespace) -> "Answerer":
 
 
 def _settings(options: argparse.Namespace) -> "AnsweringSettings":
-    from gophercite.answering.answerer import AnsweringSettings
     from gophercite.decoding.sampling_settings import SamplingSettings
-    from gophercite.quoting.quote_settings import QuoteSettings
 
-    return AnsweringSettings(
-        samples=options.samples,
-        prompt_tokens=options.prompt_tokens,
-        joint=options.joint,
-        few_shot=options.few_shot,
-        choose=options.choose,
-        max_num_seqs=options.max_num_seqs,
-        claim_in_quote=options.claim_in_quote,
-        sampling=SamplingSettings(options.max_tokens, options.temperature),
-        quotes=QuoteSettings(
-            maximum_triples=options.claims,
-            maximum_omissions=options.omissions,
-            boundaries=options.boundaries,
-        ),
-    )
+    sampling = SamplingSettings(options.max_tokens, options.temperature)
+    return settings_of(options, sampling, options.few_shot)

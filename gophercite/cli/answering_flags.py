@@ -1,0 +1,135 @@
+"""The flags of every command with which a model answers questions, and their settings."""
+
+import argparse
+from typing import TYPE_CHECKING
+
+from gophercite.cli.arguments import count, positive, seed
+
+if TYPE_CHECKING:
+    from gophercite.answering.answerer import AnsweringSettings
+    from gophercite.decoding.sampling_settings import SamplingSettings
+
+
+def add_answering(group: argparse._ActionsContainer) -> None:
+    """Adds the flags that say how a model answers.
+
+    Args:
+      group: a parser, or a group of its flags.
+    """
+    _add_answers(group)
+    _add_sampling(group)
+
+
+def settings_of(
+    flags: argparse.Namespace, sampling: "SamplingSettings", few_shot: int = 0
+) -> "AnsweringSettings":
+    """Returns the settings that the flags of `add_answering` stand for.
+
+    Args:
+      flags: the parsed flags.
+      sampling: how tokens are drawn.
+      few_shot: as in `AnsweringSettings`.
+
+    Raises:
+      ValueError: a setting is out of range.
+    """
+    from gophercite.answering.answerer import AnsweringSettings
+    from gophercite.quoting.quote_settings import QuoteSettings
+
+    return AnsweringSettings(
+        samples=flags.samples,
+        prompt_tokens=flags.prompt_tokens,
+        joint=flags.joint,
+        few_shot=few_shot,
+        choose=flags.choose,
+        max_num_seqs=flags.max_num_seqs,
+        claim_in_quote=flags.claim_in_quote,
+        sampling=sampling,
+        quotes=QuoteSettings(
+            maximum_triples=flags.claims,
+            maximum_omissions=flags.omissions,
+            boundaries=flags.boundaries,
+        ),
+    )
+
+
+def _add_answers(group: argparse._ActionsContainer) -> None:
+    add_argument = group.add_argument
+    add_argument(
+        "--samples",
+        type=positive,
+        default=16,
+        help="number of answers to sample and choose from (default: 16)",
+    )
+    add_argument(
+        "--reward-model", metavar="FOLDER", help="reward model that chooses among the samples"
+    )
+    add_argument(
+        "--choose",
+        choices=("consensus", "mean", "sum"),
+        default="consensus",
+        help="without a reward model, choose the sample that agrees most with all and is likely, "
+        "too, or that with the highest mean or sum of its tokens' log-probabilities (default: "
+        "consensus)",
+    )
+    add_argument(
+        "--joint",
+        action="store_true",
+        help="put all pages into one prompt, instead of one page per prompt",
+    )
+    add_argument(
+        "--claims",
+        type=positive,
+        default=1,
+        help="highest number of claims in an answer (default: 1)",
+    )
+    add_argument(
+        "--omissions",
+        type=count,
+        default=0,
+        metavar="N",
+        help="how often a quote may leave words out, marked by ' [...] ' (default: 0)",
+    )
+    add_argument(
+        "--boundaries",
+        choices=("words", "sentences", "characters"),
+        default="words",
+        help="where a quote may begin and end (default: words)",
+    )
+    add_argument(
+        "--claim-in-quote",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="a quote must contain its claim if the claim occurs in the pages (default: yes)",
+    )
+
+
+def _add_sampling(group: argparse._ActionsContainer) -> None:
+    add_argument = group.add_argument
+    add_argument(
+        "--max-tokens",
+        type=positive,
+        default=256,
+        help="length of the longest answer, in tokens (default: 256)",
+    )
+    add_argument(
+        "--prompt-tokens",
+        type=positive,
+        default=3840,
+        help="length of the longest prompt, in tokens (default: 3840)",
+    )
+    add_argument(
+        "--temperature",
+        type=float,
+        default=1.0,
+        help="sampling temperature; 0 takes the most likely token (default: 1)",
+    )
+    add_argument("--seed", type=seed, default=0, help="seed of the sampling (default: 0)")
+    add_argument(
+        "--max-num-seqs",
+        type=positive,
+        metavar="N",
+        help="number of answers to sample at the same time; fewer need less memory and give the "
+        "same answers (default: 64, on an accelerator 256, or fewer if they don't fit into "
+        "half the model's size or 1 GiB)",
+    )
