@@ -100,6 +100,17 @@ def main() -> None:
         )
         each = actions / len(lines)
         print(f"| {name} | {right:.1f} | {invalid:.1f} | {each:.1f} | {answered:.1f} |")
+    if all((run / "answers/ppo_constrained/of/summary.json").exists() for run in runs):
+        first, second = (
+            [read_policy(name, run / "answers" / f"{name}_constrained/of") for run in runs]
+            for name in POLICIES
+        )
+        print("\n| By construction | supported, one episode, % |\n|---|---|")
+        for name, of in zip(POLICIES, (first, second), strict=True):
+            print(f"| {name} | {resampled(np.concatenate(supported(of, 1))).percent} |")
+        print("\n| Gain in points | over questions | over runs |\n|---|---|---|")
+        label = "PPO over cloning, by construction"
+        print(difference(label, supported(first, 1), supported(second, 1)))
     print("\n| Variance of *supported* | within a question, % |\n|---|---|")
     for name in POLICIES:
         scores = np.concatenate([each.scores[TRUTH] for each in read[name]])
