@@ -4,6 +4,11 @@
     adapter_model.safetensors  two tensors per module: lora_A [rank, in], lora_B [out, rank]
     gophercite.json            the digest of the base's parameters, which our own merge checks
 
+A reward model becomes a sequence classifier with one label, whose score is the reward. Its other
+head, which published families lack, has a file of its own:
+
+    supported_and_plausible.safetensors  kernel [d_model], bias [1]
+
 If a family has queries, keys and values in one matrix, their adapters become a single one whose
 rank is the sum of theirs: the A's are stacked, and each B writes only to its own outputs.
 """
@@ -21,10 +26,12 @@ import safetensors.numpy
 from etils import epath
 
 from gophercite.model_folders.adapted import find_adapters
-from gophercite.model_folders.checkpoint_files import read_parameters
+from gophercite.model_folders.checkpoint_files import PARAMETERS, read_parameters
 from gophercite.model_folders.description import model_digest, read_base, read_description
+from gophercite.model_folders.folder_contents import best_checkpoint
 from gophercite.models.lora import LoRA
-from gophercite.models.parameters import ADAPTERS
+from gophercite.models.parameters import ADAPTERS, HEADS, Params
+from gophercite.models.reward_model import REWARD, SUPPORTED_AND_PLAUSIBLE, RewardModel
 from gophercite.models.transformer import Transformer
 from gophercite.storage import whole_folder
 from gophercite.weights.checkpoint import WeightsError
@@ -32,12 +39,13 @@ from gophercite.weights.export import Exported
 from gophercite.weights.importing import Dtype
 from gophercite.weights.model_types import write_architecture
 from gophercite.weights.names import LAYERS, NAMES, Place
-from gophercite.weights.peft_import import CONFIG, MADE_FOR, TENSORS
+from gophercite.weights.peft_import import CONFIG, MADE_FOR, SCORE, SECOND_HEAD, TENSORS
 from gophercite.weights.peft_join import Pair, base_of, join_adapters
 
 _WRAPPED = "base_model.model."  # PEFT's prefix for the wrapped model
 
 Adapter = Mapping[str, np.ndarray]
+Heads = Mapping[str, Mapping[str, np.ndarray]]
 
 
 class _Module(NamedTuple):
@@ -95,11 +103,14 @@ def export_adapters(
     except ValueError as error:
         raise WeightsError(f"{root}: {error}") from error
     base_model = read_base(root, description)
-    abstract = Transformer(description.config).abstract()
+    transformer = Transformer(description.config)
+    abstract = transformer.abstract()
+    if any(name.startswith(f"{PARAMETERS}{HEADS}/") for name in best_checkpoint(root).arrays):
+        abstract |= {HEADS: RewardModel(transformer).abstract_heads()}
     digest = model_digest(description.base)
     adapted = find_adapters(root, abstract, description.base, digest)
     modules = _modules(adapted.lora, NAMES[fields["model_type"]].places)
-    adapters = _read(root, adapted.step, adapted.lora)
+    adapters, heads = _read(root, adapted.step, adapted.shapes)
     chosen, layers = np.dtype(dtype or "float32"), description.config.num_layers
     pairs, lora = _pairs(modules, adapters, layers, description.config.num_heads), adapted.lora
     if after is not None:
@@ -112,8 +123,13 @@ def export_adapters(
     }
     first = layers - len(adapters[adapted.lora.targets[0]]["a"])
     with whole_folder(target) as unfinished:
-        safetensors.numpy.save_file(tensors, unfinished / TENSORS, {"format": "pt"})
         config = _config(modules, lora, list(range(first, layers)), base)
+        if heads is not None:
+            config |= {"task_type": "SEQ_CLS", "modules_to_save": [SCORE]}
+            tensors[f"{_WRAPPED}{SCORE}.weight"] = heads[REWARD]["kernel"][None]
+            second = dict(heads[SUPPORTED_AND_PLAUSIBLE])
+            safetensors.numpy.save_file(second, unfinished / SECOND_HEAD)
+        safetensors.numpy.save_file(tensors, unfinished / TENSORS, {"format": "pt"})
         text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
         (unfinished / CONFIG).write_text(text, "utf-8")
         made_for = json.dumps({"base_sha256": digest}) + "\n"
@@ -132,13 +148,14 @@ def _modules(lora: LoRA, places: Mapping[str, Place]) -> list[_Module]:
     return list(modules.values())
 
 
-def _read(root: epath.Path, step: int, lora: LoRA) -> dict[str, Adapter]:
-    """A checkpoint's adapters, in host memory."""
+def _read(root: epath.Path, step: int, shapes: Params) -> tuple[dict[str, Adapter], Heads | None]:
+    """A checkpoint's adapters and a reward model's heads, in host memory; heads in float32."""
     here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-    places = {ADAPTERS: {name: {"a": here, "b": here} for name in lora.targets}}
-    adapters = read_parameters(root, step, places)[ADAPTERS]
-    found: dict[str, Adapter] = jax.tree.map(np.asarray, adapters)
-    return found
+    read = read_parameters(root, step, jax.tree.map(lambda _: here, shapes))
+    found: dict[str, Adapter] = jax.tree.map(np.asarray, read[ADAPTERS])
+    if HEADS not in read:
+        return found, None
+    return found, jax.tree.map(lambda leaf: np.asarray(leaf, np.float32), read[HEADS])
 
 
 def _pairs(

@@ -4,6 +4,8 @@
     adapter_model.safetensors  two tensors per module: lora_A [rank, in], lora_B [out, rank]
     gophercite.json            the digest of the base's parameters; only in our own exports
 
+A sequence classifier's score, beside `supported_and_plausible.safetensors`, makes a reward model.
+
 The merged matrix is W + (alpha / rank) A B, computed in float32. Kinds of adapters that compute
 something else are refused; the message names the field.
 """
@@ -17,6 +19,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple, TypeGuard
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -31,14 +34,18 @@ from gophercite.model_folders.folder import (
 from gophercite.model_folders.tensor_files import DTYPES, TensorFile
 from gophercite.models.config import TransformerConfig
 from gophercite.models.lora import adaptable
-from gophercite.models.parameters import TRAINED
+from gophercite.models.parameters import HEADS, TRAINED, Params
+from gophercite.models.reward_model import REWARD, SUPPORTED_AND_PLAUSIBLE
 from gophercite.weights.checkpoint import WeightsError, read_json
 from gophercite.weights.model_types import write_architecture
 from gophercite.weights.names import LAYERS, NAMES, Place
 
 CONFIG, TENSORS, MADE_FOR = "adapter_config.json", "adapter_model.safetensors", "gophercite.json"
+SCORE, SECOND_HEAD = "score", "supported_and_plausible.safetensors"
 
 _TENSOR = re.compile(r"base_model\.model\.(?P<module>.+)\.lora_(?P<part>[AB])\.weight")
+_SCORE = f"base_model.model.{SCORE}.weight"
+_HEADS = ("classifier", SCORE)  # what PEFT saves of any classifier, whether it has both or not
 # Fields that don't affect what the tensors compute; the tensors themselves name their modules.
 _NEUTRAL = {
     *("task_type", "base_model_name_or_path", "revision", "inference_mode", "peft_version"),
@@ -46,7 +53,10 @@ _NEUTRAL = {
     *("layers_to_transform", "layers_pattern", "rank_pattern", "megatron_core", "eva_config"),
     *("qalora_group_size", "runtime_config"),
 }
-_READ = {"peft_type", "r", "lora_alpha", "alpha_pattern", "use_rslora", "bias", "init_lora_weights"}
+_READ = {
+    *("peft_type", "r", "lora_alpha", "alpha_pattern", "use_rslora", "bias", "init_lora_weights"),
+    "modules_to_save",
+}
 # Other initialisations also change the base model, so that merging into the base would be wrong.
 _BEGINNINGS = (None, True, False, "gaussian", "eva", "orthogonal")
 
@@ -93,7 +103,7 @@ def merge_adapters(
     base: str | os.PathLike[str],
     folder: str | os.PathLike[str],
 ) -> Description:
-    """Merges a model and its adapters into a model folder, atomically.
+    """Merges a model and its adapters into a model folder, atomically; a reward model's with heads.
 
     Args:
       adapters: a folder with `adapter_config.json` and `adapter_model.safetensors`.
@@ -146,6 +156,9 @@ def merge_adapters(
     merged = {"folder": source.resolve().name, "sha256": digest}
     provenance = {**model.provenance, "adapters": merged}
     params = {**model.params, TRAINED: stacks}
+    heads = read_heads(source, config.d_model)
+    if heads is not None:
+        params[HEADS] = jax.tree.map(lambda leaf: jnp.asarray(leaf, config.param_dtype), heads)
     save_model(folder, Model(model.transformer, params, model.vocabulary, provenance))
     return read_description(folder)
 
@@ -166,6 +179,11 @@ def read_settings(path: pathlib.Path) -> AdapterSettings:
         raise WeightsError(
             f"{path}: field 'init_lora_weights' = {value['init_lora_weights']!r}: such adapters "
             "changed their base, too; convert them with PEFT first"
+        )
+    saved = value.get("modules_to_save") or []
+    if not isinstance(saved, list) or not all(module in _HEADS for module in saved):
+        raise WeightsError(
+            f"{path}: field 'modules_to_save' = {saved!r}: only a classifier's {SCORE!r} is read"
         )
     for field, said in value.items():
         if said and field not in _NEUTRAL | _READ:
@@ -210,7 +228,7 @@ def read_pairs(path: pathlib.Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Reads `adapter_model.safetensors`.
 
     Returns:
-      Each module's A [rank, in] and B [out, rank], in float32.
+      Each module's A [rank, in] and B [out, rank], in float32; a classifier's score is left out.
 
     Raises:
       WeightsError: a tensor is no adapter, is not finite, or lacks its other half.
@@ -219,6 +237,8 @@ def read_pairs(path: pathlib.Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     file = TensorFile(path)
     parts: dict[str, dict[str, np.ndarray]] = {}
     for name in file.names:
+        if name == _SCORE:
+            continue
         match = _TENSOR.fullmatch(name)
         tensor = file.tensor(name)
         if match is None:
@@ -240,6 +260,50 @@ def read_pairs(path: pathlib.Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
                 f"{path}: module {module!r} has lora_{next(iter(found))} alone, not both"
             )
     return {module: (found["A"], found["B"]) for module, found in parts.items()}
+
+
+def read_heads(source: pathlib.Path, d_model: int) -> Params | None:
+    """Reads a reward model's heads.
+
+    Args:
+      source: the adapters' folder.
+      d_model: the base model's width.
+
+    Returns:
+      The heads in float32, in the form of `models.reward_model`; None for a language model.
+
+    Raises:
+      WeightsError: one of the two heads is missing, of another shape, or not finite.
+      TensorFileError: a file is missing, truncated or damaged.
+    """
+    file = TensorFile(source / TENSORS)
+    if _SCORE not in file.names:
+        if (source / SECOND_HEAD).exists():
+            raise WeightsError(f"{source / TENSORS}: lacks {_SCORE!r}, a reward model's score")
+        return None
+    if not (source / SECOND_HEAD).exists():
+        raise WeightsError(
+            f"{source / SECOND_HEAD}: is missing, so the adapters are no reward model of ours, "
+            "which also predicts whether an answer is supported and plausible"
+        )
+    second = TensorFile(source / SECOND_HEAD)
+
+    def head(file: TensorFile, path: pathlib.Path, name: str, *shape: int) -> np.ndarray:
+        stored = file.tensor(name) if name in file.names else None
+        if stored is not None and stored.dtype in DTYPES and stored.shape == shape:
+            values = stored.mapped().astype(np.float32)
+            if np.isfinite(values).all():
+                return values
+        raise WeightsError(f"{path}: {name!r} must be {list(shape)} finite numbers")
+
+    score = head(file, source / TENSORS, _SCORE, 1, d_model)
+    return {
+        REWARD: {"kernel": score[0]},
+        SUPPORTED_AND_PLAUSIBLE: {
+            "kernel": head(second, source / SECOND_HEAD, "kernel", d_model),
+            "bias": head(second, source / SECOND_HEAD, "bias", 1),
+        },
+    }
 
 
 def _modules(config: TransformerConfig, base: str | os.PathLike[str]) -> dict[str, list[_Own]]:

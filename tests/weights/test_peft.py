@@ -14,7 +14,8 @@ from gophercite.learning.state import TrainState
 from gophercite.model_folders.checkpoint_files import Base
 from gophercite.model_folders.folder import describe_run, load_model, model_digest
 from gophercite.models.lora import LoRA, adaptable
-from gophercite.models.parameters import ADAPTERS
+from gophercite.models.parameters import ADAPTERS, HEADS
+from gophercite.models.reward_model import SUPPORTED_AND_PLAUSIBLE, RewardModel
 from gophercite.models.transformer import Transformer
 from gophercite.training.checkpoints import Checkpoints
 from gophercite.weights.export import export_weights
@@ -26,7 +27,13 @@ WRAPPED = "base_model.model."
 
 
 def save_run(
-    folder: pathlib.Path, base: pathlib.Path, rank: int = 2, alpha: float = 6.0, seed: int = 0
+    folder: pathlib.Path,
+    base: pathlib.Path,
+    rank: int = 2,
+    alpha: float = 6.0,
+    seed: int = 0,
+    *,
+    reward_model: bool = False,
 ) -> None:
     """A checkpoint with adapters of all matrices but those of the first layer."""
     model = load_model(base)
@@ -40,6 +47,10 @@ def save_run(
     trained_on = Base(transformer.lora.to_json(), {"model": model_digest(base)})
     checkpoints = Checkpoints(folder, base=trained_on)
     params = {**model.params, ADAPTERS: adapters}
+    if reward_model:
+        heads = RewardModel(transformer).init_heads(jax.random.key(seed))
+        heads[SUPPORTED_AND_PLAUSIBLE]["bias"] += 0.75
+        params[HEADS] = heads
     checkpoints.save(TrainState(jnp.int32(1), params, {}, None, jax.random.key(0)), {}, 0.5)
     checkpoints.close()
 

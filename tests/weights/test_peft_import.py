@@ -10,12 +10,12 @@ import pytest
 import safetensors.numpy
 
 from gophercite import cli
-from gophercite.model_folders.folder import load_model
-from gophercite.models.parameters import TRAINED
+from gophercite.model_folders.folder import load_model, load_reward_model
+from gophercite.models.parameters import HEADS, TRAINED
 from gophercite.weights.checkpoint import WeightsError
 from gophercite.weights.hugging_face import import_weights
 from gophercite.weights.peft import export_adapters
-from gophercite.weights.peft_import import merge_adapters
+from gophercite.weights.peft_import import SECOND_HEAD, merge_adapters
 from tests.weights.samples import checkpoint
 from tests.weights.test_peft import save_run
 
@@ -159,3 +159,67 @@ def test_base_and_dtype_are_for_what_they_are_for(llama, tmp_path, capsys) -> No
     command = ["import-weights", str(llama / "peft"), str(tmp_path / "new")]
     assert cli.main([*command, "--base", str(llama / "base"), "--dtype", "bfloat16"]) == 1
     assert "dtype of their base" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def judge(tmp_path_factory) -> pathlib.Path:
+    """The same of a reward model."""
+    folder = tmp_path_factory.mktemp("judge")
+    import_weights(checkpoint("llama3", folder / "source"), folder / "base", dtype="float32")
+    save_run(folder / "run", folder / "base", reward_model=True)
+    export_adapters(folder / "run", folder / "peft", dtype="bfloat16")
+    return folder
+
+
+def test_a_reward_model_keeps_both_heads(judge: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    merge_adapters(judge / "peft", judge / "base", tmp_path / "merged")
+    merged, run = load_reward_model(tmp_path / "merged"), load_reward_model(judge / "run")
+    # Heads are never rounded, adapters are.
+    jax.tree.map(np.testing.assert_array_equal, merged.params[HEADS], run.params[HEADS])
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=0.02, atol=0.15),
+        merged.params[TRAINED],
+        run.params[TRAINED],
+    )
+    with pytest.raises(ValueError, match="heads"):
+        load_model(tmp_path / "merged")
+
+
+def test_a_reward_model_is_a_classifier_with_one_label(judge: pathlib.Path) -> None:
+    config = json.loads((judge / "peft" / CONFIG).read_text())
+    assert (config["task_type"], config["modules_to_save"]) == ("SEQ_CLS", ["score"])
+    score = safetensors.numpy.load_file(judge / "peft" / TENSORS)["base_model.model.score.weight"]
+    reward = load_reward_model(judge / "run").params[HEADS]["reward"]["kernel"]
+    np.testing.assert_array_equal(score, np.asarray(reward)[None])
+
+
+def test_half_a_reward_model_is_refused(judge, llama, tmp_path) -> None:
+    def refused(folder: pathlib.Path, message: str) -> None:
+        with pytest.raises(WeightsError, match=message):
+            merge_adapters(folder, judge / "base", tmp_path / "merged")
+        assert not (tmp_path / "merged").exists()
+
+    without = edited(judge, tmp_path / "without")
+    (without / SECOND_HEAD).unlink()
+    refused(without, "supported_and_plausible.safetensors: is missing")
+
+    alone = edited(judge, tmp_path / "alone")
+    shutil.copy(llama / "peft" / TENSORS, alone / TENSORS)
+    refused(alone, "lacks 'base_model.model.score.weight', a reward model's score")
+
+    for name, values in (
+        ("kernel", np.zeros(3, np.float32)),
+        ("bias", np.full(1, np.nan, np.float32)),
+        ("bias", np.zeros(1, np.int64)),
+        ("kernel", None),
+    ):
+        wrong = edited(judge, tmp_path / "wrong")
+        second = safetensors.numpy.load_file(wrong / SECOND_HEAD)
+        second[name] = values
+        kept = {name: values for name, values in second.items() if values is not None}
+        safetensors.numpy.save_file(kept, wrong / SECOND_HEAD)
+        refused(wrong, f"{SECOND_HEAD}: '{name}' must be .* finite numbers")
+        shutil.rmtree(wrong)
+
+    refused(edited(judge, tmp_path / "more", modules_to_save=["embed_tokens"]), "modules_to_save")
+    refused(edited(judge, tmp_path / "text", modules_to_save="score"), "modules_to_save")
