@@ -21,7 +21,8 @@ from gophercite.answering.extractive import why_nothing
 from gophercite.answering.pages import FoundPages, asked
 from gophercite.answering.ranking import rank
 from gophercite.decoding.claim_in_quote import Shown
-from gophercite.decoding.consensus import consensus, weights_by_rank
+from gophercite.decoding.consensus import consensus as consensus_of
+from gophercite.decoding.consensus import weights_by_rank
 from gophercite.decoding.in_flight import usual_batch_size
 from gophercite.decoding.rerank import Candidate, Scorer, sample_in_turn
 from gophercite.decoding.sampling_settings import SamplingSettings
@@ -302,6 +303,7 @@ class Answerer:
             score=best.score,
             scored_by=self.scored_by,
             likelihood=best.likelihood,
+            consensus=best.consensus,
             reward_model=self.reward_name,
             supported_and_plausible=best.supported_and_plausible,
             left_out=prepared.left_out,
@@ -401,35 +403,31 @@ class Answerer:
         ]
         verdicts = self._verdicts([(question.question, triples) for question, _, triples in said])
         each = settings.samples
-        scores: list[float] = []
+        agreed: list[float | None] = []
         for first in range(0, len(said), each):
-            scores += self._scores(
-                [(one, triples) for _, one, triples in said[first : first + each]]
-            )
+            agreed += _consensus([(one, triples) for _, one, triples in said[first : first + each]])
         samples = [
-            self._sample(question, candidate, triples, score, *verdict)
-            for (question, candidate, triples), score, verdict in zip(
-                said, scores, verdicts, strict=True
+            self._sample(question, candidate, triples, consensus, *verdict)
+            for (question, candidate, triples), consensus, verdict in zip(
+                said, agreed, verdicts, strict=True
             )
         ]
         return [samples[first : first + each] for first in range(0, len(samples), each)]
 
-    def _scores(self, said: Sequence[tuple[Candidate, Sequence[Evidence]]]) -> list[float]:
-        """What chooses among the samples of a question, unless a reward model does."""
-        means = [candidate.mean_log_prob for candidate, _ in said]
-        if self._chooser == "sum":
-            return [candidate.log_prob for candidate, _ in said]
-        if self._chooser == "mean" or self._scorer is not None:
-            return means
-        weights = weights_by_rank([candidate.prompt for candidate, _ in said])
-        return consensus([triples for _, triples in said], means, weights)
+    def _score(self, candidate: Candidate, consensus: float | None, reward: float | None) -> float:
+        """What chooses among the samples of a question."""
+        if reward is not None:
+            return reward
+        if self._chooser == "consensus" and consensus is not None:
+            return consensus
+        return candidate.log_prob if self._chooser == "sum" else candidate.mean_log_prob
 
     def _sample(
         self,
         question: Prepared,
         candidate: Candidate,
         triples: Sequence[Evidence],
-        score: float,
+        consensus: float | None,
         reward: float | None,
         supported_and_plausible: float | None,
     ) -> Sample:
@@ -441,12 +439,13 @@ class Answerer:
                 citation for triple in triples for citation in cited(triple, windows, omissions)
             ),
             text=candidate.text,
-            score=score if reward is None else reward,
+            score=self._score(candidate, consensus, reward),
             likelihood=candidate.log_prob,
             constrained_likelihood=candidate.constrained_log_prob,
             tokens=len(candidate.tokens),
             reward=reward,
             supported_and_plausible=supported_and_plausible,
+            consensus=consensus,
         )
 
     def _verdicts(
@@ -459,6 +458,17 @@ class Answerer:
         return list(
             zip(scored.reward.tolist(), scored.supported_and_plausible.tolist(), strict=True)
         )
+
+
+def _consensus(
+    said: Sequence[tuple[Candidate, Sequence[Evidence]]],
+) -> Sequence[float] | Sequence[None]:
+    """The consensus of a question's samples; None for one alone, which agrees with itself."""
+    if len(said) == 1:
+        return [None]
+    weights = weights_by_rank([candidate.prompt for candidate, _ in said])
+    means = [candidate.mean_log_prob for candidate, _ in said]
+    return consensus_of([triples for _, triples in said], means, weights)
 
 
 def _why_unquotable(window: Window) -> str:

@@ -11,7 +11,7 @@ import json
 import math
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -21,7 +21,8 @@ from gophercite.records.answers import Answer
 from gophercite.storage.json_fields import JsonFields
 from gophercite.storage.json_lines import read_one
 
-By = Literal["score", "likelihood"]
+By = Literal["score", "likelihood", "consensus"]
+_NAMES = {"likelihood": "log-probability", "consensus": "consensus"}
 
 _AT_A_TIME = "max_num_seqs"
 
@@ -34,7 +35,8 @@ class Calibration:
       model: the model that answered.
       reward_model: the reward model that chose; None where none chose.
       scored_by: what the answers' `score` is.
-      by: what thresholds apply to: the answer's `score`, or its `likelihood` whatever chose it.
+      by: what thresholds apply to: the answer's `score`, or its `likelihood` or `consensus`,
+        whatever chose it.
       settings: how the questions were answered (JSON); None where that is not known.
       scores: value of `by` for each answer.
       good: whether each answer is good; in the paper, supported and plausible.
@@ -155,7 +157,7 @@ def score_of(answer: Answer, by: By) -> float:
     Raises:
       ValueError: the answer has no such score.
     """
-    value = answer.score if by == "score" else answer.likelihood
+    value: float | None = getattr(answer, by)
     if value is None:
         raise ValueError(f"the answer to {answer.question!r} has no {by}")
     return value
@@ -177,7 +179,7 @@ def decline(answer: Answer, promise: Promise, by: By) -> Answer:
     score = score_of(answer, by)
     if score > promise.threshold:
         return answer
-    name = answer.scored_by if by == "score" else "log-probability"
+    name = _NAMES.get(by, answer.scored_by)
     reason = (
         f"the best answer's {name}, {score:.4g}, is not above {promise.threshold:.4g}; above it, "
         f"{promise.quality:.0%} of the answers are good with confidence {promise.confidence:.0%}"
@@ -211,8 +213,8 @@ def read_calibration(path: str | os.PathLike[str]) -> Calibration:
 def _from_json(value: object) -> Calibration:
     fields = JsonFields(value, _FIELDS, collections.Counter())
     by = fields.text("by")
-    if by not in ("score", "likelihood"):
-        raise fields.error("by", f"must be 'score' or 'likelihood', got {by!r}")
+    if by not in get_args(By):
+        raise fields.error("by", f"must be one of {', '.join(get_args(By))}, got {by!r}")
     settings = fields.values.get("settings")
     if not isinstance(settings, dict | None):
         raise fields.error("settings", "must be an object or null")

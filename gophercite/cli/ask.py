@@ -278,7 +278,7 @@ def _ranked_json(ranked: "Sequence[Answer]") -> list[dict[str, Any]]:
     """The answers of `--top`, with the fields in which they differ."""
     from gophercite.records.answers import answer_to_json
 
-    fields = ("answer", "text", "score", "likelihood", "supported_and_plausible")
+    fields = ("answer", "text", "score", "likelihood", "consensus", "supported_and_plausible")
     values = [answer_to_json(answer) for answer in ranked if not answer.declined]
     return [
         {"rank": rank, **{field: value[field] for field in fields}}

@@ -43,10 +43,10 @@ def add(commands: Any) -> None:
     )
     add_argument(
         "--by",
-        choices=("score", "likelihood"),
+        choices=("score", "likelihood", "consensus"),
         default="score",
         help="what the thresholds apply to: the score that chose the answer, such as the reward, "
-        "or the answer's likelihood",
+        "or the answer's likelihood or consensus, whatever chose it",
     )
     add_argument(
         "--confidence",

@@ -82,6 +82,8 @@ class Sample:
       tokens: number of tokens in the text, including the end of sequence.
       reward: the reward model's score, if there is one.
       supported_and_plausible: the reward model's probability that raters find it both.
+      consensus: how much all samples agree with it, and how sure the model is of it, from 0 to 1
+        (`gophercite.decoding.consensus`); None if there is no other sample.
     """
 
     citations: tuple[Citation, ...]
@@ -92,6 +94,7 @@ class Sample:
     tokens: int
     reward: float | None = None
     supported_and_plausible: float | None = None
+    consensus: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,6 +112,8 @@ class Answer:
         answer that is withheld.
       scored_by: what that score is.
       likelihood: log-probability of the text under the model, in nats.
+      consensus: how much all samples agree with it, and how sure the model is of it, from 0 to 1
+        (`gophercite.decoding.consensus`); None if there was no other sample.
       reward_model: the reward model that chose the answer; None without one.
       supported_and_plausible: the reward model's probability that raters find it both.
       threshold: what a score had to exceed, if answers below it are declined.
@@ -126,6 +131,7 @@ class Answer:
     score: float | None = None
     scored_by: str | None = None
     likelihood: float | None = None
+    consensus: float | None = None
     reward_model: str | None = None
     supported_and_plausible: float | None = None
     threshold: float | None = None
@@ -200,6 +206,7 @@ def answer_to_json(answer: Answer) -> dict[str, Any]:
         "score": answer.score,
         "scored_by": answer.scored_by,
         "likelihood": answer.likelihood,
+        "consensus": answer.consensus,
         "reward_model": answer.reward_model,
         "supported_and_plausible": answer.supported_and_plausible,
         "threshold": answer.threshold,
@@ -220,6 +227,7 @@ def answer_to_json(answer: Answer) -> dict[str, Any]:
                 "tokens": sample.tokens,
                 "reward": sample.reward,
                 "supported_and_plausible": sample.supported_and_plausible,
+                "consensus": sample.consensus,
             }
             for sample in answer.samples
         ]
@@ -251,6 +259,7 @@ def answer_from_json(value: object) -> Answer:
         score=fields.optional_number("score"),
         scored_by=fields.optional_text("scored_by"),
         likelihood=fields.optional_number("likelihood"),
+        consensus=fields.optional_number("consensus"),
         reward_model=fields.optional_text("reward_model"),
         supported_and_plausible=fields.optional_number("supported_and_plausible"),
         threshold=fields.optional_number("threshold"),
@@ -360,5 +369,6 @@ def _sample(fields: JsonFields) -> Sample:
         tokens=fields.integer("tokens"),
         reward=fields.optional_number("reward"),
         supported_and_plausible=fields.optional_number("supported_and_plausible"),
+        consensus=fields.optional_number("consensus"),
         **numbers,
     )

@@ -147,6 +147,10 @@ def test_the_best_sample_is_the_answer() -> None:
     assert [sample.score for sample in answer.samples] == pytest.approx(
         consensus(said, means, weights)
     )
+    assert [sample.consensus for sample in answer.samples] == [
+        sample.score for sample in answer.samples
+    ]
+    assert answer.consensus == best.consensus
     assert not answer.declined
 
 
@@ -170,6 +174,10 @@ def test_log_probabilities_may_choose() -> None:
 def test_one_sample_alone_has_nothing_to_agree_with() -> None:
     alone = Answerer(model(), dataclasses.replace(SETTINGS, samples=1))
     assert alone.scored_by == "mean log-probability of a token"
+    answer = alone.answer(QUESTION, found_pages())
+    assert answer.score is not None
+    assert answer.score < 0
+    assert answer.consensus is None
 
 
 @functools.cache
@@ -188,6 +196,9 @@ def test_a_reward_model_chooses_among_the_same_samples() -> None:
     assert (answer.scored_by, answer.reward_model) == ("reward", "taste")
     assert (answer.text, answer.score) == (best.text, best.reward)
     assert answer.supported_and_plausible == best.supported_and_plausible
+    # The samples' consensus is there whatever chooses.
+    assert [s.consensus for s in answer.samples] == [s.consensus for s in answered().samples]
+    assert answer.consensus == best.consensus
     # What is scored is the question with what the sample says, and no page.
     scored = Scorer(reward_model()).score(QUESTION, [evidence.parse(best.text)])
     assert best.reward == pytest.approx(scored.reward[0], abs=1e-5)

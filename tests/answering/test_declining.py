@@ -52,7 +52,7 @@ def answerer() -> Answerer:
     return Answerer(load_model(MODEL), AnsweringSettings(samples=4), "tiny")
 
 
-def test_a_calibration_promises_by_score_or_likelihood() -> None:
+def test_a_calibration_promises_by_score_likelihood_or_consensus() -> None:
     by_score = calibrate(labelled())
     assert (by_score.model, by_score.reward_model, by_score.scored_by) == (
         "tiny", "taste", "reward",
@@ -64,6 +64,13 @@ def test_a_calibration_promises_by_score_or_likelihood() -> None:
     assert by_likelihood.scores == tuple(-score for score in by_score.scores)
     with pytest.raises(TooFewLabelsError):  # likelihood is the wrong way round here
         by_likelihood.promise(0.9)
+    agreed = [
+        (dataclasses.replace(answer, consensus=float(number % 10)), good)
+        for number, (answer, good) in enumerate(labelled())
+    ]
+    assert calibrate(agreed, "consensus").scores == tuple(n % 10 for n in range(100))
+    with pytest.raises(ValueError, match="has no consensus"):
+        calibrate(labelled(), "consensus")
 
 
 def test_a_file_keeps_a_calibration(tmp_path: pathlib.Path) -> None:
@@ -144,6 +151,10 @@ def test_answers_at_or_below_the_threshold_are_not_given() -> None:
     )
     by_likelihood = decline(ANSWER, promise(0.4), "likelihood")
     assert "log-probability, -2, is not above 0.4" in (by_likelihood.reason or "")
+    agreed = dataclasses.replace(ANSWER, consensus=0.4)
+    by_consensus = decline(agreed, promise(0.4), "consensus")
+    assert "answer's consensus, 0.4, is not above 0.4" in (by_consensus.reason or "")
+    assert not decline(agreed, promise(0.3), "consensus").declined
 
 
 def test_without_a_threshold_all_are_given_and_what_is_declined_stays_so() -> None:

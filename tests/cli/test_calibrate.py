@@ -74,6 +74,8 @@ def test_what_can_be_promised_is_shown(tmp_path: pathlib.Path, capsys: Capture) 
     assert "   95% good answers: at no threshold do 140" in out or "it would take" in out
     assert calibrate(tmp_path, lines, "--by", "likelihood") == 0
     assert set(read_calibration(tmp_path / "c.json").scores) == {-3.0}
+    assert calibrate(tmp_path, lines, "--by", "consensus") == 1
+    assert "has no consensus" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,7 @@ def answers(draw: st.DrawFn) -> Answer:
     drawn = st.builds(
         Sample, st.just(found), st.text(st.characters(exclude_categories=["Cs"])), numbers,
         numbers, numbers, st.integers(1), st.none() | numbers, st.none() | numbers,
+        st.none() | numbers,
     )  # fmt: skip
     return Answer(
         question=draw(texts),
@@ -65,6 +66,7 @@ def answers(draw: st.DrawFn) -> Answer:
         score=draw(st.none() | numbers),
         scored_by=draw(optional),
         likelihood=draw(st.none() | numbers),
+        consensus=draw(st.none() | numbers),
         reward_model=draw(optional),
         supported_and_plausible=draw(st.none() | numbers),
         threshold=draw(st.none() | numbers),
