@@ -1,19 +1,22 @@
-"""What chooses the best of a model's answers, without a reward model.
+"""What chooses the best of a model's answers: their consensus, their likelihood, a reward model.
 
     python benchmarks/choosing.py --model models/smollm2-citing --limit 100 \\
+      --reward-model models/smollm2-reward \\
       --questions runs/real_questions/data/new_wiki/questions_test.jsonl \\
       --index runs/real_questions/data/new_wiki/documents_*.jsonl
 
 Each question is asked as `gophercite ask` would, of the pages that an index of all these documents
 finds, or without --index of its own documents. The same samples are then ranked in each way: by
-their consensus, with and without the weights of their pages, by agreement alone, and by the mean
-and the sum of their tokens' log-probabilities. Prints for each way how often the chosen claim is
+their consensus, with and without the weights of their pages, by agreement alone, by the mean and
+the sum of their tokens' log-probabilities, and by the reward, alone and with the logarithm of the
+consensus, once and four times. Prints for each way how often the chosen claim is
 exact, its F1, how often its quote contains an answer, and how often it comes from one of the
 question's own documents. Intervals are 90 %, Wilson's. *any* is what the best possible choice would
 get, *one* a choice by chance.
 """
 
 import argparse
+import math
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -26,11 +29,12 @@ from gophercite.answering.answerer import Answerer, AnsweringSettings
 from gophercite.answering.many_questions import Asked, answer_each
 from gophercite.answering.pages import FoundPages, IndexedPages, index_in_memory
 from gophercite.decoding.consensus import agreement, consensus
+from gophercite.decoding.rerank import Scorer
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.documents import Document
 from gophercite.evaluation.intervals import estimate
 from gophercite.evidence import parse
-from gophercite.model_folders.folder import load_model
+from gophercite.model_folders.folder import load_model, load_reward_model
 from gophercite.records.answers import Answer, Sample
 from gophercite.reports.tables import Table
 from gophercite.retrieval.contexts import SearchResult
@@ -49,25 +53,36 @@ def judged(sample: Sample, question: records.Question) -> list[float]:
     ]
 
 
-def ways(samples: Sequence[Sample]) -> dict[str, list[float]]:
+def ways(question: str, samples: Sequence[Sample], scorer: Scorer | None) -> dict[str, list[float]]:
     """What each way ranks the samples by."""
     said = [parse(sample.text) for sample in samples]
     means = [sample.likelihood / sample.tokens for sample in samples]
-    return {
+    found = {
         "consensus": [sample.score for sample in samples],
         "consensus, all pages alike": consensus(said, means),
         "agreement, all pages alike": agreement(said),
         "mean log-probability": means,
         "log-probability": [sample.likelihood for sample in samples],
     }
+    if scorer is not None:
+        rewards = scorer.score_each([(question, tuple(each)) for each in said]).reward.tolist()
+        found["reward"] = rewards
+        for factor in (1, 4):
+            found[f"reward + {factor} log consensus"] = [
+                reward + factor * math.log(max(sample.score, 1e-9))
+                for reward, sample in zip(rewards, samples, strict=True)
+            ]
+    return found
 
 
-def table(answered: Sequence[tuple[records.Question, Answer]]) -> Table:
+def table(
+    answered: Sequence[tuple[records.Question, Answer]], scorer: Scorer | None = None
+) -> Table:
     """A row for each way of choosing."""
     found: dict[str, list[list[float]]] = {}
     for question, answer in answered:
         figures = [judged(sample, question) for sample in answer.samples]
-        for way, scores in ways(answer.samples).items():
+        for way, scores in ways(question.question, answer.samples, scorer).items():
             best = max(range(len(scores)), key=scores.__getitem__)
             found.setdefault(way, []).append(figures[best])
         for way, over in (("one", lambda column: sum(column) / len(column)), ("any", max)):
@@ -87,6 +102,7 @@ def main() -> None:
     )
     add = parser.add_argument
     add("--model", required=True, help="the model's folder, or its training run's")
+    add("--reward-model", help="the reward model's folder, or its training run's")
     add("--questions", required=True, help="questions with answers, JSON lines")
     add("--index", nargs="+", default=[], metavar="FILE", help="documents to search, JSON lines")
     add("--pages", type=int, default=5, help="pages of a question (default: 5)")
@@ -124,7 +140,8 @@ def main() -> None:
             if sys.stderr.isatty():
                 print(f"\r{len(answered)}/{len(chosen)}", end="", file=sys.stderr)
     seconds = time.monotonic() - start
-    print(table(answered).markdown(), end="")
+    scorer = Scorer(load_reward_model(flags.reward_model)) if flags.reward_model else None
+    print(table(answered, scorer).markdown(), end="")
     print(f"{len(answered)} of {len(chosen)} questions have answers; {seconds:.0f} s")
 
 

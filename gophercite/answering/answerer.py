@@ -22,7 +22,7 @@ from gophercite.answering.pages import FoundPages, asked
 from gophercite.answering.ranking import rank
 from gophercite.decoding.claim_in_quote import Shown
 from gophercite.decoding.consensus import consensus as consensus_of
-from gophercite.decoding.consensus import weights_by_rank
+from gophercite.decoding.consensus import weights_by_rank, with_reward
 from gophercite.decoding.in_flight import usual_batch_size
 from gophercite.decoding.rerank import Candidate, Scorer, sample_in_turn
 from gophercite.decoding.sampling_settings import SamplingSettings
@@ -47,14 +47,17 @@ from gophercite.retrieval.contexts import (
     single_contexts,
 )
 
-Chooser = Literal["consensus", "mean", "sum"]
+Chooser = Literal["reward", "both", "consensus", "mean", "sum"]
 
-REWARD = "reward"
 CHOOSERS: dict[Chooser, str] = {
+    "reward": "reward",
+    "both": "reward and consensus",
     "consensus": "consensus",
     "mean": "mean log-probability of a token",
     "sum": "log-probability",
 }
+_NEED_REWARD = ("reward", "both")
+_OF_ONE: dict[Chooser, Chooser] = {"consensus": "mean", "both": "reward"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,10 +71,12 @@ class AnsweringSettings:
       joint: show all pages in one prompt instead of each in its own.
       few_shot: number of examples before the question, for a base model that was not trained to
         answer (section 2.5 and H): drawn for each prompt, at most five.
-      choose: how to choose without a reward model: "consensus", the sample that agrees most with
-        all and is likely, too (`decoding.consensus`); "mean", the one with the highest mean of its
-        tokens' log-probabilities; "sum", with the highest sum, which favours short answers. A
-        single sample is given its mean.
+      choose: which sample is the answer: "reward", the one with the highest reward; "consensus",
+        the one that agrees most with all and is likely, too (`decoding.consensus`); "both", by the
+        reward and the consensus (`consensus.with_reward`); "mean", the one with the highest mean of
+        its tokens' log-probabilities; "sum", with the highest sum, which favours short answers.
+        None is "reward" with a reward model, otherwise "consensus". A single sample agrees with
+        itself, so its score is the reward, or else the mean.
       max_num_seqs: number of answers to draw at a time, which bounds the memory; None draws as many
         as keep the device busy and fit (`decoding.in_flight`). The answers do not depend on it.
       sampling: how tokens are drawn.
@@ -85,7 +90,7 @@ class AnsweringSettings:
     prompt_tokens: int = 4096 - 256
     joint: bool = False
     few_shot: int = 0
-    choose: Chooser = "consensus"
+    choose: Chooser | None = None
     max_num_seqs: int | None = None
     claim_in_quote: bool = True
     sampling: SamplingSettings = dataclasses.field(default_factory=SamplingSettings)
@@ -97,8 +102,8 @@ class AnsweringSettings:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} = {value}: must be at least 1")
-        if self.choose not in CHOOSERS:
-            raise ValueError(f"choose = {self.choose!r}: must be 'consensus', 'mean' or 'sum'")
+        if self.choose is not None and self.choose not in CHOOSERS:
+            raise ValueError(f"choose = {self.choose!r}: must be one of {', '.join(CHOOSERS)}")
         FewShotSettings(examples=self.few_shot)  # refuses what is out of range
 
 
@@ -188,19 +193,22 @@ class Answerer:
     ) -> None:
         self.name = str(model.provenance.get("id", name))
         self.provenance = [model.provenance]
-        self.settings = settings or AnsweringSettings()
+        settings = settings or AnsweringSettings()
+        chooser = settings.choose or ("consensus" if reward_model is None else "reward")
+        if chooser in _NEED_REWARD and reward_model is None:
+            raise ValueError(f"choose = {chooser!r}: needs a reward model")
+        self.settings = dataclasses.replace(settings, choose=chooser)
+        if settings.samples == 1:  # one alone agrees with itself
+            chooser = _OF_ONE.get(chooser, chooser)
+        self._chooser: Chooser = chooser
+        self.scored_by = CHOOSERS[chooser]
         self.reward_name: str | None = None
-        self._chooser = self.settings.choose
-        if self._chooser == "consensus" and self.settings.samples == 1:
-            self._chooser = "mean"  # one alone agrees with itself
-        self.scored_by = CHOOSERS[self._chooser]
         self._model = model
         self._partitioner = partitioner
         self._scorer: Scorer | None = None
         if reward_model is not None:
             self.reward_name = str(reward_model.provenance.get("id", reward_name or "reward model"))
             self.provenance.append(reward_model.provenance)
-            self.scored_by = REWARD
             self._scorer = Scorer(reward_model)
         self._constraint = QuoteConstraint(model.vocabulary, self.settings.quotes)
 
@@ -416,8 +424,11 @@ class Answerer:
 
     def _score(self, candidate: Candidate, consensus: float | None, reward: float | None) -> float:
         """What chooses among the samples of a question."""
-        if reward is not None:
-            return reward
+        if self._chooser in _NEED_REWARD:
+            assert reward is not None
+            if self._chooser == "reward" or consensus is None:
+                return reward
+            return with_reward(reward, consensus)
         if self._chooser == "consensus" and consensus is not None:
             return consensus
         return candidate.log_prob if self._chooser == "sum" else candidate.mean_log_prob

@@ -31,11 +31,13 @@ def settings_of(
       few_shot: as in `AnsweringSettings`.
 
     Raises:
-      ValueError: a setting is out of range.
+      ValueError: a setting is out of range, or a reward model is needed that was not given.
     """
     from gophercite.answering.answerer import AnsweringSettings
     from gophercite.quoting.quote_settings import QuoteSettings
 
+    if flags.choose in ("reward", "both") and not flags.reward_model:
+        raise ValueError(f"--choose {flags.choose}: also give --reward-model")
     return AnsweringSettings(
         samples=flags.samples,
         prompt_tokens=flags.prompt_tokens,
@@ -61,16 +63,13 @@ def _add_answers(group: argparse._ActionsContainer) -> None:
         default=16,
         help="number of answers to sample and choose from (default: 16)",
     )
-    add_argument(
-        "--reward-model", metavar="FOLDER", help="reward model that chooses among the samples"
-    )
+    add_argument("--reward-model", metavar="FOLDER", help="reward model that scores the samples")
     add_argument(
         "--choose",
-        choices=("consensus", "mean", "sum"),
-        default="consensus",
-        help="without a reward model, choose the sample that agrees most with all and is likely, "
-        "too, or that with the highest mean or sum of its tokens' log-probabilities (default: "
-        "consensus)",
+        choices=("reward", "both", "consensus", "mean", "sum"),
+        help="choose the sample with the highest reward; the one that agrees most with all and is "
+        "likely, too; by both of these; or the one with the highest mean or sum of its tokens' "
+        "log-probabilities (default: reward with a reward model, otherwise consensus)",
     )
     add_argument(
         "--joint",

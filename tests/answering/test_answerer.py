@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import itertools
+import math
 import pathlib
 
 import jax
@@ -203,6 +204,28 @@ def test_a_reward_model_chooses_among_the_same_samples() -> None:
     scored = Scorer(reward_model()).score(QUESTION, [evidence.parse(best.text)])
     assert best.reward == pytest.approx(scored.reward[0], abs=1e-5)
     assert best.supported_and_plausible == pytest.approx(scored.supported_and_plausible[0])
+
+
+def test_reward_and_consensus_choose_together() -> None:
+    settings = dataclasses.replace(SETTINGS, choose="both")
+    both = Answerer(model(), settings, reward_model=reward_model())
+    answer = both.answer(QUESTION, found_pages(), keep_samples=True)
+    assert (answer.scored_by, both.settings.choose) == ("reward and consensus", "both")
+    for sample, alone in zip(answer.samples, answered().samples, strict=True):
+        assert sample.reward is not None
+        assert sample.score == pytest.approx(sample.reward + 4 * math.log(alone.score))
+    assert answer.score == max(sample.score for sample in answer.samples)
+
+    # What is asked for chooses, whether a reward model scores or not.
+    agreed = dataclasses.replace(SETTINGS, choose="consensus")
+    found = Answerer(model(), agreed, reward_model=reward_model()).answer(QUESTION, found_pages())
+    assert (found.scored_by, found.text) == ("consensus", answered().text)
+    assert found.supported_and_plausible is not None
+    for choose in ("reward", "both"):
+        with pytest.raises(ValueError, match=f"choose = '{choose}': needs a reward model"):
+            Answerer(model(), dataclasses.replace(SETTINGS, choose=choose))
+    with pytest.raises(ValueError, match="choose = 'best': must be one of reward, both, cons"):
+        dataclasses.replace(SETTINGS, choose="best")
 
 
 def test_samples_go_round_the_pages() -> None:
