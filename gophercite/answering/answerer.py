@@ -22,7 +22,7 @@ from gophercite.answering.pages import FoundPages, asked
 from gophercite.answering.ranking import rank
 from gophercite.decoding.claim_in_quote import Shown
 from gophercite.decoding.consensus import consensus as consensus_of
-from gophercite.decoding.consensus import weights_by_rank, with_reward
+from gophercite.decoding.consensus import weights_by_rank
 from gophercite.decoding.in_flight import usual_batch_size
 from gophercite.decoding.rerank import Candidate, Scorer, sample_in_turn
 from gophercite.decoding.sampling_settings import SamplingSettings
@@ -47,17 +47,14 @@ from gophercite.retrieval.contexts import (
     single_contexts,
 )
 
-Chooser = Literal["reward", "both", "consensus", "mean", "sum"]
+Chooser = Literal["reward", "consensus", "mean", "sum"]
 
 CHOOSERS: dict[Chooser, str] = {
     "reward": "reward",
-    "both": "reward and consensus",
     "consensus": "consensus",
     "mean": "mean log-probability of a token",
     "sum": "log-probability",
 }
-_NEED_REWARD = ("reward", "both")
-_OF_ONE: dict[Chooser, Chooser] = {"consensus": "mean", "both": "reward"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,11 +69,10 @@ class AnsweringSettings:
       few_shot: number of examples before the question, for a base model that was not trained to
         answer (section 2.5 and H): drawn for each prompt, at most five.
       choose: which sample is the answer: "reward", the one with the highest reward; "consensus",
-        the one that agrees most with all and is likely, too (`decoding.consensus`); "both", by the
-        reward and the consensus (`consensus.with_reward`); "mean", the one with the highest mean of
-        its tokens' log-probabilities; "sum", with the highest sum, which favours short answers.
-        None is "reward" with a reward model, otherwise "consensus". A single sample agrees with
-        itself, so its score is the reward, or else the mean.
+        the one that agrees most with all and is likely, too (`decoding.consensus`); "mean", the one
+        with the highest mean of its tokens' log-probabilities; "sum", with the highest sum, which
+        favours short answers. None is "reward" with a reward model, otherwise "consensus". Instead
+        of its consensus, a single sample is given its mean.
       max_num_seqs: number of answers to draw at a time, which bounds the memory; None draws as many
         as keep the device busy and fit (`decoding.in_flight`). The answers do not depend on it.
       sampling: how tokens are drawn.
@@ -195,11 +191,11 @@ class Answerer:
         self.provenance = [model.provenance]
         settings = settings or AnsweringSettings()
         chooser = settings.choose or ("consensus" if reward_model is None else "reward")
-        if chooser in _NEED_REWARD and reward_model is None:
-            raise ValueError(f"choose = {chooser!r}: needs a reward model")
+        if chooser == "reward" and reward_model is None:
+            raise ValueError("choose = 'reward': needs a reward model")
         self.settings = dataclasses.replace(settings, choose=chooser)
-        if settings.samples == 1:  # one alone agrees with itself
-            chooser = _OF_ONE.get(chooser, chooser)
+        if chooser == "consensus" and settings.samples == 1:
+            chooser = "mean"  # one alone agrees with itself
         self._chooser: Chooser = chooser
         self.scored_by = CHOOSERS[chooser]
         self.reward_name: str | None = None
@@ -424,11 +420,8 @@ class Answerer:
 
     def _score(self, candidate: Candidate, consensus: float | None, reward: float | None) -> float:
         """What chooses among the samples of a question."""
-        if self._chooser in _NEED_REWARD:
-            assert reward is not None
-            if self._chooser == "reward" or consensus is None:
-                return reward
-            return with_reward(reward, consensus)
+        if self._chooser == "reward" and reward is not None:
+            return reward
         if self._chooser == "consensus" and consensus is not None:
             return consensus
         return candidate.log_prob if self._chooser == "sum" else candidate.mean_log_prob

@@ -36,8 +36,8 @@ def settings_of(
     from gophercite.answering.answerer import AnsweringSettings
     from gophercite.quoting.quote_settings import QuoteSettings
 
-    if flags.choose in ("reward", "both") and not flags.reward_model:
-        raise ValueError(f"--choose {flags.choose}: also give --reward-model")
+    if flags.choose == "reward" and not flags.reward_model:
+        raise ValueError("--choose reward: also give --reward-model")
     return AnsweringSettings(
         samples=flags.samples,
         prompt_tokens=flags.prompt_tokens,
@@ -66,10 +66,10 @@ def _add_answers(group: argparse._ActionsContainer) -> None:
     add_argument("--reward-model", metavar="FOLDER", help="reward model that scores the samples")
     add_argument(
         "--choose",
-        choices=("reward", "both", "consensus", "mean", "sum"),
-        help="choose the sample with the highest reward; the one that agrees most with all and is "
-        "likely, too; by both of these; or the one with the highest mean or sum of its tokens' "
-        "log-probabilities (default: reward with a reward model, otherwise consensus)",
+        choices=("reward", "consensus", "mean", "sum"),
+        help="choose the sample with the highest reward, the one that agrees most with all and is "
+        "likely, too, or the one with the highest mean or sum of its tokens' log-probabilities "
+        "(default: reward with a reward model, otherwise consensus)",
     )
     add_argument(
         "--joint",

@@ -11,9 +11,6 @@ the two, or better (docs/ask.md).
 Where each page has its own prompt, pages that don't hold the answer outnumber the one that does. So
 a page's samples have together the weight of its rank in the search: 1, 1/2, 1/3 …, reciprocal ranks
 as in the fusion of searches (Cormack et al. 2009).
-
-A reward model reads an answer without its page, and samples agree or not whatever people prefer. So
-the two know different things, and together they choose better than either (docs/ask.md).
 """
 
 import collections
@@ -79,22 +76,6 @@ def weights_by_rank(pages: Sequence[int]) -> list[float]:
     return [1 / (1 + page) / counts[page] for page in pages]
 
 
-def with_reward(reward: float, consensus: float) -> float:
-    """Returns a reward plus four times the logarithm of the consensus.
-
-    The difference of two rewards is log-odds that people prefer one answer, so that factors of
-    these odds are added as logarithms. The four was found with questions about Wikipedia, and
-    matters little between three and eight (docs/measurements/reward_models.md).
-
-    Args:
-      reward: an answer's, in nats.
-      consensus: the same answer's.
-    """
-    return reward + _WEIGHT * math.log(max(consensus, _LEAST))
-
-
-_WEIGHT = 4.0
-_LEAST = 1e-9  # an answer without any claim has no consensus, and must not be infinitely bad
 _Words = tuple[tuple[str, ...], tuple[str, ...]]
 
 

@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 from etils import epath
 
-from gophercite.decoding.consensus import with_reward
 from gophercite.evaluation.answers import JudgedSample
 from gophercite.evaluation.citations import CitationQuality
 from gophercite.evaluation.metrics import ClaimRule, Judgement
@@ -19,7 +18,7 @@ from gophercite.reports.report_files import Section, write_files, write_report
 from gophercite.reports.tables import Table
 from gophercite.text.counting import counted
 
-Choice = Literal["consensus", "likelihood", "reward", "both", "rouge"]
+Choice = Literal["consensus", "likelihood", "reward", "rouge"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,10 +45,9 @@ def choose(samples: Sequence[JudgedSample], by: Choice = "consensus") -> JudgedS
     Args:
       samples: samples of one question, at least one.
       by: "consensus", the one that agrees most with all and is likely, too (`with_consensus`);
-        "likelihood", the most likely; "reward", the one with the highest reward; "both", by the
-        reward and the consensus (`decoding.consensus.with_reward`); "rouge", the one whose claim
-        has the second-highest ROUGE-L against the evidence that was found for it, which people
-        preferred (section 3.2).
+        "likelihood", the most likely; "reward", the one with the highest reward; "rouge", the one
+        whose claim has the second-highest ROUGE-L against the evidence that was found for it, which
+        people preferred (section 3.2).
     """
     if by == "consensus":
         return max(samples, key=lambda sample: (sample.consensus or 0.0, sample.log_prob))
@@ -57,10 +55,6 @@ def choose(samples: Sequence[JudgedSample], by: Choice = "consensus") -> JudgedS
         return max(samples, key=lambda sample: sample.log_prob)
     if by == "reward":
         return max(samples, key=lambda sample: sample.reward or 0.0)
-    if by == "both":
-        return max(
-            samples, key=lambda sample: with_reward(sample.reward or 0.0, sample.consensus or 0.0)
-        )
     scored = sorted(samples, key=lambda sample: -(sample.evidence_score or 0.0))
     return scored[min(1, len(scored) - 1)]
 

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import itertools
-import math
 import pathlib
 
 import jax
@@ -206,25 +205,14 @@ def test_a_reward_model_chooses_among_the_same_samples() -> None:
     assert best.supported_and_plausible == pytest.approx(scored.supported_and_plausible[0])
 
 
-def test_reward_and_consensus_choose_together() -> None:
-    settings = dataclasses.replace(SETTINGS, choose="both")
-    both = Answerer(model(), settings, reward_model=reward_model())
-    answer = both.answer(QUESTION, found_pages(), keep_samples=True)
-    assert (answer.scored_by, both.settings.choose) == ("reward and consensus", "both")
-    for sample, alone in zip(answer.samples, answered().samples, strict=True):
-        assert sample.reward is not None
-        assert sample.score == pytest.approx(sample.reward + 4 * math.log(alone.score))
-    assert answer.score == max(sample.score for sample in answer.samples)
-
-    # What is asked for chooses, whether a reward model scores or not.
+def test_what_is_asked_for_chooses_whatever_scores() -> None:
     agreed = dataclasses.replace(SETTINGS, choose="consensus")
     found = Answerer(model(), agreed, reward_model=reward_model()).answer(QUESTION, found_pages())
     assert (found.scored_by, found.text) == ("consensus", answered().text)
     assert found.supported_and_plausible is not None
-    for choose in ("reward", "both"):
-        with pytest.raises(ValueError, match=f"choose = '{choose}': needs a reward model"):
-            Answerer(model(), dataclasses.replace(SETTINGS, choose=choose))
-    with pytest.raises(ValueError, match="choose = 'best': must be one of reward, both, cons"):
+    with pytest.raises(ValueError, match="choose = 'reward': needs a reward model"):
+        Answerer(model(), dataclasses.replace(SETTINGS, choose="reward"))
+    with pytest.raises(ValueError, match="choose = 'best': must be one of reward, consensus, "):
         dataclasses.replace(SETTINGS, choose="best")
 
 

@@ -60,9 +60,7 @@ def test_what_cannot_be_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> No
         with pytest.raises(SystemExit, match="2"):
             parsed(wrong)
         assert wrong.split("=")[0] in capsys.readouterr().err
-    for choose in ("reward", "both"):
-        flags = parsed(f"--choose={choose}")
-        with pytest.raises(ValueError, match=f"--choose {choose}: also give --reward-model"):
-            settings_of(flags, SamplingSettings())
-        flags = parsed(f"--choose={choose}", "--reward-model=r")
-        assert settings_of(flags, SamplingSettings()).choose == choose
+    with pytest.raises(ValueError, match="--choose reward: also give --reward-model"):
+        settings_of(parsed("--choose=reward"), SamplingSettings())
+    flags = parsed("--choose=reward", "--reward-model=folder")
+    assert settings_of(flags, SamplingSettings()).choose == "reward"
