@@ -36,6 +36,7 @@ def ranked_samples(answer: Answer, top: int) -> list[Answer]:
             text=sample.text,
             score=sample.score,
             likelihood=sample.likelihood,
+            consensus=sample.consensus,
             supported_and_plausible=sample.supported_and_plausible,
             samples=(),
         )

@@ -110,6 +110,7 @@ def test_a_models_best_samples(capsys: Capture) -> None:
     assert ranked[0]["text"] == found.text
     scores = [each["score"] for each in ranked]
     assert scores == sorted(scores, reverse=True)
+    assert [each["consensus"] for each in ranked] == scores
     said = [json.dumps(each["answer"]) for each in ranked]
     assert 1 < len(set(said)) == len(said) <= 3
     distinct = {sample.citations: sample.score for sample in reversed(found.samples)}
