@@ -94,7 +94,7 @@ def test_prompts_that_wait_for_others_change_no_answer(at_a_time: int) -> None:
 
 def assert_same(answer: Answer, other: Answer) -> None:
     """The same up to rounding."""
-    numbers = {"score", "likelihood", "constrained_likelihood", "samples"}
+    numbers = {"score", "likelihood", "constrained_likelihood", "consensus", "samples"}
     for name, value in vars(answer).items():
         if name not in numbers:
             assert value == getattr(other, name), name
@@ -102,6 +102,7 @@ def assert_same(answer: Answer, other: Answer) -> None:
         assert (one.text, one.citations) == (another.text, another.citations)
         assert one.score == pytest.approx(another.score, abs=1e-3)
         assert one.likelihood == pytest.approx(another.likelihood, abs=1e-3)
+        assert one.consensus == pytest.approx(another.consensus, abs=1e-3)
 
 
 class Noting(Answerer):

@@ -174,9 +174,10 @@ def test_two_processes_with_halves_of_a_model_write_what_one_does(
     )
     assert len(ours) == len(theirs) == len(QUESTIONS)
     for mine, other in zip(ours, theirs, strict=True):
-        assert mine.get("score") == pytest.approx(other.get("score"), abs=1e-4)
+        for name in ("score", "consensus"):
+            assert mine.get(name) == pytest.approx(other.get(name), abs=1e-4)
         for answer in (mine, other):
-            for name in ("score", "likelihood"):
+            for name in ("score", "likelihood", "consensus"):
                 answer.pop(name, None)
     assert ours == theirs
     # Both refuse the settings of another run, for the same reason.
