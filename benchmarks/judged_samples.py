@@ -5,9 +5,10 @@
     python benchmarks/judged_samples.py samples_samples.jsonl --questions questions.jsonl
 
 The judge (tests/quoting/answer_judge.py) shares no code with the quote constraint, nor does what
-tells it where words begin and end (tests/text/word_breaks.py). Prints how many samples
-were read, how many of them differ, and the first faults; exits with status 1 if there are any. The
-prompts must have shown the pages whole: none was longer than eval's --max-prompt-tokens.
+tells it where words begin and end (tests/text/word_breaks.py). It reads texts here, not tokens:
+legal_answers.py also judges ends and padding. Prints how many samples were read, how many of them
+differ, and the first faults; exits with status 1 if there are any. The prompts must have shown the
+pages whole: none was longer than eval's --max-prompt-tokens.
 """
 
 import argparse
@@ -40,6 +41,8 @@ def faulty(
     for line in lines:
         sample = json.loads(line)
         id, text = sample["question_id"], sample["text"]
+        if id not in pages:
+            raise SystemExit(f"question {id!r} is in none of the files of --questions")
         yield id, text, answer_judge.faults_of_text(text, pages[id], rules)
 
 
@@ -49,7 +52,6 @@ def main() -> int:
     )
     parser.add_argument("samples", nargs="+", type=Path, help="PREFIX_samples.jsonl, or .jsonl.xz")
     parser.add_argument("--questions", nargs="+", type=Path, required=True)
-    parser.add_argument("--max-tokens", type=int, default=256)
     parser.add_argument(
         "--boundaries", choices=("words", "sentences", "characters"), default="words"
     )
@@ -59,7 +61,7 @@ def main() -> int:
         for question in records.read(path, records.Question):
             whole = [page for page in question.documents if isinstance(page, Document)]
             pages[question.id] = [shown_pages.shown(page, flags.boundaries) for page in whole]
-    rules = answer_judge.Rules(flags.max_tokens)
+    rules = answer_judge.Rules(max_tokens=sys.maxsize)  # of which a text says nothing
     samples, different, faults, asked = 0, set(), 0, set()
     for path in flags.samples:
         with opened(path) as lines:
