@@ -82,6 +82,7 @@ class AdapterSettings:
     alpha: float
     alpha_pattern: Mapping[str, float]
     by_root: bool
+    is_classifier: bool = False
 
     def scale(self, module: str, rank: int) -> float:
         """Factor on a module's product."""
@@ -156,7 +157,7 @@ def merge_adapters(
     merged = {"folder": source.resolve().name, "sha256": digest}
     provenance = {**model.provenance, "adapters": merged}
     params = {**model.params, TRAINED: stacks}
-    heads = read_heads(source, config.d_model)
+    heads = read_heads(source, config.d_model, settings.is_classifier)
     if heads is not None:
         params[HEADS] = jax.tree.map(lambda leaf: jnp.asarray(leaf, config.param_dtype), heads)
     save_model(folder, Model(model.transformer, params, model.vocabulary, provenance))
@@ -204,7 +205,7 @@ def read_settings(path: pathlib.Path) -> AdapterSettings:
         raise WeightsError(f"{path}: field 'lora_alpha' must be a number over 0, got {alpha!r}")
     if not isinstance(value.get("use_rslora", False), bool):
         raise WeightsError(f"{path}: field 'use_rslora' must be true or false")
-    return AdapterSettings(alpha, alphas, value.get("use_rslora", False))
+    return AdapterSettings(alpha, alphas, value.get("use_rslora", False), bool(saved))
 
 
 def _is_alpha(value: object) -> TypeGuard[float]:
@@ -262,12 +263,13 @@ def read_pairs(path: pathlib.Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     return {module: (found["A"], found["B"]) for module, found in parts.items()}
 
 
-def read_heads(source: pathlib.Path, d_model: int) -> Params | None:
+def read_heads(source: pathlib.Path, d_model: int, is_classifier: bool) -> Params | None:
     """Reads a reward model's heads.
 
     Args:
       source: the adapters' folder.
       d_model: the base model's width.
+      is_classifier: whether the settings say that there is a score.
 
     Returns:
       The heads in float32, in the form of `models.reward_model`; None for a language model.
@@ -278,7 +280,7 @@ def read_heads(source: pathlib.Path, d_model: int) -> Params | None:
     """
     file = TensorFile(source / TENSORS)
     if _SCORE not in file.names:
-        if (source / SECOND_HEAD).exists():
+        if is_classifier or (source / SECOND_HEAD).exists():
             raise WeightsError(f"{source / TENSORS}: lacks {_SCORE!r}, a reward model's score")
         return None
     if not (source / SECOND_HEAD).exists():

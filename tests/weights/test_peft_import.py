@@ -206,6 +206,8 @@ def test_half_a_reward_model_is_refused(judge, llama, tmp_path) -> None:
     alone = edited(judge, tmp_path / "alone")
     shutil.copy(llama / "peft" / TENSORS, alone / TENSORS)
     refused(alone, "lacks 'base_model.model.score.weight', a reward model's score")
+    (alone / SECOND_HEAD).unlink()
+    refused(alone, "lacks 'base_model.model.score.weight', a reward model's score")
 
     for name, values in (
         ("kernel", np.zeros(3, np.float32)),
