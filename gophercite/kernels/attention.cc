@@ -13,16 +13,13 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "xla/ffi/api/ffi.h"
 
 // A handler's parameter of this type is XLA's threads.
 template <>
-struct xla::ffi::CtxBinding<xla::ffi::ThreadPool> {
-  using Ctx = ThreadPool;
-};
+struct xla::ffi::CtxBinding<xla::ffi::ThreadPool> { using Ctx = ThreadPool; };
 
 namespace {
 
@@ -32,14 +29,11 @@ constexpr int64_t kLanes = 16;            // floats in a vector
 constexpr int64_t kRows = 2 * kLanes;     // rows that are multiplied with a prompt together
 constexpr int64_t kKeys = 128;            // a prompt's keys between two updates of the maximum score
 constexpr int64_t kFewRows = 4;           // so few are read one by one: most of 32 would be empty
-constexpr int64_t kLineBytes = 64;        // of a core's cache
 constexpr int64_t kWorthAThread = 1 << 19;  // multiplications that are worth waking a thread
 constexpr float kLowest = -1e30f;         // the score of a masked key
 
-// Rows of a tile of a product. With two vectors each, and the operands, they fill the registers of a
-// machine with AVX-512; others have fewer.
 #ifdef __AVX512F__
-constexpr int kTile = 8;
+constexpr int kTile = 8;  // rows of a product's tile, which fills the registers
 #else
 constexpr int kTile = 4;
 #endif
@@ -48,8 +42,6 @@ typedef float Lanes __attribute__((vector_size(64)));
 typedef int32_t Ints __attribute__((vector_size(64)));
 typedef float Half __attribute__((vector_size(32)));
 typedef float Quarter __attribute__((vector_size(16)));
-typedef uint16_t Bfloat16;  // its bits
-typedef Bfloat16 Bfloat16Lanes __attribute__((vector_size(32)));
 
 inline Lanes Load(const float* from) {
   Lanes x;
@@ -57,33 +49,12 @@ inline Lanes Load(const float* from) {
   return x;
 }
 
-inline Lanes Load(const Bfloat16* from) {
-  Bfloat16Lanes bits;
-  std::memcpy(&bits, from, sizeof bits);
-  return (Lanes)(__builtin_convertvector(bits, Ints) << 16);
-}
-
-inline float LoadOne(const float* from) { return *from; }
-
-inline float LoadOne(const Bfloat16* from) {
-  const uint32_t bits = static_cast<uint32_t>(*from) << 16;
-  float x;
-  std::memcpy(&x, &bits, sizeof x);
-  return x;
-}
-
-inline void Store(float* to, Lanes x) { std::memcpy(to, &x, sizeof x); }
-
-inline Lanes Larger(Lanes x, Lanes y) { return x > y ? x : y; }
-
 inline float Total(Lanes x) {
-  Half halves[2];
-  std::memcpy(halves, &x, sizeof x);
-  const Half half = halves[0] + halves[1];
-  Quarter quarters[2];
-  std::memcpy(quarters, &half, sizeof half);
-  const Quarter quarter = quarters[0] + quarters[1];
-  return (quarter[0] + quarter[2]) + (quarter[1] + quarter[3]);
+  const Half half = __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7) +
+                    __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15);
+  const Quarter sum = __builtin_shufflevector(half, half, 0, 1, 2, 3) +
+                      __builtin_shufflevector(half, half, 4, 5, 6, 7);
+  return (sum[0] + sum[2]) + (sum[1] + sum[3]);
 }
 
 // The exponential of non-positive numbers, to 3e-7 of its value; 0 below -87, NaN for NaN.
@@ -109,18 +80,16 @@ inline Lanes ExpOfNegative(Lanes x) {
   return vanishes ? Lanes{} : value * scale;
 }
 
-inline float ExpOfNegative(float x) { return ExpOfNegative(Lanes{} + x)[0]; }
-
 // Adds a product to a tile of sums: to row i, for each k < count, left[i * down + k * along] times
-// row k of `right`. The tile stays in registers during this.
-template <int kHeight, int kHalves, typename T>
-inline void AddProducts(Lanes* sums, const T* left, int64_t down, int64_t along, const Lanes* right,
-                        int64_t count) {
+// row k of `right`.
+template <int kHeight, int kHalves>
+inline void AddProducts(Lanes* sums, const float* left, int64_t down, int64_t along,
+                        const Lanes* right, int64_t count) {
   Lanes tile[kHeight][kHalves];
   std::memcpy(tile, sums, sizeof tile);
   for (int64_t k = 0; k < count; ++k) {
     for (int i = 0; i < kHeight; ++i) {
-      const float factor = LoadOne(left + i * down + k * along);
+      const float factor = left[i * down + k * along];
       for (int half = 0; half < kHalves; ++half) {
         tile[i][half] += right[k * kHalves + half] * factor;
       }
@@ -131,8 +100,8 @@ inline void AddProducts(Lanes* sums, const T* left, int64_t down, int64_t along,
 
 // Attends from up to kHalves * 16 rows to a prompt. Writes each row's maximum score, its sum of the
 // exponentials of scores minus the maximum, and the sum of the values with these weights.
-template <int kHalves, typename T>
-void MeetPrompt(const float* q, int64_t rows, const T* keys, const T* values, int64_t length,
+template <int kHalves>
+void MeetPrompt(const float* q, int64_t rows, const float* keys, const float* values, int64_t length,
                 int64_t width, float* peaks, float* weights, float* mixed) {
   constexpr int64_t kWide = kHalves * kLanes;
   std::vector<Lanes> columns(kHalves * width);  // the queries, as [channel, row]
@@ -146,7 +115,7 @@ void MeetPrompt(const float* q, int64_t rows, const T* keys, const T* values, in
   for (Lanes& one : peak) one = Lanes{} + kLowest;
   for (int64_t start = 0; start < length; start += kKeys) {
     const int64_t count = std::min(kKeys, length - start);
-    const T *these = keys + start * width, *those = values + start * width;
+    const float *these = keys + start * width, *those = values + start * width;
     std::fill_n(scores.begin(), count * kHalves, Lanes{});
     int64_t key = 0;
     for (; key + kTile <= count; key += kTile) {
@@ -158,13 +127,10 @@ void MeetPrompt(const float* q, int64_t rows, const T* keys, const T* values, in
                               width);
     }
     for (int half = 0; half < kHalves; ++half) {
-      // Two maxima: a comparison waits for the previous one.
-      Lanes even = peak[half], odd = peak[half];
-      for (key = 0; key + 1 < count; key += 2) {
-        even = Larger(scores[key * kHalves + half], even);
-        odd = Larger(scores[(key + 1) * kHalves + half], odd);
+      Lanes largest = peak[half];
+      for (key = half; key < count * kHalves; key += kHalves) {
+        largest = scores[key] > largest ? scores[key] : largest;
       }
-      const Lanes largest = Larger(Larger(scores[(count - 1) * kHalves + half], even), odd);
       const Lanes scale = ExpOfNegative(peak[half] - largest);
       weight[half] *= scale;
       for (key = half; key < count * kHalves; key += kHalves) {
@@ -189,15 +155,12 @@ void MeetPrompt(const float* q, int64_t rows, const T* keys, const T* values, in
 
 // Scores keys for one query, those that `seen` masks with the lowest score, and returns the maximum.
 // Without `seen`, none is masked. Scores are padded to a multiple of 16 with the lowest one.
-template <typename T>
-float Score(const float* q, const T* keys, int64_t count, int64_t width, const bool* seen,
+inline float Score(const float* q, const float* keys, int64_t count, int64_t width, const bool* seen,
             float* scores) {
   float peak = kLowest;
   for (int64_t key = 0; key < count; ++key) {
-    if (seen != nullptr && !seen[key]) {
-      scores[key] = kLowest;
-      continue;
-    }
+    scores[key] = kLowest;
+    if (seen != nullptr && !seen[key]) continue;
     Lanes product = Load(q) * Load(keys + key * width);
     for (int64_t c = kLanes; c < width; c += kLanes) {
       product += Load(q + c) * Load(keys + key * width + c);
@@ -215,14 +178,13 @@ inline float Weigh(float* scores, int64_t count, float peak) {
   for (int64_t key = 0; key < count; key += kLanes) {
     const Lanes weight = ExpOfNegative(Load(scores + key) - peak);
     sum += weight;
-    Store(scores + key, weight);
+    std::memcpy(scores + key, &weight, sizeof weight);
   }
   return Total(sum);
 }
 
 // Scales `mixed`, and adds the weighted values.
-template <typename T>
-void Mix(const float* weights, const T* values, int64_t count, int64_t width, float scale,
+inline void Mix(const float* weights, const float* values, int64_t count, int64_t width, float scale,
          float* mixed) {
   for (int64_t c = 0; c < width; c += kLanes) {
     // Two sums: an addition waits for the previous one.
@@ -231,22 +193,19 @@ void Mix(const float* weights, const T* values, int64_t count, int64_t width, fl
       if (weights[key] == 0) continue;  // as of masked entries, which may be anything
       sums[key % 2] += Load(values + key * width + c) * weights[key];
     }
-    Store(mixed + c, sums[0] + sums[1]);
+    sums[0] += sums[1];
+    std::memcpy(mixed + c, sums, sizeof sums[0]);
   }
 }
 
-inline void Prefetch(const void* begin, int64_t bytes) {
-  for (int64_t at = 0; at < bytes; at += kLineBytes) {
-    __builtin_prefetch(static_cast<const char*>(begin) + at, 0, 2);
-  }
+inline void Prefetch(const float* begin, int64_t count) {
+  for (int64_t at = 0; at < count; at += kLanes) __builtin_prefetch(begin + at, 0, 2);
 }
 
 // What the threads of a call share. Own entries are those of the layer.
-template <typename T>
 struct Job {
   int64_t prompts, kv_heads, samples, queries, width, entries, length, capacity, taken;
-  const float* q;
-  const T *prompt_keys, *prompt_values, *own_keys, *own_values;
+  const float *q, *prompt_keys, *prompt_values, *own_keys, *own_values;
   const bool* seen;
   const int32_t* lengths;
   float* mixed;
@@ -256,129 +215,106 @@ struct Job {
   int64_t blocks() const { return (rows() + kRows - 1) / kRows; }
   int64_t pieces() const { return prompts * kv_heads * blocks(); }
 
-  // Works on pieces until none is left, and tells of each.
-  template <typename Done>
-  void Work(Done done) {
-    for (int64_t piece; (piece = next.fetch_add(1)) < pieces();) {
-      const int64_t first = piece % blocks() * kRows;
-      Attend(piece / blocks(), first, std::min(kRows, rows() - first));
-      done();
-    }
+  // What a row sees of its sample's own entries.
+  const bool* Sees(int64_t prompt, int64_t row) const {
+    const int64_t sample = row / queries, token = row % queries % length;
+    return seen + ((prompt * samples + sample) * length + token) * capacity;
   }
 
   // Attends for some rows of a head; heads are numbered over all prompts.
   void Attend(int64_t head, int64_t first, int64_t count) const {
-    // Of a row: which of its sample's own entries are read, and what it sees of these.
-    struct Own {
-      const T *keys, *values;
-      const bool* seen;
-      int64_t count;
-    };
-    Own own[kRows];
-    const int64_t prompt = head / kv_heads, in_prompt = lengths[prompt];
-    const float* queries_of_rows = q + (head * rows() + first) * width;
+    const int64_t prompt = head / kv_heads, of_prompt = head * entries * width;
+    const float* query = q + (head * rows() + first) * width;
     float* out = mixed + (head * rows() + first) * width;
     bool idle = true;
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t sample = (first + i) / queries, query = (first + i) % queries;
-      const bool* sees = seen + ((prompt * samples + sample) * length + query % length) * capacity;
-      // A sample that began long after the others uses few of many entries.
-      int64_t begin = 0, end = taken;
-      while (begin < taken && !sees[begin]) ++begin;
-      while (end > begin && !sees[end - 1]) --end;
-      const int64_t offset = ((head * samples + sample) * capacity + begin) * width;
-      own[i] = {own_keys + offset, own_values + offset, sees + begin, end - begin};
-      idle = idle && begin == end;
+    for (int64_t i = 0; i < count && idle; ++i) {
+      const bool* sees = Sees(prompt, first + i);
+      idle = std::find(sees, sees + taken, true) == sees + taken;
     }
-    if (idle) {
-      std::fill_n(out, count * width, 0.0f);
-      return;
-    }
-
-    std::vector<float> scores(std::max(taken, in_prompt) + kLanes);
-    float peaks[kRows], weights[kRows];
     std::fill_n(out, count * width, 0.0f);
-    const T *keys = prompt_keys + head * entries * width;
-    const T *values = prompt_values + head * entries * width;
-    if (count <= kFewRows) {
-      for (int64_t i = 0; i < count; ++i) {
-        peaks[i] = Score(queries_of_rows + i * width, keys, in_prompt, width, nullptr, scores.data());
-        weights[i] = Weigh(scores.data(), in_prompt, peaks[i]);
-        Mix(scores.data(), values, in_prompt, width, 1.0f, out + i * width);
-      }
-    } else {
-      const auto meet = count <= kLanes ? MeetPrompt<1, T> : MeetPrompt<2, T>;
-      meet(queries_of_rows, count, keys, values, in_prompt, width, peaks, weights, out);
+    if (idle) return;
+    const int64_t shown = lengths[prompt];
+    const float *keys = prompt_keys + of_prompt, *values = prompt_values + of_prompt;
+    std::vector<float> scores(std::max(taken, shown) + kLanes);
+    float peaks[kRows], weights[kRows];
+    for (int64_t i = 0; i < count && count <= kFewRows; ++i) {
+      peaks[i] = Score(query + i * width, keys, shown, width, nullptr, scores.data());
+      weights[i] = Weigh(scores.data(), shown, peaks[i]);
+      Mix(scores.data(), values, shown, width, 1.0f, out + i * width);
+    }
+    if (count > kFewRows) {
+      const auto meet = count <= kLanes ? MeetPrompt<1> : MeetPrompt<2>;
+      meet(query, count, keys, values, shown, width, peaks, weights, out);
     }
 
-    for (int64_t i = 0; i < count; ++i) {
+    for (int64_t i = 0; i < count; ++i, query += width, out += width) {
+      // A sample that began long after the others uses few of many entries.
+      const bool* sees = Sees(prompt, first + i);
+      const int64_t begin = std::find(sees, sees + taken, true) - sees;
+      int64_t end = taken;
+      while (end > begin && !sees[end - 1]) --end;
+      const int64_t own = ((head * samples + (first + i) / queries) * capacity + begin) * width;
       // Own entries are read once: without a prefetch, a core would wait for each row's first ones.
-      Prefetch(own[i].values, own[i].count * width * sizeof(T));
+      Prefetch(own_values + own, (end - begin) * width);
       if ((first + i) % queries == queries - 1 && i + 1 < count) {
-        Prefetch(own[i + 1].keys, own[i + 1].count * width * sizeof(T));
+        Prefetch(own_keys + own + (capacity - begin) * width, taken * width);
       }
-      float* row = out + i * width;
-      const float peak = std::max(peaks[i], Score(queries_of_rows + i * width, own[i].keys,
-                                                  own[i].count, width, own[i].seen, scores.data()));
-      const float scale = ExpOfNegative(peaks[i] - peak);
-      const float weight = weights[i] * scale + Weigh(scores.data(), own[i].count, peak);
-      Mix(scores.data(), own[i].values, own[i].count, width, scale, row);
+      const float peak = std::max(peaks[i], Score(query, own_keys + own, end - begin, width,
+                                                  sees + begin, scores.data()));
+      const float scale = ExpOfNegative(Lanes{} + (peaks[i] - peak))[0];
+      const float weight = weights[i] * scale + Weigh(scores.data(), end - begin, peak);
+      Mix(scores.data(), own_values + own, end - begin, width, scale, out);
       const float share = weight == 0 ? 0.0f : 1.0f / weight;  // 0 for padding without a prompt
-      for (int64_t c = 0; c < width; c += kLanes) Store(row + c, Load(row + c) * share);
+      for (int64_t c = 0; c < width; ++c) out[c] *= share;
     }
   }
 };
 
-ffi::Future Refused(const std::string& what) {
-  ffi::Promise promise;
-  ffi::Future future(promise);
-  promise.SetError(ffi::Error::InvalidArgument("shared_prompt_attention: " + what));
-  return future;
-}
-
 // Starts the work. `attention.py` has checked the sizes; what only a running program knows is
 // checked here.
-template <ffi::DataType kType>
 ffi::Future Attention(ffi::ThreadPool pool, ffi::Buffer<ffi::F32, 5> q,
-                      ffi::Buffer<kType, 4> prompt_keys, ffi::Buffer<kType, 4> prompt_values,
-                      ffi::Buffer<kType> own_keys, ffi::Buffer<kType> own_values,
+                      ffi::Buffer<ffi::F32, 4> prompt_keys, ffi::Buffer<ffi::F32, 4> prompt_values,
+                      ffi::Buffer<ffi::F32> own_keys, ffi::Buffer<ffi::F32> own_values,
                       ffi::Buffer<ffi::PRED, 4> seen, ffi::Buffer<ffi::S32, 1> lengths,
                       ffi::Buffer<ffi::S32, 0> taken, ffi::Buffer<ffi::S32, 0> layer,
                       ffi::Result<ffi::Buffer<ffi::F32, 5>> mixed) {
   const auto sizes = q.dimensions();
-  auto job = std::make_shared<Job<ffi::NativeType<kType>>>();
+  auto job = std::make_shared<Job>();
   job->prompts = sizes[0], job->kv_heads = sizes[1], job->samples = sizes[2];
   job->queries = sizes[3], job->width = sizes[4], job->entries = prompt_keys.dimensions()[2];
   job->length = seen.dimensions()[2], job->capacity = seen.dimensions()[3];
   job->taken = *taken.typed_data();
   const int64_t heads = job->prompts * job->kv_heads, own_rows = heads * job->samples;
   const int64_t layers = own_keys.element_count() / (own_rows * job->capacity * job->width);
-  if (*layer.typed_data() < 0 || *layer.typed_data() >= layers) {
-    return Refused("there is no such layer");
-  }
-  if (job->taken < 0 || job->taken > job->capacity) {
-    return Refused("`taken` is not within the capacity");
-  }
+  const int64_t at = *layer.typed_data();
   const auto [shortest, longest] =
       std::minmax_element(lengths.typed_data(), lengths.typed_data() + job->prompts);
-  if (*shortest < 0 || *longest > job->entries) {
-    return Refused("a prompt's length is not within its entries");
+  if (at < 0 || at >= layers || job->taken < 0 || job->taken > job->capacity || *shortest < 0 ||
+      *longest > job->entries) {
+    ffi::Promise refused;
+    refused.SetError(ffi::Error::InvalidArgument(
+        "shared_prompt_attention: the layer, `taken`, or a prompt's length is out of range"));
+    return ffi::Future(refused);
   }
   job->q = q.typed_data(), job->seen = seen.typed_data(), job->lengths = lengths.typed_data();
   job->prompt_keys = prompt_keys.typed_data(), job->prompt_values = prompt_values.typed_data();
-  const int64_t of_layer = *layer.typed_data() * own_rows * job->capacity * job->width;
+  const int64_t of_layer = at * own_rows * job->capacity * job->width;
   job->own_keys = own_keys.typed_data() + of_layer;
   job->own_values = own_values.typed_data() + of_layer;
   job->mixed = mixed->typed_data();
 
   const int64_t products = 2 * heads * job->rows() * (*longest + job->taken) * job->width;
-  const int64_t threads =
-      std::min({job->pieces(), products / kWorthAThread, pool.num_threads()});
+  const int64_t threads = std::min({job->pieces(), products / kWorthAThread, pool.num_threads()});
   // No thread waits: the one that ends the last piece tells XLA that the result is there. A thread
   // that comes late finds no piece, and touches nothing else, as the buffers may be gone by then.
   ffi::CountDownPromise promise(job->pieces());
   ffi::Future future(promise);
-  auto work = [job, promise]() mutable { job->Work([&] { promise.CountDown(1); }); };
+  auto work = [job, promise]() mutable {
+    for (int64_t piece; (piece = job->next.fetch_add(1)) < job->pieces(); promise.CountDown(1)) {
+      const int64_t first = piece % job->blocks() * kRows;
+      job->Attend(piece / job->blocks(), first, std::min(kRows, job->rows() - first));
+    }
+  };
   for (int64_t i = 1; i < threads; ++i) pool.Schedule(decltype(work)(work));
   work();
   return future;
@@ -386,5 +322,4 @@ ffi::Future Attention(ffi::ThreadPool pool, ffi::Buffer<ffi::F32, 5> q,
 
 }  // namespace
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(AttentionFloat32, Attention<ffi::F32>);
-XLA_FFI_DEFINE_HANDLER_SYMBOL(AttentionBfloat16, Attention<ffi::BF16>);
+XLA_FFI_DEFINE_HANDLER_SYMBOL(SharedPromptAttention, Attention);

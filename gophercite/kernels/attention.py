@@ -17,7 +17,6 @@ from gophercite.kernels.compilation import library
 
 LANES = 16  # `head_dim` is a multiple of this, the number of floats in a vector
 _NAME = "gophercite_shared_prompt_attention"
-_HANDLERS = {"float32": "AttentionFloat32", "bfloat16": "AttentionBfloat16"}
 
 
 @functools.cache
@@ -29,9 +28,7 @@ def is_available() -> bool:
     compiled = library(pathlib.Path(__file__).with_suffix(".cc"))
     if compiled is None:
         return False
-    for dtype, name in _HANDLERS.items():
-        handler = jax.ffi.pycapsule(getattr(compiled, name))
-        jax.ffi.register_ffi_target(f"{_NAME}_{dtype}", handler, platform="cpu")
+    jax.ffi.register_ffi_target(_NAME, jax.ffi.pycapsule(compiled.SharedPromptAttention))
     return True
 
 
@@ -71,16 +68,14 @@ def shared_prompt_attention(
 
     Raises:
       RuntimeError: the kernel is not available.
-      TypeError: keys and values are neither all float32 nor all bfloat16.
+      TypeError: keys or values are not float32.
       ValueError: an argument's size does not fit the others'.
     """
     if not is_available():
         raise RuntimeError("the attention kernel was not compiled: check is_available() first")
     keys_and_values = prompt_keys, prompt_values, own_keys, own_values
-    dtypes = {str(x.dtype) for x in keys_and_values}
-    if len(dtypes) > 1 or not dtypes <= set(_HANDLERS):
-        names = ", ".join(sorted(dtypes))
-        raise TypeError(f"keys and values are {names}; all must be float32, or all bfloat16")
+    if names := sorted({str(x.dtype) for x in keys_and_values} - {"float32"}):
+        raise TypeError(f"keys and values must be float32, and some are {', '.join(names)}")
     prompts, kv_heads, samples, queries, width = q.shape
     (_, _, length, _), (_, _, new, capacity) = prompt_keys.shape, seen.shape
     sizes_fit = (
@@ -96,6 +91,5 @@ def shared_prompt_attention(
     if not sizes_fit:
         shapes = ", ".join(str(jnp.shape(x)) for x in arguments)
         raise ValueError(f"shared_prompt_attention: sizes do not fit each other: {shapes}")
-    result = jax.ShapeDtypeStruct(q.shape, jnp.float32)
-    call = jax.ffi.ffi_call(f"{_NAME}_{dtypes.pop()}", result)
+    call = jax.ffi.ffi_call(_NAME, jax.ShapeDtypeStruct(q.shape, jnp.float32))
     return call(*arguments[:6], *(jnp.asarray(x, jnp.int32) for x in arguments[6:]))

@@ -37,7 +37,11 @@ def library(source: pathlib.Path) -> ctypes.CDLL | None:
       A warning of this module's logger says which.
     """
     try:
-        command = [*_compiler(), *_FLAGS, *shlex.split(os.environ.get("CXXFLAGS", ""))]
+        there = filter(shutil.which, ("c++", "g++", "clang++"))
+        compiler = shlex.split(os.environ.get("CXX") or next(there, ""))
+        if not compiler:
+            raise FileNotFoundError("no C++ compiler was found (Debian, Ubuntu: apt install g++)")
+        command = [*compiler, *_FLAGS, *shlex.split(os.environ.get("CXXFLAGS", ""))]
         return ctypes.CDLL(str(_compiled(source, command)))
     except subprocess.CalledProcessError as failed:
         lines = failed.stderr.splitlines() or [f"it ended with {failed.returncode}"]
@@ -48,15 +52,6 @@ def library(source: pathlib.Path) -> ctypes.CDLL | None:
     message = "attention on this CPU runs without our kernel, which takes longer: %s"
     logging.getLogger(__name__).warning(message, why)
     return None
-
-
-def _compiler() -> list[str]:
-    """The compiler's command."""
-    there = filter(shutil.which, ("c++", "g++", "clang++"))
-    command = shlex.split(os.environ.get("CXX") or next(there, ""))
-    if not command:
-        raise FileNotFoundError("no C++ compiler was found (Debian, Ubuntu: apt install g++)")
-    return command
 
 
 def _compiled(source: pathlib.Path, command: list[str]) -> pathlib.Path:
@@ -79,9 +74,8 @@ def _compiled(source: pathlib.Path, command: list[str]) -> pathlib.Path:
             continue  # nothing can be written there
         with scratch:
             written = pathlib.Path(scratch.name, name)
-            headers = ["-isystem", jax.ffi.include_dir()]
-            compile_it = [*command, *headers, str(source), "-o", str(written)]
-            subprocess.run(compile_it, check=True, capture_output=True, text=True)
+            build = [*command, "-isystem", jax.ffi.include_dir(), str(source), "-o", str(written)]
+            subprocess.run(build, check=True, capture_output=True, text=True)
             written.replace(folder / name)  # at once, beside processes that compile the same
         return folder / name
     raise OSError(f"no file can be written to {' or '.join(map(str, _folders(source)))}")

@@ -14,9 +14,7 @@ from gophercite.models.cached_attention import by_prompt, by_token
 from gophercite.models.config import TransformerConfig
 from gophercite.partitioning import active_platform
 
-# Number of a prompt's queries processed together: larger blocks read more masked keys, smaller ones
-# need more calls.
-_BLOCK = 64
+_BLOCK = 64  # queries of a prompt: larger blocks read more masked keys, smaller need more calls
 
 
 def has_kernel(config: TransformerConfig) -> bool:
@@ -33,7 +31,7 @@ def has_kernel(config: TransformerConfig) -> bool:
         active_platform() == "cpu"
         and jax.sharding.get_abstract_mesh().size <= 1
         and config.attention_kernel == "auto"
-        and config.dtype in ("float32", "bfloat16")
+        and config.dtype == "float32"
         and config.head_dim % LANES == 0
         and config.position in ("rope", "learned")
         and config.window is None
@@ -78,8 +76,7 @@ def causal_attention_by_kernel(
     """Like `attention.attention` with one sequence per row, for models with `has_kernel`.
 
     Each block of queries is treated as the new tokens of a sample: the tokens before the block are
-    its prompt, and the block is the sample's own entries. Blocks read the keys in place, without
-    copies.
+    its prompt, and the block is the sample's own entries. Keys are read in place.
 
     Args:
       q: queries, unscaled.

@@ -35,7 +35,7 @@ PROMPTS = [[3, 4, 5], [7], [9, 10, 11, 12, 13, 14, 15]]
         ({"scan_layers": True}, True),
         ({"position": "learned", "max_positions": 64}, True),
         ({"num_kv_heads": None}, True),
-        ({"dtype": "bfloat16"}, True),
+        ({"dtype": "bfloat16"}, False),
         ({"position": "transformer_xl"}, False),
         ({"window": 4}, False),
         ({"window": (None, 4)}, False),
@@ -55,11 +55,11 @@ def test_which_models_have_a_kernel(changed, has):
 
 
 @pytest.mark.parametrize("length", [1, 5, 64, 150])
-@pytest.mark.parametrize(("kv_heads", "dtype"), [(1, "float32"), (2, "bfloat16"), (4, "float32")])
-def test_prompts_are_read_by_the_kernel_as_without(length, kv_heads, dtype):
+@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+def test_prompts_are_read_by_the_kernel_as_without(length, kv_heads):
     rng = np.random.default_rng(length)
     q, k, v = (
-        jnp.asarray(rng.normal(size=(3, length, heads, 32)), dtype)
+        jnp.asarray(rng.normal(size=(3, length, heads, 32)), jnp.float32)
         for heads in (4, kv_heads, kv_heads)
     )
     lengths = rng.integers(1, length + 1, 3)
@@ -69,10 +69,8 @@ def test_prompts_are_read_by_the_kernel_as_without(length, kv_heads, dtype):
     without = functools.partial(attention, scale=0.3, kernel="blocks")
     wanted = jax.jit(without)(q, k, v, real.astype(np.int32))
     assert found.dtype == wanted.dtype
-    found, wanted = (np.asarray(x, np.float32) for x in (found, wanted))
     assert np.all(np.isfinite(found))
-    atol = 1e-5 if dtype == "float32" else 0.03
-    np.testing.assert_allclose(found[real], wanted[real], atol=atol)
+    np.testing.assert_allclose(found[real], wanted[real], atol=1e-5)
 
 
 def test_a_prompt_s_keys_are_those_of_the_whole_pass():
@@ -130,25 +128,6 @@ def test_a_cache_is_read_as_the_whole_text_is(scan_layers, samples):
     last = lengths_in_all[:, None] + np.arange(-4, 0)
     wanted = np.take_along_axis(np.asarray(whole), last[..., None], axis=1)
     np.testing.assert_allclose(read(PARAMS), wanted, atol=2e-5)
-
-
-def test_in_bfloat16_it_reads_as_without():
-    model = Transformer(dataclasses.replace(CONFIG, dtype="bfloat16"))
-    prompts, new = np.arange(3, 19).reshape(2, 8), np.arange(2, 14).reshape(12, 1)
-
-    @jax.jit
-    def read(params):
-        cache = model.prefill(params, prompts, np.array([8, 5]), 4, 6).cache
-        places = np.repeat([8, 5], 6)[:, None]
-        return model.decode(params, new, places, jnp.ones((12, 1), bool), cache).hidden
-
-    found = read(PARAMS)
-    partitioner = Partitioner(make_mesh(data=2, devices=jax.devices()[:2]))
-    placed = jax.device_put(PARAMS, partitioner.shardings(model.logical_axes(), PARAMS))
-    with partitioner.activate():
-        wanted = read(placed)
-    assert found.dtype == wanted.dtype
-    np.testing.assert_allclose(*(x.astype(np.float32) for x in (found, wanted)), atol=0.05)
 
 
 @pytest.mark.parametrize("scan_layers", [False, True])
