@@ -6,14 +6,15 @@
       --index runs/real_questions/data/new_wiki/documents_*.jsonl
 
 Each question is asked as `gophercite ask` would, of the pages that an index of all these documents
-finds, or without --index of its own documents. The same samples are then ranked in each way: by
-their consensus, with and without the weights of their pages, by agreement alone, by the mean and
-the sum of their tokens' log-probabilities, and by the reward, alone and with the logarithm of the
-consensus, once, twice, four and eight times. Prints for each way how often the chosen claim is
-exact, its F1, how often its quote contains an answer, and how often it comes from one of the
-question's own documents. Intervals are 90 %, Wilson's. *any* is what the best possible choice would
-get, *one* a choice by chance. The last rows are of the 70 % of the answers that are surest, by what
-chose them or by their consensus.
+finds, or without --index of its own documents. With --articles the index has whole articles: all
+documents of a title as one, of which prompts show the parts that the search found. The same samples
+are then ranked in each way: by their consensus, with and without the weights of their pages, by
+agreement alone, by the mean and the sum of their tokens' log-probabilities, and by the reward,
+alone and with the logarithm of the consensus, once, twice, four and eight times. Prints for each
+way how often the chosen claim is exact, its F1, how often its quote contains an answer, and how
+often it comes from one of the question's own documents. Intervals are 90 %, Wilson's. *any* is what
+the best possible choice would get, *one* a choice by chance. The last rows are of the 70 % of the
+answers that are surest, by what chose them or by their consensus.
 """
 
 import argparse
@@ -21,7 +22,7 @@ import dataclasses
 import math
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -47,14 +48,31 @@ COVERAGE = 0.7
 
 def judged(sample: Sample, question: records.Question) -> list[float]:
     """The figures of a sample, each from 0 to 1."""
-    claim, own = sample.citations[0].claim, {document.id for document in question.documents}
+    claim, cited = sample.citations[0].claim, sample.citations[0].document
+    own = {document.id for document in question.documents}
+    own |= {article_id(document) for document in question.documents}
     quotes = " ".join(each.quote for each in sample.citations)
     return [
         exact_match(claim, question.answers),
         f1(claim, question.answers),
         contains_answer(quotes, question.answers),
-        sample.citations[0].document in own,
+        cited in own,
     ]
+
+
+def article_id(document: Document) -> str:
+    return f"article: {document.title}"
+
+
+def whole_articles(documents: Iterable[Document]) -> Iterator[Document]:
+    """The documents of each title as one, with their texts in order as paragraphs."""
+    texts: dict[str, list[str]] = {}
+    by_title = {}
+    for document in documents:
+        texts.setdefault(document.title, []).append(document.text)
+        by_title.setdefault(document.title, document)
+    for title, document in by_title.items():
+        yield Document(article_id(document), title, "\n\n".join(texts[title]))
 
 
 def ways(question: str, samples: Sequence[Sample], scorer: Scorer | None) -> dict[str, list[float]]:
@@ -136,6 +154,7 @@ def main() -> None:
     add("--reward-model", help="the reward model's folder, or its training run's")
     add("--questions", required=True, help="questions with answers, JSON lines")
     add("--index", nargs="+", default=[], metavar="FILE", help="documents to search, JSON lines")
+    add("--articles", action="store_true", help="index all documents of a title as one")
     add("--pages", type=int, default=5, help="pages of a question (default: 5)")
     add("--limit", type=int, default=100, help="questions, spread over the file (default: 100)")
     add("--samples", type=int, default=16, help="answers of each question (default: 16)")
@@ -149,6 +168,8 @@ def main() -> None:
     documents = {
         document.id: document for file in flags.index for document in records.read(file, Document)
     }
+    if flags.articles:
+        documents = {article.id: article for article in whole_articles(documents.values())}
     sampling = SamplingSettings(flags.max_tokens, flags.temperature)
     settings = AnsweringSettings(samples=flags.samples, sampling=sampling)
     answerer = Answerer(load_model(flags.model), settings)
