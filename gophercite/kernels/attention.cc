@@ -50,10 +50,12 @@ inline Lanes Load(const float* from) {
 }
 
 inline float Total(Lanes x) {
-  const Half half = __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7) +
-                    __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15);
-  const Quarter sum = __builtin_shufflevector(half, half, 0, 1, 2, 3) +
-                      __builtin_shufflevector(half, half, 4, 5, 6, 7);
+  Half halves[2];
+  std::memcpy(halves, &x, sizeof x);
+  const Half half = halves[0] + halves[1];
+  Quarter quarters[2];
+  std::memcpy(quarters, &half, sizeof half);
+  const Quarter sum = quarters[0] + quarters[1];
   return (sum[0] + sum[2]) + (sum[1] + sum[3]);
 }
 
@@ -270,8 +272,7 @@ struct Job {
   }
 };
 
-// Starts the work. `attention.py` has checked the sizes; what only a running program knows is
-// checked here.
+// Starts the work. Checks what only a running program knows; `attention.py` has checked the sizes.
 ffi::Future Attention(ffi::ThreadPool pool, ffi::Buffer<ffi::F32, 5> q,
                       ffi::Buffer<ffi::F32, 4> prompt_keys, ffi::Buffer<ffi::F32, 4> prompt_values,
                       ffi::Buffer<ffi::F32> own_keys, ffi::Buffer<ffi::F32> own_values,
@@ -283,7 +284,7 @@ ffi::Future Attention(ffi::ThreadPool pool, ffi::Buffer<ffi::F32, 5> q,
   job->prompts = sizes[0], job->kv_heads = sizes[1], job->samples = sizes[2];
   job->queries = sizes[3], job->width = sizes[4], job->entries = prompt_keys.dimensions()[2];
   job->length = seen.dimensions()[2], job->capacity = seen.dimensions()[3];
-  job->taken = *taken.typed_data();
+  job->taken = *taken.typed_data(), job->mixed = mixed->typed_data();
   const int64_t heads = job->prompts * job->kv_heads, own_rows = heads * job->samples;
   const int64_t layers = own_keys.element_count() / (own_rows * job->capacity * job->width);
   const int64_t at = *layer.typed_data();
@@ -301,7 +302,6 @@ ffi::Future Attention(ffi::ThreadPool pool, ffi::Buffer<ffi::F32, 5> q,
   const int64_t of_layer = at * own_rows * job->capacity * job->width;
   job->own_keys = own_keys.typed_data() + of_layer;
   job->own_values = own_values.typed_data() + of_layer;
-  job->mixed = mixed->typed_data();
 
   const int64_t products = 2 * heads * job->rows() * (*longest + job->taken) * job->width;
   const int64_t threads = std::min({job->pieces(), products / kWorthAThread, pool.num_threads()});
