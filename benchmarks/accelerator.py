@@ -46,6 +46,7 @@ from benchmarks.same_model import (
     hugging_face_model,
     hugging_face_samples,
     our_config,
+    training_batch,
 )
 
 LENGTH, PROMPT, TOKENS = 2048, 512, 128
@@ -97,14 +98,7 @@ def train(size: str, rows: int, length: int, microbatches: int) -> Turn:
     state = learner.init_state(transformer.init(jax.random.key(0)), jax.random.key(1))
 
     def batch(seed: int) -> dict[str, np.ndarray]:
-        row = tokens_of(size, rows, length + 1, seed)
-        return {
-            "tokens": row[:, :-1],
-            "targets": row[:, 1:],
-            "weights": np.ones((rows, length), np.float32),
-            "positions": np.tile(np.arange(length, dtype=np.int32), (rows, 1)),
-            "segments": np.ones((rows, length), np.int32),
-        }
+        return training_batch(tokens_of(size, rows, length + 1, seed))
 
     step = compile_lowered(jax.jit(learner.update, donate_argnums=0).lower(state, batch(0)))
     device = jax.local_devices()[0].device_kind

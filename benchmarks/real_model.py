@@ -31,6 +31,7 @@ from typing import Any
 
 import numpy as np
 from peers import Side, Turn, add_worker_flags, announce, median_ratio, serve, take_turns
+from same_model import hugging_face_samples, training_batch
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -135,14 +136,7 @@ def train_ours(
     del params
 
     def batch(seed: int) -> dict[str, np.ndarray]:
-        row = ids(rows, length + 1, seed)
-        return {
-            "tokens": row[:, :-1],
-            "targets": row[:, 1:],
-            "weights": np.ones((rows, length), np.float32),
-            "positions": np.tile(np.arange(length, dtype=np.int32), (rows, 1)),
-            "segments": np.ones((rows, length), np.int32),
-        }
+        return training_batch(ids(rows, length + 1, seed))
 
     step = compile_lowered(jax.jit(learner.update, donate_argnums=0).lower(state, batch(0)))
 
@@ -183,29 +177,16 @@ def prompt_of_torch(checkpoint: str, dtype: str) -> Turn:
 
 
 def answers_of_torch(checkpoint: str, dtype: str, samples: int, cache: str) -> Turn:
-    import torch
-
     model = torch_model(checkpoint, dtype).eval()
+    options: dict[str, Any] = {"top_p": 1.0, "temperature": 1.0, "cache_implementation": None}
+    if cache == "static":
+        options |= {"cache_implementation": "static", "disable_compile": True}
 
     def turn(number: int) -> dict[str, float]:
-        torch.manual_seed(number)
-        shown = torch.from_numpy(ids(1, PROMPT, number).astype(np.int64))
-        options = {"cache_implementation": cache, "disable_compile": True}
-        with torch.inference_mode():
-            drawn = model.generate(
-                shown,
-                attention_mask=torch.ones_like(shown),
-                do_sample=True,
-                top_k=0,
-                top_p=1.0,
-                temperature=1.0,
-                num_return_sequences=samples,
-                min_new_tokens=TOKENS,
-                max_new_tokens=TOKENS,
-                pad_token_id=0,
-                **(options if cache == "static" else {}),
-            )
-        return {"tokens": float(drawn[:, PROMPT:].numel())}
+        shown = ids(1, PROMPT, number)[0].tolist()
+        return {
+            "tokens": float(hugging_face_samples(model, shown, samples, TOKENS, number, **options))
+        }
 
     return turn
 

@@ -2,6 +2,8 @@
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 
 class Size(NamedTuple):
     """Sizes of a model as Llama's, with as many heads of keys as of queries and tied embeddings."""
@@ -43,6 +45,18 @@ def our_config(size: Size = SMALL, dtype: str = "float32", **settings: Any) -> A
     )
 
 
+def training_batch(row: np.ndarray) -> dict[str, np.ndarray]:
+    """A batch of our supervised learner: each row of [rows, length + 1] tokens is one sequence."""
+    rows, length = row.shape[0], row.shape[1] - 1
+    return {
+        "tokens": row[:, :-1],
+        "targets": row[:, 1:],
+        "weights": np.ones((rows, length), np.float32),
+        "positions": np.tile(np.arange(length, dtype=np.int32), (rows, 1)),
+        "segments": np.ones((rows, length), np.int32),
+    }
+
+
 def hugging_face_model(size: Size = SMALL, attention: str = "sdpa", positions: int = 1024) -> Any:
     """The same of Hugging Face, in float32 with random weights."""
     import torch
@@ -72,7 +86,7 @@ def hugging_face_samples(
 ) -> int:
     """Draws samples with exactly so many tokens by `generate`; returns how many tokens there are.
 
-    With a static cache, as its documentation advises for speed; `options` are further ones.
+    With a static cache, as its documentation advises for speed, unless `options` name another.
     """
     import torch
 
@@ -88,7 +102,6 @@ def hugging_face_samples(
             min_new_tokens=tokens,
             max_new_tokens=tokens,
             pad_token_id=0,
-            cache_implementation="static",
-            **options,
+            **{"cache_implementation": "static", **options},
         )
     return made[:, len(prompt) :].cpu().numel()

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 from peers import Side, Turn, add_worker_flags, announce, median_ratio, serve, take_turns
-from same_model import SMALL, hugging_face_model, our_config
+from same_model import SMALL, hugging_face_model, our_config, training_batch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -55,17 +55,9 @@ def ours(
     )
     params = learner.transformer.init(jax.random.key(0))
     state = learner.init_state(params, jax.random.key(1))
-    places = np.tile(np.arange(LENGTH, dtype=np.int32), (ROWS, 1))
 
     def batch(seed: int) -> dict[str, np.ndarray]:
-        row = tokens(seed)
-        return {
-            "tokens": row[:, :-1],
-            "targets": row[:, 1:],
-            "weights": np.ones((ROWS, LENGTH), np.float32),
-            "positions": places,
-            "segments": np.ones((ROWS, LENGTH), np.int32),
-        }
+        return training_batch(tokens(seed))
 
     lowered = jax.jit(learner.update, donate_argnums=0).lower(state, batch(0))
     step = compile_lowered(lowered)
