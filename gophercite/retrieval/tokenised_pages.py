@@ -167,7 +167,8 @@ class TokenisedPages:
 
     def encode_prompt(self, question: str, shown: Sequence[Window]) -> list[int]:
         """Returns what `prompts.encode_prompt` returns, without tokenising windows again."""
-        before, end = prompts.frame(question, shown)
+        first = self.vocabulary.question_first
+        before, end = prompts.frame(question, shown, question_first=first)
         ids: list[int] = []
         waiting = ""  # text that must be tokenised together with what follows
         for window, literal in zip(shown, before, strict=True):
