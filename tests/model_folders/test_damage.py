@@ -167,6 +167,16 @@ DAMAGES: dict[str, tuple[Callable[[pathlib.Path], object], str]] = {
         lambda folder: (folder / "vocabulary" / "generation_config.json").unlink(),
         r"vocabulary/generation_config\.json: the file is missing",
     ),
+    "another form of prompts": (
+        lambda folder: (folder / "vocabulary" / "prompt.json").write_text(
+            '{"question_first": false}'
+        ),
+        r"vocabulary/prompt\.json: is damaged or was edited",
+    ),
+    "no form of prompts": (
+        lambda folder: (folder / "vocabulary" / "prompt.json").unlink(),
+        r"vocabulary/prompt\.json: the file is missing",
+    ),
     "no list": (
         lambda folder: (folder / "vocabulary" / "vocabulary.sha256").unlink(),
         r"vocabulary\.sha256 is missing",
@@ -226,6 +236,13 @@ def test_an_edit_by_hand_is_taken_in_by_a_command(
     loaded = load_model(saved)
     assert loaded.transformer.config.norm_epsilon == 1e-3
     assert loaded.vocabulary.chat_template == "edited"
+    form = saved / "vocabulary" / "prompt.json"
+    form.write_text("[]")
+    assert cli.main(["renew", str(saved)]) == 1
+    assert "prompt.json" in capsys.readouterr().err
+    form.unlink()
+    assert cli.main(["renew", str(saved)]) == 0
+    assert not load_model(saved).vocabulary.question_first
     fields["architecture"]["norm_epsilon"] = -1
     description.write_text(json.dumps(fields))
     assert cli.main(["renew", str(saved)]) == 1
