@@ -16,7 +16,7 @@ from gophercite import prompts
 from gophercite.documents import Document, Window
 from gophercite.retrieval import windows
 from gophercite.retrieval.snippets import plain_spaces
-from gophercite.retrieval.windows import LONGEST_WORD, Span
+from gophercite.retrieval.token_budgets import LONGEST_WORD, Span, TokenBudget
 from gophercite.text.sentences import sentence_spans
 from gophercite.vocabularies import Vocabulary
 
@@ -97,7 +97,8 @@ class TokenisedPage:
         little = max(LONGEST_WORD, (end - start) // 8)
         cut = last < len(self._ends) and self._ends[last] - end > little
         if last < first or end == start or (cut and end >= least):
-            return windows.longest_end(self.document.text, start, least, budget, self._vocabulary)
+            anew = TokenBudget(self.document.text, self._vocabulary)
+            return anew.longest_end(start, least, budget)
         if end < least:
             return least if self.count(start, least) <= budget else None
         return end

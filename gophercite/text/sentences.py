@@ -19,12 +19,15 @@ _CLOSING = r"(?:[”’»)\]」』）】]|[\"'](?=\s|\Z))*+"
 
 # A sentence ends after its mark with closing quotes and brackets, before space and a likely start
 # (not a lower-case letter, except in names such as "iPad"); after a sure mark even without space;
-# and before an empty line. Possessive, and only from the first mark of a run: linear on any text.
+# and before an empty line, whose line feed is then matched. Possessive, and only from the first
+# mark of a run: linear on any text. All begin with one set, for which `re` looks without trying
+# the alternatives at each character.
 _END = re.compile(
-    r"""(?<![.!?…])(?P<mark>[.!?…]++["'”’»)\]]*+)"""
-    r"""(?=\s++(?:[^\sa-z,;:)\]]|(?P<name>[a-z]{1,5}[A-Z])))"""
-    rf"""|[{_SURE}][{_SURE}.!?…]*+{_CLOSING}"""
-    r"""|(?=\n[ \t]{0,16}\n)""",
+    rf"""[.!?…\n{_SURE}](?:"""
+    r"""(?<=[.!?…])(?<![.!?…]{2})[.!?…]*+["'”’»)\]]*+"""
+    r"""(?=\s++(?:[^\sa-z,;:)\]]|(?P<name>[a-z]{1,5}[A-Z])))(?P<mark>)"""
+    rf"""|(?<=[{_SURE}])[{_SURE}.!?…]*+{_CLOSING}"""
+    r"""|(?<=\n)(?=[ \t]{0,16}\n)(?P<line>))""",
 )
 
 # What is examined after a full stop, including the start of the next sentence, is never longer.
@@ -34,25 +37,26 @@ _LAST_WORD = re.compile(r"[^\W_](?:[\w.]*\w)?$")
 _LONGEST_WORD = 16  # characters examined before a full stop
 
 # Words whose full stop never ends a sentence: titles, and initials such as `J.`
-_TITLE = re.compile(
-    r"mrs?|ms|dr|prof|st|rev|hon|gen|col|capt|lt|sgt|gov|sen|rep|mt|ft|vs|e\.g|i\.e|cf",
-    re.IGNORECASE,
-)
+_TITLES = "mr mrs ms dr prof st rev hon gen col capt lt sgt gov sen rep mt ft vs cf".split()
+_TITLE = re.compile("|".join([*_TITLES, r"e\.g", r"i\.e"]), re.IGNORECASE)
 _INITIAL = re.compile(r"(?!I$)[^\W\d_]")
 
 # Words whose full stop does not end a sentence before a number, or a code with one: `Fig. A2`.
-_BEFORE_NUMBER = re.compile(
-    r"nos?|vols?|figs?|tabs?|eqs?|secs?|chs?|pp?|ca|approx|est"
-    r"|jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec",
-    re.IGNORECASE,
-)
+_MEASURES = (
+    "no nos vol vols fig figs tab tabs eq eqs sec secs ch chs p pp ca approx est "
+    "jan feb mar apr jun jul aug sep sept oct nov dec"
+).split()
+_BEFORE_NUMBER = re.compile("|".join(_MEASURES), re.IGNORECASE)
 _NUMBER = re.compile(r"\s?[(\[]?[A-Z]{0,2}[-.]?\d")
 
 # Words whose full stop may end a sentence but usually doesn't: it does before words that start
 # sentences and are not names. `U.S.`, `p.m.`, `et al.`, `Acme Inc.`
+_COMPANIES = "al etc inc ltd co corp bros jr sr esq dept univ".split()
 _SELDOM = re.compile(
-    r"[^\W\d_](?:\.[^\W\d_])+|ph\.d|al|etc|inc|ltd|co|corp|bros|jr|sr|esq|dept|univ", re.IGNORECASE
+    "|".join([r"[^\W\d_](?:\.[^\W\d_])+", r"ph\.d", *_COMPANIES]), re.IGNORECASE
 )
+# Of plain words, these alone are examined further.
+_ABBREVIATIONS = frozenset([*_TITLES, *_MEASURES, *_COMPANIES])
 _STARTER = re.compile(
     r"""\s*["'“‘«(\[]?(?:The|A|An|He|She|It|Its|They|We|I|You|His|Her|Their|Our|My|This|That"""
     r"""|These|Those|There|In|On|At|By|For|From|With|As|But|And|Or|So|If|When|While|After|Before"""
@@ -74,16 +78,22 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
     for match in _END.finditer(text):
         if match["mark"] is not None and _is_abbreviated(text, match):
             continue
-        _append_stripped(spans, text, start, match.end())
-        start = match.end()
+        end = match.end() if match["line"] is None else match.start()
+        _append_stripped(spans, text, start, end)
+        start = end
     _append_stripped(spans, text, start, len(text))
     return spans
 
 
 def _is_abbreviated(text: str, match: re.Match[str]) -> bool:
-    if match["mark"] != ".":
+    if match.group() != ".":
         return False
-    word = _LAST_WORD.search(text, max(0, match.start() - _LONGEST_WORD), match.start())
+    place = match.start()
+    plain = text[max(0, place - _LONGEST_WORD) : place].rpartition(" ")[2]
+    if len(plain) > 1 and plain.isascii() and plain.isalpha():
+        if plain.lower() not in _ABBREVIATIONS:
+            return False  # as nearly always
+    word = _LAST_WORD.search(text, max(0, place - _LONGEST_WORD), place)
     if word is None:
         return False
     found = word.group()

@@ -8,15 +8,11 @@ from collections.abc import Iterable, Sequence
 
 from gophercite.vocabularies.errors import VocabularyError
 from gophercite.vocabularies.listing import write_listing
+from gophercite.vocabularies.words import WORD, Words, WordTokens
 
-__all__ = ["BYTES", "MAXIMUM_SIZE", "WORD", "Vocabulary", "VocabularyError", "byte_of_piece"]
+__all__ = ["BYTES", "MAXIMUM_SIZE", "Vocabulary", "VocabularyError", "byte_of_piece"]
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-
-# A word with the white space before it; a text may end with white space only.
-WORD = re.compile(r"[ \n]*+[^ \n]++|[ \n]++")
-_HELD_WORDS = 1 << 17  # maximum number of words whose tokens are cached
-_LONGEST_HELD = 64  # characters
 
 BYTES = 256
 MAXIMUM_SIZE = 1 << 24  # a file that claims more ids would only fill the memory
@@ -91,7 +87,7 @@ class Vocabulary(abc.ABC):
         self.missing_bytes = frozenset(b for b, id in enumerate(self._byte_ids) if id is None)
         self._unspelled = _unspelled(self.missing_bytes)
         self._is_kept: dict[str, bool] = {}
-        self._words: dict[str, list[int]] = {}
+        self._words = WordTokens(self.word, self._encode_word)
         self.size = len(self._token_bytes)
 
     def end_by(self, ids: Iterable[int]) -> None:
@@ -144,21 +140,21 @@ class Vocabulary(abc.ABC):
         Raises:
           VocabularyError: when `text` holds a lone surrogate, which no bytes can spell.
         """
-        if self._unspelled is not None:
-            text = self._unspelled.sub(_REPLACEMENT, text)
-        try:
-            expected = text.encode("utf-8")
-        except UnicodeEncodeError as error:
-            raise VocabularyError(
-                f"the text holds the lone surrogate {text[error.start]!r} at character "
-                f"{error.start}: pass it through gophercite.documents.normalise_text first"
-            ) from None
-        if not self.splits_words:
-            return self._encode_whole(text, expected)
-        ids: list[int] = []
-        for word in self.word.findall(text):
-            ids += self._words.get(word) or self._encode_word(word)
-        return ids
+        expected = self._bytes(text)
+        if self.splits_words:
+            return self._words.encode(text)
+        return self._encode_whole(*self._spelled(text, expected))
+
+    def words(self, rest: str) -> Words:
+        """Returns the words of a space followed by `rest`, with the tokens of each.
+
+        For vocabularies that split words (`splits_words`). The tokens are those that `encode`
+        gives; between two words is always a space that follows anything but white space.
+
+        Raises:
+          VocabularyError: as `encode` does.
+        """
+        return self._words.words(rest)
 
     def decode(self, ids: Iterable[int]) -> str:
         """Returns the text of `ids`; special tokens add nothing to it.
@@ -176,14 +172,28 @@ class Vocabulary(abc.ABC):
         """
         return self._token_bytes[id]
 
+    def _bytes(self, text: str) -> bytes:
+        try:
+            return text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise VocabularyError(
+                f"the text holds the lone surrogate {text[error.start]!r} at character "
+                f"{error.start}: pass it through gophercite.documents.normalise_text first"
+            ) from None
+
+    def _spelled(self, text: str, expected: bytes) -> tuple[str, bytes]:
+        """Returns a text that can be spelled instead of `text`, and its bytes."""
+        if self._unspelled is None or not self._unspelled.search(text):
+            return text, expected
+        text = self._unspelled.sub(_REPLACEMENT, text)
+        return text, text.encode("utf-8")
+
     def _encode_word(self, word: str) -> list[int]:
-        """Returns the ids of a word, and caches them: most words of a text are frequent."""
-        ids = self._encode_whole(word, word.encode("utf-8"))
-        if len(word) <= _LONGEST_HELD:
-            if len(self._words) >= _HELD_WORDS:
-                self._words.clear()
-            self._words[word] = ids
-        return ids
+        text, expected = self._spelled(word, self._bytes(word))
+        if text is word:
+            return self._encode_whole(text, expected)
+        # A control character that counted as white space no longer does.
+        return [id for each in self.word.findall(text) for id in self._encode_whole(each, each.encode())]
 
     def _encode_whole(self, text: str, expected: bytes) -> list[int]:
         ids = self._tokenize(text)

@@ -1,0 +1,229 @@
+"""The words around a place of a page with their tokens, so that nothing is tokenised twice.
+
+A window needs several counts: how far back it can start, how far it goes from each start that is
+tried, which tokens the prompt then shows. All have the same words. They are looked up once, in
+blocks of the page, when the first count needs them.
+"""
+
+import functools
+import itertools
+from bisect import bisect_right
+
+from gophercite.documents import Window
+from gophercite.retrieval.token_budgets import (
+    CHARACTERS_PER_TOKEN,
+    MARGIN,
+    Span,
+    TokenBudget,
+    characters,
+    word_end,
+)
+from gophercite.vocabularies import Vocabulary
+from gophercite.vocabularies.words import Words
+
+_BLOCK = 1024  # characters: more look up words that are not needed, fewer need more blocks
+
+
+class WordTable(TokenBudget):
+    """Answers what `TokenBudget` does, from the tokens of the page's words.
+
+    Words end before a space that follows anything but white space. Where a word is very long, as in
+    text without spaces, or a window ends in so short a text that its words are cut, answers come
+    from `TokenBudget`, so they are the same everywhere.
+
+    Args:
+      text: the page's.
+      vocabulary: the model's; `splits_words` must be true.
+    """
+
+    def __init__(self, text: str, vocabulary: Vocabulary) -> None:
+        super().__init__(text, vocabulary)
+        self._starts: dict[int, int] = {}
+        self._blocks: dict[int, _Block] = {}
+
+    def count(self, start: int, end: int) -> int:
+        """Returns the number of tokens of `text[start:end]`."""
+        try:
+            head = self._word_end(start)
+            if head >= end:
+                return super().count(start, end)
+            first, before = self._place(head)
+            last, behind = self._place(end)
+        except _LongWordError:
+            return super().count(start, end)
+        tokens = sum(self._block(number).tokens for number in range(first, last))
+        tokens += self._block(last).sums[behind] - self._block(first).sums[before]
+        tail = self._block(last).bounds[behind]
+        return super().count(start, head) + tokens + super().count(tail, end)
+
+    def reach(self, span: Span, budget: int) -> int:
+        """Returns a place such that from any earlier start, the span certainly exceeds the budget."""
+        try:
+            place = self._reach(span, budget)
+        except _LongWordError:
+            place = None
+        return super().reach(span, budget) if place is None else place
+
+    def longest_end(self, start: int, least: int, budget: int) -> int | None:
+        """Returns the end of the longest window from `start`; None when `least` is beyond it.
+
+        A word that does not fit completely is left out, unless `least` is inside it.
+        """
+        try:
+            end = self._longest_end(start, least, budget)
+        except _LongWordError:
+            end = None
+        if end is not None and end >= least:
+            return end
+        if end is not None and self.count(start, least) > budget:
+            return None
+        return super().longest_end(start, least, budget)
+
+    def pieces(self, window: Window) -> tuple[str, list[int], str]:
+        """Returns a window of this page as text, tokens of complete words, and text.
+
+        What is before the window may change the tokens of its first word, and what is after it
+        those of the last one: a line end may be joined to a full stop. So these two words, and the
+        white space at the end, are returned as text.
+        """
+        text, start, end = self.text, window.start, window.end
+        stop = start + len(text[start:end].rstrip())
+        try:
+            head = self._word_end(start + 1)
+            if head >= stop:
+                return text[start:end], [], ""
+            first, before = self._place(head)
+            last, behind = self._place(stop - 1)
+        except _LongWordError:
+            return text[start:end], [], ""
+        ids: list[int] = []
+        for number in range(first, last + 1):
+            words = self._block(number).words.ids
+            words = words[before if number == first else 0 : behind if number == last else None]
+            ids += itertools.chain.from_iterable(words)
+        return text[start:head], ids, text[self._block(last).bounds[behind] : end]
+
+    def _reach(self, span: Span, budget: int) -> int | None:
+        """Returns what `reach` does, or None if it depends on where words are cut."""
+        start, end = span
+        least = max(0, start - CHARACTERS_PER_TOKEN * budget)  # `TokenBudget` looks as far as this
+        number, word = self._place(end)
+        block = self._block(number)
+        wanted = budget + MARGIN - super().count(block.bounds[word], end)
+        had = block.sums[word]
+        while had < wanted:
+            wanted -= had
+            number -= 1
+            if number < 0:  # only the page's first word is left
+                fits = least == 0 and super().count(0, self._start(0)) <= wanted
+                return 0 if fits else None
+            block = self._block(number)
+            had = block.tokens
+        if wanted <= 0:
+            return None  # within the last word
+        word = bisect_right(block.sums, had - wanted) - 1
+        place = block.bounds[word]
+        if place < least:
+            return None
+        if cut := had - wanted - block.sums[word]:
+            place = block.bounds[word + 1] - characters(block.words.ids[word][cut:], self.vocabulary)
+        return place if place > least else None
+
+    def _longest_end(self, start: int, least: int, budget: int) -> int | None:
+        """Returns the end of as many words as fit, or None if it depends on where words are cut.
+
+        It may be before `least`.
+        """
+        text = self.text
+        most = least + CHARACTERS_PER_TOKEN * budget  # `TokenBudget` looks as far as this
+        head = self._word_end(start)
+        number, word = self._place(head)
+        block = self._block(number)
+        room = budget - super().count(start, head)
+        if room < 0:
+            return None  # within the first word
+        room += block.sums[word]
+        while room >= block.tokens:
+            if block.bounds[-1] == len(text):
+                return len(text) if most >= len(text) else None
+            room -= block.tokens
+            number += 1
+            block = self._block(number)
+        word = bisect_right(block.sums, room) - 1
+        if block.bounds[word + 1] > most:
+            return None
+        complete = block.bounds[word]
+        cut = room - block.sums[word]
+        end = complete + characters(block.words.ids[word][:cut], self.vocabulary)
+        end = max(word_end(text, end), min(end, least))
+        if end > complete and super().count(complete, end) > cut:
+            return None
+        return end
+
+    # --- Blocks ---
+
+    def _word_end(self, place: int) -> int:
+        """Returns the first end of a word at or after a place; the end of the text is one."""
+        text, last = self.text, place + _BLOCK
+        while (place := text.find(" ", place, last)) >= 0:
+            if place > 0 and not text[place - 1].isspace():
+                return place
+            place += 1
+        if last < len(text):
+            raise _LongWordError
+        return len(text)
+
+    def _start(self, number: int) -> int:
+        """Returns where a block starts: at the first end of a word from a multiple of its size."""
+        start = self._starts.get(number)
+        if start is None:
+            start = self._starts[number] = self._word_end(number * _BLOCK)
+        return start
+
+    def _block(self, number: int) -> "_Block":
+        block = self._blocks.get(number)
+        if block is None:
+            start, end = self._start(number), self._start(number + 1)
+            block = self._blocks[number] = _Block(self.text, start, end, self.vocabulary)
+        return block
+
+    def _place(self, place: int) -> tuple[int, int]:
+        """Returns the block and the number of its words that end at or before a place.
+
+        Raises:
+          _LongWordError: a word is too long, or the place is in the page's first word.
+        """
+        number = place // _BLOCK
+        while self._start(number) > place:
+            if number == 0:
+                raise _LongWordError
+            number -= 1
+        return number, bisect_right(self._block(number).bounds, place) - 1
+
+
+class _LongWordError(Exception):
+    """A word is too long for the table."""
+
+
+class _Block:
+    """Some words of a text, in order.
+
+    Attributes:
+      words: the words.
+      tokens: how many they have together.
+      bounds: [words + 1] where the words start; the last is where they end.
+      sums: [words + 1] the number of tokens before each of these places.
+    """
+
+    def __init__(self, text: str, start: int, end: int, vocabulary: Vocabulary) -> None:
+        self._start = start
+        self.words = vocabulary.words(text[start + 1 : end]) if start < end else Words([], [])
+        self.tokens = sum(map(len, self.words.ids))
+
+    @functools.cached_property
+    def bounds(self) -> list[int]:
+        return [self._start, *self.words.ends(self._start)]
+
+    @functools.cached_property
+    def sums(self) -> list[int]:
+        return list(itertools.accumulate(map(len, self.words.ids), initial=0))
