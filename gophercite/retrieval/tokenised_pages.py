@@ -12,9 +12,9 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
-from gophercite import prompts
 from gophercite.documents import Document, Window
 from gophercite.retrieval import windows
+from gophercite.retrieval.prompt_pieces import Pieces, encode_pieces
 from gophercite.retrieval.snippets import plain_spaces
 from gophercite.retrieval.token_budgets import LONGEST_WORD, Span, TokenBudget
 from gophercite.text.sentences import sentence_spans
@@ -71,7 +71,7 @@ class TokenisedPage:
         # No sentence start works.
         return windows.training_window(self.document, span, budget, self._vocabulary, draw)
 
-    def pieces(self, window: Window) -> tuple[str, list[int], str]:
+    def pieces(self, window: Window) -> Pieces:
         """Returns the window as text, tokens of complete words, and text.
 
         What is before the window may change the tokens of its first word, and what is after it
@@ -168,19 +168,6 @@ class TokenisedPages:
 
     def encode_prompt(self, question: str, shown: Sequence[Window]) -> list[int]:
         """Returns what `prompts.encode_prompt` returns, without tokenising windows again."""
-        before, end = prompts.frame(question, shown)
-        ids: list[int] = []
-        waiting = ""  # text that must be tokenised together with what follows
-        for window, literal in zip(shown, before, strict=True):
-            head, tokens, tail = self.page(window.document).pieces(window)
-            waiting += literal + head
-            if tokens:
-                ids += self._encode(waiting, ids)
-                ids += tokens
-                waiting = tail
-        return ids + self._encode(waiting + end, ids)
-
-    def _encode(self, text: str, before: list[int]) -> list[int]:
-        return (
-            self.vocabulary.encode(text) if before else prompts.encode_text(self.vocabulary, text)
+        return encode_pieces(
+            self.vocabulary, question, shown, lambda window: self.page(window.document).pieces(window)
         )

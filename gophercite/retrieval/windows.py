@@ -29,10 +29,8 @@ def training_window(
     document: Document,
     span: Span,
     budget: int,
-    vocabulary: Vocabulary,
+    vocabulary: Vocabulary | TokenBudget,
     draw: random.Random,
-    *,
-    tokens: TokenBudget | None = None,
 ) -> Window | None:
     """Returns a window with a random start; every legal start is equally likely.
 
@@ -45,9 +43,8 @@ def training_window(
       document: the page.
       span: `(start, end)` of what the window must contain.
       budget: maximum number of tokens.
-      vocabulary: the model's.
+      vocabulary: the model's, or what `token_budget` returned for this page.
       draw: random numbers for this example: equal ones give equal windows.
-      tokens: what `token_budget` gave for this page, if it is to be used for more than this.
 
     Returns:
       The window; the whole page when that fits; None when the span alone exceeds the budget, or
@@ -56,29 +53,26 @@ def training_window(
     Raises:
       ValueError: when the span is not within the page.
     """
-    tokens = tokens or token_budget(document, vocabulary)
-    return _window(document, span, budget, tokens, before=None, draw=draw)
+    return _window(document, span, budget, vocabulary, before=None, draw=draw)
 
 
 def inference_window(
     document: Document,
     span: Span,
     budget: int,
-    vocabulary: Vocabulary,
+    vocabulary: Vocabulary | TokenBudget,
     *,
     before: int = CHARACTERS_BEFORE,
-    tokens: TokenBudget | None = None,
 ) -> Window | None:
     """Returns the window with the earliest legal start at most `before` characters before the span.
 
     Legal starts, arguments, return value and errors are those of `training_window`.
     """
-    tokens = tokens or token_budget(document, vocabulary)
-    return _window(document, span, budget, tokens, before=before, draw=None)
+    return _window(document, span, budget, vocabulary, before=before, draw=None)
 
 
 def token_budget(document: Document, vocabulary: Vocabulary) -> TokenBudget:
-    """Returns what counts the tokens of a page's windows; it may be kept for several of them."""
+    """Returns what counts the tokens of a page, to cut several windows from it."""
     kind = WordTable if vocabulary.splits_words else TokenBudget
     return kind(document.text, vocabulary)
 
@@ -87,7 +81,7 @@ def _window(
     document: Document,
     span: Span,
     budget: int,
-    tokens: TokenBudget,
+    vocabulary: Vocabulary | TokenBudget,
     *,
     before: int | None,
     draw: random.Random | None,
@@ -101,6 +95,9 @@ def _window(
         )
     if budget < 1:
         return None
+    tokens = vocabulary
+    if isinstance(tokens, Vocabulary):
+        tokens = token_budget(document, tokens)
     if tokens.fits(0, len(text), budget):
         return Window(document, 0, len(text))
     first = 0 if before is None else max(0, start - before)

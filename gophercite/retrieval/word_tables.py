@@ -10,6 +10,7 @@ import itertools
 from bisect import bisect_right
 
 from gophercite.documents import Window
+from gophercite.retrieval.prompt_pieces import Pieces
 from gophercite.retrieval.token_budgets import (
     CHARACTERS_PER_TOKEN,
     MARGIN,
@@ -49,11 +50,11 @@ class WordTable(TokenBudget):
                 return super().count(start, end)
             first, before = self._place(head)
             last, behind = self._place(end)
+            tokens = sum(self._block(number).tokens for number in range(first, last))
+            tokens += self._block(last).sums[behind] - self._block(first).sums[before]
+            tail = self._block(last).bounds[behind]
         except _LongWordError:
             return super().count(start, end)
-        tokens = sum(self._block(number).tokens for number in range(first, last))
-        tokens += self._block(last).sums[behind] - self._block(first).sums[before]
-        tail = self._block(last).bounds[behind]
         return super().count(start, head) + tokens + super().count(tail, end)
 
     def reach(self, span: Span, budget: int) -> int:
@@ -79,7 +80,7 @@ class WordTable(TokenBudget):
             return None
         return super().longest_end(start, least, budget)
 
-    def pieces(self, window: Window) -> tuple[str, list[int], str]:
+    def pieces(self, window: Window) -> Pieces:
         """Returns a window of this page as text, tokens of complete words, and text.
 
         What is before the window may change the tokens of its first word, and what is after it
@@ -88,19 +89,19 @@ class WordTable(TokenBudget):
         """
         text, start, end = self.text, window.start, window.end
         stop = start + len(text[start:end].rstrip())
+        ids: list[int] = []
         try:
             head = self._word_end(start + 1)
             if head >= stop:
                 return text[start:end], [], ""
             first, before = self._place(head)
             last, behind = self._place(stop - 1)
+            for number in range(first, last + 1):
+                words = self._block(number).words.ids
+                words = words[before if number == first else 0 : behind if number == last else None]
+                ids += itertools.chain.from_iterable(words)
         except _LongWordError:
             return text[start:end], [], ""
-        ids: list[int] = []
-        for number in range(first, last + 1):
-            words = self._block(number).words.ids
-            words = words[before if number == first else 0 : behind if number == last else None]
-            ids += itertools.chain.from_iterable(words)
         return text[start:head], ids, text[self._block(last).bounds[behind] : end]
 
     def _reach(self, span: Span, budget: int) -> int | None:
@@ -144,7 +145,7 @@ class WordTable(TokenBudget):
             return None  # within the first word
         room += block.sums[word]
         while room >= block.tokens:
-            if block.bounds[-1] == len(text):
+            if block.end == len(text):
                 return len(text) if most >= len(text) else None
             room -= block.tokens
             number += 1
@@ -209,6 +210,7 @@ class _Block:
     """Some words of a text, in order.
 
     Attributes:
+      end: where the last word ends.
       words: the words.
       tokens: how many they have together.
       bounds: [words + 1] where the words start; the last is where they end.
@@ -217,6 +219,7 @@ class _Block:
 
     def __init__(self, text: str, start: int, end: int, vocabulary: Vocabulary) -> None:
         self._start = start
+        self.end = end
         self.words = vocabulary.words(text[start + 1 : end]) if start < end else Words([], [])
         self.tokens = sum(map(len, self.words.ids))
 

@@ -76,9 +76,12 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
     spans: list[tuple[int, int]] = []
     start = 0
     for match in _END.finditer(text):
-        if match["mark"] is not None and _is_abbreviated(text, match):
-            continue
-        end = match.end() if match["line"] is None else match.start()
+        end = match.end()
+        if match.lastgroup == "mark":
+            if text[end - 1] == "." and end - match.start() == 1 and _is_abbreviated(text, match):
+                continue
+        elif match.lastgroup == "line":
+            end -= 1
         _append_stripped(spans, text, start, end)
         start = end
     _append_stripped(spans, text, start, len(text))
@@ -86,14 +89,14 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
 
 
 def _is_abbreviated(text: str, match: re.Match[str]) -> bool:
-    if match.group() != ".":
-        return False
+    """Whether a single full stop belongs to an abbreviation."""
     place = match.start()
-    plain = text[max(0, place - _LONGEST_WORD) : place].rpartition(" ")[2]
-    if len(plain) > 1 and plain.isascii() and plain.isalpha():
+    first = max(0, place - _LONGEST_WORD)
+    plain = text[max(first, text.rfind(" ", first, place) + 1) : place]
+    if plain.isalpha() and plain.isascii() and len(plain) > 1:
         if plain.lower() not in _ABBREVIATIONS:
             return False  # as nearly always
-    word = _LAST_WORD.search(text, max(0, place - _LONGEST_WORD), place)
+    word = _LAST_WORD.search(text, first, place)
     if word is None:
         return False
     found = word.group()
@@ -105,8 +108,6 @@ def _is_abbreviated(text: str, match: re.Match[str]) -> bool:
 
 
 def _append_stripped(spans: list[tuple[int, int]], text: str, start: int, end: int) -> None:
-    part = text[start:end]
-    stripped = part.strip()
-    if stripped:
-        start += len(part) - len(part.lstrip())
-        spans.append((start, start + len(stripped)))
+    part = text[start:end].lstrip()
+    if part:
+        spans.append((end - len(part), end - len(part) + len(part.rstrip())))

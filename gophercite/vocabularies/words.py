@@ -16,7 +16,7 @@ WORD = re.compile(r"[ \n]*+[^ \n]++|[ \n]++")
 UP_TO_A_SPACE = re.compile(r"\s*+(?:\S++(?:[^\S ]\s*+)?+)++|\s++")
 
 _HELD_WORDS = 1 << 17  # maximum number of words whose tokens are held
-_LONGEST_HELD = 64  # characters
+_LONGEST_HELD = 160  # characters; addresses of pages are often longer than 64
 
 Ids = tuple[int, ...]
 
