@@ -169,5 +169,8 @@ class TokenisedPages:
     def encode_prompt(self, question: str, shown: Sequence[Window]) -> list[int]:
         """Returns what `prompts.encode_prompt` returns, without tokenising windows again."""
         return encode_pieces(
-            self.vocabulary, question, shown, lambda window: self.page(window.document).pieces(window)
+            self.vocabulary,
+            question,
+            shown,
+            lambda window: self.page(window.document).pieces(window),
         )

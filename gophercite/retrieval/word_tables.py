@@ -5,10 +5,6 @@ tried, which tokens the prompt then shows. All have the same words. They are loo
 blocks of the page, when the first count needs them.
 """
 
-import functools
-import itertools
-from bisect import bisect_right
-
 from gophercite.documents import Window
 from gophercite.retrieval.prompt_pieces import Pieces
 from gophercite.retrieval.token_budgets import (
@@ -20,9 +16,9 @@ from gophercite.retrieval.token_budgets import (
     word_end,
 )
 from gophercite.vocabularies import Vocabulary
-from gophercite.vocabularies.words import Words
 
-_BLOCK = 1024  # characters: more look up words that are not needed, fewer need more blocks
+_BLOCK = 2048  # characters: more look up words that are not needed, fewer need more blocks
+_LONGEST_WORD = 1024  # characters that are searched for its end
 
 
 class WordTable(TokenBudget):
@@ -51,8 +47,8 @@ class WordTable(TokenBudget):
             first, before = self._place(head)
             last, behind = self._place(end)
             tokens = sum(self._block(number).tokens for number in range(first, last))
-            tokens += self._block(last).sums[behind] - self._block(first).sums[before]
-            tail = self._block(last).bounds[behind]
+            tokens += self._block(last).before(behind) - self._block(first).before(before)
+            tail = self._block(last).bound(behind)
         except _LongWordError:
             return super().count(start, end)
         return super().count(start, head) + tokens + super().count(tail, end)
@@ -97,12 +93,12 @@ class WordTable(TokenBudget):
             first, before = self._place(head)
             last, behind = self._place(stop - 1)
             for number in range(first, last + 1):
-                words = self._block(number).words.ids
-                words = words[before if number == first else 0 : behind if number == last else None]
-                ids += itertools.chain.from_iterable(words)
+                block = self._block(number)
+                stop_at = behind if number == last else block.number
+                ids += block.ids(before if number == first else 0, stop_at)
         except _LongWordError:
             return text[start:end], [], ""
-        return text[start:head], ids, text[self._block(last).bounds[behind] : end]
+        return text[start:head], ids, text[self._block(last).bound(behind) : end]
 
     def _reach(self, span: Span, budget: int) -> int | None:
         """Returns what `reach` does, or None if it depends on where words are cut."""
@@ -110,8 +106,8 @@ class WordTable(TokenBudget):
         least = max(0, start - CHARACTERS_PER_TOKEN * budget)  # `TokenBudget` looks as far as this
         number, word = self._place(end)
         block = self._block(number)
-        wanted = budget + MARGIN - super().count(block.bounds[word], end)
-        had = block.sums[word]
+        wanted = budget + MARGIN - super().count(block.bound(word), end)
+        had = block.before(word)
         while had < wanted:
             wanted -= had
             number -= 1
@@ -122,12 +118,13 @@ class WordTable(TokenBudget):
             had = block.tokens
         if wanted <= 0:
             return None  # within the last word
-        word = bisect_right(block.sums, had - wanted) - 1
-        place = block.bounds[word]
+        word = block.word_after(had - wanted)
+        place = block.bound(word)
         if place < least:
             return None
-        if cut := had - wanted - block.sums[word]:
-            place = block.bounds[word + 1] - characters(block.words.ids[word][cut:], self.vocabulary)
+        if cut := had - wanted - block.before(word):
+            ids = block.ids(word, word + 1)[cut:]
+            place = block.bound(word + 1) - characters(ids, self.vocabulary)
         return place if place > least else None
 
     def _longest_end(self, start: int, least: int, budget: int) -> int | None:
@@ -143,19 +140,19 @@ class WordTable(TokenBudget):
         room = budget - super().count(start, head)
         if room < 0:
             return None  # within the first word
-        room += block.sums[word]
+        room += block.before(word)
         while room >= block.tokens:
             if block.end == len(text):
                 return len(text) if most >= len(text) else None
             room -= block.tokens
             number += 1
             block = self._block(number)
-        word = bisect_right(block.sums, room) - 1
-        if block.bounds[word + 1] > most:
+        word = block.word_after(room)
+        if block.bound(word + 1) > most:
             return None
-        complete = block.bounds[word]
-        cut = room - block.sums[word]
-        end = complete + characters(block.words.ids[word][:cut], self.vocabulary)
+        complete = block.bound(word)
+        cut = room - block.before(word)
+        end = complete + characters(block.ids(word, word + 1)[:cut], self.vocabulary)
         end = max(word_end(text, end), min(end, least))
         if end > complete and super().count(complete, end) > cut:
             return None
@@ -165,7 +162,7 @@ class WordTable(TokenBudget):
 
     def _word_end(self, place: int) -> int:
         """Returns the first end of a word at or after a place; the end of the text is one."""
-        text, last = self.text, place + _BLOCK
+        text, last = self.text, place + _LONGEST_WORD
         while (place := text.find(" ", place, last)) >= 0:
             if place > 0 and not text[place - 1].isspace():
                 return place
@@ -199,7 +196,7 @@ class WordTable(TokenBudget):
             if number == 0:
                 raise _LongWordError
             number -= 1
-        return number, bisect_right(self._block(number).bounds, place) - 1
+        return number, self._block(number).word_at(place)
 
 
 class _LongWordError(Exception):
@@ -211,22 +208,30 @@ class _Block:
 
     Attributes:
       end: where the last word ends.
-      words: the words.
-      tokens: how many they have together.
-      bounds: [words + 1] where the words start; the last is where they end.
-      sums: [words + 1] the number of tokens before each of these places.
+      number: how many words there are.
+      tokens: how many tokens they have together.
     """
 
     def __init__(self, text: str, start: int, end: int, vocabulary: Vocabulary) -> None:
         self._start = start
         self.end = end
-        self.words = vocabulary.words(text[start + 1 : end]) if start < end else Words([], [])
-        self.tokens = sum(map(len, self.words.ids))
+        self._words = vocabulary.words(text[start:end])
+        self.number = len(self._words.bounds) - 1
+        self.tokens = self.before(self.number)
+        self.ids = self._words.ids
 
-    @functools.cached_property
-    def bounds(self) -> list[int]:
-        return [self._start, *self.words.ends(self._start)]
+    def bound(self, word: int) -> int:
+        """Returns where a word starts, or the one before it ends."""
+        return self._start + int(self._words.bounds[word])
 
-    @functools.cached_property
-    def sums(self) -> list[int]:
-        return list(itertools.accumulate(map(len, self.words.ids), initial=0))
+    def before(self, word: int) -> int:
+        """Returns the number of tokens before a word."""
+        return int(self._words.sums[word])
+
+    def word_at(self, place: int) -> int:
+        """Returns the last word that starts at or before a place, counting one after the last."""
+        return int(self._words.bounds.searchsorted(place - self._start, "right")) - 1
+
+    def word_after(self, tokens: int) -> int:
+        """Returns the last word that has at most so many tokens before it, in the same way."""
+        return int(self._words.sums.searchsorted(tokens, "right")) - 1

@@ -21,14 +21,15 @@ _CLOSING = r"(?:[”’»)\]」』）】]|[\"'](?=\s|\Z))*+"
 # (not a lower-case letter, except in names such as "iPad"); after a sure mark even without space;
 # and before an empty line, whose line feed is then matched. Possessive, and only from the first
 # mark of a run: linear on any text. All begin with one set, for which `re` looks without trying
-# the alternatives at each character.
+# the alternatives at each character. The last group tells which alternative it was.
 _END = re.compile(
     rf"""[.!?…\n{_SURE}](?:"""
     r"""(?<=[.!?…])(?<![.!?…]{2})[.!?…]*+["'”’»)\]]*+"""
-    r"""(?=\s++(?:[^\sa-z,;:)\]]|(?P<name>[a-z]{1,5}[A-Z])))(?P<mark>)"""
+    r"""(?=\s++(?P<next>)(?:[^\sa-z,;:)\]]|(?P<name>[a-z]{1,5}[A-Z])))(?P<mark>)"""
     rf"""|(?<=[{_SURE}])[{_SURE}.!?…]*+{_CLOSING}"""
     r"""|(?<=\n)(?=[ \t]{0,16}\n)(?P<line>))""",
 )
+_SPACES = re.compile(r"\s*+")
 
 # What is examined after a full stop, including the start of the next sentence, is never longer.
 LOOK_AHEAD = 16
@@ -52,11 +53,10 @@ _NUMBER = re.compile(r"\s?[(\[]?[A-Z]{0,2}[-.]?\d")
 # Words whose full stop may end a sentence but usually doesn't: it does before words that start
 # sentences and are not names. `U.S.`, `p.m.`, `et al.`, `Acme Inc.`
 _COMPANIES = "al etc inc ltd co corp bros jr sr esq dept univ".split()
-_SELDOM = re.compile(
-    "|".join([r"[^\W\d_](?:\.[^\W\d_])+", r"ph\.d", *_COMPANIES]), re.IGNORECASE
-)
-# Of plain words, these alone are examined further.
-_ABBREVIATIONS = frozenset([*_TITLES, *_MEASURES, *_COMPANIES])
+_SELDOM = re.compile("|".join([r"[^\W\d_](?:\.[^\W\d_])+", r"ph\.d", *_COMPANIES]), re.IGNORECASE)
+
+# Most sentences end with three letters that no abbreviation ends with.
+_ENDINGS = frozenset(word[-3:] for word in [*_TITLES, *_MEASURES, *_COMPANIES] if len(word) >= 3)
 _STARTER = re.compile(
     r"""\s*["'“‘«(\[]?(?:The|A|An|He|She|It|Its|They|We|I|You|His|Her|Their|Our|My|This|That"""
     r"""|These|Those|There|In|On|At|By|For|From|With|As|But|And|Or|So|If|When|While|After|Before"""
@@ -74,29 +74,37 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
     sentence; a line end does not, as text may be wrapped.
     """
     spans: list[tuple[int, int]] = []
-    start = 0
+    start = _after_spaces(text, 0)
     for match in _END.finditer(text):
         end = match.end()
         if match.lastgroup == "mark":
-            if text[end - 1] == "." and end - match.start() == 1 and _is_abbreviated(text, match):
+            if text[end - 1] == "." and _is_abbreviated(text, match):
                 continue
-        elif match.lastgroup == "line":
-            end -= 1
-        _append_stripped(spans, text, start, end)
-        start = end
-    _append_stripped(spans, text, start, len(text))
+            spans.append((start, end))
+            start = match.start("next")
+        elif match.lastgroup is None:  # a sure mark
+            spans.append((start, end))
+            start = _after_spaces(text, end)
+        elif start < end:  # an empty line after text
+            spans.append((start, start + len(text[start:end].rstrip())))
+            start = _after_spaces(text, end)
+    if start < len(text):
+        spans.append((start, start + len(text[start:].rstrip())))
     return spans
 
 
+def _after_spaces(text: str, place: int) -> int:
+    return _SPACES.match(text, place).end()  # type: ignore[union-attr]  # matches anything
+
+
 def _is_abbreviated(text: str, match: re.Match[str]) -> bool:
-    """Whether a single full stop belongs to an abbreviation."""
     place = match.start()
-    first = max(0, place - _LONGEST_WORD)
-    plain = text[max(first, text.rfind(" ", first, place) + 1) : place]
-    if plain.isalpha() and plain.isascii() and len(plain) > 1:
-        if plain.lower() not in _ABBREVIATIONS:
-            return False  # as nearly always
-    word = _LAST_WORD.search(text, first, place)
+    ending = text[place - 3 : place]
+    if ending.isalpha() and ending.isascii() and ending.lower() not in _ENDINGS:
+        return False
+    if match.group() != ".":
+        return False
+    word = _LAST_WORD.search(text, max(0, place - _LONGEST_WORD), place)
     if word is None:
         return False
     found = word.group()
@@ -105,9 +113,3 @@ def _is_abbreviated(text: str, match: re.Match[str]) -> bool:
     if _SELDOM.fullmatch(found):
         return _STARTER.match(text, match.end()) is None
     return any(pattern.fullmatch(found) for pattern in (_TITLE, _INITIAL))
-
-
-def _append_stripped(spans: list[tuple[int, int]], text: str, start: int, end: int) -> None:
-    part = text[start:end].lstrip()
-    if part:
-        spans.append((end - len(part), end - len(part) + len(part.rstrip())))

@@ -22,7 +22,6 @@ from gophercite.vocabularies.vocabulary import (
     VocabularyError,
     byte_of_piece,
 )
-from gophercite.vocabularies.words import UP_TO_A_SPACE
 
 FILE_NAME = TOKENIZER_JSON
 
@@ -40,6 +39,10 @@ LLAMA_3_WORDS = (
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 QWEN_WORDS = LLAMA_3_WORDS.replace(r"\p{N}{1,3}", r"\p{N}")
+
+# All of these split before a space that follows anything but white space. Up to the next such place
+# there may be line ends and tabs, which some of them join to what is before.
+_UP_TO_A_SPACE = re.compile(r"\s*+(?:\S++(?:[^\S ]\s*+)?+)++|\s++")
 
 
 class HuggingFaceVocabulary(Vocabulary):
@@ -69,7 +72,7 @@ class HuggingFaceVocabulary(Vocabulary):
         self._json = tokenizer_json  # written back unchanged by `save`
         settings = _read_settings(tokenizer_json)
         self.dummy_prefix = _remove_dummy_prefix(settings)
-        self.splits_words, self.word = _splits_before_spaces(settings), UP_TO_A_SPACE
+        self.splits_words, self.word = _splits_before_spaces(settings), _UP_TO_A_SPACE
         settings["truncation"] = settings["padding"] = None
         self._tokenizer = tokenizers.Tokenizer.from_str(json.dumps(settings))
         # `</s>` in a page must not end the response.

@@ -5,14 +5,22 @@ import os
 import pathlib
 import re
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from gophercite.vocabularies.errors import VocabularyError
 from gophercite.vocabularies.listing import write_listing
-from gophercite.vocabularies.words import WORD, Words, WordTokens
 
-__all__ = ["BYTES", "MAXIMUM_SIZE", "Vocabulary", "VocabularyError", "byte_of_piece"]
+if TYPE_CHECKING:
+    from gophercite.vocabularies.word_store import Words, WordStore
+
+__all__ = ["BYTES", "MAXIMUM_SIZE", "WORD", "Vocabulary", "VocabularyError", "byte_of_piece"]
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+# A word with the white space before it; a text may end with white space only.
+WORD = re.compile(r"[ \n]*+[^ \n]++|[ \n]++")
+_HELD_WORDS = 1 << 17  # maximum number of words whose tokens are cached
+_LONGEST_HELD = 64  # characters
 
 BYTES = 256
 MAXIMUM_SIZE = 1 << 24  # a file that claims more ids would only fill the memory
@@ -87,7 +95,8 @@ class Vocabulary(abc.ABC):
         self.missing_bytes = frozenset(b for b, id in enumerate(self._byte_ids) if id is None)
         self._unspelled = _unspelled(self.missing_bytes)
         self._is_kept: dict[str, bool] = {}
-        self._words = WordTokens(self.word, self._encode_word)
+        self._words: dict[str, list[int]] = {}
+        self._store: WordStore | None = None
         self.size = len(self._token_bytes)
 
     def end_by(self, ids: Iterable[int]) -> None:
@@ -140,21 +149,39 @@ class Vocabulary(abc.ABC):
         Raises:
           VocabularyError: when `text` holds a lone surrogate, which no bytes can spell.
         """
-        expected = self._bytes(text)
-        if self.splits_words:
-            return self._words.encode(text)
-        return self._encode_whole(*self._spelled(text, expected))
+        if self._unspelled is not None:
+            text = self._unspelled.sub(_REPLACEMENT, text)
+        try:
+            expected = text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise _surrogate_error(text, error) from None
+        if not self.splits_words:
+            return self._encode_whole(text, expected)
+        ids: list[int] = []
+        for word in self.word.findall(text):
+            ids += self._words.get(word) or self._encode_word(word)
+        return ids
 
-    def words(self, rest: str) -> Words:
-        """Returns the words of a space followed by `rest`, with the tokens of each.
+    def words(self, text: str) -> "Words":
+        """Returns the words of a text with their tokens, fast where the text is long.
 
-        For vocabularies that split words (`splits_words`). The tokens are those that `encode`
-        gives; between two words is always a space that follows anything but white space.
+        Args:
+          text: starts where a word of the page does: at a space after anything but white space.
 
         Raises:
-          VocabularyError: as `encode` does.
+          ValueError: when the vocabulary doesn't tokenise word by word (`splits_words`).
+          VocabularyError: when `text` holds a lone surrogate.
         """
-        return self._words.words(rest)
+        if self._store is None:
+            if not self.splits_words:
+                raise ValueError("the vocabulary has tokens that span several words")
+            from gophercite.vocabularies.word_store import WordStore  # numba takes long to load
+
+            self._store = WordStore(self.encode)
+        try:
+            return self._store.words(text)
+        except UnicodeEncodeError as error:
+            raise _surrogate_error(text, error) from None
 
     def decode(self, ids: Iterable[int]) -> str:
         """Returns the text of `ids`; special tokens add nothing to it.
@@ -172,28 +199,14 @@ class Vocabulary(abc.ABC):
         """
         return self._token_bytes[id]
 
-    def _bytes(self, text: str) -> bytes:
-        try:
-            return text.encode("utf-8")
-        except UnicodeEncodeError as error:
-            raise VocabularyError(
-                f"the text holds the lone surrogate {text[error.start]!r} at character "
-                f"{error.start}: pass it through gophercite.documents.normalise_text first"
-            ) from None
-
-    def _spelled(self, text: str, expected: bytes) -> tuple[str, bytes]:
-        """Returns a text that can be spelled instead of `text`, and its bytes."""
-        if self._unspelled is None or not self._unspelled.search(text):
-            return text, expected
-        text = self._unspelled.sub(_REPLACEMENT, text)
-        return text, text.encode("utf-8")
-
     def _encode_word(self, word: str) -> list[int]:
-        text, expected = self._spelled(word, self._bytes(word))
-        if text is word:
-            return self._encode_whole(text, expected)
-        # A control character that counted as white space no longer does.
-        return [id for each in self.word.findall(text) for id in self._encode_whole(each, each.encode())]
+        """Returns the ids of a word, and caches them: most words of a text are frequent."""
+        ids = self._encode_whole(word, word.encode("utf-8"))
+        if len(word) <= _LONGEST_HELD:
+            if len(self._words) >= _HELD_WORDS:
+                self._words.clear()
+            self._words[word] = ids
+        return ids
 
     def _encode_whole(self, text: str, expected: bytes) -> list[int]:
         ids = self._tokenize(text)
@@ -235,6 +248,13 @@ class Vocabulary(abc.ABC):
     def _bytes_of(self, character: str) -> list[int]:
         ids = (self._byte_ids[byte] for byte in character.encode("utf-8"))
         return [id for id in ids if id is not None]  # all exist, since the text can be spelled
+
+
+def _surrogate_error(text: str, error: UnicodeEncodeError) -> VocabularyError:
+    return VocabularyError(
+        f"the text holds the lone surrogate {text[error.start]!r} at character "
+        f"{error.start}: pass it through gophercite.documents.normalise_text first"
+    )
 
 
 def _unspelled(missing: frozenset[int]) -> re.Pattern[str] | None:

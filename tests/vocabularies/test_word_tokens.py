@@ -11,7 +11,7 @@ from vocabulary_fixtures import BYTE_LEVEL, PIECES_OF_TEXT, split_json, splits_b
 
 from gophercite.vocabularies import HuggingFaceVocabulary
 from gophercite.vocabularies.hugging_face import LLAMA_3_WORDS, QWEN_WORDS
-from gophercite.vocabularies.words import WORD
+from gophercite.vocabularies.vocabulary import WORD
 
 PARTS = st.lists(st.sampled_from(["The", "mill", "\u2581", "]%", "%<", "é", " ", "\n", "  "]))
 
