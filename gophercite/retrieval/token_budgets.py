@@ -36,7 +36,7 @@ class TokenBudget:
         return end - start <= CHARACTERS_PER_TOKEN * budget and self.count(start, end) <= budget
 
     def reach(self, span: Span, budget: int) -> int:
-        """Returns a place such that from any earlier start, the span certainly exceeds the budget."""
+        """Returns a place from before which the span certainly exceeds the budget."""
         start, end = span
         size = end - start + CHARACTERS_PER_TOKEN * budget
         while True:

@@ -54,7 +54,7 @@ class WordTable(TokenBudget):
         return super().count(start, head) + tokens + super().count(tail, end)
 
     def reach(self, span: Span, budget: int) -> int:
-        """Returns a place such that from any earlier start, the span certainly exceeds the budget."""
+        """Returns a place from before which the span certainly exceeds the budget."""
         try:
             place = self._reach(span, budget)
         except _LongWordError:

@@ -38,25 +38,30 @@ _LAST_WORD = re.compile(r"[^\W_](?:[\w.]*\w)?$")
 _LONGEST_WORD = 16  # characters examined before a full stop
 
 # Words whose full stop never ends a sentence: titles, and initials such as `J.`
-_TITLES = "mr mrs ms dr prof st rev hon gen col capt lt sgt gov sen rep mt ft vs cf".split()
-_TITLE = re.compile("|".join([*_TITLES, r"e\.g", r"i\.e"]), re.IGNORECASE)
+_TITLES = "mr|mrs|ms|dr|prof|st|rev|hon|gen|col|capt|lt|sgt|gov|sen|rep|mt|ft|vs|cf"
+_TITLE = re.compile(rf"{_TITLES}|e\.g|i\.e", re.IGNORECASE)
 _INITIAL = re.compile(r"(?!I$)[^\W\d_]")
 
 # Words whose full stop does not end a sentence before a number, or a code with one: `Fig. A2`.
-_MEASURES = (
-    "no nos vol vols fig figs tab tabs eq eqs sec secs ch chs p pp ca approx est "
-    "jan feb mar apr jun jul aug sep sept oct nov dec"
-).split()
-_BEFORE_NUMBER = re.compile("|".join(_MEASURES), re.IGNORECASE)
+_PARTS = (
+    "no|nos|vol|vols|fig|figs|tab|tabs|eq|eqs|sec|secs|ch|chs|p|pp|ca|approx|est"
+    "|jan|feb|mar|apr|jun|jul|aug|sep|sept|oct|nov|dec"
+)
+_BEFORE_NUMBER = re.compile(_PARTS, re.IGNORECASE)
 _NUMBER = re.compile(r"\s?[(\[]?[A-Z]{0,2}[-.]?\d")
 
 # Words whose full stop may end a sentence but usually doesn't: it does before words that start
 # sentences and are not names. `U.S.`, `p.m.`, `et al.`, `Acme Inc.`
-_COMPANIES = "al etc inc ltd co corp bros jr sr esq dept univ".split()
-_SELDOM = re.compile("|".join([r"[^\W\d_](?:\.[^\W\d_])+", r"ph\.d", *_COMPANIES]), re.IGNORECASE)
+_ENTITIES = "al|etc|inc|ltd|co|corp|bros|jr|sr|esq|dept|univ"
+_SELDOM = re.compile(rf"[^\W\d_](?:\.[^\W\d_])+|ph\.d|{_ENTITIES}", re.IGNORECASE)
 
-# Most sentences end with three letters that no abbreviation ends with.
-_ENDINGS = frozenset(word[-3:] for word in [*_TITLES, *_MEASURES, *_COMPANIES] if len(word) >= 3)
+# Most sentences end with three letters that none of these words ends with.
+_ENDINGS = frozenset(
+    word[-3:]
+    for words in (_TITLES, _PARTS, _ENTITIES)
+    for word in words.split("|")
+    if len(word) >= 3
+)
 _STARTER = re.compile(
     r"""\s*["'“‘«(\[]?(?:The|A|An|He|She|It|Its|They|We|I|You|His|Her|Their|Our|My|This|That"""
     r"""|These|Those|There|In|On|At|By|For|From|With|As|But|And|Or|So|If|When|While|After|Before"""
