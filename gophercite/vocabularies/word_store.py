@@ -22,8 +22,10 @@ _CHARACTERS = 1 << 21
 _IDS = 1 << 20
 _MOST_IDS = 4  # of a character: its bytes
 
-_FACTOR = 0x100000001B3  # of the hash FNV-1a
-_SEED = random.SystemRandom().getrandbits(62)  # so that no page can be written to collide
+# Hashes have 40 bits and the factor 22, so that 64 hold the product.
+_FACTOR = 0x2C1B3D
+_BITS = (1 << 40) - 1
+_SEED = random.SystemRandom().getrandbits(40)  # so that no page can be written to collide
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +33,7 @@ class _Table:
     """A hash table of words, with linear probing.
 
     Attributes:
-      slots: at a word's hash or behind: its number + 1, and half of its hash above; 0 is free.
+      slots: at a word's hash or behind: its number + 1, below 30 bits of the hash; 0 is free.
       entries: for each word: where its characters begin, how many it has; the same of its tokens.
       characters: of all words, in order.
       ids: the tokens of all words, in order.
@@ -149,6 +151,17 @@ def _is_space(character: Any) -> bool:
 
 
 @native
+def _mix(hashed: Any, character: Any) -> Any:
+    """The hash of a word with one more character."""
+    return ((hashed ^ character) * _FACTOR) & _BITS
+
+
+@native
+def _first_slot(hashed: Any, slots: int) -> Any:
+    return (hashed ^ (hashed >> 20)) & (slots - 1)
+
+
+@native
 def _look_up(
     text: np.ndarray,
     slots: np.ndarray,
@@ -168,20 +181,19 @@ def _look_up(
     start: Any = np.int64(bounds[count])
     while start < len(text):
         last = np.int64(text[start])
-        hashed = (seed ^ last) * _FACTOR
+        hashed = _mix(seed, last)
         end = start + 1
         while end < len(text):
             character = np.int64(text[end])
             if character == 0x20 and not _is_space(last):
                 break
-            hashed = (hashed ^ character) * _FACTOR
+            hashed = _mix(hashed, character)
             last = character
             end += 1
-        half = (hashed >> 32) & 0x7FFFFFFF
-        slot = (hashed ^ half) & (len(slots) - 1)
+        upper, slot = hashed >> 10, _first_slot(hashed, len(slots))
         number = -1
         while slots[slot] != 0:
-            if slots[slot] >> 32 == half:
+            if slots[slot] >> 32 == upper:
                 number = (slots[slot] & 0xFFFFFFFF) - 1
                 begin = entries[number, 0]
                 same = entries[number, 1] == end - start
@@ -208,12 +220,11 @@ def _put(slots: np.ndarray, word: np.ndarray, seed: int, number: int) -> None:
     """Enters a word into the first free slot for it."""
     hashed: Any = seed
     for place in range(len(word)):
-        hashed = (hashed ^ np.int64(word[place])) * _FACTOR
-    half = (hashed >> 32) & 0x7FFFFFFF
-    slot = (hashed ^ half) & (len(slots) - 1)
+        hashed = _mix(hashed, np.int64(word[place]))
+    slot = _first_slot(hashed, len(slots))
     while slots[slot] != 0:
         slot = (slot + 1) & (len(slots) - 1)
-    slots[slot] = (half << 32) | (number + 1)
+    slots[slot] = (hashed >> 10 << 32) | (number + 1)
 
 
 @native
