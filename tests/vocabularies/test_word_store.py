@@ -1,6 +1,7 @@
 """The words of long texts and their tokens are those that the tokenizer gives word by word."""
 
 import concurrent.futures
+import itertools
 import re
 import sys
 
@@ -33,13 +34,14 @@ TEXTS = st.lists(st.sampled_from(PIECES), max_size=30).map("".join)
 def check(words: Words, text: str, vocabulary: Vocabulary) -> None:
     """Compares with words that are cut and tokenised one by one."""
     expected = re.split(r"(?<=\S)(?= )", text) if text else []
-    bounds = words.bounds.tolist()
-    assert [text[a:b] for a, b in zip(bounds, bounds[1:], strict=False)] == expected
+    cut = itertools.pairwise(words.bounds.tolist())
+    assert [text[start:end] for start, end in cut] == expected
     tokens = [vocabulary.encode(word) for word in expected]
-    assert words.sums.tolist() == [len(sum(tokens[:n], [])) for n in range(len(tokens) + 1)]
-    assert words.ids(0, len(tokens)) == sum(tokens, []) == vocabulary.encode(text)
-    middle = len(tokens) // 2
-    assert words.ids(middle, len(tokens)) == sum(tokens[middle:], [])
+    assert words.sums.tolist() == [0, *itertools.accumulate(map(len, tokens))]
+    assert words.ids(0, len(tokens)) == vocabulary.encode(text)
+    for first, last in itertools.combinations(range(min(len(tokens), 6)), 2):
+        together = itertools.chain.from_iterable(tokens[first:last])
+        assert words.ids(first, last) == list(together)
 
 
 @pytest.mark.parametrize("kind", VOCABULARIES)
@@ -56,14 +58,17 @@ def test_white_space_is_what_python_has() -> None:
     assert [c for c in characters if word_store._is_space(ord(c)) != c.isspace()] == []
 
 
-def test_words_are_told_apart_where_all_have_one_hash(monkeypatch) -> None:
-    """The last slots and the comparison of words decide then, as for words that collide."""
+def test_words_of_one_hash_are_told_apart(monkeypatch) -> None:
     vocabulary = VOCABULARIES["bpe"]
     monkeypatch.setattr(word_store, "_SEED", 0)
-    zeros = [" ", *("\0" * n for n in range(1, 9))]  # 0 ^ 0 times any factor remains 0
     store = WordStore(vocabulary.encode)
-    for text in ("\0\0", "\0\0\0", "\0", "".join(zeros), "\0\0"):
-        check(store.words(text), text, vocabulary)
+    for length in (2, 3, 1, 8, 2):  # by their lengths: 0 times any factor remains 0
+        check(store.words("\0" * length), "\0" * length, vocabulary)
+    store.words(" mill")
+    (place,) = (store._table.characters == ord("m")).nonzero()
+    store._table.characters[place] = ord("k")  # and by their characters
+    check(store.words(" mill"), " mill", vocabulary)
+    assert store._words == 6
 
 
 @pytest.mark.parametrize("full", ["_WORDS", "_CHARACTERS", "_IDS"])
@@ -100,5 +105,5 @@ def test_threads_share_a_store(monkeypatch) -> None:
 def test_what_has_no_words_or_no_bytes_is_refused() -> None:
     with pytest.raises(ValueError, match="tokens that span several words"):
         HuggingFaceVocabulary(metaspace_json("none")).words("a b")
-    with pytest.raises(VocabularyError, match="lone surrogate .* at character 3"):
+    with pytest.raises(VocabularyError, match=r"lone surrogate .* at character 3"):
         VOCABULARIES["bpe"].words("a b\ud800 c")
