@@ -1,5 +1,8 @@
 """The prompt of GopherCite (table 12): one place for training and inference.
 
+A causal model reads these pages without knowing what is asked. A model that was trained with the
+question at both ends (`Vocabulary.question_first`) does know.
+
 Prompt and response are tokenised separately, so that a response's tokens don't depend on the
 prompt: the prompt ends with `Answer:`, and the response begins with the space after it.
 """
@@ -12,17 +15,29 @@ from gophercite.evidence import Evidence
 from gophercite.vocabularies import Vocabulary
 
 
-def prompt(question: str, sources: Sequence[Window | Document]) -> str:
-    r"""Returns `Page: {title}\n{text}\n\n` for each source, then `Question: …\nAnswer:`."""
-    before, end = frame(question, sources)
+def prompt(
+    question: str, sources: Sequence[Window | Document], *, question_first: bool = False
+) -> str:
+    r"""Returns `Page: {title}\n{text}\n\n` for each source, then `Question: …\nAnswer:`.
+
+    Args:
+      question: its text.
+      sources: what the prompt shows, in this order.
+      question_first: whether the question also stands before the pages, as `Question: …\n\n`.
+    """
+    before, end = frame(question, sources, question_first=question_first)
     texts = (source.text for source in sources)
     return "".join(part for pair in zip(before, texts, strict=True) for part in pair) + end
 
 
-def frame(question: str, sources: Sequence[Window | Document]) -> tuple[list[str], str]:
-    """Returns a prompt's text before each source's text, and its end."""
+def frame(
+    question: str, sources: Sequence[Window | Document], *, question_first: bool = False
+) -> tuple[list[str], str]:
+    """Returns a prompt's text before each source's text, and its end; arguments as in `prompt`."""
     titles = [f"Page: {source.title}\n" for source in sources]
     before = [f"\n\n{title}" if place else title for place, title in enumerate(titles)]
+    if before and question_first:
+        before[0] = f"Question: {question}\n\n{before[0]}"
     asked = f"Question: {question}\nAnswer:"
     return before, f"\n\n{asked}" if sources else asked
 
@@ -44,7 +59,8 @@ def encode_prompt(
     That is a beginning-of-sequence token if the vocabulary has one, and the space of a dummy prefix
     if the model was trained with it, so that the ids equal those of the model's own tokenizer.
     """
-    return encode_text(vocabulary, prompt(question, sources))
+    text = prompt(question, sources, question_first=vocabulary.question_first)
+    return encode_text(vocabulary, text)
 
 
 def encode_text(vocabulary: Vocabulary, text: str) -> list[int]:

@@ -289,11 +289,12 @@ def judge_vocabulary(folder: str) -> Vocabulary:
     return model_vocabulary(folder)
 
 
-def model_vocabulary(folder: str) -> Vocabulary:
+def model_vocabulary(folder: str, question_first: bool | None = None) -> Vocabulary:
     """The vocabulary of a model, for runs that start from it.
 
     Args:
       folder: a model folder, or a training run's.
+      question_first: whether prompts begin with the question; None is as the model was trained.
 
     Returns:
       The vocabulary.
@@ -301,7 +302,10 @@ def model_vocabulary(folder: str) -> Vocabulary:
     Raises:
       ModelFolderError: the folder holds no model.
     """
-    return read_vocabulary(folder)
+    vocabulary = read_vocabulary(folder)
+    if question_first is not None:
+        vocabulary.question_first = question_first
+    return vocabulary
 
 
 def vocabulary_size(vocabulary: Vocabulary) -> int:

@@ -1,5 +1,7 @@
 """The prompt of table 12, and its tokens."""
 
+import copy
+
 import pytest
 import sentencepiece
 from hypothesis import given, settings
@@ -24,6 +26,25 @@ def test_the_template() -> None:
         "Question: When was the lighthouse built?\nAnswer:"
     )
     assert prompts.prompt(QUESTION, []) == f"Question: {QUESTION}\nAnswer:"
+
+
+def test_the_question_may_also_come_first() -> None:
+    """For models that were trained so; what a judge reads has no pages, and one question."""
+    vocabulary = copy.copy(trained())
+    vocabulary.question_first = True
+    expected = (
+        f"Question: {QUESTION}\n\n"
+        "Page: Ormsby\nIts lighthouse was built in 1874.\n\n"
+        "Page: Ilse (river)\nThe Ilse is 40 km long.\n\n"
+        f"Question: {QUESTION}\nAnswer:"
+    )
+    shown = [Window(ORMSBY, 18, 51), ILSE]
+    assert prompts.prompt(QUESTION, shown, question_first=True) == expected
+    assert prompts.encode_prompt(vocabulary, QUESTION, shown) == prompts.encode_text(
+        vocabulary, expected
+    )
+    plain = prompts.encode_judged(trained(), QUESTION, (ANSWER,))
+    assert prompts.encode_judged(vocabulary, QUESTION, (ANSWER,)) == plain
 
 
 def test_the_response_follows_a_space_and_parses() -> None:

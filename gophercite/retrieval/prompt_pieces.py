@@ -25,7 +25,8 @@ def encode_pieces(
       shown: its windows, in order.
       pieces: gives the pieces of a window.
     """
-    before, end = prompts.frame(question, shown)
+    first = vocabulary.question_first
+    before, end = prompts.frame(question, shown, question_first=first)
     ids: list[int] = []
     waiting = ""  # text that must be tokenised together with what follows
     for window, literal in zip(shown, before, strict=True):

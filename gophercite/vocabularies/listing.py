@@ -19,6 +19,7 @@ _READ = (
     "tokenizer.json",
     "tokenizer_config.json",
     "chat_template.jinja",
+    "prompt.json",
     "generation_config.json",
     "config.json",
 )

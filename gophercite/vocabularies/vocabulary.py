@@ -67,6 +67,8 @@ class Vocabulary(abc.ABC):
         them are not spelled exactly.
       chat_template: the published model's chat template, in Jinja; stored, but never applied. None
         if there is none.
+      question_first: whether the model was trained with prompts that begin with the question
+        (`gophercite.prompts`). Like a chat template, it is stored with the tokenizer.
     """
 
     size: int
@@ -79,6 +81,7 @@ class Vocabulary(abc.ABC):
     word: re.Pattern[str] = WORD
     other_eos_ids: tuple[int, ...] = ()
     chat_template: str | None = None
+    question_first: bool = False
 
     def __init__(self, token_bytes: Sequence[bytes | None], byte_ids: Sequence[int | None]) -> None:
         """Called by subclasses.

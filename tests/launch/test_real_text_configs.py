@@ -9,12 +9,13 @@ import gin_files
 import jax
 import pytest
 import setting_checks
+from etils import epath
 
 from data_pipelines.sample_world.convert import to_rated_answer
 from data_pipelines.sample_world.vocabulary import VOCABULARY_FOLDER
 from data_pipelines.sample_world.world import World
 from gophercite import records
-from gophercite.model_folders.folder import read_description
+from gophercite.model_folders.folder import read_description, read_vocabulary
 from gophercite.retrieval.index import DocumentIndex
 from gophercite.retrieval.search_results import SearchReport, SearchSettings, with_search_results
 
@@ -132,7 +133,9 @@ def test_the_papers_run_shows_several_documents(folders):
     assert "add_rated_answers.contexts = @ContextSettings()" in gin.config_str()
 
 
-def test_a_published_model_brings_its_architecture_and_single_fields_can_be_changed(folders):
+def test_a_published_model_brings_its_architecture_and_single_fields_can_be_changed(
+    folders, tmp_path
+):
     model = str(VOCABULARY_FOLDER.parent)
     settings = {"DATA_DIR": repr(folders), "INITIAL_CHECKPOINT": model, "MODEL_DIR": "unused"}
     settings |= {
@@ -149,6 +152,14 @@ def test_a_published_model_brings_its_architecture_and_single_fields_can_be_chan
     assert run.transformer.config != published
     assert run.transformer.lora.targets == ("query", "value")
     assert "%<" in _text(run, run.input.one_pass())
+    settings["model_vocabulary.question_first"] = "True"
+    gin_files.load(["gin_configs/sft_imported.gin"], settings)
+    run = configuration.build()
+    text = _text(run, run.input.one_pass())
+    assert 0 < 2 * text.count("Answer:") == text.count("Question: ")
+    assert text.startswith("Question: ")
+    run.describe(epath.Path(tmp_path / "described"))
+    assert read_vocabulary(tmp_path / "described").question_first
     settings["model_config.attention_blok"] = "16"
     with pytest.raises(gin_files.ConfigurationError, match=r"model_config\.attention_block"):
         setting_checks.check(["gin_configs/sft_imported.gin"], settings)

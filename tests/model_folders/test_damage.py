@@ -1,5 +1,6 @@
 """One changed bit, anywhere in a folder: it is named, or nothing that is loaded differs."""
 
+import copy
 import json
 import pathlib
 import random
@@ -45,7 +46,8 @@ TEXT = "née “Orm”, 1874 ☃ %<Claim>%"
 
 
 def sentence_piece() -> Vocabulary:
-    vocabulary = trained()
+    vocabulary = copy.copy(trained())
+    vocabulary.question_first = True
     vocabulary.end_by([40, 41])
     vocabulary.chat_template = "{{ messages }}"
     return vocabulary
@@ -87,7 +89,7 @@ def tokens(vocabulary: Vocabulary) -> list[Any]:
     spelled = [vocabulary.token_bytes(id) for id in range(vocabulary.size)]
     special = (vocabulary.eos_id, vocabulary.pad_id, vocabulary.bos_id, vocabulary.unk_id)
     ends = (vocabulary.other_eos_ids, vocabulary.chat_template, vocabulary.dummy_prefix)
-    return [spelled, special, ends, vocabulary.encode(TEXT)]
+    return [spelled, special, ends, vocabulary.question_first, vocabulary.encode(TEXT)]
 
 
 def flip_everywhere(folder: pathlib.Path, read: Callable[[], Any], flips: int) -> None:

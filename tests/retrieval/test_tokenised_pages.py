@@ -1,5 +1,6 @@
 """Pages that are tokenised once give the windows and prompts that tokenising anew would give."""
 
+import copy
 import random
 
 import pytest
@@ -84,8 +85,10 @@ def test_every_legal_start_is_reached_and_no_word_more_fits() -> None:
 
 @VOCABULARIES
 @settings(max_examples=150, deadline=None)
-@given(texts=st.lists(TEXTS, max_size=4), data=st.data())
-def test_a_prompt_has_the_tokens_of_its_text(vocabulary, texts: list[str], data) -> None:
+@given(texts=st.lists(TEXTS, max_size=4), question_first=st.booleans(), data=st.data())
+def test_a_prompt_has_the_tokens_of_its_text(vocabulary, texts, question_first, data) -> None:
+    vocabulary = copy.copy(vocabulary)
+    vocabulary.question_first = question_first
     pages = TokenisedPages(vocabulary, held_characters=200)
     documents = [Document(str(n), f"Page {n} ", text) for n, text in enumerate(texts)]
     shown = [Window(document, *spans_of(data, document.text)) for document in documents]

@@ -104,8 +104,11 @@ def test_prompts_have_the_tokens_of_their_text(sizes, kind: str, seed: int) -> N
         start, end = sorted(draw.randrange(len(page.text) + 1) for _ in range(2))
         known.inference_window(page, (start, start), 20, 100)
         shown.append(Window(page, start, end))
-    expected = prompts.encode_prompt(vocabulary, "  When? ", shown)
-    assert known.encode_prompt("  When? ", shown) == expected
+    with pytest.MonkeyPatch.context() as patch:
+        for question_first in (False, True):
+            patch.setattr(vocabulary, "question_first", question_first)
+            expected = prompts.encode_prompt(vocabulary, "  When? ", shown)
+            assert known.encode_prompt("  When? ", shown) == expected
 
 
 def test_no_word_of_prose_is_tokenised_for_several_counts(monkeypatch) -> None:

@@ -3,6 +3,7 @@
 See tokenizers/make_tokenizers.py for the reference.
 """
 
+import copy
 import json
 import pathlib
 import shutil
@@ -10,6 +11,7 @@ import shutil
 import pytest
 import sentencepiece
 import tokenizers
+from vocabulary_fixtures import trained
 
 from gophercite.prompts import encode_text
 from gophercite.vocabularies import Vocabulary, VocabularyError, load_vocabulary
@@ -201,6 +203,39 @@ def test_chat_templates_are_kept(tmp_path: pathlib.Path) -> None:
     load_vocabulary(FOLDER / "qwen").save(tmp_path)
     assert load_vocabulary(tmp_path).chat_template == template
     assert load_vocabulary(FOLDER / "llama3").chat_template is None
+
+
+@pytest.mark.parametrize("name", ["qwen", "sentence_piece"])
+def test_the_form_of_prompts_is_kept(name: str, tmp_path: pathlib.Path) -> None:
+    vocabulary = trained() if name == "sentence_piece" else load_vocabulary(FOLDER / name)
+    vocabulary = copy.copy(vocabulary)
+    vocabulary.save(tmp_path / "without")
+    assert not load_vocabulary(tmp_path / "without").question_first
+    vocabulary.question_first = True
+    vocabulary.save(tmp_path / "with")
+    assert load_vocabulary(tmp_path / "with").question_first
+    (tmp_path / "exported").mkdir()
+    vocabulary.export(tmp_path / "exported")
+    assert load_vocabulary(tmp_path / "exported").question_first
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"question_first": 1}', r"field 'question_first': expected true or false, got .*1"),
+        ("{}", r"field 'question_first': expected true or false, got null"),
+        ('{"question_first": true, "pages": "last"}', r"field 'pages' is not known"),
+        ("[true]", r"prompt\.json"),
+        ("{", r"prompt\.json"),
+    ],
+)
+def test_an_unknown_form_of_prompts_is_refused(
+    content: str, message: str, tmp_path: pathlib.Path
+) -> None:
+    (tmp_path / "tokenizer.json").write_bytes((FOLDER / "qwen" / "tokenizer.json").read_bytes())
+    (tmp_path / "prompt.json").write_text(content, "utf-8")
+    with pytest.raises(VocabularyError, match=message):
+        load_vocabulary(tmp_path)
 
 
 def test_of_several_templates_the_default_one_is_kept(tmp_path: pathlib.Path) -> None:

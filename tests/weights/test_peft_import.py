@@ -10,7 +10,8 @@ import pytest
 import safetensors.numpy
 
 from gophercite import cli
-from gophercite.model_folders.folder import load_model, load_reward_model
+from gophercite.model_folders.description import renew
+from gophercite.model_folders.folder import load_model, load_reward_model, read_vocabulary
 from gophercite.models.parameters import HEADS, TRAINED
 from gophercite.weights.checkpoint import WeightsError
 from gophercite.weights.hugging_face import import_weights
@@ -62,6 +63,25 @@ def test_what_a_run_exports_is_the_run_again(
     assert len(model.provenance["adapters"]["sha256"]) == 64
     assert cli.main(command) == 1
     assert "--base MODEL" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("base_first", "run_first"), [(False, True), (True, False), (True, True)])
+def test_adapters_bring_the_form_of_their_prompts(
+    llama: pathlib.Path, tmp_path: pathlib.Path, base_first: bool, run_first: bool
+) -> None:
+    for name, first in (("base", base_first), ("run", run_first)):
+        shutil.copytree(llama / name, tmp_path / name)
+        vocabulary = read_vocabulary(tmp_path / name)
+        vocabulary.question_first = first
+        vocabulary.save(tmp_path / name / "vocabulary")
+        renew(tmp_path / name)
+    fields = json.loads((tmp_path / "run" / "model.json").read_text())
+    fields["base"] = str(tmp_path / "base")
+    (tmp_path / "run" / "model.json").write_text(json.dumps(fields))
+    renew(tmp_path / "run")
+    export_adapters(tmp_path / "run", tmp_path / "peft")
+    merge_adapters(tmp_path / "peft", tmp_path / "base", tmp_path / "merged")
+    assert read_vocabulary(tmp_path / "merged").question_first == run_first
 
 
 def test_alphas_and_scales_are_peft_s(llama: pathlib.Path, tmp_path: pathlib.Path) -> None:
