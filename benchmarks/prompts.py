@@ -7,8 +7,8 @@ have changed by a word since; prompts of 4096 - 256 tokens. The same with `fuzzy
 installed (extra `paper`): both from pages that are held with their tokens, and both from pages that
 are not, so that the search for the snippet alone differs. They take turns, and the least processor
 time of three turns counts; the words of the pages were met before. Then prompts from pages with
-words that were not, each made once. Contents: questions on articles (SQuAD and SquadShifts' Wikipedia) that
-the embedded index finds among all articles and stories, with its snippets.
+words that were not, each made once. Contents: questions on articles (SQuAD and SquadShifts'
+Wikipedia) that the embedded index finds among all articles and stories, with its snippets.
 """
 
 import argparse
@@ -173,8 +173,8 @@ def measure_first_words(data: pathlib.Path, vocabulary: Vocabulary) -> None:
         known.update(vocabulary.word.findall(page.text))
         if vocabulary.splits_words:
             vocabulary.words(page.text)
-    training_context("What is it?", met[0], met[0].text[:100], [result(met[1], draw)], PROMPT_TOKENS,
-                     vocabulary, draw)  # fmt: skip
+    others = [result(met[1], draw)]  # this prompt loads what is compiled
+    training_context("", met[0], met[0].text[:100], others, PROMPT_TOKENS, vocabulary, draw)
     words = [word for page in new for word in vocabulary.word.findall(page.text)]
     seconds = 0.0
     for first in range(0, FIRST_PAGES, RESULTS):

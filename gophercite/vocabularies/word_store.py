@@ -18,9 +18,8 @@ from gophercite.native import native
 
 # What a table has room for; it is begun anew when it is full. Memory is taken when it is used.
 _WORDS = 1 << 17
-_CHARACTERS = 1 << 21
-_IDS = 1 << 20
-_MOST_IDS = 4  # of a character: its bytes
+_NUMBERS = 1 << 22  # of all records
+_MOST_NUMBERS = 7  # of a record, for each character: two, itself and its bytes as tokens
 
 # Hashes have 40 bits and the factor 22, so that 64 hold the product.
 _FACTOR = 0x2C1B3D
@@ -33,27 +32,20 @@ class _Table:
     """A hash table of words, with linear probing.
 
     Attributes:
-      slots: at a word's hash or behind: its number + 1, below 30 bits of the hash; 0 is free.
-      entries: for each word: where its characters begin, how many it has; the same of its tokens.
-      characters: of all words, in order.
-      ids: the tokens of all words, in order.
+      slots: at a word's hash or behind: where its record is, + 1; above, 30 bits of the hash.
+      records: for each word: how many characters and tokens it has, the tokens, the characters.
+        They stand together, as most of the time is that of fetching them from memory.
     """
 
     slots: Int64[np.ndarray, " slots"]
-    entries: Int32[np.ndarray, "words 4"]
-    characters: UInt32[np.ndarray, " characters"]
-    ids: Int32[np.ndarray, " ids"]
+    records: Int32[np.ndarray, " numbers"]
 
     @classmethod
     def for_text(cls, length: int) -> "_Table":
         """A free table that can hold the words of any text of `length` characters."""
-        words = max(_WORDS, length)
-        return cls(
-            np.zeros(2 << (words - 1).bit_length(), np.int64),
-            np.zeros((words, 4), np.int32),
-            np.zeros(max(_CHARACTERS, length), np.uint32),
-            np.zeros(max(_IDS, _MOST_IDS * length), np.int32),
-        )
+        slots = 2 << (max(_WORDS, length) - 1).bit_length()  # twice as many as words
+        numbers = max(_NUMBERS, _MOST_NUMBERS * length)
+        return cls(np.zeros(slots, np.int64), np.zeros(numbers, np.int32))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,13 +59,13 @@ class Words:
 
     bounds: Int32[np.ndarray, " words_and_one"]
     sums: Int32[np.ndarray, " words_and_one"]
-    _numbers: Int32[np.ndarray, " words"]
+    _places: Int32[np.ndarray, " words"]
     _table: _Table
 
     def ids(self, first: int, last: int) -> list[int]:
         """Returns the tokens of the words from number `first` up to, not including, `last`."""
         ids = np.empty(self.sums[last] - self.sums[first], np.int32)
-        _gather(self._numbers[first:last], self._table.entries, self._table.ids, ids)
+        _gather(self._places[first:last], self._table.records, ids)
         return ids.tolist()
 
 
@@ -96,17 +88,16 @@ class WordStore:
           UnicodeEncodeError: when the text holds a lone surrogate.
         """
         characters = np.frombuffer(text.encode("utf-32-le"), np.uint32)
-        numbers = np.empty(len(text), np.int32)
+        places = np.empty(len(text), np.int32)
         bounds, sums = np.zeros((2, len(text) + 1), np.int32)
         table, count = self._table, 0
         while True:
             # Up to a word that the table lacks.
             count, end, stop = _look_up(
-                characters, table.slots, table.entries, table.characters, _SEED,
-                numbers, bounds, sums, count,
+                characters, table.slots, table.records, _SEED, places, bounds, sums, count
             )  # fmt: skip
             if end == len(text):
-                return Words(bounds[: count + 1], sums[: count + 1], numbers[:count], table)
+                return Words(bounds[: count + 1], sums[: count + 1], places[:count], table)
             if not self._add(table, text[end:stop], characters[end:stop]):
                 with self._lock:
                     self._begin(_Table.for_text(len(text)))
@@ -114,28 +105,24 @@ class WordStore:
 
     def _begin(self, table: _Table) -> None:
         self._table = table
-        self._words = self._characters = self._ids = 0  # how much of the table is used
+        self._words = self._used = 0  # words in the table, and numbers of its records
 
     def _add(self, table: _Table, word: str, characters: UInt32[np.ndarray, " length"]) -> bool:
         """Adds a word; returns False, and doesn't, if the table has no room or is an old one."""
         ids = self._encode(word)
         with self._lock:
-            number, begin, first = self._words, self._characters, self._ids
-            if (
-                table is not self._table
-                or number == len(table.entries)
-                or begin + len(word) > len(table.characters)
-                or first + len(ids) > len(table.ids)
-            ):
+            first, last = self._used, self._used + 2 + len(ids) + len(word)
+            full = 2 * self._words >= len(table.slots) or last > len(table.records)
+            if table is not self._table or full:
                 return False
-            table.characters[begin : begin + len(word)] = characters
-            table.ids[first : first + len(ids)] = ids
-            table.entries[number] = begin, len(word), first, len(ids)
+            record = table.records[first:last]
+            record[:2] = len(word), len(ids)
+            record[2 : 2 + len(ids)] = ids
+            record[2 + len(ids) :] = characters
             # The slot comes last: another thread may be looking.
-            _put(table.slots, characters, _SEED, number)
+            _put(table.slots, characters, _SEED, first)
             self._words += 1
-            self._characters += len(word)
-            self._ids += len(ids)
+            self._used = last
         return True
 
 
@@ -165,17 +152,16 @@ def _first_slot(hashed: Any, slots: int) -> Any:
 def _look_up(
     text: np.ndarray,
     slots: np.ndarray,
-    entries: np.ndarray,
-    characters: np.ndarray,
+    records: np.ndarray,
     seed: int,
-    numbers: np.ndarray,
+    places: np.ndarray,
     bounds: np.ndarray,
     sums: np.ndarray,
     count: int,
 ) -> tuple[Any, Any, Any]:
     """Goes on after the first `count` words of a text, up to its end or a word that is not known.
 
-    Fills `numbers`, `bounds` and `sums`; returns how many words there are now, where they end and
+    Fills `places`, `bounds` and `sums`; returns how many words there are now, where they end and
     where the next word ends.
     """
     start: Any = np.int64(bounds[count])
@@ -191,24 +177,24 @@ def _look_up(
             last = character
             end += 1
         upper, slot = hashed >> 10, _first_slot(hashed, len(slots))
-        number = -1
+        found = -1
         while slots[slot] != 0:
             if slots[slot] >> 32 == upper:
-                number = (slots[slot] & 0xFFFFFFFF) - 1
-                begin = entries[number, 0]
-                same = entries[number, 1] == end - start
-                place = 0
-                while same and place < end - start:
-                    same = characters[begin + place] == text[start + place]
+                found = (slots[slot] & 0xFFFFFFFF) - 1
+                same = records[found] == end - start
+                own = found + 2 + records[found + 1] - start  # its characters, from the text's
+                place = start
+                while same and place < end:
+                    same = records[own + place] == np.int64(text[place])
                     place += 1
                 if same:
                     break
-                number = -1
+                found = -1
             slot = (slot + 1) & (len(slots) - 1)
-        if number < 0:
+        if found < 0:
             return count, start, end
-        numbers[count] = number
-        sums[count + 1] = sums[count] + entries[number, 3]
+        places[count] = found
+        sums[count + 1] = sums[count] + records[found + 1]
         count += 1
         bounds[count] = end
         start = end
@@ -216,7 +202,7 @@ def _look_up(
 
 
 @native
-def _put(slots: np.ndarray, word: np.ndarray, seed: int, number: int) -> None:
+def _put(slots: np.ndarray, word: np.ndarray, seed: int, record: int) -> None:
     """Enters a word into the first free slot for it."""
     hashed: Any = seed
     for place in range(len(word)):
@@ -224,15 +210,15 @@ def _put(slots: np.ndarray, word: np.ndarray, seed: int, number: int) -> None:
     slot = _first_slot(hashed, len(slots))
     while slots[slot] != 0:
         slot = (slot + 1) & (len(slots) - 1)
-    slots[slot] = (hashed >> 10 << 32) | (number + 1)
+    slots[slot] = (hashed >> 10 << 32) | (record + 1)
 
 
 @native
-def _gather(numbers: np.ndarray, entries: np.ndarray, ids: np.ndarray, found: np.ndarray) -> None:
-    """Fills `found` with the tokens of words."""
-    place = 0
-    for word in range(len(numbers)):
-        first, count = entries[numbers[word], 2], entries[numbers[word], 3]
-        for each in range(count):
-            found[place + each] = ids[first + each]
-        place += count
+def _gather(places: np.ndarray, records: np.ndarray, ids: np.ndarray) -> None:
+    """Fills `ids` with the tokens of words."""
+    filled = 0
+    for word in range(len(places)):
+        first = places[word] + 2
+        for each in range(first, first + records[first - 1]):
+            ids[filled] = records[each]
+            filled += 1

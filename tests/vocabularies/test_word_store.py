@@ -65,13 +65,13 @@ def test_words_of_one_hash_are_told_apart(monkeypatch) -> None:
     for length in (2, 3, 1, 8, 2):  # by their lengths: 0 times any factor remains 0
         check(store.words("\0" * length), "\0" * length, vocabulary)
     store.words(" mill")
-    (place,) = (store._table.characters == ord("m")).nonzero()
-    store._table.characters[place] = ord("k")  # and by their characters
+    (place,) = (store._table.records == ord("m")).nonzero()
+    store._table.records[place] = ord("k")  # and by their characters
     check(store.words(" mill"), " mill", vocabulary)
     assert store._words == 6
 
 
-@pytest.mark.parametrize("full", ["_WORDS", "_CHARACTERS", "_IDS"])
+@pytest.mark.parametrize("full", ["_WORDS", "_NUMBERS"])
 def test_a_full_table_is_begun_anew(full: str, monkeypatch) -> None:
     vocabulary = VOCABULARIES["unigram"]
     monkeypatch.setattr(word_store, full, 8)
