@@ -16,6 +16,7 @@ from gophercite.retrieval.windows import (
 )
 from gophercite.text.sentences import sentence_spans
 from gophercite.vocabularies import Vocabulary
+from gophercite.vocabularies.word_store import Words
 
 VOCABULARIES = vocabularies()
 UNIGRAM = VOCABULARIES["unigram"]
@@ -160,6 +161,10 @@ class Counting(type(UNIGRAM)):  # type: ignore[misc]
     def encode(self, text: str) -> list[int]:
         self.characters += len(text)
         return super().encode(text)
+
+    def words(self, text: str) -> Words:
+        self.characters += len(text)
+        return super().words(text)
 
 
 def test_only_the_neighbourhood_of_the_span_is_tokenised(tmp_path) -> None:
