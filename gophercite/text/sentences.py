@@ -1,9 +1,10 @@
 """Where sentences begin and end: offsets into a document's text, without surrounding white space.
 
 The rules are our own. Of the libraries tried, `sentencex` (MIT) is the best and the fastest (0.03 s
-per megabyte; this took 0.4, and now a fifth of that), but it also ends sentences before lower-case letters ("the end of it.
-and more") and at "Eq. 3". `pysbd` (MIT) takes 20 s, `syntok` (MIT) 3 s, Bling Fire (MIT) 0.1 s and
-99 MB of disk; of `।`, `؟`, `።` and `။` they know none in English text, or one.
+per megabyte; this took 0.4, and now a fifth of that), but it also ends sentences before lower-case
+letters ("the end of it. and more") and at "Eq. 3". `pysbd` (MIT) takes 20 s, `syntok` (MIT) 3 s,
+Bling Fire (MIT) 0.1 s and 99 MB of disk; of `।`, `؟`, `።` and `။` they know none in English text,
+or one.
 """
 
 import re

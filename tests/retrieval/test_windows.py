@@ -177,7 +177,8 @@ def test_only_the_neighbourhood_of_the_span_is_tokenised(tmp_path) -> None:
         middle = len(sentence) * (size // 2)
         assert training_window(page, (middle, middle + 9), 100, vocabulary, random.Random(0))
         costs.append(vocabulary.characters)
-    assert costs[0] == costs[1] < 100 * 40
+    assert max(costs) < 100 * 40
+    assert abs(costs[0] - costs[1]) < 100  # words are looked up in blocks, from another place
 
 
 def test_a_span_outside_the_page_is_refused() -> None:
