@@ -99,9 +99,14 @@ class WordStore:
             if end == len(text):
                 return Words(bounds[: count + 1], sums[: count + 1], places[:count], table)
             if not self._add(table, text[end:stop], characters[end:stop]):
-                with self._lock:
-                    self._begin(_Table.for_text(len(text)))
-                    table, count = self._table, 0
+                table, count = self._after(table, len(text)), 0
+
+    def _after(self, table: _Table, length: int) -> _Table:
+        """Returns the table after one that is full or old; a new one has room for `length`."""
+        with self._lock:
+            if table is self._table:  # otherwise another thread has begun one
+                self._begin(_Table.for_text(length))
+            return self._table
 
     def _begin(self, table: _Table) -> None:
         self._table = table
