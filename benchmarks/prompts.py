@@ -6,8 +6,9 @@ Speed, on one core: a target page and nine results of 5 to 200 kB with their sni
 have changed by a word since; prompts of 4096 - 256 tokens. The same with `fuzzywuzzy` where that is
 installed (extra `paper`): both from pages that are held with their tokens, and both from pages that
 are not, so that the search for the snippet alone differs. They take turns, and the least processor
-time of three turns counts. Contents: questions on articles (SQuAD and SquadShifts' Wikipedia) that
-the embedded index finds among all articles and stories, with its snippets.
+time of three turns counts; the words of the pages were met before. Then prompts from pages with
+words that were not, each made once. Contents: questions on articles (SQuAD and SquadShifts'
+Wikipedia) that the embedded index finds among all articles and stories, with its snippets.
 """
 
 import argparse
@@ -42,6 +43,7 @@ from gophercite.vocabularies import Vocabulary, load_vocabulary, train_sentencep
 PROMPT_TOKENS = 4096 - 256
 RESULTS = 10
 TURNS = 3
+FIRST_PAGES = 80  # whose words are met for the first time, and as many whose words are known
 SMALLEST, LARGEST = 5_000, 200_000  # characters of a page
 
 
@@ -160,6 +162,35 @@ def measure_speed(data: pathlib.Path, vocabulary: Vocabulary, prompts: int) -> N
             print(f"pages {name}: fuzzywuzzy takes {ratio:.1f} times as long")
 
 
+def measure_first_words(data: pathlib.Path, vocabulary: Vocabulary) -> None:
+    """Prompts from pages that are seen once, when the words of as many others have been met."""
+    draw = random.Random(3)
+    pages = long_pages(data, 2 * FIRST_PAGES, draw)
+    met, new = pages[:FIRST_PAGES], pages[FIRST_PAGES:]
+    known: set[str] = set()
+    for page in met:
+        vocabulary.encode(page.text)
+        known.update(vocabulary.word.findall(page.text))
+        if vocabulary.splits_words:
+            vocabulary.words(page.text)
+    others = [result(met[1], draw)]  # this prompt loads what is compiled
+    training_context("", met[0], met[0].text[:100], others, PROMPT_TOKENS, vocabulary, draw)
+    words = [word for page in new for word in vocabulary.word.findall(page.text)]
+    seconds = 0.0
+    for first in range(0, FIRST_PAGES, RESULTS):
+        target, *rest = new[first : first + RESULTS]
+        quote, results = some_sentence(target, draw), [result(page, draw) for page in rest]
+        begun = time.process_time()
+        training_context("What is it?", target, quote, results, PROMPT_TOKENS, vocabulary,
+                         random.Random(first))  # fmt: skip
+        seconds += time.process_time() - begun
+    unknown = sum(word not in known for word in words) / len(words)
+    print(
+        f"pages of which {unknown:.1%} of the words are new: "
+        f"{1000 * seconds / (FIRST_PAGES // RESULTS):.2f} ms a prompt"
+    )
+
+
 def measure_matches(data: pathlib.Path) -> None:
     """The time to find a snippet of 100 characters near the end of a page, or not at all."""
     draw = random.Random(1)
@@ -275,6 +306,7 @@ def main() -> None:
     else:
         pages = [page.text for page, _ in articles(arguments.data / "squad/wikipedia.json.gz")]
         vocabulary = train_sentencepiece("\n\n".join(pages).split("\n"), 8192, "unigram")
+    measure_first_words(arguments.data, vocabulary)
     measure_matches(arguments.data)
     measure_speed(arguments.data, vocabulary, arguments.prompts)
     measure_pipeline(arguments.data, vocabulary, arguments.prompts)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from gophercite import evidence, prompts
 from gophercite.documents import Document, Window
 from gophercite.retrieval import snippets, windows
+from gophercite.retrieval.new_pages import NewPages
 from gophercite.retrieval.snippets import Engine, Span
 from gophercite.retrieval.tokenised_pages import TokenisedPages
 from gophercite.vocabularies import Vocabulary
@@ -329,6 +330,7 @@ def _fill(
     tokenised: TokenisedPages | None = None,
 ) -> Context:
     """Cuts each page to its share of the prompt; `target` must be among what is shown."""
+    new = NewPages(vocabulary)
     bare = [Document(page.document.id, page.document.title, "") for page in pages]
     overhead = len(prompts.encode_prompt(vocabulary, question, bare))
     allowance = prompt_tokens - overhead
@@ -338,7 +340,7 @@ def _fill(
         shown: list[Window] = []
         dropped: list[tuple[str, Reason]] = []
         for page, share in zip(pages, _shares(pages, target, allowance, vocabulary), strict=True):
-            window = _cut(page, share, vocabulary, settings, tokenised)
+            window = _cut(page, share, settings, new, tokenised)
             if window is not None:
                 shown.append(window)
             elif page.document is target:
@@ -347,11 +349,7 @@ def _fill(
                 )
             else:
                 dropped.append((page.document.id, Reason.SNIPPET_TOO_LONG))
-        tokens = (
-            prompts.encode_prompt(vocabulary, question, shown)
-            if tokenised is None
-            else tokenised.encode_prompt(question, shown)
-        )
+        tokens = (new if tokenised is None else tokenised).encode_prompt(question, shown)
         excess = len(tokens) - prompt_tokens
         if excess <= 0:
             return Context(tuple(shown), tuple(tokens), (*left_out, *dropped))
@@ -378,20 +376,19 @@ def _shares(
 def _cut(
     page: _Page,
     share: int,
-    vocabulary: Vocabulary,
     settings: ContextSettings,
+    new: NewPages,
     tokenised: TokenisedPages | None,
 ) -> Window | None:
     """Returns the window around the widest span of the page that fits its share."""
     for span in page.spans:
         if page.seed is None:
-            window = windows.inference_window(
-                page.document, span, share, vocabulary, before=settings.characters_before
-            )
+            before = settings.characters_before
+            window = new.inference_window(page.document, span, share, before)
         else:
             draw = random.Random(page.seed)  # the same start even if the shares change
             if tokenised is None:
-                window = windows.training_window(page.document, span, share, vocabulary, draw)
+                window = new.training_window(page.document, span, share, draw)
             else:
                 window = tokenised.page(page.document).training_window(span, share, draw)
         if window is not None:

@@ -12,11 +12,11 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
-from gophercite import prompts
 from gophercite.documents import Document, Window
 from gophercite.retrieval import windows
+from gophercite.retrieval.prompt_pieces import Pieces, encode_pieces
 from gophercite.retrieval.snippets import plain_spaces
-from gophercite.retrieval.windows import LONGEST_WORD, Span
+from gophercite.retrieval.token_budgets import LONGEST_WORD, Span, TokenBudget
 from gophercite.text.sentences import sentence_spans
 from gophercite.vocabularies import Vocabulary
 
@@ -71,7 +71,7 @@ class TokenisedPage:
         # No sentence start works.
         return windows.training_window(self.document, span, budget, self._vocabulary, draw)
 
-    def pieces(self, window: Window) -> tuple[str, list[int], str]:
+    def pieces(self, window: Window) -> Pieces:
         """Returns the window as text, tokens of complete words, and text.
 
         What is before the window may change the tokens of its first word, and what is after it
@@ -97,7 +97,8 @@ class TokenisedPage:
         little = max(LONGEST_WORD, (end - start) // 8)
         cut = last < len(self._ends) and self._ends[last] - end > little
         if last < first or end == start or (cut and end >= least):
-            return windows.longest_end(self.document.text, start, least, budget, self._vocabulary)
+            anew = TokenBudget(self.document.text, self._vocabulary)
+            return anew.longest_end(start, least, budget)
         if end < least:
             return least if self.count(start, least) <= budget else None
         return end
@@ -167,20 +168,9 @@ class TokenisedPages:
 
     def encode_prompt(self, question: str, shown: Sequence[Window]) -> list[int]:
         """Returns what `prompts.encode_prompt` returns, without tokenising windows again."""
-        first = self.vocabulary.question_first
-        before, end = prompts.frame(question, shown, question_first=first)
-        ids: list[int] = []
-        waiting = ""  # text that must be tokenised together with what follows
-        for window, literal in zip(shown, before, strict=True):
-            head, tokens, tail = self.page(window.document).pieces(window)
-            waiting += literal + head
-            if tokens:
-                ids += self._encode(waiting, ids)
-                ids += tokens
-                waiting = tail
-        return ids + self._encode(waiting + end, ids)
-
-    def _encode(self, text: str, before: list[int]) -> list[int]:
-        return (
-            self.vocabulary.encode(text) if before else prompts.encode_text(self.vocabulary, text)
+        return encode_pieces(
+            self.vocabulary,
+            question,
+            shown,
+            lambda window: self.page(window.document).pieces(window),
         )

@@ -14,22 +14,23 @@ import re
 from collections.abc import Iterator
 
 from gophercite.documents import Document, Window
+from gophercite.retrieval.token_budgets import LONGEST_WORD, Span, TokenBudget
+from gophercite.retrieval.word_tables import WordTable
 from gophercite.text.sentences import LOOK_AHEAD, sentence_spans
 from gophercite.vocabularies import Vocabulary
 
-Span = tuple[int, int]
-
 CHARACTERS_BEFORE = 500  # appendix A, at inference
 
-_CHARACTERS_PER_TOKEN = 6  # a first guess, generous for prose; a wrong guess only costs time
-_MARGIN = 16  # maximum difference in tokens between a text and its parts
-LONGEST_WORD = 40  # characters; in text without spaces, words are cut
 _LINE = re.compile(r"^[^\S\n]*+(?=\S)", re.MULTILINE)  # up to where the line's text starts
 _RESYNCHRONISE = 200  # characters before the region that the sentence splitter also sees
 
 
 def training_window(
-    document: Document, span: Span, budget: int, vocabulary: Vocabulary, draw: random.Random
+    document: Document,
+    span: Span,
+    budget: int,
+    vocabulary: Vocabulary | TokenBudget,
+    draw: random.Random,
 ) -> Window | None:
     """Returns a window with a random start; every legal start is equally likely.
 
@@ -42,7 +43,7 @@ def training_window(
       document: the page.
       span: `(start, end)` of what the window must contain.
       budget: maximum number of tokens.
-      vocabulary: the model's.
+      vocabulary: the model's, or what `token_budget` returned for this page.
       draw: random numbers for this example: equal ones give equal windows.
 
     Returns:
@@ -59,7 +60,7 @@ def inference_window(
     document: Document,
     span: Span,
     budget: int,
-    vocabulary: Vocabulary,
+    vocabulary: Vocabulary | TokenBudget,
     *,
     before: int = CHARACTERS_BEFORE,
 ) -> Window | None:
@@ -70,11 +71,17 @@ def inference_window(
     return _window(document, span, budget, vocabulary, before=before, draw=None)
 
 
+def token_budget(document: Document, vocabulary: Vocabulary) -> TokenBudget:
+    """Returns what counts the tokens of a page, to cut several windows from it."""
+    kind = WordTable if vocabulary.splits_words else TokenBudget
+    return kind(document.text, vocabulary)
+
+
 def _window(
     document: Document,
     span: Span,
     budget: int,
-    vocabulary: Vocabulary,
+    vocabulary: Vocabulary | TokenBudget,
     *,
     before: int | None,
     draw: random.Random | None,
@@ -88,16 +95,19 @@ def _window(
         )
     if budget < 1:
         return None
-    if _fits(text, budget, vocabulary):
+    tokens = vocabulary
+    if isinstance(tokens, Vocabulary):
+        tokens = token_budget(document, tokens)
+    if tokens.fits(0, len(text), budget):
         return Window(document, 0, len(text))
     first = 0 if before is None else max(0, start - before)
-    if before is None or not _fits(text[first:end], budget, vocabulary):
-        first = max(first, _reach(text, span, budget, vocabulary))
+    if before is None or not tokens.fits(first, end, budget):
+        first = max(first, tokens.reach(span, budget))
     for starts in _starts(text, first, start):
         if draw is not None:
             draw.shuffle(starts)  # so the first start that fits is a uniform draw from all that do
         for candidate in starts:
-            window_end = longest_end(text, candidate, end, budget, vocabulary)
+            window_end = tokens.longest_end(candidate, end, budget)
             if window_end is not None:
                 return Window(document, candidate, window_end)
     return None
@@ -127,70 +137,3 @@ def _sentence_starts(text: str, first: int, last: int) -> list[int]:
     if before > 0:
         del starts[:1]  # the region's start is not the start of a sentence
     return [start for start in starts if first <= start <= last]
-
-
-# --- Budget ---
-
-
-def _fits(text: str, budget: int, vocabulary: Vocabulary) -> bool:
-    """Whether `text` has at most `budget` tokens; very long texts are not tokenised."""
-    return len(text) <= _CHARACTERS_PER_TOKEN * budget and len(vocabulary.encode(text)) <= budget
-
-
-def _reach(text: str, span: Span, budget: int, vocabulary: Vocabulary) -> int:
-    """Returns a place such that from any earlier start, the span certainly exceeds the budget."""
-    start, end = span
-    size = end - start + _CHARACTERS_PER_TOKEN * budget
-    while True:
-        region = text[max(0, end - size) : end]
-        ids = vocabulary.encode(region)
-        if len(ids) > budget + _MARGIN:
-            return end - _characters(ids[-budget - _MARGIN :], vocabulary)
-        if size >= end:
-            return 0
-        size *= 2
-
-
-def longest_end(
-    text: str, start: int, least: int, budget: int, vocabulary: Vocabulary
-) -> int | None:
-    """Returns the end of the longest window from `start`, or None when `least` is beyond it.
-
-    A word that does not fit completely is left out, unless the span ends inside it.
-    """
-    size = least - start + _CHARACTERS_PER_TOKEN * budget
-    ids = vocabulary.encode(text[start : start + size])
-    while len(ids) <= budget and start + size < len(text):
-        size *= 2
-        ids = vocabulary.encode(text[start : start + size])
-    if len(ids) <= budget:
-        return len(text)
-    kept = budget
-    while kept > 0:
-        end = start + _characters(ids[:kept], vocabulary)
-        end = max(_word_end(text, end), min(end, least))
-        if end < least:
-            break
-        excess = len(vocabulary.encode(text[start:end])) - budget
-        if excess <= 0:
-            return end
-        kept -= excess
-    # By itself, the span's last word may have fewer tokens than as part of a longer one.
-    nearly = least - start <= _characters(ids[: budget + _MARGIN], vocabulary)
-    return least if nearly and len(vocabulary.encode(text[start:least])) <= budget else None
-
-
-def _characters(ids: list[int], vocabulary: Vocabulary) -> int:
-    """Returns how many complete characters the tokens spell."""
-    spelled = map(vocabulary.token_bytes, ids)  # never None: text encodes to no special token
-    return len(b"".join(spelled).decode("utf-8", errors="ignore"))  # type: ignore[arg-type]
-
-
-def _word_end(text: str, end: int) -> int:
-    """Returns `end`, or the end of the last complete word before it if it cuts a word."""
-    if end >= len(text) or text[end].isspace():
-        return end
-    for place in range(end, max(0, end - LONGEST_WORD), -1):
-        if text[place - 1].isspace():
-            return place - 1
-    return end

@@ -1,9 +1,10 @@
 """Where sentences begin and end: offsets into a document's text, without surrounding white space.
 
 The rules are our own. Of the libraries tried, `sentencex` (MIT) is the best and the fastest (0.03 s
-per megabyte; this takes 0.4), but it also ends sentences before lower-case letters ("the end of it.
-and more") and at "Eq. 3". `pysbd` (MIT) takes 20 s, `syntok` (MIT) 3 s, Bling Fire (MIT) 0.1 s and
-99 MB of disk; of `।`, `؟`, `።` and `။` they know none in English text, or one.
+per megabyte; this took 0.4, and now a fifth of that), but it also ends sentences before lower-case
+letters ("the end of it. and more") and at "Eq. 3". `pysbd` (MIT) takes 20 s, `syntok` (MIT) 3 s,
+Bling Fire (MIT) 0.1 s and 99 MB of disk; of `।`, `؟`, `።` and `။` they know none in English text,
+or one.
 """
 
 import re
@@ -19,13 +20,17 @@ _CLOSING = r"(?:[”’»)\]」』）】]|[\"'](?=\s|\Z))*+"
 
 # A sentence ends after its mark with closing quotes and brackets, before space and a likely start
 # (not a lower-case letter, except in names such as "iPad"); after a sure mark even without space;
-# and before an empty line. Possessive, and only from the first mark of a run: linear on any text.
+# and before an empty line, whose line feed is then matched. Possessive, and only from the first
+# mark of a run: linear on any text. All begin with one set, for which `re` looks without trying
+# the alternatives at each character. The last group tells which alternative it was.
 _END = re.compile(
-    r"""(?<![.!?…])(?P<mark>[.!?…]++["'”’»)\]]*+)"""
-    r"""(?=\s++(?:[^\sa-z,;:)\]]|(?P<name>[a-z]{1,5}[A-Z])))"""
-    rf"""|[{_SURE}][{_SURE}.!?…]*+{_CLOSING}"""
-    r"""|(?=\n[ \t]{0,16}\n)""",
+    rf"""[.!?…\n{_SURE}](?:"""
+    r"""(?<=[.!?…])(?<![.!?…]{2})[.!?…]*+["'”’»)\]]*+"""
+    r"""(?=\s++(?P<next>)(?:[^\sa-z,;:)\]]|(?P<name>[a-z]{1,5}[A-Z])))(?P<mark>)"""
+    rf"""|(?<=[{_SURE}])[{_SURE}.!?…]*+{_CLOSING}"""
+    r"""|(?<=\n)(?=[ \t]{0,16}\n)(?P<line>))""",
 )
+_SPACES = re.compile(r"\s*+")
 
 # What is examined after a full stop, including the start of the next sentence, is never longer.
 LOOK_AHEAD = 16
@@ -34,24 +39,29 @@ _LAST_WORD = re.compile(r"[^\W_](?:[\w.]*\w)?$")
 _LONGEST_WORD = 16  # characters examined before a full stop
 
 # Words whose full stop never ends a sentence: titles, and initials such as `J.`
-_TITLE = re.compile(
-    r"mrs?|ms|dr|prof|st|rev|hon|gen|col|capt|lt|sgt|gov|sen|rep|mt|ft|vs|e\.g|i\.e|cf",
-    re.IGNORECASE,
-)
+_TITLES = "mr|mrs|ms|dr|prof|st|rev|hon|gen|col|capt|lt|sgt|gov|sen|rep|mt|ft|vs|cf"
+_TITLE = re.compile(rf"{_TITLES}|e\.g|i\.e", re.IGNORECASE)
 _INITIAL = re.compile(r"(?!I$)[^\W\d_]")
 
 # Words whose full stop does not end a sentence before a number, or a code with one: `Fig. A2`.
-_BEFORE_NUMBER = re.compile(
-    r"nos?|vols?|figs?|tabs?|eqs?|secs?|chs?|pp?|ca|approx|est"
-    r"|jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec",
-    re.IGNORECASE,
+_PARTS = (
+    "no|nos|vol|vols|fig|figs|tab|tabs|eq|eqs|sec|secs|ch|chs|p|pp|ca|approx|est"
+    "|jan|feb|mar|apr|jun|jul|aug|sep|sept|oct|nov|dec"
 )
+_BEFORE_NUMBER = re.compile(_PARTS, re.IGNORECASE)
 _NUMBER = re.compile(r"\s?[(\[]?[A-Z]{0,2}[-.]?\d")
 
 # Words whose full stop may end a sentence but usually doesn't: it does before words that start
 # sentences and are not names. `U.S.`, `p.m.`, `et al.`, `Acme Inc.`
-_SELDOM = re.compile(
-    r"[^\W\d_](?:\.[^\W\d_])+|ph\.d|al|etc|inc|ltd|co|corp|bros|jr|sr|esq|dept|univ", re.IGNORECASE
+_ENTITIES = "al|etc|inc|ltd|co|corp|bros|jr|sr|esq|dept|univ"
+_SELDOM = re.compile(rf"[^\W\d_](?:\.[^\W\d_])+|ph\.d|{_ENTITIES}", re.IGNORECASE)
+
+# Most sentences end with three letters that none of these words ends with.
+_ENDINGS = frozenset(
+    word[-3:]
+    for words in (_TITLES, _PARTS, _ENTITIES)
+    for word in words.split("|")
+    if len(word) >= 3
 )
 _STARTER = re.compile(
     r"""\s*["'“‘«(\[]?(?:The|A|An|He|She|It|Its|They|We|I|You|His|Her|Their|Our|My|This|That"""
@@ -70,20 +80,37 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
     sentence; a line end does not, as text may be wrapped.
     """
     spans: list[tuple[int, int]] = []
-    start = 0
+    start = _after_spaces(text, 0)
     for match in _END.finditer(text):
-        if match["mark"] is not None and _is_abbreviated(text, match):
-            continue
-        _append_stripped(spans, text, start, match.end())
-        start = match.end()
-    _append_stripped(spans, text, start, len(text))
+        end = match.end()
+        if match.lastgroup == "mark":
+            if text[end - 1] == "." and _is_abbreviated(text, match):
+                continue
+            spans.append((start, end))
+            start = match.start("next")
+        elif match.lastgroup is None:  # a sure mark
+            spans.append((start, end))
+            start = _after_spaces(text, end)
+        elif start < end:  # an empty line after text
+            spans.append((start, start + len(text[start:end].rstrip())))
+            start = _after_spaces(text, end)
+    if start < len(text):
+        spans.append((start, start + len(text[start:].rstrip())))
     return spans
 
 
+def _after_spaces(text: str, place: int) -> int:
+    return _SPACES.match(text, place).end()  # type: ignore[union-attr]  # matches anything
+
+
 def _is_abbreviated(text: str, match: re.Match[str]) -> bool:
-    if match["mark"] != ".":
+    place = match.start()
+    ending = text[place - 3 : place]
+    if ending.isalpha() and ending.isascii() and ending.lower() not in _ENDINGS:
         return False
-    word = _LAST_WORD.search(text, max(0, match.start() - _LONGEST_WORD), match.start())
+    if match.group() != ".":
+        return False
+    word = _LAST_WORD.search(text, max(0, place - _LONGEST_WORD), place)
     if word is None:
         return False
     found = word.group()
@@ -92,11 +119,3 @@ def _is_abbreviated(text: str, match: re.Match[str]) -> bool:
     if _SELDOM.fullmatch(found):
         return _STARTER.match(text, match.end()) is None
     return any(pattern.fullmatch(found) for pattern in (_TITLE, _INITIAL))
-
-
-def _append_stripped(spans: list[tuple[int, int]], text: str, start: int, end: int) -> None:
-    part = text[start:end]
-    stripped = part.strip()
-    if stripped:
-        start += len(part) - len(part.lstrip())
-        spans.append((start, start + len(stripped)))

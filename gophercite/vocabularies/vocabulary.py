@@ -5,9 +5,13 @@ import os
 import pathlib
 import re
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from gophercite.vocabularies.errors import VocabularyError
 from gophercite.vocabularies.listing import write_listing
+
+if TYPE_CHECKING:
+    from gophercite.vocabularies.word_store import Words, WordStore
 
 __all__ = ["BYTES", "MAXIMUM_SIZE", "WORD", "Vocabulary", "VocabularyError", "byte_of_piece"]
 
@@ -95,6 +99,7 @@ class Vocabulary(abc.ABC):
         self._unspelled = _unspelled(self.missing_bytes)
         self._is_kept: dict[str, bool] = {}
         self._words: dict[str, list[int]] = {}
+        self._store: WordStore | None = None
         self.size = len(self._token_bytes)
 
     def end_by(self, ids: Iterable[int]) -> None:
@@ -152,16 +157,34 @@ class Vocabulary(abc.ABC):
         try:
             expected = text.encode("utf-8")
         except UnicodeEncodeError as error:
-            raise VocabularyError(
-                f"the text holds the lone surrogate {text[error.start]!r} at character "
-                f"{error.start}: pass it through gophercite.documents.normalise_text first"
-            ) from None
+            raise _surrogate_error(text, error) from None
         if not self.splits_words:
             return self._encode_whole(text, expected)
         ids: list[int] = []
         for word in self.word.findall(text):
             ids += self._words.get(word) or self._encode_word(word)
         return ids
+
+    def words(self, text: str) -> "Words":
+        """Returns the words of a text with their tokens, fast where the text is long.
+
+        Args:
+          text: starts where a word of the page does: at a space after anything but white space.
+
+        Raises:
+          ValueError: when the vocabulary doesn't tokenise word by word (`splits_words`).
+          VocabularyError: when `text` holds a lone surrogate.
+        """
+        if self._store is None:
+            if not self.splits_words:
+                raise ValueError("the vocabulary has tokens that span several words")
+            from gophercite.vocabularies.word_store import WordStore  # numba takes long to load
+
+            self._store = WordStore(self.encode)
+        try:
+            return self._store.words(text)
+        except UnicodeEncodeError as error:
+            raise _surrogate_error(text, error) from None
 
     def decode(self, ids: Iterable[int]) -> str:
         """Returns the text of `ids`; special tokens add nothing to it.
@@ -228,6 +251,13 @@ class Vocabulary(abc.ABC):
     def _bytes_of(self, character: str) -> list[int]:
         ids = (self._byte_ids[byte] for byte in character.encode("utf-8"))
         return [id for id in ids if id is not None]  # all exist, since the text can be spelled
+
+
+def _surrogate_error(text: str, error: UnicodeEncodeError) -> VocabularyError:
+    return VocabularyError(
+        f"the text holds the lone surrogate {text[error.start]!r} at character "
+        f"{error.start}: pass it through gophercite.documents.normalise_text first"
+    )
 
 
 def _unspelled(missing: frozenset[int]) -> re.Pattern[str] | None:

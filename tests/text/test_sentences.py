@@ -39,6 +39,8 @@ def split(text: str) -> list[str]:
         ["यह पहला है।”", "यह दूसरा है?!", "Եվ այսպես։", "Այո։"],
         ["What?!", "(He knew.)", "[So did I.]"],
         ["the end of it. and more"],
+        ["Gov. Hope, Capt. Ilse and prof. Low met.", "The goal was bold.", "We left the coast."],
+        ["Jones vs. Hope, cf. Low, is in vol. 3, tabs. 2 and Sept. 1874.", "It ends so."],
     ],
 )
 def test_sentences_are_found(sentences: list[str]) -> None:
@@ -50,6 +52,24 @@ def test_sentences_are_found(sentences: list[str]) -> None:
         else "  "
     )
     assert split(separator.join(sentences)) == sentences
+
+
+ABBREVIATIONS = [
+    *("mr", "Mrs", "MS", "dr", "prof", "st", "rev", "hon", "gen", "col", "capt", "lt", "sgt"),
+    *("gov", "sen", "rep", "mt", "ft", "vs", "cf", "e.g", "i.e", "J", "U.S"),
+    *("no", "nos", "vols", "fig", "tabs", "eqs", "secs", "chs", "pp", "approx", "est", "sept"),
+    *("Dec", "univ", "Corp", "eſq"),  # with a long s
+]
+
+
+@pytest.mark.parametrize("word", ABBREVIATIONS)
+def test_a_full_stop_of_an_abbreviation_ends_nothing(word: str) -> None:
+    assert len(split(f"It is {word}. 5 Hills")) == 1
+    assert len(split(f"It is {word}x. 5 Hills")) == 2
+
+
+def test_an_empty_line_after_a_sentence_begins_no_other() -> None:
+    assert split(" \n\nOne.\n\n  \n\nTwo \n\n") == ["One.", "Two"]
 
 
 @given(texts.map("".join))
