@@ -78,7 +78,7 @@ class WordStore:
 
     def __init__(self, encode: Callable[[str], list[int]]) -> None:
         self._encode = encode
-        self._lock = threading.Lock()  # of what is added; who only looks needs none
+        self._lock = threading.Lock()  # nobody looks while a word is added
         self._begin(_Table.for_text(0))
 
     def words(self, text: str) -> Words:
@@ -93,9 +93,10 @@ class WordStore:
         table, count = self._table, 0
         while True:
             # Up to a word that the table lacks.
-            count, end, stop = _look_up(
-                characters, table.slots, table.records, _SEED, places, bounds, sums, count
-            )  # fmt: skip
+            with self._lock:
+                count, end, stop = _look_up(
+                    characters, table.slots, table.records, _SEED, places, bounds, sums, count
+                )
             if end == len(text):
                 return Words(bounds[: count + 1], sums[: count + 1], places[:count], table)
             if not self._add(table, text[end:stop], characters[end:stop]):
@@ -124,7 +125,6 @@ class WordStore:
             record[:2] = len(word), len(ids)
             record[2 : 2 + len(ids)] = ids
             record[2 + len(ids) :] = characters
-            # The slot comes last: another thread may be looking.
             _put(table.slots, characters, _SEED, first)
             self._words += 1
             self._used = last
