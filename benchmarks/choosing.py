@@ -160,6 +160,7 @@ def main() -> None:
     add("--samples", type=int, default=16, help="answers of each question (default: 16)")
     add("--temperature", type=float, default=1.0, help="of the sampling (default: 1)")
     add("--max-tokens", type=int, default=96, help="longest answer (default: 96)")
+    add("--prompt-tokens", type=int, default=3840, help="longest prompt (default: 3840)")
     add("--seed", type=int, default=0, help="seed of the first question (default: 0)")
     flags = parser.parse_args()
 
@@ -171,7 +172,7 @@ def main() -> None:
     if flags.articles:
         documents = {article.id: article for article in whole_articles(documents.values())}
     sampling = SamplingSettings(flags.max_tokens, flags.temperature)
-    settings = AnsweringSettings(samples=flags.samples, sampling=sampling)
+    settings = AnsweringSettings(flags.samples, flags.prompt_tokens, sampling=sampling)
     answerer = Answerer(load_model(flags.model), settings)
     start, answered = time.monotonic(), []
     with index_in_memory(documents.values()) as index:

@@ -38,7 +38,7 @@ from gophercite.storage.json_fields import in_one_line
 
 SETTINGS = gin_files.ROOT / "launch" / "evaluation_settings.py"
 STYLES = ("short", "long", "cited")
-CHOICES = ("consensus", "likelihood", "reward", "rouge")
+CHOICES = ("consensus", "mean", "likelihood", "reward", "rouge")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -203,9 +203,10 @@ def _add_settings(group: argparse._ArgumentGroup) -> None:
         "--choose",
         choices=CHOICES,
         help="which of a question's samples counts: the one that agrees most with all and "
-        "is likely, too (consensus), the most likely one, the one with the highest reward, or, of "
-        "a few-shot model's claims, the one with the second best evidence (rouge); default: by "
-        "reward if there is a reward model, otherwise by consensus",
+        "is likely, too (consensus), the one whose tokens are the most likely on average (mean) or "
+        "together (likelihood), the one with the highest reward, or, of a few-shot model's claims, "
+        "the one with the second best evidence (rouge); default: by reward if there is a reward "
+        "model, otherwise by consensus",
     )
     add(
         "--reward-model",

@@ -18,7 +18,7 @@ from gophercite.reports.report_files import Section, write_files, write_report
 from gophercite.reports.tables import Table
 from gophercite.text.counting import counted
 
-Choice = Literal["consensus", "likelihood", "reward", "rouge"]
+Choice = Literal["consensus", "mean", "likelihood", "reward", "rouge"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,12 +45,15 @@ def choose(samples: Sequence[JudgedSample], by: Choice = "consensus") -> JudgedS
     Args:
       samples: samples of one question, at least one.
       by: "consensus", the one that agrees most with all and is likely, too (`with_consensus`);
-        "likelihood", the most likely; "reward", the one with the highest reward; "rouge", the one
-        whose claim has the second-highest ROUGE-L against the evidence that was found for it, which
-        people preferred (section 3.2).
+        "mean", the one with the highest mean of its tokens' log-probabilities; "likelihood", with
+        the highest sum; "reward", the one with the highest reward; "rouge", the one whose claim has
+        the second-highest ROUGE-L against the evidence that was found for it, which people
+        preferred (section 3.2).
     """
     if by == "consensus":
         return max(samples, key=lambda sample: (sample.consensus or 0.0, sample.log_prob))
+    if by == "mean":
+        return max(samples, key=lambda sample: sample.log_prob / max(1, len(sample.tokens)))
     if by == "likelihood":
         return max(samples, key=lambda sample: sample.log_prob)
     if by == "reward":

@@ -32,6 +32,10 @@ def samples() -> tuple[JudgedSample, ...]:
 def test_each_way_of_choosing() -> None:
     agreed = with_consensus(samples())
     assert choose(agreed, "likelihood").text == TEXTS[0]
+    longer = dataclasses.replace(agreed[2], tokens=(0,) * 100)
+    assert choose((*agreed[:2], longer, *agreed[3:]), "mean").text == TEXTS[0]  # 0 nats a token
+    assert choose((*agreed[1:2], longer, *agreed[3:]), "mean").text == TEXTS[2]
+    assert choose((*agreed[1:2], longer, *agreed[3:]), "likelihood").text == TEXTS[1]
     assert choose(agreed, "reward").text == TEXTS[4]
     assert choose(agreed).text == choose(agreed, "consensus").text == TEXTS[3]
     values = [sample.consensus for sample in agreed]
