@@ -38,7 +38,8 @@ def describe(value: Any) -> str:
     if isinstance(value, SeqioVocabulary):
         plain = value.plain
         tokens = b"\0".join(plain.token_bytes(id) or b"" for id in range(plain.size))
-        return f"vocabulary {plain.size} {hashlib.sha256(tokens).hexdigest()}"
+        form = " question first" if plain.question_first else ""
+        return f"vocabulary {plain.size} {hashlib.sha256(tokens).hexdigest()}{form}"
     if isinstance(value, Mapping):
         return repr({describe(key): describe(each) for key, each in value.items()})
     if isinstance(value, tuple | list):

@@ -1,5 +1,6 @@
 """Examples that are computed once and read from files give the task's own batches."""
 
+import copy
 import dataclasses
 import json
 import pathlib
@@ -122,6 +123,10 @@ def test_a_folder_has_one_task(tmp_path):
             cached("once", tmp_path, lengths=lengths)
     with pytest.raises(CacheError, match="train: was encoded with another vocabulary"):
         add_cached("once", tmp_path, load_vocabulary(TOKENIZERS / "gemma"))
+    question_first = copy.copy(bundled_vocabulary())
+    question_first.question_first = True
+    with pytest.raises(CacheError, match="train: was encoded with another vocabulary"):
+        add_cached("once", tmp_path, question_first)
 
 
 def test_each_split_is_compared(tmp_path):

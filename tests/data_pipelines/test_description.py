@@ -1,9 +1,12 @@
 """What plans of rows depend on, as text."""
 
+import copy
 import importlib.util
 import itertools
 
 from data_pipelines.description import describe
+from data_pipelines.features import SeqioVocabulary
+from data_pipelines.sample_world.vocabulary import bundled_vocabulary
 
 CODE = '''"""A module."""
 LIMIT = 7
@@ -31,3 +34,11 @@ def test_code_counts_and_what_is_said_of_it_does_not(tmp_path):
         assert described(CODE.replace(old, new)) == before
     for old, new in (("= 7", "= 8"), ("[:LIMIT]", "[LIMIT:]"), ("step(value)", "step(value, *_)")):
         assert described(CODE.replace(old, new)) != before
+
+
+def test_the_form_of_prompts_counts():
+    plain = copy.copy(bundled_vocabulary())
+    before = describe(SeqioVocabulary(plain))
+    assert before == describe(SeqioVocabulary(bundled_vocabulary()))
+    plain.question_first = True
+    assert before != describe(SeqioVocabulary(plain))
