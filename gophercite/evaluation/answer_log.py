@@ -83,8 +83,10 @@ def describe_asking(
     asked = hashlib.sha256()
     for question in questions:
         asked.update(json.dumps(to_json(question), sort_keys=True).encode() + b"\n")
+    form = {"question_first": True} if model.vocabulary.question_first else {}
     return {
         "model": name,
+        **form,
         "provenance": model.provenance,
         "parameters": sum(leaf.size for leaf in name_leaves(model.params).values()),
         "parameters_sha256": _digest(model),

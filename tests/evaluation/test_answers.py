@@ -1,5 +1,6 @@
 """A model answers questions: a real model, real sampling, real judgements."""
 
+import copy
 import dataclasses
 import functools
 import threading
@@ -15,6 +16,7 @@ from gophercite.decoding.decode_loop import decode
 from gophercite.decoding.sampler import sample
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.documents import Document
+from gophercite.evaluation.answer_log import AskingSettings, describe_asking
 from gophercite.evaluation.answers import NOTHING_TO_QUOTE, answer_questions
 from gophercite.evaluation.metrics import judge
 from gophercite.evaluation.question_prompts import PromptReport, PromptSettings
@@ -217,3 +219,13 @@ def test_claims_of_a_few_shot_prompt_get_evidence_by_rule(transformer: Transform
         (triple,) = answer.judgement.triples
         assert triple.quote == PAGE.text
         assert answer.text.strip().startswith(triple.claim)
+
+
+def test_answers_to_prompts_of_another_form_are_others(transformer: Transformer) -> None:
+    """So an interrupted evaluation does not go on with them."""
+    model = Model(transformer, initial(transformer), copy.copy(trained()), {})
+    settings = AskingSettings(SETTINGS, PromptSettings())
+    before = describe_asking(model, "m", settings, QUESTIONS)
+    assert before == describe_asking(model, "m", settings, QUESTIONS)
+    model.vocabulary.question_first = True
+    assert before != describe_asking(model, "m", settings, QUESTIONS)
