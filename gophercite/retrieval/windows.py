@@ -29,7 +29,7 @@ def training_window(
     document: Document,
     span: Span,
     budget: int,
-    vocabulary: Vocabulary | TokenBudget,
+    tokens: Vocabulary | TokenBudget,
     draw: random.Random,
 ) -> Window | None:
     """Returns a window with a random start; every legal start is equally likely.
@@ -43,7 +43,7 @@ def training_window(
       document: the page.
       span: `(start, end)` of what the window must contain.
       budget: maximum number of tokens.
-      vocabulary: the model's, or what `token_budget` returned for this page.
+      tokens: what counts them: the model's vocabulary, or `token_budget` of this page.
       draw: random numbers for this example: equal ones give equal windows.
 
     Returns:
@@ -53,14 +53,14 @@ def training_window(
     Raises:
       ValueError: when the span is not within the page.
     """
-    return _window(document, span, budget, vocabulary, before=None, draw=draw)
+    return _window(document, span, budget, tokens, before=None, draw=draw)
 
 
 def inference_window(
     document: Document,
     span: Span,
     budget: int,
-    vocabulary: Vocabulary | TokenBudget,
+    tokens: Vocabulary | TokenBudget,
     *,
     before: int = CHARACTERS_BEFORE,
 ) -> Window | None:
@@ -68,7 +68,7 @@ def inference_window(
 
     Legal starts, arguments, return value and errors are those of `training_window`.
     """
-    return _window(document, span, budget, vocabulary, before=before, draw=None)
+    return _window(document, span, budget, tokens, before=before, draw=None)
 
 
 def token_budget(document: Document, vocabulary: Vocabulary) -> TokenBudget:
@@ -81,7 +81,7 @@ def _window(
     document: Document,
     span: Span,
     budget: int,
-    vocabulary: Vocabulary | TokenBudget,
+    tokens: Vocabulary | TokenBudget,
     *,
     before: int | None,
     draw: random.Random | None,
@@ -95,7 +95,6 @@ def _window(
         )
     if budget < 1:
         return None
-    tokens = vocabulary
     if isinstance(tokens, Vocabulary):
         tokens = token_budget(document, tokens)
     if tokens.fits(0, len(text), budget):

@@ -18,7 +18,7 @@ from gophercite.retrieval.token_budgets import (
 from gophercite.vocabularies import Vocabulary
 
 _BLOCK = 2048  # characters: more look up words that are not needed, fewer need more blocks
-_LONGEST_WORD = 1024  # characters that are searched for its end
+_SEARCHED = 1024  # characters in which a word's end is looked for
 
 
 class WordTable(TokenBudget):
@@ -162,7 +162,7 @@ class WordTable(TokenBudget):
 
     def _word_end(self, place: int) -> int:
         """Returns the first end of a word at or after a place; the end of the text is one."""
-        text, last = self.text, place + _LONGEST_WORD
+        text, last = self.text, place + _SEARCHED
         while (place := text.find(" ", place, last)) >= 0:
             if place > 0 and not text[place - 1].isspace():
                 return place

@@ -50,7 +50,7 @@ def sizes(request):
     """Of blocks, and of words that are searched for their ends."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(word_tables, "_BLOCK", request.param[0])
-        patch.setattr(word_tables, "_LONGEST_WORD", request.param[1])
+        patch.setattr(word_tables, "_SEARCHED", request.param[1])
         yield
 
 
