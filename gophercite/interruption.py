@@ -8,11 +8,12 @@ process without any shutdown. So files must be consistent at every moment, as fo
 """
 
 import contextlib
+import gc
 import os
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
 
 INTERRUPTED = 130  # the shells' exit status for Ctrl-C
@@ -91,26 +92,12 @@ def over(numbers: Sequence[int] = (signal.SIGINT,)) -> None:
     """From now on, signals have no effect, because the work is done and the interpreter shuts down.
 
     During shutdown, the interpreter would restore the system's handlers, and a signal would kill
-    the process.
+    the process. It would also look through all objects for garbage, which takes a second after
+    large libraries were imported.
 
     Args:
       numbers: the signals.
     """
     for number in numbers:
         signal.signal(number, signal.SIG_IGN)
-
-
-@contextlib.contextmanager
-def libraries_silenced() -> Iterator[None]:
-    """Suppresses what libraries write to stderr while they are imported.
-
-    TensorFlow says twice that there is no GPU, whatever its own log level.
-    """
-    kept = os.dup(_STDERR)
-    with open(os.devnull, "wb") as nowhere:
-        os.dup2(nowhere.fileno(), _STDERR)
-    try:
-        yield
-    finally:
-        os.dup2(kept, _STDERR)
-        os.close(kept)
+    gc.freeze()

@@ -31,7 +31,7 @@ import cache_workers
 import gin_files
 import keras_alone
 
-from gophercite import interruption
+from gophercite import importing
 from gophercite.storage.json_fields import in_one_line
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
     flags, bindings = _parse(arguments)
-    with interruption.libraries_silenced(), keras_alone.keras_alone():
+    with importing.libraries(), keras_alone.keras_alone():
         import jax
 
         jax.config.update("jax_platforms", "cpu")

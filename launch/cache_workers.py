@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import gin_files
 import keras_alone
 
-from gophercite import interruption
+from gophercite import importing
 
 if TYPE_CHECKING:
     from data_pipelines.cache_writing import Shards
@@ -104,7 +104,7 @@ def _tasks(
     configuration: Configuration,
 ) -> Mapping[tuple[str, str], tuple[Any, "TaskInput"]]:
     os.environ["JAX_PLATFORMS"] = "cpu"  # the machine's accelerators are somebody else's
-    with interruption.libraries_silenced(), keras_alone.keras_alone():
+    with importing.libraries(), keras_alone.keras_alone():
         import configuration as library
 
     files = gin_files.load(

@@ -20,7 +20,7 @@ line that says why; 2 wrong usage; 130 Ctrl-C, which ends it at once.
 
 import sys
 
-from gophercite import interruption
+from gophercite import importing, interruption
 
 if __name__ == "__main__":  # before the imports that take seconds
     interruption.end_at_once()
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (gin_files.ConfigurationError, OSError) as error:
         print(f"eval: {in_one_line(error)}", file=sys.stderr)
         return 1
-    with interruption.libraries_silenced():
+    with importing.libraries():
         # Imported here because it loads JAX, for which --help and a wrong name need not wait.
         import evaluation_run
     try:

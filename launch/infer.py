@@ -20,7 +20,7 @@ together, and the first writes:
 
 import sys
 
-from gophercite import interruption
+from gophercite import importing, interruption
 
 if __name__ == "__main__":  # before the imports that take seconds
     interruption.end_at_once()
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f"infer: {in_one_line(error)}", file=sys.stderr)
         return 1
-    with interruption.libraries_silenced():
+    with importing.libraries():
         # Imported here because it loads JAX, for which --help and a wrong name need not wait.
         import inference_run
     try:

@@ -43,6 +43,7 @@ from typing import Any
 import gin_files
 import keras_alone
 
+from gophercite import importing
 from gophercite.storage.json_fields import in_one_line
 
 GIB = 2**30
@@ -88,7 +89,7 @@ def _one(flags: argparse.Namespace, bindings: Mapping[str, str]) -> dict[str, An
     from gophercite.planning.chips import topology
 
     slice_ = topology(name)  # before the library is imported, which takes seconds
-    with keras_alone.keras_alone():
+    with importing.libraries(), keras_alone.keras_alone():
         import configuration  # noqa: F401 -- makes the library known to gin
         import planned_runs
 

@@ -29,7 +29,7 @@ import gin_files
 import keras_alone
 import setting_checks
 
-from gophercite import interruption
+from gophercite import importing, interruption
 from gophercite.cli import processes
 from gophercite.storage.json_fields import in_one_line
 
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (gin_files.ConfigurationError, OSError) as error:
         print(f"train: {in_one_line(error)}", file=sys.stderr)
         return 1
-    with interruption.libraries_silenced(), keras_alone.keras_alone():
+    with importing.libraries(), keras_alone.keras_alone():
         _set_up_jax(flags)
         # Imported here because they load JAX and TensorFlow, for which --help and a wrong name need
         # not wait.

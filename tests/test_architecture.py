@@ -12,7 +12,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 
 # From the ground up; a room imports only from floors below its own.
 FLOORS = (
-    ("native", "interruption", "child_processes"),
+    ("native", "importing", "interruption", "child_processes"),
     ("documents", "partitioning", "kernels"),
     ("evidence", "storage", "text"),
     ("vocabularies",),
