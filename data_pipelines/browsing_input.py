@@ -45,6 +45,11 @@ class BrowsingInput:
         """The questions' name in messages."""
         return ", ".join(map(os.fspath, _listed(self.files)))
 
+    @property
+    def trained_length(self) -> None:
+        """Unknown: prompts are the browser's."""
+        return None
+
     @functools.cached_property
     def records(self) -> list[records.Question]:
         """The questions.

@@ -43,6 +43,11 @@ class ComparisonInput(Input):
     pack: bool = dataclasses.field(default=False, init=False)
     share_beginnings: bool = dataclasses.field(default=False, init=False)
 
+    @property
+    def trained_length(self) -> None:
+        """None: a reward model reads no pages."""
+        return None
+
     def _example(self, features: Features) -> Any:
         return Pair(features["tokens"], features["second_tokens"], features["labels"])
 

@@ -100,6 +100,11 @@ class Input(TaskInput):
     def _example_length(self) -> int:
         return self.length
 
+    @property
+    def trained_length(self) -> int | None:
+        """Tokens that a prompt and its answer have at most."""
+        return self.length
+
     def _why_none(self) -> str:
         dropped = self.report.longest_dropped
         return f" and fits length={self.length} (one has {dropped} tokens)" if dropped else ""

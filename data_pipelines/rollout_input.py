@@ -164,6 +164,11 @@ class RolloutInput(TaskInput):
     def _example_length(self) -> int:
         return self.prompt_length
 
+    @property
+    def trained_length(self) -> int | None:
+        """Tokens that a prompt and its sample have at most."""
+        return self.prompt_length + self.max_tokens
+
     def _why_none(self) -> str:
         return f" and can be asked: {self.report}" if self.report.dropped else ""
 

@@ -143,6 +143,11 @@ class TaskInput(abc.ABC):
     def _example_length(self) -> int:
         """Maximum tokens of an example; a longer one can't be used."""
 
+    @property
+    def trained_length(self) -> int | None:
+        """Tokens that a prompt and its answer have at most; None if rows are not such texts."""
+        return None
+
     @abc.abstractmethod
     def _why_none(self) -> str:
         """The message if no example of a split passes the task's filters and can be used."""

@@ -14,6 +14,8 @@ from gophercite.documents import Document, Window
 from gophercite.evidence import Evidence
 from gophercite.vocabularies import Vocabulary
 
+PAPERS_PROMPT_TOKENS = 4096 - 256  # section 2.7
+
 
 def prompt(
     question: str, sources: Sequence[Window | Document], *, question_first: bool = False
@@ -61,6 +63,26 @@ def encode_prompt(
     """
     text = prompt(question, sources, question_first=vocabulary.question_first)
     return encode_text(vocabulary, text)
+
+
+def usual_prompt_tokens(vocabulary: Vocabulary, max_tokens: int) -> int:
+    """Returns how long a model's prompts may be if nobody says so.
+
+    Pages that are longer are cut to windows. Longer prompts than in training take longer, and what
+    a model makes of them is hardly known.
+
+    Args:
+      vocabulary: the model's.
+      max_tokens: maximum length of an answer.
+
+    Returns:
+      What the answer leaves of the length in training, three quarters of it at least, and no more
+      than the paper's.
+    """
+    length = vocabulary.trained_length
+    if length is None:
+        return PAPERS_PROMPT_TOKENS
+    return max(1, min(PAPERS_PROMPT_TOKENS, length - min(max_tokens, length // 4)))
 
 
 def encode_text(vocabulary: Vocabulary, text: str) -> list[int]:

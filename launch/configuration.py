@@ -5,6 +5,7 @@ Names that T5X's users know keep their meaning: the macros `MODEL_DIR`, `TRAIN_S
 `Transformer`, `adafactor`, `Input` … A run's gin file includes `supervised.gin`, which joins them.
 """
 
+import copy
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -169,7 +170,10 @@ class Run:
         if text := training_text(self.input.vocabulary, self._some_rows(), started_with):
             provenance[TRAINING_TEXT] = text
         base = None if self.transformer.lora is None else initial
-        describe_run(folder, self.transformer, self.input.vocabulary, provenance, base)
+        vocabulary = copy.copy(self.input.vocabulary)
+        lengths = self.input.trained_length, vocabulary.trained_length
+        vocabulary.trained_length = max((each for each in lengths if each), default=None)
+        describe_run(folder, self.transformer, vocabulary, provenance, base)
 
     def _some_rows(self) -> np.ndarray | None:
         """A batch of training text, [rows, length]; None if the input is not text."""

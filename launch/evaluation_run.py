@@ -88,7 +88,7 @@ def _evaluate(evaluation: Evaluation, process: int, count: int) -> Results | Non
         return Results(title, systems, claims=evaluation.claims)
     partitioner = inference_partitioner(evaluation.model_parallel)
     model, judge = load_models(evaluation.model, evaluation.reward_model or None, partitioner)
-    settings = evaluation.asking()
+    settings = evaluation.asking(model.vocabulary)
     run = describe_asking(model, str(evaluation.model), settings, questions, judge)
     together = spans_processes(partitioner)
     if together:
@@ -180,7 +180,14 @@ def _ask(
     report = PromptReport()
     scorer = None if judge is None else Scorer(judge)
     counts = log.ask(
-        model, questions, evaluation.asking(), report, scorer, process, count, together=together
+        model,
+        questions,
+        evaluation.asking(model.vocabulary),
+        report,
+        scorer,
+        process,
+        count,
+        together=together,
     )
     begun = shown = next(counts)
     if begun:

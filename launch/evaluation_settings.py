@@ -9,6 +9,7 @@ from typing import Literal, get_args
 
 import gin
 
+from gophercite import prompts
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.evaluation.answer_log import AskingSettings
 from gophercite.evaluation.metrics import ClaimRule
@@ -21,6 +22,7 @@ from gophercite.reports.results import Choice
 from gophercite.retrieval.index import DocumentIndex
 from gophercite.retrieval.search_results import with_pages
 from gophercite.storage import is_remote
+from gophercite.vocabularies import Vocabulary
 
 # Endings of the files of JSON lines that an evaluation writes, as its questions may be.
 _WRITTEN = (".jsonl", "_samples.jsonl", "_claims.jsonl")
@@ -39,7 +41,8 @@ class Evaluation:
         about the same page.
       batch_size: number of prompts that are answered at once.
       max_tokens: maximum length of an answer.
-      max_prompt_tokens: maximum length of a prompt; longer pages are cut to windows.
+      max_prompt_tokens: maximum length of a prompt; longer pages are cut to windows. None follows
+        from the length that the model was trained with (`prompts.usual_prompt_tokens`).
       index: holds the pages of questions with search results.
       pages: whether a question's pages share one prompt, or each has its own.
       samples: number of answers per prompt.
@@ -72,7 +75,7 @@ class Evaluation:
     limit: int | None = None
     batch_size: int = 16
     max_tokens: int = 256
-    max_prompt_tokens: int = 3840
+    max_prompt_tokens: int | None = None
     index: str | None = None
     pages: Literal["together", "each"] = "together"
     samples: int = 1
@@ -135,23 +138,30 @@ class Evaluation:
                 "boundaries need constrained: without it, the model decides where quotes begin "
                 "and end"
             )
-        self.asking()
+        self.asking(None)
 
     @property
     def choice(self) -> Choice:
         """Which of a question's samples counts."""
         return self.choose or ("consensus" if self.reward_model is None else "reward")
 
-    def asking(self) -> AskingSettings:
+    def asking(self, vocabulary: Vocabulary | None) -> AskingSettings:
         """How the model is prompted.
+
+        Args:
+          vocabulary: the model's; None as long as it has not been read.
 
         Raises:
           ValueError: a setting is out of range.
         """
         few_shot = FewShotSettings(Style(self.few_shot), self.shots) if self.few_shot else None
+        longest = self.max_prompt_tokens
+        if longest is None and vocabulary is not None:
+            longest = prompts.usual_prompt_tokens(vocabulary, self.max_tokens)
+        longest = longest or prompts.PAPERS_PROMPT_TOKENS
         return AskingSettings(
             SamplingSettings(self.max_tokens, self.temperature, top_p=self.top_p),
-            PromptSettings(self.max_prompt_tokens, self.pages, few_shot=few_shot, seed=self.seed),
+            PromptSettings(longest, self.pages, few_shot=few_shot, seed=self.seed),
             self.samples,
             self.constrained,
             self.batch_size,

@@ -47,6 +47,26 @@ def test_the_question_may_also_come_first() -> None:
     assert prompts.encode_judged(vocabulary, QUESTION, (ANSWER,)) == plain
 
 
+@pytest.mark.parametrize(
+    ("trained_length", "max_tokens", "expected"),
+    [
+        (None, 256, 3840),
+        (4096, 256, 3840),  # the paper's
+        (1024, 256, 768),
+        (1024, 64, 960),
+        (192, 256, 144),  # answers are shorter than they may be
+        (8192, 256, 3840),
+        (1, 256, 1),
+    ],
+)
+def test_prompts_are_as_long_as_in_training(
+    trained_length: int | None, max_tokens: int, expected: int
+) -> None:
+    vocabulary = copy.copy(trained())
+    vocabulary.trained_length = trained_length
+    assert prompts.usual_prompt_tokens(vocabulary, max_tokens) == expected
+
+
 def test_the_response_follows_a_space_and_parses() -> None:
     text = prompts.response(ANSWER)
     assert text == " %<In 1874.>%(Ormsby)%[Its lighthouse was built in 1874.]%"

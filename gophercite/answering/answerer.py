@@ -32,6 +32,7 @@ from gophercite.few_shot.prompting import FewShotSettings, few_shot_context
 from gophercite.model_folders.folder import Model
 from gophercite.models.training_text import unlike_training
 from gophercite.partitioning import Partitioner
+from gophercite.prompts import usual_prompt_tokens
 from gophercite.quoting.constraint import NoLegalAnswer, PromptGraph, QuoteConstraint
 from gophercite.quoting.quote_settings import QuoteSettings
 from gophercite.quoting.quote_state import QuoteTables
@@ -64,7 +65,8 @@ class AnsweringSettings:
     Attributes:
       samples: number of answers to draw, of which the best is given: the paper's N.
       prompt_tokens: maximum prompt length in tokens; prompt and answer together must fit the length
-        that the model was trained for.
+        that the model was trained for. None follows from that length, if it is known
+        (`prompts.usual_prompt_tokens`).
       joint: show all pages in one prompt instead of each in its own.
       few_shot: number of examples before the question, for a base model that was not trained to
         answer (section 2.5 and H): drawn for each prompt, at most five.
@@ -83,7 +85,7 @@ class AnsweringSettings:
     """
 
     samples: int = 16
-    prompt_tokens: int = 4096 - 256
+    prompt_tokens: int | None = None
     joint: bool = False
     few_shot: int = 0
     choose: Chooser | None = None
@@ -193,7 +195,12 @@ class Answerer:
         chooser = settings.choose or ("consensus" if reward_model is None else "reward")
         if chooser == "reward" and reward_model is None:
             raise ValueError("choose = 'reward': needs a reward model")
-        self.settings = dataclasses.replace(settings, choose=chooser)
+        self._prompt_tokens = settings.prompt_tokens or usual_prompt_tokens(
+            model.vocabulary, settings.sampling.max_tokens
+        )
+        self.settings = dataclasses.replace(
+            settings, choose=chooser, prompt_tokens=self._prompt_tokens
+        )
         if chooser == "consensus" and settings.samples == 1:
             chooser = "mean"  # one alone agrees with itself
         self._chooser: Chooser = chooser
@@ -372,7 +379,7 @@ class Answerer:
 
             def with_examples(shown: Sequence[SearchResult]) -> Context:
                 return few_shot_context(
-                    question, shown, settings.prompt_tokens, vocabulary, examples, draw,
+                    question, shown, self._prompt_tokens, vocabulary, examples, draw,
                     settings.contexts,
                 )  # fmt: skip
 
@@ -380,7 +387,7 @@ class Answerer:
                 return each_context(results, lambda one: with_examples([one]))
             context = with_examples(results)
         else:
-            arguments = (question, results, settings.prompt_tokens, vocabulary, settings.contexts)
+            arguments = (question, results, self._prompt_tokens, vocabulary, settings.contexts)
             if not settings.joint:
                 return single_contexts(*arguments)
             context = joint_context(*arguments)

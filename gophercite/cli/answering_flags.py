@@ -114,8 +114,8 @@ def _add_sampling(group: argparse._ActionsContainer) -> None:
     add_argument(
         "--prompt-tokens",
         type=positive,
-        default=3840,
-        help="length of the longest prompt, in tokens (default: 3840)",
+        help="length of the longest prompt, in tokens (default: what an answer leaves of the "
+        "length that the model was trained with; 3840 at most, and if that isn't known)",
     )
     add_argument(
         "--temperature",

@@ -256,7 +256,8 @@ def _answers(
     with doing(f"answering from {counted(len(found.results), 'page')}"):
         prepared = answerer.prepare(options.question, found)
         if prepared.no_room is not None:
-            flag, value = prepared.no_room.setting, getattr(options, prepared.no_room.setting)
+            flag = prepared.no_room.setting
+            value = getattr(options, flag) or answerer.settings.prompt_tokens
             raise RefusedError(
                 f"--{flag.replace('_', '-')} {value} is too few: {prepared.no_room.problem}"
             )

@@ -10,7 +10,7 @@ import tokenizers
 
 from gophercite.vocabularies.beginnings import TOKENIZER_JSON, token_before_texts
 from gophercite.vocabularies.end_tokens import write_end_tokens
-from gophercite.vocabularies.prompt_form import write_question_first
+from gophercite.vocabularies.prompt_form import PromptForm
 from gophercite.vocabularies.tokenizer_config import (
     CONFIG_NAME,
     read_special_tokens,
@@ -118,8 +118,8 @@ class HuggingFaceVocabulary(Vocabulary):
         (folder / FILE_NAME).write_text(self._json, "utf-8")
         write_config(folder, self._tokenizer.id_to_token, self)
         write_end_tokens(folder, self)
-        if self.question_first:
-            write_question_first(folder, True)
+        if (form := PromptForm.of(self)) != PromptForm():
+            form.write(folder)
 
     def _tokenize(self, text: str) -> list[int]:
         return self._tokenizer.encode(text, add_special_tokens=False).ids

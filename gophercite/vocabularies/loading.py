@@ -7,7 +7,7 @@ from gophercite.storage import is_remote, local_copy
 from gophercite.vocabularies import hugging_face, sentence_piece
 from gophercite.vocabularies.end_tokens import read_end_tokens
 from gophercite.vocabularies.listing import MODEL_NAMES, check_listing, write_listing
-from gophercite.vocabularies.prompt_form import read_question_first
+from gophercite.vocabularies.prompt_form import PromptForm, read_prompt_form
 from gophercite.vocabularies.tokenizer_config import read_chat_template
 from gophercite.vocabularies.vocabulary import Vocabulary, VocabularyError
 
@@ -46,7 +46,7 @@ def _load(path: pathlib.Path) -> Vocabulary:
     if path.is_dir():
         vocabulary = _load_folder(path)
         vocabulary.chat_template = read_chat_template(path)
-        vocabulary.question_first = read_question_first(path) or False
+        (read_prompt_form(path) or PromptForm()).give(vocabulary)
         vocabulary.end_by(read_end_tokens(path))
         return vocabulary
     if path.suffix == ".json":
@@ -71,7 +71,7 @@ def renew_vocabulary(folder: str | os.PathLike[str]) -> None:
     folder = pathlib.Path(folder)
     _load_folder(folder).end_by(read_end_tokens(folder))
     read_chat_template(folder)
-    read_question_first(folder)
+    read_prompt_form(folder)
     write_listing(folder)
 
 

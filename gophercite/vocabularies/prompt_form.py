@@ -1,22 +1,43 @@
-"""How a model's prompts are laid out: `prompt.json`, next to its tokenizer like a chat template.
+"""What a model's prompts were like in training: `prompt.json`, next to its tokenizer.
 
 A folder without the file is that of a model whose prompts have the question after the pages only,
-as GopherCite's do.
+as GopherCite's do, and whose length in training isn't known.
 """
 
 import json
 import pathlib
+from typing import Any, NamedTuple
 
 from gophercite.storage.json_fields import describe
 from gophercite.vocabularies.tokenizer_config import read_object
-from gophercite.vocabularies.vocabulary import VocabularyError
+from gophercite.vocabularies.vocabulary import Vocabulary, VocabularyError
 
 FORM_NAME = "prompt.json"
-_FIELD = "question_first"
 
 
-def read_question_first(folder: pathlib.Path) -> bool | None:
-    """Whether a model's prompts begin with the question; None if there is no `prompt.json`.
+class PromptForm(NamedTuple):
+    """What `prompt.json` says; the attributes of the same names in `Vocabulary` hold it."""
+
+    question_first: bool = False
+    trained_length: int | None = None
+
+    @classmethod
+    def of(cls, vocabulary: Vocabulary) -> "PromptForm":
+        """The form of a model's prompts."""
+        return cls(vocabulary.question_first, vocabulary.trained_length)
+
+    def give(self, vocabulary: Vocabulary) -> None:
+        """Makes it the form of a model's prompts."""
+        vocabulary.question_first, vocabulary.trained_length = self
+
+    def write(self, folder: pathlib.Path) -> None:
+        """Writes `prompt.json`; the folder must exist."""
+        fields = {name: value for name, value in self._asdict().items() if value is not None}
+        (folder / FORM_NAME).write_text(json.dumps(fields) + "\n", "utf-8")
+
+
+def read_prompt_form(folder: pathlib.Path) -> PromptForm | None:
+    """Reads `prompt.json`; None if there is none.
 
     Args:
       folder: the tokenizer's folder, or that of adapters.
@@ -28,21 +49,21 @@ def read_question_first(folder: pathlib.Path) -> bool | None:
     path = folder / FORM_NAME
     if not path.exists():
         return None
-    value = read_object(path)
-    for name in value:
-        if name != _FIELD:
+    fields = read_object(path)
+    for name in fields:
+        if name not in PromptForm._fields:
             raise VocabularyError(
                 f"{path}: field {name!r} is not known to this version: the model may have been "
                 "trained with prompts of another form"
             )
-    first = value.get(_FIELD)
-    if not isinstance(first, bool):
-        raise VocabularyError(
-            f"{path}: field {_FIELD!r}: expected true or false, got {describe(first)}"
-        )
-    return first
+    form = PromptForm(**fields)
+    if not isinstance(form.question_first, bool):
+        raise _wrong(path, "question_first", "true or false", form.question_first)
+    length = form.trained_length
+    if length is not None and (type(length) is not int or length < 1):
+        raise _wrong(path, "trained_length", "a positive number of tokens", length)
+    return form
 
 
-def write_question_first(folder: pathlib.Path, question_first: bool) -> None:
-    """Writes `prompt.json`; the folder must exist."""
-    (folder / FORM_NAME).write_text(json.dumps({_FIELD: question_first}) + "\n", "utf-8")
+def _wrong(path: pathlib.Path, field: str, expected: str, value: Any) -> VocabularyError:
+    return VocabularyError(f"{path}: field {field!r}: expected {expected}, got {describe(value)}")

@@ -10,7 +10,7 @@ from sentencepiece import sentencepiece_model_pb2
 from gophercite.vocabularies.beginnings import TOKENIZER_JSON, adds_bos_token
 from gophercite.vocabularies.conversion import to_tokenizer_json
 from gophercite.vocabularies.end_tokens import write_end_tokens
-from gophercite.vocabularies.prompt_form import write_question_first
+from gophercite.vocabularies.prompt_form import PromptForm
 from gophercite.vocabularies.tokenizer_config import TEMPLATE_NAME, write_config
 from gophercite.vocabularies.vocabulary import (
     BYTES,
@@ -97,8 +97,8 @@ class SentencePieceVocabulary(Vocabulary):
         elif self.chat_template is not None:
             (folder / TEMPLATE_NAME).write_text(self.chat_template, "utf-8")
         write_end_tokens(folder, self)
-        if self.question_first:
-            write_question_first(folder, True)
+        if (form := PromptForm.of(self)) != PromptForm():
+            form.write(folder)
 
     def export(self, folder: str | os.PathLike[str]) -> None:
         """Writes `tokenizer.model` and the same tokenizer as `tokenizer.json`."""
@@ -108,8 +108,8 @@ class SentencePieceVocabulary(Vocabulary):
         content = to_tokenizer_json(_read_proto(self._model), bos)
         (folder / TOKENIZER_JSON).write_text(content, "utf-8")
         write_config(folder, self._processor.id_to_piece, self)
-        if self.question_first:
-            write_question_first(folder, True)
+        if (form := PromptForm.of(self)) != PromptForm():
+            form.write(folder)
 
     def _tokenize(self, text: str) -> list[int]:
         return list(self._processor.encode(text))

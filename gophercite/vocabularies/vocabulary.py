@@ -69,6 +69,8 @@ class Vocabulary(abc.ABC):
         if there is none.
       question_first: whether the model was trained with prompts that begin with the question
         (`gophercite.prompts`). Like a chat template, it is stored with the tokenizer.
+      trained_length: number of tokens that a prompt and its answer had at most when the model was
+        trained to answer, stored likewise; None if that isn't known.
     """
 
     size: int
@@ -82,6 +84,7 @@ class Vocabulary(abc.ABC):
     other_eos_ids: tuple[int, ...] = ()
     chat_template: str | None = None
     question_first: bool = False
+    trained_length: int | None = None
 
     def __init__(self, token_bytes: Sequence[bytes | None], byte_ids: Sequence[int | None]) -> None:
         """Called by subclasses.

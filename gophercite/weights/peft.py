@@ -3,7 +3,7 @@
     adapter_config.json        the adapted modules, rank and alpha
     adapter_model.safetensors  two tensors per module: lora_A [rank, in], lora_B [out, rank]
     gophercite.json            the digest of the base's parameters, which our own merge checks
-    prompt.json                the form of the prompts, if they begin with the question
+    prompt.json                the form of the prompts, if it is not the base model's
 
 A reward model becomes a sequence classifier with one label, whose score is the reward. Its other
 head, which published families lack, has a file of its own:
@@ -36,7 +36,7 @@ from gophercite.models.parameters import ADAPTERS, HEADS, Params
 from gophercite.models.reward_model import REWARD, SUPPORTED_AND_PLAUSIBLE, RewardModel
 from gophercite.models.transformer import Transformer
 from gophercite.storage import whole_folder
-from gophercite.vocabularies.prompt_form import write_question_first
+from gophercite.vocabularies.prompt_form import PromptForm
 from gophercite.weights.checkpoint import WeightsError
 from gophercite.weights.export import Exported
 from gophercite.weights.importing import Dtype
@@ -137,9 +137,9 @@ def export_adapters(
         (unfinished / CONFIG).write_text(text, "utf-8")
         made_for = json.dumps({"base_sha256": digest}) + "\n"
         (unfinished / MADE_FOR).write_text(made_for, "utf-8")
-        firsts = [read_vocabulary(each).question_first for each in (root, description.base)]
-        if any(firsts):
-            write_question_first(unfinished, firsts[0])
+        form, of_base = (PromptForm.of(read_vocabulary(it)) for it in (root, description.base))
+        if form != of_base:
+            form.write(unfinished)
     values = sum(tensor.size for tensor in tensors.values())
     return Exported(fields["model_type"], values, chosen.name, (TENSORS,))
 

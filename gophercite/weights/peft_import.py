@@ -37,7 +37,7 @@ from gophercite.models.config import TransformerConfig
 from gophercite.models.lora import adaptable
 from gophercite.models.parameters import HEADS, TRAINED, Params
 from gophercite.models.reward_model import REWARD, SUPPORTED_AND_PLAUSIBLE
-from gophercite.vocabularies.prompt_form import read_question_first
+from gophercite.vocabularies.prompt_form import read_prompt_form
 from gophercite.weights.checkpoint import WeightsError, read_json
 from gophercite.weights.model_types import write_architecture
 from gophercite.weights.names import LAYERS, NAMES, Place
@@ -162,9 +162,9 @@ def merge_adapters(
     heads = read_heads(source, config.d_model, settings.is_classifier)
     if heads is not None:
         params[HEADS] = jax.tree.map(lambda leaf: jnp.asarray(leaf, config.param_dtype), heads)
-    first = read_question_first(source)
-    if first is not None:
-        model.vocabulary.question_first = first
+    form = read_prompt_form(source)
+    if form is not None:
+        form.give(model.vocabulary)
     save_model(folder, Model(model.transformer, params, model.vocabulary, provenance))
     return read_description(folder)
 

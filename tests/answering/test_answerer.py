@@ -1,5 +1,6 @@
 """A model answers from pages: the bundled one, really sampled under the quote constraint."""
 
+import copy
 import dataclasses
 import functools
 import itertools
@@ -294,6 +295,21 @@ def test_how_many_are_drawn_at_a_time_changes_no_sample() -> None:
 def test_settings_out_of_range_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} = 0: must be at least 1"):
         AnsweringSettings(**{name: 0})
+
+
+def test_prompts_are_as_long_as_the_model_was_trained_with() -> None:
+    """Unless somebody says how long; and the settings of an answer say what it was."""
+    settings = dataclasses.replace(SETTINGS, prompt_tokens=None)
+    short = dataclasses.replace(model(), vocabulary=copy.copy(model().vocabulary))
+    short.vocabulary.trained_length = 192
+    for answerer, expected in (
+        (Answerer(short, settings), 144),
+        (Answerer(short, SETTINGS), 120),
+        (Answerer(model(), settings), 3840),
+    ):
+        assert answerer.settings.prompt_tokens == expected
+        lengths = [len(each.tokens) for each in answerer.prepare(QUESTION, found_pages()).contexts]
+        assert expected == 3840 or 2 * expected < 3 * max(lengths) <= 3 * expected
 
 
 def test_from_python(tmp_path: pathlib.Path) -> None:

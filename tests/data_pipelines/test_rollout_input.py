@@ -168,6 +168,7 @@ def test_questions_that_cannot_be_asked_are_dropped_and_counted(tmp_path, caplog
     ((prompt, _),) = asked(source.one_pass())
     assert prompt == encode_question(VOCABULARY, made[-1])
     assert source.report.asked == 1
+    assert source.trained_length == settings["prompt_length"] + settings["max_tokens"]
     assert source.report.dropped == {
         Dropped.LONG_PROMPT: 1, Dropped.LONG_QUESTION: 1, Dropped.NO_QUOTE: 2, Dropped.NO_ROOM: 1
     }  # fmt: skip

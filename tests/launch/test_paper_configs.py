@@ -53,6 +53,7 @@ def test_the_reward_models_learn_from_the_paper_s_mixture(
     small = SMALL | folders | {"RewardLearner.microbatches": "1", "LENGTH": "96"}
     gin_files.load([f"gin_configs/rm_gopher_{size}.gin"], small)
     run = configuration.build()
+    assert run.input.trained_length is None
     mixture = seqio.MixtureRegistry.get(run.input.mixture_or_task_name)
     rates = {task.name: mixture.get_rate(task) for task in mixture.tasks}
     assert rates == COMPARISONS

@@ -159,7 +159,8 @@ def test_a_published_model_brings_its_architecture_and_single_fields_can_be_chan
     assert 0 < 2 * text.count("Answer:") == text.count("Question: ")
     assert text.startswith("Question: ")
     run.describe(epath.Path(tmp_path / "described"))
-    assert read_vocabulary(tmp_path / "described").question_first
+    described = read_vocabulary(tmp_path / "described")
+    assert (described.question_first, described.trained_length) == (True, 448)
     settings["model_config.attention_blok"] = "16"
     with pytest.raises(gin_files.ConfigurationError, match=r"model_config\.attention_block"):
         setting_checks.check(["gin_configs/sft_imported.gin"], settings)

@@ -15,6 +15,7 @@ from vocabulary_fixtures import trained
 
 from gophercite.prompts import encode_text
 from gophercite.vocabularies import Vocabulary, VocabularyError, load_vocabulary
+from gophercite.vocabularies.prompt_form import PromptForm
 
 FOLDER = pathlib.Path(__file__).parents[1] / "tokenizers"
 KINDS = ("llama3", "qwen", "gpt2", "gpt_neox", "llama2", "gemma")
@@ -210,20 +211,24 @@ def test_the_form_of_prompts_is_kept(name: str, tmp_path: pathlib.Path) -> None:
     vocabulary = trained() if name == "sentence_piece" else load_vocabulary(FOLDER / name)
     vocabulary = copy.copy(vocabulary)
     vocabulary.save(tmp_path / "without")
-    assert not load_vocabulary(tmp_path / "without").question_first
-    vocabulary.question_first = True
-    vocabulary.save(tmp_path / "with")
-    assert load_vocabulary(tmp_path / "with").question_first
-    (tmp_path / "exported").mkdir()
-    vocabulary.export(tmp_path / "exported")
-    assert load_vocabulary(tmp_path / "exported").question_first
+    assert not (tmp_path / "without" / "prompt.json").exists()
+    assert PromptForm.of(load_vocabulary(tmp_path / "without")) == PromptForm(False, None)
+    for form in (PromptForm(True, None), PromptForm(False, 1024), PromptForm(True, 192)):
+        form.give(vocabulary)
+        vocabulary.save(tmp_path / "with")
+        assert PromptForm.of(load_vocabulary(tmp_path / "with")) == form
+        (tmp_path / "exported").mkdir(exist_ok=True)
+        vocabulary.export(tmp_path / "exported")
+        assert PromptForm.of(load_vocabulary(tmp_path / "exported")) == form
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         ('{"question_first": 1}', r"field 'question_first': expected true or false, got .*1"),
-        ("{}", r"field 'question_first': expected true or false, got null"),
+        ('{"trained_length": 0}', r"'trained_length': expected a positive number .*, got .*0"),
+        ('{"trained_length": true}', r"'trained_length': expected a positive .*, got .*true"),
+        ('{"trained_length": "512"}', r"'trained_length': expected a positive .*, got .*512"),
         ('{"question_first": true, "pages": "last"}', r"field 'pages' is not known"),
         ("[true]", r"prompt\.json"),
         ("{", r"prompt\.json"),

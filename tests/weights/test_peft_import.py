@@ -65,6 +65,9 @@ def test_what_a_run_exports_is_the_run_again(
     assert "--base MODEL" in capsys.readouterr().err
 
 
+LENGTHS = {"base": None, "run": 448}
+
+
 @pytest.mark.parametrize(("base_first", "run_first"), [(False, True), (True, False), (True, True)])
 def test_adapters_bring_the_form_of_their_prompts(
     llama: pathlib.Path, tmp_path: pathlib.Path, base_first: bool, run_first: bool
@@ -72,7 +75,7 @@ def test_adapters_bring_the_form_of_their_prompts(
     for name, first in (("base", base_first), ("run", run_first)):
         shutil.copytree(llama / name, tmp_path / name)
         vocabulary = read_vocabulary(tmp_path / name)
-        vocabulary.question_first = first
+        vocabulary.question_first, vocabulary.trained_length = first, LENGTHS[name]
         vocabulary.save(tmp_path / name / "vocabulary")
         renew(tmp_path / name)
     fields = json.loads((tmp_path / "run" / "model.json").read_text())
@@ -81,7 +84,8 @@ def test_adapters_bring_the_form_of_their_prompts(
     renew(tmp_path / "run")
     export_adapters(tmp_path / "run", tmp_path / "peft")
     merge_adapters(tmp_path / "peft", tmp_path / "base", tmp_path / "merged")
-    assert read_vocabulary(tmp_path / "merged").question_first == run_first
+    merged = read_vocabulary(tmp_path / "merged")
+    assert (merged.question_first, merged.trained_length) == (run_first, LENGTHS["run"])
 
 
 def test_alphas_and_scales_are_peft_s(llama: pathlib.Path, tmp_path: pathlib.Path) -> None:
