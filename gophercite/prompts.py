@@ -65,24 +65,25 @@ def encode_prompt(
     return encode_text(vocabulary, text)
 
 
-def usual_prompt_tokens(vocabulary: Vocabulary, max_tokens: int) -> int:
+def usual_prompt_tokens(trained_length: int | None, max_tokens: int) -> int:
     """Returns how long a model's prompts may be if nobody says so.
 
     Pages that are longer are cut to windows. Longer prompts than in training take longer, and what
     a model makes of them is hardly known.
 
     Args:
-      vocabulary: the model's.
+      trained_length: `Vocabulary.trained_length`; None if it isn't known, or if there are examples
+        before the question, which training knew nothing of.
       max_tokens: maximum length of an answer.
 
     Returns:
       What the answer leaves of the length in training, three quarters of it at least, and no more
       than the paper's.
     """
-    length = vocabulary.trained_length
-    if length is None:
+    if trained_length is None:
         return PAPERS_PROMPT_TOKENS
-    return max(1, min(PAPERS_PROMPT_TOKENS, length - min(max_tokens, length // 4)))
+    left = trained_length - min(max_tokens, trained_length // 4)
+    return min(PAPERS_PROMPT_TOKENS, left)
 
 
 def encode_text(vocabulary: Vocabulary, text: str) -> list[int]:

@@ -9,12 +9,12 @@ from typing import Literal, get_args
 
 import gin
 
-from gophercite import prompts
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.evaluation.answer_log import AskingSettings
 from gophercite.evaluation.metrics import ClaimRule
 from gophercite.evaluation.question_prompts import PromptSettings
 from gophercite.few_shot.prompting import FewShotSettings, Style
+from gophercite.prompts import usual_prompt_tokens
 from gophercite.quoting.quote_settings import QuoteSettings
 from gophercite.quoting.run_boundaries import Boundaries
 from gophercite.records import Question, Report, read
@@ -155,10 +155,10 @@ class Evaluation:
           ValueError: a setting is out of range.
         """
         few_shot = FewShotSettings(Style(self.few_shot), self.shots) if self.few_shot else None
-        longest = self.max_prompt_tokens
-        if longest is None and vocabulary is not None:
-            longest = prompts.usual_prompt_tokens(vocabulary, self.max_tokens)
-        longest = longest or prompts.PAPERS_PROMPT_TOKENS
+        trained_length = None
+        if vocabulary is not None and not self.few_shot:
+            trained_length = vocabulary.trained_length
+        longest = self.max_prompt_tokens or usual_prompt_tokens(trained_length, self.max_tokens)
         return AskingSettings(
             SamplingSettings(self.max_tokens, self.temperature, top_p=self.top_p),
             PromptSettings(longest, self.pages, few_shot=few_shot, seed=self.seed),

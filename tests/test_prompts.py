@@ -62,9 +62,7 @@ def test_the_question_may_also_come_first() -> None:
 def test_prompts_are_as_long_as_in_training(
     trained_length: int | None, max_tokens: int, expected: int
 ) -> None:
-    vocabulary = copy.copy(trained())
-    vocabulary.trained_length = trained_length
-    assert prompts.usual_prompt_tokens(vocabulary, max_tokens) == expected
+    assert prompts.usual_prompt_tokens(trained_length, max_tokens) == expected
 
 
 def test_the_response_follows_a_space_and_parses() -> None:

@@ -195,8 +195,9 @@ class Answerer:
         chooser = settings.choose or ("consensus" if reward_model is None else "reward")
         if chooser == "reward" and reward_model is None:
             raise ValueError("choose = 'reward': needs a reward model")
+        trained_length = None if settings.few_shot else model.vocabulary.trained_length
         self._prompt_tokens = settings.prompt_tokens or usual_prompt_tokens(
-            model.vocabulary, settings.sampling.max_tokens
+            trained_length, settings.sampling.max_tokens
         )
         self.settings = dataclasses.replace(
             settings, choose=chooser, prompt_tokens=self._prompt_tokens

@@ -305,6 +305,7 @@ def test_prompts_are_as_long_as_the_model_was_trained_with() -> None:
     for answerer, expected in (
         (Answerer(short, settings), 144),
         (Answerer(short, SETTINGS), 120),
+        (Answerer(short, dataclasses.replace(settings, few_shot=1)), 3840),
         (Answerer(model(), settings), 3840),
     ):
         assert answerer.settings.prompt_tokens == expected

@@ -1,5 +1,6 @@
 """The evaluation command: a saved model answers a file of questions."""
 
+import copy
 import json
 import os
 import pathlib
@@ -15,6 +16,7 @@ from typing import get_args
 import jax
 import pytest
 from entailment import entailment_server
+from evaluation_settings import Evaluation
 from vocabulary_fixtures import trained
 
 from data_pipelines import bootstrap
@@ -107,6 +109,20 @@ def test_a_report_is_printed_and_written(
     report = (tmp_path / "out" / "test.md").read_text()
     assert "\n".join(table) in report
     assert "| When? | 1874 |" in report
+
+
+def test_prompts_are_as_long_as_in_training_unless_there_are_examples() -> None:
+    vocabulary = copy.copy(trained())
+    for length, more, expected in (
+        (None, {}, 3840),
+        (1024, {}, 768),
+        (1024, {"max_tokens": 24}, 1000),
+        (1024, {"few_shot": "short"}, 3840),
+        (1024, {"max_prompt_tokens": 99}, 99),
+    ):
+        vocabulary.trained_length = length
+        asking = Evaluation("questions.jsonl", "model", **more).asking(vocabulary)
+        assert asking.prompts.prompt_tokens == expected
 
 
 def test_search_results_are_looked_up_and_asked_about_one_by_one(
