@@ -161,6 +161,9 @@ def test_a_published_model_brings_its_architecture_and_single_fields_can_be_chan
     run.describe(epath.Path(tmp_path / "described"))
     described = read_vocabulary(tmp_path / "described")
     assert (described.question_first, described.trained_length) == (True, 448)
+    run.input.vocabulary.trained_length = 1024  # of an earlier training with longer prompts
+    run.describe(epath.Path(tmp_path / "longer"))
+    assert read_vocabulary(tmp_path / "longer").trained_length == 1024
     settings["model_config.attention_blok"] = "16"
     with pytest.raises(gin_files.ConfigurationError, match=r"model_config\.attention_block"):
         setting_checks.check(["gin_configs/sft_imported.gin"], settings)
