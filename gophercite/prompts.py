@@ -77,12 +77,12 @@ def usual_prompt_tokens(trained_length: int | None, max_tokens: int) -> int:
       max_tokens: maximum length of an answer.
 
     Returns:
-      What the answer leaves of the length in training, three quarters of it at least, and no more
-      than the paper's.
+      What the answer leaves of the length in training. Answers are mostly shorter than they may be,
+      so that is seven eighths of it at least; and never more than the paper's.
     """
     if trained_length is None:
         return PAPERS_PROMPT_TOKENS
-    left = trained_length - min(max_tokens, trained_length // 4)
+    left = trained_length - min(max_tokens, trained_length // 8)
     return min(PAPERS_PROMPT_TOKENS, left)
 
 

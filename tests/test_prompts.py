@@ -52,9 +52,9 @@ def test_the_question_may_also_come_first() -> None:
     [
         (None, 256, 3840),
         (4096, 256, 3840),  # the paper's
-        (1024, 256, 768),
+        (1024, 256, 896),
         (1024, 64, 960),
-        (192, 256, 144),  # answers are shorter than they may be
+        (192, 256, 168),  # answers are shorter than they may be
         (8192, 256, 3840),
         (1, 256, 1),
     ],

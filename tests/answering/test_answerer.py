@@ -303,7 +303,7 @@ def test_prompts_are_as_long_as_the_model_was_trained_with() -> None:
     short = dataclasses.replace(model(), vocabulary=copy.copy(model().vocabulary))
     short.vocabulary.trained_length = 192
     for answerer, expected in (
-        (Answerer(short, settings), 144),
+        (Answerer(short, settings), 168),
         (Answerer(short, SETTINGS), 120),
         (Answerer(short, dataclasses.replace(settings, few_shot=1)), 3840),
         (Answerer(model(), settings), 3840),

@@ -115,7 +115,7 @@ def test_prompts_are_as_long_as_in_training_unless_there_are_examples() -> None:
     vocabulary = copy.copy(trained())
     for length, more, expected in (
         (None, {}, 3840),
-        (1024, {}, 768),
+        (1024, {}, 896),
         (1024, {"max_tokens": 24}, 1000),
         (1024, {"few_shot": "short"}, 3840),
         (1024, {"max_prompt_tokens": 99}, 99),
