@@ -160,7 +160,7 @@ def main() -> None:
     add("--samples", type=int, default=16, help="answers of each question (default: 16)")
     add("--temperature", type=float, default=1.0, help="of the sampling (default: 1)")
     add("--max-tokens", type=int, default=96, help="longest answer (default: 96)")
-    add("--prompt-tokens", type=int, default=3840, help="longest prompt (default: 3840)")
+    add("--prompt-tokens", type=int, help="longest prompt (default: as in training, like ask)")
     add("--seed", type=int, default=0, help="seed of the first question (default: 0)")
     flags = parser.parse_args()
 

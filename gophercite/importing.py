@@ -3,9 +3,11 @@
 import contextlib
 import gc
 import os
+import sys
 from collections.abc import Iterator
 
 _STDERR = 2  # the file descriptor, which libraries write to, too
+_LARGE = {"jax", "tensorflow"}
 
 
 @contextlib.contextmanager
@@ -15,10 +17,12 @@ def libraries() -> Iterator[None]:
     TensorFlow and JAX make more than a million objects while they are imported, and nearly all of
     them stay. Python would look through them for garbage, over and over, and once more when the
     process ends. Here it doesn't look during the imports, and later it leaves those objects alone.
+    It does so once in a process: what a notebook made before must still be collected.
 
     TensorFlow says twice that there is no GPU, whatever its own log level.
     """
     kept, collected = os.dup(_STDERR), gc.isenabled()
+    first = not _LARGE & sys.modules.keys()
     gc.disable()
     with open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), _STDERR)
@@ -27,6 +31,7 @@ def libraries() -> Iterator[None]:
     finally:
         os.dup2(kept, _STDERR)
         os.close(kept)
-        gc.freeze()
+        if first:
+            gc.freeze()
         if collected:
             gc.enable()
