@@ -23,9 +23,11 @@ def first_not_less(
     Returns:
       One position per search.
     """
-    last = keys.shape[0] - 1
     for _ in range(halvings):
-        middle = (low + high) // 2
-        less = (keys[jnp.minimum(middle, last)] < wanted) & (low < high)
+        # A shift and an index that is never counted from the end are one operation each: `//` and
+        # `[]` are ten, for signs that do not occur, and there are as many copies as halvings.
+        middle = (low + high) >> 1
+        key = keys.at[middle].get(mode="clip", wrap_negative_indices=False)
+        less = (key < wanted) & (low < high)
         low, high = jnp.where(less, middle + 1, low), jnp.where(less, high, middle)
     return low
