@@ -1,4 +1,4 @@
-"""One process of several that collect: its rows, metrics and environments, into a file."""
+"""Processes that collect together: of each its rows, metrics and environments, into a file."""
 
 import json
 import pathlib
@@ -6,6 +6,13 @@ import sys
 
 import jax
 import numpy as np
+
+from gophercite.browsing.own_copy import own_part
+from gophercite.models.parameters import HEADS, REWARD_MODEL
+from gophercite.models.reward_model import RewardModel
+from gophercite.partitioning import Partitioner, make_mesh
+from tests.browsing import test_collecting as tiny
+from tests.forked import one_of
 
 
 def main(folder: str, index: int, count: int, port: int) -> None:
@@ -20,12 +27,6 @@ def main(folder: str, index: int, count: int, port: int) -> None:
     jax.config.update("jax_num_cpu_devices", 2)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(f"localhost:{port}", count, index)
-    from gophercite.browsing.own_copy import own_part
-    from gophercite.models.parameters import HEADS, REWARD_MODEL
-    from gophercite.models.reward_model import RewardModel
-    from gophercite.partitioning import Partitioner, make_mesh
-    from tests.browsing import test_collecting as tiny
-
     partitioner = Partitioner(make_mesh(fsdp=-1))
     params = tiny.parameters()
     axes = tiny.TRUNK.logical_axes()
@@ -39,7 +40,7 @@ def main(folder: str, index: int, count: int, port: int) -> None:
         params,
         partitioner.shardings(axes, params),
     )
-    of = tiny.collector(partitioner=partitioner)
+    of = tiny.collector(steps=tiny.FEW_STEPS, partitioner=partitioner)
     arrays, said, polled = {}, [], []
 
     def poll() -> bool:
@@ -58,10 +59,10 @@ def main(folder: str, index: int, count: int, port: int) -> None:
     arrays |= {f"evaluated/{name}": part for name, part in made.experience.items()}
     said.append(made.totals)
     before = of.environments()
-    stops = iter([False] * 30)
+    stops = iter([False] * 15)
     stopped = of.collect(spread, {}, jax.random.key(9), lambda: next(stops, True))
     unchanged = of.environments() == before
-    again = tiny.collector(partitioner=partitioner)
+    again = tiny.collector(steps=tiny.FEW_STEPS, partitioner=partitioner)
     again.resume(json.loads(json.dumps(before)))
     try:
         own_part(Partitioner(make_mesh(model=4)))
@@ -73,4 +74,5 @@ def main(folder: str, index: int, count: int, port: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], *map(int, sys.argv[2:]))
+    where, processes, at = sys.argv[1], *map(int, sys.argv[2:])
+    main(where, one_of(processes), processes, at)

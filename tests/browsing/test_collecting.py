@@ -49,6 +49,7 @@ TRUNK = Transformer(
 FROZEN_LAYERS = 1
 QUESTIONS = [Asked(f"q{n}", f"lighthouse {n}?") for n in range(5)]
 PROMPT, MOST, CHUNK, STEPS, ENVIRONMENTS = 192, 24, 8, 14, 6
+FEW_STEPS = 8  # two collections have ends, further answers and chunks
 NEVER = lambda: False  # noqa: E731
 QUOTED = ["Search lighthouse", "Clicked on link 0", "Quote: was built"]
 RULES = Settings(actions=(4, 6), view_lines=6, results=3)
@@ -91,13 +92,13 @@ class Begun(BrowsingCollector):
         return dataclasses.replace(lane, state=replay(self._world, lane.state, QUOTED))
 
 
-def collector(constrained: bool = True, **changes: Any) -> BrowsingCollector:
+def collector(constrained: bool = True, steps: int = STEPS, **changes: Any) -> BrowsingCollector:
     return Begun(
         site(),
         QUESTIONS,
         RULES,
         player(constrained),
-        Rollout(ENVIRONMENTS, STEPS, CHUNK, 3),
+        Rollout(ENVIRONMENTS, steps, CHUNK, 3),
         Judge(TRUNK, VOCABULARY, PROMPT, 4),
         **{"evaluated": QUESTIONS[:3], **changes},
     )

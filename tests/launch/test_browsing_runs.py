@@ -54,6 +54,7 @@ ONE_LAYER = TINY | {"TransformerConfig.num_layers": "1"}
 SMALL = {name: value for name, value in ONE_LAYER.items() if not name.startswith("linear")} | {
     **kills.PPO,
     "TRAIN_STEPS": "2",
+    "PPOLearner.widths": "1",
     "BrowsingSettings.constrained": "False",
     "train.evaluate_every": "2",
     "train.save_every": "1",
@@ -150,7 +151,7 @@ def test_adapters_learn_by_browsing_above_a_model_that_stays(
 ) -> None:
     """Of policy and value network a checkpoint has the adapters, and a run goes on with these."""
     folder = tmp_path / "run"
-    few = {"LoRA.targets": "('up',)", "PPOLearner.widths": "1"}  # to compile less
+    few = {"LoRA.targets": "('up',)"}  # to compile less
     settings = folders | UNEVALUATED | few | {"model_config.dtype": "'float32'"}
     assert run(folder, cache, IMPORTED, **settings, TRAIN_STEPS="1") == 0
     stored = read_parameters(folder, 1)
