@@ -48,6 +48,7 @@ PAGES = [
 ]
 PROMPTS = [[3, 4, 5], [7, 8]]
 QUESTIONS = [[3, 4], [7]]
+WIDTH = 4  # of both, with little padding: `padded_rows` fills up to 64
 
 
 def plan(max_tokens: int, samples: int = 4, **settings: Any) -> Plan:
@@ -87,9 +88,9 @@ def batch(constrained: bool = True) -> dict[str, Any]:
     prompts, lengths = padded_rows(PROMPTS, BYTES.pad_id, "prompt")
     questions, asked = padded_rows(QUESTIONS, BYTES.pad_id, "question")
     shown: dict[str, Any] = {
-        "prompts": prompts,
+        "prompts": prompts[:, :WIDTH],
         "prompt_lengths": lengths,
-        "questions": questions,
+        "questions": questions[:, :WIDTH],
         "question_lengths": asked,
         "weights": jnp.ones(len(PROMPTS)),
     }
