@@ -5,6 +5,21 @@ import pathlib
 import subprocess
 import sys
 
+# Imports numba once, and goes on in a new process for each step: the next one waits for its end.
+STEPS = """
+import os, sys
+import gophercite.native
+
+for text in {texts!r}:
+    with open("called.py", "w") as called:
+        called.write(text)
+    process = os.fork()
+    if process == 0:
+        import caller
+        sys.stdout.flush()
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
+"""
 CALLER = """
 from gophercite.native import native
 from called import FACTOR, added
@@ -26,29 +41,31 @@ def added(x):
 """
 
 
-def run(folder: pathlib.Path, factor: int, term: int, inline: str = "") -> list[int]:
-    """What the caller answers in a process of its own, and how often it found its machine code."""
-    called = folder / "called.py"
-    text = CALLED.format(factor=factor, term=term, inline=inline)
-    if not called.exists() or called.read_text() != text:
-        called.write_text(text)
-    environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[1])}
-    environment.pop("NUMBA_CACHE_DIR", None)
-    made = subprocess.run(
-        [sys.executable, "-B", "caller.py"],
-        cwd=folder, env=environment, check=True, capture_output=True, text=True,
-    )  # fmt: skip
-    return [int(number) for number in made.stdout.split()]
+STEPS_AND_ANSWERS = [
+    ((2, 1, ""), [12, 0]),
+    ((2, 1, ""), [12, 1]),
+    ((2, 2, ""), [14, 0]),
+    ((3, 2, ""), [21, 0]),
+    ((3, 4, "_inline"), [27, 0]),
+    ((3, 4, "_inline"), [27, 1]),
+    ((3, 4, ""), [27, 0]),
+]
 
 
 def test_machine_code_is_kept_until_what_a_function_calls_has_changed(
     tmp_path: pathlib.Path,
 ) -> None:
+    """What a process answers, and how often it found its machine code."""
     (tmp_path / "caller.py").write_text(CALLER)
-    assert run(tmp_path, 2, 1) == [12, 0]
-    assert run(tmp_path, 2, 1) == [12, 1]
-    assert run(tmp_path, 2, 2) == [14, 0]
-    assert run(tmp_path, 3, 2) == [21, 0]
-    assert run(tmp_path, 3, 4, "_inline") == [27, 0]
-    assert run(tmp_path, 3, 4, "_inline") == [27, 1]
-    assert run(tmp_path, 3, 4) == [27, 0]
+    texts = [
+        CALLED.format(factor=factor, term=term, inline=inline)
+        for (factor, term, inline), _ in STEPS_AND_ANSWERS
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[1])}
+    environment.pop("NUMBA_CACHE_DIR", None)
+    made = subprocess.run(
+        [sys.executable, "-B", "-c", STEPS.format(texts=texts)],
+        cwd=tmp_path, env=environment, check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    found = [[int(number) for number in line.split()] for line in made.stdout.splitlines()]
+    assert found == [answers for _, answers in STEPS_AND_ANSWERS]

@@ -1,6 +1,7 @@
 """Processes find each other in each environment: real ones on loopback, and what is refused."""
 
 import contextlib
+import dataclasses
 import http.server
 import json
 import os
@@ -16,6 +17,7 @@ import pytest
 
 from gophercite.cli import processes
 from gophercite.cli.process_places import DisagreementError, JoinError, Place, find, first_node
+from tests.long_forms import LONG
 
 SCRIPT = pathlib.Path(__file__).with_name("join_processes.py")
 LAUNCH = pathlib.Path(__file__).parents[2] / "launch"
@@ -92,25 +94,18 @@ def together(
     return [json.loads(file.read_text()) for file in files]
 
 
-@pytest.mark.parametrize("where", ["flags", "slurm", "gke", "job", "tpu_vm"])
-def test_two_processes_meet(where: str, tmp_path: pathlib.Path) -> None:
-    port = str(free_port())
-    # One would take from it what the other compiles anew, in another order of collectives.
-    cache = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache")}
-    cache |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
-    shared, own = {"JAX_COORDINATOR_PORT": port, **cache}, [{}, {}]
-    flags = [["--distributed"]] * 2
+@contextlib.contextmanager
+def two(where: str, port: str) -> Iterator[list[dict[str, str]]]:
+    """The environments of two processes of one run on this machine; yields them."""
+    own: list[dict[str, str]] = [{}, {}]
     with contextlib.ExitStack() as servers:
-        if where == "flags":
-            said = [f"--coordinator_address=localhost:{port}", "--num_processes=2"]
-            flags = [[*said, f"--process_id={number}"] for number in (0, 1)]
-        elif where == "slurm":
+        if where == "slurm":
             own = [{**SLURM, "SLURM_PROCID": str(number)} for number in (0, 1)]
         elif where == "gke":
             own = [{**GKE, "TPU_WORKER_ID": str(number)} for number in (0, 1)]
         elif where == "job":
             own = [{**JOB, "JOB_COMPLETION_INDEX": str(number)} for number in (0, 1)]
-        else:
+        elif where == "tpu_vm":
             # Two slices of one host each; the metadata say so, and no variable does.
             for number in (0, 1):
                 megascale = f"MEGASCALE_NUM_SLICES: '2'\nMEGASCALE_SLICE_ID: '{number}'\n"
@@ -123,7 +118,40 @@ def test_two_processes_meet(where: str, tmp_path: pathlib.Path) -> None:
                     }
                 )
                 own[number] = {"GCE_METADATA_IP": servers.enter_context(server)}
-        found = together(tmp_path, flags, [{**shared, **each} for each in own])
+        yield [{"JAX_COORDINATOR_PORT": port, **each} for each in own]
+
+
+@pytest.mark.parametrize(
+    ("where", "place"),
+    [
+        ("slurm", Place("Slurm", "localhost:4107", 2, 0)),
+        ("gke", Place("GKE", "localhost:4107", 2, 0)),
+        ("job", Place("JAX_NUM_PROCESSES", "localhost:4107", 2, 0)),
+        ("tpu_vm", Place("the TPU VM", "localhost:4107", 2, 0)),
+    ],
+)
+def test_two_processes_have_one_coordinator_and_their_own_numbers(where: str, place: Place) -> None:
+    with two(where, "4107") as environments:
+        found = [find(each) for each in environments]
+    assert found == [place, dataclasses.replace(place, index=1)]
+
+
+# What is done with a place is the same for each environment.
+@pytest.mark.parametrize(
+    "where",
+    ["flags", "tpu_vm", *(pytest.param(each, marks=LONG) for each in ("slurm", "gke", "job"))],
+)
+def test_two_processes_meet(where: str, tmp_path: pathlib.Path) -> None:
+    port = str(free_port())
+    # One would take from it what the other compiles anew, in another order of collectives.
+    cache = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache")}
+    cache |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    flags = [["--distributed"]] * 2
+    if where == "flags":
+        said = [f"--coordinator_address=localhost:{port}", "--num_processes=2"]
+        flags = [[*said, f"--process_id={number}"] for number in (0, 1)]
+    with two(where, port) as environments:
+        found = together(tmp_path, flags, [{**cache, **each} for each in environments])
     assert found == [[0, 2, 2, 3], [1, 2, 2, 3]]
     assert not (tmp_path / "cache").exists(), "on CPUs, processes share no compiled programs"
 

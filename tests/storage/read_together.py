@@ -1,6 +1,7 @@
-"""One of two processes that read a model together: `read_together.py FOLDER PROCESS PORT OUTPUT`.
+"""One of two processes that read models together: `read_together.py PROCESS PORT OUTPUT FOLDER …`.
 
-Writes into OUTPUT the tensors that this process has checked, and why the model can't be read.
+Writes into OUTPUT the tensors of each model that this process has checked, and at last how much it
+has read, or why it can't be read.
 Nothing is printed: gloo's own lines may land in the middle of another line.
 """
 
@@ -19,7 +20,7 @@ from gophercite.model_folders.tensors import TensorFileError, TensorReader
 from gophercite.partitioning import Partitioner, make_mesh
 
 
-def read(folder: str, process: int, port: str, output: TextIO) -> None:
+def main(process: int, port: str, output: TextIO, folders: list[str]) -> None:
     jax.config.update("jax_num_cpu_devices", 2)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(f"localhost:{port}", 2, process)
@@ -30,6 +31,11 @@ def read(folder: str, process: int, port: str, output: TextIO) -> None:
         check(self, name, shape)
 
     TensorReader.check = said  # type: ignore[method-assign]
+    for folder in folders:
+        read(folder, output)
+
+
+def read(folder: str, output: TextIO) -> None:
     places = folder_shardings(folder, Partitioner(make_mesh(fsdp=4)))
     try:
         model = load_model(folder, shardings=places)
@@ -41,5 +47,5 @@ def read(folder: str, process: int, port: str, output: TextIO) -> None:
 
 
 if __name__ == "__main__":
-    with pathlib.Path(sys.argv[4]).open("w") as output:
-        read(sys.argv[1], int(sys.argv[2]), sys.argv[3], output)
+    with pathlib.Path(sys.argv[3]).open("w") as output:
+        main(int(sys.argv[1]), sys.argv[2], output, sys.argv[4:])

@@ -1,9 +1,11 @@
 """Two processes that read one model check it together: each tensor once, damage known to both."""
 
 import pathlib
+import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import jax
 
@@ -18,34 +20,48 @@ CONFIG = TransformerConfig(
 )
 
 
-def both(folder: pathlib.Path) -> list[list[str]]:
-    """What two processes write that read it together."""
+def both(*folders: pathlib.Path) -> Iterator[list[list[str]]]:
+    """For each model, what two processes write that read it together."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
-    outputs = [folder.with_name(f"{number}.txt") for number in (0, 1)]
+    outputs = [folders[0].with_name(f"{number}.txt") for number in (0, 1)]
     pair = [
-        subprocess.Popen([sys.executable, SCRIPT, folder, str(number), str(port), output])
+        subprocess.Popen([sys.executable, SCRIPT, str(number), str(port), output, *folders])
         for number, output in enumerate(outputs)
     ]
     assert [process.wait(timeout=600) for process in pair] == [0, 0]
-    return [output.read_text().splitlines() for output in outputs]
+    lines = [iter(output.read_text().splitlines()) for output in outputs]
+    for _ in folders:
+        yield [list(until_the_end(each)) for each in lines]
+    assert not any(map(list, lines))
+
+
+def until_the_end(lines: Iterator[str]) -> Iterator[str]:
+    """The lines of one model."""
+    for line in lines:
+        yield line
+        if not line.startswith("checks"):
+            return
 
 
 def test_each_tensor_is_checked_once_and_damage_refused_by_both(tmp_path: pathlib.Path) -> None:
     transformer = Transformer(CONFIG)
     texts = [f"The town of Aldgate number {i} lies on the river Orm." for i in range(200)]
     params = jax.jit(transformer.init)(jax.random.key(0))
-    save_model(tmp_path / "model", Model(transformer, params, train_sentencepiece(texts, 384), {}))
+    whole, damaged = tmp_path / "model", tmp_path / "damaged"
+    save_model(whole, Model(transformer, params, train_sentencepiece(texts, 384), {}))
+    shutil.copytree(whole, damaged)
+    path = damaged / "parameters.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + b"\x55")
+    read, refused = both(whole, damaged)
+
+    assert all(lines[-1].startswith("read") for lines in read)
     first, second = (
-        {line.split()[1] for line in lines if line.startswith("checks")}
-        for lines in both(tmp_path / "model")
+        {line.split()[1] for line in lines if line.startswith("checks")} for lines in read
     )
     assert not first & second
     assert len(first | second) == len(jax.tree.leaves(params))
 
-    path = tmp_path / "model" / "parameters.safetensors"
-    path.write_bytes(path.read_bytes()[:-1] + b"\x55")
-    refused = [lines[-1] for lines in both(tmp_path / "model")]
-    assert all(line.startswith("refused") for line in refused)
-    assert sorted("its bytes hash to" in line for line in refused) == [False, True]
+    assert all(lines[-1].startswith("refused") for lines in refused)
+    assert sorted("its bytes hash to" in lines[-1] for lines in refused) == [False, True]
