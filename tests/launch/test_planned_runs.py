@@ -142,8 +142,8 @@ def test_sampling_is_planned_as_it_is_asked_for(held: Plan) -> None:
     assert batch(plain) == 4 * 64 * 4 + 4 * 4, "prompts and their lengths, no tables"
     assert batch(held) > batch(tracked) > batch(plain)
     assert held.host_operations == tracked.host_operations == 0
-    # Prompts that wait for a place are read one by one.
-    assert tracked.unknown_loops > plain.unknown_loops
+    # Tracking has a loop of its own; and prompts that wait for a place are read one by one.
+    assert tracked.unknown_loops > plain.unknown_loops + 1
     gin.bind_parameter("SamplingSettings.free_log_probs", False)
     assert planned_sampling().flops != held.flops, "the logits of allowed tokens instead of all"
     gin.bind_parameter("QuoteSettings.minimum_quote", 0)
