@@ -5,6 +5,7 @@ every sequence of tokens and asks the environment's own `step`, and a judge of w
 beside that (`browsing_judge`); for answers, of which `step` takes any, the judge alone.
 """
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -105,18 +106,22 @@ def written(constraint, graph, vocabulary, max_tokens):
     raise AssertionError("not ended with its tokens")
 
 
-def accepted(vocabulary, most, is_right):
-    """By their lengths, all sequences of tokens whose text is right."""
-    found = set()
+@functools.lru_cache(maxsize=1)  # tests with the same tokens follow one another
+def all_texts(tokens, most):
+    """By their lengths, all sequences of tokens that spell a text, and the text."""
+    found = []
     for length in range(1, most + 1):
-        for ids in itertools.product(vocabulary.usable, repeat=length):
-            try:
-                text = b"".join(vocabulary.token_bytes(id) for id in ids).decode()
-            except UnicodeDecodeError:
-                continue
-            if is_right(text):
-                found.add(ids)
+        for spelled in itertools.product(tokens, repeat=length):
+            ids, pieces = zip(*spelled, strict=True)
+            with contextlib.suppress(UnicodeDecodeError):
+                found.append((ids, b"".join(pieces).decode()))
     return found
+
+
+def accepted(vocabulary, most, is_right):
+    """All sequences of tokens whose text is right."""
+    tokens = tuple((id, vocabulary.token_bytes(id)) for id in vocabulary.usable)
+    return {ids for ids, text in all_texts(tokens, most) if is_right(text)}
 
 
 def check(vocabulary, settings, world, state, most, present=False):

@@ -61,7 +61,7 @@ def storage() -> Iterator[Storage]:
     with google_storage() as found:
         found.upload(VOCABULARY_FOLDER, "vocabulary")
         world = World(split="train")
-        records.write(ANSWERS, (convert.to_rated_answer(world.rated_answer(n)) for n in range(12)))
+        records.write(ANSWERS, (convert.to_rated_answer(world.rated_answer(n)) for n in range(4)))
         records.write(QUESTIONS, (convert.to_question(world.question(n)) for n in range(12)))
         pairs = [convert.to_comparison(world.comparison(n)) for n in range(12)]
         for source in SOURCES:

@@ -17,6 +17,7 @@ from gophercite.retrieval.windows import inference_window, token_budget, trainin
 from gophercite.retrieval.word_tables import WordTable
 from gophercite.vocabularies import HuggingFaceVocabulary
 from gophercite.vocabularies.hugging_face import LLAMA_3_WORDS, QWEN_WORDS
+from tests.long_forms import IS_LONG
 
 VOCABULARIES = {
     **vocabularies(),
@@ -34,6 +35,8 @@ KINDS_OF_TEXT = [
     (["harbour", "harbour", "harbour", "old."], [" "]),  # more characters a token than is usual
     (["a" * 20, "a" * 90, "mill"], [" "]),  # words of very many tokens
 ]
+# For each of many kinds and sizes; each run draws others.
+FEW = settings(max_examples=100 if IS_LONG else 12, deadline=None)
 
 
 def some_text(draw: random.Random) -> str:
@@ -55,7 +58,7 @@ def sizes(request):
 
 
 @pytest.mark.parametrize("kind", VOCABULARIES)
-@settings(max_examples=40, deadline=None)
+@FEW
 @given(seed=st.integers(0, 1 << 32))
 def test_windows_are_those_of_tokenising_anew(sizes, kind: str, seed: int) -> None:
     draw, vocabulary = random.Random(seed), VOCABULARIES[kind]
@@ -72,7 +75,7 @@ def test_windows_are_those_of_tokenising_anew(sizes, kind: str, seed: int) -> No
 
 
 @pytest.mark.parametrize("kind", SPLITTING)
-@settings(max_examples=40, deadline=None)
+@FEW
 @given(seed=st.integers(0, 1 << 32))
 def test_answers_are_those_of_tokenising_anew(sizes, kind: str, seed: int) -> None:
     draw, vocabulary = random.Random(seed), VOCABULARIES[kind]
@@ -92,7 +95,7 @@ def test_answers_are_those_of_tokenising_anew(sizes, kind: str, seed: int) -> No
 
 
 @pytest.mark.parametrize("kind", VOCABULARIES)
-@settings(max_examples=40, deadline=None)
+@FEW
 @given(seed=st.integers(0, 1 << 32))
 def test_prompts_have_the_tokens_of_their_text(sizes, kind: str, seed: int) -> None:
     draw, vocabulary = random.Random(seed), VOCABULARIES[kind]
