@@ -27,10 +27,10 @@ def main() -> None:
     folder, seconds = Path(sys.argv[1]), float(sys.argv[2])
     process = int(sys.argv[3]) if len(sys.argv) > 3 else 0
     if len(sys.argv) > 3:
-        jax.config.update("jax_num_cpu_devices", 1)
+        jax.config.update("jax_num_cpu_devices", 4)
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
         jax.distributed.initialize(f"localhost:{sys.argv[4]}", 2, process)
-        where = tiny.partitioner(data=2, fsdp=1)
+        where = tiny.partitioner(data=2, fsdp=4)
     else:
         where = tiny.partitioner()
     index, count = process_share(where)
@@ -54,7 +54,7 @@ def main() -> None:
         total_steps=10**6,
         batch_size=tiny.ROWS,
         evaluate_every=50,
-        save_every=5,
+        save_every=20,
         keep_best=0,
         stalled_after=seconds,
     )

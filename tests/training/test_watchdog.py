@@ -58,7 +58,7 @@ def start_two(folder: Path, processes: list["subprocess.Popen[str]"]) -> None:
         port = free.getsockname()[1]
     for process in (0, 1):
         start(processes, folder, ALLOWED, process, port)
-    until_batch(folder, 8, processes)
+    until_batch(folder, 30, processes)
 
 
 def test_of_two_that_run_the_one_whose_input_dries_up_is_named(
